@@ -1,0 +1,135 @@
+"""From the top dictionary to the data plane: one pooling map per atom, chosen by a vote, then convolution.
+
+Under a deep model an atom of an upper layer looks different in every image, because each pixel of it goes to
+whichever position of its block suits that image. The projection gives every pixel one position for good, the same
+in all images and at all shifts. `vote_positions` chooses it (gdd/voting.py), `project` carries the atoms down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gdd.axes import DICTIONARY, IMAGES, MAPS, GddError, as_plain
+from gdd.convolution import synthesise
+from gdd.pooling import Size, repeat_blocks, spread, unpool
+from gdd.voting import Vote, vote_positions, vote_positions_by_weight
+
+__all__ = [
+    "Vote", "project", "projected_shapes", "render_projected", "stride", "vote_positions", "vote_positions_by_weight",
+]  # fmt: skip
+
+
+def stride(pools: Sequence[Size]) -> Size:
+    """Distance in pixels of the data plane between neighbours of the top map: the product of the pools."""
+    return int(np.prod([p for p, _ in pools], initial=1)), int(np.prod([q for _, q in pools], initial=1))
+
+
+def projected_shapes(atom_sizes: Sequence[Size], pools: Sequence[Size]) -> tuple[Size, ...]:
+    """Size in the data plane of the atoms of every layer, bottom first.
+
+    ``pools`` lists the pools between the layers, one fewer than the atoms. For MNIST: (8, 8), (25, 25).
+
+    Raises
+    ------
+    GddError
+        If there is not one pool fewer than atoms.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, supplement, "Layer Collapsing".
+    Departs: full convolution has n_d + n_w - 1 rows (P8 in the errata).
+    Checked: tests/test_projection.py (every setting of the paper).
+    """
+    _check_layers(len(atom_sizes), pools, "pools")
+    sizes = [tuple(int(n) for n in atom_sizes[0])]
+    for level, (atom, pool) in enumerate(zip(atom_sizes[1:], pools, strict=True)):
+        step = stride(pools[:level])
+        sizes.append(tuple(s + (a * p - 1) * n for s, a, p, n in zip(sizes[-1], atom, pool, step, strict=True)))
+    return tuple(sizes)
+
+
+def project(dictionaries: Sequence, pools: Sequence[Size], positions: Sequence) -> np.ndarray:
+    r"""Carry the atoms of the top layer down to the data plane.
+
+    .. math:: \tilde D^{(k_L)} = \sum_{k_1 \dots k_{L-1}} D^{(k_1, 1)} * \hat D^{(k_1, k_2, 2)} * \dots *
+              \hat D^{(k_{L-1}, k_L, L)}, \qquad
+              \hat D^{(l)} = h\left(g(D^{(l)}, n^{l-1}) \odot \hat Z^{(l-1)}, \; n^1 \cdots n^{l-2}\right)
+
+    Parameters
+    ----------
+    dictionaries : per layer, bottom first: (atom, plane, atom_row, atom_col)
+    pools : per layer but the top one: (rows, columns) of a block
+    positions : per layer but the bottom one, in its dictionary's axes: `Vote.positions` of the pool below it;
+        None for an average-pooled layer, where a value goes in equal parts to all positions of its block
+
+    Returns
+    -------
+    (atom, plane, row, col)
+        One image per top atom, of the planes of the data. An image of the model is the sum over atoms of
+        ``returned * spread(S, stride(pools))``: see `render_projected`.
+
+    Raises
+    ------
+    GddError
+        If the layers do not fit together, or a position lies outside its block.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, supplement, "Layer Collapsing Approximation Method".
+    Departs: Zhat depends on the atom above too; Dhat holds up to l = L and keeps Zhat of the layer below
+    (P10, P17 in the errata).
+    Checked: tests/test_projection.py (equals the layered image where that is exact; broken where it is not).
+    """
+    _check_layers(len(dictionaries), pools, "pools")
+    _check_layers(len(dictionaries), positions, "positions")
+    projected = as_plain(dictionaries[0], DICTIONARY, "dictionaries[0]")
+    for level, (upper, zhat) in enumerate(zip(dictionaries[1:], positions, strict=True)):
+        upper = as_plain(upper, DICTIONARY, f"dictionaries[{level + 1}]")
+        if upper.shape[1] != len(projected):
+            raise GddError(
+                f"dictionaries[{level + 1}]: axis 'plane' has size {upper.shape[1]}; "
+                f"{len(projected)} is needed, the atoms of dictionaries[{level}]"
+            )
+        unpooled = _unpooled(upper, zhat, pools[level], f"positions[{level}]")
+        projected = synthesise(projected, spread(unpooled, stride(pools[:level])))
+    return projected
+
+
+def _unpooled(upper: np.ndarray, positions, pool: Size, argument: str) -> np.ndarray:
+    """g(D) o Zhat of every atom and plane; without positions, the mean over all of them."""
+    if positions is None:
+        return repeat_blocks(upper, pool) / (pool[0] * pool[1])
+    positions = as_plain(positions, DICTIONARY, argument)
+    if positions.shape != upper.shape:
+        raise GddError(f"{argument}: shape {positions.shape}; that of the dictionary above, {upper.shape}, is needed")
+    return unpool(positions, upper, (upper.shape[2] * pool[0], upper.shape[3] * pool[1]), pool)
+
+
+def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.ndarray:
+    """Images that projected atoms and maps of the top layer add up to, (image, plane, row, col).
+
+    ``step`` is `stride` of the pools. Where edge blocks are ragged the sum is larger than the image and is cropped.
+
+    Raises
+    ------
+    GddError
+        If the sum is smaller than the image.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, supplement, "Testing".
+    Departs: the printed equation lacks h (P16 in the errata).
+    Checked: tests/test_projection.py.
+    """
+    images = synthesise(projected, spread(as_plain(top_maps, MAPS, "top_maps"), step))
+    for axis, have, need in zip(IMAGES[2:], images.shape[2:], image_size, strict=True):
+        if have < need:
+            raise GddError(f"image_size: axis '{axis}' has size {need}; atoms and maps reach {have}")
+    return images[..., : image_size[0], : image_size[1]]
+
+
+def _check_layers(layers: int, given: Sequence, argument: str) -> None:
+    if layers < 1 or len(given) != layers - 1:
+        raise GddError(f"{argument}: {len(given)} given for {layers} layers; one fewer than layers is needed")

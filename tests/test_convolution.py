@@ -1,0 +1,96 @@
+"""Synthesis against a direct sum, its two adjoints by their identities, and what bad input is told."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gdd.axes import DICTIONARY, MAPS, GddError
+from gdd.convolution import CHUNK, correlate, correlate_with_maps, synthesise
+
+sizes = st.integers(1, 5)
+ROUNDING = 1e-12  # relative; double precision loses a few units in 1e-16 per addition
+
+
+def problem(seed, images, atoms, planes, atom, map_):
+    """Random dictionary, maps and images of fitting sizes."""
+    rng = np.random.default_rng(seed)
+    dictionary = rng.normal(size=(atoms, planes, *atom))
+    maps = rng.normal(size=(images, atoms, *map_))
+    pixels = rng.normal(size=(images, planes, atom[0] + map_[0] - 1, atom[1] + map_[1] - 1))
+    return dictionary, maps, pixels
+
+
+def direct(dictionary, maps):
+    """One shifted copy of the maps per pixel of the atoms."""
+    (atoms, planes, height, width), (images, _, rows, cols) = dictionary.shape, maps.shape
+    out = np.zeros((images, planes, rows + height - 1, cols + width - 1))
+    for n, c, k, a, b in np.ndindex(images, planes, atoms, height, width):
+        out[n, c, a : a + rows, b : b + cols] += dictionary[k, c, a, b] * maps[n, k]
+    return out
+
+
+shapes = st.tuples(st.integers(0, 99), sizes, sizes, sizes, st.tuples(sizes, sizes), st.tuples(sizes, sizes))
+
+
+@given(shapes)
+@settings(max_examples=40, deadline=None)
+def test_synthesis_is_the_direct_sum(shape):
+    dictionary, maps, _ = problem(*shape)
+    np.testing.assert_allclose(synthesise(dictionary, maps), direct(dictionary, maps), rtol=0, atol=1e-12)
+
+
+@given(shapes)
+@settings(max_examples=40, deadline=None)
+def test_adjoints(shape):
+    """<images, D * S> is the same number whichever of the three factors is taken out."""
+    dictionary, maps, images = problem(*shape)
+    whole = np.vdot(images, synthesise(dictionary, maps))
+    scale = np.linalg.norm(images) * np.linalg.norm(dictionary) * np.linalg.norm(maps)
+    assert abs(np.vdot(correlate(images, dictionary), maps) - whole) <= ROUNDING * scale
+    assert abs(np.vdot(correlate_with_maps(images, maps), dictionary) - whole) <= ROUNDING * scale
+
+
+def test_adjoint_identity_rejects_convolution():
+    """A negative control: without the flip that makes it a correlation, the identity fails."""
+    dictionary, maps, images = problem(0, 2, 3, 2, (3, 3), (4, 4))
+    wrong = correlate(images, dictionary[:, :, ::-1, ::-1])
+    assert abs(np.vdot(wrong, maps) - np.vdot(images, synthesise(dictionary, maps))) > 0.1
+
+
+def test_more_images_than_a_chunk():
+    dictionary, maps, images = problem(3, CHUNK + 3, 2, 1, (2, 3), (3, 2))
+    np.testing.assert_allclose(synthesise(dictionary, maps)[-1:], direct(dictionary, maps[-1:]), atol=1e-12)
+    whole = np.vdot(images, synthesise(dictionary, maps))
+    assert np.vdot(correlate_with_maps(images, maps), dictionary) == pytest.approx(whole, rel=1e-10)
+    assert np.vdot(correlate(images, dictionary), maps) == pytest.approx(whole, rel=1e-10)
+
+
+def test_single_precision_and_labels():
+    dictionary, maps, _ = problem(1, 2, 2, 1, (2, 2), (3, 3))
+    assert synthesise(dictionary.astype("f4"), maps.astype("f4")).dtype == np.float32
+    labelled = xr.DataArray(maps, dims=MAPS).transpose("row", "col", "atom", "image")
+    np.testing.assert_array_equal(
+        synthesise(xr.DataArray(dictionary, dims=DICTIONARY), labelled), synthesise(dictionary, maps)
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda d, s, x: synthesise(d, s[:, :1]), ["maps", "atom", "1", "3"]),
+        (lambda d, s, x: synthesise(d[0], s), ["dictionary", "3 axes", "4 axes"]),
+        (lambda d, s, x: synthesise(d, s[:0]), ["maps", "image", "size 0"]),
+        (lambda d, s, x: correlate(x[:, :1], d), ["images", "plane", "1", "2"]),
+        (lambda d, s, x: correlate(x[:, :, :2], d), ["images", "row", "2", "3"]),
+        (lambda d, s, x: correlate_with_maps(x[:1], s), ["maps", "image", "2", "1"]),
+        (lambda d, s, x: correlate_with_maps(x[..., :3], s), ["images", "col", "3", "4"]),
+    ],
+)
+def test_bad_input_is_named(call, names):
+    dictionary, maps, images = problem(0, 2, 3, 2, (3, 3), (4, 4))
+    with pytest.raises(GddError) as error:
+        call(dictionary, maps, images)
+    for name in names:
+        assert name in str(error.value)

@@ -1,0 +1,209 @@
+"""Blocks, the operators f, f^-1, g and h with their five lemmas, and the two other kinds of pooling."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from gdd.axes import GddError
+from gdd.convolution import synthesise
+from gdd.pooling import (
+    average_pool,
+    block_grid,
+    block_places,
+    blocks_of,
+    cut_into_blocks,
+    max_blocks,
+    max_pool,
+    one_hot,
+    pool_sum,
+    repeat_blocks,
+    spread,
+    unpool,
+)
+
+pools = st.tuples(st.integers(1, 4), st.integers(1, 4))
+map_sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))
+seeds = st.integers(0, 2**32 - 1)
+small = hnp.arrays(float, st.tuples(st.integers(1, 4), st.integers(1, 4)), elements=st.integers(-9, 9).map(float))
+relaxed = settings(max_examples=50, deadline=None)
+
+
+def convolved(first, second):
+    """Full convolution of two pictures."""
+    return synthesise(first[None, None], second[None, None])[0, 0]
+
+
+def random_blocks(seed, map_size, pool, images=2, atoms=3):
+    """Random blocks (z, w) of which every position exists; about a quarter empty."""
+    rng = np.random.default_rng(seed)
+    exists = block_places(map_size, pool) >= 0
+    odds = rng.random((images, atoms, *exists.shape)) * exists
+    z = np.where(rng.random(odds.shape[:-1]) < 0.25, -1, odds.argmax(-1))
+    return z, np.where(z >= 0, rng.normal(size=z.shape), 0.0)
+
+
+# ---- the lemmas
+
+
+@given(seeds, map_sizes, pools)
+@relaxed
+def test_lemma_1_unpooling_is_repetition_times_the_one_hot_map(seed, map_size, pool):
+    z, w = random_blocks(seed, map_size, pool)
+    repeated = repeat_blocks(w, pool)[..., : map_size[0], : map_size[1]]
+    np.testing.assert_array_equal(unpool(z, w, map_size, pool), repeated * one_hot(z, map_size, pool))
+
+
+@given(small, pools, pools)
+@relaxed
+def test_lemma_2_repetitions_compose(values, first, second):
+    both = (first[0] * second[0], first[1] * second[1])
+    np.testing.assert_array_equal(repeat_blocks(repeat_blocks(values, first), second), repeat_blocks(values, both))
+
+
+@given(small, pools, pools)
+@relaxed
+def test_lemma_3_spreadings_compose(values, first, second):
+    both = (first[0] * second[0], first[1] * second[1])
+    np.testing.assert_array_equal(spread(spread(values, first), second), spread(values, both))
+
+
+@given(small, small, pools)
+@relaxed
+def test_lemma_4_repetition_of_a_convolution(atom, map_, pool):
+    left = repeat_blocks(convolved(atom, map_), pool)
+    right = convolved(repeat_blocks(atom, pool), spread(map_, pool))
+    np.testing.assert_allclose(left, right, rtol=0, atol=1e-10)
+
+
+@given(small, small, pools)
+@relaxed
+def test_lemma_5_spreading_of_a_convolution(atom, map_, pool):
+    left = spread(convolved(atom, map_), pool)
+    right = convolved(spread(atom, pool), spread(map_, pool))
+    np.testing.assert_allclose(left, right, rtol=0, atol=1e-10)
+
+
+def test_lemma_4_needs_spreading_on_one_side_only():
+    """Negative control: g on both factors, or h on both, is another identity and fails."""
+    atom, map_ = np.arange(1.0, 7.0).reshape(2, 3), np.arange(1.0, 5.0).reshape(2, 2)
+    left = repeat_blocks(convolved(atom, map_), (2, 2))
+    for swap in (repeat_blocks, spread):
+        right = convolved(swap(atom, (2, 2)), swap(map_, (2, 2)))
+        assert left.shape != right.shape or not np.allclose(left, right)
+
+
+@given(small, small)
+@relaxed
+def test_misprint_p8_size_of_a_convolution(atom, map_):
+    """The printed size, sum plus 1, never fits; the sum less 1 always does."""
+    size = convolved(atom, map_).shape
+    assert size == tuple(a + m - 1 for a, m in zip(atom.shape, map_.shape, strict=True))
+    assert size != tuple(a + m + 1 for a, m in zip(atom.shape, map_.shape, strict=True))
+
+
+def test_misprint_p8_index_of_the_printed_sum():
+    """D at i + n_w - p, as printed, with i from 1, leaves out what the full convolution starts with."""
+    atom, map_ = np.array([1.0, 2.0, 3.0]), np.array([1.0, 10.0])
+    index = lambda i, p, shift: i + shift - p  # noqa: E731
+    value = lambda i: atom[i - 1] if 1 <= i <= 3 else 0.0  # noqa: E731
+    sums = {s: [sum(value(index(i, p, s)) * map_[p - 1] for p in (1, 2)) for i in range(1, 5)] for s in (1, 2)}
+    full = convolved(atom[None], map_[None])[0]
+    np.testing.assert_allclose(full, sums[1], atol=1e-12)
+    assert not np.allclose(full, sums[len(map_)])
+
+
+@given(small, pools)
+@relaxed
+def test_misprint_p9_size_of_spreading(values, pool):
+    """The printed size counts the unpooled rows N_x = rows * p: too many as soon as p > 1."""
+    assume(min(pool) > 1)
+    size = spread(values, pool).shape
+    assert size == tuple((n - 1) * p + 1 for n, p in zip(values.shape, pool, strict=True))
+    assert size != tuple((n * p - 1) * p + 1 for n, p in zip(values.shape, pool, strict=True))
+
+
+# ---- blocks
+
+
+@given(map_sizes, pools)
+@relaxed
+def test_every_place_of_the_map_is_in_one_block(map_size, pool):
+    where = block_places(map_size, pool)
+    assert where.shape == (*block_grid(map_size, pool), pool[0] * pool[1])
+    np.testing.assert_array_equal(np.sort(where[where >= 0]), np.arange(map_size[0] * map_size[1]))
+    for i, j, m in np.argwhere(where >= 0):
+        row, col = divmod(where[i, j, m], map_size[1])
+        assert (row, col) == (i * pool[0] + m // pool[1], j * pool[1] + m % pool[1])
+
+
+@given(seeds, map_sizes, pools)
+@relaxed
+def test_pooling_takes_unpooling_back(seed, map_size, pool):
+    z, w = random_blocks(seed, map_size, pool)
+    maps = unpool(z, w, map_size, pool)
+    np.testing.assert_array_equal(pool_sum(maps, pool), w)
+    np.testing.assert_array_equal(max_pool(maps, pool), w)
+    for blocks in (blocks_of(maps, pool), max_blocks(maps, pool)):
+        np.testing.assert_array_equal(blocks.z, z)
+        np.testing.assert_array_equal(blocks.w, w)
+
+
+@given(seeds, map_sizes, pools)
+@relaxed
+def test_summing_is_the_adjoint_of_repeating(seed, map_size, pool):
+    rng = np.random.default_rng(seed)
+    maps, values = rng.integers(-9, 10, map_size), rng.integers(-9, 10, block_grid(map_size, pool))
+    repeated = repeat_blocks(values, pool)[: map_size[0], : map_size[1]]
+    assert np.vdot(pool_sum(maps, pool), values) == np.vdot(maps, repeated)
+
+
+@given(seeds, map_sizes, pools)
+@relaxed
+def test_max_and_average_against_a_loop_over_blocks(seed, map_size, pool):
+    maps = np.random.default_rng(seed).normal(size=(2, 1, *map_size))
+    largest, mean = max_pool(maps, pool), average_pool(maps, pool)
+    for n, i, j in np.ndindex(2, *block_grid(map_size, pool)):
+        block = maps[n, 0, i * pool[0] : (i + 1) * pool[0], j * pool[1] : (j + 1) * pool[1]].ravel()
+        assert largest[n, 0, i, j] == max(block, key=abs)
+        assert mean[n, 0, i, j] == pytest.approx(block.mean(), abs=1e-14)
+
+
+def test_faces_interpolation_is_ragged():
+    """115 rows in blocks of 3: the 39th block row has one row (P11)."""
+    assert block_grid((115, 115), (3, 3)) == (39, 39)
+    exists = block_places((115, 115), (3, 3)) >= 0
+    assert (exists[0, 0].sum(), exists[0, 38].sum(), exists[38, 0].sum(), exists[38, 38].sum()) == (9, 3, 3, 1)
+    np.testing.assert_array_equal(np.flatnonzero(exists[0, 38]), [0, 3, 6])
+    np.testing.assert_array_equal(np.flatnonzero(exists[38, 0]), [0, 1, 2])
+
+
+def test_missing_positions_are_filled():
+    blocks = cut_into_blocks(np.ones((3, 3)), (2, 2), fill=7.0)
+    np.testing.assert_array_equal(blocks[1, 1], [1, 7, 7, 7])
+
+
+Z, W = np.zeros((1, 1, 2, 2), int), np.ones((1, 1, 2, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda: block_grid((3, 3), (2, 0)), ["pool", "(2, 0)"]),
+        (lambda: block_grid((3, 3), 2), ["pool", "2"]),
+        (lambda: block_grid((3.5, 3), (2, 2)), ["map_size", "3.5"]),
+        (lambda: spread(np.ones((2, 2)), (-1, 2)), ["pool", "-1"]),
+        (lambda: unpool(Z + 4, W, (4, 4), (2, 2)), ["z", "position 4", "3"]),
+        (lambda: unpool(Z - 2, W, (4, 4), (2, 2)), ["z", "position -2"]),
+        (lambda: unpool(Z + 3, W, (3, 3), (2, 2)), ["z", "position 3", "block_row 0", "block_col 1", "(3, 3)"]),
+        (lambda: unpool(Z, W, (5, 4), (2, 2)), ["z", "(1, 1, 2, 2)", "(3, 2)"]),
+        (lambda: unpool(Z * 1.0, W, (4, 4), (2, 2)), ["z", "float64"]),
+        (lambda: blocks_of(np.ones((1, 1, 4, 4)), (2, 2)), ["maps", "block_row 0", "4 non-zero"]),
+    ],
+)
+def test_bad_input_is_named(call, names):
+    with pytest.raises(GddError) as error:
+        call()
+    for name in names:
+        assert name in str(error.value)

@@ -1,0 +1,367 @@
+"""The vote against a plain loop, the projection against the layered image, sizes of every setting of the paper."""
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gdd import spec
+from gdd.axes import GddError
+from gdd.convolution import synthesise
+from gdd.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
+from gdd.projection import (
+    project,
+    projected_shapes,
+    render_projected,
+    stride,
+    vote_positions,
+    vote_positions_by_weight,
+)
+
+seeds = st.integers(0, 2**32 - 1)
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
+relaxed = settings(max_examples=30, deadline=None)
+
+
+# ---- the vote
+
+
+def vote_problem(seed, pool=(2, 3), map_size=(6, 7), images=3, gamma=(1, 1), ragged=True):
+    """One layer and the layer above it, all random."""
+    rng = np.random.default_rng(seed)
+    where = block_places(map_size, pool)
+    dictionary = rng.normal(size=(2, 2, 3, 2))
+    z = np.where(where >= 0, rng.random((images, 2, *where.shape)), -1).argmax(-1)
+    z = np.where(rng.random(z.shape) < 0.3, -1, z)
+    w = np.where(z >= 0, rng.normal(size=z.shape), 0.0)
+    upper = rng.normal(size=(3, 2, 2, 2))
+    maps = rng.normal(size=(images, 3, where.shape[0] - 1, where.shape[1] - 1))
+    maps[rng.random(maps.shape) < 0.4] = 0
+    pixels = rng.normal(size=(images, 2, map_size[0] + 2, map_size[1] + 1))
+    return {
+        "images": pixels, "dictionary": dictionary, "z": z, "w": w, "gamma_e": rng.gamma(2, size=gamma), "pool": pool,
+        "upper_dictionary": upper, "upper_maps": maps,
+    }  # fmt: skip
+
+
+def plain_scores(images, dictionary, z, w, gamma_e, pool, upper_dictionary, upper_maps, mask=None):
+    """Section 4 of MATH.md word by word, one image, shift, block and position at a time: (score, weight, exists)."""
+    map_size = tuple(i - d + 1 for i, d in zip(images.shape[2:], dictionary.shape[2:], strict=True))
+    where = block_places(map_size, pool)
+    weights = np.broadcast_to(gamma_e[:, :, None, None], images.shape) * (1.0 if mask is None else mask)
+    residual = images - synthesise(dictionary, unpool(z, w, map_size, pool))
+    score = np.zeros((*upper_dictionary.shape, where.shape[2]))
+    weight = np.zeros_like(score)
+    for n, top, s, t in np.ndindex(upper_maps.shape):
+        for k, a, b in np.ndindex(upper_dictionary.shape[1:]):
+            v, i, j = upper_maps[n, top, s, t] * upper_dictionary[top, k, a, b], s + a, t + b
+            unit = lambda m: placed(dictionary[k], where[i, j, m], map_size, images.shape[2:])  # noqa: B023, E731
+            added = residual[n] + (w[n, k, i, j] * unit(z[n, k, i, j]) if z[n, k, i, j] >= 0 else 0)
+            for m in np.flatnonzero(where[i, j] >= 0):
+                phi = unit(m)
+                score[top, k, a, b, m] += (weights[n] * (v * added * phi - v**2 * phi**2 / 2)).sum()
+                weight[top, k, a, b, m] += v**2 * (z[n, k, i, j] == m)
+    return score, weight, where[: upper_dictionary.shape[2], : upper_dictionary.shape[3]] >= 0
+
+
+def placed(atom, place, map_size, image_size):
+    """An atom at a place of the map, in an otherwise empty image."""
+    out = np.zeros((len(atom), *image_size))
+    row, col = divmod(place, map_size[1])
+    out[:, row : row + atom.shape[1], col : col + atom.shape[2]] = atom
+    return out
+
+
+@pytest.mark.parametrize("gamma", [(1, 1), (3, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("map_size", [(6, 6), (5, 7), (3, 5)])
+def test_vote_is_the_plain_loop(map_size, masked, gamma):
+    given_ = vote_problem(sum(map_size), map_size=map_size, gamma=gamma)
+    if masked:
+        given_["mask"] = np.random.default_rng(1).random(given_["images"].shape) < 0.7
+    score, weight, exists = plain_scores(**given_)
+    winner = np.where(exists, score, -np.inf).argmax(-1)
+    vote = vote_positions(**given_)
+    np.testing.assert_array_equal(vote.positions, winner)
+    held = np.take_along_axis(weight, winner[..., None], -1)[..., 0]
+    total = np.where(weight.sum(-1) > 0, weight.sum(-1), np.nan)
+    np.testing.assert_allclose(vote.share, held / total, rtol=1e-12)
+
+
+def test_vote_notices_what_it_must():
+    """Negative controls: the residual without the block, a flipped sign or another block row changes winners."""
+    given_ = vote_problem(5)
+    right = vote_positions(**given_).positions
+    for name, value in (
+        ("w", given_["w"] * 0.2),
+        ("upper_dictionary", -given_["upper_dictionary"]),
+        ("upper_maps", given_["upper_maps"][:, :, ::-1]),
+    ):
+        assert (vote_positions(**{**given_, name: np.ascontiguousarray(value)}).positions != right).any()
+
+
+@pytest.mark.parametrize("map_size", [(6, 6), (5, 7)])
+def test_vote_by_weight_is_the_plain_loop(map_size):
+    given_ = vote_problem(2, map_size=map_size, images=70)
+    _, weight, exists = plain_scores(**{**vote_problem(2, map_size=map_size, images=70)})
+    vote = vote_positions_by_weight(
+        given_["z"], given_["upper_dictionary"], given_["upper_maps"], map_size, given_["pool"]
+    )
+    winner = np.where(exists, weight, -np.inf).argmax(-1)
+    np.testing.assert_array_equal(vote.positions, winner)
+    np.testing.assert_allclose(vote.share, weight.max(-1) / weight.sum(-1), rtol=1e-12)
+    assert (vote.positions != vote_positions(**given_).positions).any()
+
+
+def test_same_vote_on_one_and_two_threads():
+    given_ = vote_problem(3, images=130)
+    before = numba.get_num_threads()
+    try:
+        numba.set_num_threads(1)
+        one = vote_positions(**given_)
+        numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
+        two = vote_positions(**given_)
+    finally:
+        numba.set_num_threads(before)
+    np.testing.assert_array_equal(one.positions, two.positions)
+    np.testing.assert_array_equal(one.share, two.share)
+
+
+def test_unused_atoms_and_zero_pixels_take_the_lowest_position():
+    given_ = vote_problem(4)
+    given_["upper_maps"][:, 1] = 0
+    given_["upper_dictionary"][0, 0, 1, 1] = 0
+    vote = vote_positions(**given_)
+    assert (vote.positions[1] == 0).all() and np.isnan(vote.share[1]).all()
+    assert vote.positions[0, 0, 1, 1] == 0 and np.isnan(vote.share[0, 0, 1, 1])
+    assert (vote.positions[2] > 0).any() and np.isfinite(vote.share[2]).all()
+
+
+@pytest.mark.parametrize("vote_of", ["likelihood", "weight"])
+def test_planted_positions_come_back(vote_of):
+    """Images made with one position per pixel of the upper atom: both votes find it, with all of the weight."""
+    rng = np.random.default_rng(0)
+    lower, upper = rng.normal(size=(2, 1, 3, 3)), rng.normal(size=(3, 2, 2, 2))
+    planted = rng.integers(0, 4, upper.shape)
+    images, z, w, maps = [], [], [], []
+    for top, s, t in np.ndindex(3, 2, 2):
+        one = np.zeros((1, 3, 2, 2))
+        one[0, top, s, t] = 1.5
+        pooled = synthesise(upper, one) * (np.abs(synthesise(np.ones_like(upper), one)) > 0.5)
+        position = np.full(pooled.shape, -1)
+        position[0, :, s : s + 2, t : t + 2] = planted[top]
+        images.append(synthesise(lower, unpool(position, pooled, (6, 6), (2, 2))))
+        z, w, maps = [*z, position], [*w, pooled], [*maps, one]
+    images, z, w, maps = (np.concatenate(part) for part in (images, z, w, maps))
+    if vote_of == "likelihood":
+        vote = vote_positions(images, lower, z, w, np.ones((1, 1)), (2, 2), upper, maps)
+    else:
+        vote = vote_positions_by_weight(z, upper, maps, (6, 6), (2, 2))
+    np.testing.assert_array_equal(vote.positions, planted)
+    np.testing.assert_allclose(vote.share, 1.0)
+
+
+def test_missing_position_of_a_ragged_block_scores_nothing():
+    """A block with one row cannot send a pixel to row 1, though every existing position makes the fit worse."""
+    images = np.zeros((1, 1, 1, 2))
+    z, w = np.full((1, 1, 1, 1), 1), np.full((1, 1, 1, 1), -1.0)
+    one = np.ones((1, 1, 1, 1))
+    vote = vote_positions(images, one, z, w, np.ones((1, 1)), (2, 2), one, one)
+    assert vote.positions.item() == 0  # scores: -1/2, -1/2, then 0 and 0 for the row that is not there
+
+
+# ---- the projection
+
+
+def two_layers(seed, pool, top=3):
+    """Random dictionaries of two layers, and random votes."""
+    rng = np.random.default_rng(seed)
+    lower, upper = rng.normal(size=(3, 2, 3, 2)), rng.normal(size=(top, 3, 2, 3))
+    return rng, lower, upper, rng.integers(0, pool[0] * pool[1], upper.shape)
+
+
+def blocks_under(positions, where, grid):
+    """Blocks (z) that follow a vote for one active coefficient (top atom, row, col): z is 0 outside its reach."""
+    top, row, col = where
+    z = np.zeros((1, positions.shape[1], *grid), int)
+    z[0, :, row : row + positions.shape[2], col : col + positions.shape[3]] = positions[top]
+    return z
+
+
+@given(seeds, sizes)
+@relaxed
+def test_two_layers_exact_for_one_coefficient(seed, pool):
+    rng, lower, upper, positions = two_layers(seed, pool)
+    maps = np.zeros((1, 3, 3, 2))
+    where = tuple(rng.integers(0, n) for n in maps.shape[1:])
+    maps[(0, *where)] = rng.normal()
+    pooled = synthesise(upper, maps)  # (image, atom, block_row, block_col): size 4 x 4
+    size = (4 * pool[0], 4 * pool[1])
+    layered = synthesise(lower, unpool(blocks_under(positions, where, (4, 4)), pooled, size, pool))
+    flat = render_projected(project([lower, upper], [pool], [positions]), maps, stride([pool]), layered.shape[2:])
+    np.testing.assert_allclose(flat, layered, rtol=0, atol=1e-11)
+    assert np.abs(layered).max() > 0
+
+
+def test_two_overlapping_coefficients_break_it():
+    _, lower, upper, positions = two_layers(0, (2, 2))
+    maps = np.zeros((1, 3, 3, 2))
+    maps[0, 0, 0, 0] = maps[0, 1, 1, 0] = 1.0
+    z = blocks_under(positions, (0, 0, 0), (4, 4))
+    second = blocks_under(positions, (1, 1, 0), (4, 4))
+    z[:, :, 2:] = second[:, :, 2:]  # the block row where the two meet follows the first
+    layered = synthesise(lower, unpool(z, synthesise(upper, maps), (8, 8), (2, 2)))
+    flat = render_projected(project([lower, upper], [(2, 2)], [positions]), maps, (2, 2), layered.shape[2:])
+    assert np.linalg.norm(flat - layered) > 0.1 * np.linalg.norm(layered)
+
+
+@given(seeds, sizes)
+@relaxed
+def test_overlap_is_harmless_where_the_position_depends_on_the_plane_only(seed, pool):
+    rng, lower, upper, positions = two_layers(seed, pool)
+    positions[:] = positions[:1, :, :1, :1]
+    maps = rng.normal(size=(2, 3, 3, 2))
+    z = np.broadcast_to(positions[0, :, :1, :1], (2, 3, 4, 4))
+    layered = synthesise(lower, unpool(z, synthesise(upper, maps), (4 * pool[0], 4 * pool[1]), pool))
+    flat = render_projected(project([lower, upper], [pool], [positions]), maps, pool, layered.shape[2:])
+    np.testing.assert_allclose(flat, layered, rtol=0, atol=1e-10)
+
+
+def three_layers(seed, pools, case):
+    """Image of one top coefficient through three layers, and by projection. Cases: plane, apart, meeting."""
+    rng = np.random.default_rng(seed)
+    d1, d2, d3 = rng.normal(size=(2, 1, 3, 3)), rng.normal(size=(3, 2, 2, 2)), rng.normal(size=(2, 3, 2, 2))
+    z1 = rng.integers(0, pools[0][0] * pools[0][1], d2.shape)
+    z2 = rng.integers(0, pools[1][0] * pools[1][1], d3.shape)
+    if case == "plane":
+        z1[:] = z1[:1, :, :1, :1]
+    if case == "apart":
+        d3[0] = 0
+        d3[0, 1, 1, 0] = 1.0
+    top = np.zeros((1, 2, 2, 2))
+    top[0, 0, 1, 0] = 1.3
+    x3 = synthesise(d3, top)  # 3 x 3
+    s2 = unpool(blocks_under(z2, (0, 1, 0), (3, 3)), x3, (3 * pools[1][0], 3 * pools[1][1]), pools[1])
+    x2 = synthesise(d2, s2)
+    positions = np.zeros(x2.shape, int)  # the last contribution to reach a block decides, when several meet there
+    for _, k, row, col in np.argwhere(s2):
+        positions[0, :, row : row + 2, col : col + 2] = z1[k]
+    size = tuple(n * p for n, p in zip(x2.shape[2:], pools[0], strict=True))
+    layered = synthesise(d1, unpool(positions, x2, size, pools[0]))
+    projected = project([d1, d2, d3], pools, [z1, z2])
+    return layered, render_projected(projected, top, stride(pools), layered.shape[2:])
+
+
+@pytest.mark.parametrize("case", ["plane", "apart"])
+@given(seed=seeds, pools=st.tuples(sizes, sizes))
+@relaxed
+def test_three_layers_exact(case, seed, pools):
+    layered, flat = three_layers(seed, list(pools), case)
+    np.testing.assert_allclose(flat, layered, rtol=0, atol=1e-11)
+
+
+def test_three_layers_broken_where_contributions_meet():
+    layered, flat = three_layers(0, [(2, 2), (2, 2)], "meeting")
+    assert np.linalg.norm(flat - layered) > 0.1 * np.linalg.norm(layered)
+
+
+def test_closed_form_of_the_supplement():
+    """The sum over k1 and k2 of D1 * Dhat2 * Dhat3 with h on the third layer; without h (P10) sizes do not fit."""
+    rng = np.random.default_rng(1)
+    d1, d2, d3 = rng.normal(size=(2, 1, 3, 3)), rng.normal(size=(3, 2, 2, 2)), rng.normal(size=(2, 3, 2, 2))
+    z1, z2 = rng.integers(0, 6, d2.shape), rng.integers(0, 4, d3.shape)
+    masks = [
+        unpool(z, np.ones(z.shape), tuple(2 * p for p in pool), pool)
+        for z, pool in ((z1, (3, 2)), (z2, (2, 2)))
+    ]
+    hat2 = repeat_blocks(d2, (3, 2)) * masks[0]
+    hat3 = spread(repeat_blocks(d3, (2, 2)) * masks[1], (3, 2))
+    conv = lambda a, b: synthesise(a[None, None], b[None, None])[0, 0]  # noqa: E731
+    by_hand = [
+        sum(conv(d1[a, 0], conv(hat2[b, a], hat3[top, b])) for a in range(2) for b in range(3)) for top in range(2)
+    ]
+    projected = project([d1, d2, d3], [(3, 2), (2, 2)], [z1, z2])
+    np.testing.assert_allclose(projected[:, 0], by_hand, rtol=0, atol=1e-11)
+    assert projected.shape[2:] != tuple(3 + 2 * p - 1 + 2 * 2 - 1 for p in (3, 2))
+
+
+def test_average_pooling_spreads_evenly():
+    _, lower, upper, positions = two_layers(0, (2, 3))
+    mean = project([lower, upper], [(2, 3)], [None])
+    every = [project([lower, upper], [(2, 3)], [np.full_like(positions, m)]) for m in range(6)]
+    np.testing.assert_allclose(mean, np.mean(every, axis=0), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "step"),
+    [
+        (spec.MNIST, (25, 25), (3, 3)),
+        (spec.CALTECH101, (96, 96), (8, 8)),
+        (spec.FACES, (96, 96), (8, 8)),
+        (spec.FACES_INTERPOLATION, (52, 52), (3, 3)),
+    ],
+)
+def test_sizes_of_the_paper(model, size, step):
+    atoms, pools = [layer.atom_size for layer in model.layers], [layer.pool for layer in model.layers[:-1]]
+    assert (projected_shapes(atoms, pools)[-1], stride(pools)) == (size, step) == (model.projected_size, model.stride)
+    shapes = model.shapes()
+    dictionaries = [np.ones((1, 1, *shape.atom_size)) for shape in shapes]
+    positions = [np.zeros(d.shape, int) for d in dictionaries[1:]]
+    projected = project(dictionaries, pools, positions)
+    assert projected.shape == (1, 1, *size)
+    top = np.ones((1, 1, *shapes[-1].map_size))
+    assert render_projected(projected, top, step, model.image_size).shape[2:] == model.image_size
+    with pytest.raises(GddError, match="image_size"):  # P16: without h the image comes out too small
+        render_projected(projected, top, (1, 1), model.image_size)
+
+
+def test_misprint_p16_sizes():
+    """Without h an MNIST image would be 26 x 26 and a Caltech one 100 x 100."""
+    for model, wrong in ((spec.MNIST, 26), (spec.CALTECH101, 100)):
+        assert model.projected_size[0] + model.shapes()[-1].map_size[0] - 1 == wrong
+
+
+def test_pooling_a_projected_map_gives_the_dictionary_back():
+    _, _, upper, positions = two_layers(3, (3, 2))
+    carried = unpool(positions, upper, (6, 6), (3, 2))
+    np.testing.assert_array_equal(pool_sum(carried, (3, 2)), upper)
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        ({"dictionary": np.zeros((2, 3, 3, 2))}, ["dictionary", "plane", "3", "2"]),
+        ({"dictionary": np.zeros((2, 2, 9, 2))}, ["dictionary", "row", "9", "8"]),
+        ({"gamma_e": np.array([[-1.0]])}, ["gamma_e", "-1.0"]),
+        ({"gamma_e": np.ones((2, 1))}, ["gamma_e", "image", "2", "3"]),
+        ({"upper_maps": np.zeros((3, 3, 1, 2))}, ["upper_maps", "row", "1", "2"]),
+        ({"upper_maps": np.zeros((3, 2, 2, 2))}, ["upper_maps", "atom", "2", "3"]),
+        ({"upper_dictionary": np.zeros((3, 1, 2, 2))}, ["upper_dictionary", "plane", "1", "2"]),
+        ({"upper_dictionary": np.full((3, 2, 2, 2), np.nan)}, ["upper_dictionary", "NaN"]),
+        ({"mask": np.ones((3, 2, 8, 1), bool)}, ["mask", "(3, 2, 8, 1)"]),
+        ({"z": np.full((3, 2, 3, 3), 6)}, ["z", "6", "5"]),
+        ({"z": np.full((3, 2, 3, 3), 5)}, ["z", "ragged"]),
+        ({"z": np.zeros((3, 2, 3, 3))}, ["z", "float64"]),
+    ],
+)
+def test_bad_votes_are_named(change, names):
+    with pytest.raises(GddError) as error:
+        vote_positions(**{**vote_problem(0), **change})
+    for name in names:
+        assert name in str(error.value)
+
+
+def test_bad_projections_are_named():
+    _, lower, upper, positions = two_layers(0, (2, 2))
+    for arguments, names in (
+        (([lower, upper], [], [positions]), ["pools", "0 given for 2"]),
+        (([lower, upper], [(2, 2)], []), ["positions", "0 given for 2"]),
+        (([lower[:2], upper], [(2, 2)], [positions]), ["dictionaries[1]", "plane", "3", "2"]),
+        (([lower, upper], [(2, 2)], [positions[:2]]), ["positions[0]", "(2, 3, 2, 3)"]),
+        (([lower, upper], [(2, 2)], [positions + 4]), ["position"]),
+    ):
+        with pytest.raises(GddError) as error:
+            project(*arguments)
+        for name in names:
+            assert name in str(error.value)
