@@ -1,0 +1,85 @@
+"""Which images of a data set to take: the first ones, or as many of every class."""
+
+from __future__ import annotations
+
+from numbers import Integral
+
+import numpy as np
+
+from gdd.axes import COL, IMAGE, ROW, GddError
+
+
+def generator(seed: int) -> np.random.Generator:
+    """Random numbers from a whole-number seed (Philox, the generator used everywhere in this package)."""
+    return np.random.Generator(np.random.Philox(check_whole("seed", seed, least=0)))
+
+
+def check_whole(argument: str, value: object, least: int) -> int:
+    """Return ``value`` as an int; GddError if it is no whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise GddError(f"{argument}: {value!r} given; a whole number of at least {least} is needed")
+    return int(value)
+
+
+def check_pair(argument: str, pair: object) -> tuple[int, int]:
+    """Return ``pair`` as (rows, columns); GddError if it is not two whole numbers of at least 1."""
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise GddError(f"{argument}: {pair!r} given; two whole numbers (rows, columns) are needed")
+    rows, columns = (check_whole(f"{argument}, axis '{axis}'", v, 1) for axis, v in zip((ROW, COL), pair, strict=True))
+    return rows, columns
+
+
+def first(labels: np.ndarray, n: int) -> np.ndarray:
+    """Return the indices of the first ``n`` images: (n,).
+
+    Raises
+    ------
+    GddError
+        If n is no whole number from 1 to the number of images.
+    """
+    _check_count(labels, n)
+    return np.arange(n)
+
+
+def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
+    """Draw ``n`` images without replacement, equally many of every class.
+
+    Where n is no multiple of the number of classes, the classes that give one image more are drawn too.
+
+    Parameters
+    ----------
+    labels : (image,)       class of every image
+    n : int                 how many; all of them are returned as they stand, whatever the classes' sizes
+    seed : int              same seed, same choice
+
+    Returns
+    -------
+    (n,) of int             indices, ascending, so that the data set's order is kept
+
+    Raises
+    ------
+    GddError
+        If n is no whole number from 1 to the number of images, or a class has too few.
+    """
+    labels = np.asarray(labels)
+    _check_count(labels, n)
+    if n == labels.size:
+        return np.arange(n)
+    random = generator(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    share = np.full(classes.size, n // classes.size)
+    share[random.permutation(classes.size)[: n % classes.size]] += 1
+    for label, have, want in zip(classes, counts, share, strict=True):
+        if want > have:
+            raise GddError(
+                f"n: {n} images over {classes.size} classes takes {want} of class {label!s}, which has {have}; "
+                f"ask for at most {counts.min() * classes.size}, or take the first n (seed=None)"
+            )
+    chosen = [random.permutation(np.flatnonzero(labels == k))[:m] for k, m in zip(classes, share, strict=True)]
+    return np.sort(np.concatenate(chosen))
+
+
+def _check_count(labels: np.ndarray, n: int) -> None:
+    have = np.size(labels)
+    if check_whole("n", n, least=1) > have:
+        raise GddError(f"n: {n} images asked for, axis '{IMAGE}' has {have}; ask for at most {have}")

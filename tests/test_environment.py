@@ -1,0 +1,103 @@
+"""pyproject.toml, environment.yml, constraints.txt and what is installed name the same packages."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import entry_points, version
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[1]
+CONDA_NAMES = {"matplotlib-base": "matplotlib"}
+BY_PIP_ONLY = {"sphinx-mathjax-offline"}  # environment.yml gets it through its pip line
+NAMED_BY_USER = {
+    *("jupyter-book", "jupytext", "papermill", "pytest", "nbval"),
+    *("numpy", "scipy", "scikit-learn", "matplotlib", "xarray"),
+}
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REQUIREMENTS = {
+    canonicalize_name(r.name): r
+    for r in map(Requirement, [*PROJECT["dependencies"], *sum(PROJECT["optional-dependencies"].values(), [])])
+}
+CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+PINS = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().splitlines())
+
+
+def conda_specifiers() -> dict[str, SpecifierSet]:
+    parsed = [Requirement(spec) for spec in CONDA if isinstance(spec, str)]
+    return {CONDA_NAMES.get(r.name, str(canonicalize_name(r.name))): r.specifier for r in parsed}
+
+
+def test_environment_has_the_requirements_of_pyproject():
+    conda = conda_specifiers()
+    assert conda.pop("python") == SpecifierSet(PROJECT["requires-python"])
+    assert conda.pop("pip") == SpecifierSet()
+    assert conda == {name: r.specifier for name, r in REQUIREMENTS.items() if name not in BY_PIP_ONLY}
+
+
+def test_pip_installs_only_this_package():
+    assert [spec for spec in CONDA if not isinstance(spec, str)] == [{"pip": ["-e .[book,test]"]}]
+    assert set(PROJECT["optional-dependencies"]) == {"book", "test"}
+    assert set(REQUIREMENTS) >= BY_PIP_ONLY
+
+
+def test_named_packages_are_required():
+    assert set(REQUIREMENTS) >= NAMED_BY_USER
+
+
+def test_jupyter_book_stays_below_two():
+    assert "2.0" not in REQUIREMENTS["jupyter-book"].specifier
+
+
+@pytest.mark.parametrize("name", sorted(REQUIREMENTS))
+def test_pin_and_installed_version_satisfy_the_requirement(name):
+    pins = {canonicalize_name(pinned): pin for pinned, pin in PINS.items()}
+    assert Version(pins[name]) in REQUIREMENTS[name].specifier
+    assert Version(version(name)) in REQUIREMENTS[name].specifier
+
+
+def test_constraints_are_plain_pins_once_each():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!+]*", line) for line in lines)
+    assert len({canonicalize_name(line.split("==")[0]) for line in lines}) == len(lines) > len(REQUIREMENTS)
+
+
+def test_version_is_the_same_everywhere():
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == PROJECT["version"]
+
+
+def test_every_import_of_the_package_is_required():
+    """A package that is imported but not named here would be missing on another machine."""
+    words = {word for file in ROOT.glob("gdd/**/*.py") for word in imported(file.read_text())}
+    names = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "llvmlite": "numba"}
+    needed = {names.get(word, word) for word in words - set(sys.stdlib_module_names) - {"gdd", "__future__"}}
+    assert {"numpy", "scikit-learn"} <= needed
+    assert {canonicalize_name(name) for name in needed} <= set(REQUIREMENTS)
+
+
+def imported(source: str) -> set[str]:
+    return {m[1] for m in re.finditer(r"^\s*(?:from|import) ([A-Za-z]\w*)", source, re.MULTILINE)}
+
+
+@pytest.mark.parametrize("first", ["papermill", "gdd.notebooks", "gdd.cli"])
+def test_command_and_papermill_handler_can_be_loaded(first):
+    """Whichever is imported first: papermill loads our handler while it is itself being imported."""
+    if not any(e.value.startswith("gdd.") for e in entry_points(group="papermill.io")):
+        pytest.skip("gdd is on the path but not installed")
+    script = f"""
+import {first}, papermill
+from importlib.metadata import entry_points
+(handler,) = (e for e in entry_points(group="papermill.io") if e.value.startswith("gdd."))
+assert handler.name == "book/" and hasattr(handler.load(), "read")
+(command,) = (e for e in entry_points(group="console_scripts") if e.name == "gdd")
+assert callable(command.load())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True)
