@@ -1,0 +1,10 @@
+"""Labelled arrays in, a matplotlib figure out: one function per figure. Nothing is computed here that is a result."""
+
+from gdd.figures.dictionaries import show_atoms
+from gdd.figures.operators import show_grids
+from gdd.figures.schematic import draw_generative_process
+from gdd.figures.style import COLOURS, FULL, bare, finish, new_figure
+
+__all__ = [
+    "COLOURS", "FULL", "bare", "draw_generative_process", "finish", "new_figure", "show_atoms", "show_grids",
+]  # fmt: skip
