@@ -1,0 +1,101 @@
+"""Experiments of the paper, one module each, and how they are found, set and resumed.
+
+A module ``gdd/experiments/mnist_error.py`` has
+
+* ``NAME = "mnist-error"``, the file's name with hyphens;
+* ``PARAMETERS = {"demo": {name: default, ...}, "paper": {...}}``, the same names in both scales;
+* ``run(parameters, progress) -> Outcome``, where ``parameters`` holds every name and ``progress(total, label, done=0)``
+  opens a bar (`gdd.progress.Bar`). It computes and returns; writing the record is the caller's part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import os
+import pkgutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pooch
+import xarray as xr
+
+from gdd.axes import GddError
+
+SCALES = ("demo", "paper")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an experiment returns: its results, and what a record must say about them."""
+
+    dataset: xr.Dataset
+    spec: Any  # dataclass, or mapping or sequence of them
+    data_name: str
+    data_checksum: str
+    seed: int
+
+
+def names() -> list[str]:
+    """Names of all experiments, in alphabetical order."""
+    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+
+
+def get(name: str) -> ModuleType:
+    """Module of one experiment; GddError, listing those that exist, if there is none of that name."""
+    if name not in names():
+        raise GddError(f"experiment {name!r} is not known; choose from {', '.join(names()) or 'none yet'}")
+    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+
+
+def defaults(name: str, scale: str) -> dict[str, Any]:
+    """Parameters of an experiment at one scale; GddError for an unknown scale."""
+    known = get(name).PARAMETERS
+    if scale not in known:
+        raise GddError(f"scale {scale!r} is not known to {name}; choose from {', '.join(known)}")
+    return dict(known[scale])
+
+
+def merge(name: str, scale: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Defaults with these changes; GddError that lists the known names if one is unknown."""
+    known = defaults(name, scale)
+    unknown = sorted(set(changes) - set(known))
+    if unknown:
+        raise GddError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
+    return known | dict(changes)
+
+
+def parse(name: str, scale: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Every parameter, those given as text converted to the type of their default.
+
+    Sequences are written with commas (``1000,2000``) and take the type of their first default element.
+    """
+    known = defaults(name, scale)
+    changes = {key: _like(known[key], text, key) if key in known else text for key, text in pairs}
+    return merge(name, scale, changes)
+
+
+def checkpoint_folder(name: str, parameters: Mapping[str, Any]) -> Path:
+    """Folder where a run keeps its checkpoints: the same for the same parameters, so a second call resumes.
+
+    It lies in ``GDD_CACHE``, else in the user's cache, is not made here, and is removed once the record is written.
+    """
+    text = json.dumps([name, dict(parameters)], sort_keys=True, default=list)
+    root = Path(os.environ.get("GDD_CACHE") or pooch.os_cache("gdd"))
+    return root / "checkpoints" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _like(default: Any, text: str, key: str) -> Any:
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "false": False}[text.lower()]
+        if isinstance(default, tuple | list):
+            return type(default)(type(default[0])(part) if default else part for part in text.split(","))
+        return type(default)(text)
+    except (KeyError, ValueError) as error:
+        wanted = "true or false" if isinstance(default, bool) else f"like its default {default!r}"
+        raise GddError(f"parameter {key}: {text!r} given, a value {wanted} needed") from error

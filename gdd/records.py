@@ -1,0 +1,207 @@
+"""Records: one NetCDF file for each run, results and provenance together.
+
+A chapter shows a record or says that there is none; it never shows a number typed by hand. Records lie in
+``book/results/`` of the checkout; the environment variable ``GDD_RESULTS`` names another folder.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import resource
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from gdd import experiments
+from gdd.axes import GddError
+
+FORMAT = "gdd record 1"
+LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn", "xarray", "netCDF4")
+PROVENANCE = (
+    "gdd_format", "experiment", "scale", "parameters", "spec", "seed", "data_name", "data_checksum", "code_version",
+    "code_sha256", "libraries", "machine", "seconds", "peak_memory_bytes", "date",
+)  # fmt: skip
+
+
+def folder() -> Path:
+    """Folder of the records: ``GDD_RESULTS``, else ``book/results`` beside the package."""
+    chosen = os.environ.get("GDD_RESULTS")
+    return Path(chosen) if chosen else Path(__file__).resolve().parents[1] / "book" / "results"
+
+
+def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> Path:
+    """Where the record of this run lies: ``<experiment>--<scale>[--<parameter>-<value>...].nc``.
+
+    Only parameters that differ from the defaults of that scale appear, in alphabetical order, so equal runs have
+    equal names.
+
+    Raises
+    ------
+    GddError
+        Unknown experiment, scale or parameter.
+    """
+    defaults = experiments.defaults(experiment, scale)
+    given = experiments.merge(experiment, scale, parameters or {})
+    changed = [f"{name}-{_in_file_name(given[name])}" for name in sorted(given) if given[name] != defaults[name]]
+    return folder() / ("--".join([experiment, scale, *changed]) + ".nc")
+
+
+def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
+    """Record of this run, or None if it was never made; parameters left out have their defaults."""
+    path = path_for(experiment, scale, parameters)
+    return read(path) if path.exists() else None
+
+
+def write(
+    path: str | Path, dataset: xr.Dataset, *, experiment: str, scale: str, parameters: Mapping, spec, seed: int,
+    data_name: str, data_checksum: str, seconds: float,
+) -> Path:  # fmt: skip
+    """Write results and provenance as one NetCDF file, whole or not at all.
+
+    Parameters
+    ----------
+    dataset : results, axes named as in ``gdd.axes``
+    parameters : every parameter of the run, defaults included
+    spec : dataclass, or mapping or sequence of dataclasses; kept as JSON
+    data_checksum : sha256 of the data set as read
+    seconds : wall time of the run
+
+    Raises
+    ------
+    GddError
+        The file cannot be written (full disk, unwritable folder), or the dataset cannot be stored. A file that
+        was there before stays as it was.
+    """
+    clash = sorted(set(PROVENANCE) & set(dataset.attrs))
+    if clash:
+        raise GddError(f"dataset: attributes {clash} are kept for provenance; rename them")
+    known = {
+        "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "parameters": as_json(dict(parameters)),
+        "spec": as_json(spec), "seed": int(seed), "data_name": data_name, "data_checksum": data_checksum,
+        "seconds": float(seconds),
+    }  # fmt: skip
+    labelled = dataset.assign_attrs(known | _surroundings())
+    packed = {name: {"zlib": True, "complevel": 4} for name, v in labelled.variables.items() if v.dtype.kind in "fiub"}
+    _write_whole(Path(path), lambda part: labelled.to_netcdf(part, engine="netcdf4", encoding=packed))
+    return Path(path)
+
+
+def read(path: str | Path) -> xr.Dataset:
+    """Read a record into memory.
+
+    Raises
+    ------
+    GddError
+        Missing file; truncated or damaged file; a file that is not a record of this package.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
+    try:
+        record = xr.load_dataset(path, engine="netcdf4")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise GddError(f"record {path}: truncated, damaged or no NetCDF file ({error}); run it again") from error
+    if record.attrs.get("gdd_format") != FORMAT:
+        found = record.attrs.get("gdd_format", "none")
+        raise GddError(f"record {path}: a NetCDF file of another kind (gdd_format is {found!r}, {FORMAT!r} needed)")
+    return record
+
+
+def provenance(record: xr.Dataset) -> str:
+    """One line that says where a record comes from, for display under a table or a figure."""
+    known = record.attrs
+    spoken = ", ".join(f"{name} {value}" for name, value in json.loads(known["parameters"]).items())
+    return (
+        f"Record {known['experiment']}, {known['scale']} scale ({spoken}); data {known['data_name']} "
+        f"(sha256 {known['data_checksum'][:12]}), seed {known['seed']}; {known['date']}, {known['seconds']:.0f} s, "
+        f"{known['peak_memory_bytes'] / 1e6:.0f} MB; gdd {known['code_version']} ({known['code_sha256'][:12]}) "
+        f"on {known['machine']}"
+    )
+
+
+def as_json(value) -> str:
+    """Text of a spec or of parameters: dataclasses become mappings that name their type."""
+    return json.dumps(value, default=_plain, sort_keys=True)
+
+
+@cache
+def code_checksum() -> str:
+    """SHA-256 over every Python file of the package, names included."""
+    root = Path(__file__).resolve().parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _surroundings() -> dict:
+    """What is the same for every run in this process, and the peak memory so far."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {
+        "code_version": _version("gdd"),
+        "code_sha256": code_checksum(),
+        "libraries": as_json({"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}),
+        "machine": _machine(),
+        "peak_memory_bytes": peak if sys.platform == "darwin" else peak * 1024,  # kibibytes everywhere else
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _machine() -> str:
+    """Processor and cores in words; no name of the machine or of its owner."""
+    info = Path("/proc/cpuinfo")
+    models = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else []
+    model = models[0] if models else platform.processor() or platform.machine()
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def _plain(value):
+    if dataclasses.is_dataclass(value):
+        return {"type": type(value).__name__} | {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"no JSON form for {type(value).__name__}")
+
+
+def _in_file_name(value) -> str:
+    return re.sub(r"[^A-Za-z0-9.+_]+", "_", str(value)).strip("_")
+
+
+def _write_whole(path: Path, write_to: Callable[[str], object]) -> None:
+    """Temporary file in the same folder, synced, then renamed over the old one."""
+    part = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+        with open(handle, "rb+") as file:
+            os.fchmod(file.fileno(), 0o644)
+            write_to(part)
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        part = None
+    except (OSError, RuntimeError) as error:  # RuntimeError is what netCDF makes of a write that fails half way
+        raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
+    except (TypeError, ValueError) as error:
+        raise GddError(f"dataset: cannot be stored as NetCDF: {error}") from error
+    finally:
+        if part is not None:
+            Path(part).unlink(missing_ok=True)

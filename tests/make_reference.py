@@ -1,0 +1,57 @@
+"""Make the reference notebooks that nbval compares with: ``python tests/make_reference.py [PAGE ...]``.
+
+Run it after an intended change of a chapter, and look at the difference before keeping it. A chapter runs with the
+parameters of the book, changed by those in ``tests/reference/parameters.yml`` so that a comparison takes seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nbformat
+import yaml
+
+from gdd import notebooks
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+TEXT = ("text/plain", "text/html", "text/markdown")
+
+
+def quick_parameters(page: str) -> dict:
+    """Parameters of the reference of a page."""
+    known = yaml.safe_load((REFERENCE / "parameters.yml").read_text(encoding="utf-8")) or {}
+    return notebooks.parameters(page) | known.get(page, {})
+
+
+def small(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Notebook without images, times and whatever else changes from run to run; cells numbered in order."""
+    for number, cell in enumerate(notebook.cells):
+        cell.id = f"cell-{number}"
+        tags = cell.metadata.get("tags", [])
+        cell.metadata = {"tags": tags} if tags else {}
+        if cell.cell_type == "code":
+            ignored = "nbval-ignore-output" in tags
+            cell.outputs = [] if ignored else [_text_only(output) for output in cell.outputs]
+    notebook.metadata = {"kernelspec": notebook.metadata.kernelspec}
+    return notebook
+
+
+def main(pages: list[str]) -> None:
+    """Write ``tests/reference/<page>.ipynb`` for these pages, or for every chapter."""
+    for page in pages or notebooks.chapters():
+        path = REFERENCE / f"{page}.ipynb"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(small(notebooks.execute(page, quick_parameters(page))), path)
+        print(f"{page}: {path.stat().st_size / 1000:.0f} kB")
+
+
+def _text_only(output: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    if "data" in output:
+        output.data = {kind: content for kind, content in output.data.items() if kind in TEXT}
+        output.metadata = {}
+    return output
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,274 @@
+"""Rules for chapters, and that their references are theirs."""
+
+import ast
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jupytext
+import nbformat
+import pytest
+import yaml
+from jupyter_cache import get_cache
+
+from gdd import notebooks, papermill_io
+from gdd.axes import GddError
+
+REFERENCE = Path(__file__).resolve().parent / "reference"
+CHAPTERS = notebooks.chapters()
+VERSION = re.compile(r"^ *jupytext_version:.*\n", re.MULTILINE)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def tagged(notebook, tag):
+    return [cell for cell in code_cells(notebook) if tag in cell.metadata.get("tags", [])]
+
+
+def faults(notebook):
+    """Rules of the house that a chapter breaks, in words."""
+    cells = code_cells(notebook)
+    found = [f"{len(cells)} code cells, at most 25"] if len(cells) > 25 else []
+    for number, cell in enumerate(cells, 1):
+        lines = len(cell.source.splitlines())
+        if lines > 15:
+            found.append(f"cell {number}: {lines} lines, at most 15")
+        tree = ast.parse(cell.source)
+        if any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) for node in ast.walk(tree)):
+            found.append(f"cell {number}: defines a function or a class; it belongs in the package")
+        found += [f"cell {number}: path {text!r}" for text in paths_in(tree)]
+    parameters = tagged(notebook, "parameters")
+    if len(parameters) != 1:
+        found.append(f"{len(parameters)} parameters cells, exactly 1")
+    for cell in parameters:
+        names = [node for node in ast.parse(cell.source).body if isinstance(node, ast.Assign)]
+        if not 1 <= len(names) <= 6 or len(names) != len(ast.parse(cell.source).body):
+            found.append(f"parameters cell: {len(names)} names, 1 to 6 plain assignments")
+    return found
+
+
+def paths_in(tree):
+    """Strings that name a file by a path: the kernel's folder differs between the book, nbval and papermill."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            if re.match(r"(\.{1,2}/|~|/\w)", text) or re.search(r"\.(nc|yml|md|py|ipynb|csv|npz|png)$", text):
+                yield text
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_chapter_keeps_the_rules(page):
+    assert faults(jupytext.read(notebooks.text_path(page))) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("a = 1\n" * 16, "16 lines"),
+        ("def f():\n    pass", "defines a function"),
+        ("x = open('../results/a.txt')", "path"),
+        ("x = read('error.nc')", "path"),
+    ],
+)
+def test_a_chapter_that_breaks_a_rule_is_seen(source, fault):
+    assert faults(chapter("n = 1", [])) == []
+    seen = faults(chapter("n = 1", [source]))
+    assert len(seen) == 1
+    assert fault in seen[0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "cells", "fault"),
+    [
+        (None, [], "0 parameters cells"),
+        ("n = 1", ["1"] * 25, "26 code cells"),
+        ("a = b = c = 1\nd()", [], "1 names"),
+        ("\n".join(f"{name} = 1" for name in "abcdefg"), [], "7 names"),
+    ],
+)
+def test_a_chapter_of_the_wrong_size_is_seen(parameters, cells, fault):
+    seen = faults(chapter(parameters, cells))
+    assert len(seen) == 1
+    assert fault in seen[0]
+
+
+def test_a_second_parameters_cell_is_seen():
+    twice = chapter("n = 1", ["m = 1"])
+    twice.cells[1].metadata = {"tags": ["parameters"]}
+    assert faults(twice) == ["2 parameters cells, exactly 1"]
+
+
+def chapter(parameters, cells):
+    first = [] if parameters is None else [nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
+    return nbformat.v4.new_notebook(cells=first + [nbformat.v4.new_code_cell(source) for source in cells])
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_text_is_canonical(page):
+    """Reading and writing by jupytext changes nothing, so that no tool rewrites a chapter behind one's back."""
+    text = notebooks.text_path(page).read_text(encoding="utf-8")
+    written = jupytext.writes(jupytext.reads(text, fmt="md:myst"), fmt="md:myst")
+    assert VERSION.sub("", written) == VERSION.sub("", text)
+
+
+@pytest.mark.parametrize("page", notebooks.pages())
+def test_page_exists(page):
+    assert notebooks.text_path(page).is_file()
+
+
+def test_every_text_of_the_book_is_in_the_table_of_contents():
+    found = {path.relative_to(notebooks.BOOK).with_suffix("").as_posix() for path in notebooks.BOOK.rglob("*.md")}
+    assert found == set(notebooks.pages())
+
+
+def test_parameters_of_the_book_are_names_of_their_chapter():
+    for path in [*(notebooks.BOOK / "params").rglob("*.yml")]:
+        page = path.relative_to(notebooks.BOOK / "params").with_suffix("").as_posix()
+        cell = tagged(jupytext.read(notebooks.text_path(page)), "parameters")[0]
+        names = {node.targets[0].id for node in ast.parse(cell.source).body}
+        assert set(notebooks.parameters(page)) <= names, page
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_reference_has_the_code_of_its_chapter(page):
+    reference = nbformat.read(REFERENCE / f"{page}.ipynb", 4)
+    injected = tagged(reference, "injected-parameters")
+    code = [cell.source for cell in code_cells(reference) if cell not in injected]
+    assert code == [cell.source for cell in code_cells(jupytext.read(notebooks.text_path(page)))], (
+        f"make it again: python tests/make_reference.py {page}"
+    )
+
+
+@pytest.mark.parametrize("page", CHAPTERS)
+def test_reference_has_something_to_compare(page):
+    """nbval passes a notebook without outputs whatever it does."""
+    reference = nbformat.read(REFERENCE / f"{page}.ipynb", 4)
+    compared = [cell for cell in code_cells(reference) if cell.outputs]
+    assert compared
+    assert not any("nbval-ignore-output" in cell.metadata.get("tags", []) for cell in compared)
+    assert "image/png" not in (REFERENCE / f"{page}.ipynb").read_text(encoding="utf-8")
+    assert [cell.id for cell in reference.cells] == [f"cell-{n}" for n in range(len(reference.cells))]
+
+
+def test_no_reference_is_left_over():
+    found = {path.relative_to(REFERENCE).with_suffix("").as_posix() for path in REFERENCE.rglob("*.ipynb")}
+    assert found <= set(CHAPTERS)
+    quick = yaml.safe_load((REFERENCE / "parameters.yml").read_text(encoding="utf-8")) or {}
+    assert set(quick) <= set(CHAPTERS)
+
+
+def test_papermill_runs_a_text_chapter_with_parameters(tmp_path):
+    """What a re-runner types, from the root of the checkout; through the entry point of the installed package."""
+    output = tmp_path / "out.ipynb"
+    papermill = Path(sys.executable).with_name("papermill")
+    command = [papermill, "book/mnist/parameters.md", output, "-p", "mnist_images", "10"]
+    done = subprocess.run(command, cwd=notebooks.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    ran = nbformat.read(output, 4)
+    assert "mnist_images = 10" in tagged(ran, "injected-parameters")[0].source
+    shown = [output.data for cell in code_cells(ran) for output in cell.outputs if "data" in output]
+    assert any("× 10<" in data.get("text/html", "") for data in shown)
+
+
+@pytest.fixture
+def book(tmp_path, monkeypatch):
+    """A book of one chapter in a folder of its own."""
+    text = """\
+        ---
+        jupytext:
+          text_representation:
+            extension: .md
+            format_name: myst
+        kernelspec:
+          display_name: Python 3
+          language: python
+          name: python3
+        ---
+
+        # One
+
+        ```{code-cell} ipython3
+        :tags: [parameters]
+
+        n = 1
+        ```
+
+        ```{code-cell} ipython3
+        print(f"n is {n}")
+        ```
+        """
+    (tmp_path / "book" / "params").mkdir(parents=True)
+    (tmp_path / "_toc.yml").write_text("format: jb-book\nroot: book/one\n")
+    (tmp_path / "book" / "one.md").write_text(re.sub("^ {8}", "", text, flags=re.MULTILINE))
+    for name, path in {"ROOT": "", "BOOK": "book", "EXECUTED": "executed", "CACHE": "cache"}.items():
+        monkeypatch.setattr(notebooks, name, tmp_path / path)
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path / "results"))
+    return tmp_path / "book"
+
+
+def test_stamp_follows_everything_that_a_page_shows(book, monkeypatch, tmp_path):
+    (tmp_path / "results").mkdir()
+    paper = tmp_path / "paper_values.yml"
+    paper.write_text("{}")
+    monkeypatch.setattr(notebooks.paper_values, "PATH", paper)
+    stamps = [notebooks.stamp("one")]
+    for change in (
+        lambda: (book / "params" / "one.yml").write_text("n: 5\n"),
+        lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"1"),
+        lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"2"),
+        lambda: paper.write_text("{a: 1}"),
+        lambda: (book / "one.md").write_text((book / "one.md").read_text() + "more\n"),
+        lambda: monkeypatch.setattr(notebooks.records, "code_checksum", lambda: "changed"),
+    ):
+        assert notebooks.stamp("one") == stamps[-1]
+        change()
+        stamps.append(notebooks.stamp("one"))
+    assert len(set(stamps)) == len(stamps)
+
+
+def test_outputs_join_the_chapter_as_written(book):
+    executed = notebooks.execute("one", {"n": 5})
+    assert [len(code_cells(nb)) for nb in (executed, notebooks.with_outputs("one", executed))] == [3, 2]
+    first, second = code_cells(notebooks.with_outputs("one", executed))
+    assert first.source == "n = 1"
+    assert first.outputs[0].text == "this page was run with n = 5\n"
+    assert second.outputs[0].text == "n is 5\n"
+
+
+def test_only_stale_chapters_are_executed_and_the_cache_holds_the_last_outputs(book, monkeypatch):
+    """One thread stands for the pool of processes, which would not see this test's folders."""
+    monkeypatch.setattr(notebooks, "ProcessPoolExecutor", lambda workers, mp_context: ThreadPoolExecutor(1))
+
+    def cached():
+        store = get_cache(str(notebooks.CACHE))
+        found = store.match_cache_notebook(jupytext.read(book / "one.md"))
+        return code_cells(store.get_cache_bundle(found.pk).nb)[1].outputs[0].text
+
+    assert notebooks.refresh() == ["one"]
+    assert cached() == "n is 1\n"
+    assert notebooks.refresh() == []
+    (book / "params" / "one.yml").write_text("n: 5\n")
+    assert notebooks.refresh() == ["one"]
+    assert cached() == "n is 5\n"
+    (book / "params" / "one.yml").write_text("n: [\"a\"]\n")
+    monkeypatch.setattr(notebooks, "execute", lambda page, changes: notebooks.no_such_name)
+    with pytest.raises(AttributeError):
+        notebooks.refresh()
+    with pytest.raises(KeyError):
+        cached()  # nothing is better than the outputs of another state
+
+
+def test_failing_chapter_is_named(book):
+    text = (book / "one.md").read_text().replace('print(f"n is {n}")', "1 / (n - 1)")
+    (book / "one.md").write_text(text)
+    with pytest.raises(GddError, match="chapter one: cell 2 failed: ZeroDivisionError"):
+        notebooks.execute("one")
+
+
+def test_handler_refuses_to_overwrite_a_chapter(book):
+    with pytest.raises(GddError, match="a notebook"):
+        papermill_io.ChapterHandler.write("{}", str(book / "one.md"))

@@ -1,0 +1,122 @@
+"""The command line: what it runs, what it prints, and how it fails."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import cli, experiments, records
+from gdd.axes import GddError
+
+
+@pytest.fixture
+def toy(monkeypatch, tmp_path):
+    """An experiment of every kind of parameter, which counts its runs and keeps a checkpoint."""
+    seen = []
+
+    def run(parameters, progress):
+        seen.append(parameters)
+        checkpoints = experiments.checkpoint_folder("toy", parameters)
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        with progress(3, "toy") as bar:
+            bar.step(residual=0.1, active=4)
+        if parameters["stop"]:
+            raise KeyboardInterrupt
+        data = xr.Dataset({"total": ("atom", np.full(2, parameters["n"]))})
+        return experiments.Outcome(data, {"layers": 1}, "digits", "cd" * 32, parameters["seed"])
+
+    settings = {"n": 5, "seed": 0, "noise": 0.5, "stop": False, "sizes": (100, 200), "data": "digits"}
+    module = SimpleNamespace(NAME="toy", PARAMETERS={"demo": settings, "paper": settings | {"n": 50}}, run=run)
+    monkeypatch.setattr(experiments, "names", lambda: ["bench", "toy"])
+    monkeypatch.setattr(experiments.importlib, "import_module", lambda name: module)
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path / "results"))
+    monkeypatch.setenv("GDD_CACHE", str(tmp_path / "cache"))
+    return seen
+
+
+def test_run_writes_a_record_and_prints_where(toy, capsys):
+    assert cli.main(["run", "toy", "-p", "n", "7", "-p", "sizes", "1,2,3", "-p", "noise", "1e-2"]) == 0
+    path = records.path_for("toy", "demo", {"n": 7, "sizes": (1, 2, 3), "noise": 0.01})
+    assert capsys.readouterr().out.strip() == str(path)
+    back = records.read(path)
+    assert back.total.values.tolist() == [7, 7]
+    assert json.loads(back.attrs["parameters"])["sizes"] == [1, 2, 3]
+    assert toy == [{"n": 7, "seed": 0, "noise": 0.01, "stop": False, "sizes": (1, 2, 3), "data": "digits"}]
+
+
+def test_scale_chooses_the_defaults(toy):
+    assert cli.main(["run", "toy", "--scale", "paper"]) == 0
+    assert toy[0]["n"] == 50
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "experiment 'nothing' is not known; choose from bench, toy"),
+        (["toy", "-p", "m", "1"], "has no parameter m; it has n, seed, noise, stop, sizes, data"),
+        (["toy", "-p", "n", "1.5"], "parameter n: '1.5' given, a value like its default 5 needed"),
+        (["toy", "-p", "stop", "perhaps"], "a value true or false needed"),
+        (["toy", "-p", "sizes", "1,b"], "parameter sizes: '1,b' given, a value like its default (100, 200) needed"),
+    ],
+)
+def test_errors_are_one_line_and_no_work_is_done(toy, capsys, arguments, message):
+    assert cli.main(["run", *arguments]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert toy == []
+
+
+def test_interrupt_says_that_the_same_command_resumes_and_keeps_checkpoints(toy, capsys, tmp_path):
+    assert cli.main(["run", "toy", "-p", "stop", "true"]) == 130
+    assert "the same command resumes" in capsys.readouterr().err
+    assert len(list((tmp_path / "cache" / "checkpoints").iterdir())) == 1
+    assert not (tmp_path / "results").exists()
+
+
+def test_checkpoints_go_once_the_record_is_written(toy, tmp_path):
+    assert cli.main(["run", "toy"]) == 0
+    assert list((tmp_path / "cache" / "checkpoints").iterdir()) == []
+
+
+def test_checkpoint_folder_depends_on_every_parameter(toy):
+    base = {"n": 5, "sizes": (1, 2)}
+    assert experiments.checkpoint_folder("toy", base) == experiments.checkpoint_folder("toy", base | {"sizes": [1, 2]})
+    assert experiments.checkpoint_folder("toy", base) != experiments.checkpoint_folder("toy", base | {"n": 6})
+    assert experiments.checkpoint_folder("toy", base) != experiments.checkpoint_folder("bench", base)
+
+
+def test_bench_prints_the_table_of_its_record(toy, capsys):
+    assert cli.main(["bench"]) == 0
+    assert "total" in capsys.readouterr().out
+
+
+def test_data_says_what_is_here(capsys):
+    assert cli.main(["data"]) == 0
+    assert "digits" in capsys.readouterr().out
+
+
+def test_data_fetch_of_an_unknown_name(capsys):
+    assert cli.main(["data", "fetch", "nothing"]) == 2
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_bar_is_silent_when_not_on_a_terminal(toy, capsys):
+    assert cli.main(["run", "toy"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_every_experiment_keeps_the_contract():
+    """Names and scales of the experiments that exist; their parameters must be of kinds that the command can read."""
+    for name in experiments.names():
+        module = experiments.get(name)
+        assert name == module.NAME
+        assert set(module.PARAMETERS) <= set(experiments.SCALES)
+        kinds = {tuple((key, type(value)) for key, value in known.items()) for known in module.PARAMETERS.values()}
+        assert len(kinds) == 1, f"{name}: scales differ in names or types"
+        for _, kind in kinds.pop():
+            assert kind in (int, float, str, bool, tuple)
+    with pytest.raises(GddError, match="is not known"):
+        experiments.get("no-such-experiment")

@@ -1,0 +1,174 @@
+"""Records: what goes in comes out, with its provenance; a failure leaves what was there."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import experiments, records, spec
+from gdd.axes import GddError
+
+
+@pytest.fixture
+def toy(monkeypatch, tmp_path):
+    """An experiment that exists for the length of one test, and a results folder of its own."""
+    settings = {"demo": {"n": 5, "name": "a b"}, "paper": {"n": 50, "name": "a b"}}
+    module = SimpleNamespace(NAME="toy", PARAMETERS=settings)
+    monkeypatch.setattr(experiments, "get", lambda name: module)
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
+    return module
+
+
+@pytest.fixture
+def results():
+    return xr.Dataset(
+        {
+            "error": (("draw",), np.array([0.25, 1 / 3, np.nan])),
+            "kept": (("draw",), np.array([True, False, True])),
+            "method": (("label",), np.array(["one-step", "größer"])),
+            "count": (("atom",), np.arange(4, dtype=np.int16)),
+        },
+        attrs={"unit": "%"},
+    )
+
+
+def write(path, dataset, **changes):
+    return records.write(
+        path, dataset,
+        **{"experiment": "toy", "scale": "demo", "parameters": {"n": 5, "name": "a b"}, "spec": spec.MNIST, "seed": 3,
+           "data_name": "digits", "data_checksum": "ab" * 32, "seconds": 1.5} | changes,
+    )  # fmt: skip
+
+
+def test_round_trip_keeps_values_types_and_attributes(tmp_path, results):
+    back = records.read(write(tmp_path / "r.nc", results))
+    xr.testing.assert_identical(back.drop_attrs(), results.drop_attrs())
+    assert back.attrs["unit"] == "%"
+    assert {name: v.dtype.kind for name, v in back.items()} == {"error": "f", "kept": "b", "method": "U", "count": "i"}
+
+
+def test_provenance_is_whole(tmp_path, results):
+    back = records.read(write(tmp_path / "r.nc", results)).attrs
+    assert set(records.PROVENANCE) <= set(back)
+    assert json.loads(back["parameters"]) == {"n": 5, "name": "a b"}
+    assert json.loads(back["spec"])["type"] == "ModelSpec"
+    assert [layer["atoms"] for layer in json.loads(back["spec"])["layers"]] == [32, 160]
+    assert (back["seed"], back["seconds"], back["data_checksum"]) == (3, 1.5, "ab" * 32)
+    assert json.loads(back["libraries"])["numpy"] == np.__version__
+    assert back["peak_memory_bytes"] > 10e6  # an interpreter with numpy cannot be smaller
+    assert len(back["code_sha256"]) == 64
+    assert os.uname().nodename not in back["machine"]
+
+
+def test_line_of_provenance_names_scale_data_and_parameters(tmp_path, results):
+    line = records.provenance(records.read(write(tmp_path / "r.nc", results)))
+    for part in ("toy", "demo scale", "n 5", "digits", "seed 3", "2 s", "abababababab"):
+        assert part in line
+
+
+def test_code_checksum_follows_the_code(tmp_path, monkeypatch):
+    package = tmp_path / "gdd"
+    package.mkdir()
+    monkeypatch.setattr(records, "__file__", str(package / "records.py"))
+    sums = []
+    for name, text in (("records.py", "a = 1\n"), ("records.py", "a = 2\n"), ("new.py", "")):
+        (package / name).write_text(text)
+        records.code_checksum.cache_clear()
+        sums.append(records.code_checksum())
+    records.code_checksum.cache_clear()
+    assert len(set(sums)) == 3
+
+
+def test_names_are_deterministic_and_hold_only_what_differs(toy, tmp_path):
+    assert records.path_for("toy", "demo") == tmp_path / "toy--demo.nc"
+    assert records.path_for("toy", "demo", {"n": 5}) == tmp_path / "toy--demo.nc"
+    assert records.path_for("toy", "paper", {"n": 5, "name": "c/d"}) == tmp_path / "toy--paper--n-5--name-c_d.nc"
+    with pytest.raises(GddError, match="has no parameter m; it has n, name"):
+        records.path_for("toy", "demo", {"m": 1})
+    with pytest.raises(GddError, match="scale 'big' is not known"):
+        records.path_for("toy", "big")
+
+
+def test_find_gives_the_record_or_none(toy, results):
+    assert records.find("toy", "demo", n=7) is None
+    write(records.path_for("toy", "demo", {"n": 7}), results, parameters={"n": 7, "name": "a b"})
+    assert json.loads(records.find("toy", "demo", n=7).attrs["parameters"])["n"] == 7
+    assert records.find("toy", "demo") is None
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9])
+def test_truncated_file_is_refused(tmp_path, results, share):
+    path = write(tmp_path / "r.nc", results)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+    with pytest.raises(GddError, match="truncated, damaged or no NetCDF file"):
+        records.read(path)
+
+
+def test_missing_and_foreign_files_are_refused(tmp_path, results):
+    with pytest.raises(GddError, match="no such file"):
+        records.read(tmp_path / "none.nc")
+    (tmp_path / "text.nc").write_text("not a record\n" * 100)
+    with pytest.raises(GddError, match="no NetCDF file"):
+        records.read(tmp_path / "text.nc")
+    results.to_netcdf(tmp_path / "foreign.nc", engine="netcdf4")
+    with pytest.raises(GddError, match="another kind"):
+        records.read(tmp_path / "foreign.nc")
+
+
+def test_reserved_attribute_and_unstorable_values_are_refused(tmp_path, results):
+    with pytest.raises(GddError, match="'seed'"):
+        write(tmp_path / "r.nc", results.assign_attrs(seed=1))
+    with pytest.raises(GddError, match="cannot be stored"):
+        write(tmp_path / "r.nc", results.assign_attrs(unit={"a": 1}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_folder_that_cannot_be_made(tmp_path, results):
+    (tmp_path / "file").touch()
+    with pytest.raises(GddError, match="cannot be written"):
+        write(tmp_path / "file" / "r.nc", results)
+
+
+def test_failure_before_the_rename_keeps_the_old_file(tmp_path, results, monkeypatch):
+    path = write(tmp_path / "r.nc", results)
+    before = path.read_bytes()
+
+    def no_sync(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_sync)
+    with pytest.raises(GddError, match="No space left on device"):
+        write(path, results.assign(error=results.error * 2))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_real_limit_on_the_file_keeps_the_old_one(tmp_path, results):
+    """The kernel refuses the write half way, as a full disk does."""
+    path = write(tmp_path / "r.nc", results)
+    before = path.read_bytes()
+    code = f"""
+        import resource, signal, xarray as xr
+        from gdd import records
+        from gdd.axes import GddError
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        try:
+            records.write({str(path)!r}, xr.Dataset({{"a": ("x", [1.0])}}), experiment="toy", scale="demo",
+                          parameters={{}}, spec=None, seed=0, data_name="", data_checksum="", seconds=0)
+        except GddError as error:
+            print("refused:", error)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("refused:")
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 4096
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
