@@ -1,0 +1,254 @@
+"""Test-time inference: which projected atoms an image is made of, at which positions, how strongly.
+
+The model of one image is ``X = sum_k Dtilde_k * h(S_k) + E`` with the atoms fixed: an atom at a position of the grid is
+one fixed picture, and a coefficient of S is its weight. The inner products of all placed atoms (their Gram matrix) are
+the same for every image; the chain of an image then needs the pixels only once, for its correlations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import log, pi
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from gdd.axes import COL, DICTIONARY, DRAW, IMAGE, IMAGES, MAPS, ROW, GddError, as_plain, check_images
+from gdd.deconvolution_kernels import run_chains
+from gdd.distributions import BlockChoice
+from gdd.placement import gram_slabs, placement_grid, slab_index
+from gdd.sampler.random import Stream
+
+Size = tuple[int, int]
+
+#: images whose correlations are held at once
+_CHUNK = 512
+
+
+class Problem(NamedTuple):
+    """All that the chains of different images share. Atoms are scaled to noise precision 1."""
+
+    atoms: np.ndarray  # (atom, plane, atom_row, atom_col)
+    stride: Size
+    grid: Size  # positions (row, col) of an atom
+    gram: np.ndarray  # (2 rows, 2 cols, atom, atom), see `gram_slabs`
+    norm: np.ndarray  # (row, col, atom): squared norm of a placed atom
+    gamma_w: float
+
+    @property
+    def prior_odds(self) -> float:
+        """Odds of a coefficient being active before the image is seen: a0 / b0 = 1 / (K - 1)."""
+        return 1.0 / (len(self.atoms) - 1)
+
+
+def dense_gram(problem: Problem) -> np.ndarray:
+    """Return the Gram matrix written out, coefficients numbered (row, col, atom) with the atom running fastest."""
+    row, col = (slab_index(n) for n in problem.grid)
+    full = problem.gram[row[:, None, :, None], col[None, :, None, :]]  # (row, col, row', col', atom, atom')
+    size = problem.norm.size
+    return full.transpose(0, 1, 4, 2, 3, 5).reshape(size, size)
+
+
+def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prior_odds: float) -> BlockChoice:
+    r"""Whether one placed atom is in the image, and how strongly, given all others.
+
+    .. math:: \frac{p(z_i = 1 \mid -)}{p(z_i = 0 \mid -)} = \frac{1}{K - 1} \sqrt{\gamma_w / \lambda_i}\,
+              e^{c_i^2 / 2 \lambda_i}, \qquad w_i \mid z_i = 1 \sim \mathcal N(c_i / \lambda_i, \lambda_i^{-1}), \qquad
+              \lambda_i = \|d_i\|^2 + \gamma_w
+
+    Parameters
+    ----------
+    correlation : c, the placed atom times the image less all other contributions, in units of noise precision 1
+    norm : squared norm of the placed atom, in the same units
+    gamma_w : precision of the weights
+    prior_odds : 1 / (K - 1), K the atoms in use
+
+    Returns
+    -------
+    BlockChoice
+        With the one position 0, or empty. Nothing is drawn here.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 3; the paper prints no conditional for this step (P20).
+    Departs: weight integrated out of z.
+    Checked: tests/test_deconvolution.py (exact ratio to the log joint; enumeration of every z).
+    """
+    precision = norm + gamma_w
+    log_odds = log(prior_odds) + 0.5 * log(gamma_w / precision) + 0.5 * correlation**2 / precision
+    return BlockChoice(np.array([log_odds, 0.0]), np.array([correlation / precision]), np.array([precision]))
+
+
+def sweep_plain(weight: np.ndarray, correlation: np.ndarray, problem: Problem, stream: Stream):
+    """Redraw every coefficient once; returns the new weights and the new correlations with the residual.
+
+    The readable twin of `gdd.deconvolution_kernels.sweep`: same equations, same random numbers, same order.
+    Coefficients are (row, col, atom), unfolded.
+    """
+    weight, correlation, gram, norm = weight.copy(), correlation.copy(), dense_gram(problem), problem.norm.ravel()
+    for i in range(weight.size):
+        given_rest = correlation[i] + weight[i] * norm[i]
+        choice = coefficient_given_rest(given_rest, norm[i], problem.gamma_w, problem.prior_odds)
+        _, new = choice.sample(stream)
+        correlation -= (new - weight[i]) * gram[i]
+        weight[i] = new
+    return weight, correlation
+
+
+def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gamma_w: float) -> Problem:
+    """Check and prepare what the chains of all images share. ``gamma_e``: a number, or one per plane."""
+    if len(atoms) < 2:
+        raise GddError(f"atoms: {len(atoms)} along axis 'atom'; the prior odds 1 / (K - 1) need 2 or more")
+    if not np.isfinite(atoms).all():
+        raise GddError("atoms: a NaN or infinite value; every pixel of an atom must be finite")
+    for axis, inner, outer, step in zip((ROW, COL), atoms.shape[2:], image_size, stride, strict=True):
+        if inner > outer:
+            raise GddError(f"atoms: size {inner} along axis '{axis}' is larger than the image's {outer}")
+        if step < 1 or step != int(step):
+            raise GddError(f"stride: {step} along axis '{axis}'; a whole number of at least 1 is needed")
+    scale = np.sqrt(noise_precision(gamma_e, atoms.shape[1])).astype(atoms.dtype)
+    if not 0 < gamma_w < float("inf"):
+        raise GddError(f"gamma_w: {gamma_w} given, a positive finite number is needed")
+    atoms = atoms * scale[:, None, None]
+    grid = placement_grid(image_size, atoms.shape[2:], stride)
+    gram = gram_slabs(atoms, image_size, stride)
+    row, col = (np.diagonal(slab_index(n)) for n in grid)
+    norm = np.ascontiguousarray(np.diagonal(gram, axis1=2, axis2=3)[row[:, None], col[None, :]])
+    return Problem(atoms, tuple(stride), grid, gram, norm, float(gamma_w))
+
+
+def noise_precision(gamma_e, planes: int) -> np.ndarray:
+    """Return the noise precision as one positive number per plane; GddError otherwise."""
+    gamma_e = np.asarray(gamma_e, float)
+    if gamma_e.ndim > 1 or gamma_e.size not in (1, planes) or not ((gamma_e > 0) & np.isfinite(gamma_e)).all():
+        raise GddError(f"gamma_e: {gamma_e} given; a positive finite number is needed, or one per plane ({planes})")
+    return np.broadcast_to(gamma_e, (planes,))
+
+
+def deconvolve(
+    images: np.ndarray | xr.DataArray,
+    atoms: np.ndarray | xr.DataArray,
+    stride: Size,
+    *,
+    gamma_e: float | np.ndarray,
+    gamma_w: float,
+    burn_in: int = 500,
+    collect: int = 200,
+    seed: int = 0,
+    start: np.ndarray | None = None,
+    first_image: int = 0,
+    trace: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> xr.Dataset:
+    r"""Infer the maps of new images by Gibbs sampling, the atoms being known.
+
+    .. math:: X = \sum_k \tilde D_k * h(S_k) + E, \qquad S = Z \circ W
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)           labels of a DataArray along ``image`` are kept
+    atoms : (atom, plane, atom_row, atom_col)   projected top atoms, Dtilde in the paper; or the atoms of one layer
+    stride : pixels (row, col) between positions: product of the pools below the top layer
+    gamma_e : noise precision, a number or one per plane; fixed, from training
+    gamma_w : precision of the weights; fixed, from training
+    burn_in, collect : sweeps (the paper's: 500, 200)
+    seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
+    start : (image, atom, row, col), optional   weights to start from; all zero if not given
+    first_image : number of the first image in the data set, so that a part gives the same as the whole
+    trace : keep the log-likelihood after every sweep
+    progress : called with a number of images whenever so many more are done
+
+    Returns
+    -------
+    Dataset, float32 or float64 as the images are
+        ``ml_sample`` (image, atom, row, col): the collected sample of highest log p(X | S), per image;
+        ``log_likelihood`` (image,): its log p(X | S);
+        ``mean``, ``inclusion``, ``magnitude`` (image, atom, row, col): posterior mean of S, of Z and of \|S\|, as
+        averages over the collected sweeps of the conditional expectation at each visit, given all the other
+        coefficients (Rao-Blackwell: less Monte Carlo noise than averaging the draws themselves);
+        ``trace`` (image, draw) if asked for.
+
+    Raises
+    ------
+    GddError
+        Bad pixels (see `gdd.axes.check_images`), one atom only, atoms larger than the image or of another number of
+        planes, a precision that is not positive, no collected sweep.
+
+    Notes
+    -----
+    Memory: the Gram matrix takes 4 K^2 rows cols numbers, the results 4 numbers per coefficient and image.
+    The images that the maps stand for: `gdd.projection.render_projected`.
+
+    Source: Pu, Yuan & Carin 2015, Sec. 3, "Testing".
+    Departs: positions at the stride (P16); posterior averages beside the sample of highest likelihood.
+    Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads).
+    """
+    labels = images.coords if isinstance(images, xr.DataArray) else {}
+    images, atoms = as_plain(images, IMAGES, "images"), as_plain(atoms, DICTIONARY, "atoms")
+    check_images(images)
+    if images.shape[1] != atoms.shape[1]:
+        raise GddError(f"atoms: {atoms.shape[1]} planes along axis 'plane', the images have {images.shape[1]}")
+    if burn_in < 0 or collect < 1:
+        raise GddError(f"burn_in, collect: {burn_in}, {collect} given; at least 0 and 1 are needed")
+    if not 0 <= seed < 2**63:
+        raise GddError(f"seed: {seed} given, a whole number from 0 to 2**63 - 1 is needed")
+    dtype = np.float32 if images.dtype == np.float32 else np.float64
+    problem = make_problem(atoms.astype(dtype), images.shape[2:], stride, gamma_e, gamma_w)
+    result = _empty_result(len(images), problem, dtype, burn_in + collect if trace else 0)
+    begin = _check_start(start, result["ml_sample"])
+    scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(dtype)[:, None, None]
+    constant = 0.5 * np.prod(images.shape[2:]) * np.log(noise_precision(gamma_e, images.shape[1]) / (2 * pi)).sum()
+    for low in range(0, len(images), _CHUNK):
+        part = slice(low, low + _CHUNK)
+        scaled = images[part].astype(dtype) * scale
+        chains = _chains(problem, scaled, begin[part], (seed, first_image + low, burn_in, collect), trace)
+        for name, values in zip(result, chains, strict=True):
+            result[name][part] = values
+        if progress is not None:
+            progress(len(scaled))
+    for name in ("log_likelihood", "trace"):
+        result[name] = constant - 0.5 * result[name]
+    settings = {"stride": stride, "gamma_e": gamma_e, "gamma_w": gamma_w}
+    return _labelled(result, labels, settings | {"burn_in": burn_in, "collect": collect, "seed": seed})
+
+
+def _chains(problem: Problem, scaled: np.ndarray, begin: np.ndarray, run: tuple[int, int, int, int], trace: bool):
+    """Run one chunk; arrays in the order of `_empty_result`, squared residuals for log-likelihoods."""
+    images, (rows, cols), atoms = len(scaled), problem.grid, len(problem.atoms)
+    atoms_last = np.ascontiguousarray(problem.atoms.transpose(1, 2, 3, 0))
+    norm = problem.norm.ravel().astype(np.float64)
+    inverse = 1.0 / (norm + problem.gamma_w)
+    log_odds = log(problem.prior_odds) + 0.5 * np.log(problem.gamma_w * inverse)
+    begin = np.ascontiguousarray(begin.transpose(0, 2, 3, 1)).reshape(images, -1)
+    best, averages = np.empty_like(begin), np.empty((images, 3, begin.shape[1]), begin.dtype)
+    residual, history = np.empty(images), np.empty((images, sum(run[2:]) if trace else 0))
+    run_chains(
+        scaled, atoms_last, problem.stride, begin, problem.gram, slab_index(rows), slab_index(cols),
+        norm, inverse, log_odds, *run, best, residual, averages, history,
+    )  # fmt: skip
+    as_maps = [v.reshape(images, rows, cols, atoms).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
+    return *as_maps, residual, history
+
+
+def _empty_result(images: int, problem: Problem, dtype: type, sweeps: int) -> dict[str, np.ndarray]:
+    shape = (images, len(problem.atoms), *problem.grid)
+    maps = {name: np.empty(shape, dtype) for name in ("ml_sample", "mean", "inclusion", "magnitude")}
+    return maps | {"log_likelihood": np.empty(images), "trace": np.empty((images, sweeps))}
+
+
+def _check_start(start: np.ndarray | None, like: np.ndarray) -> np.ndarray:
+    if start is None:
+        return np.broadcast_to(np.zeros((), like.dtype), like.shape)
+    start = as_plain(start, MAPS, "start")
+    if start.shape != like.shape or not np.isfinite(start).all():
+        raise GddError(f"start: {start.shape} given; finite weights of shape {like.shape} {MAPS} are needed")
+    return start.astype(like.dtype)
+
+
+def _labelled(result: dict[str, np.ndarray], labels, attrs: dict) -> xr.Dataset:
+    dims = dict.fromkeys(("ml_sample", "mean", "inclusion", "magnitude"), MAPS)
+    dims |= {"log_likelihood": (IMAGE,), "trace": (IMAGE, DRAW)}
+    kept = {name: values for name, values in result.items() if name != "trace" or values.shape[1]}
+    along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
+    return xr.Dataset({name: (dims[name], values) for name, values in kept.items()}, along, attrs)

@@ -1,0 +1,151 @@
+"""The classifier: equal to scikit-learn's own, blind to test labels, no better than chance on noise."""
+
+import numba
+import numpy as np
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.svm import SVC
+
+from gdd.axes import GddError
+from gdd.classify import error, fit_svm
+from gdd.tuning import SvmProtocol, best_of, squared_distances, tuning_subset
+
+QUICK = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    features, labels = load_digits(return_X_y=True)
+    return features[:300], labels[:300], features[300:500], labels[300:500]
+
+
+def test_same_decisions_as_scikit_learn(digits):
+    train, labels, test, _ = digits
+    svm = fit_svm(train, labels, QUICK)
+    scaled = [svm.scaling(part) for part in (train, test)]
+    theirs = OneVsRestClassifier(SVC(C=svm.cost, gamma=svm.gamma)).fit(scaled[0], labels)
+    assert_allclose(svm.decide(test), theirs.decision_function(scaled[1]), atol=1e-6)
+    assert_array_equal(svm.predict(test), theirs.predict(scaled[1]))
+
+
+def test_table_is_a_cross_validation_written_out(digits):
+    """The shared kernel matrix gives what fitting every fold from its features gives."""
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+
+    train, labels, _, _ = digits
+    svm = fit_svm(train, labels, QUICK, seed=3)
+    scaled = svm.scaling(train)
+    median = np.median(squared_distances(scaled, scaled)[np.triu_indices(len(train), 1)])
+    folds = StratifiedKFold(3, shuffle=True, random_state=3)
+    for cost, gamma in [(1.0, 0.3), (10.0, 1.0)]:
+        machine = OneVsRestClassifier(SVC(C=cost, gamma=gamma / median))
+        right = cross_val_score(machine, scaled, labels, cv=folds, scoring=lambda m, x, y: (m.predict(x) == y).sum())
+        assert float(svm.table.sel(cost=cost, gamma=gamma)) == pytest.approx(100 * (1 - right.sum() / len(train)))
+    assert_allclose(svm.gamma, best_of(svm.table)[1] / median)
+
+
+def test_digits_are_learned_and_the_result_adds_up(digits):
+    result = error(*digits, QUICK)
+    train, _, test, truth = digits
+    assert float(result.error) < 20  # chance: 90
+    assert int(result.wrong) == int((result.predicted != truth).sum()) == 200 - int(np.trace(result.confusion))
+    assert float(result.error) == 100 * int(result.wrong) / len(test)
+    assert result.confusion.sum() == 200 and result.attrs["tuned_on"] == result.attrs["trained_on"] == len(train)
+    assert result.attrs["chosen_cost"] in QUICK.costs
+
+
+def test_test_labels_have_no_influence(digits):
+    train, labels, test, truth = digits
+    right = error(train, labels, test, truth, QUICK)
+    shuffled = error(train, labels, test, np.random.default_rng(0).permutation(truth), QUICK)
+    assert_array_equal(right.predicted, shuffled.predicted)
+    assert_array_equal(right.cross_validation, shuffled.cross_validation)
+    for name in ("chosen_cost", "chosen_gamma"):
+        assert right.attrs[name] == shuffled.attrs[name]
+    assert int(shuffled.wrong) > int(right.wrong)
+
+
+def test_random_labels_give_chance():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 50)
+    result = error(rng.normal(size=(200, 10)), labels, rng.normal(size=(1000, 10)), rng.integers(4, size=1000), QUICK)
+    assert abs(float(result.error) - 75) < 4.5 * 100 * np.sqrt(0.75 * 0.25 / 1000)
+    assert abs(float(result.cross_validation.mean()) - 75) < 4.5 * 100 * np.sqrt(0.75 * 0.25 / 200)
+
+
+def test_one_scale_for_all_does_not_change_decisions_and_one_per_feature_does(digits):
+    train, labels, test, _ = digits
+    plain = fit_svm(train, labels, QUICK).decide(test)
+    assert_allclose(fit_svm(train * 7 - 2, labels, QUICK).decide(test * 7 - 2), plain, atol=1e-2)  # libsvm's tolerance
+    each = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3, scaling="feature")
+    assert abs(fit_svm(train, labels, each).decide(test) - plain).max() > 0.1
+
+
+def test_scaling_comes_from_training_images_alone(digits):
+    train, labels, _, _ = digits
+    svm = fit_svm(train, labels, SvmProtocol((1.0,), (1.0,), 3, scaling="feature"))
+    scaled = svm.scaling(train)
+    assert_allclose(scaled.mean(0), 0, atol=1e-12)
+    assert set(np.round(scaled.std(0), 9)) <= {0.0, 1.0}  # constant pixels stay zero
+
+
+def test_tuning_subset_keeps_proportions_and_the_cap():
+    labels = np.repeat(["a", "b", "c"], [600, 300, 100])
+    chosen = tuning_subset(labels, SvmProtocol(tune_on=200), 0)
+    assert len(np.unique(chosen)) == 200
+    assert_array_equal(np.unique(labels[chosen], return_counts=True)[1], [120, 60, 20])
+    assert not np.array_equal(chosen, tuning_subset(labels, SvmProtocol(tune_on=200), 1))
+    assert_array_equal(tuning_subset(labels, SvmProtocol(tune_on=1000), 0), np.arange(1000))
+
+
+def test_cap_is_stated_in_the_result(digits):
+    result = error(*digits, SvmProtocol((1.0,), (1.0,), 3, tune_on=100))
+    assert result.attrs["tuned_on"] == 100 and result.attrs["trained_on"] == 300
+
+
+def test_ties_go_to_the_smoothest():
+    table = xr.DataArray([[2.0, 1.0], [1.0, 1.0]], {"cost": [10.0, 1.0], "gamma": [1.0, 0.5]}, ("cost", "gamma"))
+    assert best_of(table) == (1.0, 0.5)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+def test_same_result_for_one_and_two_threads(digits):
+    before, results = numba.get_num_threads(), []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        results.append(error(*digits, QUICK))
+    numba.set_num_threads(before)
+    xr.testing.assert_identical(*results)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (4, [0, 0, 1, 1], "4 images along axis 'image' are fewer than the 5 folds"),
+        (10, [0] * 7 + [1] * 3, "class 1 has 3 images, fewer than the 5 folds"),
+        (10, [3] * 10, "labels: all are 3"),
+        (10, [0, 1], "labels: shape"),
+    ],
+)
+def test_bad_labels_are_named(images, labels, message):
+    with pytest.raises(GddError, match=message):
+        fit_svm(np.random.default_rng(0).normal(size=(images, 4)), labels)
+
+
+def test_bad_features_and_protocols_are_named():
+    rng, labels = np.random.default_rng(0), np.repeat([0, 1], 10)
+    with pytest.raises(GddError, match="same features"):
+        fit_svm(np.ones((20, 3)), labels)
+    with pytest.raises(GddError, match="class 1 has 2 images in the tuning set"):
+        fit_svm(rng.normal(size=(60, 3)), np.repeat([0, 1], [50, 10]), SvmProtocol(tune_on=12))
+    svm = fit_svm(rng.normal(size=(20, 3)), labels)
+    with pytest.raises(GddError, match="4 along axis 'feature', 3 in training"):
+        svm.predict(np.zeros((2, 4)))
+    with pytest.raises(GddError, match="test_labels: shape"):
+        error(np.ones((20, 3)), labels, np.ones((2, 3)), [0])
+    for wrong in ({"costs": ()}, {"gammas": (0.0,)}, {"folds": 1}, {"scaling": "none"}, {"tune_on": 2}):
+        with pytest.raises(GddError, match=next(iter(wrong))):
+            SvmProtocol(**wrong)

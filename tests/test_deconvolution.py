@@ -1,0 +1,334 @@
+"""Test-time inference: every rung of proof from the exact ratio to the enumeration of all z."""
+
+from itertools import product
+
+import numba
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import foldnorm, multivariate_normal
+
+from gdd import deconvolution_kernels as kernels
+from gdd.axes import GddError
+from gdd.deconvolution import coefficient_given_rest, deconvolve, dense_gram, make_problem, sweep_plain
+from gdd.placement import correlate_at_stride, placement_grid, slab_index
+from gdd.projection import render_projected
+from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
+from gdd.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
+
+GAMMA_E, GAMMA_W = np.array([3.0, 0.7]), 0.5
+
+#: image size, stride: one where all atoms fit, one where the last row and column stick out
+CASES = {"fitting": ((9, 8), (2, 2)), "ragged": ((8, 9), (2, 3))}
+
+
+def atoms_and_images(size, images=3, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(3, 2, 5, 4)), rng.normal(size=(images, 2, *size))
+
+
+def placed(atoms, size, stride):
+    """Every placed atom as a picture, (row, col, atom) unfolded along the first axis; written out by hand."""
+    rows, cols = placement_grid(size, atoms.shape[2:], stride)
+    pictures = []
+    for i, j, atom in product(range(rows), range(cols), atoms):
+        large = np.zeros((len(atom), size[0] + 20, size[1] + 20))
+        large[:, i * stride[0] : i * stride[0] + atom.shape[1], j * stride[1] : j * stride[1] + atom.shape[2]] = atom
+        pictures.append(large[:, : size[0], : size[1]])
+    return np.array(pictures)
+
+
+def unfolded(maps):
+    """(image, atom, row, col) as (image, coefficient), the atom running fastest."""
+    return np.asarray(maps).transpose(0, 2, 3, 1).reshape(len(maps), -1)
+
+
+def log_joint(image, weights, pictures, gamma_e, gamma_w, atoms):
+    """Log p(image, z, w) in its plainest form; a zero weight is an inactive coefficient."""
+    residual = image - np.tensordot(weights, pictures, 1)
+    log_p = sum(
+        0.5 * r.size * np.log(g / (2 * np.pi)) - 0.5 * g * (r**2).sum() for g, r in zip(gamma_e, residual, strict=True)
+    )
+    for w in weights:
+        slab = np.log(1 / atoms) + 0.5 * np.log(gamma_w / (2 * np.pi)) - 0.5 * gamma_w * w**2
+        log_p += slab if w != 0 else np.log(1 - 1 / atoms)
+    return log_p
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
+    size, stride = CASES[case]
+    atoms, images = atoms_and_images(size)
+    pictures = placed(atoms, size, stride).reshape(-1, images[0].size)
+    problem = make_problem(atoms, size, stride, 1.0, GAMMA_W)
+    assert_allclose(dense_gram(problem), pictures @ pictures.T, atol=1e-12)
+    assert_allclose(problem.norm.ravel(), (pictures**2).sum(1), atol=1e-12)
+    given = correlate_at_stride(images, atoms, stride)
+    assert_allclose(given.reshape(3, -1), images.reshape(3, -1) @ pictures.T, atol=1e-12)
+    compiled = np.empty(len(pictures))
+    kernels.correlate_image(images[0], atoms.transpose(1, 2, 3, 0).copy(), stride, problem.grid, compiled)
+    assert_allclose(compiled, given[0].ravel(), atol=1e-12)
+    maps = np.random.default_rng(1).normal(size=(3, 3, *problem.grid))
+    assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [MNIST, CALTECH101])
+def test_grid_of_projected_atoms_is_the_top_map(model):
+    assert placement_grid(model.image_size, model.projected_size, model.stride) == model.shapes()[-1].map_size
+
+
+def test_grid_with_ragged_blocks_is_the_top_map():
+    model = ModelSpec((LayerSpec(4, (6, 6), (3, 4)), LayerSpec(5, (2, 3), (2, 2)), LayerSpec(6, (2, 2))), (31, 30))
+    assert any(m % p for s, p in ((s, s.block) for s in model.shapes()) for m, p in zip(s.map_size, p, strict=True))
+    assert placement_grid(model.image_size, model.projected_size, model.stride) == model.shapes()[-1].map_size
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_coefficient_is_exact_ratio(case):
+    size, stride = CASES[case]
+    atoms, images = atoms_and_images(size, 1)
+    pictures, rng = placed(atoms, size, stride), np.random.default_rng(2)
+    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
+    weights = rng.normal(size=len(pictures)) * (rng.random(len(pictures)) < 0.3)
+    for i in range(len(pictures)):
+        rest = weights.copy()
+        rest[i] = 0.0
+        residual = images[0] - np.tensordot(rest, pictures, 1)
+        correlation = (GAMMA_E[:, None, None] * residual * pictures[i]).sum()
+        choice = coefficient_given_rest(correlation, problem.norm.ravel()[i], GAMMA_W, problem.prior_odds)
+        states = [(-1, 0.0), (0, 0.3), (0, -1.7)]
+        joint = []
+        for _, w in states:
+            rest[i] = w
+            joint.append(log_joint(images[0], rest, pictures, GAMMA_E, GAMMA_W, 3))
+        ours = [choice.logpdf(z, w) for z, w in states]
+        assert_allclose(np.diff(ours), np.diff(joint), rtol=1e-9, atol=1e-9)
+
+
+def plain_chain(image, problem, sweeps, seed, number):
+    """States after each sweep, by the plain twin."""
+    scaled = image * np.sqrt(GAMMA_E)[:, None, None]
+    correlation = correlate_at_stride(scaled[None], problem.atoms, problem.stride).ravel()
+    weight, states = np.zeros(correlation.size), []
+    for t in range(sweeps):
+        weight, correlation = sweep_plain(weight, correlation, problem, Stream(seed, TEST, 0, t, number))
+        states.append(weight)
+    return np.array(states)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_chain_is_the_plain_chain(case):
+    size, stride = CASES[case]
+    atoms, images = atoms_and_images(size)
+    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
+    pictures, sweeps = placed(atoms, size, stride), 2 * kernels.REFRESH + 3
+    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "seed": 5}
+    last = deconvolve(images, atoms, stride, burn_in=sweeps - 1, collect=1, **options)
+    best = deconvolve(images, atoms, stride, burn_in=sweeps - 6, collect=6, trace=True, **options)
+    for n, image in enumerate(images):
+        states = plain_chain(image, problem, sweeps, 5, n)
+        assert 0 < (states[-1] != 0).sum() < states[-1].size
+        assert_array_equal(unfolded(last.ml_sample)[n] != 0, states[-1] != 0)
+        assert_allclose(unfolded(last.ml_sample)[n], states[-1], atol=1e-10)
+        offs = (image - np.tensordot(states, pictures, 1)) * np.sqrt(GAMMA_E)[:, None, None]
+        log_likelihood = -0.5 * (offs**2).sum((1, 2, 3)) + 0.5 * image[0].size * np.log(GAMMA_E / (2 * np.pi)).sum()
+        assert_allclose(best.trace[n], log_likelihood, rtol=1e-10)
+        assert_allclose(unfolded(best.ml_sample)[n], states[-6:][log_likelihood[-6:].argmax()], atol=1e-10)
+        assert_allclose(best.log_likelihood[n], log_likelihood[-6:].max(), rtol=1e-10)
+
+
+def test_averages_are_those_of_the_conditionals_at_each_visit():
+    size, stride = CASES["ragged"]
+    atoms, images = atoms_and_images(size, 1)
+    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
+    gram, norm, stream = dense_gram(problem), problem.norm.ravel(), Stream(0, TEST, 0, 0, 0)
+    scaled = images * np.sqrt(GAMMA_E)[:, None, None]
+    correlation = correlate_at_stride(scaled, problem.atoms, stride).ravel()
+    expected = []
+    for i in range(norm.size):
+        choice = coefficient_given_rest(correlation[i], norm[i], GAMMA_W, problem.prior_odds)
+        p, mean, sd = np.exp(choice.log_probability[0]), choice.mean[0], choice.precision[0] ** -0.5
+        expected.append([p * mean, p, p * foldnorm.mean(abs(mean) / sd, scale=sd)])
+        correlation = correlation - choice.sample(stream)[1] * gram[i]
+    result = deconvolve(images, atoms, stride, gamma_e=GAMMA_E, gamma_w=GAMMA_W, burn_in=0, collect=1)
+    ours = [unfolded(result[name])[0] for name in ("mean", "inclusion", "magnitude")]
+    assert_allclose(np.transpose(ours), expected, atol=1e-10)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-11), (np.float32, 1e-4)])
+def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolerance):
+    size, stride = CASES["ragged"]
+    atoms, images = atoms_and_images(size, 1)
+    problem = make_problem(atoms.astype(dtype), size, stride, 1.0, GAMMA_W)
+    image, norm = images.astype(dtype), problem.norm.ravel().astype(float)
+    given = correlate_at_stride(image, problem.atoms, stride).ravel()
+    weight, correlation, stream = np.zeros_like(given), given.copy(), np.empty(WORDS, np.uint64)
+    slabs = [slab_index(n) for n in problem.grid]
+    inverse = 1 / (norm + GAMMA_W)
+    log_odds = np.log(problem.prior_odds) + 0.5 * np.log(GAMMA_W * inverse)
+    for t in range(100):
+        fill_stream(stream, 0, TEST, 0, t, 0)
+        kernels.sweep(
+            weight, correlation, problem.gram, *slabs, norm, inverse, log_odds, stream, np.zeros((3, norm.size)), False
+        )
+    residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
+    fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
+    assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
+    running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
+    assert_allclose(running, (residual**2).sum(), rtol=tolerance)
+    correlation[:] = 0
+    kernels.refresh(correlation, given, weight, problem.gram, *slabs)
+    assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
+
+
+SMALL = {"gamma_e": 2.0, "gamma_w": 0.8}
+
+
+def small_model(seed=3):
+    """Two overlapping atoms at four positions: eight coefficients, 256 values of z."""
+    rng = np.random.default_rng(seed)
+    atoms = rng.normal(size=(2, 1, 3, 3)) * 0.5
+    atoms[1] = 0.8 * atoms[0] + 0.4 * atoms[1]
+    return atoms, 2 * rng.normal(size=(1, 1, 4, 4))
+
+
+def enumerate_posterior(image, pictures, gamma_e, gamma_w, prior):
+    """Posterior mean, inclusion and mean magnitude of every coefficient, over all z, w integrated by hand."""
+    log_p, moments = [], []
+    for z in product([False, True], repeat=len(pictures)):
+        z = np.array(z)
+        used = pictures[z]
+        covariance = np.eye(image.size) / gamma_e + used.T @ used / gamma_w
+        log_prior = np.where(z, np.log(prior), np.log(1 - prior)).sum()
+        log_p.append(multivariate_normal.logpdf(image, np.zeros(image.size), covariance) + log_prior)
+        spread = np.linalg.inv(gamma_e * used @ used.T + gamma_w * np.eye(z.sum()))
+        mean, sd = gamma_e * spread @ used @ image, np.sqrt(np.diag(spread))
+        row = np.zeros((3, len(z)))
+        row[:, z] = [mean, np.ones(z.sum()), foldnorm.mean(abs(mean) / sd, scale=sd)]
+        moments.append(row)
+    p = np.exp(np.array(log_p) - max(log_p))
+    return np.tensordot(p / p.sum(), moments, 1)
+
+
+@pytest.fixture(scope="module")
+def long_run():
+    """Sixty-four independent chains of one image: their spread is the Monte Carlo error."""
+    atoms, image = small_model()
+    copies = np.repeat(image, 64, axis=0)
+    result = deconvolve(copies, atoms, (1, 1), burn_in=50, collect=400, **SMALL)
+    values = np.array([unfolded(result[name]) for name in ("mean", "inclusion", "magnitude")])
+    return values.mean(1), values.std(1, ddof=1) / 8
+
+
+def distance_from_enumeration(long_run, gamma_w, prior):
+    atoms, image = small_model()
+    pictures = placed(atoms, (4, 4), (1, 1)).reshape(8, -1)
+    exact = enumerate_posterior(image.ravel(), pictures, SMALL["gamma_e"], gamma_w, prior)
+    return abs((long_run[0] - exact) / long_run[1]).max(), exact
+
+
+def test_long_run_equals_enumeration(long_run):
+    distance, exact = distance_from_enumeration(long_run, SMALL["gamma_w"], 1 / 2)
+    assert exact[1].min() < 0.4 and exact[1].max() > 0.5  # the data say something
+    assert distance < 4.5  # 24 numbers, Student's t with 63 degrees of freedom: exceeded once in 1,400 seeds
+
+
+@pytest.mark.parametrize(("gamma_w", "prior"), [(0.8, 0.4), (0.5, 1 / 2)])
+def test_enumeration_rejects_a_wrong_model(long_run, gamma_w, prior):
+    assert distance_from_enumeration(long_run, gamma_w, prior)[0] > 6
+
+
+def exact_start(drawn_with):
+    """Paired change of four statistics, in standard errors, after three sweeps from exact draws of the model."""
+    rng, images = np.random.default_rng(4), 4000
+    atoms, _ = small_model()
+    maps = (rng.random((images, 2, 2, 2)) < 1 / 2) * rng.normal(size=(images, 2, 2, 2)) / np.sqrt(drawn_with)
+    noise = rng.normal(size=(images, 1, 4, 4)) / np.sqrt(SMALL["gamma_e"])
+    data = render_projected(atoms, maps, (1, 1), (4, 4)) + noise
+    after = deconvolve(data, atoms, (1, 1), burn_in=2, collect=1, start=maps, **SMALL).ml_sample.values
+    statistics = []
+    for s in (maps, after):
+        off = data - render_projected(atoms, s, (1, 1), (4, 4))
+        columns = [s != 0, s**2, s[:, :1] * s[:, 1:], off**2]
+        statistics.append(np.transpose([c.sum((1, 2, 3)) for c in columns]))
+    change = statistics[1] - statistics[0]
+    return change.mean(0) / (change.std(0, ddof=1) / np.sqrt(images))
+
+
+def test_exact_start_stays_exact():
+    assert abs(exact_start(SMALL["gamma_w"])).max() < 4.5
+
+
+def test_exact_start_rejects_another_slab():
+    assert abs(exact_start(1.5 * SMALL["gamma_w"])).max() > 6
+
+
+def test_without_data_the_prior():
+    atoms, images = atoms_and_images((9, 8))
+    result = deconvolve(images, atoms, (2, 2), gamma_e=1e-12, gamma_w=4.0, burn_in=0, collect=3)
+    assert_allclose(result.inclusion, 1 / 3, rtol=1e-6)
+    assert_allclose(result.magnitude, 0.5 * np.sqrt(2 / np.pi) / 3, rtol=1e-6)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+def test_same_bits_for_one_and_two_threads():
+    atoms, images = (a.astype(np.float32) for a in atoms_and_images((9, 8), 7))
+    before, results = numba.get_num_threads(), []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        results.append(deconvolve(images, atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=5, collect=30))
+    numba.set_num_threads(before)
+    assert results[0].ml_sample.dtype == np.float32
+    for name in results[0]:
+        assert_array_equal(results[0][name], results[1][name])
+
+
+def test_a_part_of_the_images_gives_the_same_as_all():
+    atoms, images = atoms_and_images((9, 8), 5)
+    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5}
+    whole = deconvolve(images, atoms, (2, 2), **options)
+    part = deconvolve(images[3:], atoms, (2, 2), first_image=3, **options)
+    other = deconvolve(images[3:], atoms, (2, 2), first_image=2, **options)
+    assert_array_equal(whole.ml_sample[3:], part.ml_sample)
+    assert not np.array_equal(part.ml_sample, other.ml_sample)
+
+
+def test_nothing_of_the_caller_is_changed():
+    atoms, images = atoms_and_images((9, 8))
+    start = np.ones((3, 3, 3, 3))
+    copies = [a.copy() for a in (atoms, images, start)]
+    deconvolve(images, atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=1, collect=2, start=start)
+    for before, after in zip(copies, (atoms, images, start), strict=True):
+        assert_array_equal(before, after)
+
+
+def spoiled(images):
+    images = images.copy()
+    images[1, 0, 2, 3] = np.nan
+    return images
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: {"images": spoiled(a["images"])}, "pixel image 1, plane 0, row 2, col 3 is nan"),
+        (lambda a: {"images": a["images"][0]}, "images: 3 axes"),
+        (lambda a: {"images": a["images"] * 0}, "image 0 is constant"),
+        (lambda a: {"images": a["images"][:, :1]}, "'plane'"),
+        (lambda a: {"images": a["images"][:, :, :3]}, "atoms: size 5 along axis 'row'"),
+        (lambda a: {"atoms": a["atoms"][:1]}, "atoms: 1 along axis 'atom'"),
+        (lambda a: {"atoms": a["atoms"] * np.inf}, "atoms: a NaN or infinite"),
+        (lambda a: {"stride": (2, 0)}, "stride: 0 along axis 'col'"),
+        (lambda a: {"gamma_e": 0.0}, "gamma_e"),
+        (lambda a: {"gamma_e": np.ones(3)}, "gamma_e"),
+        (lambda a: {"gamma_w": -1.0}, "gamma_w: -1.0"),
+        (lambda a: {"collect": 0}, "burn_in, collect"),
+        (lambda a: {"seed": -1}, "seed: -1"),
+        (lambda a: {"start": np.zeros((3, 3, 3, 2))}, "start"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    atoms, images = atoms_and_images((9, 8))
+    arguments = {"images": images, "atoms": atoms, "stride": (2, 2), "gamma_e": 1.0, "gamma_w": 1.0, "collect": 1}
+    with pytest.raises(GddError, match=message):
+        deconvolve(**(arguments | change(arguments)))

@@ -1,0 +1,108 @@
+"""Unfolding, and the one-step features against the formula written out and against numerical integration."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.integrate import quad
+from scipy.stats import foldnorm, norm
+
+from gdd.axes import BLOCKS, GddError
+from gdd.features import one_step_features, unfold
+
+GAMMA_E, GAMMA_W = np.array([4.0, 1.5]), 0.6
+
+
+def example(dtype=np.float64):
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(70, 2, 8, 7)).astype(dtype), rng.normal(size=(3, 2, 3, 2)).astype(dtype) * 0.3
+
+
+def by_hand(images, atoms, pool):
+    """E|w| block by block; maps are 6 x 6, so a pool of (4, 3) leaves ragged blocks below."""
+    grid = (-(-6 // pool[0]), -(-6 // pool[1]))
+    out = np.zeros((len(images), len(atoms), *grid))
+    for n, k, i, j in np.ndindex(out.shape):
+        odds, answers = [], []
+        for row in range(i * pool[0], min((i + 1) * pool[0], 6)):
+            for col in range(j * pool[1], min((j + 1) * pool[1], 6)):
+                window = images[n, :, row : row + 3, col : col + 2]
+                c = (GAMMA_E[:, None, None] * window * atoms[k]).sum()
+                precision = (GAMMA_E[:, None, None] * atoms[k] ** 2).sum() + GAMMA_W
+                odds.append(np.sqrt(GAMMA_W / precision) * np.exp(c**2 / (2 * precision)))
+                sd = precision**-0.5
+                answers.append(foldnorm.mean(abs(c) / precision / sd, scale=sd))
+        out[n, k, i, j] = np.dot(odds, answers) / (1 + sum(odds))
+    return out
+
+
+@pytest.mark.parametrize("pool", [(3, 3), (4, 3), (1, 1)])
+def test_one_step_is_the_formula(pool):
+    images, atoms = example()
+    ours = one_step_features(images, atoms, pool, gamma_e=GAMMA_E, gamma_w=GAMMA_W)
+    assert ours.dims == BLOCKS and ours.shape[2:] == (-(-6 // pool[0]), -(-6 // pool[1]))
+    some = [0, 40, 69]  # of both chunks
+    assert_allclose(ours[some], by_hand(images[some], atoms, pool), rtol=1e-9)
+
+
+def test_one_step_is_the_posterior_by_integration():
+    """One block that is the whole map: joint density of x and w, summed over positions, integrated over w."""
+    rng = np.random.default_rng(1)
+    image, atom = rng.normal(size=(2, 4)), rng.normal(size=(1, 4)) * 0.8
+    atom_maps = [np.vstack([atom, np.zeros((1, 4))]), np.vstack([np.zeros((1, 4)), atom])]
+
+    def density(w, picture):
+        return norm.pdf(w, scale=GAMMA_W**-0.5) * np.exp(-((image - w * picture) ** 2).sum())  # gamma_e = 2
+
+    empty = np.exp(-(image**2).sum())
+    total = empty + sum(quad(density, -9, 9, args=(p,))[0] for p in atom_maps)
+    wanted = sum(quad(lambda w, p: abs(w) * density(w, p), -9, 9, args=(p,), points=[0])[0] for p in atom_maps) / total
+    ours = one_step_features(image[None, None], atom[None, None], (2, 1), gamma_e=2.0, gamma_w=GAMMA_W)
+    assert_allclose(ours.item(), wanted, rtol=1e-7)
+
+
+def test_one_step_survives_strong_evidence_in_single_precision():
+    images, atoms = example(np.float32)
+    ours = one_step_features(images * 1000, atoms, (3, 3), gamma_e=1e4, gamma_w=1e-3)
+    assert ours.dtype == np.float32 and np.isfinite(ours).all() and float(ours.min()) > 0
+
+
+def test_one_step_keeps_labels():
+    images, atoms = example()
+    labelled = xr.DataArray(images, {"label": ("image", np.arange(70))}, ("image", "plane", "row", "col"))
+    ours = one_step_features(labelled, atoms, (3, 3), gamma_e=1.0, gamma_w=1.0)
+    assert_array_equal(ours.label, labelled.label)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gamma_e": -1.0}, "gamma_e"),
+        ({"gamma_w": 0.0}, "gamma_w: 0.0"),
+        ({"pool": (0, 2)}, "pool"),
+        ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
+        ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
+        ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
+    ],
+)
+def test_bad_input_is_named(change, message):
+    images, atoms = example()
+    arguments = {"images": images, "dictionary": atoms, "pool": (3, 3), "gamma_e": 1.0, "gamma_w": 1.0}
+    with pytest.raises(GddError, match=message):
+        one_step_features(**(arguments | change))
+
+
+def test_unfold_puts_image_first_and_keeps_labels():
+    values = np.arange(24.0).reshape(2, 3, 4)
+    labelled = xr.DataArray(values, {"label": ("image", [7, 8, 9])}, ("atom", "image", "row"))
+    ours = unfold(labelled)
+    assert ours.dims == ("image", "feature") and list(ours.label) == [7, 8, 9]
+    assert_array_equal(ours[1], np.concatenate([values[0, 1], values[1, 1]]))
+    assert_array_equal(unfold(values), values.reshape(2, 12))
+
+
+def test_unfold_names_what_is_wrong():
+    with pytest.raises(GddError, match="image 1, feature 2 is nan"):
+        unfold(np.array([[0.0, 1, 2], [3, 4, np.nan]]))
+    with pytest.raises(GddError, match="'image'"):
+        unfold(xr.DataArray(np.zeros((2, 2)), dims=("row", "col")))
