@@ -1,0 +1,167 @@
+"""What the sampler draws from: each distribution has ``logpdf`` and ``sample``, so that a conditional can be judged.
+
+A conditional of the model returns one of these. Drawing is another line, and so is comparing densities.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special, stats
+from scipy.linalg import cholesky, solve_triangular
+
+LOG_TWO_PI = math.log(2 * math.pi)
+
+
+class Gamma(NamedTuple):
+    """Gamma distribution with density proportional to x^(shape-1) exp(-rate x), elementwise."""
+
+    shape: np.ndarray
+    rate: np.ndarray
+
+    def logpdf(self, x: np.ndarray) -> np.ndarray:
+        """Log density at x, elementwise."""
+        shape, rate = np.asarray(self.shape, float), np.asarray(self.rate, float)
+        return shape * np.log(rate) - special.gammaln(shape) + (shape - 1) * np.log(x) - rate * x
+
+    def sample(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw all entries."""
+        return generator.standard_gamma(self.shape) / self.rate
+
+
+class Gaussian(NamedTuple):
+    """Gaussian in information form: precision P (..., d, d) and linear term b (..., d); mean P^-1 b."""
+
+    precision: np.ndarray
+    linear: np.ndarray
+
+    @property
+    def mean(self) -> np.ndarray:
+        """P^-1 b."""
+        return np.linalg.solve(self.precision, self.linear[..., None])[..., 0]
+
+    def logpdf(self, x: np.ndarray) -> np.ndarray:
+        """Log density of x (..., d)."""
+        off = x - self.mean
+        quad = np.einsum("...i,...ij,...j->...", off, self.precision, off)
+        return 0.5 * (np.linalg.slogdet(self.precision)[1] - quad - off.shape[-1] * LOG_TWO_PI)
+
+    def sample(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw one vector; the precision must be a single (d, d) matrix, the linear term may be (rows, d)."""
+        root = cholesky(self.precision, lower=True, check_finite=False)
+        noise = generator.standard_normal(self.linear.shape)
+        half = solve_triangular(root, np.atleast_2d(self.linear).T, lower=True, check_finite=False)
+        draw = solve_triangular(root, half + np.atleast_2d(noise).T, lower=True, trans="T", check_finite=False)
+        return draw.T.reshape(self.linear.shape)
+
+
+class DiagonalShiftGaussian(NamedTuple):
+    """Gaussians whose precisions T + g_c I share one symmetric T (d, d) and differ by a number g_c; b is (c, d).
+
+    One eigendecomposition serves all c.
+    """
+
+    common: np.ndarray
+    shift: np.ndarray
+    linear: np.ndarray
+
+    def split(self) -> list[Gaussian]:
+        """Return the same distribution as separate Gaussians."""
+        eye = np.eye(len(self.common))
+        return [Gaussian(self.common + g * eye, b) for g, b in zip(self.shift, self.linear, strict=True)]
+
+    def logpdf(self, x: np.ndarray) -> float:
+        """Log density of x (c, d)."""
+        return float(sum(part.logpdf(row) for part, row in zip(self.split(), x, strict=True)))
+
+    def sample(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw (c, d)."""
+        values, vectors = np.linalg.eigh(self.common)
+        return self.sample_given_eigen(values, vectors, generator)
+
+    def sample_given_eigen(self, values: np.ndarray, vectors: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+        """Draw (c, d) from an eigendecomposition already at hand."""
+        precision = np.maximum(values, 0.0) + self.shift[:, None]
+        noise = generator.standard_normal(self.linear.shape)
+        return ((self.linear @ vectors) / precision + noise / np.sqrt(precision)) @ vectors.T
+
+
+class GeneralisedInverseGaussian(NamedTuple):
+    """Density proportional to x^(p-1) exp(-(a x + b / x) / 2) on x > 0; a, b > 0, or b = 0 with p > 0."""
+
+    p: float
+    a: float
+    b: float
+
+    def logpdf(self, x: float) -> float:
+        """Log density at x."""
+        if self.b == 0:
+            return float(Gamma(self.p, self.a / 2).logpdf(x))
+        root = math.sqrt(self.a * self.b)
+        scale = math.sqrt(self.b / self.a)
+        return float(stats.geninvgauss.logpdf(x, self.p, root, scale=scale))
+
+    def sample(self, generator: np.random.Generator) -> float:
+        """Draw one number."""
+        if self.b == 0:
+            return float(generator.standard_gamma(self.p) / (self.a / 2))
+        root = math.sqrt(self.a * self.b)
+        scale = math.sqrt(self.b / self.a)
+        return float(stats.geninvgauss.rvs(self.p, root, scale=scale, random_state=generator))
+
+
+class Dirichlet(NamedTuple):
+    """Dirichlet distribution over the last axis."""
+
+    alpha: np.ndarray
+
+    def logpdf(self, theta: np.ndarray) -> np.ndarray:
+        """Log density of probability vectors (..., outcome)."""
+        alpha = np.asarray(self.alpha, float)
+        norm = special.gammaln(alpha.sum(-1)) - special.gammaln(alpha).sum(-1)
+        return norm + ((alpha - 1) * np.log(theta)).sum(-1)
+
+    def sample(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw one vector per leading index, never exactly zero (small shapes underflow otherwise)."""
+        alpha = np.asarray(self.alpha, float)
+        log_draw = np.log(generator.standard_gamma(alpha + 1)) + np.log(generator.random(alpha.shape)) / alpha
+        log_draw -= special.logsumexp(log_draw, axis=-1, keepdims=True)
+        return np.exp(np.maximum(log_draw, -700.0))
+
+
+class BlockChoice(NamedTuple):
+    """Where a pooling block is active, and how strongly: outcomes 0..B-1 are positions, the last one is empty."""
+
+    log_weight: np.ndarray  # (outcome,), not normalised; -inf where the block has no such position
+    mean: np.ndarray  # (position,)
+    precision: np.ndarray  # (position,)
+
+    @property
+    def log_probability(self) -> np.ndarray:
+        """Normalised log probabilities of the outcomes."""
+        return self.log_weight - special.logsumexp(self.log_weight)
+
+    def logpdf(self, z: int, w: float) -> float:
+        """Log density of position z (-1: empty) with weight w."""
+        if z < 0:
+            return float(self.log_probability[-1])
+        off = w - self.mean[z]
+        return float(
+            self.log_probability[z]
+            + 0.5 * (math.log(self.precision[z]) - LOG_TWO_PI - self.precision[z] * off * off)
+        )
+
+    def sample(self, stream) -> tuple[int, float]:
+        """Draw (z, w). One uniform number always; a normal one (two uniforms) if the block comes out active."""
+        weight = np.exp(self.log_weight - self.log_weight.max())
+        target = stream.uniform() * weight.sum()
+        total = weight[-1]
+        if target < total:
+            return -1, 0.0
+        for m in np.flatnonzero(weight[:-1]):
+            total += weight[m]
+            if target < total:
+                break
+        return int(m), float(self.mean[m] + stream.normal() / math.sqrt(self.precision[m]))

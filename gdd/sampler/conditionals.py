@@ -1,0 +1,222 @@
+"""The conditionals of one layer, written as the equations: each takes the rest of the state and returns a distribution.
+
+Slow and plain. tests/test_conditionals.py holds every one to ``log_joint`` by exact ratios, and tests/test_kernels.py
+holds the compiled image pass to these.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from gdd.distributions import (
+    BlockChoice,
+    DiagonalShiftGaussian,
+    Dirichlet,
+    Gamma,
+    Gaussian,
+    GeneralisedInverseGaussian,
+)
+from gdd.model import block_groups, outcome_counts, residual
+from gdd.spec import LayerShape, LayerSpec
+from gdd.state import EMPTY, LayerData, LayerState, block_positions, maps_of
+
+
+def block_given_rest(
+    windows: np.ndarray, precision: np.ndarray, atom: np.ndarray, log_prior: np.ndarray, gamma_w: float
+) -> BlockChoice:
+    r"""Where a pooling block is active, and how strongly, given all else; the weight is integrated out of the choice.
+
+    .. math:: p(z = m \mid -) \propto \theta_m \sqrt{\gamma_w / \lambda_m}\, e^{c_m^2 / (2 \lambda_m)}, \qquad
+              w \mid z = m \sim \mathcal N(c_m / \lambda_m, \lambda_m^{-1})
+
+    with :math:`c_m = \langle r, d_m \rangle` and :math:`\lambda_m = \lVert d_m \rVert^2 + \gamma_w`, inner products
+    weighted by the precision of each pixel.
+
+    Parameters
+    ----------
+    windows : (position, plane, atom_row, atom_col)     image minus all else, under the atom at each position
+    precision : the same axes                           gamma_e of each pixel, 0 where it is missing
+    atom : (plane, atom_row, atom_col)                  D in the paper
+    log_prior : (position + 1,)                         log of theta, or of the counts that stand for it; last: empty
+    gamma_w : float                                     precision of the weights
+
+    Returns
+    -------
+    BlockChoice
+        A distribution with ``logpdf(z, w)`` and ``sample(stream)``. Nothing is drawn here.
+
+    Notes
+    -----
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 and supplement, "Sample Z" and "Sample W".
+    *Departs:* the weight is integrated out; one block at a time, the residual kept current (P2, P3).
+    *Checked:* tests/test_conditionals.py (exact ratio to log_joint).
+    """
+    correlation = (precision * windows * atom).sum(axis=(1, 2, 3))
+    weight_precision = (precision * atom * atom).sum(axis=(1, 2, 3)) + gamma_w
+    gain = 0.5 * np.log(gamma_w / weight_precision) + correlation**2 / (2 * weight_precision)
+    return BlockChoice(log_prior + np.append(gain, 0.0), correlation / weight_precision, weight_precision)
+
+
+def pixel_precision(state: LayerState, data: LayerData) -> np.ndarray:
+    """gamma_e at every pixel, 0 where it is missing: (image, plane, row, col)."""
+    gamma_e = np.broadcast_to(state.local.gamma_e, data.images.shape[:2])[:, :, None, None]
+    return np.where(True if data.mask is None else data.mask, gamma_e, 0.0) * np.ones(data.images.shape)
+
+
+def block_in_layer(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, where: tuple[int, int, int, int]
+) -> BlockChoice:
+    """`block_given_rest` for block ``where`` = (image, atom, block_row, block_col), everything computed afresh."""
+    n, k, i, j = where
+    emptied = without_block(state, where)
+    left = residual(emptied, data, shape)[n]  # (plane, row, col)
+    (p, q), (h, w) = shape.block, shape.atom_size
+    windows = sliding_window_view(left, (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
+    precision = sliding_window_view(pixel_precision(state, data)[n], (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
+    m = np.arange(p * q)
+    have = block_positions(shape)[i, j]
+    row = np.minimum(i * p + m // q, shape.map_size[0] - 1)
+    col = np.minimum(j * q + m % q, shape.map_size[1] - 1)
+    log_prior = log_block_prior(emptied.local.z, spec, shape, where)
+    log_prior[:-1][~have] = -np.inf
+    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[k]
+    return block_given_rest(windows[row, col], precision[row, col], state.shared.dictionary[k], log_prior, gamma_w)
+
+
+def without_block(state: LayerState, where: tuple[int, int, int, int]) -> LayerState:
+    """Return the state with one block emptied."""
+    z, w = state.local.z.copy(), state.local.w.copy()
+    z[where], w[where] = EMPTY, 0.0
+    return state._replace(local=state.local._replace(z=z, w=w))
+
+
+def log_block_prior(
+    z: np.ndarray, spec: LayerSpec, shape: LayerShape, where: tuple[int, int, int, int]
+) -> np.ndarray:
+    """Log prior weight of each outcome of a block given the other blocks of its map, theta integrated out.
+
+    (position + 1,); the block itself must be empty in ``z``. A pooled block: 1/(B+1) + counts over the other blocks of
+    its shape in the map. An element: the Beta's a0 and b0.
+    """
+    n, k, i, j = where
+    p, q = shape.block
+    if spec.elementwise:
+        return np.log(np.array(spec.beta))
+    out = np.full(p * q + 1, -np.inf)
+    for group in block_groups(shape):
+        if group[0][i, j]:
+            counts = outcome_counts(z[n : n + 1, k : k + 1], group)[0, 0].astype(float)
+            counts[-1] -= 1  # the block itself
+            out[np.append(group[1], p * q)] = np.log(counts + 1.0 / (len(group[1]) + 1))
+    return out
+
+
+def theta_given_z(z: np.ndarray, shape: LayerShape) -> list[Dirichlet]:
+    """Multinomial probabilities of each block shape given the positions: Dirichlet(1/(B+1) + counts).
+
+    One `Dirichlet` with alpha (image, atom, outcome) per block shape, in the order of `gdd.model.block_groups`.
+
+    *Source:* supplement, "Sample theta". *Departs:* one theta per block shape, so that ragged edges are exact.
+    *Checked:* tests/test_conditionals.py.
+    """
+    return [Dirichlet(outcome_counts(z, group) + 1.0 / (len(group[1]) + 1)) for group in block_groups(shape)]
+
+
+def atom_statistics(
+    state: LayerState, data: LayerData, shape: LayerShape, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Precision that the data give the pixels of atom k, (plane, hw, hw), and the linear term, (plane, hw)."""
+    maps = maps_of(state.local, shape)[:, k].astype(float)  # (image, row, col)
+    z, w = state.local.z.copy(), state.local.w.copy()
+    z[:, k], w[:, k] = EMPTY, 0.0
+    left = residual(state._replace(local=state.local._replace(z=z, w=w)), data, shape)
+    precision = pixel_precision(state, data)
+    # design[n, u, a] = S_n(u - a): what pixel a of the atom adds to pixel u of the image
+    rows, cols = shape.atom_size
+    design = np.zeros((maps.shape[0], *shape.input_size, rows, cols))
+    for a in range(rows):
+        for b in range(cols):
+            design[:, a : a + maps.shape[1], b : b + maps.shape[2], a, b] = maps
+    design = design.reshape(maps.shape[0], -1, rows * cols)
+    flat = precision.reshape(*precision.shape[:2], -1)
+    gram = np.einsum("nua,ncu,nub->cab", design, flat, design, optimize=True)
+    linear = np.einsum("nua,ncu,ncu->ca", design, flat, left.reshape(flat.shape), optimize=True)
+    return gram, linear
+
+
+def atom_given_rest(state: LayerState, data: LayerData, shape: LayerShape, k: int) -> list[Gaussian]:
+    r"""All pixels of atom k given all else, one Gaussian per plane: :math:`\mathcal N(P^{-1} b, P^{-1})`.
+
+    :math:`P = \sum_n \gamma_e T(S_{nk}) + \gamma_d I` with T the autocorrelation of the map.
+
+    *Source:* supplement, "Sample D". *Departs:* the full precision, not its diagonal (P4).
+    *Checked:* tests/test_conditionals.py.
+    """
+    gram, linear = atom_statistics(state, data, shape, k)
+    gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k]
+    eye = np.eye(gram.shape[1])
+    return [Gaussian(gram[c] + gamma_d[c] * eye, linear[c]) for c in range(shape.planes)]
+
+
+def gamma_d_given_rest(state: LayerState, spec: LayerSpec, shape: LayerShape) -> Gamma:
+    """Precision of the dictionary: a + (pixels)/2, b + ||D||^2/2 in each entry. *Departs:* P5. *Checked:* ratio test."""
+    norms = (state.shared.dictionary.astype(float) ** 2).sum(axis=(2, 3))  # (atom, plane)
+    pixels = np.full(norms.shape, shape.atom_size[0] * shape.atom_size[1], float)
+    return _shared_over(spec.gamma_d, pixels, norms, state.shared.gamma_d.shape)
+
+
+def gamma_w_given_rest(state: LayerState, spec: LayerSpec) -> Gamma:
+    """Precision of the weights: a + (active)/2, b + (sum of w^2)/2. *Departs:* P7. *Checked:* ratio test."""
+    active = (state.local.z != EMPTY).sum(axis=(0, 2, 3)).astype(float)  # (atom,)
+    energy = (state.local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
+    return _shared_over(spec.gamma_w, active, energy, state.shared.gamma_w.shape)
+
+
+def gamma_e_given_rest(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape) -> Gamma:
+    """Precision of the noise: a + (observed pixels)/2, b + ||E||^2/2. *Departs:* P6. *Checked:* ratio test."""
+    energy = (residual(state, data, shape) ** 2).sum(axis=(2, 3))  # (image, plane)
+    pixels = np.ones(data.images.shape) if data.mask is None else data.mask
+    return _shared_over(spec.gamma_e, pixels.sum(axis=(2, 3)).astype(float), energy, state.local.gamma_e.shape)
+
+
+def _shared_over(prior, number: np.ndarray, energy: np.ndarray, shape: tuple[int, ...]) -> Gamma:
+    for axis, size in enumerate(shape):
+        if size == 1:
+            number, energy = number.sum(axis=axis, keepdims=True), energy.sum(axis=axis, keepdims=True)
+    return Gamma(prior.shape + number / 2, prior.rate + energy / 2)
+
+
+def squared_scale_given_rest(state: LayerState, shape: LayerShape, k: int) -> GeneralisedInverseGaussian:
+    r"""s^2 of the move (D_k, w_k) -> (s D_k, w_k / s), which leaves the likelihood alone.
+
+    :math:`s^2 \sim \mathrm{GIG}(p = (C h w - n_k)/2, a = \sum_c \gamma_{d,kc} \lVert D_{kc} \rVert^2,
+    b = \gamma_w \sum w_k^2)`; the Jacobian of the move is in p.
+
+    *Source:* not in the paper. *Checked:* tests/test_conditionals.py (ratio with Jacobian).
+    """
+    atom = state.shared.dictionary[k].astype(float)
+    gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k]
+    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[k]
+    active = int((state.local.z[:, k] != EMPTY).sum())
+    energy = float(gamma_w * (state.local.w[:, k].astype(float) ** 2).sum())
+    a = float((gamma_d * (atom**2).sum(axis=(1, 2))).sum())
+    return GeneralisedInverseGaussian((atom.size - active) / 2, a, energy if active else 0.0)
+
+
+def all_atoms_given_rest(pair_gram: np.ndarray, linear: np.ndarray, gamma_d: np.ndarray) -> Gaussian:
+    """All atoms of a one-plane layer at once, from Gram (atom*hw, atom*hw) and linear term (atom*hw,)."""
+    per_pixel = np.repeat(gamma_d, len(linear) // len(gamma_d))
+    return Gaussian(pair_gram + np.diag(per_pixel), linear)
+
+
+def shift_gaussian(gram: np.ndarray, linear: np.ndarray, gamma_d: np.ndarray) -> DiagonalShiftGaussian:
+    """One atom whose planes share the Gram (hw, hw): linear (plane, hw), gamma_d (plane,)."""
+    return DiagonalShiftGaussian(gram, gamma_d, linear)
+
+
+def log_mean_gain(correlation: float, weight_precision: float, gamma_w: float) -> float:
+    """Log of sqrt(gamma_w / lambda) exp(c^2 / (2 lambda)): how much a position gains over none."""
+    return 0.5 * math.log(gamma_w / weight_precision) + correlation**2 / (2 * weight_precision)

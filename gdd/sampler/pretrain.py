@@ -1,0 +1,89 @@
+"""Bottom-up pretraining: one layer at a time, each on the pooled activations of the layer below."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from gdd.axes import IMAGES, GddError, as_plain, check_images
+from gdd.pooling import average_pool, max_pool
+from gdd.sampler.chain import Fitted, run_chain
+from gdd.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, layer_shape
+from gdd.state import LayerData, LayerState, maps_of
+
+
+class Pretrained(NamedTuple):
+    """A model after pretraining, bottom layer first."""
+
+    model: ModelSpec  # as pruned
+    layers: tuple[Fitted, ...]
+    inputs: tuple[LayerData, ...]  # what each layer explains
+
+
+def pretrain(
+    images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
+    mask: np.ndarray | None = None, folder: Path | None = None, progress=None,
+) -> Pretrained:  # fmt: skip
+    """Learn every layer of a model from the bottom up.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)
+    model : sizes and priors of the layers
+    chain : lengths, seed and moves of every layer's chain; the paper's by default
+    mask : (image, plane, row, col) of bool, True = observed; None: all observed
+    folder : of checkpoints; a run that finds its own there goes on from them
+    progress : ``gdd.progress.Bar`` over layers x sweeps, optional
+
+    Returns
+    -------
+    Pretrained
+
+    Raises
+    ------
+    GddError
+        Bad images or mask, images of another size than the model's, a checkpoint of another run.
+
+    Notes
+    -----
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 and 3.
+    *Departs:* theta integrated out; exact conditionals (P2-P6).
+    *Checked:* tests/test_pretrain.py.
+    """
+    chain = chain or ChainSpec()
+    images = as_plain(images, IMAGES, "images")
+    mask = None if mask is None else as_plain(mask, IMAGES, "mask")
+    check_images(images, "images", mask)
+    check_fits(images, model)
+    data = LayerData(images.astype(np.float32 if chain.single_precision else np.float64), mask)
+    fitted, inputs, layers = [], [], []
+    for number, spec in enumerate(model.layers):
+        shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
+        fitted.append(run_chain(data, spec, shape, chain, number, folder, progress))
+        inputs.append(data)
+        layers.append(fitted[-1].spec)
+        data = LayerData(pool_up(fitted[-1].state, fitted[-1].spec, fitted[-1].shape))
+    return Pretrained(replace(model, layers=tuple(layers)), tuple(fitted), tuple(inputs))
+
+
+def check_fits(images: np.ndarray, model: ModelSpec) -> None:
+    """Refuse images whose planes or sizes are not the model's."""
+    for axis, given, wanted in zip(IMAGES[1:], images.shape[1:], (model.planes, *model.image_size), strict=True):
+        if given != wanted:
+            raise GddError(f"images: axis '{axis}' has size {given}, the model is for size {wanted}")
+
+
+def pool_up(state: LayerState, spec: LayerSpec, shape: LayerShape) -> np.ndarray:
+    """Input of the next layer, (image, atom, block_row, block_col).
+
+    Probabilistic pooling: the weight of each block's active position, 0 if it has none. Max and average pooling: of the
+    maps, for the paper's comparison.
+    """
+    if spec.pooling == "probabilistic":
+        return state.local.w
+    pool = {"max": max_pool, "average": average_pool}[spec.pooling]
+    return pool(maps_of(state.local, shape), spec.pool)

@@ -1,0 +1,135 @@
+"""Counter-based random numbers: every image's stream follows from (seed, stage, layer, sweep, image) alone.
+
+The generator is Philox 4x64-10 (Salmon et al. 2011), as in numpy: for the same key and counter both give the same 64-bit
+words (tests/test_random.py). There is no hidden state, so a chain is the same for any number of threads, for any sharding
+of the images, and after a restart.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+#: stages of the whole procedure: the tag that keeps their random numbers apart
+PRETRAIN, REFINE, TEST, START, PLANT, MOVE = range(6)
+
+_TO_UNIT = 2.0**-53
+WORDS = 11  # of a compiled stream: counter 0-3, key 4-5, buffer 6-9, words used 10
+
+
+def _counter(stage: int, layer: int, sweep: int, image: int) -> list[int]:
+    return [0, image, sweep, (stage << 32) + layer]
+
+
+def shared_generator(seed: int, stage: int, layer: int, sweep: int) -> np.random.Generator:
+    """Generator of the draws that all images share (dictionary, shared precisions) in one sweep."""
+    counter = _counter(stage, layer, sweep, 2**63)
+    return np.random.Generator(np.random.Philox(counter=counter, key=[seed, 0]))
+
+
+class Stream:
+    """Random numbers of one image in one sweep: the readable twin of the compiled functions below."""
+
+    def __init__(self, seed: int, stage: int, layer: int, sweep: int, image: int) -> None:
+        self._bits = np.random.Philox(counter=_counter(stage, layer, sweep, image), key=[seed, 0])
+
+    def uniform(self) -> float:
+        """Draw from the open interval (0, 1)."""
+        return ((int(self._bits.random_raw()) >> 11) + 0.5) * _TO_UNIT
+
+    def normal(self) -> float:
+        """Draw a standard normal number (Box & Muller 1958, one of the pair)."""
+        radius = math.sqrt(-2.0 * math.log(self.uniform()))
+        return radius * math.cos(2.0 * math.pi * self.uniform())
+
+    def gamma(self, shape: float) -> float:
+        """Draw a Gamma(shape, 1) number (Marsaglia & Tsang 2000; their boost below shape 1)."""
+        if shape < 1.0:
+            boost = self.uniform() ** (1.0 / shape)
+            return self.gamma(shape + 1.0) * boost
+        d = shape - 1.0 / 3.0
+        c = 1.0 / math.sqrt(9.0 * d)
+        while True:
+            x = self.normal()
+            v = (1.0 + c * x) ** 3
+            if v > 0.0 and math.log(self.uniform()) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
+                return d * v
+
+
+@intrinsic
+def _multiply_wide(typing_context, a, b):
+    """High and low word of a 64 x 64 bit product."""
+    signature = types.UniTuple(types.uint64, 2)(types.uint64, types.uint64)
+
+    def codegen(context, builder, signature, args):
+        wide = ir.IntType(128)
+        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
+        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+        low = builder.trunc(product, ir.IntType(64))
+        return context.make_tuple(builder, signature.return_type, (high, low))
+
+    return signature, codegen
+
+
+@njit(cache=True)
+def fill_stream(stream, seed, stage, layer, sweep, image):
+    """Set a compiled stream, uint64 (WORDS,), to the start of one image's numbers in one sweep. Changes ``stream``."""
+    stream[0] = np.uint64(0)
+    stream[1] = np.uint64(image)
+    stream[2] = np.uint64(sweep)
+    stream[3] = (np.uint64(stage) << np.uint64(32)) + np.uint64(layer)
+    stream[4] = np.uint64(seed)
+    stream[5] = np.uint64(0)
+    stream[10] = np.uint64(4)
+
+
+@njit(cache=True)
+def _refill(stream):
+    stream[0] += np.uint64(1)
+    c0, c1, c2, c3 = stream[0], stream[1], stream[2], stream[3]
+    k0, k1 = stream[4], stream[5]
+    for _ in range(10):
+        high0, low0 = _multiply_wide(np.uint64(0xD2E7470EE14C6C93), c0)
+        high1, low1 = _multiply_wide(np.uint64(0xCA5A826395121157), c2)
+        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        k0 += np.uint64(0x9E3779B97F4A7C15)
+        k1 += np.uint64(0xBB67AE8584CAA73B)
+    stream[6], stream[7], stream[8], stream[9] = c0, c1, c2, c3
+    stream[10] = np.uint64(0)
+
+
+@njit(cache=True)
+def next_uniform(stream):
+    """`Stream.uniform`, compiled. Changes ``stream``."""
+    if stream[10] == np.uint64(4):
+        _refill(stream)
+    word = stream[np.int64(6) + np.int64(stream[10])]
+    stream[10] += np.uint64(1)
+    return (np.float64(word >> np.uint64(11)) + 0.5) * _TO_UNIT
+
+
+@njit(cache=True)
+def next_normal(stream):
+    """`Stream.normal`, compiled. Changes ``stream``."""
+    radius = math.sqrt(-2.0 * math.log(next_uniform(stream)))
+    return radius * math.cos(2.0 * math.pi * next_uniform(stream))
+
+
+@njit(cache=True)
+def next_gamma(stream, shape):
+    """`Stream.gamma`, compiled. Changes ``stream``."""
+    boost = 1.0
+    if shape < 1.0:
+        boost = next_uniform(stream) ** (1.0 / shape)
+        shape = shape + 1.0
+    d = shape - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
+    while True:
+        x = next_normal(stream)
+        v = (1.0 + c * x) ** 3
+        if v > 0.0 and math.log(next_uniform(stream)) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
+            return boost * d * v

@@ -1,0 +1,190 @@
+"""One sweep of one layer: an image pass that leaves sums, then the shared draws from them.
+
+``sweep(state, data, spec, stream) -> (state, info)``. A sweep updates, in this order: gamma_e of each image, every block
+(z, w) with theta integrated out, the dictionary, shared precisions, the scale of every atom.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.signal import fftconvolve
+from scipy.special import gammaln
+
+from gdd.axes import IMAGE, PLANE
+from gdd.distributions import LOG_TWO_PI
+from gdd.model import block_groups, log_precision
+from gdd.sampler import kernels, weighted
+from gdd.sampler.random import shared_generator
+from gdd.sampler.shared import (
+    Sums,
+    draw_atoms_in_turn,
+    draw_atoms_jointly,
+    draw_precisions,
+    draw_scales,
+    draw_shared_precision,
+)
+from gdd.spec import LayerShape, LayerSpec
+from gdd.state import LayerData, LayerState, Local, Shared
+
+#: chunks of images whose sums are held at once; part of the order of summation only through CHUNK, so free to change
+SLOTS = 8
+
+
+class Key(NamedTuple):
+    """Names the random numbers of one sweep."""
+
+    seed: int
+    stage: int
+    layer: int
+    sweep: int
+
+
+class Info(NamedTuple):
+    """What a sweep tells besides the new state."""
+
+    log_likelihood: float
+    log_joint: float
+    residual: float  # root mean square of E over observed pixels, before the dictionary's draw
+    active: np.ndarray  # (atom,): active blocks over all images
+
+
+def sweep(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, scale: bool = True
+) -> tuple[LayerState, Info]:
+    """Draw every unknown of a layer once; neither ``state`` nor ``data`` is changed.
+
+    Parameters
+    ----------
+    state, data : see `gdd.state`
+    spec, shape : of the layer
+    key : names the random numbers; equal keys give equal sweeps, whatever the number of threads
+    scale : whether to make the scale move (exact either way)
+
+    Returns
+    -------
+    (LayerState, Info)
+
+    Notes
+    -----
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions".
+    *Departs:* exact conditionals throughout (P2-P7); theta integrated out; scale move added.
+    *Checked:* tests/test_kernels.py, tests/test_joint.py, tests/test_calibration.py.
+    """
+    if data.mask is not None or PLANE in spec.gamma_e.axes:
+        return weighted.sweep(state, data, spec, shape, key, scale)
+    local, sums = image_pass(state, data, spec, shape, key)
+    return draw_shared_part(local, sums, state.shared, data, spec, shape, key, scale)
+
+
+def image_pass(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key
+) -> tuple[Local, Sums]:
+    """Update every image given the shared part; return the local part and the sums."""
+    dtype = data.images.dtype
+    n, planes = data.images.shape[:2]
+    (h, w), (rows, cols) = shape.atom_size, shape.map_size
+    images = np.ascontiguousarray(data.images.transpose(0, 2, 3, 1)).reshape(n, shape.input_size[0], -1)
+    z, weights = state.local.z.copy(), state.local.w.astype(dtype)
+    gamma_e = state.local.gamma_e[:, 0].astype(float)
+    atoms = state.shared.dictionary.transpose(0, 2, 3, 1)
+    flat = np.ascontiguousarray(atoms, dtype).reshape(shape.atoms, h, w * planes)
+    lags = autocorrelations(state.shared.dictionary).astype(dtype)
+    one_plane = planes == 1
+    arguments = (
+        images, z, weights, gamma_e, flat, lags,
+        np.broadcast_to(state.shared.gamma_w, (shape.atoms,)).astype(float),
+        (rows, cols, *shape.block, planes), (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0),
+        (spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and IMAGE in spec.gamma_e.axes)),
+        (0,) * w if one_plane else (), (0,) * (-(-cols // 8) * 8) if one_plane else (), tuple(key),
+    )  # fmt: skip
+    total = None
+    for first in range(0, n, SLOTS * kernels.CHUNK):
+        part = empty_sums(min(SLOTS, -(-(n - first) // kernels.CHUNK)), shape)
+        kernels.pass_whole(*arguments, first, tuple(part))
+        for slot in range(len(part.energy)):
+            if total is None:
+                total = Sums(*(array[slot].copy() for array in part))
+            else:
+                for whole, array in zip(total, part, strict=True):
+                    whole += array[slot]
+    return Local(z, weights, gamma_e[:, None]), total
+
+
+def empty_sums(slots: int, shape: LayerShape) -> Sums:
+    """Zeros, one slot a chunk."""
+    (h, w), k = shape.atom_size, shape.atoms
+    reach = tuple(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
+    return Sums(
+        np.zeros((slots, k, k, *reach)), np.zeros((slots, k, h, w * shape.planes)), np.zeros((slots, 2, k)),
+        np.zeros((slots, 4)),
+    )  # fmt: skip
+
+
+def autocorrelations(dictionary: np.ndarray) -> np.ndarray:
+    """Each atom's autocorrelation summed over planes: (atom, 2 atom_row - 1, 2 atom_col - 1)."""
+    atoms = dictionary.astype(float)
+    return fftconvolve(atoms, atoms[:, :, ::-1, ::-1], axes=(2, 3)).sum(axis=1)
+
+
+def draw_shared_part(
+    local: Local, sums: Sums, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, scale: bool
+) -> tuple[LayerState, Info]:
+    """Draw dictionary, precisions and scales from the sums of an image pass, and account for the log joint."""
+    generator = shared_generator(*key)
+    dtype = data.images.dtype
+    by_image = IMAGE in spec.gamma_e.axes
+    gamma_e = 1.0 if by_image else float(local.gamma_e[0, 0])
+    draw = draw_atoms_jointly if spec.joint_dictionary and shape.planes == 1 else draw_atoms_in_turn
+    dictionary, change = draw(sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator)
+    energy = (sums.energy[1] if by_image else gamma_e * sums.energy[0]) + change
+    if not by_image:
+        pixels = np.full((1, 1), float(data.images.size))
+        new = draw_shared_precision(spec.gamma_e, pixels, np.full((1, 1), energy / gamma_e), local.gamma_e, generator)
+        energy *= float(new[0, 0]) / gamma_e
+        local = local._replace(gamma_e=new)
+    per_atom = sums.per_atom
+    if scale:
+        scales = draw_scales(dictionary, sums.per_atom, shared, generator)
+        dictionary *= scales[:, None, None, None]
+        per_atom = sums.per_atom / np.stack([np.ones_like(scales), scales**2])
+        local = local._replace(w=(local.w / scales[:, None, None].astype(dtype)).astype(dtype))
+    gamma_d, gamma_w = draw_precisions(dictionary, per_atom, shared, spec, generator)
+    state = LayerState(local, Shared(dictionary, gamma_d, gamma_w))
+    likelihood = log_likelihood_from(state, energy, data)
+    joint = likelihood + log_prior_from(state, sums.energy[3], per_atom, spec, shape)
+    residual = float(np.sqrt(sums.energy[0] / data.images.size))
+    return state, Info(likelihood, joint, residual, sums.per_atom[0])
+
+
+def log_likelihood_from(state: LayerState, energy: float, data: LayerData) -> float:
+    """Log p(X | rest) of all images from ``energy`` = sum gamma_e ||E||^2."""
+    gamma_e = np.broadcast_to(state.local.gamma_e, data.images.shape[:2])
+    pixels = data.images[0, 0].size
+    return float(0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI).sum() - 0.5 * energy)
+
+
+def log_prior_from(
+    state: LayerState, log_counts: float, per_atom: np.ndarray, spec: LayerSpec, shape: LayerShape
+) -> float:
+    """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.log_joint`."""
+    shared = state.shared
+    images = state.local.z.shape[0]
+    active = per_atom[0].sum()
+    if spec.elementwise:
+        a, b = spec.beta
+        total = active * np.log(a) + (state.local.z.size - active) * np.log(b)
+    else:
+        total = log_counts - images * shape.atoms * sum(gammaln(1.0 + g[0].sum()) for g in block_groups(shape))
+    gamma_w = np.broadcast_to(shared.gamma_w, (shape.atoms,))
+    gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes))
+    total += (0.5 * per_atom[0] * (np.log(gamma_w) - LOG_TWO_PI) - 0.5 * gamma_w * per_atom[1]).sum()
+    norms = (shared.dictionary**2).sum(axis=(2, 3))
+    pixels = shared.dictionary[0, 0].size
+    total += (0.5 * pixels * (np.log(gamma_d) - LOG_TWO_PI) - 0.5 * gamma_d * norms).sum()
+    for prior, value in (
+        (spec.gamma_e, state.local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)
+    ):  # fmt: skip
+        total += log_precision(prior, value)
+    return float(total)

@@ -1,0 +1,87 @@
+"""What a sweep carries, with axes. Plain arrays only; local parts belong to an image, shared parts to all.
+
+``z`` and ``w`` are compact: one position index and one value per pooling block, never a dense map. An atom of the MNIST
+model's first layer costs 49 blocks x (2 + 4) bytes per image in single precision.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gdd.spec import LayerShape, LayerSpec
+
+EMPTY = -1
+
+
+class LayerData(NamedTuple):
+    """What a layer explains: X of the paper, and which of its pixels were observed."""
+
+    images: np.ndarray  # (image, plane, row, col)
+    mask: np.ndarray | None = None  # (image, plane, row, col) of bool, True = observed; None: all
+
+
+class Local(NamedTuple):
+    """The part of a state that belongs to each image.
+
+    theta is not here: the sampler integrates it out, and `gdd.sampler.conditionals.theta_given_z` draws it when wanted.
+    """
+
+    z: np.ndarray  # (image, atom, block_row, block_col) of int16: active position, EMPTY for none
+    w: np.ndarray  # (image, atom, block_row, block_col): weight of the active position, 0 where empty
+    gamma_e: np.ndarray  # (image or 1, plane or 1)
+
+
+class Shared(NamedTuple):
+    """The part of a state that all images share."""
+
+    dictionary: np.ndarray  # (atom, plane, atom_row, atom_col)
+    gamma_d: np.ndarray  # (atom or 1, plane or 1)
+    gamma_w: np.ndarray  # (atom or 1,)
+
+
+class LayerState(NamedTuple):
+    """All unknowns of one layer."""
+
+    local: Local
+    shared: Shared
+
+    def as_double(self) -> LayerState:
+        """Return the same state in double precision."""
+        local, shared = self
+        return LayerState(
+            local._replace(w=local.w.astype(float), gamma_e=local.gamma_e.astype(float)),
+            Shared(*(part.astype(float) for part in shared)),
+        )
+
+
+def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, tuple, tuple]:
+    """Shapes of gamma_e, gamma_d and gamma_w under a spec's sharing axes."""
+    sizes = {"image": images, "plane": planes, "atom": spec.atoms}
+    shape = lambda precision, axes: tuple(sizes[a] if a in precision.axes else 1 for a in axes)  # noqa: E731
+    return (
+        shape(spec.gamma_e, ("image", "plane")),
+        shape(spec.gamma_d, ("atom", "plane")),
+        shape(spec.gamma_w, ("atom",)),
+    )
+
+
+def block_positions(shape: LayerShape) -> np.ndarray:
+    """Which positions each block has: (block_row, block_col, position) of bool; ragged edge blocks lack some."""
+    (p, q), (rows, cols) = shape.block, shape.grid
+    row = np.arange(rows)[:, None] * p + np.arange(p)  # (block_row, row in block)
+    col = np.arange(cols)[:, None] * q + np.arange(q)  # (block_col, col in block)
+    inside = (row < shape.map_size[0])[:, None, :, None] & (col < shape.map_size[1])[None, :, None, :]
+    return inside.reshape(rows, cols, p * q)
+
+
+def maps_of(local: Local, shape: LayerShape) -> np.ndarray:
+    """Activation maps S (image, atom, row, col): every block's weight at its position, zero elsewhere."""
+    (p, q), (rows, cols) = shape.block, shape.grid
+    images, atoms = local.z.shape[:2]
+    full = np.zeros((images, atoms, rows * p, cols * q), local.w.dtype)
+    n, k, i, j = np.nonzero(local.z != EMPTY)
+    m = local.z[n, k, i, j].astype(int)
+    full[n, k, i * p + m // q, j * q + m % q] = local.w[n, k, i, j]
+    return full[:, :, : shape.map_size[0], : shape.map_size[1]]
