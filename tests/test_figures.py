@@ -67,9 +67,16 @@ def test_grids_write_every_number():
     assert texts(figure) == ["1", "\N{MINUS SIGN}2", "left", "=", "3.5", "0", "right"]
 
 
+def test_pictures_have_scales_of_their_own_about_zero():
+    figure = figures.show_pictures(["a", "b", "c"], [np.eye(2), -5 * np.eye(2), np.zeros((2, 2))], columns=2)
+    assert [panel.get_title() for panel in figure.axes] == ["a", "b", "c", ""]
+    assert [panel.images[0].get_clim() for panel in figure.axes[:3]] == [(-1, 1), (-5, 5), (-1, 1)]
+    assert not figure.axes[3].images
+
+
 def test_schematic_names_both_directions():
     shown = texts(figures.draw_generative_process())
-    for word in ("Pretraining", "Refinement", "one of $B+1$ per block", "one of $B$ per block"):
+    for word in ("Pretraining", "Refinement", "one of $B+1$ a block", "one of $B$ a block"):
         assert word in shown
 
 
@@ -88,6 +95,8 @@ def test_a_notebook_shows_a_figure_once():
         (lambda: figures.show_atoms(np.full((1, 1, 3, 3), np.nan)), ["dictionary", "NaN"]),
         (lambda: figures.show_atoms(np.ones((2, 1, 3, 3)), labels=["a"]), ["labels", "1", "2"]),
         (lambda: figures.show_atoms(np.ones((3, 3))), ["dictionary", "2 axes"]),
+        (lambda: figures.show_pictures(["a"], []), ["titles", "1", "0"]),
+        (lambda: figures.show_pictures(["a"], [np.full((2, 2), np.inf)]), ["pictures", "number 0"]),
         (lambda: figures.show_grids([np.ones(3)], ["a"]), ["grids", "1 axes"]),
         (lambda: figures.show_grids([np.ones((2, 2))], ["a", "b"]), ["titles", "2", "1 grids"]),
     ],

@@ -11,6 +11,7 @@ from gdd.axes import GddError
 from gdd.convolution import synthesise
 from gdd.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
 from gdd.projection import (
+    blocks_following,
     project,
     projected_shapes,
     render_projected,
@@ -264,6 +265,17 @@ def test_three_layers_exact(case, seed, pools):
 def test_three_layers_broken_where_contributions_meet():
     layered, flat = three_layers(0, [(2, 2), (2, 2)], "meeting")
     assert np.linalg.norm(flat - layered) > 0.1 * np.linalg.norm(layered)
+
+
+def test_blocks_follow_the_largest_contribution():
+    upper, positions = np.array([[[[1.0, 2.0]]], [[[3.0, 0.0]]]]), np.array([[[[1, 2]]], [[[3, 4]]]])
+    maps = np.zeros((1, 2, 1, 3))
+    maps[0, 0, 0, 0], maps[0, 1, 0, 1] = 1.0, -1.0
+    z, w = blocks_following(positions, upper, maps)
+    np.testing.assert_allclose(w[0, 0, 0], [1, -1, 0, 0], atol=1e-12)
+    np.testing.assert_array_equal(z[0, 0, 0], [1, 3, 0, 0])
+    with pytest.raises(GddError, match="positions"):
+        blocks_following(positions[:1], upper, maps)
 
 
 def test_closed_form_of_the_supplement():

@@ -2,9 +2,11 @@
 
 from gdd.figures.dictionaries import show_atoms
 from gdd.figures.operators import show_grids
+from gdd.figures.panels import show_pictures
 from gdd.figures.schematic import draw_generative_process
 from gdd.figures.style import COLOURS, FULL, bare, finish, new_figure
 
 __all__ = [
     "COLOURS", "FULL", "bare", "draw_generative_process", "finish", "new_figure", "show_atoms", "show_grids",
+    "show_pictures",
 ]  # fmt: skip

@@ -78,7 +78,7 @@ def draw_grid(axes: Axes, grid: np.ndarray, left: float, block: tuple[int, int] 
         value, bottom = grid[i, j], rows / 2 - i - 1
         face = POSITIVE if value > 0 else NEGATIVE if value < 0 else EMPTY
         axes.add_patch(Rectangle((left + j, bottom), 1, 1, facecolor=face, edgecolor="#B8B8B8", linewidth=0.7))
-        text = f"{value:g}".replace("-", "\N{MINUS SIGN}")
+        text = f"{value:g}".replace("-", "\N{MINUS SIGN}") if value else "0"
         colour = COLOURS["grey"] if value == 0 else COLOURS["black"]
         axes.text(left + j + 0.5, bottom + 0.47, text, ha="center", va="center", fontsize=size, color=colour)
     p, q = block or (rows, cols)

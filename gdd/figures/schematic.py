@@ -35,7 +35,7 @@ def draw_generative_process() -> Figure:
     Departs: our own drawing, with 2 x 2 blocks.
     Checked: tests/test_figures.py.
     """
-    figure, axes = new_figure(height=7.9)
+    figure, axes = new_figure(height=6.7)
     axes.set(xlim=(0, 11.2), ylim=(0.8, 13.85), aspect="equal")
     _pretraining(axes, 0.1)
     _refinement(axes, 5.8)
@@ -56,7 +56,7 @@ def _pretraining(axes: Axes, left: float) -> None:
     _step(axes, left, 1, up=True, text="pool: each block's\nweight, 0 if empty")
     _step(axes, left, 2, up=True, text="explain with the\natoms of layer $l$,\nnoise $E^{(l)}$ left")
     _outcomes(axes, left + SIDE + 0.4, LEVELS[2] + 0.55, none=True)
-    axes.text(left + SIDE + 0.4, LEVELS[2] + 0.35, "one of $B+1$ per block", va="top", fontsize=9.5)
+    axes.text(left + SIDE + 0.4, LEVELS[2] + 0.35, "one of $B+1$ a block", va="top", fontsize=9)
 
 
 def _refinement(axes: Axes, left: float) -> None:
@@ -71,12 +71,12 @@ def _refinement(axes: Axes, left: float) -> None:
     _step(axes, left, 1, up=False, text="unpool: each value\nto its position")
     _step(axes, left, 2, up=False, text="convolve with the\natoms of layer $l$, add\n$E$ at the data only")
     _outcomes(axes, left + SIDE + 0.4, LEVELS[2] + 0.55, none=False)
-    axes.text(left + SIDE + 0.4, LEVELS[2] + 0.35, "one of $B$ per block", va="top", fontsize=9.5)
+    axes.text(left + SIDE + 0.4, LEVELS[2] + 0.35, "one of $B$ a block", va="top", fontsize=9)
 
 
 def _title(axes: Axes, left: float, name: str, subtitle: str) -> None:
     axes.text(left, 13.75, name, fontsize=14, weight="bold", va="top")
-    axes.text(left, 13.22, subtitle, fontsize=11, va="top", color=COLOURS["grey"])
+    axes.text(left, 13.22, subtitle, fontsize=10, va="top", color=COLOURS["grey"])
 
 
 def _column(axes: Axes, left: float, pictures: list[np.ndarray]) -> None:
@@ -86,7 +86,7 @@ def _column(axes: Axes, left: float, pictures: list[np.ndarray]) -> None:
     for bottom, picture, name, word, block in zip(LEVELS, pictures, names, words, blocks, strict=True):
         _picture(axes, left, bottom, picture, block)
         axes.text(left + SIDE + 0.4, bottom + SIDE - 0.02, name, fontsize=14, va="top")
-        axes.text(left + SIDE + 0.4, bottom + SIDE - 0.52, word, fontsize=9.5, va="top", color=COLOURS["grey"])
+        axes.text(left + SIDE + 0.4, bottom + SIDE - 0.52, word, fontsize=9, va="top", color=COLOURS["grey"])
 
 
 def _picture(axes: Axes, left: float, bottom: float, values: np.ndarray, block: tuple[int, int] | None) -> None:
@@ -113,7 +113,7 @@ def _step(axes: Axes, left: float, gap: int, up: bool, text: str) -> None:
     x = left + SIDE / 2
     arrow = {"arrowstyle": "-|>", "color": colour, "linewidth": 2.2, "mutation_scale": 17}
     axes.annotate("", (x, end), (x, start), arrowprops=arrow)
-    axes.text(x + 0.4, (top + bottom) / 2, text, fontsize=10, va="center", color=colour, linespacing=1.05)
+    axes.text(x + 0.4, (top + bottom) / 2, text, fontsize=9, va="center", color=colour, linespacing=1.05)
 
 
 def _outcomes(axes: Axes, left: float, bottom: float, none: bool) -> None:

@@ -10,8 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-FULL = 6.4  # inches: the width of the text column; every figure takes it, so that all text has one size
-DPI = 150
+FULL = 5.4  # inches: the width of the text column; every figure takes it, so that all text has one size
+DPI = 170
 FONT = 11  # points
 MARGIN = 0.04  # inches around everything
 
