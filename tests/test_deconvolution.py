@@ -270,6 +270,26 @@ def test_without_data_the_prior():
     assert_allclose(result.magnitude, 0.5 * np.sqrt(2 / np.pi) / 3, rtol=1e-6)
 
 
+def test_burn_in_draws_what_collection_would():
+    """Burn-in decides most draws of rare coefficients without an exponential; the draws must be the same."""
+    atoms, count = 250, 1000
+    norm, inverse = np.ones(count), np.full(count, 0.5)
+    log_odds = np.linspace(-6.0, -4.0, count)
+    gram, slabs, stream = np.zeros((4, 4, atoms, atoms)), [slab_index(2), slab_index(2)], np.empty(WORDS, np.uint64)
+    active = []
+    for t in range(200):
+        weights = []
+        for collected in (False, True):
+            fill_stream(stream, 0, TEST, 0, t, 0)
+            weight, sums = np.zeros(count), np.zeros((3, count))
+            kernels.sweep(weight, np.zeros(count), gram, *slabs, norm, inverse, log_odds, stream, sums, collected)
+            weights.append(weight)
+        assert_array_equal(*weights)
+        active.append((weight != 0).mean())
+    expected = 1 / (1 + np.exp(-log_odds))
+    assert abs(np.mean(active) - expected.mean()) < 4.5 * np.sqrt(expected.mean() / (200 * count))
+
+
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
 def test_same_bits_for_one_and_two_threads():
     atoms, images = (a.astype(np.float32) for a in atoms_and_images((9, 8), 7))
