@@ -15,6 +15,7 @@ LEVELS = [
     ["sampler", "printed"],
     ["voting", "projection"],
     ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify"],
+    ["pipeline"],
     ["experiments"],
     ["paper_values", "records", "figures", "papermill_io", "notebooks", "cli"],
 ]

@@ -1,0 +1,124 @@
+"""Table 1 and the bottom of Fig. 2c: test error against the number of training digits, after pretraining.
+
+Pretrain two layers on the training digits, project the top dictionary, deconvolve training and test digits in one layer,
+classify. Beside the paper's feature (the sample of highest likelihood) stand two averages of the same chain, and what
+needs no dictionary of the second layer: raw pixels, and one-step features of the first layer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+
+from gdd import datasets
+from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, LABEL, PLANE
+from gdd.classify import error
+from gdd.experiments import Outcome, checkpoint_folder
+from gdd.features import one_step_features
+from gdd.pipeline import infer, project_model
+from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.spec import MNIST, ChainSpec, ModelSpec, Precision
+
+NAME = "mnist-error"
+_COMMON = {"data": "mnist", "seed": 0, "noise_precision": 100.0, "weight_precision": 0.1}
+PARAMETERS = {
+    "demo": {
+        "n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20, **_COMMON,
+    },
+    "paper": {
+        "n_train": 10000, "n_test": 10000, "burn_in": 1500, "collect": 500, "test_burn_in": 500, "test_collect": 200,
+        **_COMMON,
+    },
+}  # fmt: skip
+#: features from one test-time chain: the paper's, and what the whole chain says
+CODES = ("ml_sample", "mean", "magnitude", "inclusion")
+
+
+def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
+    """Return the paper's MNIST model with the precisions that keep its chains healthy (book, inference/gibbs).
+
+    Layer 1: gamma_e and gamma_w fixed at these values, atoms of about unit norm a priori (gamma_d fixed at their number
+    of pixels). Layer 2: one gamma_e for all images, learned; gamma_d fixed likewise; gamma_w learned.
+    A ``noise_precision`` of 0 gives the printed priors instead, everything learned.
+    """
+    if noise_precision == 0:
+        return MNIST
+    lower, upper = MNIST.layers
+    lower = replace(
+        lower, gamma_e=Precision(fixed=noise_precision), gamma_d=Precision(fixed=64.0),
+        gamma_w=Precision(fixed=weight_precision),
+    )  # fmt: skip
+    upper = replace(upper, gamma_e=Precision(), gamma_d=Precision(fixed=6.0 * 6 * 32))
+    return replace(MNIST, layers=(lower, upper))
+
+
+def run(parameters: dict, progress) -> Outcome:
+    """Pretrain, project, infer, classify; see the module."""
+    p = parameters
+    train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
+    test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes["image"]))
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
+    with progress(chain.sweeps * len(model.layers), "pretraining") as bar:
+        fitted = pretrain(train, model, chain, folder=checkpoint_folder(NAME, p), progress=bar)
+    atoms = project_model(fitted)
+    codes = [code(fitted, atoms, images, p, progress) for images in (train, test)]
+    features = {kind: [part[kind] for part in codes] for kind in CODES}
+    features["raw pixels"] = [train, test]
+    features["one-step, layer 1"] = [one_step(fitted, images) for images in (train, test)]
+    results = {kind: classify(*pair, train, test, p["seed"]) for kind, pair in features.items()}
+    dataset = xr.Dataset({
+        "error": ("feature_kind", [r.error.item() for r in results.values()]),
+        "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
+        "cost": ("feature_kind", [r.attrs["chosen_cost"] for r in results.values()]),
+        "gamma": ("feature_kind", [r.attrs["chosen_gamma"] for r in results.values()]),
+        "tuned_on": ("feature_kind", [r.attrs["tuned_on"] for r in results.values()]),
+        "confusion": results["ml_sample"].confusion,
+        "active_at_test": float((codes[1].ml_sample != 0).sum(("atom", "row", "col")).mean()),
+        "winning_share": atoms.attrs["winning_share"][0],
+    }, {"feature_kind": list(results)})  # fmt: skip
+    dataset = dataset.merge(what_was_learned(fitted, atoms))
+    return Outcome(dataset, {"model": model, "chain": chain}, p["data"], train.attrs["checksum"], p["seed"])
+
+
+def code(fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray, p: dict, progress) -> xr.Dataset:
+    """One-layer deconvolution of training or test digits; the two use different random numbers."""
+    offset = 0 if images.attrs["split"] == "train" else 10**6
+    with progress(images.sizes["image"], f"deconvolving {images.attrs['split']}") as bar:
+        return infer(
+            fitted, atoms, images, burn_in=p["test_burn_in"], collect=p["test_collect"], seed=p["seed"],
+            first_image=offset, progress=bar.step,
+        )  # fmt: skip
+
+
+def one_step(fitted: Pretrained, images: xr.DataArray) -> xr.DataArray:
+    """Answer of every block of layer 1 to the image alone."""
+    bottom = fitted.layers[0]
+    shared = bottom.state.shared
+    return one_step_features(
+        images, shared.dictionary.astype(np.float32), bottom.spec.pool,
+        gamma_e=float(bottom.state.local.gamma_e.mean()), gamma_w=float(shared.gamma_w.mean()),
+    )  # fmt: skip
+
+
+def classify(train_features, test_features, train: xr.DataArray, test: xr.DataArray, seed: int) -> xr.Dataset:
+    """Tune and train on the training digits, count errors on the test digits."""
+    return error(train_features, train[LABEL].values, test_features, test[LABEL].values, seed=seed)
+
+
+def what_was_learned(fitted: Pretrained, atoms: xr.DataArray) -> xr.Dataset:
+    """Dictionary of layer 1, projected atoms, how often each is used, and the traces of both chains."""
+    top = fitted.layers[-1]
+    out = xr.Dataset({
+        "dictionary": (
+            ("bottom_atom", PLANE, "bottom_row", "bottom_col"), fitted.layers[0].state.shared.dictionary.astype("f4")
+        ),
+        "projected_atoms": ((ATOM, PLANE, ATOM_ROW, ATOM_COL), atoms.values.astype("f4")),
+        "uses": (ATOM, (top.state.local.z >= 0).sum(axis=(0, 2, 3))),
+    })  # fmt: skip
+    for number, layer in enumerate(fitted.layers, 1):
+        for name, trace in layer.traces.items():
+            out[f"{name}_{number}"] = (DRAW, trace.values[0].astype("f4" if name != "log_joint" else "f8"))
+    return out
