@@ -102,7 +102,7 @@ def fit_svm(
     -----
     Of equal cross-validation errors the smallest C wins, then the smallest gamma: the smoothest classifier.
 
-    Source: Pu, Yuan & Carin 2015, Sec. 4: one-vs-all, Gaussian kernel, 5-fold cross-validation on the training set.
+    Source: Pu, Yuan & Carin 2015, supplement, "Testing": one-vs-all, Gaussian kernel, 5-fold cross-validation.
     Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
     """

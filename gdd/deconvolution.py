@@ -71,7 +71,7 @@ def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prio
 
     Notes
     -----
-    Source: Pu, Yuan & Carin 2015, Sec. 3; the paper prints no conditional for this step (P20).
+    Source: Pu, Yuan & Carin 2015, supplement, "Testing"; no conditional is printed for this step (P20).
     Departs: weight integrated out of z.
     Checked: tests/test_deconvolution.py (exact ratio to the log joint; enumeration of every z).
     """
@@ -180,7 +180,7 @@ def deconvolve(
     Memory: the Gram matrix takes 4 K^2 rows cols numbers, the results 4 numbers per coefficient and image.
     The images that the maps stand for: `gdd.projection.render_projected`.
 
-    Source: Pu, Yuan & Carin 2015, Sec. 3, "Testing".
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3; supplement, "Testing".
     Departs: positions at the stride (P16); posterior averages beside the sample of highest likelihood.
     Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads).
     """

@@ -1,4 +1,4 @@
-"""The algorithm of test-time inference as a flow chart."""
+"""Flow charts: the whole algorithm, and test-time inference within it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from matplotlib.patches import FancyBboxPatch, Polygon, Rectangle
 from gdd.figures.style import bare, finish, new_figure
 
 WIDTH, TOP = 12.8, 20.4
+STEPS = (
+    ("1  pretrain, layer by layer upwards", "gdd.sampler.pretrain", "atoms, maps, positions\nin the pooling blocks"),
+    ("2  refine, all layers downwards", "to come", "the same, fitted together"),
+    ("3  project the top atoms", "gdd.projection", "large atoms in the data\nplane, and a stride"),
+    ("4  deconvolve, one layer", "gdd.deconvolution", "activations of the top\natoms: the features"),
+    ("5  train and apply the classifier", "gdd.classify", "a label for every image"),
+)
 EDGE = {"linewidth": 1.2, "edgecolor": "black"}
 ARROW = {"arrowstyle": "-|>", "color": "black", "linewidth": 1.3, "mutation_scale": 13, "shrinkA": 0, "shrinkB": 0}
 
@@ -18,16 +25,43 @@ def draw_deconvolution() -> Figure:
 
     Notes
     -----
-    Source: Pu, Yuan & Carin 2015, Sec. 3, "Testing"; the paper has no such figure.
+    Source: Pu, Yuan & Carin 2015, supplement, "Testing"; the paper has no such figure.
     Departs: shows `gdd.deconvolution`, Gram matrix and averages included.
-    Checked: tests/test_figures_flowchart.py.
+    Checked: tests/test_flowchart.py.
     """
-    figure, axes = new_figure(height=10.2)
+    figure, axes = new_figure(height=8.7)
     axes.set(xlim=(0, WIDTH), ylim=(0, TOP), aspect="equal")
     _panels(axes)
     _preparation(axes)
     _coefficient(axes)
     _collection(axes)
+    bare(axes)
+    return finish(figure)
+
+
+def draw_algorithm() -> Figure:
+    """From images to labels: the steps, what each hands on, and the module that does it.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, supplement, "Algorithm Flow-Chart".
+    Departs: our own drawing; the paper lists the steps.
+    Checked: tests/test_flowchart.py.
+    """
+    figure, axes = new_figure(height=5.2)
+    axes.set(xlim=(0, WIDTH), ylim=(0, 12.2), aspect="equal")
+    axes.text(3.6, 11.85, "training images", ha="center", va="center", fontsize=10.5, style="italic")
+    axes.text(7.7, 11.85, "what comes out", va="center", fontsize=10.5, style="italic")
+    for number, (action, module, result) in enumerate(STEPS):
+        y = 10.0 - 2.3 * number
+        _path(axes, [(3.6, y + (1.5 if number else 1.6)), (3.6, y + 0.65)])
+        _box(axes, 3.6, y, 6.9, 1.3, "", colour="#F3F3F3" if module == "to come" else "white")
+        axes.text(3.6, y + 0.25, action, ha="center", va="center", fontsize=10.5)
+        axes.text(3.6, y - 0.32, module, ha="center", va="center", fontsize=9, family="monospace", color="#444444")
+        axes.text(7.7, y, result, va="center", fontsize=10.5)
+    for y, text in ((4.25, "images to be labelled, and the\ntraining images once more"), (1.95, "training labels")):
+        axes.text(6.3, y, text, va="center", fontsize=10.5, style="italic", color="#0072B2")
+        axes.annotate("", (3.7, y), (6.15, y), arrowprops=ARROW | {"color": "#0072B2"})
     bare(axes)
     return finish(figure)
 
@@ -45,7 +79,7 @@ def _panels(axes: Axes) -> None:
 
 def _preparation(axes: Axes) -> None:
     _box(axes, 3.2, 18.6, 5.2, 1.3, "projected atoms, stride,\n$\\gamma_e$, $\\gamma_w$ from training")
-    _box(axes, 9.5, 18.6, 5.2, 1.3, "Gram matrix of placed atoms\n$G_{ij} = \\langle d_i, d_j\\rangle$")
+    _box(axes, 9.5, 18.6, 5.2, 1.3, "Gram matrix of all placed\natoms, $G_{ij} = \\langle d_i, d_j\\rangle$")
     _path(axes, [(5.8, 18.6), (6.9, 18.6)])
     _box(axes, 3.2, 16.2, 5.2, 1.0, "correlations $c_i = \\langle x, d_i\\rangle$")
     _box(axes, 9.5, 16.2, 5.2, 1.0, "start from $S = 0$")
@@ -81,7 +115,7 @@ def _collection(axes: Axes) -> None:
     _path(axes, [(4.4, 5.1), (2.2, 5.1), (2.2, 3.7)])
     axes.text(4.3, 5.2, "no", ha="right", va="bottom", fontsize=10)
     axes.text(2.2, 3.3, "next sweep", ha="center", va="center", fontsize=10.5)
-    _box(axes, 7.9, 3.35, 8.2, 1.5, "add up probabilities and conditional means;\n"
+    _box(axes, 7.9, 3.35, 8.2, 1.5, "add to the averages;\n"
          "keep $S$ if $\\log p(x\\,|\\,S)$ is the highest so far")  # fmt: skip
     _box(axes, 6.4, 0.95, 11.6, 1.3, "kept sample of highest likelihood; posterior mean of $S$,\n"
          "of $Z$ (inclusion) and of $|S|$ (magnitude)", colour="#D9F0E6")  # fmt: skip
