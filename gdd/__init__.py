@@ -6,6 +6,6 @@ from gdd.spec import CALTECH101, FACES, FACES_INTERPOLATION, MNIST, ChainSpec, L
 
 __version__ = "0.1.0"
 __all__ = [
-    "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "LayerSpec", "ModelSpec", "Precision", "Pretrained",
-    "Pruning", "__version__", "infer", "pretrain", "project_model",
+    "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "LayerSpec", "ModelSpec", "Precision",
+    "Pretrained", "Pruning", "__version__", "infer", "pretrain", "project_model",
 ]  # fmt: skip

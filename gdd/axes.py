@@ -88,7 +88,7 @@ def check_images(images: np.ndarray, argument: str = "images", mask: np.ndarray 
         if size == 0:
             raise GddError(f"{argument}: axis '{axis}' has size 0; at least 1 is needed")
     if not np.issubdtype(images.dtype, np.floating):
-        raise GddError(f"{argument}: pixels of type {images.dtype}; floating point is needed, for instance images / 255.0")
+        raise GddError(f"{argument}: pixels of type {images.dtype}; floating point is needed, such as images / 255.0")
     if mask is not None:
         _check_mask(mask, images, argument)
     seen = np.isfinite(images) if mask is None else np.isfinite(images) | ~mask

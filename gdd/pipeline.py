@@ -1,8 +1,8 @@
 """From a pretrained model to projected atoms and to features of new images: the few calls that a researcher needs.
 
-    fitted = gdd.pretrain(images, gdd.MNIST, gdd.ChainSpec(burn_in=60, collect=20))
-    atoms = gdd.project_model(fitted)
-    codes = gdd.infer(fitted, atoms, new_images)
+fitted = gdd.pretrain(images, gdd.MNIST, gdd.ChainSpec(burn_in=60, collect=20))
+atoms = gdd.project_model(fitted)
+codes = gdd.infer(fitted, atoms, new_images)
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def project_model(fitted: Pretrained) -> xr.DataArray:
     Returns
     -------
     DataArray (atom, plane, atom_row, atom_col)
-        Its attribute ``winning_share`` tells, for every pooled layer from the bottom, how much of the weight the winning
-        positions hold: 1 if pooling always went where the projection says, 1/B if it was indifferent.
+        Its attribute ``winning_share`` tells, for every pooled layer from the bottom, how much of the weight the
+        winning positions hold: 1 if pooling always went where the projection says, 1/B if it was indifferent.
 
     Notes
     -----
@@ -52,8 +52,8 @@ def project_model(fitted: Pretrained) -> xr.DataArray:
 def infer(fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray | np.ndarray, **chain) -> xr.Dataset:
     """Deconvolve images with projected atoms, under the precisions that training found.
 
-    ``chain`` goes to `gdd.deconvolution.deconvolve`, which says what comes back. gamma_e is the bottom layer's mean over
-    images; gamma_w is the top layer's.
+    ``chain`` goes to `gdd.deconvolution.deconvolve`, which says what comes back. gamma_e is the bottom layer's mean
+    over images; gamma_w is the top layer's.
 
     Notes
     -----

@@ -134,7 +134,7 @@ def one_hot(z: np.ndarray, map_size: Size, pool: Size) -> np.ndarray:
 
 
 def unpool(z: np.ndarray, w: np.ndarray, map_size: Size, pool: Size) -> np.ndarray:
-    r"""Maps that hold each block's weight at its active position: *f*\ :sup:`-1` in the paper, U in MATH.md.
+    r"""Maps that hold each block's weight at its active position: *f*\ :sup:`-1` in the paper.
 
     Parameters
     ----------

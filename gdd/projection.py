@@ -155,7 +155,7 @@ def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:
 
     Notes
     -----
-    Source: our own measure of the projection's error (MATH.md, section 4).
+    Source: our own measure of the projection's error.
     Departs: the paper does not measure it.
     Checked: tests/test_projection.py.
     """

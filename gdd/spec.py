@@ -163,7 +163,9 @@ class ModelSpec:
         return replace(self, layers=tuple(layers))
 
 
-def layer_shape(layer: LayerSpec, input_size: Size, planes: int, stride: Size = (1, 1), name: str = "layer") -> LayerShape:
+def layer_shape(
+    layer: LayerSpec, input_size: Size, planes: int, stride: Size = (1, 1), name: str = "layer"
+) -> LayerShape:
     """Sizes of one layer over an input of ``planes`` planes; GddError naming the axis where an atom does not fit."""
     for axis, inner, outer in zip(("row", "col"), layer.atom_size, input_size, strict=True):
         if inner > outer:
@@ -177,7 +179,8 @@ def layer_shape(layer: LayerSpec, input_size: Size, planes: int, stride: Size = 
 @dataclass(frozen=True)
 class Pruning:
     """Which atoms go, and when: in burn-in, every ``every`` sweeps from ``start``, those active in fewer blocks than
-    ``share`` of the layer's mean use per atom."""
+    ``share`` of the layer's mean use per atom.
+    """
 
     start: int = 200
     every: int = 100

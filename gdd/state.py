@@ -10,9 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gdd.pooling import EMPTY, block_places, unpool
 from gdd.spec import LayerShape, LayerSpec
 
-EMPTY = -1
+__all__ = [
+    "EMPTY", "LayerData", "LayerState", "Local", "Shared", "block_positions", "maps_of", "precision_shapes",
+]  # fmt: skip
 
 
 class LayerData(NamedTuple):
@@ -69,19 +72,9 @@ def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, 
 
 def block_positions(shape: LayerShape) -> np.ndarray:
     """Which positions each block has: (block_row, block_col, position) of bool; ragged edge blocks lack some."""
-    (p, q), (rows, cols) = shape.block, shape.grid
-    row = np.arange(rows)[:, None] * p + np.arange(p)  # (block_row, row in block)
-    col = np.arange(cols)[:, None] * q + np.arange(q)  # (block_col, col in block)
-    inside = (row < shape.map_size[0])[:, None, :, None] & (col < shape.map_size[1])[None, :, None, :]
-    return inside.reshape(rows, cols, p * q)
+    return block_places(shape.map_size, shape.block) >= 0
 
 
 def maps_of(local: Local, shape: LayerShape) -> np.ndarray:
     """Activation maps S (image, atom, row, col): every block's weight at its position, zero elsewhere."""
-    (p, q), (rows, cols) = shape.block, shape.grid
-    images, atoms = local.z.shape[:2]
-    full = np.zeros((images, atoms, rows * p, cols * q), local.w.dtype)
-    n, k, i, j = np.nonzero(local.z != EMPTY)
-    m = local.z[n, k, i, j].astype(int)
-    full[n, k, i * p + m // q, j * q + m % q] = local.w[n, k, i, j]
-    return full[:, :, : shape.map_size[0], : shape.map_size[1]]
+    return unpool(local.z, local.w, shape.map_size, shape.block)

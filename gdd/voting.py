@@ -75,7 +75,7 @@ def vote_positions(images, dictionary, z, w, gamma_e, pool, upper_dictionary, up
     nor the chunk of images changes a bit. Memory: three sums of (atoms above x atoms x pixels x positions) numbers.
 
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
-    Departs: the paper gives no formula, and no index for the atom above (MATH.md, section 4).
+    Departs: the paper gives no formula, and no index for the atom above.
     Checked: tests/test_projection.py (against a plain loop; planted positions come back).
     """
     layer = _checked(images, dictionary, z, w, upper_dictionary, upper_maps)

@@ -47,7 +47,7 @@ def vote_problem(seed, pool=(2, 3), map_size=(6, 7), images=3, gamma=(1, 1), rag
 
 
 def plain_scores(images, dictionary, z, w, gamma_e, pool, upper_dictionary, upper_maps, mask=None):
-    """Section 4 of MATH.md word by word, one image, shift, block and position at a time: (score, weight, exists)."""
+    """The vote word by word, one image, shift, block and position at a time: (score, weight, exists)."""
     map_size = tuple(i - d + 1 for i, d in zip(images.shape[2:], dictionary.shape[2:], strict=True))
     where = block_places(map_size, pool)
     weights = np.broadcast_to(gamma_e[:, :, None, None], images.shape) * (1.0 if mask is None else mask)

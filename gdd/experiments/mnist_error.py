@@ -1,7 +1,7 @@
 """Table 1 and the bottom of Fig. 2c: test error against the number of training digits, after pretraining.
 
-Pretrain two layers on the training digits, project the top dictionary, deconvolve training and test digits in one layer,
-classify. Beside the paper's feature (the sample of highest likelihood) stand two averages of the same chain, and what
+Pretrain two layers on the training digits, project the top dictionary, deconvolve training and test digits in one
+layer, classify. Beside the paper's feature (the sample of highest likelihood) stand two averages of the same chain, and what
 needs no dictionary of the second layer: raw pixels, and one-step features of the first layer.
 """
 
@@ -25,7 +25,8 @@ NAME = "mnist-error"
 _COMMON = {"data": "mnist", "seed": 0, "noise_precision": 100.0, "weight_precision": 0.1}
 PARAMETERS = {
     "demo": {
-        "n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20, **_COMMON,
+        "n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
+        **_COMMON,
     },
     "paper": {
         "n_train": 10000, "n_test": 10000, "burn_in": 1500, "collect": 500, "test_burn_in": 500, "test_collect": 200,

@@ -20,7 +20,7 @@ from gdd.sampler.checkpoint import Progressed
 from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, START, shared_generator
 from gdd.sampler.sweep import Info, Key, sweep
-from gdd.spec import ChainSpec, LayerShape, LayerSpec, Precision, Pruning
+from gdd.spec import ChainSpec, LayerShape, LayerSpec, Pruning
 from gdd.state import EMPTY, LayerData, LayerState, Local, Shared, precision_shapes
 
 TRACES = ("log_likelihood", "log_joint", "residual", "active", "atoms", "gamma_e", "gamma_d", "gamma_w", "shifts")
@@ -69,7 +69,8 @@ def run_chain(
     at = checkpoint.read(path, owner) if path else None
     if at is None:
         kept = np.arange(spec.atoms)
-        at = Progressed(0, start(data, spec, shape, chain, layer), None, -np.inf, kept, kept, np.empty((0, len(TRACES))))
+        first = start(data, spec, shape, chain, layer)
+        at = Progressed(0, first, None, -np.inf, kept, kept, np.empty((0, len(TRACES))))
     if progress is not None:
         for _ in range(at.done):
             progress.step()
@@ -175,8 +176,3 @@ def take_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
 def with_atoms(spec: LayerSpec, shape: LayerShape, atoms: int) -> tuple[LayerSpec, LayerShape]:
     """Spec and shape of the same layer with another number of atoms."""
     return replace(spec, atoms=atoms), replace(shape, atoms=atoms)
-
-
-def fixed(precision: Precision, value: float) -> Precision:
-    """Return the same precision, held at ``value``."""
-    return replace(precision, fixed=value)

@@ -1,7 +1,7 @@
 """Checkpoints of a chain: written whole or not at all, read only by the chain they belong to.
 
-A chain has no hidden random state, so the state, the best sample so far, the traces and the number of sweeps done are all
-that a continuation needs to equal the uninterrupted run bit for bit.
+A chain has no hidden random state, so the state, the best sample so far, the traces and the number of sweeps done are
+all that a continuation needs to equal the uninterrupted run bit for bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Counter-based random numbers: every image's stream follows from (seed, stage, layer, sweep, image) alone.
 
-The generator is Philox 4x64-10 (Salmon et al. 2011), as in numpy: for the same key and counter both give the same 64-bit
-words (tests/test_random.py). There is no hidden state, so a chain is the same for any number of threads, for any sharding
+The generator is Philox 4x64-10 (Salmon et al. 2011), as in numpy: for the same key and counter both give the same
+64-bit words (tests/test_random.py). There is no hidden state, so a chain is the same for any number of threads, for any sharding
 of the images, and after a restart.
 """
 
@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 #: stages of the whole procedure: the tag that keeps their random numbers apart
 PRETRAIN, REFINE, TEST, START, PLANT, MOVE = range(6)
 
-_TO_UNIT = 2.0**-53
+_TO_UNIT = 2.0**-52  # 52 bits and a half: with 53 the largest would round to 1
 WORDS = 11  # of a compiled stream: counter 0-3, key 4-5, buffer 6-9, words used 10
 
 
@@ -39,7 +39,7 @@ class Stream:
 
     def uniform(self) -> float:
         """Draw from the open interval (0, 1)."""
-        return ((int(self._bits.random_raw()) >> 11) + 0.5) * _TO_UNIT
+        return ((int(self._bits.random_raw()) >> 12) + 0.5) * _TO_UNIT
 
     def normal(self) -> float:
         """Draw a standard normal number (Box & Muller 1958, one of the pair)."""
@@ -109,7 +109,7 @@ def next_uniform(stream):
         _refill(stream)
     word = stream[np.int64(6) + np.int64(stream[10])]
     stream[10] += np.uint64(1)
-    return (np.float64(word >> np.uint64(11)) + 0.5) * _TO_UNIT
+    return (np.float64(word >> np.uint64(12)) + 0.5) * _TO_UNIT
 
 
 @njit(cache=True)

@@ -1,0 +1,58 @@
+"""Images to features in a few calls: shapes, labels, and what must agree between the parts."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project_model
+from gdd.convolution import synthesise
+from gdd.datasets import load
+from gdd.experiments.mnist_error import model_for
+from gdd.projection import render_projected
+from gdd.spec import MNIST
+
+CHAIN = ChainSpec(3, 2, seed=5)
+SMALL = ModelSpec((LayerSpec(6, (8, 8), (3, 3)), LayerSpec(5, (4, 4), (2, 2)), LayerSpec(4, (2, 2))), (28, 28))
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return load("digits", n=30)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_projected_atoms_have_the_size_that_the_spec_derives(digits, layers):
+    lower = tuple(replace(spec, pool=None) if i == layers - 1 else spec for i, spec in enumerate(SMALL.layers[:layers]))
+    model = replace(SMALL, layers=lower)
+    fitted = pretrain(digits, model, CHAIN)
+    atoms = project_model(fitted)
+    assert atoms.dims == ("atom", "plane", "atom_row", "atom_col")
+    assert atoms.shape == (model.layers[-1].atoms, 1, *model.projected_size)
+    assert len(atoms.attrs["winning_share"]) == layers - 1
+
+
+def test_one_layer_projects_to_itself(digits):
+    fitted = pretrain(digits, ModelSpec((LayerSpec(4, (9, 9)),), (28, 28)), CHAIN)
+    np.testing.assert_array_equal(project_model(fitted), fitted.layers[0].state.shared.dictionary)
+
+
+@pytest.mark.parametrize("pooling", ["average", "max"])
+def test_other_poolings_project(digits, pooling):
+    layers = (replace(SMALL.layers[0], pooling=pooling), LayerSpec(4, (6, 6)))
+    atoms = project_model(pretrain(digits, replace(SMALL, layers=layers), CHAIN))
+    assert np.isfinite(atoms).all()
+    assert np.isnan(atoms.attrs["winning_share"]).all()
+
+
+def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
+    fitted = pretrain(digits, model_for(100.0, 0.1), CHAIN)
+    atoms = project_model(fitted)
+    codes = infer(fitted, atoms, digits, burn_in=10, collect=5)
+    assert codes.ml_sample.shape == (30, 160, 2, 2)
+    assert (codes.label == digits.label).all()
+    picture = render_projected(atoms.values, codes.ml_sample.values, MNIST.stride, MNIST.image_size)
+    square = ((digits.values - picture) ** 2).sum(axis=(1, 2, 3))
+    expected = 0.5 * 784 * np.log(100.0 / (2 * np.pi)) - 50.0 * square
+    np.testing.assert_allclose(codes.log_likelihood, expected, rtol=1e-3)
+    assert picture.shape == synthesise(np.zeros((1, 1, 8, 8)), np.zeros((30, 1, 21, 21))).shape

@@ -1,0 +1,97 @@
+"""Every size of the paper's tables follows from the specs; a bad spec is refused with argument, value and remedy."""
+
+import pytest
+
+from gdd.axes import GddError
+from gdd.spec import (
+    CALTECH101,
+    FACES,
+    FACES_INTERPOLATION,
+    MNIST,
+    ChainSpec,
+    LayerSpec,
+    ModelSpec,
+    Precision,
+)
+
+# model, then per layer: (planes, input, atoms, atom, map, blocks, output), projected atom, stride
+PAPER = {
+    "mnist": (
+        MNIST,
+        [(1, 28, 32, 8, 21, 7, 7), (32, 7, 160, 6, 2, 2, 2)],
+        25,
+        3,
+    ),
+    "caltech 101": (
+        CALTECH101,
+        [(1, 128, 8, 17, 112, 28, 28), (8, 28, 12, 9, 20, 10, 10), (12, 10, 16, 6, 5, 5, 5)],
+        96,
+        8,
+    ),
+    "faces": (
+        FACES,
+        [(1, 128, 16, 17, 112, 28, 28), (16, 28, 24, 9, 20, 10, 10), (24, 10, 36, 6, 5, 5, 5)],
+        96,
+        8,
+    ),
+    "faces, half missing": (
+        FACES_INTERPOLATION,
+        [(1, 128, 16, 14, 115, 39, 39), (16, 39, 24, 13, 27, 27, 27)],
+        52,
+        3,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PAPER)
+def test_sizes_of_the_paper_are_derived(name):
+    model, layers, projected, stride = PAPER[name]
+    for shape, (planes, size, atoms, atom, map_size, grid, output) in zip(model.shapes(), layers, strict=True):
+        assert (shape.planes, shape.atoms) == (planes, atoms)
+        for derived, wanted in (
+            (shape.input_size, size), (shape.atom_size, atom), (shape.map_size, map_size), (shape.grid, grid),
+            (shape.output_size, output),
+        ):  # fmt: skip
+            assert derived == (wanted, wanted)
+    assert model.projected_size == (projected, projected)
+    assert model.stride == (stride, stride)
+
+
+def test_max_and_average_pooling_have_elementwise_blocks_but_pool_their_output():
+    for pooling in ("max", "average"):
+        shape = ModelSpec((LayerSpec(4, (8, 8), (3, 3), pooling), LayerSpec(4, (2, 2))), (28, 28)).shapes()[0]
+        assert shape.grid == shape.map_size == (21, 21)
+        assert shape.block == (1, 1)
+        assert shape.output_size == (7, 7)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: LayerSpec(0, (8, 8)), ("atoms", "0")),
+        (lambda: LayerSpec(1, (8, 8)), ("atoms", "b0")),
+        (lambda: LayerSpec(4, (0, 8)), ("atom_size", "0")),
+        (lambda: LayerSpec(4, (8, 8), (3, 0)), ("pool", "0")),
+        (lambda: LayerSpec(4, (8, 8), (3, 3), "median"), ("pooling", "median")),
+        (lambda: LayerSpec(4, (8, 8), None, "max"), ("pool", "None")),
+        (lambda: LayerSpec(4, (8, 8), gamma_e=Precision(("atom",))), ("gamma_e", "atom")),
+        (lambda: LayerSpec(4, (8, 8), gamma_w=Precision(("image",))), ("gamma_w", "image")),
+        (lambda: LayerSpec(4, (8, 8), gamma_d=Precision(shape=0.0)), ("gamma_d.shape", "0.0")),
+        (lambda: LayerSpec(4, (8, 8), gamma_d=Precision(rate=-1.0)), ("gamma_d.rate", "-1.0")),
+        (lambda: LayerSpec(4, (8, 8), gamma_e=Precision(fixed=float("inf"))), ("gamma_e.fixed", "inf")),
+        (lambda: ModelSpec((), (28, 28)), ("layers", "none")),
+        (lambda: ModelSpec((LayerSpec(4, (8, 8)), LayerSpec(4, (2, 2))), (28, 28)), ("layer 1", "None")),
+        (lambda: ModelSpec((LayerSpec(4, (8, 29)),), (28, 28)), ("col", "29", "28")),
+        (lambda: ModelSpec((LayerSpec(4, (8, 8), (3, 3)), LayerSpec(4, (8, 8))), (28, 28)), ("layer 2", "row", "7")),
+        (lambda: ChainSpec(-1, 5), ("burn_in", "-1")),
+        (lambda: ChainSpec(5, 0), ("collect", "0")),
+        (lambda: ChainSpec(seed=-3), ("seed", "-3")),
+        (lambda: ChainSpec(start="zeros"), ("start", "zeros")),
+        (lambda: ChainSpec(scale_every=-1), ("scale_every",)),
+    ],
+)  # fmt: skip
+def test_bad_specs_are_refused_by_name(make, words):
+    with pytest.raises(GddError) as caught:
+        make()
+    for word in words:
+        assert word in str(caught.value)
