@@ -1,8 +1,8 @@
 """Table 1 and the bottom of Fig. 2c: test error against the number of training digits, after pretraining.
 
 Pretrain two layers on the training digits, project the top dictionary, deconvolve training and test digits in one
-layer, classify. Beside the paper's feature (the sample of highest likelihood) stand two averages of the same chain, and what
-needs no dictionary of the second layer: raw pixels, and one-step features of the first layer.
+layer, classify. Beside the paper's feature (the sample of highest likelihood) stand averages over the same chain, and
+what needs no dictionary of the second layer: raw pixels, and one-step features of the first layer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Counter-based random numbers: every image's stream follows from (seed, stage, layer, sweep, image) alone.
 
 The generator is Philox 4x64-10 (Salmon et al. 2011), as in numpy: for the same key and counter both give the same
-64-bit words (tests/test_random.py). There is no hidden state, so a chain is the same for any number of threads, for any sharding
-of the images, and after a restart.
+64-bit words (tests/test_random.py). There is no hidden state, so a chain is the same for any number of threads, for any
+sharding of the images, and after a restart.
 """
 
 from __future__ import annotations
