@@ -32,7 +32,7 @@ def test_texts_are_apart_and_inside(draw):
 def test_an_overlap_would_be_seen():
     figure = figures.draw_algorithm()
     figure.axes[0].text(3.6, 10.2, "on top")
-    assert len(overlaps(figure)) == 1
+    assert any("on top" in pair for pair in overlaps(figure))
     figure.axes[0].text(-3.0, 5.0, "outside")
     assert "outside" in overlaps(figure)
 
