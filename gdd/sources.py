@@ -19,7 +19,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-import pooch
+import platformdirs
 
 from gdd.axes import GddError
 
@@ -153,7 +153,9 @@ def _fetch_file(source: SourceFile) -> Path:
     GddError
         If it cannot be fetched: which file, from where, and where to put it by hand.
     """
-    folder = _cache() / source.dataset
+    import pooch  # here: its progress bar warns on import inside a notebook, and pages that fetch nothing stay silent
+
+    folder = cache_folder() / source.dataset
     target = folder / source.name
     try:
         archive = Path(source.url).name
@@ -236,17 +238,18 @@ def _check_end(path: Path) -> None:
                 raise damaged(path.parent.name, path, "it does not end with two empty blocks, as tar archives do")
 
 
-def _cache() -> Path:
-    return Path(pooch.os_cache("gdd"))
+def cache_folder() -> Path:
+    """Folder of this package in the user's cache; it is not made here."""
+    return Path(platformdirs.user_cache_dir("gdd"))
 
 
 def _roots() -> list[Path]:
     own = os.environ.get("GDD_DATA")
     if not own:
-        return [_cache()]
+        return [cache_folder()]
     if not Path(own).is_dir():
         raise GddError(f"GDD_DATA: {own!r} is no folder; set it to the folder that holds mnist/ and so on, or unset it")
-    return [Path(own), _cache()]
+    return [Path(own), cache_folder()]
 
 
 def _find(source: SourceFile) -> Path | None:

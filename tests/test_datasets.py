@@ -6,11 +6,14 @@ import io
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
 
 import numpy as np
+import pooch
 import pytest
 import xarray as xr
 from PIL import Image
@@ -40,12 +43,12 @@ def data(tmp_path, monkeypatch):
     folder = tmp_path / "data"
     folder.mkdir()
     monkeypatch.setenv("GDD_DATA", str(folder))
-    monkeypatch.setattr(sources.pooch, "os_cache", lambda project: tmp_path / "cache")
+    monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path / "cache")
 
     def no_network(*_, **__):
         raise ConnectionError("no network in tests")
 
-    monkeypatch.setattr(sources.pooch, "retrieve", no_network)
+    monkeypatch.setattr(pooch, "retrieve", no_network)
     return folder
 
 
@@ -326,7 +329,7 @@ class TestFiles:
                 archive.writestr("caltech-101/101_ObjectCategories.tar.gz", b"the archive")
             return str(path / fname)
 
-        monkeypatch.setattr(sources.pooch, "retrieve", retrieve)
+        monkeypatch.setattr(pooch, "retrieve", retrieve)
         (got,) = datasets.fetch("caltech101")
         assert got.path == tmp_path / "cache" / "caltech101" / "101_ObjectCategories.tar.gz"
         assert got.path.read_bytes() == b"the archive"
@@ -539,3 +542,11 @@ def test_content_checksums_are_those_of_the_files(tmp_path):
     assert names == ("a/x.jpg",)
     line = f"{hashlib.sha256(b'one').hexdigest()}  a/x.jpg\n"
     assert digest == hashlib.sha256(line.encode()).hexdigest()
+
+
+def test_nothing_that_prints_in_a_notebook_is_imported():
+    """pooch imports a progress bar that warns inside a kernel; a chapter with anything on stderr fails the build."""
+    modules = "gdd, gdd.datasets, gdd.experiments, gdd.records"
+    script = f"import sys, {modules}; print({{'pooch', 'tqdm.auto'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")

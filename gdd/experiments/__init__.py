@@ -21,10 +21,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import pooch
 import xarray as xr
 
 from gdd.axes import GddError
+from gdd.sources import cache_folder
 
 SCALES = ("demo", "paper")
 
@@ -85,7 +85,7 @@ def checkpoint_folder(name: str, parameters: Mapping[str, Any]) -> Path:
     It lies in ``GDD_CACHE``, else in the user's cache, is not made here, and is removed once the record is written.
     """
     text = json.dumps([name, dict(parameters)], sort_keys=True, default=list)
-    root = Path(os.environ.get("GDD_CACHE") or pooch.os_cache("gdd"))
+    root = Path(os.environ.get("GDD_CACHE") or cache_folder())
     return root / "checkpoints" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
