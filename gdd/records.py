@@ -64,6 +64,13 @@ def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
     return read(path) if path.exists() else None
 
 
+def every(experiment: str) -> list[xr.Dataset]:
+    """All records of one experiment that were ever made, whatever their scale and parameters, in order of file name."""
+    experiments.get(experiment)
+    found = sorted(folder().glob(f"{experiment}--*.nc"))
+    return [record for record in map(read, found) if record.attrs["experiment"] == experiment]
+
+
 def write(
     path: str | Path, dataset: xr.Dataset, *, experiment: str, scale: str, parameters: Mapping, spec, seed: int,
     data_name: str, data_checksum: str, seconds: float,

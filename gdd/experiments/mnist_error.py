@@ -55,15 +55,19 @@ def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
     return replace(MNIST, layers=(lower, upper))
 
 
-def run(parameters: dict, progress) -> Outcome:
-    """Pretrain, project, infer, classify; see the module."""
+def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
+    """Pretrain, project, infer, classify; see the module.
+
+    ``resumable``: keep checkpoints of the pretraining, and go on from those of an earlier call.
+    """
     p = parameters
+    folder = checkpoint_folder(NAME, p) if resumable else None
     train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
     test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes["image"]))
     model = model_for(p["noise_precision"], p["weight_precision"])
     chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
     with progress(chain.sweeps * len(model.layers), "pretraining") as bar:
-        fitted = pretrain(train, model, chain, folder=checkpoint_folder(NAME, p), progress=bar)
+        fitted = pretrain(train, model, chain, folder=folder, progress=bar)
     atoms = project_model(fitted)
     codes = [code(fitted, atoms, images, p, progress) for images in (train, test)]
     features = {kind: [part[kind] for part in codes] for kind in CODES}

@@ -2,12 +2,26 @@
 
 from gdd.figures.dictionaries import show_atoms
 from gdd.figures.flowchart import draw_algorithm, draw_deconvolution
+from gdd.figures.mnist import (
+    FEATURES,
+    dictionary_table,
+    error_table,
+    feature_table,
+    most_used,
+    settings,
+    sharper_or_noisier,
+    show_dictionaries,
+    show_learning_curve,
+    show_matches,
+)
 from gdd.figures.operators import show_grids
 from gdd.figures.panels import show_pictures
 from gdd.figures.schematic import draw_generative_process
 from gdd.figures.style import COLOURS, FULL, bare, finish, new_figure
 
 __all__ = [
-    "COLOURS", "FULL", "bare", "draw_algorithm", "draw_deconvolution", "draw_generative_process", "finish",
-    "new_figure", "show_atoms", "show_grids", "show_pictures",
+    "COLOURS", "FEATURES", "FULL", "bare", "dictionary_table", "draw_algorithm", "draw_deconvolution",
+    "draw_generative_process", "error_table", "feature_table", "finish", "most_used", "new_figure", "settings",
+    "sharper_or_noisier", "show_atoms", "show_dictionaries", "show_grids", "show_learning_curve", "show_matches",
+    "show_pictures",
 ]  # fmt: skip

@@ -1,0 +1,139 @@
+"""Fig. 2a, the columns that need no refinement: top atoms in the image plane, after pretraining, by kind of pooling.
+
+Each model is pretrained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
+sharpness of `gdd.sharpness`, and two judges: how well atoms of one half match those of the other, and how well digits
+that training never saw are put together from them, all kinds under the same settings. Beside the models stand two
+yardsticks: our atoms projected without the vote, and training digits taken as atoms.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+
+from gdd import datasets
+from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
+from gdd.deconvolution import deconvolve
+from gdd.experiments import Outcome, checkpoint_folder
+from gdd.experiments.mnist_error import model_for
+from gdd.matching import match_atoms
+from gdd.pipeline import project_model
+from gdd.projection import project, render_projected
+from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sharpness import gradient_kurtosis, high_frequency_share
+from gdd.spec import ChainSpec, ModelSpec
+
+NAME = "mnist-dictionary"
+_COMMON = {"seed": 0, "noise_precision": 100.0, "weight_precision": 0.1}
+PARAMETERS = {
+    "demo": {
+        "data": "digits", "n_train": 200, "n_held_out": 100, "burn_in": 60, "collect": 20, "test_burn_in": 60,
+        "test_collect": 20, **_COMMON,
+    },
+    "paper": {
+        "data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "test_burn_in": 150,
+        "test_collect": 50, **_COMMON,
+    },
+}  # fmt: skip
+POOLINGS = ("probabilistic", "average")
+#: what the record compares: two models, and two yardsticks
+KINDS = (*POOLINGS, "probabilistic, no vote", "training digits")
+REACH = 3  # pixels; a whole stride, by which an atom can move at no cost
+TEST_GAMMA_E, TEST_GAMMA_W = 100.0, 0.1  # precisions of noise and weights for the second judge, the same for every kind
+
+
+def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
+    """Pretrain each kind on each half, project, measure, judge; see the module.
+
+    ``resumable``: keep checkpoints, and go on from those of an earlier call.
+    """
+    p = parameters
+    train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
+    held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=p["seed"])
+    halves = [train.isel(image=slice(start, None, 2)) for start in (0, 1)]
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    chains = [ChainSpec(p["burn_in"], p["collect"], 2 * p["seed"] + half) for half in (0, 1)]
+    kept, atoms, uses = {}, {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
+    with progress(2 * len(POOLINGS) * sum(2 * [chains[0].sweeps]), "pretraining") as bar:
+        for pooling in POOLINGS:
+            for half, (images, chain) in enumerate(zip(halves, chains, strict=True)):
+                folder = checkpoint_folder(NAME, p) / f"{pooling}{half}" if resumable else None
+                fitted = pretrain(images, with_pooling(model, pooling), chain, folder=folder, progress=bar)
+                add_atoms(atoms, uses, fitted, images)
+                kept[pooling, half] = fitted
+    dataset = measure(atoms, uses).merge(judge(atoms, held_out, model.stride, p)).merge(traces(kept))
+    return Outcome(dataset, {"model": model, "chains": chains}, p["data"], train.attrs["checksum"], p["seed"])
+
+
+def with_pooling(model: ModelSpec, pooling: str) -> ModelSpec:
+    """Return the same model with another pooling of its first layer."""
+    lower, *upper = model.layers
+    return replace(model, layers=(replace(lower, pooling=pooling), *upper))
+
+
+def add_atoms(atoms: dict, uses: dict, fitted: Pretrained, images: xr.DataArray) -> None:
+    """Add one pretrained model's projected atoms to the lists, and those of the yardsticks where it is their turn."""
+    pooling = fitted.layers[0].spec.pooling
+    top = fitted.layers[-1].state
+    used = (top.local.z >= 0).sum(axis=(0, 2, 3))
+    atoms[pooling].append(project_model(fitted))
+    uses[pooling].append(used)
+    if pooling == "probabilistic":
+        dictionaries = [layer.state.shared.dictionary for layer in fitted.layers]
+        atoms[KINDS[2]].append(project(dictionaries, [fitted.layers[0].spec.pool], [None]))
+        atoms[KINDS[3]].append(cut(images.values, len(used), fitted.model.projected_size))
+        uses[KINDS[2]].append(used)
+        uses[KINDS[3]].append(np.ones_like(used))
+
+
+def cut(images: np.ndarray, count: int, size: tuple[int, int]) -> np.ndarray:
+    """Take the first ``count`` images, cut to the middle, as atoms; the first again if there are too few."""
+    top, left = ((have - want) // 2 for have, want in zip(images.shape[2:], size, strict=True))
+    chosen = np.arange(count) % len(images)
+    return images[chosen][:, :, top : top + size[0], left : left + size[1]].astype(float)
+
+
+def measure(atoms: dict, uses: dict) -> xr.Dataset:
+    """Sharpness of every atom, (kind, half, atom); correlation with its match in the other half, (kind, atom)."""
+    each = (("kind", "half", ATOM), (high_frequency_share, gradient_kurtosis))
+    out = {f.__name__: (each[0], [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in each[1]}
+    out["uses"] = (each[0], [uses[kind] for kind in KINDS])
+    matches = [match_atoms(atoms[kind][1], atoms[kind][0], REACH) for kind in KINDS]
+    out["correlation"] = (("kind", ATOM), [np.abs(match.correlation) for match in matches])
+    first = np.stack([np.asarray(atoms[kind][0]) for kind in KINDS])
+    scaled = first / np.abs(first).max(axis=(2, 3, 4), keepdims=True).clip(1e-12)
+    out["projected_atoms"] = (("kind", ATOM, PLANE, ATOM_ROW, ATOM_COL), scaled.round(3).astype("f4"))
+    out["winning_share"] = ("half", [part.attrs["winning_share"][0] for part in atoms["probabilistic"]])
+    return xr.Dataset(out, {"kind": list(KINDS)})
+
+
+def judge(atoms: dict, held_out: xr.DataArray, stride: tuple[int, int], p: dict) -> xr.Dataset:
+    """Put held-out images together from atoms of unit norm, every kind under the same precisions and chain.
+
+    ``rms`` (kind, half): of what is left of a pixel; ``active``: coefficients per image; ``rms_of_images``: with none.
+    """
+    rms, active = np.empty((2, len(KINDS), 2))
+    for (i, kind), half in ((pair, half) for pair in enumerate(KINDS) for half in (0, 1)):
+        plain = np.asarray(atoms[kind][half], np.float32)
+        plain = plain / np.sqrt((plain**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
+        code = deconvolve(
+            held_out, plain, stride, gamma_e=TEST_GAMMA_E, gamma_w=TEST_GAMMA_W, burn_in=p["test_burn_in"],
+            collect=p["test_collect"], seed=p["seed"],
+        ).ml_sample.values  # fmt: skip
+        left = held_out.values - render_projected(plain, code, stride, held_out.shape[2:])
+        rms[i, half] = np.sqrt((left**2).mean())
+        active[i, half] = (code != 0).sum() / held_out.sizes[IMAGE]
+    out = {"rms": (("kind", "half"), rms), "active": (("kind", "half"), active)}
+    return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})
+
+
+def traces(fitted: dict) -> xr.Dataset:
+    """Residual and active blocks at every sweep: (pooling, half, layer, draw)."""
+    axes = ("pooling", "half", "layer", DRAW)
+    every = [[fitted[pooling, half].layers for half in (0, 1)] for pooling in POOLINGS]
+    return xr.Dataset({
+        f"trace_{name}": (axes, [[[la.traces[name].values[0] for la in part] for part in pair] for pair in every])
+        for name in ("residual", "active")
+    }, {"pooling": list(POOLINGS)})  # fmt: skip

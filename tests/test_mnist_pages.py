@@ -1,0 +1,151 @@
+"""What the MNIST chapters show: tables and figures say what the records say, and say so where there is none."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import experiments, figures, paper_values, records
+from gdd.axes import ATOM, DICTIONARY, GddError, as_labelled
+from gdd.experiments import mnist_dictionary
+from gdd.figures.mnist import NO_RECORD
+from gdd.progress import Bar
+from gdd.spec import MNIST
+
+PAPER = paper_values.table("mnist_error")
+
+
+def record(n_train, scale, errors, noise_precision=100.0):
+    """A record of mnist-error with these errors, as read back."""
+    settings = {"n_train": n_train, "noise_precision": noise_precision, "data": "mnist", "burn_in": 3, "collect": 2}
+    data = {"error": ("feature_kind", np.array(errors, float))}
+    attrs = {"scale": scale, "parameters": json.dumps(settings)}
+    return xr.Dataset(data, {"feature_kind": list(figures.FEATURES)}, attrs)
+
+
+FULL = record(1000, "paper", [24, 22, 17, 16, 9, 5.25])
+DEMO = record(2000, "demo", [30, 29, 28, 27, 8, 7])
+PRINTED = record(5000, "paper", [60, 59, 58, 57, 8, 7], noise_precision=0.0)
+
+
+def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table():
+    table = figures.error_table(PAPER, [DEMO, FULL, PRINTED])
+    ours = table["ours, pretrained, same feature"]
+    assert ours[1000] == "24.00"
+    assert table["ours, best feature"][1000] == "5.25 (one-step, layer 1)"
+    assert (ours.drop(1000) == NO_RECORD).all()
+    assert table["the paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
+    assert (figures.error_table(PAPER, [])["ours, pretrained, same feature"] == NO_RECORD).all()
+
+
+def test_every_record_has_a_column_that_names_its_scale():
+    table = figures.feature_table([DEMO, FULL, PRINTED])
+    assert list(table.columns) == [
+        ("2000 mnist", "demo", "3 + 2", "100"), ("1000 mnist", "paper", "3 + 2", "100"),
+        ("5000 mnist", "paper", "3 + 2", "learned"),
+    ]  # fmt: skip
+    assert table.iloc[:, 1].tolist() == ["24.00", "22.00", "17.00", "16.00", "9.00", "5.25"]
+    assert (figures.feature_table([]) == "no record yet").all(axis=None)
+
+
+def test_the_curve_tells_paper_scale_from_demo_scale():
+    axes = figures.show_learning_curve(PAPER, [DEMO, FULL, PRINTED]).axes[0]
+    lines = axes.get_lines()
+    assert lines[0].get_xydata().tolist() == [[1000, 1.66], [2000, 1.11], [5000, 1.02], [10000, 0.68], [60000, 0.42]]
+    assert lines[1].get_xydata().tolist() == [[1000, 24]]
+    assert lines[2].get_xydata().tolist() == [[2000, 30]]
+    assert [lines[n].get_markerfacecolor() == "white" for n in (1, 2)] == [False, True]
+    assert len(figures.show_learning_curve(PAPER, []).axes[0].get_lines()[1].get_xydata()) == 0
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    """The experiment at its smallest: every shape is the paper's, every number is meaningless."""
+    changes = {"n_train": 20, "n_held_out": 3, "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 1}
+    chosen = experiments.merge("mnist-dictionary", "demo", changes)
+    return mnist_dictionary.run(chosen, Bar, resumable=False)
+
+
+def test_experiment_measures_every_kind_on_both_halves(tiny):
+    found = tiny.dataset
+    assert tuple(found.kind.values) == mnist_dictionary.KINDS
+    assert dict(found.high_frequency_share.sizes) == {"kind": 4, "half": 2, "atom": 160}
+    assert dict(found.trace_residual.sizes) == {"pooling": 2, "half": 2, "layer": 2, "draw": 2}
+    assert found.projected_atoms.shape == (4, 160, 1, *MNIST.projected_size)
+    np.testing.assert_allclose(np.abs(found.projected_atoms).max(("plane", "atom_row", "atom_col")), 1)
+    assert ((found.correlation >= 0) & (found.correlation <= 1)).all()
+    assert ((found.rms > 0) & (found.rms < 2 * found.rms_of_images)).all()
+    assert ((found.winning_share > 1 / 9) & (found.winning_share <= 1)).all()
+    digits = found.sel(kind="training digits")
+    assert (digits.uses == 1).all()
+    assert (digits.projected_atoms >= 0).all()  # pixels: the other kinds have both signs
+    assert (found.projected_atoms.min((ATOM, "plane", "atom_row", "atom_col"))[:3] < 0).all()
+
+
+def test_atoms_found_twice_match_and_others_do_not():
+    atoms = np.random.default_rng(0).standard_normal((2, 6, 1, 9, 9))
+    uses = {kind: [np.ones(6, int)] * 2 for kind in mnist_dictionary.KINDS}
+    pair = {kind: [atoms[0], atoms[0][::-1] if i % 2 else atoms[1]] for i, kind in enumerate(mnist_dictionary.KINDS)}
+    pair["probabilistic"] = [as_labelled(a, DICTIONARY, winning_share=[0.5]) for a in pair["probabilistic"]]
+    correlation = mnist_dictionary.measure(pair, uses).correlation
+    np.testing.assert_allclose(correlation[1::2], 1)
+    assert (correlation[::2] < 0.9).all()
+
+
+def test_training_digits_are_cut_to_the_middle():
+    images = np.arange(2 * 28 * 28.0).reshape(2, 1, 28, 28)
+    atoms = mnist_dictionary.cut(images, 3, (25, 25))
+    np.testing.assert_array_equal(atoms[1], images[1, :, 1:26, 1:26])
+    np.testing.assert_array_equal(atoms[2], atoms[0])
+
+
+def test_table_and_verdict_of_dictionaries(tiny):
+    table = figures.dictionary_table(tiny.dataset)
+    assert table.index.tolist() == list(mnist_dictionary.KINDS)
+    assert table.loc["average", "held-out error"] == pytest.approx(float(tiny.dataset.rms[1].mean()), abs=5e-4)
+    table.iloc[0] = [0.5, 9.0, 0.6, 0.6, 0.1, 20.0]
+    table.iloc[1] = [0.1, 4.0, 0.6, 0.6, 0.1, 20.0]
+    assert figures.sharper_or_noisier(table, *table.index[:2]).endswith(": sharper")
+    table.iloc[0, 4] = 0.11
+    assert figures.sharper_or_noisier(table, *table.index[:2]).endswith(": noisier")
+    assert "not sharper" in figures.sharper_or_noisier(table, *table.index[1::-1])
+
+
+def test_most_used_atoms_come_first(tiny):
+    found = tiny.dataset
+    top = figures.most_used(found, 3)
+    uses = found.uses.isel(half=0)
+    for kind in range(3):
+        best = np.argsort(-uses[kind].values, kind="stable")[0]
+        np.testing.assert_array_equal(top[kind, 0], found.projected_atoms[kind, best])
+
+
+def test_panels_of_what_is_missing_say_so(tiny):
+    figure = figures.show_dictionaries(figures.most_used(tiny.dataset, 5), ["refined", "thresholded"])
+    assert [axes.get_title() for axes in figure.axes] == [*mnist_dictionary.KINDS, "refined", "thresholded"]
+    assert [axes.texts[0].get_text() for axes in figure.axes[4:]] == ["open: needs refinement"] * 2
+    assert [len(axes.images) for axes in figure.axes] == [1, 1, 1, 1, 0, 0]
+    with pytest.raises(GddError, match="plane"):
+        figures.show_dictionaries(xr.concat([tiny.dataset.projected_atoms] * 2, "plane"))
+
+
+def test_matches_are_sorted(tiny):
+    lines = figures.show_matches(tiny.dataset.correlation).axes[0].get_lines()
+    assert len(lines) == 4
+    assert all((np.diff(line.get_ydata()) <= 0).all() for line in lines)
+
+
+def test_every_record_of_an_experiment_is_found_and_no_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
+    assert records.every("mnist-error") == []
+    known = {"spec": MNIST, "seed": 0, "data_name": "mnist", "data_checksum": "0" * 64, "seconds": 1.0}
+    runs = [("mnist-error", "paper", {"n_train": 7}), ("mnist-error", "demo", {}), ("mnist-dictionary", "demo", {})]
+    for name, scale, changes in runs:
+        path = records.path_for(name, scale, changes)
+        settings = experiments.merge(name, scale, changes)
+        records.write(path, xr.Dataset({"a": 1.0}), experiment=name, scale=scale, parameters=settings, **known)
+    found = records.every("mnist-error")
+    assert [(r.attrs["scale"], figures.settings(r)["n_train"]) for r in found] == [("demo", 1000), ("paper", 7)]
+    with pytest.raises(GddError, match="not known"):
+        records.every("no-such-thing")
