@@ -12,11 +12,11 @@ from gdd.figures.flowchart import STEPS
 
 
 def overlaps(figure):
-    """Pairs of texts that lie on each other, and texts that leave the figure."""
+    """Pairs of texts that lie on each other, and texts that leave the axes."""
     FigureCanvasAgg(figure).draw()
     boxes = {t.get_text(): t.get_window_extent() for t in figure.axes[0].texts if t.get_text()}
     found = [pair for pair in combinations(boxes, 2) if boxes[pair[0]].overlaps(boxes[pair[1]])]
-    frame = figure.bbox
+    frame = figure.axes[0].bbox
     return found + [t for t, b in boxes.items() if not (frame.contains(b.x0, b.y0) and frame.contains(b.x1, b.y1))]
 
 
