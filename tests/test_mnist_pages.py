@@ -100,16 +100,33 @@ def test_training_digits_are_cut_to_the_middle():
     np.testing.assert_array_equal(atoms[2], atoms[0])
 
 
-def test_table_and_verdict_of_dictionaries(tiny):
+def test_table_of_dictionaries(tiny):
     table = figures.dictionary_table(tiny.dataset)
     assert table.index.tolist() == list(mnist_dictionary.KINDS)
     assert table.loc["average", "held-out error"] == pytest.approx(float(tiny.dataset.rms[1].mean()), abs=5e-4)
-    table.iloc[0] = [0.5, 9.0, 0.6, 0.6, 0.1, 20.0]
-    table.iloc[1] = [0.1, 4.0, 0.6, 0.6, 0.1, 20.0]
-    assert figures.sharper_or_noisier(table, *table.index[:2]).endswith(": sharper")
-    table.iloc[0, 4] = 0.11
-    assert figures.sharper_or_noisier(table, *table.index[:2]).endswith(": noisier")
-    assert "not sharper" in figures.sharper_or_noisier(table, *table.index[1::-1])
+    median = tiny.dataset.gradient_kurtosis.sel(kind="training digits").median()
+    assert table.loc["training digits", "gradient kurtosis"] == pytest.approx(float(median), abs=0.05)
+
+
+def test_sharper_needs_both_judges():
+    """Kind "a" is sharper than "b"; its judges are made better, a little worse within chance, and worse beyond it."""
+    shares = np.array([0.5, 0.1])[:, None, None] + np.zeros((2, 2, 101))
+    spread = np.linspace(-0.2, 0.2, 101)
+
+    def verdict(match, error, first="a", second="b"):
+        found = xr.Dataset({
+            "high_frequency_share": (("kind", "half", ATOM), shares),
+            "gradient_kurtosis": (("kind", "half", ATOM), 10 * shares),
+            "correlation": (("kind", ATOM), np.array([[match], [0.6]]) + spread),
+            "rms": (("kind", "half"), np.array([[error], [0.06]]) + [-0.001, 0.001]),
+        }, {"kind": ["a", "b"]})  # fmt: skip
+        return figures.sharper_or_noisier(found, first, second)
+
+    assert verdict(0.7, 0.05).endswith("match no worse, held-out error no worse: sharper")
+    assert verdict(0.59, 0.0615).endswith("match no worse, held-out error no worse: sharper")
+    assert verdict(0.5, 0.05).endswith("match worse, held-out error no worse: noisier")
+    assert verdict(0.7, 0.063).endswith("match no worse, held-out error worse: noisier")
+    assert "not sharper" in verdict(0.7, 0.05, "b", "a")
 
 
 def test_most_used_atoms_come_first(tiny):

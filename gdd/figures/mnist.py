@@ -93,14 +93,22 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rounded, found.kind.values)
 
 
-def sharper_or_noisier(table: pd.DataFrame, one: str, other: str) -> str:
-    """Verdict on two rows of `dictionary_table`: sharper only if both judges say that it is no worse, else noisier."""
-    a, b = table.loc[one], table.loc[other]
-    if not (a.iloc[:2] > b.iloc[:2]).all():
-        return f"'{one}' is not sharper than '{other}' by both measures"
-    match, error = a["match between halves"] >= b["match between halves"], a["held-out error"] <= b["held-out error"]
-    said = f"match {'no worse' if match else 'worse'}, held-out error {'no worse' if error else 'worse'}"
-    return f"'{one}' beside '{other}': sharper by both measures, {said}: {'sharper' if match and error else 'noisier'}"
+def sharper_or_noisier(found: xr.Dataset, one: str, other: str) -> str:
+    """Verdict on two kinds of `gdd.experiments.mnist_dictionary`: sharper only if no judge says worse, else noisier.
+
+    Worse means by more than chance: two standard errors of the medians for the match, the larger of the two differences
+    between halves for the held-out error.
+    """
+    a, b = found.sel(kind=one), found.sel(kind=other)
+    for name in ("high_frequency_share", "gradient_kurtosis"):
+        if not a[name].median() > b[name].median():
+            return f"'{one}' is not sharper than '{other}' by both measures"
+    sizes, spread = a.sizes[ATOM], np.hypot(a.correlation.std(), b.correlation.std())
+    chance = 2 * 1.2533 * spread / sizes**0.5  # sqrt(pi / 2): of a median
+    match = b.correlation.median() - a.correlation.median() > chance
+    error = a.rms.mean() - b.rms.mean() > max(np.ptp(a.rms.values), np.ptp(b.rms.values))
+    said = f"match {'worse' if match else 'no worse'}, held-out error {'worse' if error else 'no worse'}"
+    return f"'{one}' beside '{other}': sharper by both measures, {said}: {'noisier' if match or error else 'sharper'}"
 
 
 def most_used(found: xr.Dataset, count: int) -> xr.DataArray:
