@@ -1,0 +1,53 @@
+"""The planted-data experiment: what it returns, that the truth stays found, and its figure."""
+
+import numpy as np
+import pytest
+
+from gdd import datasets
+from gdd.axes import GddError
+from gdd.experiments import planted
+from gdd.figures.planted import show_planted
+from gdd.model import log_likelihood, reconstruction
+from gdd.progress import Bar
+
+SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "12 atoms pruned")}
+
+
+@pytest.fixture(scope="module")
+def record(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GDD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return planted.run(SMALL, Bar).dataset
+
+
+def test_the_planted_state_leaves_only_the_noise():
+    truth = datasets.planted(3, images=20)
+    layer, _ = planted.specs("no moves", SMALL, 3)
+    shape = planted.shape_of(layer, truth)
+    state = planted.planted_state(truth, layer)
+    left = truth.images.values - reconstruction(state, shape)
+    assert abs(left.std() / truth.attrs["noise_sd"] - 1) < 5 / np.sqrt(2 * left.size)
+    expected = (-0.5 * (left / 0.1) ** 2 - np.log(0.1 * np.sqrt(2 * np.pi))).sum()
+    np.testing.assert_allclose(log_likelihood(state, planted.data_of(truth), shape).sum(), expected, rtol=1e-5)
+
+
+def test_a_chain_started_at_the_truth_stays_and_fits_better_than_a_short_random_one(record):
+    assert (record.truth_recovered == 8).all()
+    assert (record.truth_log_likelihood > record.log_likelihood.sel(setting="no moves")).all()
+
+
+def test_the_record_says_what_was_learned(record):
+    assert {name: record.sizes[name] for name in ("chain", "setting", "atom")} == {"chain": 2, "setting": 2, "atom": 8}
+    assert (record.recovered == (record.correlation >= planted.ENOUGH).sum("atom")).all()
+    assert (record.learned.isel(setting=0) != 0).all(), "as many atoms as planted: everyone has a partner"
+    assert (record.atoms_left.sel(setting="no moves") == 8).all()
+
+
+def test_figure_counts_atoms(record):
+    figure = show_planted(record, "no moves", 1)
+    counts = [text.get_text() for text in figure.axes[1].texts]
+    assert counts == [str(n) for n in record.recovered.transpose("setting", "chain").values.ravel()]
+    shown = [text.get_text() for text in figure.axes[0].texts][:8]
+    assert shown == [f"{c:.2f}" for c in record.correlation.sel(setting="no moves", chain=1).values]
+    with pytest.raises(GddError, match="nowhere"):
+        show_planted(record, "nowhere")
