@@ -6,19 +6,10 @@ holds the compiled image pass to these.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gdd.distributions import (
-    BlockChoice,
-    DiagonalShiftGaussian,
-    Dirichlet,
-    Gamma,
-    Gaussian,
-    GeneralisedInverseGaussian,
-)
+from gdd.distributions import BlockChoice, Dirichlet, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.model import block_groups, outcome_counts, residual
 from gdd.spec import LayerShape, LayerSpec
 from gdd.state import EMPTY, LayerData, LayerState, block_positions, maps_of
@@ -134,13 +125,7 @@ def atom_statistics(
     z[:, k], w[:, k] = EMPTY, 0.0
     left = residual(state._replace(local=state.local._replace(z=z, w=w)), data, shape)
     precision = pixel_precision(state, data)
-    # design[n, u, a] = S_n(u - a): what pixel a of the atom adds to pixel u of the image
-    rows, cols = shape.atom_size
-    design = np.zeros((maps.shape[0], *shape.input_size, rows, cols))
-    for a in range(rows):
-        for b in range(cols):
-            design[:, a : a + maps.shape[1], b : b + maps.shape[2], a, b] = maps
-    design = design.reshape(maps.shape[0], -1, rows * cols)
+    design = design_of(maps, shape)
     flat = precision.reshape(*precision.shape[:2], -1)
     gram = np.einsum("nua,ncu,nub->cab", design, flat, design, optimize=True)
     linear = np.einsum("nua,ncu,ncu->ca", design, flat, left.reshape(flat.shape), optimize=True)
@@ -162,7 +147,7 @@ def atom_given_rest(state: LayerState, data: LayerData, shape: LayerShape, k: in
 
 
 def gamma_d_given_rest(state: LayerState, spec: LayerSpec, shape: LayerShape) -> Gamma:
-    """Precision of the dictionary: a + (pixels)/2, b + ||D||^2/2 in each entry. *Departs:* P5. *Checked:* ratio test."""
+    """Precision of the dictionary: a + pixels/2, b + ||D||^2/2 in each entry. *Departs:* P5. *Checked:* ratio test."""
     norms = (state.shared.dictionary.astype(float) ** 2).sum(axis=(2, 3))  # (atom, plane)
     pixels = np.full(norms.shape, shape.atom_size[0] * shape.atom_size[1], float)
     return _shared_over(spec.gamma_d, pixels, norms, state.shared.gamma_d.shape)
@@ -206,17 +191,27 @@ def squared_scale_given_rest(state: LayerState, shape: LayerShape, k: int) -> Ge
     return GeneralisedInverseGaussian((atom.size - active) / 2, a, energy if active else 0.0)
 
 
-def all_atoms_given_rest(pair_gram: np.ndarray, linear: np.ndarray, gamma_d: np.ndarray) -> Gaussian:
-    """All atoms of a one-plane layer at once, from Gram (atom*hw, atom*hw) and linear term (atom*hw,)."""
-    per_pixel = np.repeat(gamma_d, len(linear) // len(gamma_d))
-    return Gaussian(pair_gram + np.diag(per_pixel), linear)
+def all_atoms_given_rest(state: LayerState, data: LayerData, shape: LayerShape) -> Gaussian:
+    """All pixels of all atoms of a one-plane layer given all else, one Gaussian over (atom * hw,).
+
+    *Departs:* the paper draws atom by atom. *Checked:* tests/test_conditionals.py.
+    """
+    size = shape.atom_size[0] * shape.atom_size[1]
+    designs = [design_of(maps, shape) for maps in maps_of(state.local, shape).astype(float).swapaxes(0, 1)]
+    design = np.concatenate(designs, axis=2)  # (image, pixel, atom * hw)
+    precision = pixel_precision(state, data).reshape(*design.shape[:2])
+    images = np.where(precision > 0, data.images.reshape(*design.shape[:2]), 0.0)
+    gram = np.einsum("nua,nu,nub->ab", design, precision, design, optimize=True)
+    linear = np.einsum("nua,nu,nu->a", design, precision, images, optimize=True)
+    gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, 1))[:, 0]
+    return Gaussian(gram + np.diag(np.repeat(gamma_d, size)), linear)
 
 
-def shift_gaussian(gram: np.ndarray, linear: np.ndarray, gamma_d: np.ndarray) -> DiagonalShiftGaussian:
-    """One atom whose planes share the Gram (hw, hw): linear (plane, hw), gamma_d (plane,)."""
-    return DiagonalShiftGaussian(gram, gamma_d, linear)
-
-
-def log_mean_gain(correlation: float, weight_precision: float, gamma_w: float) -> float:
-    """Log of sqrt(gamma_w / lambda) exp(c^2 / (2 lambda)): how much a position gains over none."""
-    return 0.5 * math.log(gamma_w / weight_precision) + correlation**2 / (2 * weight_precision)
+def design_of(maps: np.ndarray, shape: LayerShape) -> np.ndarray:
+    """What pixel a of an atom adds to pixel u of an image: (image, u, a), S_n(u - a), from maps (image, row, col)."""
+    rows, cols = shape.atom_size
+    design = np.zeros((maps.shape[0], *shape.input_size, rows, cols))
+    for a in range(rows):
+        for b in range(cols):
+            design[:, a : a + maps.shape[1], b : b + maps.shape[2], a, b] = maps
+    return design.reshape(maps.shape[0], -1, rows * cols)

@@ -1,0 +1,202 @@
+"""Every conditional against the judge: differences of its log density are differences of the log joint, to rounding.
+
+No random error is involved, so the tolerance is rounding's: sums of a few hundred terms of size at most 1e4 in double
+precision are good to 1e-9.
+"""
+
+import inspect
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiny import LAYERS, draw, with_local, with_shared
+
+from gdd import distributions
+from gdd.model import log_joint, log_positions_given
+from gdd.sampler import conditionals
+from gdd.state import EMPTY, block_positions
+
+TOLERANCE = 1e-9
+HELPERS = {"pixel_precision", "without_block", "log_block_prior", "atom_statistics", "design_of"}
+
+
+def test_every_public_conditional_has_a_ratio_test():
+    public = {
+        name for name, f in inspect.getmembers(conditionals, inspect.isfunction)
+        if f.__module__ == conditionals.__name__ and not name.startswith("_")
+    }  # fmt: skip
+    assert public - HELPERS == {f.__name__.removeprefix("ratio_") for f in RATIOS}
+
+
+@pytest.mark.parametrize("name", sorted(HELPERS))
+def test_helpers_return_no_distribution(name):
+    returned = str(inspect.signature(getattr(conditionals, name)).return_annotation)
+    kinds = [n for n, c in inspect.getmembers(distributions, inspect.isclass) if c.__module__ == distributions.__name__]
+    assert not any(kind in returned for kind in kinds)
+
+
+def ratio_block_in_layer(tiny, rng):
+    """Every outcome of random blocks, edges included, with a random weight each."""
+    state, data, spec, shape = tiny
+    have = block_positions(shape)
+    corners = [(0, 0), (shape.grid[0] - 1, shape.grid[1] - 1), (0, shape.grid[1] - 1), (shape.grid[0] - 1, 0)]
+    for i, j in dict.fromkeys(corners):
+        where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
+        choice = conditionals.block_in_layer(state, data, spec, shape, where)
+        for m in (EMPTY, *np.flatnonzero(have[i, j])):
+            z, w = state.local.z.copy(), state.local.w.copy()
+            z[where], w[where] = m, 0.0 if m == EMPTY else rng.standard_normal()
+            yield choice.logpdf(m, w[where]), log_joint(with_local(state, z=z, w=w), data, spec, shape)
+        yield None  # another block: another normalising constant
+
+
+def ratio_block_given_rest(tiny, rng):
+    """Called by `block_in_layer`; here against one image drawn afresh, all positions of a single block."""
+    state, data, spec, shape = tiny
+    k, where = 0, (0, 0, 0, 0)
+    emptied = conditionals.without_block(state, where)
+    left = conditionals.residual(emptied, data, shape)[0]
+    precision = conditionals.pixel_precision(state, data)[0]
+    (h, w), q = shape.atom_size, shape.block[1]
+    positions = np.flatnonzero(block_positions(shape)[0, 0])
+    cut = [np.s_[:, m // q : m // q + h, m % q : m % q + w] for m in positions]
+    prior = conditionals.log_block_prior(emptied.local.z, spec, shape, where)[[*positions, -1]]
+    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[k]
+    windows, weights = np.stack([left[c] for c in cut]), np.stack([precision[c] for c in cut])
+    choice = conditionals.block_given_rest(windows, weights, state.shared.dictionary[k], prior, gamma_w)
+    for t, m in enumerate(positions):
+        for value in rng.standard_normal(2):
+            z, w = state.local.z.copy(), state.local.w.copy()
+            z[where], w[where] = m, value
+            yield choice.logpdf(t, value), log_joint(with_local(state, z=z, w=w), data, spec, shape)
+    yield choice.logpdf(EMPTY, 0.0), log_joint(emptied, data, spec, shape)
+
+
+def ratio_theta_given_z(tiny, rng):
+    state, data, spec, shape = tiny
+    if spec.elementwise:
+        pytest.skip("an element has no theta")
+    choices = conditionals.theta_given_z(state.local.z, shape)
+    for _ in range(3):
+        theta = [rng.dirichlet(np.ones(c.alpha.shape[2]), c.alpha.shape[:2]) for c in choices]
+        judged = log_joint(state, data, spec, shape, theta)
+        yield sum(c.logpdf(t).sum() for c, t in zip(choices, theta, strict=True)), judged
+        assert np.isfinite(log_positions_given(state.local.z, theta, spec, shape))
+
+
+def ratio_atom_given_rest(tiny, rng):
+    state, data, spec, shape = tiny
+    for k in range(shape.atoms):
+        choices = conditionals.atom_given_rest(state, data, shape, k)
+        for _ in range(3):
+            dictionary = state.shared.dictionary.copy()
+            dictionary[k] = rng.standard_normal(dictionary[k].shape)
+            density = sum(c.logpdf(d.ravel()) for c, d in zip(choices, dictionary[k], strict=True))
+            yield density, log_joint(with_shared(state, dictionary=dictionary), data, spec, shape)
+        yield None
+
+
+def ratio_all_atoms_given_rest(tiny, rng):
+    state, data, spec, shape = tiny
+    if shape.planes > 1:
+        pytest.skip("one plane only")
+    choice = conditionals.all_atoms_given_rest(state, data, shape)
+    for _ in range(3):
+        dictionary = rng.standard_normal(shape.dictionary)
+        yield choice.logpdf(dictionary.ravel()), log_joint(with_shared(state, dictionary=dictionary), data, spec, shape)
+
+
+def ratio_gamma_d_given_rest(tiny, rng):
+    state, data, spec, shape = tiny
+    choice = conditionals.gamma_d_given_rest(state, spec, shape)
+    for _ in range(3):
+        value = rng.gamma(2.0, size=state.shared.gamma_d.shape)
+        other = with_shared(state, gamma_d=value)
+        yield choice.logpdf(value).sum(), judge_precision(other, data, spec, shape, "gamma_d")
+
+
+def ratio_gamma_w_given_rest(tiny, rng):
+    state, data, spec, shape = tiny
+    choice = conditionals.gamma_w_given_rest(state, spec)
+    for _ in range(3):
+        value = rng.gamma(2.0, size=state.shared.gamma_w.shape)
+        other = with_shared(state, gamma_w=value)
+        yield choice.logpdf(value).sum(), judge_precision(other, data, spec, shape, "gamma_w")
+
+
+def ratio_gamma_e_given_rest(tiny, rng):
+    state, data, spec, shape = tiny
+    choice = conditionals.gamma_e_given_rest(state, data, spec, shape)
+    for _ in range(3):
+        value = rng.gamma(2.0, size=state.local.gamma_e.shape)
+        other = with_local(state, gamma_e=value)
+        yield choice.logpdf(value).sum(), judge_precision(other, data, spec, shape, "gamma_e")
+
+
+def judge_precision(state, data, spec, shape, name):
+    """Log joint; a fixed precision is judged as if it were not, since its conditional is not used."""
+    if getattr(spec, name).fixed is not None:
+        pytest.skip("fixed, never drawn")
+    return log_joint(state, data, spec, shape)
+
+
+def ratio_squared_scale_given_rest(tiny, rng):
+    """Density of u = s^2 along the orbit (s D, w / s): the joint, times |s|^(pixels - weights), per du / u."""
+    state, data, spec, shape = tiny
+    z, w = state.local.z.copy(), state.local.w.copy()
+    z[:, -1], w[:, -1] = EMPTY, 0.0
+    for case, k in ((state, 0), (with_local(state, z=z, w=w), shape.atoms - 1)):  # a used atom, an unused one
+        choice = conditionals.squared_scale_given_rest(case, shape, k)
+        active = (case.local.z[:, k] != EMPTY).sum()
+        for u in rng.gamma(2.0, size=3):
+            dictionary, weights = case.shared.dictionary.copy(), case.local.w.copy()
+            dictionary[k] *= np.sqrt(u)
+            weights[:, k] /= np.sqrt(u)
+            moved = with_shared(with_local(case, w=weights), dictionary=dictionary)
+            jacobian = 0.5 * (dictionary[k].size - active) * np.log(u) - np.log(u)
+            yield choice.logpdf(u), log_joint(moved, data, spec, shape) + jacobian
+        yield None
+
+
+RATIOS = [f for name, f in sorted(globals().items()) if name.startswith("ratio_")]
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("ratio", RATIOS, ids=lambda f: f.__name__.removeprefix("ratio_"))
+def test_ratio(ratio, name):
+    tiny = draw(name)
+    rng = np.random.default_rng(7)
+    first, compared = None, 0
+    for pair in ratio(tiny, rng):
+        if pair is None:
+            first = None
+        elif first is None:
+            first = pair
+        else:
+            scale = max(1.0, *map(abs, (*pair, *first)))
+            assert abs((pair[0] - first[0]) - (pair[1] - first[1])) < TOLERANCE * scale
+            compared += 1
+    assert compared > 0
+
+
+def test_a_wrong_conditional_would_be_seen():
+    """The same comparison rejects a Gamma whose rate lacks the 1/2."""
+    tiny = draw("pooled, ragged")
+    state, data, spec, shape = tiny
+    right = conditionals.gamma_e_given_rest(state, data, spec, shape)
+    wrong = SimpleNamespace(logpdf=distributions.Gamma(right.shape, right.rate * 2 - spec.gamma_e.rate).logpdf)
+    other = with_local(state, gamma_e=state.local.gamma_e * 1.5)
+    judged = log_joint(other, data, spec, shape) - log_joint(state, data, spec, shape)
+    for choice, agrees in ((right, True), (wrong, False)):
+        found = (choice.logpdf(other.local.gamma_e) - choice.logpdf(state.local.gamma_e)).sum()
+        assert (abs(found - judged) < TOLERANCE * abs(judged)) == agrees
+
+
+def test_without_data_an_atom_has_its_prior():
+    tiny = draw("several planes")
+    state, data, spec, shape = tiny
+    z = np.full_like(state.local.z, EMPTY)
+    empty = with_local(state, z=z, w=np.zeros_like(state.local.w))
+    for c, choice in enumerate(conditionals.atom_given_rest(empty, data, shape, 0)):
+        np.testing.assert_allclose(choice.precision, np.eye(6) * state.shared.gamma_d[0, c])
+        np.testing.assert_allclose(choice.mean, 0.0)

@@ -1,0 +1,170 @@
+"""The judge itself: each of its pieces is a density or a probability, and it agrees with a second, dense reading."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import signal, stats
+from tiny import LAYERS, draw, layer, with_local, with_shared
+
+from gdd.model import (
+    block_groups,
+    draw_positions,
+    log_joint,
+    log_likelihood,
+    log_positions,
+    log_positions_given,
+    outcome_counts,
+    reconstruction,
+    residual,
+)
+from gdd.sampler.conditionals import theta_given_z
+from gdd.spec import layer_shape
+from gdd.state import EMPTY, block_positions, maps_of
+
+
+def every_z(spec, shape):
+    """All positions of one image."""
+    have = block_positions(shape)
+    options = [
+        [EMPTY, *np.flatnonzero(have[i, j])]
+        for _ in range(shape.atoms) for i in range(shape.grid[0]) for j in range(shape.grid[1])
+    ]  # fmt: skip
+    return np.array(list(itertools.product(*options)), np.int16).reshape(-1, 1, shape.atoms, *shape.grid)
+
+
+#: pooled: one 3x5 map, two full blocks, one at the right, two at the bottom, one in the corner. Top: two 2x2 maps
+ENUMERABLE = {
+    "pooled, ragged": (layer(1, (2, 2), (2, 2)), (4, 6)),
+    "two maps": (layer(2, (2, 2), (2, 1)), (3, 3)),
+    "top": (layer(2, (2, 2), None), (3, 3)),
+}
+
+
+@pytest.mark.parametrize("name", ENUMERABLE)
+def test_positions_sum_to_one(name):
+    spec, size = ENUMERABLE[name]
+    shape = layer_shape(spec, size, 1)
+    logs = [log_positions(z, spec, shape) for z in every_z(spec, shape)]
+    assert np.exp(logs).sum() == pytest.approx(1.0, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", ENUMERABLE)
+def test_positions_drawn_have_that_probability(name):
+    """Chi-square over all z that expect at least 5 of 20 000 draws, the others lumped; a false alarm once in 10 000."""
+    spec, size = ENUMERABLE[name]
+    shape = layer_shape(spec, size, 1)
+    space = every_z(spec, shape)
+    expected = 20_000 * np.exp([log_positions(z, spec, shape) for z in space])
+    drawn = draw_positions(20_000, spec, shape, np.random.default_rng(0))
+    place = {z.tobytes(): t for t, z in enumerate(space)}
+    found = np.bincount([place[z.tobytes()] for z in drawn], minlength=len(space))
+    often = expected >= 5
+    lump = lambda x: np.append(x[often], x[~often].sum())  # noqa: E731
+    keep = lump(expected) > 0
+    assert stats.chisquare(lump(found)[keep], lump(expected)[keep]).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", [n for n in LAYERS if not LAYERS[n][0].elementwise])
+def test_theta_integrates_out(name):
+    """p(z, theta) = p(z) p(theta | z) for any theta: to rounding."""
+    state, data, spec, shape = draw(name)
+    rng = np.random.default_rng(1)
+    choices = theta_given_z(state.local.z, shape)
+    theta = [rng.dirichlet(np.ones(c.alpha.shape[2]), c.alpha.shape[:2]) for c in choices]
+    posterior = sum(c.logpdf(t).sum() for c, t in zip(choices, theta, strict=True))
+    assert log_positions_given(state.local.z, theta, spec, shape) - posterior == pytest.approx(
+        log_positions(state.local.z, spec, shape), rel=1e-10
+    )
+    joint = log_joint(state, data, spec, shape)
+    assert log_joint(state, data, spec, shape, theta) - posterior == pytest.approx(joint, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_joint_equals_a_dense_reading(name):
+    """The same number from scipy's densities, dense maps and direct convolution."""
+    state, data, spec, shape = draw(name)
+    maps, atoms = maps_of(state.local, shape), state.shared.dictionary
+    gamma_e = np.broadcast_to(state.local.gamma_e, data.images.shape[:2])
+    total = log_positions(state.local.z, spec, shape)
+    for n, c in np.ndindex(*data.images.shape[:2]):
+        clean = sum(signal.convolve2d(maps[n, k], atoms[k, c], "full") for k in range(shape.atoms))
+        seen = np.s_[:] if data.mask is None else data.mask[n, c]
+        total += stats.norm.logpdf(data.images[n, c][seen], clean[seen], gamma_e[n, c] ** -0.5).sum()
+    for k in range(shape.atoms):
+        gamma_w = state.shared.gamma_w[k % len(state.shared.gamma_w)]
+        total += stats.norm.logpdf(state.local.w[:, k][state.local.z[:, k] != EMPTY], 0, gamma_w**-0.5).sum()
+        for c in range(shape.planes):
+            gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k, c]
+            total += stats.norm.logpdf(atoms[k, c], 0, gamma_d**-0.5).sum()
+    for prior, value in zip(
+        (spec.gamma_e, spec.gamma_d, spec.gamma_w),
+        (state.local.gamma_e, state.shared.gamma_d, state.shared.gamma_w),
+        strict=True,
+    ):
+        if prior.fixed is None:
+            total += stats.gamma.logpdf(value, prior.shape, scale=1 / prior.rate).sum()
+    assert log_joint(state, data, spec, shape) == pytest.approx(total, rel=1e-10)
+
+
+def test_joint_sees_each_unknown():
+    """A change of any unknown changes it: nothing is left out."""
+    state, data, spec, shape = draw("pooled, ragged")
+    before = log_joint(state, data, spec, shape)
+    z = state.local.z.copy()
+    active = tuple(np.argwhere(z >= 0)[0])
+    z[active] = (z[active] + 1) % block_positions(shape)[active[2:]].sum()
+    changed = [with_local(state, z=z)]
+    changed += [with_local(state, **{f: getattr(state.local, f) * 1.1}) for f in ("w", "gamma_e")]
+    changed += [with_shared(state, **{f: getattr(state.shared, f) * 1.1}) for f in state.shared._fields]
+    assert all(abs(log_joint(other, data, spec, shape) - before) > 1e-6 for other in changed)
+
+
+def test_hidden_pixels_do_not_count():
+    state, data, spec, shape = draw("masked")
+    other = data._replace(images=np.where(data.mask, data.images, np.nan))
+    assert log_joint(state, other, spec, shape) == log_joint(state, data, spec, shape)
+    whole = data._replace(mask=np.ones_like(data.mask))
+    unmasked = log_joint(state, data._replace(mask=None), spec, shape)
+    assert log_joint(state, whole, spec, shape) == pytest.approx(unmasked)
+
+
+@pytest.mark.parametrize("name", ["pooled, ragged", "gamma_e by image and plane", "masked"])
+def test_likelihood_is_a_density_over_the_data(name):
+    """Importance weights p(X | state) / q(X) average to one under a wider q: 4 standard errors."""
+    state, data, spec, shape = draw(name, images=1)
+    rng = np.random.default_rng(2)
+    seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
+    clean = reconstruction(state, shape)
+    deviation = 1.1 * np.broadcast_to(state.local.gamma_e, data.images.shape[:2])[:, :, None, None] ** -0.5
+    weights = []
+    for _ in range(1000):
+        noise = rng.standard_normal(clean.shape)
+        proposal = stats.norm.logpdf(noise, 0, 1)[seen].sum() - np.log(deviation * np.ones(clean.shape))[seen].sum()
+        drawn = data._replace(images=clean + deviation * noise)
+        weights.append(np.exp(log_likelihood(state, drawn, shape)[0] - proposal))
+    weights = np.array(weights)
+    assert abs(weights.mean() - 1) < 4 * weights.std() / np.sqrt(len(weights))
+
+
+def test_drawn_state_and_data_have_their_moments():
+    """Weights, atoms and noise times the root of their precision are standard normal; precisions have their prior."""
+    spec, planes, size, _ = LAYERS["gamma_e by image and plane"]
+    state, data, spec, shape = draw("gamma_e by image and plane", images=400)
+    used = state.local.z != EMPTY
+    assert stats.kstest(state.local.w[used] * state.shared.gamma_w[0] ** 0.5, "norm").pvalue > 1e-4
+    noise = residual(state, data, shape) * state.local.gamma_e[:, :, None, None] ** 0.5
+    assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-4
+    assert stats.kstest(state.local.gamma_e.ravel(), stats.gamma(4.0, scale=1 / 3.0).cdf).pvalue > 1e-4
+    assert not state.local.w[~used].any()
+    many = [draw("gamma_e by image and plane", images=1, seed=s).state.shared for s in range(60)]
+    atoms = np.array([(s.dictionary * s.gamma_d[:, :, None, None] ** 0.5).ravel() for s in many])
+    assert stats.kstest(atoms.ravel(), "norm").pvalue > 1e-4
+    assert stats.kstest([s.gamma_w[0] for s in many], stats.gamma(4.0, scale=1 / 3.0).cdf).pvalue > 1e-4
+
+
+def test_counts_cover_every_block_once():
+    state, _, spec, shape = draw("pooled, ragged")
+    groups = block_groups(shape)
+    assert sum(mask.astype(int) for mask, _ in groups).tolist() == np.ones(shape.grid, int).tolist()
+    assert sum(outcome_counts(state.local.z, g).sum() for g in groups) == state.local.z.size

@@ -1,0 +1,77 @@
+"""Small layers for the tests of the sampler: every sharing of precisions, ragged blocks, planes, masks, a top layer."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gdd.axes import ATOM, IMAGE, PLANE
+from gdd.model import draw_data, draw_state
+from gdd.spec import LayerShape, LayerSpec, Precision, layer_shape
+from gdd.state import LayerData, LayerState
+
+
+class Tiny(NamedTuple):
+    """One small layer with data drawn from it."""
+
+    state: LayerState
+    data: LayerData
+    spec: LayerSpec
+    shape: LayerShape
+
+
+def proper(*axes, fixed=None):
+    """Gamma(4, 3): a prior that can be drawn from, unlike the flat default."""
+    return Precision(axes, 4.0, 3.0, fixed)
+
+
+def layer(atoms=2, atom_size=(3, 3), pool=(2, 2), noise=(IMAGE,), dictionary=(ATOM, PLANE), weights=(), **more):
+    return LayerSpec(
+        atoms, atom_size, pool, gamma_e=proper(*noise), gamma_d=proper(*dictionary), gamma_w=proper(*weights), **more
+    )
+
+
+#: name -> (spec, planes, input size, masked). Mostly 5x5 maps under 2x2 blocks, ragged on both sides
+LAYERS = {
+    "pooled, ragged": (layer(), 1, (7, 7), False),
+    "whole blocks": (layer(atom_size=(2, 2)), 1, (5, 5), False),
+    "block larger than map": (layer(pool=(4, 3), atom_size=(3, 3)), 1, (5, 4), False),
+    "several planes": (layer(3, (2, 3), (3, 2)), 3, (6, 7), False),
+    "planes, one gamma_d": (layer(3, (2, 3), (3, 2), dictionary=()), 3, (6, 7), False),
+    "gamma_d by plane": (layer(2, dictionary=(PLANE,)), 2, (6, 5), False),
+    "gamma_d by atom": (layer(2, dictionary=(ATOM,)), 2, (6, 5), False),
+    "top": (layer(3, (3, 2), None), 1, (6, 5), False),
+    "top, planes": (layer(4, (3, 2), None, weights=(ATOM,)), 2, (6, 5), False),
+    "max pooling": (layer(3, (3, 3), (2, 2), pooling="max"), 1, (7, 7), False),
+    "gamma_e shared": (layer(noise=()), 1, (7, 7), False),
+    "gamma_e fixed": (LayerSpec(2, (3, 3), (2, 2), gamma_e=proper(fixed=2.0), gamma_d=proper(), gamma_w=proper()), 1,
+                      (6, 6), False),
+    "gamma_e fixed by image": (LayerSpec(2, (3, 3), (2, 2), gamma_e=proper(IMAGE, fixed=2.0), gamma_d=proper(),
+                                         gamma_w=proper()), 1, (6, 6), False),
+    "gamma_w by atom": (layer(3, weights=(ATOM,)), 1, (7, 7), False),
+    "all atoms at once": (layer(3, joint_dictionary=True), 1, (7, 7), False),
+    "atom larger than map": (layer(2, (5, 4), (2, 2)), 1, (7, 6), False),
+    "gamma_e by plane": (layer(2, noise=(PLANE,)), 2, (6, 6), False),
+    "gamma_e by image and plane": (layer(2, noise=(IMAGE, PLANE)), 2, (6, 6), False),
+    "masked": (layer(2), 1, (7, 7), True),
+    "masked, planes, top": (layer(3, (3, 2), None, noise=()), 2, (6, 5), True),
+}  # fmt: skip
+#: layers whose images are whole and whose noise precision does not depend on the plane
+WHOLE = [name for name, (spec, _, _, masked) in LAYERS.items() if not masked and PLANE not in spec.gamma_e.axes]
+
+
+def draw(name, images=3, seed=0):
+    """Draw state and data of one of `LAYERS` from its prior, in double precision."""
+    spec, planes, size, masked = LAYERS[name]
+    shape = layer_shape(spec, size, planes)
+    generator = np.random.default_rng([seed, list(LAYERS).index(name)])
+    state = draw_state(images, spec, shape, generator)
+    mask = generator.random((images, planes, *size)) < 0.7 if masked else None
+    return Tiny(state, draw_data(state, shape, generator, mask), spec, shape)
+
+
+def with_local(state, **parts):
+    return state._replace(local=state.local._replace(**parts))
+
+
+def with_shared(state, **parts):
+    return state._replace(shared=state.shared._replace(**parts))
