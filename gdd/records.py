@@ -129,10 +129,11 @@ def read(path: str | Path) -> xr.Dataset:
 def provenance(record: xr.Dataset) -> str:
     """One line that says where a record comes from, for display under a table or a figure."""
     known = record.attrs
+    checksum = known["data_checksum"].removeprefix("sha256:")
     spoken = ", ".join(f"{name} {value}" for name, value in json.loads(known["parameters"]).items())
     return (
         f"Record {known['experiment']}, {known['scale']} scale ({spoken}); data {known['data_name']} "
-        f"(sha256 {known['data_checksum'][:12]}), seed {known['seed']}; {known['date']}, {known['seconds']:.0f} s, "
+        f"(sha256 {checksum[:12]}), seed {known['seed']}; {known['date']}, {known['seconds']:.0f} s, "
         f"{known['peak_memory_bytes'] / 1e6:.0f} MB; gdd {known['code_version']} ({known['code_sha256'][:12]}) "
         f"on {known['machine']}"
     )

@@ -14,7 +14,7 @@ LEVELS = [
     ["convolution", "pooling", "distributions", "state", "model"],
     ["sampler", "printed"],
     ["voting", "projection"],
-    ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify"],
+    ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify", "matching", "sharpness"],
     ["pipeline"],
     ["experiments"],
     ["paper_values", "records", "figures", "papermill_io", "notebooks", "cli"],
