@@ -73,9 +73,12 @@ def toeplitz(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
 def draw_atoms_in_turn(
     sums: Sums, dictionary: np.ndarray, gamma_d: np.ndarray, shape: LayerShape, generator: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """Draw every atom given the others. Returns (dictionary (atom, plane, atom_row, atom_col), change of sum gamma_e E^2)."""
+    """Draw every atom given the others.
+
+    Returns (dictionary (atom, plane, atom_row, atom_col), change of sum gamma_e ||E||^2).
+    """
     h, w = shape.atom_size
-    atoms = np.ascontiguousarray(dictionary.transpose(0, 2, 3, 1), float).reshape(shape.atoms, h, w * shape.planes)
+    atoms = np.array(dictionary.transpose(0, 2, 3, 1), float, order="C").reshape(shape.atoms, h, -1)  # a copy
     gamma_d = np.broadcast_to(gamma_d, (shape.atoms, shape.planes))
     own = toeplitz(np.stack([sums.pairs[k, k] for k in range(shape.atoms)]), shape.atom_size)
     alike = bool((gamma_d == gamma_d[:, :1]).all())

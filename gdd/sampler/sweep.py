@@ -1,28 +1,23 @@
 """One sweep of one layer: an image pass that leaves sums, then the shared draws from them.
 
-``sweep(state, data, spec, stream) -> (state, info)``. A sweep updates, in this order: gamma_e of each image, every block
-(z, w) with theta integrated out, the dictionary, shared precisions, the scale of every atom.
+``sweep(state, data, spec, shape, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each image, every
+block (z, w) with theta integrated out, the dictionary, a shared gamma_e, the scale of every atom, gamma_d, gamma_w.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from scipy.signal import fftconvolve
-from scipy.special import gammaln
 
 from gdd.axes import IMAGE, PLANE
 from gdd.distributions import LOG_TWO_PI
-from gdd.model import block_groups, log_precision
 from gdd.sampler import kernels, weighted
+from gdd.sampler.contract import SPECIAL_FROM, Info, Key, Tally, close_sweep
 from gdd.sampler.random import shared_generator
 from gdd.sampler.shared import (
     Sums,
     draw_atoms_in_turn,
     draw_atoms_jointly,
-    draw_precisions,
-    draw_scales,
     draw_shared_precision,
 )
 from gdd.spec import LayerShape, LayerSpec
@@ -30,24 +25,6 @@ from gdd.state import LayerData, LayerState, Local, Shared
 
 #: chunks of images whose sums are held at once; part of the order of summation only through CHUNK, so free to change
 SLOTS = 8
-
-
-class Key(NamedTuple):
-    """Names the random numbers of one sweep."""
-
-    seed: int
-    stage: int
-    layer: int
-    sweep: int
-
-
-class Info(NamedTuple):
-    """What a sweep tells besides the new state."""
-
-    log_likelihood: float
-    log_joint: float
-    residual: float  # root mean square of E over observed pixels, before the dictionary's draw
-    active: np.ndarray  # (atom,): active blocks over all images
 
 
 def sweep(
@@ -91,12 +68,13 @@ def image_pass(
     atoms = state.shared.dictionary.transpose(0, 2, 3, 1)
     flat = np.ascontiguousarray(atoms, dtype).reshape(shape.atoms, h, w * planes)
     lags = autocorrelations(state.shared.dictionary).astype(dtype)
-    one_plane = planes == 1
+    by_image = IMAGE in spec.gamma_e.axes
+    one_plane = planes == 1 and w >= SPECIAL_FROM
     arguments = (
         images, z, weights, gamma_e, flat, lags,
         np.broadcast_to(state.shared.gamma_w, (shape.atoms,)).astype(float),
         (rows, cols, *shape.block, planes), (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0),
-        (spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and IMAGE in spec.gamma_e.axes)),
+        (spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and by_image), float(by_image)),
         (0,) * w if one_plane else (), (0,) * (-(-cols // 8) * 8) if one_plane else (), tuple(key),
     )  # fmt: skip
     total = None
@@ -133,7 +111,6 @@ def draw_shared_part(
 ) -> tuple[LayerState, Info]:
     """Draw dictionary, precisions and scales from the sums of an image pass, and account for the log joint."""
     generator = shared_generator(*key)
-    dtype = data.images.dtype
     by_image = IMAGE in spec.gamma_e.axes
     gamma_e = 1.0 if by_image else float(local.gamma_e[0, 0])
     draw = draw_atoms_jointly if spec.joint_dictionary and shape.planes == 1 else draw_atoms_in_turn
@@ -144,47 +121,13 @@ def draw_shared_part(
         new = draw_shared_precision(spec.gamma_e, pixels, np.full((1, 1), energy / gamma_e), local.gamma_e, generator)
         energy *= float(new[0, 0]) / gamma_e
         local = local._replace(gamma_e=new)
-    per_atom = sums.per_atom
-    if scale:
-        scales = draw_scales(dictionary, sums.per_atom, shared, generator)
-        dictionary *= scales[:, None, None, None]
-        per_atom = sums.per_atom / np.stack([np.ones_like(scales), scales**2])
-        local = local._replace(w=(local.w / scales[:, None, None].astype(dtype)).astype(dtype))
-    gamma_d, gamma_w = draw_precisions(dictionary, per_atom, shared, spec, generator)
-    state = LayerState(local, Shared(dictionary, gamma_d, gamma_w))
-    likelihood = log_likelihood_from(state, energy, data)
-    joint = likelihood + log_prior_from(state, sums.energy[3], per_atom, spec, shape)
     residual = float(np.sqrt(sums.energy[0] / data.images.size))
-    return state, Info(likelihood, joint, residual, sums.per_atom[0])
+    tally = Tally(log_likelihood_from(local.gamma_e, energy, data), sums.energy[3], sums.per_atom, residual)
+    return close_sweep(local, dictionary, tally, shared, spec, shape, generator, scale)
 
 
-def log_likelihood_from(state: LayerState, energy: float, data: LayerData) -> float:
+def log_likelihood_from(gamma_e: np.ndarray, energy: float, data: LayerData) -> float:
     """Log p(X | rest) of all images from ``energy`` = sum gamma_e ||E||^2."""
-    gamma_e = np.broadcast_to(state.local.gamma_e, data.images.shape[:2])
+    gamma_e = np.broadcast_to(gamma_e, data.images.shape[:2])
     pixels = data.images[0, 0].size
     return float(0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI).sum() - 0.5 * energy)
-
-
-def log_prior_from(
-    state: LayerState, log_counts: float, per_atom: np.ndarray, spec: LayerSpec, shape: LayerShape
-) -> float:
-    """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.log_joint`."""
-    shared = state.shared
-    images = state.local.z.shape[0]
-    active = per_atom[0].sum()
-    if spec.elementwise:
-        a, b = spec.beta
-        total = active * np.log(a) + (state.local.z.size - active) * np.log(b)
-    else:
-        total = log_counts - images * shape.atoms * sum(gammaln(1.0 + g[0].sum()) for g in block_groups(shape))
-    gamma_w = np.broadcast_to(shared.gamma_w, (shape.atoms,))
-    gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes))
-    total += (0.5 * per_atom[0] * (np.log(gamma_w) - LOG_TWO_PI) - 0.5 * gamma_w * per_atom[1]).sum()
-    norms = (shared.dictionary**2).sum(axis=(2, 3))
-    pixels = shared.dictionary[0, 0].size
-    total += (0.5 * pixels * (np.log(gamma_d) - LOG_TWO_PI) - 0.5 * gamma_d * norms).sum()
-    for prior, value in (
-        (spec.gamma_e, state.local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)
-    ):  # fmt: skip
-        total += log_precision(prior, value)
-    return float(total)
