@@ -49,6 +49,16 @@ def test_every_record_has_a_column_that_names_its_scale():
     assert (figures.feature_table([]) == "no record yet").all(axis=None)
 
 
+def test_features_that_were_not_classified_are_left_out():
+    """At paper scale only some features of a chain are classified."""
+    few = FULL.sel(feature_kind=["ml_sample", "raw pixels"])
+    assert figures.feature_table([few]).iloc[:, 0].tolist() == ["24.00", *["not run"] * 3, "9.00", "not run"]
+    assert figures.error_table(PAPER, [few])["ours, best feature"][1000] == "9.00 (raw pixels)"
+    lines = figures.show_learning_curve(PAPER, [few]).axes[0].get_lines()
+    curves = {line.get_label(): line.get_xydata() for line in lines}
+    assert [len(curves[figures.FEATURES[kind]]) for kind in ("ml_sample", "mean", "raw pixels")] == [1, 0, 1]
+
+
 def test_the_curve_tells_paper_scale_from_demo_scale():
     axes = figures.show_learning_curve(PAPER, [DEMO, FULL, PRINTED]).axes[0]
     lines = axes.get_lines()

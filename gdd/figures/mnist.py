@@ -152,7 +152,8 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         p = settings(record)
         noise = f"{p['noise_precision']:g}" if p["noise_precision"] else "learned"
         name = (f"{p['n_train']} {p['data']}", record.attrs["scale"], f"{p['burn_in']} + {p['collect']}", noise)
-        columns[name] = [f"{float(record.error.sel(feature_kind=kind)):.2f}" for kind in FEATURES]
+        known = record.error.to_series()
+        columns[name] = [f"{known[kind]:.2f}" if kind in known else "not run" for kind in FEATURES]
     if not columns:
         return pd.DataFrame({"test error": ["no record yet"] * len(FEATURES)}, index=list(FEATURES.values()))
     table = pd.DataFrame(columns, index=list(FEATURES.values()))
@@ -170,7 +171,8 @@ def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> Fig
     axes.plot(row.n_train, row.error, "k-s", markersize=4, label="the paper, refined")
     usual = sorted((r for r in found if settings(r)["noise_precision"] > 0), key=lambda r: settings(r)["n_train"])
     for colour, (kind, words) in zip([*CYCLE[:5], COLOURS["sky"]], FEATURES.items(), strict=True):
-        full = [(settings(r)["n_train"], float(r.error.sel(feature_kind=kind)), r.attrs["scale"]) for r in usual]
+        have = [record for record in usual if kind in record.feature_kind]
+        full = [(settings(r)["n_train"], float(r.error.sel(feature_kind=kind)), r.attrs["scale"]) for r in have]
         line = [pair[:2] for pair in full if pair[2] == "paper"]
         axes.plot(*np.reshape(line, (-1, 2)).T, "-o", color=colour, markersize=5, label=words)
         rest = [pair[:2] for pair in full if pair[2] != "paper"]
