@@ -215,12 +215,16 @@ def test_stamp_follows_everything_that_a_page_shows(book, monkeypatch, tmp_path)
     paper = tmp_path / "paper_values.yml"
     paper.write_text("{}")
     monkeypatch.setattr(notebooks.paper_values, "PATH", paper)
+    found = tmp_path / "claims.yml"
+    found.write_text("{}")
+    monkeypatch.setattr(notebooks.claims, "PATH", found)
     stamps = [notebooks.stamp("one")]
     for change in (
         lambda: (book / "params" / "one.yml").write_text("n: 5\n"),
         lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"1"),
         lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"2"),
         lambda: paper.write_text("{a: 1}"),
+        lambda: found.write_text("{a: 1}"),
         lambda: (book / "one.md").write_text((book / "one.md").read_text() + "more\n"),
         lambda: monkeypatch.setattr(notebooks.records, "code_checksum", lambda: "changed"),
     ):

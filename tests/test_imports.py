@@ -17,7 +17,7 @@ LEVELS = [
     ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify", "matching", "sharpness"],
     ["pipeline"],
     ["experiments"],
-    ["paper_values", "records", "figures", "papermill_io", "notebooks", "cli"],
+    ["paper_values", "claims", "records", "figures", "papermill_io", "notebooks", "cli"],
 ]
 ORDER = [name for level in LEVELS for name in level]
 

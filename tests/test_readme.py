@@ -1,0 +1,65 @@
+"""The README's lines of Python run as they stand, at a small size; what it names exists."""
+
+import re
+from pathlib import Path
+
+import make_readme_figure
+import numpy as np
+import pytest
+
+from gdd import cli, experiments, notebooks
+
+ROOT = Path(__file__).resolve().parents[1]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+SMALLER = {"n=500": "n=12", "n=100": "n=3", "burn_in=60, collect=20": "burn_in=1, collect=1"}
+
+
+@pytest.fixture(scope="module")
+def made():
+    source = make_readme_figure.code()
+    for written, small in SMALLER.items():
+        assert written in source
+        source = source.replace(written, small)
+    names = {}
+    exec(source, names)
+    return names
+
+
+def test_five_lines():
+    lines = [line for line in make_readme_figure.code().splitlines() if line and "import" not in line]
+    assert len(lines) == 5
+
+
+def test_the_lines_give_labelled_features_of_the_new_images(made):
+    assert made["images"].dims == ("image", "plane", "row", "col")
+    assert dict(made["atoms"].sizes) == {"atom": 160, "plane": 1, "atom_row": 25, "atom_col": 25}
+    codes = made["features"].ml_sample
+    assert dict(codes.sizes) == {"image": 3, "atom": 160, "row": 2, "col": 2}
+    assert np.isfinite(codes).all()
+
+
+def test_figure_can_be_drawn_and_is_small(made):
+    assert len(make_readme_figure.draw(made).axes) == 5
+    name = re.search(r"!\[[^]]*\]\(([^)]+)\)", TEXT)[1]
+    assert ROOT / name == make_readme_figure.FIGURE
+    assert 5e3 < make_readme_figure.FIGURE.stat().st_size < 200e3
+
+
+def test_commands_name_what_exists():
+    chapters = re.findall(r"papermill book/(\S+)\.md", TEXT)
+    runs = re.findall(r"gdd run (\S+) --scale (\S+)", TEXT)
+    assert chapters
+    assert runs
+    assert set(chapters) <= set(notebooks.chapters())
+    for name, scale in runs:
+        assert experiments.defaults(name, scale)
+    parser = cli._parser()
+    for command in re.findall(r"^ {4}gdd (.*?)(?:  +#.*)?$", TEXT, re.M):
+        parser.parse_args(command.split())
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"\bmake (book|test|calibrate|bench|lint)\b", TEXT))
+    assert {"book", "test"} <= named
+    assert all(re.search(rf"^{name}:", makefile, re.M) for name in named)
