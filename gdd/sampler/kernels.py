@@ -315,7 +315,7 @@ def whole_image(
         if prior[2] > 0.0:
             energy[3] += log_counts(counts, layout)
     found = list_active(z, w, layout[2:4], entries, weights)
-    weight = precision if gamma_e.size > 1 else 1.0
+    weight = precision if noise[3] > 0.0 else 1.0
     add_sums(entries, weights, found, image, weight, planes, pairs, cross)
     after = 0.0
     for i in range(image.shape[0]):
@@ -339,7 +339,7 @@ def pass_whole(images, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise
     gamma_e : (image,) or (1,)                atoms : (atom, atom_row, atom_col * plane)
     lags : (atom, 2 atom_row - 1, 2 atom_col - 1), each atom's autocorrelation summed over planes
     gamma_w : (atom,)                         layout, prior : see `sweep_map`
-    noise : (shape, rate, 1 to draw gamma_e per image else 0)
+    noise : (shape, rate, 1 to draw gamma_e per image else 0, 1 if it has an image axis else 0)
     taps, columns : tuples of atom_col and of map columns (padded to a multiple of 8) zeros for one plane, empty for more
     key : (seed, stage, layer, sweep)         first : index of the first image
     sums : pairs, cross, per_atom, energy, each with a leading chunk axis

@@ -1,0 +1,238 @@
+"""The compiled sweep: the same chain as the plain one, the same for any number of threads, its running sums right."""
+
+from dataclasses import replace
+
+import numba
+import numpy as np
+import pytest
+from scipy.signal import correlate
+from tiny import LAYERS, WHOLE, draw, layer, proper
+
+from gdd.axes import IMAGE
+from gdd.model import draw_data, draw_state, log_joint, log_likelihood, residual
+from gdd.sampler import kernels, shared
+from gdd.sampler.conditionals import atom_statistics
+from gdd.sampler.plain import plain_sweep
+from gdd.sampler.random import PRETRAIN
+from gdd.sampler.sweep import Key, autocorrelations, image_pass, sweep
+from gdd.spec import layer_shape
+from gdd.state import LayerData, block_positions, maps_of
+
+SWEEPS = 4
+
+
+def key(number, seed=11):
+    return Key(seed, PRETRAIN, 0, number)
+
+
+def arrays(state):
+    return {f: a for part in state for f, a in part._asdict().items()}
+
+
+def assert_same_chain(one, other, tolerance):
+    """Positions exactly; numbers up to rounding, which a chain of this length magnifies less than a thousandfold."""
+    for name, array in arrays(one).items():
+        if name == "z":
+            np.testing.assert_array_equal(array, other.local.z)
+        else:
+            np.testing.assert_allclose(array, arrays(other)[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_same_chain_as_the_plain_sweep(name):
+    fast, data, spec, shape = draw(name)
+    plain = fast
+    for number in range(SWEEPS):
+        scale = number % 2 == 0
+        fast, _ = sweep(fast, data, spec, shape, key(number), scale)
+        plain = plain_sweep(plain, data, spec, shape, key(number), scale)
+        assert_same_chain(fast, plain, 1e-8)
+
+
+@pytest.mark.parametrize("pool", [(3, 3), None])
+def test_same_chain_where_the_kernel_is_compiled_for_its_width(pool):
+    fast, data, spec, shape = wide(pool)
+    plain = fast
+    for number in range(2):
+        fast, _ = sweep(fast, data, spec, shape, key(number))
+        plain = plain_sweep(plain, data, spec, shape, key(number))
+        assert_same_chain(fast, plain, 1e-8)
+
+
+def wide(pool, images=2):
+    """A one-plane layer with atoms wide enough for the kernel specialised by width."""
+    spec = layer(2, (4, 6), pool)
+    shape = layer_shape(spec, (8, 11), 1)
+    generator = np.random.default_rng(3)
+    state = draw_state(images, spec, shape, generator)
+    return state, draw_data(state, shape, generator), spec, shape
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_one_image_is_no_special_case(name):
+    """With one image, a gamma_e by image and one shared by images are the same number, but not the same code."""
+    fast, data, spec, shape = draw(name, images=1)
+    plain = fast
+    for number in range(2):
+        fast, info = sweep(fast, data, spec, shape, key(number))
+        plain = plain_sweep(plain, data, spec, shape, key(number))
+        assert_same_chain(fast, plain, 1e-8)
+    assert info.log_joint == pytest.approx(log_joint(fast, data, spec, shape), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_running_log_joint_is_the_judges(name):
+    state, data, spec, shape = draw(name)
+    for number in range(SWEEPS):
+        state, info = sweep(state, data, spec, shape, key(number), scale=number % 2 == 0)
+        assert info.log_joint == pytest.approx(log_joint(state, data, spec, shape), rel=1e-9)
+        assert info.log_likelihood == pytest.approx(log_likelihood(state, data, shape).sum(), rel=1e-9)
+        assert info.active.sum() == (state.local.z >= 0).sum()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_sums_are_those_of_the_state(name):
+    """After a pass over every block: residual, Gram and linear terms equal freshly computed ones."""
+    state, data, spec, shape = draw(name, images=5)
+    for number in range(3):
+        local, sums = image_pass(state, data, spec, shape, key(number))
+        state = state._replace(local=local)
+    by_image = IMAGE in spec.gamma_e.axes
+    gamma_e = np.broadcast_to(local.gamma_e, (5, 1)) if by_image else np.ones((5, 1))
+    energy = (residual(state, data, shape) ** 2).sum(axis=(1, 2, 3))
+    assert sums.energy[0] == pytest.approx(energy.sum(), rel=1e-10)
+    assert sums.energy[1] == pytest.approx((gamma_e[:, 0] * energy).sum(), rel=1e-10)
+    weighed = state._replace(local=local._replace(gamma_e=gamma_e))
+    atoms = np.ascontiguousarray(state.shared.dictionary.transpose(0, 2, 3, 1)).reshape(
+        shape.atoms, shape.atom_size[0], -1
+    )
+    for k in range(shape.atoms):
+        gram, linear = atom_statistics(weighed, data, shape, k)
+        found = shared.toeplitz(sums.pairs[k, k], shape.atom_size)
+        np.testing.assert_allclose(found, gram[0], rtol=1e-9, atol=1e-9)
+        out = np.empty(atoms.shape[1:])
+        shared.linear_term(k, sums.pairs, sums.cross, atoms, shape.planes, out)
+        rows = out.reshape(-1, shape.planes).T
+        np.testing.assert_allclose(rows, linear, rtol=1e-8, atol=1e-8)
+        assert sums.per_atom[0, k] == (local.z[:, k] >= 0).sum()
+        assert sums.per_atom[1, k] == pytest.approx((local.w[:, k] ** 2).sum(), rel=1e-10)
+
+
+def test_caches_inside_a_map_are_current():
+    """One map visited fifty times over with the residual carried along: residual and correlations as if made afresh."""
+    state, data, spec, shape = wide((3, 3), images=1)
+    image, atom = data.images[0, 0], np.ascontiguousarray(state.shared.dictionary[0, 0])
+    lags = autocorrelations(state.shared.dictionary)[0]
+    z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
+    left, counts, scratch = image.copy(), np.empty((4, 10), np.int64), np.empty((3, 9))
+    out = correlate(left, atom, "valid")
+    stream = np.empty(kernels.WORDS, np.uint64)
+    kernels.fill_key(stream, key(0), 0)
+    kernels.count_outcomes(z, shape.map_size, shape.block, counts)
+    layout, prior = (*shape.map_size, *shape.block, 1), (0.0, 0.0, 1.0)
+    last = (shape.grid[0] - 1) * shape.block[0]  # earlier rows are not kept, nothing reads them again
+    for _ in range(50):
+        out[:] = correlate(left, atom, "valid")
+        columns = shape.map_size[1]
+        kernels.sweep_map(0, z, w, left, atom, lags, out, columns, layout, prior, counts, 2.0, 0.5, scratch, stream)
+    fresh = np.empty_like(counts)
+    kernels.count_outcomes(z, shape.map_size, shape.block, fresh)
+    np.testing.assert_array_equal(counts, fresh)
+    local = state.local._replace(z=z[None, None], w=w[None, None])
+    alone = state._replace(local=local, shared=state.shared._replace(dictionary=state.shared.dictionary[:1]))
+    expected = residual(alone, data, replace(shape, atoms=1))[0, 0]
+    assert (z >= 0).any()
+    np.testing.assert_allclose(left, expected, atol=1e-11)
+    np.testing.assert_allclose(out[last:], correlate(expected, atom, "valid")[last:], atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["pooled, ragged", "several planes", "top, planes", "masked", "gamma_e by plane"])
+def test_single_precision_is_close(name):
+    """One sweep from the same state. Float32 rounding (6e-8), summed over at most a thousand terms: 1e-4.
+
+    A block whose uniform number falls within rounding of a boundary would differ; at these sizes none does.
+    """
+    state, data, spec, shape = draw(name)
+    single = state._replace(local=state.local._replace(w=state.local.w.astype(np.float32)))
+    double, info = sweep(state, data, spec, shape, key(0))
+    rough, rough_info = sweep(single, data._replace(images=data.images.astype(np.float32)), spec, shape, key(0))
+    assert rough.local.w.dtype == np.float32
+    assert_same_chain(rough, double, 2e-3)
+    assert rough_info.log_likelihood == pytest.approx(info.log_likelihood, rel=1e-3)
+
+
+def test_single_precision_does_not_drift():
+    """Two hundred sweeps on: the running log joint still is that of the state, to single precision's rounding."""
+    state, data, spec, shape = draw("pooled, ragged")
+    data = data._replace(images=data.images.astype(np.float32))
+    for number in range(200):
+        state, info = sweep(state, data, spec, shape, key(number))
+    assert info.log_joint == pytest.approx(log_joint(state.as_double(), data, spec, shape), rel=1e-4)
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_threads_change_no_bit(dtype):
+    """More than `SLOTS` chunks of images, the last one not full; one thread and two."""
+    spec = layer(2, (2, 2), (2, 2))
+    shape = layer_shape(spec, (4, 5), 1)
+    generator = np.random.default_rng(5)
+    state = draw_state(8 * kernels.CHUNK + 70, spec, shape, generator)
+    data = LayerData(draw_data(state, shape, generator).images.astype(dtype))
+    ends = []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        try:
+            chain = state
+            for number in range(3):
+                chain, info = sweep(chain, data, spec, shape, key(number))
+        finally:
+            numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+        ends.append(arrays(chain) | {"joint": np.array(info.log_joint)})
+    for name in ends[0]:
+        np.testing.assert_array_equal(ends[0][name], ends[1][name], err_msg=name)
+    assert ends[0]["joint"] == pytest.approx(log_joint(chain.as_double(), data, spec, shape), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["pooled, ragged", "top, planes", "masked"])
+def test_nothing_given_is_changed(name):
+    state, data, spec, shape = draw(name)
+    before = {n: a.copy() for n, a in arrays(state).items()}
+    images = data.images.copy()
+    new, _ = sweep(state, data, spec, shape, key(0))
+    plain_sweep(state, data, spec, shape, key(0))
+    assert not np.array_equal(new.local.z, before["z"])
+    for n, array in arrays(state).items():
+        np.testing.assert_array_equal(array, before[n], err_msg=n)
+    np.testing.assert_array_equal(data.images, images)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_positions_stay_inside_their_blocks(name):
+    state, data, spec, shape = draw(name)
+    state, _ = sweep(state, data, spec, shape, key(0))
+    have = block_positions(shape)
+    z = state.local.z
+    assert ((z >= 0) == (state.local.w != 0)).all()
+    inside = np.take_along_axis(np.broadcast_to(have, (*z.shape, have.shape[2])), np.maximum(z, 0)[..., None], axis=4)
+    assert inside[..., 0][z >= 0].all()
+    assert maps_of(state.local, shape).shape[2:] == shape.map_size
+
+
+def test_another_key_gives_another_sweep():
+    state, data, spec, shape = draw("pooled, ragged")
+    one, other = (sweep(state, data, spec, shape, key(number))[0] for number in (0, 1))
+    assert not np.array_equal(one.shared.dictionary, other.shared.dictionary)
+    assert not np.array_equal(one.local.w, other.local.w)
+
+
+def test_a_fixed_precision_stays():
+    for name in ("gamma_e fixed", "gamma_e fixed by image"):
+        state, data, spec, shape = draw(name)
+        new, _ = sweep(state, data, spec, shape, key(0))
+        assert (new.local.gamma_e == 2.0).all()
+    spec = replace(spec, gamma_w=proper(fixed=2.5), gamma_d=proper(fixed=1.5))
+    state = state._replace(shared=state.shared._replace(gamma_w=np.full(1, 2.5), gamma_d=np.full((1, 1), 1.5)))
+    new, _ = sweep(state, data, spec, shape, key(0))
+    assert new.shared.gamma_w == 2.5
+    assert new.shared.gamma_d == 1.5
