@@ -31,12 +31,12 @@ PRINTED = record(5000, "paper", [60, 59, 58, 57, 8, 7], noise_precision=0.0)
 
 def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table():
     table = figures.error_table(PAPER, [DEMO, FULL, PRINTED])
-    ours = table["ours, pretrained, same feature"]
+    ours = table["ours, pretrained"]
     assert ours[1000] == "24.00"
     assert table["ours, best feature"][1000] == "5.25 (one-step, layer 1)"
     assert (ours.drop(1000) == NO_RECORD).all()
-    assert table["the paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
-    assert (figures.error_table(PAPER, [])["ours, pretrained, same feature"] == NO_RECORD).all()
+    assert table["paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
+    assert (figures.error_table(PAPER, [])["ours, pretrained"] == NO_RECORD).all()
 
 
 def test_every_record_has_a_column_that_names_its_scale():

@@ -133,14 +133,14 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFram
     rows = []
     for n, printed in paper[paper.ours][["n_train", "error"]].itertuples(index=False):
         record = ours.get(int(n))
-        row = {"training digits": int(n), "the paper, refined": f"{printed:.2f}"}
+        row = {"training digits": int(n), "paper, refined": f"{printed:.2f}"}
         if record is None:
-            rows.append(row | {"ours, pretrained, same feature": NO_RECORD, "ours, best feature": ""})
+            rows.append(row | {"ours, pretrained": NO_RECORD, "ours, best feature": ""})
             continue
         best = str(record.feature_kind.values[record.error.values.argmin()])
         same, least = float(record.error.sel(feature_kind="ml_sample")), float(record.error.min())
         rows.append(row | {
-            "ours, pretrained, same feature": f"{same:.2f}", "ours, best feature": f"{least:.2f} ({FEATURES[best]})"
+            "ours, pretrained": f"{same:.2f}", "ours, best feature": f"{least:.2f} ({FEATURES[best]})"
         })  # fmt: skip
     return pd.DataFrame(rows).set_index("training digits")
 
