@@ -1,5 +1,6 @@
 """The sweep with missing pixels or a noise precision by plane: against the plain conditionals and the whole sweep."""
 
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numba
@@ -43,6 +44,18 @@ def drawn(spec, size, planes, images=3, seed=0, hidden=0.0, dtype=np.float64):
 def with_noise_axes(name, axes, **fixed):
     spec, size, planes = LAYERS[name]
     return replace(spec, gamma_e=replace(spec.gamma_e, axes=axes, **fixed)), size, planes
+
+
+@contextmanager
+def one_thread(numba_threads=1):
+    """One BLAS thread, and one of ours unless said otherwise."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(numba_threads)
+    try:
+        with threadpool_limits(limits=1, user_api="blas"):
+            yield
+    finally:
+        numba.set_num_threads(before)
 
 
 def run(step, state, data, spec, shape, sweeps, seed=5):
@@ -161,14 +174,10 @@ def test_sums_equal_the_plain_statistics(name):
 def test_number_of_threads_changes_no_bit(dtype):
     spec, size, planes = LAYERS["planes"]
     state, data, shape = drawn(spec, size, planes, images=150, hidden=0.3, dtype=dtype)
-    threads, results = numba.get_num_threads(), []
-    with threadpool_limits(limits=1, user_api="blas"):
-        try:
-            for number in (1, min(2, numba.config.NUMBA_NUM_THREADS)):
-                numba.set_num_threads(number)
-                results.append(run(weighted.sweep, state, data, spec, shape, 3))
-        finally:
-            numba.set_num_threads(threads)
+    results = []
+    for number in (1, min(2, numba.config.NUMBA_NUM_THREADS)):
+        with one_thread(numba_threads=number):
+            results.append(run(weighted.sweep, state, data, spec, shape, 3))
     (one, infos), (two, others) = results
     for left, right in zip((*one.local, *one.shared), (*two.local, *two.shared), strict=True):
         assert np.array_equal(left, right)
@@ -196,13 +205,11 @@ def exact_start(step, replicates=400):
     noise = Precision((IMAGE,), 5.0, 2.0)
     spec = LayerSpec(2, (3, 3), (2, 2), gamma_e=noise, gamma_d=BY_ATOM, gamma_w=Precision((), 6.0, 5.0))
     changes = []
-    threads = numba.get_num_threads()
-    numba.set_num_threads(1)  # two images are no work for two
-    for replicate in range(replicates):
-        state, data, shape = drawn(spec, (6, 7), 2, images=2, seed=replicate, hidden=0.4)
-        after, _ = run(step, state, data, spec, shape, 3, seed=replicate)
-        changes.append(statistics(after) - statistics(state))
-    numba.set_num_threads(threads)
+    with one_thread():  # two images are no work for two
+        for replicate in range(replicates):
+            state, data, shape = drawn(spec, (6, 7), 2, images=2, seed=replicate, hidden=0.4)
+            after, _ = run(step, state, data, spec, shape, 3, seed=replicate)
+            changes.append(statistics(after) - statistics(state))
     changes = np.array(changes)
     return changes.mean(axis=0) / (changes.std(axis=0) / np.sqrt(replicates))
 
