@@ -12,7 +12,7 @@ LEVELS = [
     ["subsets", "contrast", "sources", "formats", "planted", "datasets"],
     ["spec", "counts"],
     ["convolution", "pooling", "distributions", "state", "model"],
-    ["sampler", "printed"],
+    ["sampler", "printed", "calibration"],
     ["voting", "projection"],
     ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify", "matching", "sharpness"],
     ["pipeline"],

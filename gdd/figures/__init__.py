@@ -1,5 +1,6 @@
 """Labelled arrays in, a matplotlib figure out: one function per figure. Nothing is computed here that is a result."""
 
+from gdd.figures.calibration import show_p_values, show_ranks
 from gdd.figures.dictionaries import show_atoms
 from gdd.figures.flowchart import draw_algorithm, draw_deconvolution
 from gdd.figures.mnist import (
@@ -23,5 +24,5 @@ __all__ = [
     "COLOURS", "FEATURES", "FULL", "bare", "dictionary_table", "draw_algorithm", "draw_deconvolution",
     "draw_generative_process", "error_table", "feature_table", "finish", "most_used", "new_figure", "settings",
     "sharper_or_noisier", "show_atoms", "show_dictionaries", "show_grids", "show_learning_curve", "show_matches",
-    "show_pictures",
+    "show_p_values", "show_pictures", "show_ranks",
 ]  # fmt: skip

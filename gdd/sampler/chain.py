@@ -71,6 +71,8 @@ def run_chain(
         kept = np.arange(spec.atoms)
         first = start(data, spec, shape, chain, layer)
         at = Progressed(0, first, None, -np.inf, kept, kept, np.empty((0, len(TRACES))))
+        if path:
+            checkpoint.write(path, owner, at)  # a folder that cannot be written is told before any work
     if progress is not None:
         for _ in range(at.done):
             progress.step()

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import zipfile
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -63,7 +64,8 @@ def write(path: Path, owner: str, progressed: Progressed) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise GddError(f"checkpoint: cannot write {path} ({error}); free space or name another folder") from error
 
 

@@ -1,7 +1,7 @@
 """The image pass, compiled: for every image new noise precision, new positions and weights, and its part of the sums.
 
-Two passes do the same thing. `pass_whole` serves fully observed images whose noise precision does not depend on the plane:
-inside an atom's map the correlations are kept current through the atom's autocorrelation. `pass_weighted` serves the rest
+`pass_whole` serves fully observed images whose noise precision does not depend on the plane: inside an atom's map the
+correlations are kept current through the atom's autocorrelation. `gdd.sampler.weighted_kernels` serves the rest
 (missing pixels, a precision per plane) and reads every correlation off the residual.
 
 Images are independent given the shared part. A chunk of images fills one slot of the sums, in double precision and in
@@ -132,7 +132,7 @@ def list_active(z, w, pool, entries, weights):
 
 @njit(cache=True)
 def count_outcomes(z, map_size, pool, counts):
-    """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); the last column counts empty blocks."""
+    """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
     counts[:] = 0
     for i in range(z.shape[0]):
         low = 2 * ((i + 1) * pool[0] > map_size[0])
@@ -284,8 +284,9 @@ def draw_noise(prior, pixels, energy, stream):
 
 @njit(cache=True, fastmath=FAST)
 def whole_image(
-    n, image, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, columns, work, pairs, cross, per_atom, energy, stream
-):
+    n, image, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, columns, work, pairs, cross, per_atom,
+    energy, stream,
+):  # fmt: skip
     """One image of `pass_whole`. Changes z, w, gamma_e[n], the sums and the scratch arrays in ``work``."""
     left, out, counts, scratch, entries, weights = work
     planes = layout[4]
@@ -340,7 +341,8 @@ def pass_whole(images, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise
     lags : (atom, 2 atom_row - 1, 2 atom_col - 1), each atom's autocorrelation summed over planes
     gamma_w : (atom,)                         layout, prior : see `sweep_map`
     noise : (shape, rate, 1 to draw gamma_e per image else 0, 1 if it has an image axis else 0)
-    taps, columns : tuples of atom_col and of map columns (padded to a multiple of 8) zeros for one plane, empty for more
+    taps, columns : tuples of as many zeros as an atom has columns, and as a map has (padded to a multiple of 8); empty
+        for more planes than one or narrow atoms
     key : (seed, stage, layer, sweep)         first : index of the first image
     sums : pairs, cross, per_atom, energy, each with a leading chunk axis
     """

@@ -1,0 +1,85 @@
+"""The full size of tests/test_joint.py: `make calibrate`. Correct samplers pass, every misprint is rejected.
+
+p-values are adjusted by Holm over everything that is asked of correct samplers, so all of them pass but once in 1000
+seeds (the seed is fixed). With 200 replicates and more a misprint must come out below one in a million.
+"""
+
+import numpy as np
+import pytest
+
+from gdd.calibration import STATISTICS, holm
+from gdd.experiments import calibration
+from gdd.figures import show_p_values, show_ranks
+from gdd.progress import Bar
+
+PASSES, FAILS = 1e-3, 1e-6
+#: the smallest run that has every part
+LEAST = {
+    "replicates": 3, "sweeps": 1, "chains": 3, "length": 2, "wrong": 3, "ranked": 3, "ranked_wrong": 2,
+    "burn_in": 1, "thin": 1, "seed": 0,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def full():
+    return calibration.run(calibration.PARAMETERS["paper"], Bar).dataset
+
+
+@pytest.fixture(scope="module")
+def least():
+    return calibration.run(LEAST, Bar)
+
+
+@pytest.mark.slow
+def test_calibration_correct_samplers_pass(full):
+    right = full.sel(sampler=full.correct)
+    tests = [right.exact_start.values.ravel(), right.geweke.values.ravel()]
+    names = [name for name in full.ranked.values if name in calibration.CORRECT]
+    tests.append(full.uniformity.sel(ranked=names).values.ravel())
+    assert holm(np.concatenate(tests)).min() > PASSES
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", calibration.WRONG)
+def test_calibration_misprint_is_rejected(full, name):
+    tests = np.stack([full[test].sel(sampler=name).values for test in ("exact_start", "geweke")])
+    assert holm(tests).min() < FAILS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["P5", "P6, rate only"])
+def test_calibration_ranks_reject_misprints(full, name):
+    assert holm(full.uniformity.sel(ranked=name).values).min() < FAILS
+
+
+def test_record_has_every_part(least):
+    found = least.dataset
+    samplers = [*calibration.CORRECT, *calibration.WRONG]
+    assert list(found.sampler.values) == samplers
+    assert found.exact_start.sizes == {"sampler": len(samplers), "moment": 2, "statistic": len(STATISTICS)}
+    assert list(found.ranked.values) == list(calibration.RANKED)
+    assert int(found["rank"].max()) <= calibration.DRAWS
+    for name in ("exact_start", "geweke", "uniformity"):
+        assert ((found[name] >= 0) & (found[name] <= 1)).all()
+    assert set(least.spec) == set(samplers)
+    again = calibration.run(LEAST, Bar).dataset
+    assert again.equals(found)
+
+
+def test_scales_have_the_same_parameters():
+    demo, paper = (calibration.PARAMETERS[scale] for scale in ("demo", "paper"))
+    assert list(demo) == list(paper) == list(LEAST)
+
+
+def test_figures(least):
+    record = least.dataset
+    figure = show_p_values(record)
+    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
+    assert labels == list(record.sampler.values)
+    points = figure.axes[0].lines[0].get_xdata()
+    np.testing.assert_allclose(points, np.maximum(record.exact_start.values[0].ravel(), 1e-20))
+    figure = show_ranks(record)
+    assert [axes.get_title() for axes in figure.axes] == ["pooled", "P5"]
+    assert len(figure.axes[0].lines) == len(STATISTICS)
+    ends = [line.get_ydata()[-1] for line in figure.axes[0].lines]
+    np.testing.assert_allclose(ends, 0.0, atol=1e-12)

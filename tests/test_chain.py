@@ -1,0 +1,200 @@
+"""Chains: stopped and resumed to the same bits, the best sample kept, pruning in burn-in, foreign checkpoints."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny import layer
+
+from gdd.axes import GddError
+from gdd.model import draw_data, draw_state, log_joint, log_likelihood
+from gdd.sampler import chain as chains
+from gdd.sampler.chain import TRACES, run_chain, used_atoms
+from gdd.spec import ChainSpec, LayerSpec, Pruning, layer_shape
+from gdd.state import LayerData
+
+SIZE = (7, 7)
+CHAIN = ChainSpec(burn_in=12, collect=6, seed=4, single_precision=False, scale_every=3, shift_every=4)
+
+
+@pytest.fixture
+def data():
+    """Images drawn from a layer of two atoms; the chains below have four, so that pruning has something to do."""
+    spec = layer(2)
+    shape = layer_shape(spec, SIZE, 1)
+    generator = np.random.default_rng(8)
+    state = draw_state(6, spec, shape, generator)
+    return draw_data(state, shape, generator)
+
+
+def run(data, chain=CHAIN, atoms=4, folder=None, progress=None, **more):
+    spec = replace(layer(atoms), **more)
+    return run_chain(data, spec, layer_shape(spec, SIZE, 1), chain, 0, folder, progress)
+
+
+def assert_equal(one, other):
+    arrays = zip((*one.state.local, *one.state.shared), (*other.state.local, *other.state.shared), strict=True)
+    for left, right in arrays:
+        np.testing.assert_array_equal(left, right)
+    assert one.traces.equals(other.traces)
+    assert one.spec == other.spec
+
+
+class StopAt:
+    """Progress that presses Ctrl-C after some sweeps."""
+
+    def __init__(self, last):
+        self.left = last
+
+    def step(self, **_):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("last", [1, 7, 13, 17])
+@pytest.mark.parametrize("pruning", [None, Pruning(3, 2, 0.9)], ids=["all kept", "pruned"])
+def test_stopped_and_resumed_is_the_same_chain(data, tmp_path, last, pruning):
+    chain = replace(CHAIN, pruning=pruning)
+    whole = run(data, chain)
+    with pytest.raises(KeyboardInterrupt):
+        run(data, chain, folder=tmp_path, progress=StopAt(last))
+    assert_equal(run(data, chain, folder=tmp_path), whole)
+    assert_equal(run(data, chain, folder=tmp_path), whole)  # a finished chain is read, not run
+    assert (whole.spec.atoms < 4) == (pruning is not None)
+
+
+def test_stopped_twice(data, tmp_path):
+    whole = run(data)
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            run(data, folder=tmp_path, progress=StopAt(9))  # counts sweeps done before as well
+    assert_equal(run(data, folder=tmp_path), whole)
+
+
+def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
+    """What kill -9 leaves behind: the last written checkpoint, from which the same chain follows."""
+    monkeypatch.setattr(chains, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    written = []
+    write = chains.checkpoint.write
+    monkeypatch.setattr(chains.checkpoint, "write", lambda p, o, at: (write(p, o, at), written.append(p.read_bytes())))
+    whole = run(data, folder=tmp_path)
+    assert len(written) > 10
+    (tmp_path / "layer1.npz").write_bytes(written[6])
+    assert_equal(run(data, folder=tmp_path), whole)
+    assert not list(tmp_path.glob("*.part"))
+
+
+def foreign(name, data):
+    """Another chain than `run(data)`."""
+    other = LayerData(data.images + 1e-9)
+    return {
+        "data": lambda f: run(other, folder=f),
+        "seed": lambda f: run(data, replace(CHAIN, seed=5), folder=f),
+        "length": lambda f: run(data, replace(CHAIN, collect=7), folder=f),
+        "spec": lambda f: run(data, folder=f, pool=(3, 3)),
+        "mask": lambda f: run(LayerData(data.images, np.ones(data.images.shape, bool)), folder=f),
+    }[name]
+
+
+@pytest.mark.parametrize("name", ["data", "seed", "length", "spec", "mask"])
+def test_a_foreign_checkpoint_is_refused_and_left(data, tmp_path, name):
+    run(data, folder=tmp_path)
+    path = tmp_path / "layer1.npz"
+    before = path.read_bytes()
+    with pytest.raises(GddError, match="written by another chain.*name another folder"):
+        foreign(name, data)(tmp_path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", ["half", "nothing", "text"])
+def test_a_broken_checkpoint_is_refused_and_left(data, tmp_path, content):
+    run(data, folder=tmp_path)
+    path = tmp_path / "layer1.npz"
+    whole = path.read_bytes()
+    path.write_bytes({"half": whole[: len(whole) // 2], "nothing": b"", "text": b"not a checkpoint"}[content])
+    before = path.read_bytes()
+    with pytest.raises(GddError, match="not a whole checkpoint.*delete it"):
+        run(data, folder=tmp_path)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(data, tmp_path):
+    (tmp_path / "file").write_text("")
+    never = StopAt(1)
+    with pytest.raises(GddError, match="cannot write"):
+        run(data, folder=tmp_path / "file" / "below", progress=never)
+    assert never.left == 1  # said before any work
+
+
+def test_the_best_collected_sample_is_kept(data):
+    fitted = run(data)
+    likelihood = fitted.traces["log_likelihood"].values[0]
+    assert likelihood.shape == (18,)
+    best = log_likelihood(fitted.state, data, fitted.shape).sum()
+    assert best == pytest.approx(likelihood[CHAIN.burn_in :].max(), rel=1e-9)
+    place = CHAIN.burn_in + int(likelihood[CHAIN.burn_in :].argmax())
+    joint = log_joint(fitted.state, data, fitted.spec, fitted.shape)
+    assert joint == pytest.approx(fitted.traces["log_joint"].values[0, place], rel=1e-9)
+
+
+def test_traces_are_labelled_and_finite(data):
+    traces = run(data).traces
+    assert set(traces.data_vars) == set(TRACES)
+    assert dict(traces.sizes) == {"chain": 1, "draw": CHAIN.sweeps}
+    assert all(np.isfinite(traces[name]).all() for name in TRACES)
+    assert (traces["shifts"].values[0, [t for t in range(CHAIN.sweeps) if t % 4 != 3]] == 0).all()
+
+
+def test_pruning_happens_in_burn_in_only(data):
+    pruning = Pruning(start=3, every=1, share=0.999)
+    atoms = run(data, replace(CHAIN, pruning=pruning), atoms=6).traces["atoms"].values[0]
+    assert (atoms[:4] == 6).all()
+    assert atoms[CHAIN.burn_in] < 6
+    assert (np.diff(atoms) <= 0).all()
+    assert (atoms[CHAIN.burn_in :] == atoms[CHAIN.burn_in]).all()
+    late = run(data, replace(CHAIN, pruning=replace(pruning, start=CHAIN.burn_in)), atoms=6)
+    assert late.spec.atoms == 6
+
+
+def test_pruned_atoms_take_everything_of_theirs_along(data):
+    fitted = run(data, replace(CHAIN, pruning=Pruning(3, 1, 0.999)), atoms=6)
+    atoms = fitted.spec.atoms
+    assert atoms < 6
+    assert fitted.state.local.z.shape[1] == fitted.state.local.w.shape[1] == atoms == fitted.shape.atoms
+    assert len(fitted.state.shared.dictionary) == len(fitted.state.shared.gamma_d) == atoms
+
+
+def test_which_atoms_go():
+    active = np.array([100.0, 2.0, 60.0, 0.0])
+    assert used_atoms(active, Pruning(share=0.05)).tolist() == [0, 2]
+    assert used_atoms(active, Pruning(share=0.01)).tolist() == [0, 1, 2]
+    assert used_atoms(active, Pruning(share=2.4)).tolist() == [0, 2]  # two stay at least
+    assert used_atoms(np.zeros(3), Pruning()).tolist() == [0, 1, 2]  # no atom is used less than the others
+
+
+def test_starts_differ_and_have_unit_norm(data):
+    spec = layer(4)
+    shape = layer_shape(spec, SIZE, 1)
+    starts = [chains.start(data, spec, shape, replace(CHAIN, start=s), 0) for s in ("patches", "random")]
+    for state in starts:
+        np.testing.assert_allclose((state.shared.dictionary**2).sum(axis=(1, 2, 3)), 1.0)
+        assert (state.local.z == -1).all()
+    assert not np.allclose(starts[0].shared.dictionary, starts[1].shared.dictionary)
+    noise = np.abs(np.fft.fft2(starts[0].shared.dictionary[0, 0]))
+    assert noise.shape == (3, 3)
+
+
+def test_fixed_precisions_start_where_they_stay(data):
+    spec = LayerSpec(3, (3, 3), (2, 2))
+    spec = replace(spec, gamma_w=replace(spec.gamma_w, fixed=2.0), gamma_e=replace(spec.gamma_e, fixed=5.0))
+    fitted = run_chain(data, spec, layer_shape(spec, SIZE, 1), CHAIN)
+    assert (fitted.state.shared.gamma_w == 2.0).all()
+    assert (fitted.state.local.gamma_e == 5.0).all()
+
+
+def test_single_precision_is_kept(data):
+    single = LayerData(data.images.astype(np.float32))
+    fitted = run(single, replace(CHAIN, single_precision=True))
+    assert fitted.state.local.w.dtype == np.float32
+    assert fitted.state.shared.dictionary.dtype == np.float64

@@ -1,0 +1,217 @@
+"""The sampler as a whole against the model, in a size for the ordinary run; tests/test_calibration.py is the full size.
+
+p-values are adjusted by Holm over all statistics of a test, so a right sampler fails a test once in 1000 seeds, and the
+seeds are fixed. Wrong samplers must come out below one in a million by one rung or another; which rungs see which
+misprint is stated and asserted.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+from tiny import LAYERS, layer
+
+from gdd.calibration import (
+    STATISTICS,
+    Case,
+    compiled_step,
+    exact_start,
+    geweke,
+    holm,
+    plain_step,
+    shifting_step,
+    uniformity,
+)
+from gdd.model import log_positions
+from gdd.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
+from gdd.sampler.plain import draw_map, one_image
+from gdd.sampler.random import PRETRAIN, Stream
+from gdd.sampler.sweep import Key, image_pass
+from gdd.spec import layer_shape
+from gdd.state import EMPTY, LayerData, LayerState, Local, Shared, block_positions, maps_of
+
+PASSES, FAILS = 1e-3, 1e-6
+
+
+def case(name, images=2):
+    spec, planes, size, masked = LAYERS[name]
+    return Case(spec, layer_shape(spec, size, planes), images, 0.3 if masked else 0.0)
+
+
+#: 3x4 maps under 2x2 blocks; atoms that overlap; one noise precision, so that a misprint of it is in the shared part
+SMALL = layer(2, (3, 3), (2, 2), noise=())
+SMALL = Case(SMALL, layer_shape(SMALL, (5, 6), 1), 2)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pooled, ragged", "several planes", "top, planes", "max pooling", "gamma_e shared", "all atoms at once", "masked",
+     "gamma_e by image and plane"],
+)  # fmt: skip
+def test_exact_start(name):
+    assert holm(exact_start(case(name), compiled_step, 150, 2, seed=1)).min() > PASSES
+
+
+def test_exact_start_with_shifts():
+    assert holm(exact_start(SMALL, shifting_step, 150, 2, seed=2)).min() > PASSES
+
+
+def test_geweke():
+    assert holm(geweke(SMALL, compiled_step, 30, 15, 600, seed=3)).min() > PASSES
+
+
+#: which misprints the exact start rejects at this size, and the statistic that does it
+SEEN_BY_EXACT_START = {
+    "P2": "log gamma_e", "P5": "log gamma_d", "P6": "log gamma_e", "P6, rate only": "log gamma_e",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SEEN_BY_EXACT_START)
+def test_misprint_fails_the_exact_start(name):
+    p_values = holm(exact_start(SMALL, plain_step(MISPRINTS[name]), 40, 2, seed=4))
+    assert p_values[:, STATISTICS.index(SEEN_BY_EXACT_START[name])].min() < FAILS
+
+
+def test_misprint_of_the_atoms_fails_the_exact_start():
+    """P4 is the mildest: its noise is too small only along the directions in which an atom overlaps itself."""
+    p_values = holm(exact_start(SMALL, plain_step(MISPRINTS["P4"]), 150, 4, seed=4))
+    assert p_values[0, STATISTICS.index("log likelihood")] < FAILS
+
+
+def test_mended_route_passes_the_exact_start():
+    """The route on which P2 fails, its weight put right: what is rejected is the misprint, not the route."""
+    assert holm(exact_start(SMALL, plain_step(MENDED["P2"]), 40, 2, seed=4)).min() > PASSES
+
+
+# Brute force: every z of a model whose dictionary and precisions are held, w integrated out by hand.
+
+TINY = {
+    "pooled": (layer(2, (2, 2), (2, 2), noise=()), (3, 4)),  # two 2x3 maps, each a whole and a ragged block
+    "top": (layer(2, (2, 2), None, noise=()), (3, 3)),  # two 2x2 maps of elements: 256 outcomes
+}
+GAMMA_E, GAMMA_W = 4.0, 1.0
+
+
+def enumerated(name):
+    """State and data of one image, every z (outcome, atom, block_row, block_col), and their posterior."""
+    spec, size = TINY[name]
+    shape = layer_shape(spec, size, 1)
+    generator = np.random.default_rng(6)
+    atoms = generator.standard_normal(shape.dictionary)
+    image = generator.standard_normal((1, 1, *size))
+    have = block_positions(shape)
+    options = [[EMPTY, *np.flatnonzero(have[i, j])] for _ in range(2) for i, j in np.ndindex(*shape.grid)]
+    space = np.array(list(itertools.product(*options)), np.int16).reshape(-1, 2, *shape.grid)
+    log_weight = np.array([log_evidence(z[None], image[0, 0], atoms[:, 0], spec, shape) for z in space])
+    probability = np.exp(log_weight - log_weight.max())
+    local = Local(space[:1], np.zeros((1, *space.shape[1:])), np.full((1, 1), GAMMA_E))
+    state = LayerState(local, Shared(atoms, np.ones((2, 1)), np.full(1, GAMMA_W)))
+    return state, LayerData(image), spec, shape, space, probability / probability.sum()
+
+
+def log_evidence(z, image, atoms, spec, shape):
+    """log p(z) + log p(X | z): given z, X is Gaussian with covariance I / gamma_e + A A' / gamma_w."""
+    ones = maps_of(Local(z, (z != EMPTY).astype(float), None), shape)[0]
+    columns = []
+    for k, i, j in np.argwhere(ones):
+        placed = np.zeros_like(image)
+        placed[i : i + atoms.shape[1], j : j + atoms.shape[2]] = atoms[k]
+        columns.append(placed.ravel())
+    covariance = np.eye(image.size) / GAMMA_E
+    for column in columns:
+        covariance += np.outer(column, column) / GAMMA_W
+    data = stats.multivariate_normal.logpdf(image.ravel(), np.zeros(image.size), covariance)
+    return log_positions(z, spec, shape) + data
+
+
+def p_value_of(z, space, probability):
+    """Chi-square of drawn z against their probabilities; outcomes that expect fewer than 5 are lumped."""
+    place = {outcome.tobytes(): t for t, outcome in enumerate(space)}
+    found = np.bincount([place[one.tobytes()] for one in z], minlength=len(space))
+    expected = len(z) * probability
+    rare = expected < 5
+    found, expected = np.append(found[~rare], found[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+    return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_brute_force(name):
+    """4000 independent chains of one image, from empty maps; 60 visits of every block on, the enumerated posterior."""
+    state, data, spec, shape, space, probability = enumerated(name)
+    many = np.repeat(state.local.z, 4000, axis=0), np.repeat(state.local.w, 4000, axis=0)
+    images = LayerData(np.repeat(data.images, 4000, axis=0))
+    state = state._replace(local=Local(*many, state.local.gamma_e))
+    for number in range(60):
+        local, _ = image_pass(state, images, spec, shape, Key(9, PRETRAIN, 0, number))
+        state = state._replace(local=local)
+    assert p_value_of(state.local.z, space, probability) > PASSES
+    assert p_value_of(state.local.z, space, np.roll(probability, 1)) < FAILS
+
+
+@pytest.mark.parametrize(
+    ("draw", "right"),
+    [(draw_map, True), (MENDED["P2"].map, True), (draw_map_weighed, False), (draw_map_at_once, False)],
+    ids=["plain", "P2 mended", "P2", "P3"],
+)
+def test_one_visit_keeps_the_enumerated_posterior(draw, right):
+    """z from the enumerated posterior, w given z; one visit of both maps must leave the frequencies where they are."""
+    state, data, spec, shape, space, probability = enumerated("pooled")
+    generator = np.random.default_rng(10)
+    drawn = []
+    for n in range(500):
+        z = space[generator.choice(len(space), p=probability)][None].copy()
+        one = state._replace(local=state.local._replace(z=z, w=weights_given(z, state, data, shape, generator)))
+        one, alone = one_image(one, data, 0)
+        stream = Stream(10, PRETRAIN, 0, 0, n)
+        for k in range(2):
+            one = draw(one, alone, spec, shape, k, stream)
+        drawn.append(one.local.z[0])
+    p_value = p_value_of(np.array(drawn), space, probability)
+    assert p_value > PASSES if right else p_value < FAILS
+
+
+def weights_given(z, state, data, shape, generator):
+    """All active weights jointly from their Gaussian given z."""
+    where = np.argwhere(z[0] != EMPTY)
+    w = np.zeros(z.shape)
+    if not len(where):
+        return w
+    columns = []
+    for k, i, j in where:
+        alone = np.full_like(z, EMPTY)
+        alone[0, k, i, j] = z[0, k, i, j]
+        row, col = np.argwhere(maps_of(Local(alone, (alone != EMPTY).astype(float), None), shape)[0, k])[0]
+        placed = np.zeros(data.images.shape[2:])
+        atom = state.shared.dictionary[k, 0]
+        placed[row : row + atom.shape[0], col : col + atom.shape[1]] = atom
+        columns.append(placed.ravel())
+    a = np.array(columns)
+    precision = GAMMA_E * a @ a.T + GAMMA_W * np.eye(len(a))
+    mean = np.linalg.solve(precision, GAMMA_E * a @ data.images.ravel())
+    w[(0, *where.T)] = generator.multivariate_normal(mean, np.linalg.inv(precision))
+    return w
+
+
+def test_p3_is_right_where_positions_cannot_overlap():
+    """With atoms of one pixel a whole map may be drawn at once: the control fails for the reason that is stated."""
+    spec = layer(2, (1, 1), (2, 2), noise=())
+    small = Case(spec, layer_shape(spec, (3, 4), 1), 2)
+    pieces = MISPRINTS["P3"]
+    assert holm(exact_start(small, plain_step(pieces), 60, 2, seed=5)).min() > PASSES
+
+
+def test_every_misprint_is_rejected_by_a_rung():
+    assert set(MISPRINTS) == set(SEEN_BY_EXACT_START) | {"P3", "P4"}
+
+
+def test_uniformity_rejects_what_is_not_uniform():
+    generator = np.random.default_rng(0)
+    flat = generator.integers(0, 32, (400, 3))
+    assert uniformity(flat, 31, 16).min() > PASSES
+    assert uniformity(np.minimum(flat + generator.integers(0, 12, flat.shape), 31), 31, 16).max() < FAILS
+
+
+def test_holm():
+    np.testing.assert_allclose(holm(np.array([[0.01, 0.04], [0.03, 0.5]])), [[0.04, 0.09], [0.09, 0.5]])
+    assert holm(np.array([0.6, 0.9])).max() == 1.0

@@ -1,0 +1,145 @@
+"""Pretraining layer on layer: shapes, what is passed up, settings of the paper's comparison, bad input."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd.axes import IMAGES, GddError
+from gdd.pooling import average_pool, max_pool
+from gdd.sampler.pretrain import pretrain
+from gdd.spec import ChainSpec, LayerSpec, ModelSpec, Pruning
+from gdd.state import maps_of
+
+CHAIN = ChainSpec(burn_in=3, collect=2, seed=1, shift_every=2, scale_every=2)
+LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), (2, 2)), LayerSpec(5, (1, 2)))
+
+
+def model(depth, planes=1, **first):
+    """Of 1, 2 or 3 layers on 11x12 images: maps 9x10, 4x4 and 2x1, the first two pooled unless on top."""
+    layers = [*LAYERS[: depth - 1], replace(LAYERS[depth - 1], pool=None)]
+    layers[0] = replace(layers[0], **first)
+    return ModelSpec(tuple(layers), (11, 12), planes)
+
+
+@pytest.fixture
+def images():
+    return np.random.default_rng(0).random((5, 1, 11, 12))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_shapes_at_every_layer(images, depth):
+    spec = model(depth)
+    found = pretrain(images, spec, CHAIN)
+    assert len(found.layers) == len(found.inputs) == depth
+    for fitted, shape, data in zip(found.layers, spec.shapes(), found.inputs, strict=True):
+        assert data.images.shape == (5, shape.planes, *shape.input_size)
+        assert fitted.state.shared.dictionary.shape == shape.dictionary
+        assert fitted.state.local.z.shape == (5, shape.atoms, *shape.grid)
+        assert fitted.shape == replace(shape, stride=fitted.shape.stride)
+        assert data.images.dtype == np.float32
+    assert found.model == spec
+    for below, above in zip(found.layers, found.inputs[1:], strict=False):
+        np.testing.assert_array_equal(above.images, below.state.local.w)
+
+
+def test_colour(images):
+    colour = np.repeat(images, 3, axis=1) * np.array([1.0, 0.5, 0.2])[:, None, None]
+    found = pretrain(colour, model(2, planes=3), CHAIN)
+    assert found.layers[0].state.shared.dictionary.shape == (3, 3, 3, 3)
+
+
+@pytest.mark.parametrize(("pooling", "pool"), [("max", max_pool), ("average", average_pool)])
+def test_max_and_average_pooling(images, pooling, pool):
+    found = pretrain(images, model(2, pooling=pooling), CHAIN)
+    fitted = found.layers[0]
+    assert fitted.state.local.z.shape == (5, 3, 9, 10)  # element by element
+    assert set(np.unique(fitted.state.local.z)) <= {-1, 0}
+    np.testing.assert_array_equal(found.inputs[1].images, pool(maps_of(fitted.state.local, fitted.shape), (2, 2)))
+    assert found.inputs[1].images.shape == (5, 3, 5, 5)
+
+
+def test_labelled_images_in_any_order(images):
+    labelled = xr.DataArray(images, dims=IMAGES).transpose("row", "image", "col", "plane")
+    one, other = pretrain(images, model(1), CHAIN), pretrain(labelled, model(1), CHAIN)
+    np.testing.assert_array_equal(one.layers[0].state.shared.dictionary, other.layers[0].state.shared.dictionary)
+
+
+def test_pruned_atoms_leave_the_model(images):
+    chain = replace(CHAIN, burn_in=8, pruning=Pruning(2, 1, 0.999))
+    found = pretrain(images, model(2), chain)
+    assert found.model.layers[0].atoms < 3
+    assert found.inputs[1].images.shape[1] == found.model.layers[0].atoms
+    assert found.layers[1].state.shared.dictionary.shape[1] == found.model.layers[0].atoms
+
+
+def test_every_layer_has_its_own_random_numbers(images):
+    """The same layer on the same input, once as the first and once as the second, is not the same chain."""
+    from gdd.sampler.chain import run_chain
+    from gdd.spec import layer_shape
+    from gdd.state import LayerData
+
+    spec = LAYERS[0]
+    shape = layer_shape(spec, (11, 12), 1)
+    data = LayerData(images.astype(np.float32))
+    one, other = (run_chain(data, spec, shape, CHAIN, number).state.shared.dictionary for number in (0, 1))
+    assert not np.allclose(one, other)
+
+
+def test_a_mask_is_used_in_the_first_layer(images):
+    mask = np.random.default_rng(1).random(images.shape) < 0.8
+    hidden = np.where(mask, images, np.nan)
+    found = pretrain(hidden, model(2), CHAIN, mask=mask)
+    assert np.isfinite(found.layers[0].state.shared.dictionary).all()
+    assert found.inputs[1].mask is None
+
+
+def test_resumed_from_a_folder(images, tmp_path):
+    one = pretrain(images, model(2), CHAIN, folder=tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["layer1.npz", "layer2.npz"]
+    other = pretrain(images, model(2), CHAIN, folder=tmp_path)
+    np.testing.assert_array_equal(one.layers[1].state.local.w, other.layers[1].state.local.w)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x: x[:, 0], "axes"),
+        (lambda x: x[:, :, :10], "axis 'row' has size 10, the model is for size 11"),
+        (lambda x: np.repeat(x, 3, axis=1), "axis 'plane' has size 3, the model is for size 1"),
+        (lambda x: np.where(x > 0.5, np.nan, x), "pixel .* is nan"),
+        (lambda x: np.where(x > 0.5, np.inf, x), "pixel .* is inf"),
+        (lambda x: np.zeros_like(x), "image 0 is constant"),
+        (lambda x: x[:0], "axis 'image' has size 0"),
+        (lambda x: (255 * x).astype(np.uint8), "floating point is needed"),
+    ],
+)
+def test_bad_images(images, change, message):
+    with pytest.raises(GddError, match=message):
+        pretrain(change(images), model(1), CHAIN)
+
+
+def test_bad_mask(images):
+    mask = np.ones(images.shape, bool)
+    mask[2] = False
+    with pytest.raises(GddError, match="image 2 is hidden whole"):
+        pretrain(images, model(1), CHAIN, mask=mask)
+    with pytest.raises(GddError, match="mask"):
+        pretrain(images, model(1), CHAIN, mask=mask[:3])
+
+
+def test_bad_specs():
+    with pytest.raises(GddError, match="b0 = 1 - 1/K = 0"):
+        LayerSpec(1, (3, 3))
+    with pytest.raises(GddError, match="b0 = 1 - 1/K = 0"):
+        LayerSpec(1, (3, 3), (2, 2), pooling="max")
+    assert LayerSpec(1, (3, 3), (2, 2)).atoms == 1  # a pooled layer has theta, not b0
+    with pytest.raises(GddError, match="axis 'row' is larger than its input"):
+        ModelSpec((LayerSpec(3, (12, 3)),), (11, 12))
+    with pytest.raises(GddError, match="layer 2.*axis"):
+        ModelSpec((LAYERS[0], LayerSpec(4, (6, 2))), (11, 12))
+    with pytest.raises(GddError, match="pool None, which only the top layer may have"):
+        ModelSpec((LAYERS[2], LAYERS[0]), (11, 12))
+    with pytest.raises(GddError, match="collect"):
+        ChainSpec(collect=0)
