@@ -47,7 +47,12 @@ def test_figure_counts_atoms(record):
     figure = show_planted(record, "no moves", 1)
     counts = [text.get_text() for text in figure.axes[1].texts]
     assert counts == [str(n) for n in record.recovered.transpose("setting", "chain").values.ravel()]
-    shown = [text.get_text() for text in figure.axes[0].texts][:8]
-    assert shown == [f"{c:.2f}" for c in record.correlation.sel(setting="no moves", chain=1).values]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["true", "no moves"]
+    picture = np.asarray(figure.axes[0].images[0].get_array().filled(np.nan), float)
+    atom = record.true_atoms.values[1, 0, 0]
+    np.testing.assert_allclose(picture[:8, :8], atom / np.abs(atom).max(), rtol=1e-6)
+    row, col = record.offset.sel(setting="no moves", chain=1).values[0]
+    blank = np.isnan(picture[9:17, :8])
+    assert blank.sum() == 64 - (8 - abs(row)) * (8 - abs(col)), "blank where the learned atom has no pixel"
     with pytest.raises(GddError, match="nowhere"):
         show_planted(record, "nowhere")

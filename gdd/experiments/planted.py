@@ -41,7 +41,7 @@ SETTINGS = {
     "from patches": {"start": "patches"},
 }
 PARAMETERS = {
-    "demo": {"images": 100, "seeds": 2, "burn_in": 50, "collect": 10, "settings": ("no moves", "shift")},
+    "demo": {"images": 100, "seeds": 2, "burn_in": 120, "collect": 30, "settings": ("no moves", "shift")},
     "paper": {
         "images": 300, "seeds": 10, "burn_in": 250, "collect": 50,
         "settings": ("no moves", "shift", "scale"),

@@ -17,7 +17,7 @@ def show_planted(record: xr.Dataset, setting: str | None = None, chain: int = 0)
     Parameters
     ----------
     record : of the experiment ``planted``
-    setting, chain : whose atoms are drawn; by default the first of each
+    setting, chain : whose atoms are drawn; by default the first two settings of the first chain
 
     The last panel has the settings that end with as many atoms as were planted: else the two are not comparable.
 
@@ -30,40 +30,46 @@ def show_planted(record: xr.Dataset, setting: str | None = None, chain: int = 0)
     -----
     *Source:* not in the paper. *Departs:* not applicable. *Checked:* tests/test_planted.py.
     """
-    setting = str(record.setting.values[0]) if setting is None else setting
-    for name, value in (("setting", setting), ("chain", chain)):
+    settings = list(record.setting.values[:2]) if setting is None else [setting]
+    for name, value in (("setting", settings[0]), ("chain", chain)):
         if value not in record[name].values:
             raise GddError(f"{name}: {value!r} given; the record has {', '.join(map(str, record[name].values))}")
     like_truth = record.isel(setting=(record.atoms_left == record.sizes["atom"]).any("chain").values)
-    heights = [1.75, 0.7 + 0.27 * record.sizes["setting"], 1.2 + 0.27 * like_truth.sizes["setting"]]
+    rows = record.sizes["setting"], like_truth.sizes["setting"]
+    heights = [1.05 + 0.75 * len(settings), 0.7 + 0.27 * rows[0], 1.2 + 0.27 * rows[1]]
     figure, axes = new_figure(3, 1, height=sum(heights), height_ratios=heights)
-    one = record.sel(setting=setting, chain=chain)
-    _draw_atoms(axes[0], one, f"data set {chain}, {setting}")
+    _draw_atoms(axes[0], record.sel(setting=settings, chain=chain))
     _draw_counts(axes[1], record)
     _draw_gaps(axes[2], like_truth)
     return finish(figure)
 
 
-def _draw_atoms(axes, one: xr.Dataset, title: str) -> None:
-    true, learned = one.true_atoms.values, one.learned.values.copy()
-    for k, (row, col) in enumerate(one.offset.values.astype(int)):  # back under the true atom
-        learned[k] = np.roll(learned[k], (-row, -col), axis=(1, 2))
-        height, width = learned[k].shape[1:]
-        learned[k][:, (np.arange(height) + row < 0) | (np.arange(height) + row >= height)] = np.nan
-        learned[k][:, :, (np.arange(width) + col < 0) | (np.arange(width) + col >= width)] = np.nan
-    both = np.concatenate([true, learned])
+def _draw_atoms(axes, runs: xr.Dataset) -> None:
+    """True atoms, and under each that of every run, moved back where it belongs; blank where it has no pixel."""
+    true = runs.true_atoms.values
+    both = np.concatenate([true] + [_moved_back(runs.sel(setting=name)) for name in runs.setting.values])
     largest = np.nanmax(np.abs(both), axis=(1, 2, 3), keepdims=True)
     picture = atom_mosaic(np.divide(both, largest, out=np.zeros_like(both), where=largest > 0), len(true))
     axes.imshow(picture, cmap="gray", vmin=-1, vmax=1)
-    bare(axes).set_title(f"{title}: true atoms above, learned below", fontsize=FONT - 1)
-    high, wide = true.shape[2] + 1, true.shape[3] + 1
-    for k, value in enumerate(one.correlation.values):
-        axes.text(wide * (k + 0.5) - 1, 2 * high + 0.6, f"{value:.2f}", ha="center", va="top", fontsize=FONT - 2)
-    axes.text(-1.5, 2 * high + 0.6, "corr.", ha="right", va="top", fontsize=FONT - 2)
+    bare(axes).set_title(f"atoms of data set {int(runs.chain)}", fontsize=FONT - 1)
+    high = true.shape[2] + 1
+    names = ["true", *runs.setting.values]
+    axes.set_yticks([high * (i + 0.5) - 1 for i in range(len(names))], names, fontsize=FONT - 2)
+    axes.tick_params(length=0)
+
+
+def _moved_back(one: xr.Dataset) -> np.ndarray:
+    learned = one.learned.values.copy()
+    height, width = learned.shape[2:]
+    for k, (row, col) in enumerate(one.offset.values.astype(int)):
+        learned[k] = np.roll(learned[k], (-row, -col), axis=(1, 2))
+        learned[k][:, (np.arange(height) + row < 0) | (np.arange(height) + row >= height)] = np.nan
+        learned[k][:, :, (np.arange(width) + col < 0) | (np.arange(width) + col >= width)] = np.nan
+    return learned
 
 
 def _draw_counts(axes, record: xr.Dataset) -> None:
-    counts = record.recovered.transpose("setting", "chain").values.astype(int)
+    counts = record.recovered.transpose("setting", "chain").values.astype(int)  # green: all of them
     whole = record.sizes["atom"]
     axes.imshow(counts, cmap="RdYlGn", vmin=whole - 4, vmax=whole + 1.5, aspect="auto")
     for (i, j), value in np.ndenumerate(counts):
@@ -92,8 +98,8 @@ def _draw_gaps(axes, record: xr.Dataset) -> None:
     axes.axvline(0, color=COLOURS["black"], lw=0.8)
     _name_rows(axes, record, record.setting.values)
     axes.set_ylim(record.sizes["setting"] - 0.5, -0.5)
-    axes.set_xlabel("difference to a chain started at the truth,\nthousands of nats (crosses: some atoms missed)")
-    axes.xaxis.set_label_coords(0.3, -0.2)
+    words = "difference to a chain started at the truth,\nthousands of nats (crosses: some atoms missed)"
+    axes.set_xlabel(words, x=0.35)
     for label, colour, place in (("log likelihood", "blue", 0.0), ("log joint", "orange", 0.5)):
         axes.text(place, 1.02, f"\N{BLACK CIRCLE} {label}", color=COLOURS[colour], transform=axes.transAxes,
                   fontsize=FONT - 1, va="bottom")  # fmt: skip
