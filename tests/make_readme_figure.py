@@ -29,20 +29,22 @@ def mosaic(pictures: np.ndarray, columns: int, signed: bool) -> np.ndarray:
     return atom_mosaic(((scaled + 1) / 2 if signed else scaled.clip(0, 1))[:, None], columns)
 
 
+def by_energy(state) -> np.ndarray:
+    """Atoms of a layer, those that carry most first; how often one is active says little: its weights may be tiny."""
+    weights = (state.local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
+    return np.argsort(-weights * (state.shared.dictionary**2).sum(axis=(1, 2, 3)))
+
+
 def draw(made: dict):
     """Return the strip of five panels: digits, atoms of both layers, new digits, new digits rebuilt."""
-    top = made["fitted"].layers[-1]
-    uses = (top.state.local.z >= 0).sum(axis=(0, 2, 3))
-    often = np.argsort(-uses)[:16]
+    bottom, top = (layer.state for layer in made["fitted"].layers)
     rebuilt = render_projected(
         made["atoms"], made["features"].ml_sample, made["fitted"].model.stride, made["new"].shape[2:]
     )
-    bottom = made["fitted"].layers[0].state
-    first = np.argsort(-(bottom.local.z >= 0).sum(axis=(0, 2, 3)))[:25]
     panels = {
         "digits": mosaic(made["images"].values[:16, 0], 4, signed=False),
-        "layer 1": mosaic(bottom.shared.dictionary[first, 0], 5, signed=True),
-        "layer 2, in pixels": mosaic(made["atoms"].values[often, 0], 4, signed=True),
+        "layer 1": mosaic(bottom.shared.dictionary[by_energy(bottom)[:25], 0], 5, signed=True),
+        "layer 2, in pixels": mosaic(made["atoms"].values[by_energy(top)[:16], 0], 4, signed=True),
         "new digits": mosaic(made["new"].values[:16, 0], 4, signed=False),
         "rebuilt": mosaic(rebuilt[:16, 0], 4, signed=False),
     }
