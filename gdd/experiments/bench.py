@@ -53,9 +53,10 @@ def run(parameters: dict, progress) -> Outcome:
         before = os.getloadavg()[0]
         seconds = time_in_turn(timings, p["repeats"], progress)
         plain = seconds_of(Timing(lambda: plain_image(fitted, p["seed"])))
-    table = summary({name: 1e3 * values for name, values in seconds.items()}, 1e3 * plain, fitted, p)
+    load = np.array([before, os.getloadavg()[0]])
+    table = summary({name: 1e3 * values for name, values in seconds.items()}, 1e3 * plain, load, fitted, p)
     table.attrs |= {
-        "load_average_before": before, "load_average_after": os.getloadavg()[0], "cores": os.cpu_count(),
+        "load_average_before": load[0], "load_average_after": load[1], "cores": os.cpu_count(),
         "active_per_image_layer_1": float((fitted.layers[0].state.local.z >= 0).sum() / len(images)),
         "active_per_image_layer_2": float((fitted.layers[1].state.local.z >= 0).sum() / len(images)),
     }  # fmt: skip
@@ -150,8 +151,11 @@ def ratio(above: np.ndarray, below: np.ndarray, factor: float = 1.0) -> Row:
     return Row(factor * float(np.median(above) / np.median(below)), factor * float(above.min() / below.min()), "ratio")
 
 
-def summary(times: dict[str, np.ndarray], plain: float, fitted: Pretrained, p: dict) -> xr.Dataset:
-    """Times (milliseconds per image, by turn) and their ratios as one table, a row a quantity."""
+def summary(times: dict[str, np.ndarray], plain: float, load: np.ndarray, fitted: Pretrained, p: dict) -> xr.Dataset:
+    """Times (milliseconds per image, by turn) and their ratios as one table, a row a quantity.
+
+    ``load`` is the machine's load average before and after: well above 1, it spoils what two threads are said to gain.
+    """
     rows = {}
     for number in (1, 2):
         rows |= layer_rows(f"layer {number}", times, p["images"])
@@ -165,6 +169,7 @@ def summary(times: dict[str, np.ndarray], plain: float, fitted: Pretrained, p: d
     for number, layer in enumerate(fitted.layers, 1):
         size = sum(part.nbytes for part in layer.state.local) / len(layer.state.local.z)
         rows[f"layer {number}: local state"] = Row(size, size, "bytes per image")
+    rows["load average of the machine"] = row(load, "programs")
     columns = zip(*rows.values(), strict=True)
     return xr.Dataset({name: ("quantity", list(c)) for name, c in zip(Row._fields, columns, strict=True)}, {
         "quantity": list(rows)
