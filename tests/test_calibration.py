@@ -1,7 +1,9 @@
 """The full size of tests/test_joint.py: `make calibrate`. Correct samplers pass, every misprint is rejected.
 
 p-values are adjusted by Holm over everything that is asked of correct samplers, so all of them pass but once in 1000
-seeds (the seed is fixed). With 200 replicates and more a misprint must come out below one in a million.
+seeds (the seed is fixed). A misprint is rejected at a level at which a right sampler would be once in 10 000 seeds,
+over both tests together. P3 is the mildest of them in these tests, because few blocks of so small a map overlap; where every
+position is enumerated (tests/test_joint.py) it falls below one in a million.
 """
 
 import numpy as np
@@ -12,7 +14,7 @@ from gdd.experiments import calibration
 from gdd.figures import show_p_values, show_ranks
 from gdd.progress import Bar
 
-PASSES, FAILS = 1e-3, 1e-6
+PASSES, FAILS = 1e-3, 1e-4
 #: the smallest run that has every part
 LEAST = {
     "replicates": 3, "sweeps": 1, "chains": 3, "length": 2, "wrong": 3, "ranked": 3, "ranked_wrong": 2,

@@ -49,7 +49,7 @@ def show_ranks(record: xr.Dataset, right: str = "pooled", wrong: str = "P5") -> 
 
     One line a statistic; the band holds 99.9 % of the paths at each rank if ranks are uniform.
 
-    *Source:* Saeilynoja et al. 2022 for the form. *Departs:* not applicable. *Checked:*
+    *Source:* Säilynoja, Bürkner & Vehtari 2022 for the form. *Departs:* not applicable. *Checked:*
     tests/test_calibration.py.
     """
     ranks = int(record.attrs.get("ranks", record["rank"].values.max() + 1))
