@@ -2,7 +2,7 @@
 
 p-values are adjusted by Holm over everything that is asked of correct samplers, so all of them pass but once in 1000
 seeds (the seed is fixed). A misprint is rejected at a level at which a right sampler would be once in 10 000 seeds,
-over both tests together. P3 is the mildest of them in these tests, because few blocks of so small a map overlap; where every
+over both tests together. P3 is the mildest of them here, because few blocks of so small a map overlap; where every
 position is enumerated (tests/test_joint.py) it falls below one in a million.
 """
 
