@@ -135,12 +135,12 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFram
         record = ours.get(int(n))
         row = {"training digits": int(n), "paper, refined": f"{printed:.2f}"}
         if record is None:
-            rows.append(row | {"ours, pretrained": NO_RECORD, "ours, best feature": ""})
+            rows.append(row | {"ours, pretrained": NO_RECORD, "ours, best of any feature": ""})
             continue
         best = str(record.feature_kind.values[record.error.values.argmin()])
         same, least = float(record.error.sel(feature_kind="ml_sample")), float(record.error.min())
         rows.append(row | {
-            "ours, pretrained": f"{same:.2f}", "ours, best feature": f"{least:.2f} ({FEATURES[best]})"
+            "ours, pretrained": f"{same:.2f}", "ours, best of any feature": f"{least:.2f} ({FEATURES[best]})"
         })  # fmt: skip
     return pd.DataFrame(rows).set_index("training digits")
 
