@@ -122,19 +122,23 @@ def test_caches_inside_a_map_are_current():
     """One map visited fifty times over with the residual carried along: residual and correlations as if made afresh."""
     state, data, spec, shape = wide((3, 3), images=1)
     image, atom = data.images[0, 0], np.ascontiguousarray(state.shared.dictionary[0, 0])
-    lags = autocorrelations(state.shared.dictionary)[0]
+    width = shape.input_size[1]
+    lags = np.zeros((7, 18))
+    lags[:, :11] = autocorrelations(state.shared.dictionary)[0]
     z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
-    left, counts, scratch = image.copy(), np.empty((4, 10), np.int64), np.empty((3, 9))
-    out = correlate(left, atom, "valid")
+    left, counts, scratch = image.copy(), np.empty((4, 10), np.int64), tuple(np.empty((3, 9)))
+    out, peaks = np.zeros(shape.map_size[0] * width + 18), np.empty(shape.map_size[1])
+    seen = out[: shape.map_size[0] * width].reshape(-1, width)[:, : shape.map_size[1]]
     stream = np.empty(kernels.WORDS, np.uint64)
     kernels.fill_key(stream, key(0), 0)
     kernels.count_outcomes(z, shape.map_size, shape.block, counts)
-    layout, prior = (*shape.map_size, *shape.block, 1), (0.0, 0.0, 1.0)
+    layout, prior = (*shape.map_size, *shape.block, 1, width), (0.0, 0.0, 1.0)
     last = (shape.grid[0] - 1) * shape.block[0]  # earlier rows are not kept, nothing reads them again
     for _ in range(50):
-        out[:] = correlate(left, atom, "valid")
-        columns = shape.map_size[1]
-        kernels.sweep_map(0, z, w, left, atom, lags, out, columns, layout, prior, counts, 2.0, 0.5, scratch, stream)
+        seen[:] = correlate(left, atom, "valid")
+        kernels.sweep_map(
+            z, w, left, atom, lags, out, layout, prior, counts, (2.0, 0.5), scratch, peaks, (0,) * 6, stream
+        )
     fresh = np.empty_like(counts)
     kernels.count_outcomes(z, shape.map_size, shape.block, fresh)
     np.testing.assert_array_equal(counts, fresh)
@@ -143,7 +147,7 @@ def test_caches_inside_a_map_are_current():
     expected = residual(alone, data, replace(shape, atoms=1))[0, 0]
     assert (z >= 0).any()
     np.testing.assert_allclose(left, expected, atol=1e-11)
-    np.testing.assert_allclose(out[last:], correlate(expected, atom, "valid")[last:], atol=1e-11)
+    np.testing.assert_allclose(seen[last:], correlate(expected, atom, "valid")[last:], atol=1e-11)
 
 
 @pytest.mark.parametrize("name", ["pooled, ragged", "several planes", "top, planes", "masked", "gamma_e by plane"])

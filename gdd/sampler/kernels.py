@@ -20,97 +20,25 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.sampler.kernels_math import FAST as FAST
+from gdd.sampler.kernels_math import column_peaks, correlate_flat, correlate_planes, place_atom, shift_flat
+from gdd.sampler.kernels_math import correlate_plane as correlate_plane
+from gdd.sampler.kernels_math import shift_map as shift_map
+from gdd.sampler.kernels_math import subtract_atom as subtract_atom
+from gdd.sampler.kernels_math import window_product as window_product
 from gdd.sampler.random import WORDS, fill_stream, next_gamma, next_normal, next_uniform
 
-FAST = {"reassoc", "contract", "nsz", "arcp"}  # lets sums of products use vector registers; keeps NaN and inf honest
 CHUNK = 64
 SAFE_EXPONENT = 80.0
+SMALL_COUNT = 8
+#: makes up for the rounding of squares in single precision where a bound is wanted
+SLACK = 1.0 + 1e-5
 
 
 @njit(cache=True)
 def fill_key(stream, key, image):
     """Start a stream at key = (seed, stage, layer, sweep) and one image."""
     fill_stream(stream, key[0], key[1], key[2], key[3], image)
-
-
-@njit(cache=True, fastmath=FAST)
-def subtract_atom(left, atom, row, col, weight):
-    """Left -= weight * atom placed at (row, col). Changes ``left`` (row, col * plane)."""
-    for a in range(atom.shape[0]):
-        here = left[row + a, col : col + atom.shape[1]]
-        line = atom[a]
-        for t in range(atom.shape[1]):
-            here[t] -= weight * line[t]
-
-
-@njit(cache=True, fastmath=FAST)
-def correlate_plane(left, atom, out, taps, columns):
-    """Inner products of a one-plane atom with every window of ``left``. Changes ``out`` (row, padded col)."""
-    for i in range(out.shape[0]):
-        line = out[i]
-        for j in range(len(columns)):
-            line[j] = 0.0
-        for a in range(atom.shape[0]):
-            here, tap = left[i + a], atom[a]
-            for j in range(len(columns)):
-                total = line[j]
-                for b in range(len(taps)):
-                    total += tap[b] * here[j + b]
-                line[j] = total
-
-
-@njit(cache=True, fastmath=FAST)
-def correlate_planes(left, atom, out, planes):
-    """Inner products of an atom of many planes with every window, two by two. Changes ``out``."""
-    rows, columns = out.shape
-    length = atom.shape[1]
-    for i in range(0, rows - 1, 2):
-        for j in range(0, columns - 1, 2):
-            c00 = left[0, 0] * 0
-            c01, c10, c11 = c00, c00, c00
-            start = j * planes
-            for a in range(atom.shape[0]):
-                line = atom[a]
-                l00 = left[i + a, start : start + length]
-                l01 = left[i + a, start + planes : start + planes + length]
-                l10 = left[i + a + 1, start : start + length]
-                l11 = left[i + a + 1, start + planes : start + planes + length]
-                for t in range(length):
-                    c00 += line[t] * l00[t]
-                    c01 += line[t] * l01[t]
-                    c10 += line[t] * l10[t]
-                    c11 += line[t] * l11[t]
-            out[i, j], out[i, j + 1], out[i + 1, j], out[i + 1, j + 1] = c00, c01, c10, c11
-    if columns % 2:
-        for i in range(rows):
-            out[i, columns - 1] = window_product(left, atom, i, (columns - 1) * planes)
-    if rows % 2:
-        for j in range(columns):
-            out[rows - 1, j] = window_product(left, atom, rows - 1, j * planes)
-
-
-@njit(cache=True, fastmath=FAST)
-def window_product(left, atom, row, col):
-    """Inner product of an atom with the window of ``left`` at (row, col * plane)."""
-    total = left[0, 0] * 0
-    for a in range(atom.shape[0]):
-        line = atom[a]
-        here = left[row + a, col : col + atom.shape[1]]
-        for t in range(atom.shape[1]):
-            total += line[t] * here[t]
-    return total
-
-
-@njit(cache=True, fastmath=FAST)
-def shift_map(out, lags, row, col, weight, first_row, columns):
-    """Change correlations for a weight added at (row, col): out -= weight * autocorrelation. Changes ``out``."""
-    h, w = lags.shape[0] // 2, lags.shape[1] // 2
-    start, stop = max(0, col - w), min(columns, col + w + 1)
-    for i in range(max(first_row, row - h), min(out.shape[0], row + h + 1)):
-        lag = lags[i - row + h, start - col + w : stop - col + w]
-        here = out[i, start:stop]
-        for j in range(stop - start):
-            here[j] -= weight * lag[j]
 
 
 @njit(cache=True)
@@ -150,10 +78,16 @@ def log_counts(counts, layout):
         rows = layout[0] % layout[2] if group >= 2 else layout[2]
         cols = layout[1] % layout[3] if group % 2 else layout[3]
         alpha = 1.0 / (rows * cols + 1)
-        base = math.lgamma(alpha)
+        rising = 1.0  # product of alpha (alpha + 1) ... for small counts: one logarithm for all of them
         for outcome in range(counts.shape[1]):
-            if counts[group, outcome] > 0:
-                total += math.lgamma(alpha + counts[group, outcome]) - base
+            count = counts[group, outcome]
+            if count > SMALL_COUNT or rising > 1e200:
+                total += math.lgamma(alpha + count) - math.lgamma(alpha)
+            else:
+                for t in range(count):
+                    rising *= alpha + t
+        if rising != 1.0:
+            total += math.log(rising)
     return total
 
 
@@ -185,69 +119,119 @@ def choose(gains, shift, weights, empty, total_weight, positions, uniform, step)
     return last
 
 
-@njit(cache=True, fastmath=FAST)
-def sweep_map(k, z, w, left, atom, lags, out, columns, layout, prior, counts, gamma_e, gamma_w, scratch, stream):
-    """Visit every block of one map. ``out`` holds its correlations. Changes z, w, left, out, counts, scratch, stream.
+@njit(cache=True)
+def surely_empty(gain, empty, others, uniform):
+    """Whether a draw falls on empty, as far as a bound without an exponential can tell: exp(-g) >= (1 - g / 16)^16.
 
-    layout = (map_row, map_col, pool_row, pool_col, plane); prior = (active, empty, counting)
+    ``gain`` is the largest exponent of the block, ``others`` the weights of all its positions together, with the step.
     """
-    map_row, map_col, pool_row, pool_col, planes = layout
-    gains, weights = scratch[0], scratch[1]
-    centre_row, centre_col = lags.shape[0] // 2, lags.shape[1] // 2
+    base = 1.0 - gain / 16.0
+    if base <= 0.0:
+        return False
+    base *= base
+    base *= base
+    base *= base
+    base *= base
+    return uniform * (empty * base + others) < empty * base
+
+
+@njit(cache=True, fastmath=FAST)
+def visit_block(i, j, z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, taps, uniform, stream):
+    """Draw one block. Changes z, w, left, out (this block's rows and below), counts, scratch, stream."""
+    map_row, map_col, pool_row, pool_col, planes, width = layout
+    gains, weights, products = scratch
+    gamma_e, gamma_w = gammas
+    top, first = i * pool_row, j * pool_col
+    rows, cols = min(pool_row, map_row - top), min(pool_col, map_col - first)
+    group = 2 * (rows < pool_row) + (cols < pool_col)
+    centre_row, centre_col = lags.shape[0] // 2, lags.shape[1] // 3 - 1
     precision = gamma_e * lags[centre_row, centre_col] + gamma_w
-    step = math.sqrt(gamma_w / precision)
     half = gamma_e * gamma_e / (2.0 * precision)
+    none = counts.shape[1] - 1
+    old, old_w = z[i, j], w[i, j]
+    old_i, old_j = top + old // pool_col, first + old % pool_col
+    counts[group, old if old >= 0 else none] -= 1
+    alpha, empty = prior[0], prior[1]
+    if prior[2] > 0.0:
+        alpha = 1.0 / (rows * cols + 1)
+        empty = alpha + counts[group, none]
+    largest, total_weight, t = 0.0, 0.0, 0
+    for a in range(rows):
+        for b in range(cols):
+            c = np.float64(out[(top + a) * width + first + b])
+            if old >= 0:
+                lag_i, lag_j = top + a - old_i, first + b - old_j
+                if abs(lag_i) <= centre_row and abs(lag_j) <= centre_col:
+                    c += old_w * lags[lag_i + centre_row, lag_j + centre_col]
+            products[t] = c
+            gains[t] = half * c * c
+            largest = max(largest, gains[t])
+            weights[t] = alpha + prior[2] * counts[group, a * pool_col + b]
+            total_weight += weights[t]
+            t += 1
+    t = choose(gains, largest, weights, empty, total_weight, t, uniform, math.sqrt(gamma_w / precision))
+    m = -1
+    if t >= 0:
+        m = (t // cols) * pool_col + t % cols
+        w[i, j] = gamma_e * products[t] / precision + next_normal(stream) / math.sqrt(precision)
+    else:
+        w[i, j] = 0.0
+    z[i, j] = m
+    counts[group, m if m >= 0 else none] += 1
+    change = w[i, j]  # as stored: the residual must agree with the state to rounding
+    if old == m:
+        change -= old_w
+    elif old >= 0:
+        place_atom(left, atom, old_i, old_j, -old_w, taps, planes)
+        shift_flat(out, width, lags, old_i, old_j, -old_w, top, map_row, taps)
+    if m >= 0:
+        new_i, new_j = top + m // pool_col, first + m % pool_col
+        place_atom(left, atom, new_i, new_j, change, taps, planes)
+        shift_flat(out, width, lags, new_i, new_j, change, top, map_row, taps)
+    return old >= 0 or m >= 0
+
+
+@njit(cache=True, fastmath=FAST)
+def sweep_map(z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, peaks, taps, stream):
+    """Visit every block of one map, whose correlations are in ``out``. Changes all but atom, lags and the settings.
+
+    Most blocks are empty and stay so. A bound on their gains, from the largest correlation of each column, mostly shows
+    it; the rest goes to `visit_block`.
+
+    layout = (map_row, map_col, pool_row, pool_col, plane, image columns); prior = (active, empty, counting);
+    gammas = (gamma_e, gamma_w); lags (lag_row, 3 atom_col), see `shift_flat`
+    """
+    map_row, map_col, pool_row, pool_col, _, width = layout
+    precision = gammas[0] * lags[lags.shape[0] // 2, lags.shape[1] // 3 - 1] + gammas[1]
+    step = math.sqrt(gammas[1] / precision)
+    full_rows, full_cols = map_row // pool_row, map_col // pool_col
+    blocks = (full_rows * full_cols, full_rows, full_cols, 1)
+    half = SLACK * gammas[0] * gammas[0] / (2.0 * precision)
     none = counts.shape[1] - 1
     for i in range(z.shape[0]):
         rows = min(pool_row, map_row - i * pool_row)
+        below = out[i * pool_row * width :]
+        column_peaks(below, width, rows, peaks)
         for j in range(z.shape[1]):
-            cols = min(pool_col, map_col - j * pool_col)
-            group = 2 * (rows < pool_row) + (cols < pool_col)
-            old, old_w = z[i, j], w[i, j]
-            old_i = i * pool_row + old // pool_col
-            old_j = j * pool_col + old % pool_col
-            counts[group, old if old >= 0 else none] -= 1
-            alpha, empty = prior[0], prior[1]
-            if prior[2] > 0.0:
-                alpha = 1.0 / (rows * cols + 1)
-                empty = alpha + counts[group, none]
-            largest = 0.0
-            total_weight = 0.0
-            t = 0
-            for a in range(rows):
-                for b in range(cols):
-                    c = np.float64(out[i * pool_row + a, j * pool_col + b])
-                    if old >= 0:
-                        lag_i, lag_j = i * pool_row + a - old_i, j * pool_col + b - old_j
-                        if abs(lag_i) <= centre_row and abs(lag_j) <= centre_col:
-                            c += old_w * lags[lag_i + centre_row, lag_j + centre_col]
-                    gains[t] = half * c * c
-                    scratch[2, t] = c
-                    largest = max(largest, gains[t])
-                    weights[t] = alpha + prior[2] * counts[group, a * pool_col + b]
-                    total_weight += weights[t]
-                    t += 1
-            t = choose(gains, largest, weights, empty, total_weight, t, next_uniform(stream), step)
-            if t < 0:
-                z[i, j], w[i, j] = -1, 0.0
-                counts[group, none] += 1
-                if old >= 0:
-                    subtract_atom(left, atom, old_i, old_j * planes, -old_w)
-                    shift_map(out, lags, old_i, old_j, -old_w, i * pool_row, columns)
-                continue
-            m = (t // cols) * pool_col + t % cols
-            value = gamma_e * scratch[2, t] / precision + next_normal(stream) / math.sqrt(precision)
-            counts[group, m] += 1
-            new_i, new_j = i * pool_row + m // pool_col, j * pool_col + m % pool_col
-            z[i, j], w[i, j] = m, value
-            value = w[i, j]  # as stored: the residual must agree with the state to rounding
-            if old == m:
-                value -= old_w
-            elif old >= 0:
-                subtract_atom(left, atom, old_i, old_j * planes, -old_w)
-                shift_map(out, lags, old_i, old_j, -old_w, i * pool_row, columns)
-            subtract_atom(left, atom, new_i, new_j * planes, value)
-            shift_map(out, lags, new_i, new_j, value, i * pool_row, columns)
+            uniform = next_uniform(stream)
+            if z[i, j] < 0:
+                ragged = (j + 1) * pool_col > map_col
+                first, last = j * pool_col, map_col if ragged else (j + 1) * pool_col
+                peak = peaks[first]
+                for b in range(first + 1, last):
+                    if peaks[b] > peak:
+                        peak = peaks[b]
+                empty, others = prior[1], rows * (last - first) * prior[0]
+                if prior[2] > 0.0:
+                    group = 2 * (rows < pool_row) + ragged
+                    empty = counts[group, none] - 1.0  # the bound has room: alpha, below 1, is left out here ...
+                    others = 1.0 + blocks[group] - counts[group, none]  # ... and all positions' alphas, below 1, made 1
+                if surely_empty(half * peak, empty, step * others, uniform):
+                    continue
+            if visit_block(
+                i, j, z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, taps, uniform, stream
+            ):
+                column_peaks(below, width, rows, peaks)
 
 
 @njit(cache=True)
@@ -282,46 +266,46 @@ def draw_noise(prior, pixels, energy, stream):
     return next_gamma(stream, prior[0] + 0.5 * pixels) / (prior[1] + 0.5 * energy)
 
 
+@njit(cache=True)
+def energy_of(left):
+    """Sum of squares, in double precision."""
+    total = 0.0
+    for i in range(left.shape[0]):
+        for j in range(left.shape[1]):
+            total += np.float64(left[i, j]) ** 2
+    return total
+
+
 @njit(cache=True, fastmath=FAST)
 def whole_image(
-    n, image, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, columns, work, pairs, cross, per_atom,
-    energy, stream,
+    n, image, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, work, pairs, cross, per_atom, energy,
+    stream,
 ):  # fmt: skip
     """One image of `pass_whole`. Changes z, w, gamma_e[n], the sums and the scratch arrays in ``work``."""
-    left, out, counts, scratch, entries, weights = work
-    planes = layout[4]
-    width = image.shape[1]
-    left[:, :] = 0.0
-    left[:, :width] = image
+    left, out, counts, scratch, entries, weights, peaks = work
+    map_row, map_col, _, _, planes, width = layout
+    left[:, :] = image
     found = list_active(z, w, layout[2:4], entries, weights)
     for e in range(found):
-        subtract_atom(left, atoms[entries[e, 0]], entries[e, 1], entries[e, 2] * planes, w.dtype.type(weights[e]))
+        atom = atoms[entries[e, 0]]
+        place_atom(left, atom, entries[e, 1], entries[e, 2], w.dtype.type(weights[e]), taps, planes)
     if noise[2] > 0.0:
-        before = 0.0
-        for i in range(image.shape[0]):
-            for j in range(width):
-                before += np.float64(left[i, j]) ** 2
-        gamma_e[n] = draw_noise(noise, image.size, before, stream)
+        gamma_e[n] = draw_noise(noise, image.size, energy_of(left), stream)
     precision = np.float64(gamma_e[n if gamma_e.size > 1 else 0])
     for k in range(z.shape[0]):
         if len(taps) > 0:
-            correlate_plane(left, atoms[k], out, taps, columns)
+            correlate_flat(left.reshape(left.size), atoms[k], out, (map_row - 1) * width + map_col, width, taps)
         else:
-            correlate_planes(left, atoms[k], out, planes)
+            correlate_planes(left, atoms[k], out[: map_row * width].reshape(map_row, width)[:, :map_col], planes)
         count_outcomes(z[k], layout[0:2], layout[2:4], counts)
-        sweep_map(
-            k, z[k], w[k], left, atoms[k], lags[k], out, layout[1], layout, prior, counts, precision,
-            gamma_w[k], scratch, stream,
-        )  # fmt: skip
+        gammas = (precision, gamma_w[k])
+        sweep_map(z[k], w[k], left, atoms[k], lags[k], out, layout, prior, counts, gammas, scratch, peaks, taps, stream)
         if prior[2] > 0.0:
             energy[3] += log_counts(counts, layout)
     found = list_active(z, w, layout[2:4], entries, weights)
     weight = precision if noise[3] > 0.0 else 1.0
     add_sums(entries, weights, found, image, weight, planes, pairs, cross)
-    after = 0.0
-    for i in range(image.shape[0]):
-        for j in range(width):
-            after += np.float64(left[i, j]) ** 2
+    after = energy_of(left)
     for e in range(found):
         per_atom[0, entries[e, 0]] += 1.0
         per_atom[1, entries[e, 0]] += weights[e] * weights[e]
@@ -331,39 +315,37 @@ def whole_image(
 
 
 @njit(cache=True, parallel=True)
-def pass_whole(images, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, columns, key, first, sums):
+def pass_whole(images, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, key, first, sums):
     """Update images ``first``... in chunks, one slot of the sums each. Changes z, w, gamma_e and ``sums``.
 
     Parameters
     ----------
     images : (image, row, col * plane)        z, w : (image, atom, block_row, block_col)
     gamma_e : (image,) or (1,)                atoms : (atom, atom_row, atom_col * plane)
-    lags : (atom, 2 atom_row - 1, 2 atom_col - 1), each atom's autocorrelation summed over planes
+    lags : (atom, 2 atom_row - 1, 3 atom_col), each atom's autocorrelation summed over planes, then zeros
     gamma_w : (atom,)                         layout, prior : see `sweep_map`
     noise : (shape, rate, 1 to draw gamma_e per image else 0, 1 if it has an image axis else 0)
-    taps, columns : tuples of as many zeros as an atom has columns, and as a map has (padded to a multiple of 8); empty
-        for more planes than one or narrow atoms
+    taps : tuple of atom_col zeros for one plane, empty for more
     key : (seed, stage, layer, sweep)         first : index of the first image
     sums : pairs, cross, per_atom, energy, each with a leading chunk axis
     """
     pairs, cross, per_atom, energy = sums
     blocks = z.shape[1] * z.shape[2] * z.shape[3]
+    positions = layout[2] * layout[3]
     for chunk in prange(pairs.shape[0]):
-        padded = layout[1]
-        if len(taps) > 0:
-            padded = len(columns)
         work = (
-            np.empty((images.shape[1], (padded + atoms.shape[2] // layout[4] - 1) * layout[4]), images.dtype),
-            np.empty((layout[0], padded), images.dtype),
-            np.empty((4, layout[2] * layout[3] + 1), np.int64),
-            np.empty((3, layout[2] * layout[3])),
+            np.empty(images.shape[1:], images.dtype),
+            np.zeros(layout[0] * layout[5] + lags.shape[2], images.dtype),
+            np.empty((4, positions + 1), np.int64),
+            (np.empty(positions), np.empty(positions), np.empty(positions)),
             np.empty((blocks, 3), np.int64),
             np.empty(blocks),
+            np.empty(layout[1], images.dtype),
         )
         stream = np.empty(WORDS, np.uint64)
         for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, images.shape[0])):
             fill_key(stream, key, n)
             whole_image(
-                n, images[n], z[n], w[n], gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, columns, work,
+                n, images[n], z[n], w[n], gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, work,
                 pairs[chunk], cross[chunk], per_atom[chunk], energy[chunk], stream,
             )  # fmt: skip

@@ -28,6 +28,10 @@ class Sums(NamedTuple):
         return self._replace(pairs=self.pairs * gamma_e, cross=self.cross * gamma_e)
 
 
+#: atoms drawn between two products that explain away all others at once; fewer atoms than this need no such product
+GROUP = 32
+
+
 @njit(cache=True)
 def linear_term(k, pairs, cross, atoms, planes, out):
     """Linear term of atom k, all other atoms explained away: cross_k - sum over k' != k of T_kk' D_k'. Changes ``out``.
@@ -35,9 +39,15 @@ def linear_term(k, pairs, cross, atoms, planes, out):
     atoms, out : (atom, atom_row, atom_col * plane) and (atom_row, atom_col * plane)
     """
     out[:] = cross[k]
+    explain_atoms(k, 0, len(atoms), pairs, atoms, planes, out)
+
+
+@njit(cache=True)
+def explain_atoms(k, first, last, pairs, atoms, planes, out):
+    """Subtract T_kk' D_k' for k' from ``first`` to ``last``, k left out. Changes ``out``, see `linear_term`."""
     height, length = out.shape
     reach_row, reach_col = pairs.shape[2] // 2, pairs.shape[3] // 2
-    for other in range(atoms.shape[0]):
+    for other in range(first, last):
         if other == k:
             continue
         for p in range(-reach_row, reach_row + 1):
@@ -56,6 +66,24 @@ def linear_term(k, pairs, cross, atoms, planes, out):
                     there = atoms[other, a + p, start + q * planes : stop + q * planes]
                     for t in range(stop - start):
                         line[t] -= value * there[t]
+
+
+def explain_outside(first: int, last: int, pairs: np.ndarray, atoms: np.ndarray, planes: int, out: np.ndarray) -> None:
+    """Subtract T_kk' D_k' for k from ``first`` to ``last`` and all k' outside, as matrix products. Changes ``out``.
+
+    out : (last - first, atom_row, atom_col * plane)
+    """
+    height, length = atoms.shape[1:]
+    reach_row, reach_col = pairs.shape[2] // 2, pairs.shape[3] // 2
+    value = np.zeros((last - first, len(atoms)))
+    for p in range(-reach_row, reach_row + 1):
+        for q in range(-reach_col, reach_col + 1):
+            value[:, :first] = pairs[:first, first:last, reach_row - p, reach_col - q].T
+            value[:, last:] = pairs[first:last, last:, reach_row + p, reach_col + q]
+            start, stop = max(0, -q * planes), min(length, length - q * planes)
+            for a in range(max(0, -p), min(height, height - p)):
+                there = atoms[:, a + p, start + q * planes : stop + q * planes]
+                out[:, a, start:stop] -= value @ there
 
 
 def toeplitz(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
@@ -83,10 +111,14 @@ def draw_atoms_in_turn(
     own = toeplitz(np.stack([sums.pairs[k, k] for k in range(shape.atoms)]), shape.atom_size)
     alike = bool((gamma_d == gamma_d[:, :1]).all())
     eigen = None if alike else np.linalg.eigh(own)
-    linear = np.empty((h, w * shape.planes))
+    linear_terms = sums.cross.copy()
     change = 0.0
     for k in range(shape.atoms):
-        linear_term(k, sums.pairs, sums.cross, atoms, shape.planes, linear)
+        first, last = k - k % GROUP, min(k - k % GROUP + GROUP, shape.atoms)
+        if k == first and shape.atoms > GROUP:
+            explain_outside(first, last, sums.pairs, atoms, shape.planes, linear_terms[first:last])
+        linear = linear_terms[k]
+        explain_atoms(k, first, last, sums.pairs, atoms, shape.planes, linear)
         rows = np.ascontiguousarray(linear.reshape(h * w, shape.planes).T)  # (plane, hw)
         old = atoms[k].reshape(h * w, shape.planes).T.copy()
         if alike:

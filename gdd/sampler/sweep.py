@@ -67,26 +67,28 @@ def image_pass(
     gamma_e = state.local.gamma_e[:, 0].astype(float)
     atoms = state.shared.dictionary.transpose(0, 2, 3, 1)
     flat = np.ascontiguousarray(atoms, dtype).reshape(shape.atoms, h, w * planes)
-    lags = autocorrelations(state.shared.dictionary).astype(dtype)
+    lags = np.zeros((shape.atoms, 2 * h - 1, 3 * w), dtype)
+    lags[:, :, : 2 * w - 1] = autocorrelations(state.shared.dictionary)
     by_image = IMAGE in spec.gamma_e.axes
     one_plane = planes == 1 and w >= SPECIAL_FROM
     arguments = (
         images, z, weights, gamma_e, flat, lags,
         np.broadcast_to(state.shared.gamma_w, (shape.atoms,)).astype(float),
-        (rows, cols, *shape.block, planes), (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0),
+        (rows, cols, *shape.block, planes, shape.input_size[1]),
+        (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0),
         (spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and by_image), float(by_image)),
-        (0,) * w if one_plane else (), (0,) * (-(-cols // 8) * 8) if one_plane else (), tuple(key),
+        (0,) * w if one_plane else (), tuple(key),
     )  # fmt: skip
-    total = None
+    total = Sums(*(array[0] for array in empty_sums(1, shape)))
+    part = empty_sums(min(SLOTS, -(-n // kernels.CHUNK)), shape)
     for first in range(0, n, SLOTS * kernels.CHUNK):
-        part = empty_sums(min(SLOTS, -(-(n - first) // kernels.CHUNK)), shape)
-        kernels.pass_whole(*arguments, first, tuple(part))
-        for slot in range(len(part.energy)):
-            if total is None:
-                total = Sums(*(array[slot].copy() for array in part))
-            else:
-                for whole, array in zip(total, part, strict=True):
-                    whole += array[slot]
+        used = min(SLOTS, -(-(n - first) // kernels.CHUNK))
+        for array in part:
+            array[:used] = 0.0
+        kernels.pass_whole(*arguments, first, tuple(array[:used] for array in part))
+        for slot in range(used):
+            for whole, array in zip(total, part, strict=True):
+                whole += array[slot]
     return Local(z, weights, gamma_e[:, None]), total
 
 
