@@ -23,6 +23,7 @@ from numba import njit, prange
 from gdd.sampler.kernels_math import FAST as FAST
 from gdd.sampler.kernels_math import column_peaks, correlate_flat, correlate_planes, place_atom, shift_flat
 from gdd.sampler.kernels_math import correlate_plane as correlate_plane
+from gdd.sampler.kernels_math import pick as pick
 from gdd.sampler.kernels_math import shift_map as shift_map
 from gdd.sampler.kernels_math import subtract_atom as subtract_atom
 from gdd.sampler.kernels_math import window_product as window_product
@@ -105,18 +106,7 @@ def choose(gains, shift, weights, empty, total_weight, positions, uniform, step)
     for t in range(positions):
         gains[t] = weights[t] * step * math.exp(gains[t] - shift)
         total += gains[t]
-    target = uniform * total
-    total = none
-    if target < total:
-        return -1
-    last = -1
-    for t in range(positions):
-        if gains[t] > 0.0:
-            last = t
-            total += gains[t]
-            if target < total:
-                return t
-    return last
+    return pick(gains[:positions], none, uniform * total)
 
 
 @njit(cache=True)

@@ -154,3 +154,18 @@ def column_peaks(out, width, rows, peaks):
         for j in range(len(peaks)):
             square = line[j] * line[j]
             peaks[j] = square if square > peaks[j] else peaks[j]
+
+
+@njit(cache=True)
+def pick(weights, empty, target):
+    """Outcome at which the running sum of weights, empty (-1) first, passes ``target``; else the last possible one."""
+    total, last = empty, -1
+    if target < total:
+        return -1
+    for m in range(len(weights)):
+        if weights[m] > 0.0:
+            last = m
+            total += weights[m]
+            if target < total:
+                return m
+    return last

@@ -23,6 +23,7 @@ from gdd.sampler.kernels import (
     fill_key,
     list_active,
     log_counts,
+    pick,
     shift_map,
     subtract_atom,
 )
@@ -132,21 +133,6 @@ def weigh_block(i, j, old, old_w, out, lags, layout, prior, counts, scaling, scr
     for m in range(none):
         scratch[0, m] /= total
     return empty * math.exp(-largest) / total
-
-
-@njit(cache=True)
-def pick(probabilities, empty, uniform):
-    """Outcome by inverse cumulative probability, empty (-1) first."""
-    total, last = empty, -1
-    if uniform < total:
-        return -1
-    for m in range(len(probabilities)):
-        if probabilities[m] > 0.0:
-            last = m
-            total += probabilities[m]
-            if uniform < total:
-                return m
-    return last
 
 
 @njit(cache=True)
