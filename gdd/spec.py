@@ -227,6 +227,50 @@ class ChainSpec:
         return self.burn_in + self.collect
 
 
+@dataclass(frozen=True)
+class RefinementSpec:
+    """What the joint model of all layers adds to the specs of its layers, and how its chain moves.
+
+    In the joint model the layers' own ``gamma_e`` play no part: the only noise is that of the data.
+
+    Attributes
+    ----------
+    noise : precision of the data's noise; may vary by image. The default, a standard deviation of 0.15 for pixels from
+        0 to 1, keeps the chain moving; learned under the printed flat prior it runs away (P15 in the errata)
+    ceiling : bound that a learned noise precision never passes; None for none
+    empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
+    tolerance : the solver of a dictionary's draw stops when its residual is this share of what it began with
+    flips : attempts, in every image and sweep, to switch a top coefficient together with the positions under it
+    """
+
+    noise: Precision = field(default_factory=lambda: Precision(fixed=44.0))
+    ceiling: float | None = None
+    empty_blocks: bool = False
+    tolerance: float = 1e-3
+    flips: int = 0
+
+    def __post_init__(self) -> None:
+        self.noise.check("noise", (IMAGE,))
+        if self.ceiling is not None and not 0 < self.ceiling < float("inf"):
+            raise GddError(f"ceiling: {self.ceiling} given, a positive finite precision is needed")
+        if self.ceiling is not None and (self.noise.fixed or 0) > self.ceiling:
+            raise GddError(f"ceiling: {self.ceiling} is below the fixed noise precision {self.noise.fixed}")
+        if not 0 < self.tolerance < 1:
+            raise GddError(f"tolerance: {self.tolerance} given, a share between 0 and 1 is needed")
+        if self.flips < 0:
+            raise GddError(f"flips: {self.flips} given, a whole number from 0 is needed")
+
+    def check_model(self, model: ModelSpec) -> None:
+        """Refuse models that have no joint form: another pooling than the probabilistic, a top layer that is pooled."""
+        for number, layer in enumerate(model.layers, 1):
+            if layer.pooling != "probabilistic":
+                raise GddError(
+                    f"layers: layer {number} has pooling '{layer.pooling}'; the joint model needs 'probabilistic'"
+                )
+        if model.layers[-1].pool is not None:
+            raise GddError(f"layers: the top layer has pool {model.layers[-1].pool}; the joint model needs None")
+
+
 def count(size: Size) -> int:
     """Elements of a (row, col) size."""
     return prod(size)

@@ -14,7 +14,8 @@ from gdd.pooling import EMPTY, block_places, unpool
 from gdd.spec import LayerShape, LayerSpec
 
 __all__ = [
-    "EMPTY", "LayerData", "LayerState", "Local", "Shared", "block_positions", "maps_of", "precision_shapes",
+    "EMPTY", "JointLocal", "JointShared", "JointState", "LayerData", "LayerState", "Local", "Shared",
+    "block_positions", "maps_of", "precision_shapes",
 ]  # fmt: skip
 
 
@@ -57,6 +58,33 @@ class LayerState(NamedTuple):
             local._replace(w=local.w.astype(float), gamma_e=local.gamma_e.astype(float)),
             Shared(*(part.astype(float) for part in shared)),
         )
+
+
+class JointLocal(NamedTuple):
+    """The part of the joint model's state that belongs to each image; theta is integrated out here too.
+
+    Only the top layer has weights. What a block of a pooled layer holds follows from the layers above it.
+    """
+
+    positions: tuple[np.ndarray, ...]  # per pooled layer, bottom first: (image, atom, block_row, block_col) of int16
+    z: np.ndarray  # top layer, (image, atom, row, col) of int16: 0 for active, EMPTY for not
+    w: np.ndarray  # top layer, (image, atom, row, col): weight, 0 where not active
+    gamma_e: np.ndarray  # (image or 1,): precision of the data's noise
+
+
+class JointShared(NamedTuple):
+    """The part of the joint model's state that all images share; one entry a layer, bottom first."""
+
+    dictionaries: tuple[np.ndarray, ...]  # (atom, plane, atom_row, atom_col)
+    gamma_d: tuple[np.ndarray, ...]  # (atom or 1, plane or 1)
+    gamma_w: np.ndarray  # top layer, (atom or 1,)
+
+
+class JointState(NamedTuple):
+    """All unknowns of all layers."""
+
+    local: JointLocal
+    shared: JointShared
 
 
 def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, tuple, tuple]:
