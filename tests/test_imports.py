@@ -17,6 +17,7 @@ LEVELS = [
     ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify", "matching", "sharpness",
      "timing"],
     ["pipeline"],
+    ["training"],
     ["experiments"],
     ["paper_values", "claims", "records", "figures", "papermill_io", "notebooks", "cli"],
 ]

@@ -10,21 +10,19 @@ A module ``gdd/experiments/mnist_error.py`` has
 
 from __future__ import annotations
 
-import hashlib
 import importlib
-import json
-import os
 import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import xarray as xr
 
 from gdd.axes import GddError
-from gdd.sources import cache_folder
+from gdd.sources import checkpoint_folder
+
+__all__ = ["Outcome", "SCALES", "checkpoint_folder", "defaults", "get", "merge", "names", "parse"]
 
 SCALES = ("demo", "paper")
 
@@ -77,16 +75,6 @@ def parse(name: str, scale: str, pairs: Iterable[tuple[str, str]]) -> dict[str, 
     known = defaults(name, scale)
     changes = {key: _like(known[key], text, key) if key in known else text for key, text in pairs}
     return merge(name, scale, changes)
-
-
-def checkpoint_folder(name: str, parameters: Mapping[str, Any]) -> Path:
-    """Folder where a run keeps its checkpoints: the same for the same parameters, so a second call resumes.
-
-    It lies in ``GDD_CACHE``, else in the user's cache, is not made here, and is removed once the record is written.
-    """
-    text = json.dumps([name, dict(parameters)], sort_keys=True, default=list)
-    root = Path(os.environ.get("GDD_CACHE") or cache_folder())
-    return root / "checkpoints" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _like(default: Any, text: str, key: str) -> Any:

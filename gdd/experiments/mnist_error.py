@@ -7,8 +7,6 @@ what needs no dictionary of the second layer: raw pixels, and one-step features 
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import xarray as xr
 
@@ -19,7 +17,8 @@ from gdd.experiments import Outcome, checkpoint_folder
 from gdd.features import one_step_features
 from gdd.pipeline import infer, project_model
 from gdd.sampler.pretrain import Pretrained, pretrain
-from gdd.spec import MNIST, ChainSpec, ModelSpec, Precision
+from gdd.spec import ChainSpec
+from gdd.training import model_for
 
 NAME = "mnist-error"
 _COMMON = {"data": "mnist", "seed": 0, "noise_precision": 100.0, "weight_precision": 0.1}
@@ -35,24 +34,6 @@ PARAMETERS = {
         "codes": ("ml_sample", "mean"), **_COMMON,
     },
 }  # fmt: skip
-
-
-def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
-    """Return the paper's MNIST model with the precisions that keep its chains healthy (book, inference/gibbs).
-
-    Layer 1: gamma_e and gamma_w fixed at these values, atoms of about unit norm a priori (gamma_d fixed at their number
-    of pixels). Layer 2: one gamma_e for all images, learned; gamma_d fixed likewise; gamma_w learned.
-    A ``noise_precision`` of 0 gives the printed priors instead, everything learned.
-    """
-    if noise_precision == 0:
-        return MNIST
-    lower, upper = MNIST.layers
-    lower = replace(
-        lower, gamma_e=Precision(fixed=noise_precision), gamma_d=Precision(fixed=64.0),
-        gamma_w=Precision(fixed=weight_precision),
-    )  # fmt: skip
-    upper = replace(upper, gamma_e=Precision(), gamma_d=Precision(fixed=6.0 * 6 * 32))
-    return replace(MNIST, layers=(lower, upper))
 
 
 def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
