@@ -31,6 +31,44 @@ class Gamma(NamedTuple):
         return generator.standard_gamma(self.shape) / self.rate
 
 
+class TruncatedGamma(NamedTuple):
+    """Gamma distribution given that x is at most ``ceiling``, elementwise; an infinite ceiling is none."""
+
+    shape: np.ndarray
+    rate: np.ndarray
+    ceiling: float
+
+    def logpdf(self, x: np.ndarray) -> np.ndarray:
+        """Log density at x, elementwise."""
+        whole = Gamma(self.shape, self.rate).logpdf(x)
+        if np.isinf(self.ceiling):
+            return whole
+        kept = np.log(special.gammainc(self.shape, np.asarray(self.rate) * self.ceiling))
+        return np.where(np.asarray(x) <= self.ceiling, whole - kept, -np.inf)
+
+    def sample(self, generator: np.random.Generator) -> np.ndarray:
+        """Draw all entries: from the whole gamma until one fits if its mode does, else from the exponential that
+        touches the density at the ceiling, with rejection.
+        """
+        shape, rate = np.broadcast_arrays(np.asarray(self.shape, float), np.asarray(self.rate, float))
+        return np.array([self._one(*pair, generator) for pair in zip(shape.flat, rate.flat, strict=True)]).reshape(
+            shape.shape
+        )
+
+    def _one(self, shape: float, rate: float, generator: np.random.Generator) -> float:
+        slope = (shape - 1) / self.ceiling - rate
+        while slope <= 0:
+            x = generator.standard_gamma(shape) / rate
+            if x <= self.ceiling:
+                return x
+        while True:
+            x = self.ceiling + np.log(generator.random()) / slope
+            if x > 0:
+                log_ratio = (shape - 1) * np.log(x / self.ceiling) - (rate + slope) * (x - self.ceiling)
+                if np.log(generator.random()) < log_ratio:
+                    return x
+
+
 class Gaussian(NamedTuple):
     """Gaussian in information form: precision P (..., d, d) and linear term b (..., d); mean P^-1 b."""
 

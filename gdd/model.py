@@ -77,12 +77,16 @@ def log_joint(
     total += log_positions(local.z, spec, shape) if theta is None else log_positions_given(local.z, theta, spec, shape)
     per_atom = active.sum(axis=(0, 2, 3))
     weight = (local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
-    total += (0.5 * per_atom * (np.log(gamma_w) - LOG_TWO_PI) - 0.5 * gamma_w * weight).sum()
-    norms = (shared.dictionary.astype(float) ** 2).sum(axis=(2, 3))
-    total += (0.5 * pixels * (np.log(gamma_d) - LOG_TWO_PI) - 0.5 * gamma_d * norms).sum()
+    total += log_gaussian(gamma_w, per_atom, weight)
+    total += log_gaussian(gamma_d, pixels, (shared.dictionary.astype(float) ** 2).sum(axis=(2, 3)))
     for prior, value in ((spec.gamma_e, local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
         total += log_precision(prior, value)
     return float(total)
+
+
+def log_gaussian(precision: np.ndarray, number: np.ndarray, squares: np.ndarray) -> float:
+    """Log density of Gaussian numbers of mean zero: of each precision, how many there are and the sum of squares."""
+    return float((0.5 * number * (np.log(precision) - LOG_TWO_PI) - 0.5 * precision * squares).sum())
 
 
 def log_precision(prior: Precision, value: np.ndarray) -> float:
@@ -109,17 +113,22 @@ def outcome_counts(z: np.ndarray, group: tuple[np.ndarray, np.ndarray]) -> np.nd
     return np.stack([(chosen == m).sum(axis=2) for m in (*group[1], EMPTY)], axis=2)
 
 
-def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape) -> float:
-    """Log p(z), with theta (or pi, in an elementwise layer) integrated out."""
+def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool = True) -> float:
+    """Log p(z), with theta (or pi, in an elementwise layer) integrated out.
+
+    Without ``empty`` a pooling block has no such outcome, as in the joint model; then a z that has it gets -inf.
+    """
     if spec.elementwise:
         a, b = spec.beta
         active = (z != EMPTY).sum()
         return float(active * math.log(a) + (z.size - active) * math.log(b))
     total = 0.0
     for group in block_groups(shape):
-        alpha = 1.0 / (len(group[1]) + 1)
+        alpha = 1.0 / (len(group[1]) + empty)
         counts = outcome_counts(z, group)
-        total += (gammaln(alpha + counts) - gammaln(alpha)).sum()
+        if not empty and counts[..., -1].any():
+            return -math.inf
+        total += (gammaln(alpha + counts) - gammaln(alpha))[..., : len(group[1]) + empty].sum()
         total -= counts.shape[0] * counts.shape[1] * gammaln(1.0 + group[0].sum())
     return float(total)
 
@@ -134,14 +143,17 @@ def log_positions_given(z: np.ndarray, theta: list[np.ndarray], spec: LayerSpec,
     return float(total)
 
 
-def draw_positions(images: int, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator) -> np.ndarray:
-    """Positions z from their prior: (image, atom, block_row, block_col) of int16."""
+def draw_positions(
+    images: int, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator, empty: bool = True
+) -> np.ndarray:
+    """Positions z from their prior: (image, atom, block_row, block_col) of int16; ``empty`` as in `log_positions`."""
     z = np.full((images, shape.atoms, *shape.grid), EMPTY, np.int16)
     if spec.elementwise:
         z[generator.random(z.shape) < spec.beta[0]] = 0
         return z
     for blocks, positions in block_groups(shape):
-        alpha = np.full((images, shape.atoms, len(positions) + 1), 1.0 / (len(positions) + 1))
+        outcomes = len(positions) + empty
+        alpha = np.full((images, shape.atoms, outcomes), 1.0 / outcomes)
         theta = Dirichlet(alpha).sample(generator)
         edges = np.cumsum(theta, axis=2)[:, :, None, :]  # (image, atom, 1, outcome)
         uniform = generator.random((images, shape.atoms, int(blocks.sum()), 1)) * edges[..., -1:]
@@ -149,13 +161,16 @@ def draw_positions(images: int, spec: LayerSpec, shape: LayerShape, generator: n
     return z
 
 
+def draw_precision(prior: Precision, size: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
+    """Entries of a precision from its prior, or the number at which it is held."""
+    return np.full(size, prior.fixed) if prior.fixed is not None else generator.gamma(prior.shape, 1 / prior.rate, size)
+
+
 def draw_state(images: int, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator) -> LayerState:
     """Draw all unknowns of a layer from their prior, in double precision. Use proper priors, not the flat defaults."""
     shapes = precision_shapes(spec, images, shape.planes)
-    gamma_e, gamma_d, gamma_w = (
-        np.full(size, prior.fixed) if prior.fixed is not None else generator.gamma(prior.shape, 1 / prior.rate, size)
-        for prior, size in zip((spec.gamma_e, spec.gamma_d, spec.gamma_w), shapes, strict=True)
-    )
+    priors = (spec.gamma_e, spec.gamma_d, spec.gamma_w)
+    gamma_e, gamma_d, gamma_w = (draw_precision(*pair, generator) for pair in zip(priors, shapes, strict=True))
     z = draw_positions(images, spec, shape, generator)
     w = generator.standard_normal(z.shape) / np.sqrt(gamma_w)[None, :, None, None]
     dictionary = generator.standard_normal(shape.dictionary) / np.sqrt(gamma_d)[:, :, None, None]

@@ -23,11 +23,11 @@ from gdd.spec import layer_shape
 from gdd.state import EMPTY, block_positions, maps_of
 
 
-def every_z(spec, shape):
+def every_z(shape, empty=True):
     """All positions of one image."""
     have = block_positions(shape)
     options = [
-        [EMPTY, *np.flatnonzero(have[i, j])]
+        [*[EMPTY] * empty, *np.flatnonzero(have[i, j])]
         for _ in range(shape.atoms) for i in range(shape.grid[0]) for j in range(shape.grid[1])
     ]  # fmt: skip
     return np.array(list(itertools.product(*options)), np.int16).reshape(-1, 1, shape.atoms, *shape.grid)
@@ -41,22 +41,33 @@ ENUMERABLE = {
 }
 
 
-@pytest.mark.parametrize("name", ENUMERABLE)
-def test_positions_sum_to_one(name):
+#: without empty blocks, as in the joint model: pooled layers only
+OUTCOMES = [(name, True) for name in ENUMERABLE] + [("pooled, ragged", False), ("two maps", False)]
+
+
+@pytest.mark.parametrize(("name", "empty"), OUTCOMES)
+def test_positions_sum_to_one(name, empty):
     spec, size = ENUMERABLE[name]
     shape = layer_shape(spec, size, 1)
-    logs = [log_positions(z, spec, shape) for z in every_z(spec, shape)]
+    logs = [log_positions(z, spec, shape, empty) for z in every_z(shape, empty)]
     assert np.exp(logs).sum() == pytest.approx(1.0, rel=1e-10)
 
 
-@pytest.mark.parametrize("name", ENUMERABLE)
-def test_positions_drawn_have_that_probability(name):
+def test_an_empty_block_is_impossible_where_it_is_not_allowed():
+    spec, size = ENUMERABLE["two maps"]
+    shape = layer_shape(spec, size, 1)
+    logs = [log_positions(z, spec, shape, False) for z in every_z(shape)]
+    assert (np.isinf(logs) == [(z == EMPTY).any() for z in every_z(shape)]).all()
+
+
+@pytest.mark.parametrize(("name", "empty"), OUTCOMES)
+def test_positions_drawn_have_that_probability(name, empty):
     """Chi-square over all z that expect at least 5 of 20 000 draws, the others lumped; a false alarm once in 10 000."""
     spec, size = ENUMERABLE[name]
     shape = layer_shape(spec, size, 1)
-    space = every_z(spec, shape)
-    expected = 20_000 * np.exp([log_positions(z, spec, shape) for z in space])
-    drawn = draw_positions(20_000, spec, shape, np.random.default_rng(0))
+    space = every_z(shape, empty)
+    expected = 20_000 * np.exp([log_positions(z, spec, shape, empty) for z in space])
+    drawn = draw_positions(20_000, spec, shape, np.random.default_rng(0), empty)
     place = {z.tobytes(): t for t, z in enumerate(space)}
     found = np.bincount([place[z.tobytes()] for z in drawn], minlength=len(space))
     often = expected >= 5

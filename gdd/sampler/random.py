@@ -59,6 +59,25 @@ class Stream:
             if v > 0.0 and math.log(self.uniform()) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
                 return d * v
 
+    def truncated_gamma(self, shape: float, rate: float, ceiling: float) -> float:
+        """Draw a Gamma(shape, rate) number given that it is at most ``ceiling``, which may be infinite.
+
+        From the whole gamma until one fits, if its mode does; else from the exponential that touches the density at the
+        ceiling, with rejection.
+        """
+        if shape - 1.0 <= ceiling * rate:
+            while True:
+                x = self.gamma(shape) / rate
+                if x <= ceiling:
+                    return x
+        slope = (shape - 1.0) / ceiling - rate
+        while True:
+            x = ceiling + math.log(self.uniform()) / slope
+            if x > 0.0:
+                log_ratio = (shape - 1.0) * math.log(x / ceiling) - (rate + slope) * (x - ceiling)
+                if math.log(self.uniform()) < log_ratio:
+                    return x
+
 
 @intrinsic
 def _multiply_wide(typing_context, a, b):
@@ -133,3 +152,20 @@ def next_gamma(stream, shape):
         v = (1.0 + c * x) ** 3
         if v > 0.0 and math.log(next_uniform(stream)) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
             return boost * d * v
+
+
+@njit(cache=True)
+def next_truncated_gamma(stream, shape, rate, ceiling):
+    """`Stream.truncated_gamma`, compiled. Changes ``stream``."""
+    if (shape - 1.0) <= ceiling * rate:
+        while True:
+            x = next_gamma(stream, shape) / rate
+            if x <= ceiling:
+                return x
+    slope = (shape - 1.0) / ceiling - rate
+    while True:
+        x = ceiling + math.log(next_uniform(stream)) / slope
+        if x > 0.0:
+            log_ratio = (shape - 1.0) * math.log(x / ceiling) - (rate + slope) * (x - ceiling)
+            if math.log(next_uniform(stream)) < log_ratio:
+                return x

@@ -1,0 +1,155 @@
+"""The judge of the joint model: its images are the explicit sum over blocks, its pieces are densities."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from tiny import with_local, with_shared
+from tiny_joint import JOINTS, ONE, THREE, TWO, draw_joint, refinement
+
+from gdd.axes import IMAGE
+from gdd.joint import (
+    draw_joint_data,
+    draw_joint_state,
+    joint_log_joint,
+    joint_log_likelihood,
+    joint_residual,
+    layer_values,
+)
+from gdd.model import log_joint, log_positions
+from gdd.spec import RefinementSpec
+from gdd.state import EMPTY, LayerState, Local, Shared
+
+LOWEST = ("one layer", "two layers", "three layers", "signal")
+
+
+def rendered(local, dictionaries, shapes):
+    """X of every layer, block by block and pixel by pixel."""
+    values, held = [], [*local.positions, local.z]
+    weights = local.w
+    for z, atoms, shape in list(zip(held, dictionaries, shapes, strict=True))[::-1]:
+        out = np.zeros((len(z), shape.planes, *shape.input_size))
+        for n, k, i, j in np.argwhere(z != EMPTY):
+            row, col = i * shape.block[0] + z[n, k, i, j] // shape.block[1], j * shape.block[1]
+            col += z[n, k, i, j] % shape.block[1]
+            out[n, :, row : row + shape.atom_size[0], col : col + shape.atom_size[1]] += weights[n, k, i, j] * atoms[k]
+        values.insert(0, out)
+        weights = out
+    return values
+
+
+@pytest.mark.parametrize("name", JOINTS)
+def test_values_are_the_explicit_sum(name):
+    state, _, model, _ = draw_joint(name)
+    found = layer_values(state.local, state.shared.dictionaries, model.shapes())
+    expected = rendered(state.local, state.shared.dictionaries, model.shapes())
+    assert len(found) == len(model.layers)
+    for one, other, shape in zip(found, expected, model.shapes(), strict=True):
+        assert one.shape == (3, shape.planes, *shape.input_size)
+        np.testing.assert_allclose(one, other, atol=1e-12 * max(1.0, np.abs(other).max()))
+
+
+@pytest.mark.parametrize("name", JOINTS)
+def test_joint_equals_a_second_reading(name):
+    """The same number from scipy's densities."""
+    state, data, model, spec = draw_joint(name)
+    local, shared = state
+    clean = rendered(local, shared.dictionaries, model.shapes())[0]
+    total = log_positions(local.z, model.layers[-1], model.shapes()[-1])
+    for z, layer, shape in zip(local.positions, model.layers[:-1], model.shapes()[:-1], strict=True):
+        total += log_positions(z, layer, shape, spec.empty_blocks)
+    for n in range(3):
+        seen = np.s_[:] if data.mask is None else data.mask[n]
+        gamma_e = np.broadcast_to(local.gamma_e, 3)[n]
+        each = stats.norm.logpdf(data.images[n][seen], clean[n][seen], gamma_e**-0.5).sum()
+        assert joint_log_likelihood(state, data, model)[n] == pytest.approx(each, rel=1e-10)
+        total += each
+    for k, gamma_w in enumerate(np.broadcast_to(shared.gamma_w, local.w.shape[1])):
+        total += stats.norm.logpdf(local.w[:, k][local.z[:, k] != EMPTY], 0, gamma_w**-0.5).sum()
+    for atoms, gamma_d in zip(shared.dictionaries, shared.gamma_d, strict=True):
+        total += stats.norm.logpdf(atoms, 0, np.broadcast_to(gamma_d[:, :, None, None], atoms.shape) ** -0.5).sum()
+    law = stats.gamma(4.0, scale=1 / 3.0)  # `tiny.proper`, the prior of every precision here
+    total += sum(law.logpdf(g).sum() for g in (*shared.gamma_d, shared.gamma_w))
+    if spec.noise.fixed is None:
+        total += (law.logpdf(local.gamma_e) - law.logcdf(spec.ceiling or np.inf)).sum()
+    assert joint_log_joint(state, data, model, spec) == pytest.approx(total, rel=1e-10)
+
+
+@pytest.mark.parametrize("name", LOWEST)
+def test_joint_sees_each_unknown(name):
+    """A change of any unknown changes it: nothing is left out."""
+    state, data, model, spec = draw_joint(name)
+    before = joint_log_joint(state, data, model, spec)
+    changed = [with_local(state, **{f: getattr(state.local, f) * 1.01}) for f in ("w", "gamma_e")]
+    changed.append(with_shared(state, gamma_w=state.shared.gamma_w * 1.01))
+    for layer in range(len(model.layers)):
+        for field in ("dictionaries", "gamma_d"):
+            parts = list(getattr(state.shared, field))
+            parts[layer] = parts[layer] * 1.01
+            changed.append(with_shared(state, **{field: tuple(parts)}))
+    for layer, z in enumerate(state.local.positions):
+        positions = list(state.local.positions)
+        positions[layer] = z.copy()
+        positions[layer][:, :, 0, 0] = np.where(z[:, :, 0, 0] == 0, 1, 0)
+        changed.append(with_local(state, positions=tuple(positions)))
+    assert all(abs(joint_log_joint(other, data, model, spec) - before) > 1e-6 for other in changed)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("axes", [(), (IMAGE,)])
+def test_one_layer_alone_is_the_layers_own_model(axes, masked):
+    """With the noise's prior given to the layer, log_joint of `gdd.model`."""
+    generator = np.random.default_rng(2)
+    spec = refinement(*axes)
+    state = draw_joint_state(3, ONE, spec, generator)
+    mask = generator.random((3, 1, 6, 5)) < 0.7 if masked else None
+    data = draw_joint_data(state, ONE, generator, mask)
+    layer = replace(ONE.layers[0], gamma_e=spec.noise)
+    local = Local(state.local.z, state.local.w, state.local.gamma_e[:, None])
+    alone = LayerState(local, Shared(state.shared.dictionaries[0], state.shared.gamma_d[0], state.shared.gamma_w))
+    judged = log_joint(alone, data, layer, ONE.shapes()[0])
+    assert joint_log_joint(state, data, ONE, spec) == pytest.approx(judged, rel=1e-12)
+
+
+def test_missing_pixels_are_not_looked_at():
+    state, data, model, spec = draw_joint("three layers, empty blocks, masked")
+    other = data._replace(images=np.where(data.mask, data.images, np.nan))
+    assert joint_log_joint(state, other, model, spec) == joint_log_joint(state, data, model, spec)
+    assert not joint_residual(state, other, model)[~data.mask].any()
+
+
+@pytest.mark.parametrize(("model", "spec"), [(TWO, refinement(IMAGE, ceiling=1.5)), (THREE, refinement())])
+def test_moments_of_draws(model, spec):
+    """Over 300 draws of the state and its data, to four standard errors.
+
+    X^(L) is a sum of independent products of a weight and a pixel of an atom, so its mean energy follows from the
+    prior: how many products there are, times the chance that one is active, times E 1/gamma_w E 1/gamma_d.
+    """
+    generator = np.random.default_rng(3)
+    states = [draw_joint_state(4, model, spec, generator) for _ in range(300)]
+    top, shape = model.layers[-1], model.shapes()[-1]
+    inverse = 3.0 / (4.0 - 1.0)  # E 1/gamma under Gamma(4, 3)
+    products = np.prod(shape.dictionary) * np.prod(shape.map_size)
+    found = np.array([layer_values(s.local, s.shared.dictionaries, model.shapes())[-1] for s in states])
+    energy = (found**2).sum(axis=(2, 3, 4)).mean(axis=1)
+    expected = top.beta[0] * products * inverse**2
+    assert abs(energy.mean() - expected) < 4 * energy.std() / np.sqrt(len(energy))
+    law = stats.gamma(4.0, scale=1 / 3.0)
+    gamma_e = np.concatenate([s.local.gamma_e for s in states])
+    ceiling = spec.ceiling or np.inf
+    assert stats.kstest(gamma_e, lambda x: law.cdf(x) / law.cdf(ceiling)).pvalue > 1e-4
+    noise = np.array([joint_residual(s, draw_joint_data(s, model, generator), model) for s in states])
+    whitened = noise * np.sqrt([np.broadcast_to(s.local.gamma_e, 4) for s in states])[..., None, None, None]
+    assert stats.kstest(whitened.ravel()[::50], "norm").pvalue > 1e-4
+
+
+def test_blocks_are_empty_only_where_that_is_allowed():
+    for empty in (False, True):
+        state = draw_joint_state(50, THREE, refinement(empty_blocks=empty), np.random.default_rng(4))
+        assert [bool((z == EMPTY).any()) for z in state.local.positions] == [empty, empty]
+
+
+def test_a_fixed_noise_is_held():
+    for spec, held in ((refinement(IMAGE, fixed=5.0), [5.0] * 3), (RefinementSpec(), [44.0])):
+        assert list(draw_joint_state(3, TWO, spec, np.random.default_rng(5)).local.gamma_e) == held

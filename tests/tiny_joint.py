@@ -1,0 +1,62 @@
+"""Small joint models for the tests: one to three layers, ragged blocks, empty blocks, planes, masks, signals."""
+
+from typing import NamedTuple
+
+import numpy as np
+from tiny import layer, proper
+
+from gdd.axes import ATOM, IMAGE, PLANE
+from gdd.joint import draw_joint_data, draw_joint_state
+from gdd.spec import ModelSpec, RefinementSpec
+from gdd.state import JointState, LayerData
+
+
+class TinyJoint(NamedTuple):
+    """One small joint model with data drawn from it."""
+
+    state: JointState
+    data: LayerData
+    model: ModelSpec
+    refinement: RefinementSpec
+
+
+def top(atoms=3, atom_size=(2, 2), weights=(), **more):
+    return layer(atoms, atom_size, None, weights=weights, **more)
+
+
+def refinement(*axes, fixed=None, **more):
+    return RefinementSpec(proper(*axes, fixed=fixed), **more)
+
+
+ONE = ModelSpec((top(3, (3, 2)),), (6, 5))
+#: 5x6 maps under 2x2 blocks, ragged at the bottom
+TWO = ModelSpec((layer(2, (3, 3), (2, 2)), top(weights=(ATOM,))), (7, 8))
+#: 7x8 maps under 2x3 blocks, ragged on both sides, then 3x2 maps under 2x2 blocks
+THREE = ModelSpec((layer(2, (2, 2), (2, 3)), layer(3, (2, 2), (2, 2)), top(2, (1, 1))), (8, 9))
+#: one row: 17 positions under blocks of 3, then 4 positions under blocks of 3
+SIGNAL = ModelSpec((layer(2, (1, 4), (1, 3)), layer(2, (1, 3), (1, 3)), top(2, (1, 2))), (1, 20))
+
+#: name -> (model, refinement, masked)
+JOINTS = {
+    "one layer": (ONE, refinement(), False),
+    "one layer, planes, masked": (ModelSpec((top(4, (3, 2), (ATOM,)),), (6, 5), 2), refinement(IMAGE), True),
+    "two layers": (TWO, refinement(IMAGE), False),
+    "two layers, fixed noise": (TWO, refinement(fixed=2.0), False),
+    "two layers, empty blocks, ceiling": (TWO, refinement(IMAGE, ceiling=0.8, empty_blocks=True), False),
+    "two layers, planes, masked": (
+        ModelSpec((layer(2, (3, 3), (2, 2)), top(2, dictionary=(PLANE,))), (7, 7), 2), refinement(), True,
+    ),
+    "two layers, wide atoms": (ModelSpec((layer(2, (3, 6), (2, 2)), top()), (7, 10)), refinement(), False),
+    "three layers": (THREE, refinement(ceiling=1.5), False),
+    "three layers, empty blocks, masked": (THREE, refinement(IMAGE, empty_blocks=True), True),
+    "signal": (SIGNAL, refinement(IMAGE), False),
+}  # fmt: skip
+
+
+def draw_joint(name, images=3, seed=0):
+    """Draw state and data of one of `JOINTS` from its prior, in double precision."""
+    model, spec, masked = JOINTS[name]
+    generator = np.random.default_rng([seed, list(JOINTS).index(name)])
+    state = draw_joint_state(images, model, spec, generator)
+    mask = generator.random((images, model.planes, *model.image_size)) < 0.7 if masked else None
+    return TinyJoint(state, draw_joint_data(state, model, generator, mask), model, spec)
