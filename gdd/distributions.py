@@ -191,6 +191,34 @@ class Dirichlet(NamedTuple):
         return np.exp(np.maximum(log_draw, -700.0))
 
 
+class PositionChoice(NamedTuple):
+    """Where a pooling block is active: outcomes 0..B-1 are positions, the last one is empty."""
+
+    log_weight: np.ndarray  # (outcome,), not normalised; -inf where the block has no such outcome
+
+    @property
+    def log_probability(self) -> np.ndarray:
+        """Normalised log probabilities of the outcomes."""
+        return self.log_weight - special.logsumexp(self.log_weight)
+
+    def logpdf(self, z: int) -> float:
+        """Log probability of position z (-1: empty)."""
+        return float(self.log_probability[z])
+
+    def sample(self, stream) -> int:
+        """Draw z with one uniform number: empty first, then the positions in order."""
+        weight = np.exp(self.log_weight - self.log_weight.max())
+        target = stream.uniform() * weight.sum()
+        total = weight[-1]
+        if target < total:
+            return -1
+        for m in np.flatnonzero(weight[:-1]):
+            total += weight[m]
+            if target < total:
+                break
+        return int(m)
+
+
 class BlockChoice(NamedTuple):
     """Where a pooling block is active, and how strongly: outcomes 0..B-1 are positions, the last one is empty."""
 
@@ -201,7 +229,7 @@ class BlockChoice(NamedTuple):
     @property
     def log_probability(self) -> np.ndarray:
         """Normalised log probabilities of the outcomes."""
-        return self.log_weight - special.logsumexp(self.log_weight)
+        return PositionChoice(self.log_weight).log_probability
 
     def logpdf(self, z: int, w: float) -> float:
         """Log density of position z (-1: empty) with weight w."""
@@ -215,13 +243,7 @@ class BlockChoice(NamedTuple):
 
     def sample(self, stream) -> tuple[int, float]:
         """Draw (z, w). One uniform number always; a normal one (two uniforms) if the block comes out active."""
-        weight = np.exp(self.log_weight - self.log_weight.max())
-        target = stream.uniform() * weight.sum()
-        total = weight[-1]
-        if target < total:
-            return -1, 0.0
-        for m in np.flatnonzero(weight[:-1]):
-            total += weight[m]
-            if target < total:
-                break
-        return int(m), float(self.mean[m] + stream.normal() / math.sqrt(self.precision[m]))
+        z = PositionChoice(self.log_weight).sample(stream)
+        if z < 0:
+            return z, 0.0
+        return z, float(self.mean[z] + stream.normal() / math.sqrt(self.precision[z]))

@@ -85,12 +85,12 @@ def without_block(state: LayerState, where: tuple[int, int, int, int]) -> LayerS
 
 
 def log_block_prior(
-    z: np.ndarray, spec: LayerSpec, shape: LayerShape, where: tuple[int, int, int, int]
+    z: np.ndarray, spec: LayerSpec, shape: LayerShape, where: tuple[int, int, int, int], empty: bool = True
 ) -> np.ndarray:
     """Log prior weight of each outcome of a block given the other blocks of its map, theta integrated out.
 
     (position + 1,); the block itself must be empty in ``z``. A pooled block: 1/(B+1) + counts over the other blocks of
-    its shape in the map. An element: the Beta's a0 and b0.
+    its shape in the map; without ``empty`` 1/B + counts, and -inf for the last outcome. An element: a0 and b0.
     """
     n, k, i, j = where
     p, q = shape.block
@@ -101,7 +101,9 @@ def log_block_prior(
         if group[0][i, j]:
             counts = outcome_counts(z[n : n + 1, k : k + 1], group)[0, 0].astype(float)
             counts[-1] -= 1  # the block itself
-            out[np.append(group[1], p * q)] = np.log(counts + 1.0 / (len(group[1]) + 1))
+            out[np.append(group[1], p * q)] = np.log(counts + 1.0 / (len(group[1]) + empty))
+    if not empty:
+        out[-1] = -np.inf
     return out
 
 

@@ -1,0 +1,219 @@
+"""The conditionals of the joint model, written as the equations: each takes the rest of the state, computes everything
+afresh through all layers, and returns a distribution.
+
+Slow and plain. tests/test_refine_conditionals.py holds every one to ``joint_log_joint`` by exact ratios, and
+tests/test_refine_sweep.py holds the compiled sweep to these. Layers are counted from 0, bottom first. Given what is
+above it, any layer is a layer of `gdd.model`: what depends on one layer alone is taken from `gdd.sampler.conditionals`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from gdd.convolution import synthesise
+from gdd.distributions import BlockChoice, Gamma, Gaussian, GeneralisedInverseGaussian, PositionChoice, TruncatedGamma
+from gdd.joint import joint_residual, layer_values, noise_prior
+from gdd.pooling import unpool
+from gdd.sampler import conditionals
+from gdd.spec import LayerShape, ModelSpec, RefinementSpec
+from gdd.state import EMPTY, JointLocal, JointState, LayerData, LayerState, Local, Shared, block_positions
+
+Where = tuple[int, int, int, int]
+
+
+def carried_down(
+    values: np.ndarray, layer: int, local: JointLocal, dictionaries: Sequence[np.ndarray], shapes: Sequence[LayerShape]
+) -> np.ndarray:
+    """Image of an input of a layer under the positions below it: (image, plane, row, col) at both ends.
+
+    ``local`` may have one image and ``values`` many: then all are carried down under that image's positions.
+    """
+    for below in range(layer - 1, -1, -1):
+        z = np.broadcast_to(local.positions[below], (len(values), *local.positions[below].shape[1:]))
+        maps = unpool(np.ascontiguousarray(z), values, shapes[below].map_size, shapes[below].block)
+        values = synthesise(dictionaries[below], maps)
+    return values
+
+
+def of_image(state: JointState, data: LayerData, n: int) -> tuple[JointState, LayerData]:
+    """State and data of image n alone, its axis kept."""
+    cut, local = np.s_[n : n + 1], state.local
+    gamma_e = local.gamma_e[cut] if len(local.gamma_e) > 1 else local.gamma_e
+    one = JointLocal(tuple(z[cut] for z in local.positions), local.z[cut], local.w[cut], gamma_e)
+    return state._replace(local=one), LayerData(data.images[cut], None if data.mask is None else data.mask[cut])
+
+
+def unit_images(
+    state: JointState, data: LayerData, model: ModelSpec, layer: int, k: int, places: Sequence[tuple[int, int]]
+) -> np.ndarray:
+    """Image of a unit at each place (row, col) of atom k's map, 0 where pixels are missing: (place, plane, row, col).
+
+    ``state`` and ``data`` are of one image.
+    """
+    shapes, dictionaries = model.shapes(), state.shared.dictionaries
+    shape, atom = shapes[layer], dictionaries[layer][k]
+    values = np.zeros((len(places), shape.planes, *shape.input_size))
+    for out, (row, col) in zip(values, places, strict=True):
+        out[:, row : row + shape.atom_size[0], col : col + shape.atom_size[1]] = atom
+    images = carried_down(values, layer, state.local, dictionaries, shapes)
+    return images if data.mask is None else np.where(data.mask, images, 0.0)
+
+
+def with_position(state: JointState, layer: int, where: Where, position: int) -> JointState:
+    """Return the state with one block's position replaced."""
+    positions = list(state.local.positions)
+    positions[layer] = positions[layer].copy()
+    positions[layer][where] = position
+    return state._replace(local=state.local._replace(positions=tuple(positions)))
+
+
+def with_coefficient(state: JointState, where: Where, position: int, weight: float) -> JointState:
+    """Return the state with one top coefficient replaced."""
+    z, w = state.local.z.copy(), state.local.w.copy()
+    z[where], w[where] = position, weight
+    return state._replace(local=state.local._replace(z=z, w=w))
+
+
+def block_places_of(shape: LayerShape, i: int, j: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
+    """Positions that a block has, and the places (row, col) of the map where they are."""
+    positions = np.flatnonzero(block_positions(shape)[i, j])
+    p, q = shape.block
+    return positions, [(i * p + m // q, j * q + m % q) for m in positions]
+
+
+def position_given_rest(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where
+) -> PositionChoice:
+    r"""Where a block of a pooled layer is active, given all else.
+
+    .. math:: p(z = m \mid -) \propto \theta_m
+              \exp\{\gamma_e (v \langle r, \phi_m \rangle - v^2 \lVert \phi_m \rVert^2 / 2)\}
+
+    with v the block's value, :math:`\phi_m` the image of a unit at position m through all layers below, r the residual
+    without the block, and for :math:`\theta_m` the counts over the other blocks of its shape in the map.
+
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* theta integrated out; P2, P18.
+    *Checked:* tests/test_refine_conditionals.py.
+    """
+    n, k, i, j = where
+    shape, emptied = model.shapes()[layer], with_position(state, layer, where, EMPTY)
+    one, alone = of_image(emptied, data, n)
+    value = layer_values(one.local, state.shared.dictionaries, model.shapes())[layer + 1][0, k, i, j]
+    positions, places = block_places_of(shape, i, j)
+    images = value * unit_images(one, alone, model, layer, k, places)
+    gain = (joint_residual(one, alone, model) * images).sum(axis=(1, 2, 3)) - 0.5 * (images**2).sum(axis=(1, 2, 3))
+    z = emptied.local.positions[layer]
+    log_weight = conditionals.log_block_prior(z, model.layers[layer], shape, where, refinement.empty_blocks)
+    log_weight[positions] += one.local.gamma_e[0] * gain
+    return PositionChoice(log_weight)
+
+
+def coefficient_given_rest(state: JointState, data: LayerData, model: ModelSpec, where: Where) -> BlockChoice:
+    r"""Whether a top coefficient is active, and its weight, given all else: as an element of a layer of its own.
+
+    Its atom is :math:`\phi`, the image of a unit at its place, which differs from image to image.
+
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* weight integrated out of z. *Checked:* ratio test.
+    """
+    n, k, i, j = where
+    one, alone = of_image(with_coefficient(state, where, EMPTY, 0.0), data, n)
+    image = unit_images(one, alone, model, len(model.layers) - 1, k, [(i, j)])
+    precision = np.full(image.shape, one.local.gamma_e[0])
+    gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[k]
+    prior = np.log(np.array(model.layers[-1].beta))
+    return conditionals.block_given_rest(joint_residual(one, alone, model), precision, image[0], prior, gamma_w)
+
+
+def dictionary_design(state: JointState, data: LayerData, model: ModelSpec, layer: int) -> np.ndarray:
+    """What a unit in each entry of a layer's dictionary adds to each image: (image, pixel, entry), 0 where missing."""
+    shapes = model.shapes()
+    shape, held = shapes[layer], layer_state(state, model, layer).local
+    maps = unpool(held.z, held.w, shape.map_size, shape.block)
+    columns = []
+    for k, c, a, b in np.ndindex(*shape.dictionary):
+        values = np.zeros((len(maps), shape.planes, *shape.input_size))
+        values[:, c, a : a + shape.map_size[0], b : b + shape.map_size[1]] = maps[:, k]
+        columns.append(carried_down(values, layer, state.local, state.shared.dictionaries, shapes))
+    design = np.stack(columns, axis=-1)
+    if data.mask is not None:
+        design[~data.mask] = 0.0
+    return design.reshape(len(design), -1, design.shape[-1])
+
+
+def dictionary_given_rest(state: JointState, data: LayerData, model: ModelSpec, layer: int) -> Gaussian:
+    """All pixels of all atoms of a layer given all else, one Gaussian over (atom * plane * atom_row * atom_col,).
+
+    *Source:* supplement, "Sample D". *Departs:* jointly, with the full precision (P4). *Checked:* ratio test.
+    """
+    design = dictionary_design(state, data, model, layer)
+    gamma_e = np.broadcast_to(state.local.gamma_e, len(design))
+    images = np.where(True if data.mask is None else data.mask, data.images, 0.0).reshape(len(design), -1)
+    gamma_d = state.shared.gamma_d[layer][:, :, None, None]
+    prior = np.broadcast_to(gamma_d, model.shapes()[layer].dictionary).ravel()
+    gram = np.einsum("n,nua,nub->ab", gamma_e, design, design, optimize=True)
+    return Gaussian(gram + np.diag(prior), np.einsum("n,nua,nu->a", gamma_e, design, images, optimize=True))
+
+
+def layer_state(state: JointState, model: ModelSpec, layer: int) -> LayerState:
+    """One layer as `gdd.model` has it: its positions, its blocks' values as weights, its dictionary."""
+    local, shared = state
+    z = [*local.positions, local.z][layer]
+    values = [*layer_values(local, shared.dictionaries, model.shapes())[1:], local.w.astype(float)][layer]
+    held = Local(z, np.where(z == EMPTY, 0.0, values), local.gamma_e[:, None])
+    return LayerState(held, Shared(shared.dictionaries[layer], shared.gamma_d[layer], shared.gamma_w))
+
+
+def bottom_atom_given_rest(state: JointState, data: LayerData, model: ModelSpec, k: int) -> list[Gaussian]:
+    """All pixels of atom k of the bottom layer given all else, one Gaussian per plane. *Checked:* ratio test."""
+    return conditionals.atom_given_rest(layer_state(state, model, 0), data, model.shapes()[0], k)
+
+
+def gamma_d_given_rest(state: JointState, model: ModelSpec, layer: int) -> Gamma:
+    """Precision of a layer's dictionary. *Departs:* P5. *Checked:* ratio test."""
+    return conditionals.gamma_d_given_rest(
+        layer_state(state, model, layer), model.layers[layer], model.shapes()[layer]
+    )  # fmt: skip
+
+
+def gamma_w_given_rest(state: JointState, model: ModelSpec) -> Gamma:
+    """Precision of the top weights. *Departs:* P7. *Checked:* ratio test."""
+    return conditionals.gamma_w_given_rest(layer_state(state, model, len(model.layers) - 1), model.layers[-1])
+
+
+def gamma_e_given_rest(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec
+) -> TruncatedGamma:
+    """Precision of the noise: a + (observed pixels)/2, b + ||E||^2/2, up to the ceiling. *Departs:* P6, P15.
+    *Checked:* ratio test.
+    """
+    energy = (joint_residual(state, data, model) ** 2).sum(axis=(1, 2, 3))
+    seen = np.ones(data.images.shape) if data.mask is None else data.mask
+    pixels = seen.sum(axis=(1, 2, 3)).astype(float)
+    if len(state.local.gamma_e) == 1:
+        pixels, energy = pixels.sum(keepdims=True), energy.sum(keepdims=True)
+    prior = noise_prior(refinement)
+    return TruncatedGamma(prior.shape + pixels / 2, prior.rate + energy / 2, prior.ceiling)
+
+
+def squared_scale_given_rest(state: JointState, model: ModelSpec, k: int) -> GeneralisedInverseGaussian:
+    """s^2 of the move (D_k, w_k) -> (s D_k, w_k / s) of a top atom. *Source:* not the paper. *Checked:* ratio test."""
+    top = len(model.layers) - 1
+    return conditionals.squared_scale_given_rest(layer_state(state, model, top), model.shapes()[top], k)
+
+
+def squared_scale_between_layers(state: JointState, layer: int, k: int) -> GeneralisedInverseGaussian:
+    r"""s^2 of the move that multiplies atom k of a pooled layer by s and divides its plane in the layer above by s.
+
+    No image changes. :math:`s^2 \sim \mathrm{GIG}(p = (C h w - K' h' w')/2, a, b)`, primes for the layer above, a and b
+    the two squared norms weighed by gamma_d; the Jacobian of the move is in p.
+
+    *Source:* not in the paper. *Checked:* ratio test, with Jacobian.
+    """
+    dictionaries, gamma_d = state.shared.dictionaries, state.shared.gamma_d
+    lower, upper = dictionaries[layer][k], dictionaries[layer + 1][:, k]
+    below = np.broadcast_to(gamma_d[layer], dictionaries[layer].shape[:2])[k]
+    above = np.broadcast_to(gamma_d[layer + 1], dictionaries[layer + 1].shape[:2])[:, k]
+    a, b = (float((g[:, None, None] * d**2).sum()) for g, d in ((below, lower), (above, upper)))
+    return GeneralisedInverseGaussian((lower.size - upper.size) / 2, a, b)

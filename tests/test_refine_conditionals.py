@@ -1,0 +1,242 @@
+"""Every conditional of the joint model against its judge: log densities differ as the log joint does, to rounding.
+
+No random error is involved, so the tolerance is rounding's: sums of a few hundred terms of size at most 1e4 in double
+precision are good to 1e-9.
+"""
+
+import inspect
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tiny import with_local, with_shared
+from tiny_joint import JOINTS, draw_joint
+
+from gdd import distributions
+from gdd.joint import joint_log_joint, joint_residual, layer_values
+from gdd.sampler import refine_conditionals
+from gdd.state import EMPTY, block_positions
+
+TOLERANCE = 1e-9
+HELPERS = {
+    "carried_down", "of_image", "unit_images", "with_position", "with_coefficient", "block_places_of",
+    "dictionary_design", "layer_state",
+}  # fmt: skip
+
+
+def test_every_public_conditional_has_a_ratio_test():
+    public = {
+        name for name, f in inspect.getmembers(refine_conditionals, inspect.isfunction)
+        if f.__module__ == refine_conditionals.__name__ and not name.startswith("_")
+    }  # fmt: skip
+    assert public - HELPERS == {f.__name__.removeprefix("ratio_") for f in RATIOS}
+
+
+@pytest.mark.parametrize("name", sorted(HELPERS))
+def test_helpers_return_no_distribution(name):
+    returned = str(inspect.signature(getattr(refine_conditionals, name)).return_annotation)
+    kinds = [n for n, c in inspect.getmembers(distributions, inspect.isclass) if c.__module__ == distributions.__name__]
+    assert not any(kind in returned for kind in kinds)
+
+
+def corners(shape):
+    """Block rows and columns of every shape that a block can have."""
+    last = shape.grid[0] - 1, shape.grid[1] - 1
+    return dict.fromkeys([(0, 0), last, (0, last[1]), (last[0], 0)])
+
+
+def ratio_position_given_rest(tiny, rng):
+    """Every outcome of random blocks of every pooled layer, edges included."""
+    state, data, model, spec = tiny
+    for layer, shape in enumerate(model.shapes()[:-1]):
+        have = block_positions(shape)
+        for i, j in corners(shape):
+            where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
+            choice = refine_conditionals.position_given_rest(state, data, model, spec, layer, where)
+            for m in (*[EMPTY] * spec.empty_blocks, *np.flatnonzero(have[i, j])):
+                other = refine_conditionals.with_position(state, layer, where, m)
+                yield choice.logpdf(m), joint_log_joint(other, data, model, spec)
+            yield None  # another block: another normalising constant
+
+
+def ratio_coefficient_given_rest(tiny, rng):
+    state, data, model, spec = tiny
+    shape = model.shapes()[-1]
+    for i, j in corners(shape):
+        where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
+        choice = refine_conditionals.coefficient_given_rest(state, data, model, where)
+        for m, w in ((EMPTY, 0.0), (0, rng.standard_normal()), (0, rng.standard_normal())):
+            other = refine_conditionals.with_coefficient(state, where, m, w)
+            yield choice.logpdf(m, w), joint_log_joint(other, data, model, spec)
+        yield None
+
+
+def with_dictionary(state, layer, dictionary):
+    parts = list(state.shared.dictionaries)
+    parts[layer] = dictionary
+    return with_shared(state, dictionaries=tuple(parts))
+
+
+def ratio_dictionary_given_rest(tiny, rng):
+    state, data, model, spec = tiny
+    for layer, shape in enumerate(model.shapes()):
+        choice = refine_conditionals.dictionary_given_rest(state, data, model, layer)
+        for _ in range(3):
+            dictionary = rng.standard_normal(shape.dictionary)
+            other = with_dictionary(state, layer, dictionary)
+            yield choice.logpdf(dictionary.ravel()), joint_log_joint(other, data, model, spec)
+        yield None
+
+
+def ratio_bottom_atom_given_rest(tiny, rng):
+    state, data, model, spec = tiny
+    for k in range(model.layers[0].atoms):
+        choices = refine_conditionals.bottom_atom_given_rest(state, data, model, k)
+        for _ in range(3):
+            dictionary = state.shared.dictionaries[0].copy()
+            dictionary[k] = rng.standard_normal(dictionary[k].shape)
+            density = sum(c.logpdf(d.ravel()) for c, d in zip(choices, dictionary[k], strict=True))
+            yield density, joint_log_joint(with_dictionary(state, 0, dictionary), data, model, spec)
+        yield None
+
+
+def ratio_gamma_d_given_rest(tiny, rng):
+    state, data, model, spec = tiny
+    for layer in range(len(model.layers)):
+        choice = refine_conditionals.gamma_d_given_rest(state, model, layer)
+        for _ in range(3):
+            parts = list(state.shared.gamma_d)
+            parts[layer] = rng.gamma(2.0, size=parts[layer].shape)
+            other = with_shared(state, gamma_d=tuple(parts))
+            yield choice.logpdf(parts[layer]).sum(), joint_log_joint(other, data, model, spec)
+        yield None
+
+
+def ratio_gamma_w_given_rest(tiny, rng):
+    state, data, model, spec = tiny
+    choice = refine_conditionals.gamma_w_given_rest(state, model)
+    for _ in range(3):
+        value = rng.gamma(2.0, size=state.shared.gamma_w.shape)
+        yield choice.logpdf(value).sum(), joint_log_joint(with_shared(state, gamma_w=value), data, model, spec)
+
+
+def ratio_gamma_e_given_rest(tiny, rng):
+    state, data, model, spec = tiny
+    choice = refine_conditionals.gamma_e_given_rest(state, data, model, spec)
+    for _ in range(3):
+        value = rng.uniform(0.1, spec.ceiling or 3.0, state.local.gamma_e.shape)
+        yield choice.logpdf(value).sum(), joint_log_joint(with_local(state, gamma_e=value), data, model, spec)
+
+
+def ratio_squared_scale_given_rest(tiny, rng):
+    """Density of u = s^2 along the orbit (s D, w / s): the joint, times |s|^(pixels - weights), per du / u."""
+    state, data, model, spec = tiny
+    top = len(model.layers) - 1
+    z, w = state.local.z.copy(), state.local.w.copy()
+    z[:, -1], w[:, -1] = EMPTY, 0.0
+    for case, k in ((state, 0), (with_local(state, z=z, w=w), z.shape[1] - 1)):  # a used atom, an unused one
+        choice = refine_conditionals.squared_scale_given_rest(case, model, k)
+        active = (case.local.z[:, k] != EMPTY).sum()
+        for u in rng.gamma(2.0, size=3):
+            dictionary, weights = case.shared.dictionaries[top].copy(), case.local.w.copy()
+            dictionary[k] *= np.sqrt(u)
+            weights[:, k] /= np.sqrt(u)
+            moved = with_dictionary(with_local(case, w=weights), top, dictionary)
+            jacobian = 0.5 * (dictionary[k].size - active) * np.log(u) - np.log(u)
+            yield choice.logpdf(u), joint_log_joint(moved, data, model, spec) + jacobian
+        yield None
+
+
+def ratio_squared_scale_between_layers(tiny, rng):
+    """Density of u = s^2 along the orbit (s D, plane above / s): the joint, times |s|^(pixels - pixels), per du / u."""
+    state, data, model, spec = tiny
+    for layer in range(len(model.layers) - 1):
+        for k in range(model.layers[layer].atoms):
+            choice = refine_conditionals.squared_scale_between_layers(state, layer, k)
+            for u in rng.gamma(2.0, size=3):
+                lower, upper = (state.shared.dictionaries[layer + t].copy() for t in (0, 1))
+                lower[k] *= np.sqrt(u)
+                upper[:, k] /= np.sqrt(u)
+                moved = with_dictionary(with_dictionary(state, layer, lower), layer + 1, upper)
+                jacobian = 0.5 * (lower[k].size - upper[:, k].size) * np.log(u) - np.log(u)
+                yield choice.logpdf(u), joint_log_joint(moved, data, model, spec) + jacobian
+            yield None
+
+
+RATIOS = [f for name, f in sorted(globals().items()) if name.startswith("ratio_")]
+
+
+def applies(ratio, name):
+    """Whether a model has this conditional."""
+    model, spec, _ = JOINTS[name]
+    return {
+        ratio_position_given_rest: len(model.layers) > 1,
+        ratio_squared_scale_between_layers: len(model.layers) > 1,
+        ratio_gamma_e_given_rest: spec.noise.fixed is None,  # else never drawn
+    }.get(ratio, True)
+
+
+CASES = [pytest.param(f, n, id=f"{f.__name__[6:]}, {n}") for f in RATIOS for n in JOINTS if applies(f, n)]
+
+
+@pytest.mark.parametrize(("ratio", "name"), CASES)
+def test_ratio(ratio, name):
+    tiny = draw_joint(name)
+    rng = np.random.default_rng(7)
+    first, compared = None, 0
+    for pair in ratio(tiny, rng):
+        if pair is None:
+            first = None
+        elif first is None:
+            first = pair
+        else:
+            scale = max(1.0, *map(abs, (*pair, *first)))
+            assert abs((pair[0] - first[0]) - (pair[1] - first[1])) < TOLERANCE * scale
+            compared += 1
+    assert compared > 0
+
+
+@pytest.mark.parametrize("name", ["two layers, planes, masked", "three layers", "three layers, empty blocks, masked"])
+def test_a_wrong_conditional_would_be_seen(name):
+    """The same comparison rejects positions weighed without ||phi||^2, which differs from position to position."""
+    state, data, model, spec = draw_joint(name)
+    layer = len(model.layers) - 2
+    value = np.abs(layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1])
+    value[state.local.positions[layer] == EMPTY] = 0.0
+    where = tuple(int(n) for n in np.unravel_index(value.argmax(), value.shape))
+    right = refine_conditionals.position_given_rest(state, data, model, spec, layer, where)
+    one, alone = refine_conditionals.of_image(state, data, where[0])
+    shape = model.shapes()[layer]
+    positions, places = refine_conditionals.block_places_of(shape, *where[2:])
+    images = value[where] * refine_conditionals.unit_images(one, alone, model, layer, where[1], places)
+    log_weight = right.log_weight.copy()
+    log_weight[positions] += 0.5 * one.local.gamma_e[0] * (images**2).sum(axis=(1, 2, 3))
+    wrong = distributions.PositionChoice(log_weight)
+    old = state.local.positions[layer][where]
+    new = next(int(m) for m in positions if m != old)
+    moved = refine_conditionals.with_position(state, layer, where, new)
+    judged = joint_log_joint(moved, data, model, spec) - joint_log_joint(state, data, model, spec)
+    for choice, agrees in ((right, True), (wrong, False)):
+        assert (abs(choice.logpdf(new) - choice.logpdf(old) - judged) < TOLERANCE * max(1.0, abs(judged))) == agrees
+
+
+@pytest.mark.parametrize("name", JOINTS)
+def test_images_are_linear_in_every_dictionary(name):
+    """The design matrix times the dictionary is the image without noise: nothing is left out of it."""
+    state, data, model, _ = draw_joint(name)
+    clean = SimpleNamespace(images=np.zeros_like(data.images), mask=data.mask)
+    expected = -joint_residual(state, clean, model).reshape(3, -1)
+    for layer, atoms in enumerate(state.shared.dictionaries):
+        design = refine_conditionals.dictionary_design(state, data, model, layer)
+        np.testing.assert_allclose(design @ atoms.ravel(), expected, atol=1e-11 * max(1.0, np.abs(expected).max()))
+
+
+def test_without_active_blocks_a_dictionary_has_its_prior():
+    state, data, model, _ = draw_joint("two layers")
+    z = np.full_like(state.local.z, EMPTY)
+    empty = with_local(state, z=z, w=np.zeros_like(state.local.w))
+    for layer, gamma_d in enumerate(state.shared.gamma_d):
+        choice = refine_conditionals.dictionary_given_rest(empty, data, model, layer)
+        prior = np.broadcast_to(gamma_d[:, :, None, None], model.shapes()[layer].dictionary).ravel()
+        np.testing.assert_allclose(choice.precision, np.diag(prior))
+        np.testing.assert_allclose(choice.mean, 0.0)
