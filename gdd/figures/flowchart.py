@@ -54,8 +54,8 @@ def draw_algorithm() -> Figure:
     axes.text(7.7, 11.85, "what comes out", va="center", fontsize=10.5, style="italic")
     for number, (action, module, result) in enumerate(STEPS):
         y = 10.0 - 2.3 * number
-        _path(axes, [(3.6, y + (1.5 if number else 1.6)), (3.6, y + 0.65)])
-        _box(axes, 3.6, y, 6.9, 1.3, "", colour="#F3F3F3" if module == "to come" else "white")
+        path(axes, [(3.6, y + (1.5 if number else 1.6)), (3.6, y + 0.65)])
+        box(axes, 3.6, y, 6.9, 1.3, "", colour="#F3F3F3" if module == "to come" else "white")
         axes.text(3.6, y + 0.25, action, ha="center", va="center", fontsize=10.5)
         axes.text(3.6, y - 0.32, module, ha="center", va="center", fontsize=9, family="monospace", color="#444444")
         axes.text(7.7, y, result, va="center", fontsize=10.5)
@@ -78,52 +78,52 @@ def _panels(axes: Axes) -> None:
 
 
 def _preparation(axes: Axes) -> None:
-    _box(axes, 3.2, 18.6, 5.2, 1.3, "projected atoms, stride,\n$\\gamma_e$, $\\gamma_w$ from training")
-    _box(axes, 9.5, 18.6, 5.2, 1.3, "Gram matrix of all placed\natoms, $G_{ij} = \\langle d_i, d_j\\rangle$")
-    _path(axes, [(5.8, 18.6), (6.9, 18.6)])
-    _box(axes, 3.2, 16.2, 5.2, 1.0, "correlations $c_i = \\langle x, d_i\\rangle$")
-    _box(axes, 9.5, 16.2, 5.2, 1.0, "start from $S = 0$")
-    _path(axes, [(3.2, 17.95), (3.2, 16.7)])
-    _path(axes, [(5.8, 16.2), (6.9, 16.2)])
-    _path(axes, [(9.5, 15.7), (9.5, 15.35), (6.4, 15.35), (6.4, 13.55)])
+    box(axes, 3.2, 18.6, 5.2, 1.3, "projected atoms, stride,\n$\\gamma_e$, $\\gamma_w$ from training")
+    box(axes, 9.5, 18.6, 5.2, 1.3, "Gram matrix of all placed\natoms, $G_{ij} = \\langle d_i, d_j\\rangle$")
+    path(axes, [(5.8, 18.6), (6.9, 18.6)])
+    box(axes, 3.2, 16.2, 5.2, 1.0, "correlations $c_i = \\langle x, d_i\\rangle$")
+    box(axes, 9.5, 16.2, 5.2, 1.0, "start from $S = 0$")
+    path(axes, [(3.2, 17.95), (3.2, 16.7)])
+    path(axes, [(5.8, 16.2), (6.9, 16.2)])
+    path(axes, [(9.5, 15.7), (9.5, 15.35), (6.4, 15.35), (6.4, 13.55)])
 
 
 def _coefficient(axes: Axes) -> None:
-    _box(axes, 6.4, 12.85, 8.0, 1.4, "give back its own part: $b = \\gamma_e (c_i + s_i\\, G_{ii})$\n"
+    box(axes, 6.4, 12.85, 8.0, 1.4, "give back its own part: $b = \\gamma_e (c_i + s_i\\, G_{ii})$\n"
          "precision $\\lambda = \\gamma_e\\, G_{ii} + \\gamma_w$")  # fmt: skip
-    _path(axes, [(6.4, 12.15), (6.4, 11.7)])
-    _box(axes, 6.4, 10.95, 8.0, 1.5, "odds of being active\n"
+    path(axes, [(6.4, 12.15), (6.4, 11.7)])
+    box(axes, 6.4, 10.95, 8.0, 1.5, "odds of being active\n"
          "$\\frac{1}{K-1}\\;\\sqrt{\\gamma_w/\\lambda}\\;\\exp(b^2/2\\lambda)$")  # fmt: skip
-    _path(axes, [(6.4, 10.2), (6.4, 9.75)])
+    path(axes, [(6.4, 10.2), (6.4, 9.75)])
     _diamond(axes, 6.4, 8.95, "draw $z_i$: active?")
-    _box(axes, 2.75, 8.1, 3.3, 0.9, "$s_i = 0$")
-    _box(axes, 10.05, 8.1, 3.3, 0.9, "$s_i \\sim N(b/\\lambda,\\,1/\\lambda)$")
-    _path(axes, [(4.4, 8.95), (2.75, 8.95), (2.75, 8.55)])
-    _path(axes, [(8.4, 8.95), (10.05, 8.95), (10.05, 8.55)])
+    box(axes, 2.75, 8.1, 3.3, 0.9, "$s_i = 0$")
+    box(axes, 10.05, 8.1, 3.3, 0.9, "$s_i \\sim N(b/\\lambda,\\,1/\\lambda)$")
+    path(axes, [(4.4, 8.95), (2.75, 8.95), (2.75, 8.55)])
+    path(axes, [(8.4, 8.95), (10.05, 8.95), (10.05, 8.55)])
     axes.text(4.3, 9.05, "no", ha="right", va="bottom", fontsize=10)
     axes.text(8.5, 9.05, "yes", ha="left", va="bottom", fontsize=10)
-    _box(axes, 6.4, 7.0, 6.4, 0.9, "if $s_i$ changed: $c_j \\leftarrow c_j - \\Delta s_i\\, G_{ij}$, all $j$")
-    _path(axes, [(2.75, 7.65), (2.75, 7.0), (3.2, 7.0)])
-    _path(axes, [(10.05, 7.65), (10.05, 7.0), (9.6, 7.0)])
+    box(axes, 6.4, 7.0, 6.4, 0.9, "if $s_i$ changed: $c_j \\leftarrow c_j - \\Delta s_i\\, G_{ij}$, all $j$")
+    path(axes, [(2.75, 7.65), (2.75, 7.0), (3.2, 7.0)])
+    path(axes, [(10.05, 7.65), (10.05, 7.0), (9.6, 7.0)])
 
 
 def _collection(axes: Axes) -> None:
-    _path(axes, [(6.4, 6.55), (6.4, 5.9)])
+    path(axes, [(6.4, 6.55), (6.4, 5.9)])
     _diamond(axes, 6.4, 5.1, "burn-in over?")
-    _path(axes, [(8.4, 5.1), (9.4, 5.1), (9.4, 4.1)])
+    path(axes, [(8.4, 5.1), (9.4, 5.1), (9.4, 4.1)])
     axes.text(8.5, 5.2, "yes", ha="left", va="bottom", fontsize=10)
-    _path(axes, [(4.4, 5.1), (2.2, 5.1), (2.2, 3.7)])
+    path(axes, [(4.4, 5.1), (2.2, 5.1), (2.2, 3.7)])
     axes.text(4.3, 5.2, "no", ha="right", va="bottom", fontsize=10)
     axes.text(2.2, 3.3, "next sweep", ha="center", va="center", fontsize=10.5)
-    _box(axes, 7.9, 3.35, 8.2, 1.5, "add to the averages;\n"
+    box(axes, 7.9, 3.35, 8.2, 1.5, "add to the averages;\n"
          "keep $S$ if $\\log p(x\\,|\\,S)$ is the highest so far")  # fmt: skip
-    _box(axes, 6.4, 0.95, 11.6, 1.3, "kept sample of highest likelihood; posterior mean of $S$,\n"
+    box(axes, 6.4, 0.95, 11.6, 1.3, "kept sample of highest likelihood; posterior mean of $S$,\n"
          "of $Z$ (inclusion) and of $|S|$ (magnitude)", colour="#D9F0E6")  # fmt: skip
-    _path(axes, [(7.9, 2.6), (7.9, 1.6)])
+    path(axes, [(7.9, 2.6), (7.9, 1.6)])
     axes.text(8.1, 1.95, "after the last sweep", va="center", fontsize=10)
 
 
-def _box(axes: Axes, x: float, y: float, width: float, height: float, text: str, colour: str = "white") -> None:
+def box(axes: Axes, x: float, y: float, width: float, height: float, text: str, colour: str = "white") -> None:
     """Draw a box around (x, y)."""
     corner = (x - width / 2, y - height / 2)
     style = "round,pad=0,rounding_size=0.15"
@@ -138,7 +138,7 @@ def _diamond(axes: Axes, x: float, y: float, text: str) -> None:
     axes.text(x, y, text, ha="center", va="center", fontsize=10)
 
 
-def _path(axes: Axes, points: list[tuple[float, float]]) -> None:
+def path(axes: Axes, points: list[tuple[float, float]]) -> None:
     """Draw straight lines from point to point, an arrow's head at the last."""
     axes.plot(*zip(*points[:-1], strict=True), color=ARROW["color"], linewidth=ARROW["linewidth"])
     axes.annotate("", points[-1], points[-2], arrowprops=ARROW)

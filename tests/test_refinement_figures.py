@@ -1,0 +1,113 @@
+"""Figures and tables of refinement: texts apart, every chain drawn where it belongs, numbers those of the record."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from test_flowchart import overlaps
+
+from gdd.figures import refinement
+from gdd.figures.directions import draw_directions
+
+SWEEPS, REFINED, IMAGES, ATOMS = 6, 4, 7, 3
+NOISES = ["noise fixed at 44", "noise learned"]
+
+
+@pytest.fixture
+def found():
+    """A record of mnist-refinement, as read back, every number its own."""
+    rng = np.random.default_rng(0)
+    pre = {name: (("layer", "draw"), rng.random((2, SWEEPS)) + 1) for name in ("residual", "log_joint", "active")}
+    out = {f"pre_{name}": values for name, values in pre.items()}
+    for name in ("residual", "log_joint", "active", "gamma_e"):
+        out[name] = ("noise", "refine_draw"), rng.random((2, REFINED)) + 1
+    out["blocks_visited"] = ("noise", "refine_draw", "layer_below", "strength"), np.full((2, REFINED, 1, 4), 8.0)
+    out["blocks_moved"] = ("noise", "refine_draw", "layer_below", "strength"), rng.integers(0, 8, (2, REFINED, 1, 4))
+    out["switches"] = ("noise", "refine_draw", "switch"), rng.integers(0, 9, (2, REFINED, 4))
+    out["numbers_explained"] = ("layer", [10.0, 5.0])
+    out["rms"] = ("model", rng.random(3))
+    out["uses"] = ("model", "atom"), np.array([[4, 5, 60], [1, 2, 3], [70, 80, 90]])
+    for name in ("high_frequency_share", "gradient_kurtosis"):
+        out[name] = ("model", "estimate", "atom"), rng.random((3, 2, ATOMS))
+    out["winning_share"] = ("model", "estimate"), rng.random((3, 2))
+    out["projection_error"] = ("model", "image"), rng.random((3, IMAGES))
+    coords = {"noise": NOISES, "model": ["pretrained", *NOISES], "estimate": ["kept draw", "conditional mean"]}
+    return xr.Dataset(out, coords | {"strength": ["below 0.1", "0.1 to 1", "1 to 3", "above 3"]})
+
+
+def test_texts_of_the_two_directions_are_apart_and_inside():
+    figure = draw_directions()
+    assert len(figure.axes[0].texts) > 15
+    assert overlaps(figure) == []
+
+
+def test_stages_follow_one_another_on_one_axis(found):
+    figure = refinement.show_stages(found)
+    lines = {line.get_label(): line.get_xydata() for line in figure.axes[1].lines if len(line.get_xdata()) > 2}
+    pretraining = [f"pretraining, layer {number}" for number in (1, 2)]
+    assert list(lines) == [*pretraining, *(f"refinement, {noise}" for noise in NOISES)]
+    for (label, line), start in zip(lines.items(), (0, SWEEPS, 2 * SWEEPS, 2 * SWEEPS), strict=True):
+        np.testing.assert_array_equal(line[:, 0], start + 1 + np.arange(len(line)), err_msg=label)
+    np.testing.assert_allclose(lines["pretraining, layer 2"][:, 1], found.pre_log_joint[1] / 5)
+    np.testing.assert_allclose(lines["refinement, noise learned"][:, 1], found.log_joint[1] / 10)
+
+
+def test_health_shows_the_share_that_moved(found):
+    figure = refinement.show_health(found)
+    moved = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
+    assert len(moved) == 4
+    np.testing.assert_allclose(moved["noise learned; strength above 3"], found.blocks_moved[1, :, 0, 3] / 8)
+    np.testing.assert_allclose(
+        figure.axes[1].lines[0].get_ydata(), (found.switches[0, :, 1] + found.switches[0, :, 3]) / IMAGES
+    )
+
+
+def test_nothing_visited_is_no_share(found):
+    found.blocks_visited[0, 0, 0, 3] = 0
+    assert np.isnan(refinement.moved_share(found)[0, 0, 0, 3])
+
+
+def test_table_of_refinement(found):
+    table = refinement.refinement_table(found)
+    assert table.columns.tolist() == ["pretrained", *NOISES]
+    assert table.loc["atoms used by fewer than 5 images"].tolist() == [1, 3, 0]
+    assert table.loc["active per image", "pretrained"] == pytest.approx(69 / IMAGES, abs=0.05)
+    assert table.loc["residual", "noise learned"] == pytest.approx(float(found.rms[2]), abs=5e-4)
+
+
+def test_starts_have_a_colour_each_and_a_line_a_seed():
+    rng = np.random.default_rng(1)
+    names = ("log_joint", "residual", "held_out", "active")
+    data = {name: (("start", "seed", "draw"), rng.random((2, 3, 8)) + 1) for name in names}
+    found = xr.Dataset(data, {"start": ["pretrained", "random"], "seed": [0, 1, 2]})
+    figure = refinement.show_starts(found)
+    for panel in figure.axes:
+        assert len(panel.lines) == 6
+        assert len({line.get_color() for line in panel.lines}) == 2
+    table = refinement.starts_table(found)
+    last = found.residual.sel(start="random")[:, -2:].mean("draw").values
+    assert table.loc["random", "residual"] == f"{last.mean():.4f} ± {last.std(ddof=1) / 3**0.5:.4f}"
+
+
+def test_verdict_on_starts_needs_more_than_chance():
+    """Seeds of each start differ by 1 about their mean: standard error of a difference of means about 0.8."""
+
+    def verdict(log_joint, held_out):
+        spread = np.array([-1.0, 0.0, 1.0])[:, None] + np.zeros(8)
+        pair = {"log_joint": log_joint, "held_out": held_out}
+        data = {name: (("start", "seed", "draw"), np.stack([spread + 10, spread + x])) for name, x in pair.items()}
+        found = xr.Dataset(data, {"start": ["pretrained", "random"], "seed": [0, 1, 2]})
+        return refinement.starts_verdict(found)
+
+    assert verdict(13, 13) == "start 'random' beside 'pretrained': log joint better, held-out error worse"
+    assert verdict(7, 7) == "start 'random' beside 'pretrained': log joint worse, held-out error better"
+    assert verdict(11, 9).endswith("log joint no different, held-out error no different")
+
+
+def test_table_of_errors_has_means_over_subsets():
+    error = np.array([[[20.0, 22.0]], [[22.0, 24.0]]])
+    data = {"error": (("subset", "atoms", "feature_kind"), error), "error_of_pixels": ("subset", [9.0, 9.0])}
+    found = xr.Dataset(data, {"atoms": ["refined"], "feature_kind": ["ml_sample", "mean"]})
+    table = refinement.refined_error_table(found)["test error, %"]
+    assert table["refined", "ml_sample"] == "21.00 ± 1.00"
+    assert table["raw pixels", ""] == "9.00 ± 0.00"
+    assert refinement.refined_error_table(found.isel(subset=[0]))["test error, %"]["refined", "mean"] == "22.00"
