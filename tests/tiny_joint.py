@@ -44,7 +44,7 @@ JOINTS = {
     "two layers, fixed noise": (TWO, refinement(fixed=2.0), False),
     "two layers, empty blocks, ceiling": (TWO, refinement(IMAGE, ceiling=0.8, empty_blocks=True), False),
     "two layers, planes, masked": (
-        ModelSpec((layer(2, (3, 3), (2, 2)), top(2, dictionary=(PLANE,))), (7, 7), 2), refinement(), True,
+        ModelSpec((layer(2, (3, 2), (2, 2)), top(2, dictionary=(PLANE,))), (7, 7), 2), refinement(), True,
     ),
     "two layers, wide atoms": (ModelSpec((layer(2, (3, 6), (2, 2)), top()), (7, 10)), refinement(), False),
     "three layers": (THREE, refinement(ceiling=1.5), False),
