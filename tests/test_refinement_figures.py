@@ -20,8 +20,8 @@ def found():
     out = {f"pre_{name}": values for name, values in pre.items()}
     for name in ("residual", "log_joint", "active", "gamma_e"):
         out[name] = ("noise", "refine_draw"), rng.random((2, REFINED)) + 1
-    out["blocks_visited"] = ("noise", "refine_draw", "layer_below", "strength"), np.full((2, REFINED, 1, 4), 8.0)
-    out["blocks_moved"] = ("noise", "refine_draw", "layer_below", "strength"), rng.integers(0, 8, (2, REFINED, 1, 4))
+    out["blocks_visited"] = ("noise", "refine_draw", "pooled_layer", "strength"), np.full((2, REFINED, 1, 4), 8.0)
+    out["blocks_moved"] = ("noise", "refine_draw", "pooled_layer", "strength"), rng.integers(0, 8, (2, REFINED, 1, 4))
     out["switches"] = ("noise", "refine_draw", "switch"), rng.integers(0, 9, (2, REFINED, 4))
     out["numbers_explained"] = ("layer", [10.0, 5.0])
     out["rms"] = ("model", rng.random(3))
@@ -89,12 +89,12 @@ def test_starts_have_a_colour_each_and_a_line_a_seed():
 
 
 def test_verdict_on_starts_needs_more_than_chance():
-    """Seeds of each start differ by 1 about their mean: standard error of a difference of means about 0.8."""
+    """Two standard errors of the mean difference are about 2."""
 
     def verdict(log_joint, held_out):
         spread = np.array([-1.0, 0.0, 1.0])[:, None] + np.zeros(8)
         pair = {"log_joint": log_joint, "held_out": held_out}
-        data = {name: (("start", "seed", "draw"), np.stack([spread + 10, spread + x])) for name, x in pair.items()}
+        data = {name: (("start", "seed", "draw"), np.stack([spread + 10, x - spread])) for name, x in pair.items()}
         found = xr.Dataset(data, {"start": ["pretrained", "random"], "seed": [0, 1, 2]})
         return refinement.starts_verdict(found)
 

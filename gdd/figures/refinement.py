@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from gdd.axes import ATOM, DRAW, IMAGE
 from gdd.figures.style import COLOURS, FONT, finish, new_figure
@@ -39,10 +40,11 @@ def show_stages(found: xr.Dataset) -> Figure:
         for border in range(found.sizes[DRAW], start + 1, found.sizes[DRAW]):
             panel.axvline(border, color="#CCCCCC", linewidth=1)
         panel.set_ylabel(label)
-    axes[0].set_yscale("log")
     axes[1].set_ylim(*_without_start(axes[1]))
-    axes[2].set_yscale("log")
+    for panel in (axes[0], axes[2]):
+        _logarithmic(panel)
     axes[2].set_xlabel("sweep")
+    figure.align_ylabels()
     for number, place in enumerate((0.5, 1.5), 1):
         axes[0].text(place * found.sizes[DRAW], 1.02, f"layer {number}", transform=axes[0].get_xaxis_transform(),
                      ha="center", fontsize=FONT - 2, color=GREY)  # fmt: skip
@@ -57,7 +59,7 @@ def show_health(found: xr.Dataset) -> Figure:
     figure, axes = new_figure(3, 1, height=6.2, sharex=True)
     for (colour, style), noise in zip(LINES, found.noise.values, strict=False):
         one = found.sel(noise=noise)
-        share = moved_share(one).sel(strength=["1 to 3", "above 3"]).isel(layer_below=0)
+        share = moved_share(one).sel(strength=["1 to 3", "above 3"]).isel(pooled_layer=0)
         switched = one.switches.isel(switch=[1, 3]).sum("switch") / one.projection_error.sizes[IMAGE]
         for (strength, width), panel_share in zip((("1 to 3", 0.8), ("above 3", 2.0)), share.values.T, strict=True):
             _draw_from(axes[0], 0, panel_share, colour, style, f"{noise}; strength {strength}", width)
@@ -69,6 +71,7 @@ def show_health(found: xr.Dataset) -> Figure:
     axes[0].set_ylim(bottom=0)
     axes[1].set_ylim(bottom=0)
     axes[2].set(yscale="log", xlabel="sweep of the refinement")
+    figure.align_ylabels()
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=FONT - 2)
     return finish(figure)
 
@@ -93,8 +96,11 @@ def show_starts(found: xr.Dataset) -> Figure:
     axes[0].set_ylim(*_without_start(axes[0]))
     axes[0].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)
     for panel in axes[1:]:
-        panel.set_yscale("log")
+        _logarithmic(panel)
     axes[-1].set(xscale="log", xlabel="sweep of the refinement")
+    axes[-1].xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes[-1].xaxis.set_minor_formatter(NullFormatter())
+    figure.align_ylabels()
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3, frameon=False,
                   fontsize=FONT - 2)  # fmt: skip
     return finish(figure)
@@ -114,15 +120,14 @@ def starts_table(found: xr.Dataset) -> pd.DataFrame:
 def starts_verdict(found: xr.Dataset, usual: str = "pretrained") -> str:
     """Whether other starts end worse than the usual one: a sentence for each, from the last quarter of the chains.
 
-    Worse or better means by more than two standard errors of the difference of the means over seeds.
+    Worse or better: by more than two standard errors of the mean difference; chains of one seed share their digits.
     """
     last, lines = _last_quarter(found), []
     for start in (name for name in found.start.values if name != usual):
         words = []
         for name, label, sign in (("log_joint", "log joint", 1), ("held_out", "held-out error", -1)):
-            one, other = (sign * last[name].sel(start=place).values for place in (start, usual))
-            error = 2 * np.sqrt(one.var(ddof=1) / one.size + other.var(ddof=1) / other.size)
-            gain = one.mean() - other.mean()
+            gains = sign * (last[name].sel(start=start) - last[name].sel(start=usual)).values
+            gain, error = gains.mean(), 2 * gains.std(ddof=1) / len(gains) ** 0.5
             words.append(f"{label} {'better' if gain > error else 'worse' if gain < -error else 'no different'}")
         lines.append(f"start '{start}' beside '{usual}': {', '.join(words)}")
     return "\n".join(lines)
@@ -167,6 +172,14 @@ def _with_error(values: Sequence[float], digits: int) -> str:
 
 def _draw_from(panel: Axes, start: int, values, colour: str, style: str, label: str, width: float = 1.4) -> None:
     panel.plot(start + np.arange(1, len(values) + 1), values, style, color=colour, label=label, linewidth=width)
+
+
+def _logarithmic(panel: Axes) -> None:
+    """Vertical axis in steps of 1, 2 and 5, written out."""
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    panel.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _without_start(panel: Axes) -> tuple[float, float]:
