@@ -239,14 +239,14 @@ class RefinementSpec:
         0 to 1, keeps the chain moving; learned under the printed flat prior it runs away (P15 in the errata)
     ceiling : bound that a learned noise precision never passes; None for none
     empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
-    tolerance : the solver of a dictionary's draw stops when its residual is this share of what it began with
+    tolerance : the solver of a dictionary's draw stops when about this share of the way to the exact draw is left
     flips : attempts, in every image and sweep, to switch a top coefficient together with the positions under it
     """
 
     noise: Precision = field(default_factory=lambda: Precision(fixed=44.0))
     ceiling: float | None = None
     empty_blocks: bool = False
-    tolerance: float = 1e-3
+    tolerance: float = 1e-2
     flips: int = 0
 
     def __post_init__(self) -> None:

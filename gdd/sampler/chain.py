@@ -64,7 +64,7 @@ def run_chain(
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 3. *Departs:* none. *Checked:* tests/test_chain.py (stop and resume).
     """
-    owner = checkpoint.fingerprint(data, spec, chain, layer) if folder else ""
+    owner = checkpoint.fingerprint(data, (spec, chain), layer) if folder else ""
     path = Path(folder) / f"layer{layer + 1}.npz" if folder else None
     at = checkpoint.read(path, owner) if path else None
     if at is None:

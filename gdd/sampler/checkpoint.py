@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import zipfile
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -18,8 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.axes import GddError
-from gdd.spec import ChainSpec, LayerSpec
-from gdd.state import LayerData, LayerState, Local, Shared
+from gdd.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
 
 VERSION = 1
 
@@ -28,18 +28,19 @@ class Progressed(NamedTuple):
     """How far a chain has come."""
 
     done: int  # sweeps
-    state: LayerState
-    best: LayerState | None
+    state: LayerState | JointState
+    best: LayerState | JointState | None
     best_likelihood: float
-    kept: np.ndarray  # indices of the starting atoms that pruning has left
+    kept: np.ndarray  # indices of the starting atoms that pruning has left; of a joint chain empty
     best_kept: np.ndarray
     traces: np.ndarray  # (sweep, trace)
+    sums: tuple[np.ndarray, ...] = ()  # of a joint chain: dictionaries added up over the collected sweeps
 
 
-def fingerprint(data: LayerData, spec: LayerSpec, chain: ChainSpec, layer: int) -> str:
-    """Name of a chain: a digest of its data, its specs and its layer."""
-    digest = hashlib.sha256(json.dumps([VERSION, layer, asdict(spec), asdict(chain)], sort_keys=True).encode())
-    for array in (data.images, data.mask):
+def fingerprint(data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = ()) -> str:
+    """Name of a chain: a digest of its data, its specs (dataclasses), its layer and a first state given from outside."""
+    digest = hashlib.sha256(json.dumps([VERSION, layer, *map(asdict, specs)], sort_keys=True).encode())
+    for array in (data.images, data.mask, *first):
         if array is not None:
             digest.update(str((array.shape, array.dtype)).encode())
             digest.update(np.ascontiguousarray(array).view(np.uint8).data)
@@ -55,6 +56,7 @@ def write(path: Path, owner: str, progressed: Progressed) -> None:
     }  # fmt: skip
     if progressed.best is not None:
         arrays |= _pack("best", progressed.best)
+    arrays |= {f"sums.{number}": array for number, array in enumerate(progressed.sums)}
     temporary = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,14 +89,26 @@ def read(path: Path, owner: str) -> Progressed | None:
     best = _unpack("best", arrays) if "best.z" in arrays else None
     return Progressed(
         int(arrays["done"]), _unpack("state", arrays), best, float(arrays["best_likelihood"]), arrays["kept"],
-        arrays["best_kept"], arrays["traces"],
+        arrays["best_kept"], arrays["traces"], _numbered("sums", arrays),
     )  # fmt: skip
 
 
-def _pack(name: str, state: LayerState) -> dict[str, np.ndarray]:
-    return {f"{name}.{field}": value for part in state for field, value in part._asdict().items()}
+def _pack(name: str, state: LayerState | JointState) -> dict[str, np.ndarray]:
+    """Every array of a state by name; the arrays of a tuple, one a layer, are numbered."""
+    fields = {f"{name}.{field}": value for part in state for field, value in part._asdict().items()}
+    out = {}
+    for field, value in fields.items():
+        out |= {f"{field}.{i}": array for i, array in enumerate(value)} if isinstance(value, tuple) else {field: value}
+    return out
 
 
-def _unpack(name: str, arrays: dict[str, np.ndarray]) -> LayerState:
-    local, shared = (type_(*(arrays[f"{name}.{f}"] for f in type_._fields)) for type_ in (Local, Shared))
-    return LayerState(local, shared)
+def _unpack(name: str, arrays: dict[str, np.ndarray]) -> LayerState | JointState:
+    joint = f"{name}.dictionaries.0" in arrays
+    state, parts = (JointState, (JointLocal, JointShared)) if joint else (LayerState, (Local, Shared))
+    find = lambda field: arrays[field] if field in arrays else _numbered(field, arrays)  # noqa: E731
+    return state(*(type_(*(find(f"{name}.{field}") for field in type_._fields)) for type_ in parts))
+
+
+def _numbered(name: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+    count = sum(key.startswith(f"{name}.") for key in arrays)
+    return tuple(arrays[f"{name}.{number}"] for number in range(count))

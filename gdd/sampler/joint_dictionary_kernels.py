@@ -1,0 +1,283 @@
+"""What the draws of the joint model's dictionaries need from the images, compiled.
+
+An upper dictionary D enters the image linearly: image n is A_n D plus the rest. `solve_images` applies A_n, its adjoint,
+or both. The bottom dictionary is drawn atom by atom from `atom_images`. All images of a chunk add to one slot of the
+sums, in double precision and in index order.
+
+*Checked:* tests/test_refine_sweep.py (adjoint identity, sums against the plain design matrix).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+from gdd.sampler.joint_kernels import render
+from gdd.sampler.joint_kernels_math import carry_down, carry_up, clear, layout_of, slots_of, whole_box
+from gdd.sampler.kernels import CHUNK, fill_key
+from gdd.sampler.random import WORDS, next_normal
+from gdd.sampler.windows import window_add
+
+#: what `solve_images` does: adjoint of the residual, perturbed or not; A and its adjoint; take A off the residual
+PERTURB, LOOK, APPLY, FINISH = range(4)
+
+
+@njit(cache=True)
+def value_of(layer, n, k, i, j, w, values, model):
+    """Value of a block of any layer, 0 where it is empty."""
+    positions, dictionaries, layout, _ = model
+    if positions[layer][n, k, i, j] < 0:
+        return w.dtype.type(0)
+    if layer == len(dictionaries) - 1:
+        return w[n, k, i, j]
+    return values[layer + 1][(i * layout[layer][10] + j) * layout[layer][0] + k]
+
+
+@njit(cache=True)
+def list_values(layer, n, w, values, model, entries, amounts):
+    """Blocks of a layer that hold something: (atom, where it starts in the layer's input) and value; returns how many.
+
+    Changes ``entries`` (entry, 2) and ``amounts`` (entry,).
+    """
+    positions, _, layout, _ = model
+    atoms, _, _, planes, width, _, _, pool_row, pool_col, grid_row, grid_col = layout[layer]
+    found, z = 0, positions[layer]
+    for k in range(atoms):
+        for i in range(grid_row):
+            for j in range(grid_col):
+                m = z[n, k, i, j]
+                if m >= 0:
+                    row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
+                    entries[found, 0], entries[found, 1] = k, row * width + col * planes
+                    amounts[found] = value_of(layer, n, k, i, j, w, values, model)
+                    found += 1
+    return found
+
+
+@njit(cache=True)
+def gather(layer, entries, amounts, found, back, layout, gradient):
+    """Add the adjoint of one image's A, applied to what was carried up. Changes ``gradient``."""
+    _, height, length, _, width, _, _, _, _, _, _ = layout[layer]
+    level = back[layer]
+    for e in range(found):
+        value, first = np.float64(amounts[e]), entries[e, 0] * height * length
+        for a in range(height):
+            start = entries[e, 1] + a * width
+            here, line = level[start : start + length], gradient[first + a * length : first + (a + 1) * length]
+            for t in range(length):
+                line[t] += value * here[t]
+
+
+@njit(cache=True)
+def scatter(layer, entries, amounts, found, direction, change, box, layout):
+    """Set the change of an upper layer's input to what a change of its dictionary does. Changes it and its box."""
+    _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
+    whole_box(layer, layout, box)
+    clear(change[layer], width, planes, box[layer])
+    for e in range(found):
+        atom = entries[e, 0] * height * length
+        window_add(change[layer], entries[e, 1], width, direction, atom, amounts[e], height, length, ((), ()))
+
+
+@njit(cache=True, parallel=True)
+def solve_images(task, layer, direction, residuals, masks, w, gamma_e, model, work, key, first, sums):
+    """One pass of an upper dictionary's draw over images ``first``...
+
+    task = PERTURB : gradient = A'(gamma_e r + sqrt(gamma_e) eps), weights = gamma_e * sum of squared values by atom
+    task = LOOK    : the same without eps
+    task = APPLY   : gradient = A' gamma_e A direction
+    task = FINISH  : r -= A direction; energy = ||r||^2, gamma_e ||r||^2
+
+    sums : gradient (slot, atom * atom_row * atom_col * plane), weights (slot, atom), energy (slot, 2)
+    The rest as in `gdd.sampler.joint_kernels.run_images`. Changes residuals (FINISH), work and sums.
+    """
+    positions, dictionaries, table, rows, columns = model
+    values, change, back, box = work[:4]
+    gradient, weights, energy = sums
+    for slot in prange(gradient.shape[0]):
+        solve_chunk(
+            slot, first + slot * CHUNK, task, layer, direction, residuals, masks, w, gamma_e, positions, dictionaries,
+            table, rows, columns, values, change, back, box[slot], key, gradient[slot], weights[slot], energy[slot],
+        )  # fmt: skip
+
+
+@njit(cache=True)
+def solve_chunk(
+    slot, first, task, layer, direction, residuals, masks, w, gamma_e, positions, dictionaries, table, rows, columns,
+    all_values, all_change, all_back, box, key, gradient, weights, energy,
+):  # fmt: skip
+    """One turn of the loop of `solve_images`."""
+    layout, size, top = layout_of(table, dictionaries), (rows, columns), len(dictionaries) - 1
+    values, change, back = slots_of(all_values, slot), slots_of(all_change, slot), slots_of(all_back, slot)
+    model = (positions, dictionaries, layout, size)
+    stream = np.empty(WORDS, np.uint64)
+    blocks = layout[layer][0] * layout[layer][9] * layout[layer][10]
+    entries, amounts = np.empty((blocks, 2), np.int64), np.empty(blocks, w.dtype)
+    for n in range(first, min(first + CHUNK, residuals.shape[0])):
+        precision = gamma_e[n if gamma_e.size > 1 else 0]
+        if layer < top:
+            render(n, layer + 1, positions, w, dictionaries, layout, values, box, size)
+        found = list_values(layer, n, w, values, model, entries, amounts)
+        if task == PERTURB or task == LOOK:
+            fill_key(stream, key, n)
+            for p in range(residuals.shape[1]):
+                noise = math.sqrt(precision) * next_normal(stream) if task == PERTURB else 0.0
+                if masks.shape[0] > 0:
+                    noise *= masks[n, p]
+                back[0][p] = precision * residuals[n, p] + noise
+        else:
+            scatter(layer, entries, amounts, found, direction, change, box, layout)
+            carry_down(layer, n, positions, dictionaries, layout, change, box, size)
+            for p in range(residuals.shape[1]):
+                seen = change[0][p] * masks[n, p] if masks.shape[0] > 0 else change[0][p]
+                if task == APPLY:
+                    back[0][p] = precision * seen
+                else:
+                    residuals[n, p] -= seen
+                    energy[0] += np.float64(residuals[n, p]) ** 2
+                    energy[1] += precision * np.float64(residuals[n, p]) ** 2
+        if task != FINISH:
+            whole_box(0, layout, box)
+            carry_up(layer, n, positions, dictionaries, layout, back, box, size)
+            gather(layer, entries, amounts, found, back, layout, gradient)
+            for e in range(found):
+                weights[entries[e, 0]] += precision * np.float64(amounts[e]) ** 2
+
+
+@njit(cache=True, parallel=True)
+def bottom_values(w, model, work, first, out):
+    """Values of the bottom layer's blocks, of images ``first``... Changes work and ``out`` (image, row * col * atom)."""
+    positions, dictionaries, table, rows, columns = model
+    all_values, box = work[0], work[3]
+    for slot in prange(box.shape[0]):
+        values = slots_of(all_values, slot)
+        value_chunk(slot, first, w, positions, dictionaries, table, rows, columns, values, box[slot], out)
+
+
+@njit(cache=True)
+def value_chunk(slot, first, w, positions, dictionaries, table, rows, columns, values, box, out):
+    """One turn of the loop of `bottom_values`."""
+    layout, size = layout_of(table, dictionaries), (rows, columns)
+    model = (positions, dictionaries, layout, size)
+    for n in range(first + slot * CHUNK, min(first + (slot + 1) * CHUNK, out.shape[0])):
+        if len(dictionaries) > 1:
+            render(n, 1, positions, w, dictionaries, layout, values, box, size)
+        for k in range(layout[0][0]):
+            for i in range(layout[0][9]):
+                for j in range(layout[0][10]):
+                    place = (i * layout[0][10] + j) * layout[0][0] + k
+                    out[n, place] = value_of(0, n, k, i, j, w, values, model)
+
+
+@njit(cache=True, parallel=True)
+def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, rows, columns, sums):
+    """Take ``step`` of the former atom's draw off every residual, then form the sums that atom k is drawn from.
+
+    Parameters
+    ----------
+    k, former : atoms of the bottom layer; -1 for none
+    step : (atom_row * atom_col * plane,)       change of atom ``former``
+    blocks : (image, row * col * atom)          values of the bottom layer's blocks
+    z : (image, atom, block_row, block_col)     their positions
+    layout : sizes of the bottom layer          the rest as in `gdd.sampler.joint_kernels.run_images`
+    sums : lags (chunk, 2 atom_row - 1, 2 atom_col - 1), gamma_e times the map's autocorrelation; linear (chunk,
+        atom_row * atom_col * plane), gamma_e times the residual's correlation with the map; gram (chunk, plane, pixel,
+        pixel), in place of lags where pixels are missing (else its last axes are empty)
+
+    Changes residuals and sums.
+    """
+    atoms, height, length, planes, width, _, _, pool_row, pool_col, grid_row, grid_col = layout
+    lags, linear, gram = sums
+    for chunk in prange(lags.shape[0]):
+        size = (rows, columns)
+        places, weights = np.empty((grid_row * grid_col, 2), np.int64), np.empty(grid_row * grid_col)
+        line = linear[chunk]
+        for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, residuals.shape[0])):
+            residual, mask = residuals[n], masks[n] if masks.shape[0] > 0 else residuals[n, :0]
+            if former >= 0:
+                found = list_blocks(n, former, blocks, z, layout, places, weights)
+                for e in range(found):
+                    start = places[e, 0] * width + places[e, 1] * planes
+                    if masks.shape[0] > 0:
+                        take_off(residual, mask, start, weights[e], step, layout)
+                    else:
+                        value = residual.dtype.type(-weights[e])
+                        window_add(residual, start, width, step, 0, value, height, length, size)
+            if k >= 0:
+                precision = np.float64(gamma_e[n if gamma_e.size > 1 else 0])
+                found = list_blocks(n, k, blocks, z, layout, places, weights)
+                for e in range(found):
+                    start, scaled = places[e, 0] * width + places[e, 1] * planes, precision * weights[e]
+                    for a in range(height):
+                        here = residual[start + a * width : start + a * width + length]
+                        there = line[a * length : (a + 1) * length]
+                        for t in range(length):
+                            there[t] += scaled * here[t]
+                if masks.shape[0] > 0:
+                    add_masked_pairs(places, weights, found, precision, mask, layout, gram[chunk])
+                else:
+                    add_pairs(places, weights, found, precision, height - 1 + pool_row, lags[chunk])
+
+
+@njit(cache=True)
+def list_blocks(n, k, blocks, z, layout, places, weights):
+    """Places and values of one atom's blocks in one image; returns how many. Changes ``places`` and ``weights``."""
+    atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout
+    found = 0
+    for i in range(grid_row):
+        for j in range(grid_col):
+            m, value = z[n, k, i, j], blocks[n, (i * grid_col + j) * atoms + k]
+            if m >= 0 and value != 0:
+                places[found, 0], places[found, 1] = i * pool_row + m // pool_col, j * pool_col + m % pool_col
+                weights[found] = value
+                found += 1
+    return found
+
+
+@njit(cache=True)
+def take_off(residual, mask, start, weight, step, layout):
+    """Subtract weight * step at one place, where pixels are observed. Changes ``residual``."""
+    _, height, length, _, width, _, _, _, _, _, _ = layout
+    for a in range(height):
+        for t in range(length):
+            pixel = start + a * width + t
+            residual[pixel] -= weight * step[a * length + t] * mask[pixel]
+
+
+@njit(cache=True)
+def add_pairs(places, weights, found, precision, far, lags):
+    """Add a map's autocorrelation. Changes ``lags``: entry [h + p, w + q] is the sum of S(u) S(u - (p, q)).
+
+    Blocks come row by row, so that one more than ``far`` rows below has none within reach after it.
+    """
+    h, w = lags.shape[0] // 2, lags.shape[1] // 2
+    for e in range(found):
+        scaled, here_row, here_col = precision * weights[e], places[e, 0], places[e, 1]
+        lags[h, w] += scaled * weights[e]
+        for f in range(e + 1, found):
+            row, col = here_row - places[f, 0], here_col - places[f, 1]
+            if -row > far:
+                break
+            if abs(row) <= h and abs(col) <= w:
+                product = scaled * weights[f]
+                lags[h + row, w + col] += product
+                lags[h - row, w - col] += product
+
+
+@njit(cache=True)
+def add_masked_pairs(places, weights, found, precision, mask, layout, gram):
+    """Add to the precision of an atom's pixels where some of the image's are missing. Changes ``gram``."""
+    _, height, length, planes, width, _, _, _, _, _, _ = layout
+    columns = length // planes
+    for e in range(found):
+        for f in range(found):
+            row, col = places[e, 0] - places[f, 0], places[e, 1] - places[f, 1]
+            product = precision * weights[e] * weights[f]
+            for a in range(max(0, -row), min(height, height - row)):
+                for b in range(max(0, -col), min(columns, columns - col)):
+                    for c in range(planes):
+                        pixel = (places[e, 0] + a) * width + (places[e, 1] + b) * planes + c
+                        if mask[pixel] > 0:
+                            gram[c, a * columns + b, (a + row) * columns + b + col] += product

@@ -1,0 +1,245 @@
+"""The image pass of the joint model, compiled: top coefficients, upper positions, positions of the bottom layer.
+
+All of an image's layers explain one residual. It is kept current, and with it what it is when carried up to each level
+(``back``), so that the correlation of any coefficient or position costs one small inner product. Where the squared norm
+of an upper atom's image matters, a proposal is made with a guess of it (`gdd.sampler.screening`) and corrected by an
+accept step with the true one, which costs a way down the layers; most coefficients are off, stay off, and never need it.
+
+Arguments come in groups, see `run_images`. *Checked:* tests/test_refine_sweep.py (same chain as the plain twin).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit, prange
+
+from gdd.sampler.joint_kernels_math import (
+    add_unit,
+    carry_down,
+    carry_down_one,
+    carry_up,
+    layout_of,
+    place_unit,
+    slots_of,
+    subtract,
+    weigh,
+    whole_box,
+)
+from gdd.sampler.joint_positions import draw_bottom_positions, draw_upper_positions
+from gdd.sampler.kernels import CHUNK, fill_key
+from gdd.sampler.random import WORDS, next_normal, next_truncated_gamma, next_uniform
+from gdd.sampler.windows import window_dot
+
+#: below this log odds the chance of a proposal is under 1/100, and most draws need no exponential
+RARE = -4.6
+
+
+@njit(cache=True)
+def render(n, lowest, positions, w, dictionaries, layout, values, box, size):
+    """Values of every level from the top one down to ``lowest``. Changes ``values`` and ``box``."""
+    top = len(dictionaries) - 1
+    whole_box(top, layout, box)
+    values[top][:] = 0
+    for k in range(w.shape[1]):
+        for i in range(w.shape[2]):
+            for j in range(w.shape[3]):
+                if positions[top][n, k, i, j] >= 0:
+                    add_unit(top, k, i, j, w[n, k, i, j], dictionaries, layout, values, size)
+    for layer in range(top - 1, lowest - 1, -1):
+        lower_values(layer, n, positions, dictionaries, layout, values, box, size)
+
+
+@njit(cache=True)
+def lower_values(layer, n, positions, dictionaries, layout, values, box, size):
+    """Values of level ``layer`` from those of the level above. Changes ``values[layer]`` and ``box``."""
+    whole_box(layer + 1, layout, box)
+    carry_down_one(layer, n, positions, dictionaries, layout, values, box, size)
+
+
+@njit(cache=True)
+def log_odds(c, weight_precision, prior):
+    """Log odds that a coefficient is on, its weight integrated out. prior = (log of prior odds, gamma_w)."""
+    return prior[0] + 0.5 * math.log(prior[1] / weight_precision) + c * c / (2.0 * weight_precision)
+
+
+@njit(cache=True)
+def draw_coefficients(n, w, gamma_e, odds, gamma_w, guesses, mask, model, change, back, box, tally, stream):
+    """Screened draw of every top coefficient of one image. Changes z, w, change, back, box, tally, stream.
+
+    Most are off, and one inner product shows that they stay so.
+    """
+    positions, dictionaries, layout, size = model
+    top = len(dictionaries) - 1
+    _, height, length, planes, width, _, _, _, _, _, _ = layout[top]
+    z, level, dictionary = positions[top], back[top], dictionaries[top]
+    for k in range(w.shape[1]):
+        prior, screen = (odds, gamma_w[k]), gamma_e * guesses[k, 0, 0] + gamma_w[k]
+        idle = log_odds(0.0, screen, prior)
+        for i in range(w.shape[2]):
+            for j in range(w.shape[3]):
+                start, atom = i * width + j * planes, k * height * length
+                if top == 0:
+                    c = window_dot(level, start, width, dictionary, atom, height, length, size)
+                else:
+                    c = window_dot(level, start, width, dictionary, atom, height, length, ((), ()))
+                c = gamma_e * np.float64(c)
+                uniform = next_uniform(stream)
+                if z[n, k, i, j] < 0:
+                    guessed = idle + c * c / (2.0 * screen)
+                    if (guessed < RARE and uniform > 0.01) or uniform * (1.0 + math.exp(-guessed)) >= 1.0:
+                        continue
+                draw_coefficient(
+                    n, k, i, j, c, uniform, w, gamma_e, prior, screen, mask, model, change, back, box, tally, stream
+                )  # fmt: skip
+
+
+@njit(cache=True)
+def draw_coefficient(
+    n, k, i, j, c, uniform, w, gamma_e, prior, screen, mask, model, change, back, box, tally, stream
+):  # fmt: skip
+    """Draw a top coefficient that is on, or was proposed to be. Changes z, w, change, back, box, tally, stream.
+
+    c : gamma_e times the inner product of the residual with the coefficient's image, its own part not added back
+    tally : proposed on, switched on, proposed off, switched off
+    """
+    positions, dictionaries, layout, size = model
+    top = len(dictionaries) - 1
+    z, old = positions[top], w[n, k, i, j]
+    on = z[n, k, i, j] >= 0
+    place_unit(top, k, i, j, back[0].dtype.type(1), dictionaries, layout, change, box, size)
+    carry_down(top, n, positions, dictionaries, layout, change, box, size)
+    energy, _ = weigh(change[0], mask, back[0], layout[0][4], layout[0][3], box[0])
+    precision = gamma_e * energy + prior[1]
+    if on:
+        c += gamma_e * energy * np.float64(old)
+    guessed = log_odds(c, screen, prior)
+    exact = log_odds(c, precision, prior)
+    if on:
+        leave = False
+        if uniform < 1.0 / (1.0 + math.exp(min(guessed, 700.0))):
+            tally[2] += 1
+            leave = guessed >= exact or math.log(next_uniform(stream)) < guessed - exact
+        tally[3] += leave
+        stay = not leave
+    else:
+        tally[0] += 1
+        stay = exact >= guessed or math.log(next_uniform(stream)) < exact - guessed
+        tally[1] += stay
+    if stay:
+        w[n, k, i, j] = c / precision + next_normal(stream) / math.sqrt(precision)
+        z[n, k, i, j] = 0
+    else:
+        w[n, k, i, j] = 0
+        z[n, k, i, j] = -1
+    step = w[n, k, i, j] - old
+    if step != 0:
+        subtract(change[0], step, back[0], layout[0][4], layout[0][3], box[0])
+        carry_up(top, n, positions, dictionaries, layout, back, box, size)
+
+
+@njit(cache=True)
+def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, stream):
+    """Residual of one image at every level, and its noise precision. Changes gamma_e[n], values, back, box, stream."""
+    positions, dictionaries, layout, size = model
+    render(n, 0, positions, w, dictionaries, layout, values, box, size)
+    energy, pixels = 0.0, 0
+    for p in range(image.size):
+        left = image[p] - values[0][p]
+        if mask.size > 0:
+            left *= mask[p]
+        back[0][p] = left
+        energy += np.float64(left) ** 2
+        pixels += mask.size == 0 or mask[p] > 0
+    whole_box(0, layout, box)
+    carry_up(len(dictionaries) - 1, n, positions, dictionaries, layout, back, box, size)
+    if noise[3] > 0.0:
+        gamma_e[n] = next_truncated_gamma(stream, noise[0] + 0.5 * pixels, noise[1] + 0.5 * energy, noise[2])
+    return gamma_e[n if gamma_e.size > 1 else 0], pixels
+
+
+@njit(cache=True)
+def end_image(n, precision, pixels, positions, w, residual, per_atom, energy):
+    """Add one image to the sums. Changes ``per_atom`` and ``energy``."""
+    top = len(positions) - 1
+    after = 0.0
+    for p in range(residual.size):
+        after += np.float64(residual[p]) ** 2
+    energy[0] += after
+    energy[1] += precision * after
+    energy[2] += pixels * math.log(precision)
+    energy[4] += pixels
+    for k in range(w.shape[1]):
+        for i in range(w.shape[2]):
+            for j in range(w.shape[3]):
+                if positions[top][n, k, i, j] >= 0:
+                    per_atom[0, k] += 1.0
+                    per_atom[1, k] += np.float64(w[n, k, i, j]) ** 2
+
+
+@njit(cache=True, parallel=True)
+def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, first, residuals, sums):
+    """Update images ``first``... in chunks, one slot of ``work`` and ``sums`` each.
+
+    Parameters
+    ----------
+    images : (image, row * col * plane)          masks : the same of 0 and 1, or no image at all
+    w : (image, atom, row, col), top weights     gamma_e : (image,) or (1,)
+    model : positions, dictionaries, layout as a table (see `gdd.sampler.joint_kernels_math`), and the two parts of
+        ``size`` (`gdd.sampler.windows`)
+    priors : (log prior odds of a top coefficient, gamma_w (atom,), 1 if a block may be empty else 0,
+        (shape, rate, ceiling of gamma_e, 1 to draw it by image else 0))
+    guesses : per layer (atom, lag_row, lag_col), see `gdd.sampler.screening`; exact in the bottom layer
+    work : per slot scratch: values, change, back (a tuple over levels each), box, counts, weights, gains, places
+    key : (seed, stage, layer, sweep)            first : index of the first image
+    residuals : (image, row * col * plane)       what is left of each image, an output
+    sums : per_atom (slot, 2, atom): active, sum of squared weights; energy (slot, 5): ||E||^2, gamma_e ||E||^2,
+        log gamma_e and 1 for every observed pixel, log prior of positions [order 0, 1, 2, 4, 3];
+        visited, moved (slot, layer, class); tally (slot, 4), see `draw_coefficient`
+
+    Changes positions, w, gamma_e, work, residuals and sums.
+    """
+    positions, dictionaries, table, rows, columns = model
+    odds, gamma_w, empty, noise = priors
+    values, change, back, box, counts, weights, gains, places = work
+    per_atom, energy, visited, moved, tally = sums
+    for slot in prange(per_atom.shape[0]):
+        run_chunk(
+            slot, first + slot * CHUNK, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds,
+            gamma_w, empty, noise, guesses, values, change, back, box[slot],
+            (counts[slot], weights[slot], gains[slot], places[slot]), key, residuals, per_atom[slot], energy[slot],
+            visited[slot], moved[slot], tally[slot],
+        )  # fmt: skip
+
+
+@njit(cache=True)
+def run_chunk(
+    slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty, noise,
+    guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited, moved, tally,
+):  # fmt: skip
+    """One turn of the loop of `run_images`."""
+    layout, size, top = layout_of(table, dictionaries), (rows, columns), len(dictionaries) - 1
+    values, change, back = slots_of(all_values, slot), slots_of(all_change, slot), slots_of(all_back, slot)
+    model = (positions, dictionaries, layout, size)
+    stream = np.empty(WORDS, np.uint64)
+    for n in range(first, min(first + CHUNK, images.shape[0])):
+        fill_key(stream, key, n)
+        mask = masks[n] if masks.shape[0] > 0 else images[n, :0]
+        precision, pixels = begin_image(n, images[n], mask, w, gamma_e, noise, model, values, back, box, stream)
+        draw_coefficients(
+            n, w, precision, odds, gamma_w, guesses[top], mask, model, change, back, box, tally, stream
+        )  # fmt: skip
+        render(n, top, positions, w, dictionaries, layout, values, box, size)
+        for layer in range(top - 1, 0, -1):
+            energy[3] += draw_upper_positions(
+                layer, n, empty, precision, guesses[layer], mask, model, values, change, back, box, scratch, visited,
+                moved, stream,
+            )  # fmt: skip
+            lower_values(layer, n, positions, dictionaries, layout, values, box, size)
+        if top > 0:
+            energy[3] += draw_bottom_positions(
+                n, empty, precision, guesses[0], mask, model, values, back, scratch, visited, moved, stream
+            )  # fmt: skip
+        residuals[n] = back[0]
+        end_image(n, precision, pixels, positions, w, back[0], per_atom, energy)

@@ -1,0 +1,289 @@
+"""Where pooled blocks of the joint model are active, compiled: exact in the bottom layer, screened and corrected above.
+
+A block's value comes from the layers above it; only its position is drawn here, theta integrated out. For the groups of
+arguments see `gdd.sampler.joint_kernels.run_images` and `gdd.sampler.joint_kernels_math`.
+
+*Checked:* tests/test_refine_sweep.py (same chain as the plain twin).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from gdd.sampler.joint_kernels_math import add_unit, carry_down, carry_up, clear, correlation, subtract, weigh
+from gdd.sampler.kernels import pick
+from gdd.sampler.random import next_uniform
+from gdd.sampler.windows import window_add, window_dot
+
+#: borders of the classes of |value| * ||atom|| * sqrt(gamma_e) by which moves are counted
+BORDERS = (0.1, 1.0, 3.0)
+
+
+@njit(cache=True)
+def count_blocks(z, layout, counts):
+    """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
+    _, _, _, _, _, map_row, map_col, pool_row, pool_col, grid_row, grid_col = layout
+    counts[:] = 0
+    for i in range(grid_row):
+        low = 2 * ((i + 1) * pool_row > map_row)
+        for j in range(grid_col):
+            counts[low + ((j + 1) * pool_col > map_col), z[i, j]] += 1  # -1, for empty, is the last column
+
+
+@njit(cache=True)
+def log_counts(counts, layout, empty):
+    """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's block shapes and outcomes, less the normaliser."""
+    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
+    total = 0.0
+    for group in range(4):
+        rows = map_row % pool_row if group >= 2 else pool_row
+        cols = map_col % pool_col if group % 2 else pool_col
+        number, outcomes = 0, rows * cols + empty
+        for outcome in range(counts.shape[1]):
+            count = counts[group, outcome]
+            if count > 0:
+                total += math.lgamma(1.0 / outcomes + count) - math.lgamma(1.0 / outcomes)
+                number += count
+        if number > 0:
+            total -= math.lgamma(1.0 + number)
+    return total
+
+
+@njit(cache=True)
+def prior_weights(i, j, counts, layout, empty, weights, places):
+    """Prior weight and place (row, col of the map) of every position that a block has; return how many.
+
+    The block itself must not be counted. ``weights[0]`` is for empty (0 where that is not allowed), position t is at
+    ``weights[t + 1]``. Changes ``weights`` and ``places`` (position, row/col/index).
+    """
+    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
+    top, first = i * pool_row, j * pool_col
+    rows, cols = min(pool_row, map_row - top), min(pool_col, map_col - first)
+    group = 2 * (rows < pool_row) + (cols < pool_col)
+    alpha = 1.0 / (rows * cols + empty)
+    weights[0] = (alpha + counts[group, counts.shape[1] - 1]) * empty
+    t = 0
+    for a in range(rows):
+        for b in range(cols):
+            places[t, 0], places[t, 1], places[t, 2] = top + a, first + b, a * pool_col + b
+            t += 1
+            weights[t] = alpha + counts[group, a * pool_col + b]
+    return t
+
+
+@njit(cache=True)
+def group_of(i, j, layout):
+    """Row of the counts that a block belongs to."""
+    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
+    return 2 * ((i + 1) * pool_row > map_row) + ((j + 1) * pool_col > map_col)
+
+
+@njit(cache=True)
+def class_of(strength):
+    """Class of a value by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
+    found = 0
+    for border in BORDERS:
+        found += strength >= border
+    return found
+
+
+@njit(cache=True)
+def masked_overlap(first, second, k, dictionary, layout, mask):
+    """Inner product of atom k at two places (row, col), observed pixels only."""
+    _, height, length, planes, width, _, _, _, _, _, _ = layout
+    low, high = max(first[0], second[0]), min(first[0], second[0]) + height
+    left, right = max(first[1], second[1]) * planes, min(first[1], second[1]) * planes + length
+    total = 0.0
+    for row in range(low, high):
+        one = (k * height + row - first[0]) * length - first[1] * planes
+        other = (k * height + row - second[0]) * length - second[1] * planes
+        for t in range(left, right):
+            if mask.size == 0 or mask[row * width + t] > 0:
+                total += np.float64(dictionary[one + t]) * np.float64(dictionary[other + t])
+    return total
+
+
+@njit(cache=True)
+def draw_bottom_positions(
+    n, empty, gamma_e, lags, mask, model, values, back, scratch, visited, moved, stream
+):  # fmt: skip
+    """Draw every position of the bottom layer exactly. Changes its positions, back[0], scratch, the counts, stream."""
+    positions, dictionaries, layout, size = model
+    atoms, height, length, planes, width, _, _, pool_row, pool_col, grid_row, grid_col = layout[0]
+    counts, weights, gains, places = scratch
+    z, residual, dictionary, above, total = positions[0], back[0], dictionaries[0], values[1], 0.0
+    sizes = layout[0]
+    for k in range(atoms):
+        norm = lags[k, lags.shape[1] // 2, lags.shape[2] // 2]
+        count_blocks(z[n, k], sizes, counts)
+        for i in range(grid_row):
+            for j in range(grid_col):
+                value = above[(i * grid_col + j) * atoms + k]
+                v, old, group = np.float64(value), z[n, k, i, j], group_of(i, j, sizes)
+                counts[group, old] -= 1
+                number = prior_weights(i, j, counts, sizes, empty, weights, places)
+                row, col = i * pool_row + old // pool_col, j * pool_col + old % pool_col
+                largest = 0.0 if empty > 0 else -np.inf
+                for t in range(number):
+                    start = places[t, 0] * width + places[t, 1] * planes
+                    c = np.float64(
+                        window_dot(residual, start, width, dictionary, k * height * length, height, length, size)
+                    )
+                    energy = norm
+                    if mask.size > 0:
+                        here = (places[t, 0], places[t, 1])
+                        energy = masked_overlap(here, here, k, dictionary, sizes, mask)
+                        if old >= 0:
+                            c += v * masked_overlap(here, (row, col), k, dictionary, sizes, mask)
+                    elif old >= 0:
+                        lag = places[t, 0] - row + lags.shape[1] // 2, places[t, 1] - col + lags.shape[2] // 2
+                        c += v * lags[k, lag[0], lag[1]]
+                    gains[t + 1] = gamma_e * (v * c - 0.5 * v * v * energy)
+                    largest = max(largest, gains[t + 1])
+                everything = 0.0
+                gains[0] = 0.0
+                for t in range(number + 1):
+                    weights[t] *= math.exp(gains[t] - largest)
+                    everything += weights[t]
+                t = pick(weights[1 : number + 1], weights[0], next_uniform(stream) * everything)
+                new = places[t, 2] if t >= 0 else -1
+                counts[group, new] += 1
+                strength = class_of(abs(v) * math.sqrt(gamma_e * norm))
+                visited[0, strength] += 1
+                if new != old:
+                    moved[0, strength] += 1
+                    z[n, k, i, j] = new
+                    there = (places[t, 0], places[t, 1])
+                    move_atom(residual, k, old, new, (row, col), there, value, mask, dictionary, sizes, size)
+        total += log_counts(counts, sizes, empty)
+    return total
+
+
+@njit(cache=True)
+def move_atom(residual, k, old, new, old_place, new_place, value, mask, dictionary, layout, size):
+    """Take atom k of the bottom layer from its old place to its new one. Changes ``residual``."""
+    _, height, length, planes, width, _, _, _, _, _, _ = layout
+    for place, weight, there in ((old_place, value, old >= 0), (new_place, -value, new >= 0)):
+        if there and mask.size == 0:
+            start = place[0] * width + place[1] * planes
+            atom = k * height * length
+            window_add(residual, start, width, dictionary, atom, weight, height, length, size)
+        elif there:
+            for a in range(height):
+                for t in range(length):
+                    pixel = (place[0] + a) * width + place[1] * planes + t
+                    residual[pixel] += weight * mask[pixel] * dictionary[(k * height + a) * length + t]
+
+
+@njit(cache=True)
+def guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scratch):
+    """Log weights of a proposal from ``slot`` (0: empty, t + 1: position t); return the log of their sum.
+
+    Exact but for the squared distance between the images of the atom at two positions, which is guessed.
+    Changes ``gains`` of ``scratch``.
+    """
+    _, dictionaries, layout, size = model
+    _, weights, gains, places = scratch
+    centre_row, centre_col = overlaps.shape[1] // 2, overlaps.shape[2] // 2
+    norm = overlaps[k, centre_row, centre_col]
+    for t in range(number + 1):
+        gains[t] = 0.0
+        if t > 0 and v != 0.0:
+            gains[t] = correlation(layer, k, places[t - 1, 0], places[t - 1, 1], dictionaries, layout, back, size)
+    here, largest = gains[slot], -np.inf
+    for t in range(number + 1):
+        apart = norm if (t == 0) != (slot == 0) else 0.0
+        if t > 0 and slot > 0:
+            lag_row, lag_col = places[t - 1, 0] - places[slot - 1, 0], places[t - 1, 1] - places[slot - 1, 1]
+            apart = 2.0 * (norm - overlaps[k, centre_row + lag_row, centre_col + lag_col])
+        gains[t] = gamma_e * (v * (gains[t] - here) - 0.5 * v * v * apart)
+        gains[t] = math.log(weights[t]) + gains[t] if weights[t] > 0.0 else -np.inf
+        largest = max(largest, gains[t])
+    total = 0.0
+    for t in range(number + 1):
+        total += math.exp(gains[t] - largest)
+    return largest + math.log(total)
+
+
+@njit(cache=True)
+def draw_upper_positions(
+    layer, n, empty, gamma_e, overlaps, mask, model, values, change, back, box, scratch, visited, moved, stream
+):  # fmt: skip
+    """Screened draw of every position of a pooled layer above the bottom one; return the log prior of its positions.
+
+    Changes its positions, change, back, box, scratch, the counts of moves and stream.
+    """
+    positions, dictionaries, layout, size = model
+    atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout[layer]
+    counts, weights, gains, places = scratch
+    z, total = positions[layer], 0.0
+    for k in range(atoms):
+        norm = overlaps[k, overlaps.shape[1] // 2, overlaps.shape[2] // 2]
+        count_blocks(z[n, k], layout[layer], counts)
+        for i in range(grid_row):
+            for j in range(grid_col):
+                value = values[layer + 1][(i * grid_col + j) * atoms + k]
+                v, old, group = np.float64(value), z[n, k, i, j], group_of(i, j, layout[layer])
+                counts[group, old] -= 1
+                number, slot = prior_weights(i, j, counts, layout[layer], empty, weights, places), 0
+                for t in range(number):
+                    if places[t, 2] == old:
+                        slot = t + 1
+                whole = guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scratch)
+                for t in range(number + 1):
+                    gains[t] -= whole
+                target = next_uniform(stream)
+                t = choose_slot(gains, number, target)
+                visited[layer, class_of(abs(v) * math.sqrt(gamma_e * norm))] += 1
+                if t != slot:
+                    forward, before, after = gains[t], math.log(weights[slot]), math.log(weights[t])
+                    energy, product = 0.0, 0.0
+                    if value != 0:
+                        shift_unit(layer, k, slot, t, value, places, dictionaries, layout, change, box, size)
+                        carry_down(layer, n, positions, dictionaries, layout, change, box, size)
+                        energy, product = weigh(change[0], mask, back[0], layout[0][4], layout[0][3], box[0])
+                        subtract(change[0], 1, back[0], layout[0][4], layout[0][3], box[0])
+                        carry_up(layer, n, positions, dictionaries, layout, back, box, size)
+                    whole = guess_moves(layer, k, t, v, number, gamma_e, overlaps, model, back, scratch)
+                    ratio = after - before + gamma_e * (product - 0.5 * energy) + gains[slot] - whole - forward
+                    if math.log(next_uniform(stream)) < ratio:
+                        z[n, k, i, j] = places[t - 1, 2] if t > 0 else -1
+                        moved[layer, class_of(abs(v) * math.sqrt(gamma_e * norm))] += 1
+                    elif value != 0:
+                        subtract(change[0], -1, back[0], layout[0][4], layout[0][3], box[0])
+                        carry_up(layer, n, positions, dictionaries, layout, back, box, size)
+                counts[group, z[n, k, i, j]] += 1
+        total += log_counts(counts, layout[layer], empty)
+    return total
+
+
+@njit(cache=True)
+def choose_slot(gains, number, target):
+    """Slot at which the running sum of exp(gains), which add up to 1, passes ``target``."""
+    total, last = 0.0, 0
+    for t in range(number + 1):
+        if gains[t] > -np.inf:
+            last = t
+            total += math.exp(gains[t])
+            if target < total:
+                return t
+    return last
+
+
+@njit(cache=True)
+def shift_unit(layer, k, slot, new, value, places, dictionaries, layout, change, box, size):
+    """Set the change of a layer's input to what moving a block between slots does. Changes it and its box."""
+    _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
+    one, other = places[max(slot, 1) - 1] if slot > 0 else places[new - 1], places[max(new, 1) - 1]
+    if new == 0:
+        other = one
+    box[layer, 0], box[layer, 1] = min(one[0], other[0]), max(one[0], other[0]) + height
+    box[layer, 2], box[layer, 3] = min(one[1], other[1]), max(one[1], other[1]) + length // planes
+    clear(change[layer], width, planes, box[layer])
+    if slot > 0:
+        add_unit(layer, k, one[0], one[1], -value, dictionaries, layout, change, size)
+    if new > 0:
+        add_unit(layer, k, other[0], other[1], value, dictionaries, layout, change, size)
