@@ -1,11 +1,24 @@
 """Generative deep deconvolution: the model of Pu, Yuan & Carin (ICLR 2015), exact and reproducible."""
 
-from gdd.pipeline import infer, project_model
+from gdd.pipeline import infer, infer_refined, project_model, project_refined
 from gdd.sampler.pretrain import Pretrained, pretrain
-from gdd.spec import CALTECH101, FACES, FACES_INTERPOLATION, MNIST, ChainSpec, LayerSpec, ModelSpec, Precision, Pruning
+from gdd.sampler.refine import Refined, refine
+from gdd.spec import (
+    CALTECH101,
+    FACES,
+    FACES_INTERPOLATION,
+    MNIST,
+    ChainSpec,
+    LayerSpec,
+    ModelSpec,
+    Precision,
+    Pruning,
+    RefinementSpec,
+)
 
 __version__ = "0.1.0"
 __all__ = [
     "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "LayerSpec", "ModelSpec", "Precision",
-    "Pretrained", "Pruning", "__version__", "infer", "pretrain", "project_model",
+    "Pretrained", "Pruning", "Refined", "RefinementSpec", "__version__", "infer", "infer_refined", "pretrain",
+    "project_model", "project_refined", "refine",
 ]  # fmt: skip

@@ -3,6 +3,10 @@
 fitted = gdd.pretrain(images, gdd.MNIST, gdd.ChainSpec(burn_in=60, collect=20))
 atoms = gdd.project_model(fitted)
 codes = gdd.infer(fitted, atoms, new_images)
+
+refined = gdd.refine(images, fitted.model, gdd.ChainSpec(burn_in=60, collect=20), start=fitted)
+atoms = gdd.project_refined(refined)
+codes = gdd.infer_refined(refined, atoms, new_images)
 """
 
 from __future__ import annotations
@@ -14,7 +18,10 @@ from gdd.axes import DICTIONARY, as_labelled
 from gdd.deconvolution import deconvolve
 from gdd.projection import project, vote_positions
 from gdd.sampler.pretrain import Pretrained
-from gdd.state import maps_of
+from gdd.sampler.refine import Refined
+from gdd.spec import ModelSpec
+from gdd.state import JointState, LayerData, maps_of
+from gdd.voting_joint import vote_joint
 
 
 def project_model(fitted: Pretrained) -> xr.DataArray:
@@ -45,8 +52,30 @@ def project_model(fitted: Pretrained) -> xr.DataArray:
             positions.append(None)
             shares.append(float("nan"))
     dictionaries = [layer.state.shared.dictionary for layer in fitted.layers]
-    atoms = project(dictionaries, [layer.spec.pool for layer in fitted.layers[:-1]], positions)
-    return as_labelled(atoms, DICTIONARY, "projected_atoms", winning_share=shares)
+    return _carried_down(dictionaries, fitted.model, positions, shares)
+
+
+def project_refined(refined: Refined) -> xr.DataArray:
+    """Carry the top dictionary of a refined model to the image plane.
+
+    Returns
+    -------
+    DataArray (atom, plane, atom_row, atom_col)
+        With the attribute ``winning_share``, as `project_model`.
+
+    Notes
+    -----
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.4. *Departs:* the vote's weighting is ours; the paper gives none.
+    *Checked:* tests/test_projection_joint.py.
+    """
+    return project_state(refined.state, refined.data, refined.model)
+
+
+def project_state(state: JointState, data: LayerData, model: ModelSpec) -> xr.DataArray:
+    """Project any state of the joint model; see `project_refined`."""
+    votes = vote_joint(state, data, model)
+    shares = [float(np.nanmean(vote.share)) for vote in votes]
+    return _carried_down(state.shared.dictionaries, model, [vote.positions for vote in votes], shares)
 
 
 def infer(fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray | np.ndarray, **chain) -> xr.Dataset:
@@ -60,8 +89,30 @@ def infer(fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray | np.nda
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.4 and 3. *Departs:* P16. *Checked:* tests/test_pipeline.py.
     """
     gamma_e = fitted.layers[0].state.local.gamma_e.mean(axis=0)
+    gamma_e = float(gamma_e[0]) if len(gamma_e) == 1 else gamma_e
     gamma_w = float(fitted.layers[-1].state.shared.gamma_w.mean())
-    return deconvolve(
-        images, np.asarray(atoms, np.asarray(images).dtype), fitted.model.stride,
-        gamma_e=float(gamma_e[0]) if len(gamma_e) == 1 else gamma_e, gamma_w=gamma_w, **chain,
-    )  # fmt: skip
+    return _deconvolved(images, atoms, fitted.model, gamma_e, gamma_w, chain)
+
+
+def infer_refined(refined: Refined, atoms: xr.DataArray, images: xr.DataArray | np.ndarray, **chain) -> xr.Dataset:
+    """Deconvolve images with the projected atoms of a refined model, under the precisions that refinement found.
+
+    As `infer`; gamma_e is the mean over images of the only noise that the joint model has.
+
+    Notes
+    -----
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.4 and 3. *Departs:* P16. *Checked:* tests/test_projection_joint.py.
+    """
+    state = refined.state
+    gamma_e, gamma_w = (float(np.mean(values)) for values in (state.local.gamma_e, state.shared.gamma_w))
+    return _deconvolved(images, atoms, refined.model, gamma_e, gamma_w, chain)
+
+
+def _carried_down(dictionaries, model: ModelSpec, positions, shares: list[float]) -> xr.DataArray:
+    atoms = project(dictionaries, [layer.pool for layer in model.layers[:-1]], positions)
+    return as_labelled(atoms, DICTIONARY, "projected_atoms", winning_share=shares)
+
+
+def _deconvolved(images, atoms, model: ModelSpec, gamma_e, gamma_w: float, chain: dict) -> xr.Dataset:
+    atoms = np.asarray(atoms, np.asarray(images).dtype)
+    return deconvolve(images, atoms, model.stride, gamma_e=gamma_e, gamma_w=gamma_w, **chain)

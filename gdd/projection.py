@@ -17,8 +17,8 @@ from gdd.pooling import Blocks, Size, repeat_blocks, spread, unpool
 from gdd.voting import Vote, vote_positions, vote_positions_by_weight
 
 __all__ = [
-    "Vote", "blocks_following", "project", "projected_shapes", "render_projected", "stride", "vote_positions",
-    "vote_positions_by_weight",
+    "Vote", "blocks_following", "project", "projected_shapes", "render_projected", "stride", "threshold",
+    "vote_positions", "vote_positions_by_weight",
 ]  # fmt: skip
 
 
@@ -129,6 +129,35 @@ def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.nd
         if have < need:
             raise GddError(f"image_size: axis '{axis}' has size {need}; atoms and maps reach {have}")
     return images[..., : image_size[0], : image_size[1]]
+
+
+def threshold(atoms, share: float = 0.3) -> np.ndarray:
+    """Set to zero what is weaker than ``share`` of an atom's strongest pixel, and what has the other sign.
+
+    An atom and its weights may change sign together, so each atom is turned until its strongest pixel is positive.
+
+    Parameters
+    ----------
+    atoms : (atom, plane, atom_row, atom_col)
+    share : from 0 to 1
+
+    Returns
+    -------
+    (atom, plane, atom_row, atom_col)
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 4 (Fig. 2a, right).
+    Departs: the paper says neither which threshold nor what became of the signs.
+    Checked: tests/test_projection_joint.py.
+    """
+    atoms = as_plain(atoms, DICTIONARY, "atoms")
+    if not 0 <= share <= 1:
+        raise GddError(f"share: {share} given, a number from 0 to 1 is needed")
+    flat = atoms.reshape(len(atoms), -1)
+    strongest = np.take_along_axis(flat, np.abs(flat).argmax(axis=1)[:, None], axis=1)[:, :, None, None]
+    turned = atoms * np.sign(strongest)
+    return np.where(turned >= share * np.abs(strongest), turned, 0.0)
 
 
 def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:

@@ -16,6 +16,7 @@ import xarray as xr
 from gdd import datasets
 from gdd.axes import IMAGE
 from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sampler.refine import Refined, refine
 from gdd.sources import checkpoint_folder
 from gdd.spec import MNIST, ChainSpec, ModelSpec, Precision, RefinementSpec
 
@@ -49,7 +50,7 @@ def refinement_for(refine_noise: float) -> RefinementSpec:
     return RefinementSpec(noise=Precision(fixed=refine_noise) if refine_noise else Precision((IMAGE,)))
 
 
-def trained_models(p: Mapping[str, Any], progress, resumable: bool = True) -> tuple[Pretrained, Any]:
+def trained_models(p: Mapping[str, Any], progress, resumable: bool = True) -> tuple[Pretrained, Refined]:
     """Pretrain on digits, then refine from there.
 
     Parameters
@@ -72,8 +73,6 @@ def trained_models(p: Mapping[str, Any], progress, resumable: bool = True) -> tu
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2, 2.3 and 3. *Departs:* precisions held where flat priors run away (P15).
     *Checked:* tests/test_training.py.
     """
-    from gdd.sampler.refine import refine
-
     fitted = pretrained_model(p, progress, resumable)
     chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"])
     with progress(chain.sweeps, "refinement") as bar:

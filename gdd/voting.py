@@ -83,18 +83,18 @@ def vote_positions(images, dictionary, z, w, gamma_e, pool, upper_dictionary, up
     where = block_places(layer.map_size, pool)
     _check_blocks(layer.z, layer.w, where)
     _check_upper(layer.z, layer.upper, layer.maps)
-    tally = _empty_tally(layer.upper, len(layer.dictionary), where.shape[2])
+    tally = empty_tally(layer.upper, len(layer.dictionary), where.shape[2])
     for start in range(0, len(layer.images), CHUNK):
         part = slice(start, start + CHUNK)
         gain = _gains(layer.images[part], layer.dictionary, layer.z[part], layer.w[part], weights[part], where)
         norm = _norms(layer.dictionary, weights[part], layer.map_size, mask is not None)
-        _add_votes(
+        add_votes(
             cut_into_blocks(gain, pool), cut_into_blocks(norm, pool), layer.z[part], layer.maps[part],
             layer.upper.shape[2:], *tally,
         )  # fmt: skip
     pixels = layer.upper.reshape(*layer.upper.shape[:2], -1, 1)
     score = pixels * tally.gain - 0.5 * pixels**2 * tally.energy
-    return _elect(score, tally.weight * (pixels != 0), where, layer.upper.shape)
+    return elect(score, tally.weight * (pixels != 0), where, layer.upper.shape)
 
 
 def vote_positions_by_weight(z, upper_dictionary, upper_maps, map_size: Size, pool: Size) -> Vote:
@@ -115,13 +115,13 @@ def vote_positions_by_weight(z, upper_dictionary, upper_maps, map_size: Size, po
     maps, where = _double(upper_maps, MAPS, "upper_maps"), block_places(map_size, pool)
     _check_blocks(z, z, where)
     _check_upper(z, upper, maps)
-    tally = _empty_tally(upper, z.shape[1], where.shape[2])
+    tally = empty_tally(upper, z.shape[1], where.shape[2])
     nothing = np.zeros((CHUNK, *z.shape[1:], where.shape[2]))
     for start in range(0, len(z), CHUNK):
         part = slice(start, start + CHUNK)
-        _add_votes(nothing, nothing, z[part], maps[part], upper.shape[2:], *tally)
+        add_votes(nothing, nothing, z[part], maps[part], upper.shape[2:], *tally)
     weight = tally.weight * (upper.reshape(*upper.shape[:2], -1, 1) != 0)
-    return _elect(weight, weight, where, upper.shape)
+    return elect(weight, weight, where, upper.shape)
 
 
 def _gains(images, dictionary, z, w, weights, where):
@@ -176,7 +176,7 @@ def _add_back(gains, z, w, weights, dictionary, where):
 
 
 @numba.njit(parallel=True, cache=True)
-def _add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
+def add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
     """Add the votes of some images to the three sums, in place: a thread per plane, images in index order."""
     height, width = atom_size
     positions = gain.shape[4]
@@ -196,12 +196,13 @@ def _add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum)
                         weight_sum[upper, k, pixel, active] += value * value
 
 
-def _empty_tally(upper, planes, positions) -> Tally:
+def empty_tally(upper, planes, positions) -> Tally:
+    """Sums before any vote was cast."""
     shape = (len(upper), planes, upper.shape[2] * upper.shape[3], positions)
     return Tally(np.zeros(shape), np.zeros(shape), np.zeros(shape))
 
 
-def _elect(score, weight, where, shape) -> Vote:
+def elect(score, weight, where, shape) -> Vote:
     """Highest score among the positions that the block at shift 0 has; the first of equals."""
     exists = where[: shape[2], : shape[3]].reshape(-1, where.shape[2]) >= 0
     winner = np.where(exists, score, -np.inf).argmax(-1)

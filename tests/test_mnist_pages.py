@@ -73,6 +73,7 @@ def test_the_curve_tells_paper_scale_from_demo_scale():
 def tiny():
     """The experiment at its smallest: every shape is the paper's, every number is meaningless."""
     changes = {"n_train": 20, "n_held_out": 3, "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 1}
+    changes |= {"refine_burn_in": 1, "refine_collect": 1}
     chosen = experiments.merge("mnist-dictionary", "demo", changes)
     return mnist_dictionary.run(chosen, Bar, resumable=False)
 
@@ -80,9 +81,9 @@ def tiny():
 def test_experiment_measures_every_kind_on_both_halves(tiny):
     found = tiny.dataset
     assert tuple(found.kind.values) == mnist_dictionary.KINDS
-    assert dict(found.high_frequency_share.sizes) == {"kind": 4, "half": 2, "atom": 160}
+    assert dict(found.high_frequency_share.sizes) == {"kind": 6, "half": 2, "atom": 160}
     assert dict(found.trace_residual.sizes) == {"pooling": 2, "half": 2, "layer": 2, "draw": 2}
-    assert found.projected_atoms.shape == (4, 160, 1, *MNIST.projected_size)
+    assert found.projected_atoms.shape == (6, 160, 1, *MNIST.projected_size)
     np.testing.assert_allclose(np.abs(found.projected_atoms).max(("plane", "atom_row", "atom_col")), 1)
     assert ((found.correlation >= 0) & (found.correlation <= 1)).all()
     assert ((found.rms > 0) & (found.rms < 2 * found.rms_of_images)).all()
@@ -90,14 +91,20 @@ def test_experiment_measures_every_kind_on_both_halves(tiny):
     digits = found.sel(kind="training digits")
     assert (digits.uses == 1).all()
     assert (digits.projected_atoms >= 0).all()  # pixels: the other kinds have both signs
-    assert (found.projected_atoms.min((ATOM, "plane", "atom_row", "atom_col"))[:3] < 0).all()
+    signed = ["probabilistic", "average", "probabilistic, no vote", "refined"]
+    assert (found.projected_atoms.sel(kind=signed).min((ATOM, "plane", "atom_row", "atom_col")) < 0).all()
+    refined = found.projected_atoms.sel(kind="refined")
+    cut = found.projected_atoms.sel(kind="refined, thresholded")
+    np.testing.assert_allclose(cut.where(cut == 0, np.abs(refined)), cut)  # what is left is as it was, up to sign
+    assert ((cut == 0) | (cut > 0.299)).all()
 
 
 def test_atoms_found_twice_match_and_others_do_not():
     atoms = np.random.default_rng(0).standard_normal((2, 6, 1, 9, 9))
     uses = {kind: [np.ones(6, int)] * 2 for kind in mnist_dictionary.KINDS}
     pair = {kind: [atoms[0], atoms[0][::-1] if i % 2 else atoms[1]] for i, kind in enumerate(mnist_dictionary.KINDS)}
-    pair["probabilistic"] = [as_labelled(a, DICTIONARY, winning_share=[0.5]) for a in pair["probabilistic"]]
+    for kind in ("probabilistic", "refined"):
+        pair[kind] = [as_labelled(a, DICTIONARY, winning_share=[0.5]) for a in pair[kind]]
     correlation = mnist_dictionary.measure(pair, uses).correlation
     np.testing.assert_allclose(correlation[1::2], 1)
     assert (correlation[::2] < 0.9).all()
@@ -148,18 +155,17 @@ def test_most_used_atoms_come_first(tiny):
         np.testing.assert_array_equal(top[kind, 0], found.projected_atoms[kind, best])
 
 
-def test_panels_of_what_is_missing_say_so(tiny):
-    figure = figures.show_dictionaries(figures.most_used(tiny.dataset, 5), ["refined", "thresholded"])
-    assert [axes.get_title() for axes in figure.axes] == [*mnist_dictionary.KINDS, "refined", "thresholded"]
-    assert [axes.texts[0].get_text() for axes in figure.axes[4:]] == ["open: needs refinement"] * 2
-    assert [len(axes.images) for axes in figure.axes] == [1, 1, 1, 1, 0, 0]
+def test_every_kind_has_a_panel_with_its_name(tiny):
+    figure = figures.show_dictionaries(figures.most_used(tiny.dataset, 5))
+    assert [axes.get_title() for axes in figure.axes] == list(mnist_dictionary.KINDS)
+    assert [len(axes.images) for axes in figure.axes] == [1] * len(mnist_dictionary.KINDS)
     with pytest.raises(GddError, match="plane"):
         figures.show_dictionaries(xr.concat([tiny.dataset.projected_atoms] * 2, "plane"))
 
 
 def test_matches_are_sorted(tiny):
     lines = figures.show_matches(tiny.dataset.correlation).axes[0].get_lines()
-    assert len(lines) == 4
+    assert len(lines) == 6
     assert all((np.diff(line.get_ydata()) <= 0).all() for line in lines)
 
 

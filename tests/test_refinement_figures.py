@@ -18,11 +18,10 @@ def found():
     rng = np.random.default_rng(0)
     pre = {name: (("layer", "draw"), rng.random((2, SWEEPS)) + 1) for name in ("residual", "log_joint", "active")}
     out = {f"pre_{name}": values for name, values in pre.items()}
-    for name in ("residual", "log_joint", "active", "gamma_e"):
+    for name in ("residual", "log_joint", "active", "gamma_e", "switched_on", "switched_off"):
         out[name] = ("noise", "refine_draw"), rng.random((2, REFINED)) + 1
     out["blocks_visited"] = ("noise", "refine_draw", "pooled_layer", "strength"), np.full((2, REFINED, 1, 4), 8.0)
     out["blocks_moved"] = ("noise", "refine_draw", "pooled_layer", "strength"), rng.integers(0, 8, (2, REFINED, 1, 4))
-    out["switches"] = ("noise", "refine_draw", "switch"), rng.integers(0, 9, (2, REFINED, 4))
     out["numbers_explained"] = ("layer", [10.0, 5.0])
     out["rms"] = ("model", rng.random(3))
     out["uses"] = ("model", "atom"), np.array([[4, 5, 60], [1, 2, 3], [70, 80, 90]])
@@ -56,9 +55,8 @@ def test_health_shows_the_share_that_moved(found):
     moved = {line.get_label(): line.get_ydata() for line in figure.axes[0].lines}
     assert len(moved) == 4
     np.testing.assert_allclose(moved["noise learned; strength above 3"], found.blocks_moved[1, :, 0, 3] / 8)
-    np.testing.assert_allclose(
-        figure.axes[1].lines[0].get_ydata(), (found.switches[0, :, 1] + found.switches[0, :, 3]) / IMAGES
-    )
+    switched = found.switched_on + found.switched_off
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), switched[0])
 
 
 def test_nothing_visited_is_no_share(found):

@@ -1,9 +1,9 @@
-"""Fig. 2a, the columns that need no refinement: top atoms in the image plane, after pretraining, by kind of pooling.
+"""Fig. 2a: top atoms in the image plane, after pretraining by kind of pooling, after refinement, and thresholded.
 
-Each model is pretrained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
+Each model is trained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
 sharpness of `gdd.sharpness`, and two judges: how well atoms of one half match those of the other, and how well digits
 that training never saw are put together from them, all kinds under the same settings. Beside the models stand two
-yardsticks: our atoms projected without the vote, and training digits taken as atoms.
+yardsticks: our pretrained atoms projected without the vote, and training digits taken as atoms.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from gdd import datasets
 from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
 from gdd.deconvolution import deconvolve
 from gdd.experiments import Outcome, checkpoint_folder
-from gdd.experiments.mnist_error import model_for
 from gdd.matching import match_atoms
-from gdd.pipeline import project_model
-from gdd.projection import project, render_projected
+from gdd.pipeline import project_model, project_refined
+from gdd.projection import project, render_projected, threshold
 from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sampler.refine import Refined, refine
 from gdd.sharpness import gradient_kurtosis, high_frequency_share
 from gdd.spec import ChainSpec, ModelSpec
+from gdd.training import HEALTHY, model_for, refinement_for
 
 NAME = "mnist-dictionary"
-_COMMON = {"seed": 0, "noise_precision": 100.0, "weight_precision": 0.1}
 PARAMETERS = {
     "demo": {
-        "data": "digits", "n_train": 200, "n_held_out": 100, "burn_in": 60, "collect": 20, "test_burn_in": 60,
-        "test_collect": 20, **_COMMON,
+        "data": "digits", "n_train": 200, "n_held_out": 100, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
+        "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "seed": 0, **HEALTHY,
     },
     "paper": {
-        "data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "test_burn_in": 150,
-        "test_collect": 50, **_COMMON,
+        "data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "refine_burn_in": 300,
+        "refine_collect": 100, "test_burn_in": 150, "test_collect": 50, "seed": 0, **HEALTHY,
     },
 }  # fmt: skip
 POOLINGS = ("probabilistic", "average")
-#: what the record compares: two models, and two yardsticks
-KINDS = (*POOLINGS, "probabilistic, no vote", "training digits")
+#: what the record compares: two pretrained models, two yardsticks, and the first model after refinement
+KINDS = (*POOLINGS, "probabilistic, no vote", "training digits", "refined", "refined, thresholded")
 REACH = 3  # pixels; a whole stride, by which an atom can move at no cost
 TEST_GAMMA_E, TEST_GAMMA_W = 100.0, 0.1  # precisions of noise and weights for the second judge, the same for every kind
 
 
 def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
-    """Pretrain each kind on each half, project, measure, judge; see the module.
+    """Train each kind on each half, project, measure, judge; see the module.
 
     ``resumable``: keep checkpoints, and go on from those of an earlier call.
     """
@@ -63,6 +63,13 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
                 fitted = pretrain(images, with_pooling(model, pooling), chain, folder=folder, progress=bar)
                 add_atoms(atoms, uses, fitted, images)
                 kept[pooling, half] = fitted
+    chains += [ChainSpec(p["refine_burn_in"], p["refine_collect"], chain.seed) for chain in chains]
+    with progress(2 * chains[-1].sweeps, "refinement") as bar:
+        for half, (images, chain) in enumerate(zip(halves, chains[2:], strict=True)):
+            folder = checkpoint_folder(NAME, p) / f"refined{half}" if resumable else None
+            start, refinement = kept["probabilistic", half], refinement_for(p["refine_noise"])
+            refined = refine(images, start.model, chain, refinement, start=start, folder=folder, progress=bar)
+            add_refined_atoms(atoms, uses, refined)
     dataset = measure(atoms, uses).merge(judge(atoms, held_out, model.stride, p)).merge(traces(kept))
     return Outcome(dataset, {"model": model, "chains": chains}, p["data"], train.attrs["checksum"], p["seed"])
 
@@ -88,6 +95,15 @@ def add_atoms(atoms: dict, uses: dict, fitted: Pretrained, images: xr.DataArray)
         uses[KINDS[3]].append(np.ones_like(used))
 
 
+def add_refined_atoms(atoms: dict, uses: dict, refined: Refined) -> None:
+    """Add one refined model's projected atoms to the lists, as they are and with a threshold."""
+    projected = project_refined(refined)
+    atoms[KINDS[4]].append(projected)
+    atoms[KINDS[5]].append(threshold(projected))
+    for kind in KINDS[4:]:
+        uses[kind].append((refined.state.local.z >= 0).sum(axis=(0, 2, 3)))
+
+
 def cut(images: np.ndarray, count: int, size: tuple[int, int]) -> np.ndarray:
     """Take the first ``count`` images, cut to the middle, as atoms; the first again if there are too few."""
     top, left = ((have - want) // 2 for have, want in zip(images.shape[2:], size, strict=True))
@@ -105,8 +121,10 @@ def measure(atoms: dict, uses: dict) -> xr.Dataset:
     first = np.stack([np.asarray(atoms[kind][0]) for kind in KINDS])
     scaled = first / np.abs(first).max(axis=(2, 3, 4), keepdims=True).clip(1e-12)
     out["projected_atoms"] = (("kind", ATOM, PLANE, ATOM_ROW, ATOM_COL), scaled.round(3).astype("f4"))
-    out["winning_share"] = ("half", [part.attrs["winning_share"][0] for part in atoms["probabilistic"]])
-    return xr.Dataset(out, {"kind": list(KINDS)})
+    voted = ("probabilistic", "refined")
+    shares = [[part.attrs["winning_share"][0] for part in atoms[kind]] for kind in voted]
+    out["winning_share"] = (("voted", "half"), shares)
+    return xr.Dataset(out, {"kind": list(KINDS), "voted": list(voted)})
 
 
 def judge(atoms: dict, held_out: xr.DataArray, stride: tuple[int, int], p: dict) -> xr.Dataset:

@@ -11,7 +11,7 @@ from gdd.figures.style import bare, finish, new_figure
 WIDTH, TOP = 12.8, 20.4
 STEPS = (
     ("1  pretrain, layer by layer upwards", "gdd.sampler.pretrain", "atoms, maps, positions\nin the pooling blocks"),
-    ("2  refine, all layers downwards", "to come", "the same, fitted together"),
+    ("2  refine, all layers downwards", "gdd.sampler.refine", "the same, fitted together"),
     ("3  project the top atoms", "gdd.projection", "large atoms in the data\nplane, and a stride"),
     ("4  deconvolve, one layer", "gdd.deconvolution", "activations of the top\natoms: the features"),
     ("5  train and apply the classifier", "gdd.classify", "a label for every image"),
@@ -55,7 +55,7 @@ def draw_algorithm() -> Figure:
     for number, (action, module, result) in enumerate(STEPS):
         y = 10.0 - 2.3 * number
         path(axes, [(3.6, y + (1.5 if number else 1.6)), (3.6, y + 0.65)])
-        box(axes, 3.6, y, 6.9, 1.3, "", colour="#F3F3F3" if module == "to come" else "white")
+        box(axes, 3.6, y, 6.9, 1.3, "")
         axes.text(3.6, y + 0.25, action, ha="center", va="center", fontsize=10.5)
         axes.text(3.6, y - 0.32, module, ha="center", va="center", fontsize=9, family="monospace", color="#444444")
         axes.text(7.7, y, result, va="center", fontsize=10.5)

@@ -27,13 +27,12 @@ FEATURES = {
 NO_RECORD = "no paper-scale record yet"
 
 
-def show_dictionaries(atoms: xr.DataArray, missing: Sequence[str] = (), across: int = 5) -> Figure:
+def show_dictionaries(atoms: xr.DataArray, across: int = 5) -> Figure:
     """Atoms of several dictionaries, one panel each; 0 is mid grey, each atom over its own largest magnitude.
 
     Parameters
     ----------
     atoms : (kind, atom, plane, atom_row, atom_col)   of one plane; ``kind`` holds the titles
-    missing : titles of panels that say that there is nothing to show yet
     across : atoms in a row of a panel
 
     Raises
@@ -43,19 +42,12 @@ def show_dictionaries(atoms: xr.DataArray, missing: Sequence[str] = (), across: 
     """
     if atoms.sizes["plane"] != 1 or not np.isfinite(atoms).all():
         raise GddError(f"atoms: axis 'plane' has size {atoms.sizes['plane']}; 1 is needed, and finite values")
-    titles = [*atoms.kind.values, *missing]
-    tall = FULL / 2 * -(-atoms.sizes[ATOM] // across) / across + 0.28
-    heights = [tall if left < atoms.sizes["kind"] else 0.6 for left in range(0, len(titles), 2)]
-    figure, axes = new_figure(len(heights), 2, height=sum(heights), squeeze=False, height_ratios=heights)
+    rows, tall = -(-atoms.sizes["kind"] // 2), FULL / 2 * -(-atoms.sizes[ATOM] // across) / across + 0.28
+    figure, axes = new_figure(rows, 2, height=rows * tall, squeeze=False)
     for panel in axes.flat:
         bare(panel)
-    for title, panel in zip(titles, axes.flat, strict=False):
+    for title, panel in zip(atoms.kind.values, axes.flat, strict=False):
         panel.set_title(title, fontsize=FONT - 1)
-        if title in missing:
-            panel.set_facecolor("#F2F2F2")
-            words = {"ha": "center", "va": "center", "color": COLOURS["grey"], "fontsize": FONT - 1}
-            panel.text(0.5, 0.5, "open: needs refinement", **words)
-            continue
         chosen = atoms.sel(kind=title).transpose(ATOM, "plane", ...).values
         scale = np.abs(chosen).max(axis=(1, 2, 3), keepdims=True)
         mosaic = atom_mosaic(np.divide(chosen, scale, out=np.zeros(chosen.shape), where=scale > 0), across)

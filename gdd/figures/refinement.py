@@ -60,12 +60,12 @@ def show_health(found: xr.Dataset) -> Figure:
     for (colour, style), noise in zip(LINES, found.noise.values, strict=False):
         one = found.sel(noise=noise)
         share = moved_share(one).sel(strength=["1 to 3", "above 3"]).isel(pooled_layer=0)
-        switched = one.switches.isel(switch=[1, 3]).sum("switch") / one.projection_error.sizes[IMAGE]
+        switched = one.switched_on + one.switched_off
         for (strength, width), panel_share in zip((("1 to 3", 0.8), ("above 3", 2.0)), share.values.T, strict=True):
             _draw_from(axes[0], 0, panel_share, colour, style, f"{noise}; strength {strength}", width)
         _draw_from(axes[1], 0, switched.values, colour, style, "")
         _draw_from(axes[2], 0, one.gamma_e.values, colour, style, "")
-    labels = ("share of positions\nthat move", "top coefficients\nswitched", r"$\gamma_e$")
+    labels = ("share of positions\nthat move", "coefficients switched\nper image", r"$\gamma_e$")
     for panel, label in zip(axes, labels, strict=True):
         panel.set_ylabel(label)
     axes[0].set_ylim(bottom=0)

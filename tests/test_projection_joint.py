@@ -1,0 +1,180 @@
+"""Projection under the joint model: exact where it must be, broken where it need not be; the vote, word by word."""
+
+import numpy as np
+import pytest
+
+from gdd.axes import GddError
+from gdd.convolution import synthesise
+from gdd.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
+from gdd.pipeline import project_state
+from gdd.pooling import block_places, unpool
+from gdd.projection import blocks_following, project, render_projected, threshold
+from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, count
+from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData
+from gdd.voting_joint import unit_images, vote_joint
+
+PROPER = Precision((), 4.0, 3.0)
+NOISE = RefinementSpec(noise=Precision(("image",), 4.0, 3.0))
+
+
+def layer(atoms, size, pool):
+    return LayerSpec(atoms, size, pool, gamma_d=PROPER, gamma_w=PROPER)
+
+
+#: maps of 9x9 in blocks of 3x3, under 2x2
+TWO = ModelSpec((layer(3, (3, 3), (3, 3)), layer(4, (2, 2), None)), (11, 11), planes=2)
+#: maps of 12x12 and 4x4, both in blocks of 2x2, under 1x1
+WHOLE = ModelSpec((layer(3, (3, 3), (2, 2)), layer(3, (3, 3), (2, 2)), layer(3, (2, 2), None)), (14, 14))
+#: the same with ragged blocks: maps of 9x8 and 3x3, under 2x1
+THREE = ModelSpec((layer(3, (2, 3), (2, 2)), layer(3, (3, 2), (2, 2)), layer(2, (1, 2), None)), (10, 10))
+
+
+def problem(model, seed=0, images=4, masked=False):
+    """A state, and data, both drawn from the joint model."""
+    generator = np.random.Generator(np.random.Philox(seed))
+    state = draw_joint_state(images, model, NOISE, generator)
+    mask = generator.random((images, model.planes, *model.image_size)) < 0.7 if masked else None
+    return state, draw_joint_data(state, model, generator, mask)
+
+
+def single(model, seed, coefficients=1, case=""):
+    """State of one image with one active coefficient a top atom, positions as voted; and the votes.
+
+    "plane" : the vote of the bottom layer depends on the plane only. "apart" : a top atom has two pixels, which go to
+    opposite corners of the map below it, so that nothing meets in a block of the bottom layer.
+    """
+    rng, shapes = np.random.default_rng(seed), model.shapes()
+    dictionaries = [rng.normal(size=shape.dictionary) for shape in shapes]
+    votes = [rng.integers(0, count(s.block), above.dictionary) for s, above in zip(shapes, shapes[1:], strict=False)]
+    if case == "plane":
+        votes[0] = np.broadcast_to(votes[0][:1, :, :1, :1], votes[0].shape)
+    if case == "apart":
+        corners = np.zeros_like(dictionaries[-1])
+        corners[:, 0, 0, 0], corners[:, 1, -1, -1] = rng.normal(size=(2, len(corners)))
+        dictionaries[-1], votes[-1][:, 0], votes[-1][:, 1] = corners, 0, count(shapes[-2].block) - 1
+    w = np.zeros((1, shapes[-1].atoms, *shapes[-1].map_size))
+    w[0, :coefficients, 0, 0] = 2 + rng.random(coefficients)
+    positions, maps = [], w
+    for vote, dictionary, shape in zip(votes[::-1], dictionaries[:0:-1], shapes[-2::-1], strict=True):
+        blocks = blocks_following(vote, dictionary, maps)
+        positions.insert(0, blocks.z)
+        maps = unpool(blocks.z, blocks.w, shape.map_size, shape.block)
+    local = JointLocal(tuple(positions), np.where(w != 0, 0, EMPTY).astype(np.int16), w, np.ones(1))
+    shared = JointShared(tuple(dictionaries), tuple(np.ones((1, 1)) for _ in shapes), np.ones(1))
+    return JointState(local, shared), votes
+
+
+def drawn(model, state, atoms):
+    """Image that projected atoms draw."""
+    return render_projected(atoms, state.local.w, model.stride, model.image_size)
+
+
+def gap(model, state, votes):
+    """Largest difference between the layered image and the projected one, over the largest pixel."""
+    atoms = project(state.shared.dictionaries, [spec.pool for spec in model.layers[:-1]], votes)
+    layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
+    return np.abs(drawn(model, state, atoms) - layered).max() / np.abs(layered).max()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_layers_are_exact_for_one_coefficient_and_broken_by_two(seed):
+    assert gap(TWO, *single(TWO, seed)) < 1e-12
+    assert gap(TWO, *single(TWO, seed, coefficients=2)) > 1e-3
+
+
+@pytest.mark.parametrize("case", ["plane", "apart"])
+@pytest.mark.parametrize("seed", range(5))
+def test_three_layers_are_exact_where_they_must_be(seed, case):
+    assert gap(WHOLE, *single(WHOLE, seed, case=case)) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_three_layers_are_broken_where_contributions_meet(seed):
+    assert gap(WHOLE, *single(WHOLE, seed)) > 1e-3
+
+
+@pytest.mark.parametrize(("model", "case"), [(TWO, ""), (WHOLE, "apart")])
+def test_vote_finds_the_positions_that_a_noiseless_image_follows(model, case):
+    state, votes = single(model, 3, case=case)
+    clean = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
+    data = LayerData(clean)
+    found = vote_joint(state, data, model)
+    for vote, planted, dictionary in zip(found, votes, state.shared.dictionaries[1:], strict=True):
+        used = ~np.isnan(vote.share)
+        assert used[0].any() or (dictionary[0] == 0).all()
+        np.testing.assert_array_equal(vote.positions[used], planted[used])
+        np.testing.assert_allclose(vote.share[used], 1)
+    atoms = project_state(state, data, model)
+    assert atoms.attrs["winning_share"] == pytest.approx([1.0] * len(found))
+    np.testing.assert_allclose(drawn(model, state, atoms.values), clean, atol=1e-12 * np.abs(clean).max())
+
+
+def unit_plain(state, model, layer, atom, place, n):
+    """Image of a unit at one place, image n: whole maps, one layer at a time."""
+    shapes = model.shapes()
+    maps = np.zeros((1, shapes[layer].atoms, *shapes[layer].map_size))
+    maps[0, atom].flat[place] = 1
+    picture = synthesise(state.shared.dictionaries[layer], maps)
+    for below in reversed(range(layer)):
+        blocks = state.local.positions[below][n : n + 1]
+        maps = unpool(blocks, picture, shapes[below].map_size, shapes[below].block)
+        picture = synthesise(state.shared.dictionaries[below], maps)
+    return picture[0]
+
+
+def plain_winners(state, data, model, layer):
+    """The vote word by word: one image, shift, block and position at a time."""
+    shapes, upper = model.shapes(), state.shared.dictionaries[layer + 1]
+    values = (*layer_values(state.local, state.shared.dictionaries, shapes), None)
+    above = shapes[layer + 1]
+    blocks = (state.local.z, state.local.w) if layer + 2 == len(shapes) else (
+        state.local.positions[layer + 1], values[layer + 2]
+    )  # fmt: skip
+    maps = unpool(*blocks, above.map_size, above.block)
+    where = block_places(shapes[layer].map_size, shapes[layer].block)
+    residual, seen = joint_residual(state, data, model), 1.0 if data.mask is None else data.mask
+    score = np.full((*upper.shape, where.shape[2]), -np.inf)
+    for top, k, a, b, m in np.ndindex(score.shape):
+        if where[a, b, m] >= 0:
+            score[top, k, a, b, m] = 0
+    for n, top, s, t in np.argwhere(maps):
+        for k, a, b in np.ndindex(upper.shape[1:]):
+            v, i, j = maps[n, top, s, t] * upper[top, k, a, b], s + a, t + b
+            active = state.local.positions[layer][n, k, i, j]
+            unit = {m: unit_plain(state, model, layer, k, where[i, j, m], n) for m in np.flatnonzero(where[i, j] >= 0)}
+            own = values[layer + 1][n, k, i, j] * unit[active] if active >= 0 else 0
+            for m, phi in unit.items():
+                weighted = state.local.gamma_e[n] * np.broadcast_to(seen, data.images.shape)[n] * phi
+                score[top, k, a, b, m] += (weighted * (v * (residual[n] + own) - v**2 * phi / 2)).sum()
+    return score
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("layer", [0, 1])
+def test_vote_is_the_plain_loop(layer, masked):
+    state, data = problem(THREE, 1, images=2, masked=masked)
+    score = plain_winners(state, data, THREE, layer)
+    np.testing.assert_array_equal(vote_joint(state, data, THREE)[layer].positions, score.argmax(-1))
+
+
+def test_images_of_units_go_through_the_positions_of_their_image():
+    state, _ = problem(THREE, 2)
+    for atom, place in ((0, 0), (1, 5), (2, 8)):
+        found = unit_images(state, THREE, 1, atom, place)
+        for n, picture in enumerate(found):
+            np.testing.assert_allclose(picture, unit_plain(state, THREE, 1, atom, place, n), atol=1e-12)
+
+
+def test_one_layer_has_no_vote_and_projects_to_itself():
+    model = ModelSpec((layer(3, (4, 4), None),), (9, 9))
+    state, data = problem(model)
+    assert vote_joint(state, data, model) == ()
+    np.testing.assert_array_equal(project_state(state, data, model), state.shared.dictionaries[0])
+
+
+def test_threshold_keeps_the_strong_pixels_of_the_stronger_sign():
+    atoms = np.array([[[[1.0, -4.0], [-1.1, -1.3]]], [[[0.0, 0.0], [0.0, 0.0]]]])
+    np.testing.assert_array_equal(threshold(atoms, 0.3)[0, 0], [[0.0, 4.0], [0.0, 1.3]])
+    np.testing.assert_array_equal(threshold(atoms)[1], 0)
+    with pytest.raises(GddError, match="share"):
+        threshold(atoms, 1.5)
