@@ -1,6 +1,7 @@
 """Sec. 2.3 on digits: what refinement does to a pretrained model, and what the noise precision has to do with it.
 
-One pretrained model is refined twice, with the noise precision fixed and with it learned under the printed flat prior.
+One pretrained model is refined twice, with the noise precision fixed and with it learned under the printed flat prior;
+the second has lengths of its own, as it need not run long to show where it goes.
 The record holds every sweep of all four chains, how freely positions and coefficients move, and the dictionaries before
 and after, each as the kept draw and as the conditional mean given everything else. Chains that
 `gdd.training.trained_models` has finished, in this process or another, are not run again.
@@ -30,11 +31,11 @@ _COMMON = {"seed": 0, "noise_precision": 100.0, "weight_precision": 0.1, "noises
 PARAMETERS = {
     "demo": {
         "data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
-        **_COMMON,
+        "learned_burn_in": 60, "learned_collect": 20, **_COMMON,
     },
     "paper": {
         "data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-        "refine_collect": 500, **_COMMON,
+        "refine_collect": 500, "learned_burn_in": 300, "learned_collect": 100, **_COMMON,
     },
 }  # fmt: skip
 BEFORE = "pretrained"
@@ -52,7 +53,9 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     p = parameters
     refined = {}
     for noise in p["noises"]:
-        fitted, refined[name_of(noise)] = trained_models(p | {"refine_noise": noise}, progress, resumable)
+        lengths = {f"refine_{part}": p[f"{'refine' if noise else 'learned'}_{part}"] for part in ("burn_in", "collect")}
+        changed = p | {"refine_noise": noise} | lengths
+        fitted, refined[name_of(noise)] = trained_models(changed, progress, resumable)
     first = next(iter(refined.values()))
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
     models = [describe_pretrained(fitted, begun, first.data)]
@@ -127,9 +130,13 @@ def pretraining_traces(fitted: Pretrained) -> xr.Dataset:
 
 
 def refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
-    """Every sweep of each refinement, (noise, refine_draw), and how many blocks it visited and moved, by strength."""
-    every, axes = [one.traces for one in refined.values()], ("noise", REFINE_DRAW)
-    out = {name: (axes, [one[name].values[0] for one in every]) for name in (*PER_SWEEP, *MORE)}
-    for name in ("visited", "moved"):
-        out[f"blocks_{name}"] = (*axes, "pooled_layer", "strength"), np.float32([one[name].values[0] for one in every])
-    return xr.Dataset(out, {"noise": list(refined), "strength": list(STRENGTHS)})
+    """Every sweep of each refinement, (noise, refine_draw), and how many blocks it visited and moved, by strength.
+
+    A chain that is shorter than the longest ends in NaN.
+    """
+    every = [one.traces.isel(chain=0).rename({DRAW: REFINE_DRAW}) for one in refined.values()]
+    longest = max(one.sizes[REFINE_DRAW] for one in every)
+    names = [*PER_SWEEP, *MORE, "visited", "moved"]
+    padded = [one[names].pad({REFINE_DRAW: (0, longest - one.sizes[REFINE_DRAW])}) for one in every]
+    found = xr.concat(padded, "noise").assign_coords(noise=list(refined), strength=list(STRENGTHS))
+    return found.rename({"visited": "blocks_visited", "moved": "blocks_moved"})
