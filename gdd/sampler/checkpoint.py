@@ -38,7 +38,7 @@ class Progressed(NamedTuple):
 
 
 def fingerprint(data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = ()) -> str:
-    """Name of a chain: a digest of its data, its specs (dataclasses), its layer and a first state given from outside."""
+    """Name of a chain: a digest of its data, its specs (dataclasses), its layer and a first state from outside."""
     digest = hashlib.sha256(json.dumps([VERSION, layer, *map(asdict, specs)], sort_keys=True).encode())
     for array in (data.images, data.mask, *first):
         if array is not None:

@@ -1,8 +1,8 @@
 """Draws of the joint model's dictionaries: upper ones by perturb and solve, the bottom one atom by atom.
 
 An upper dictionary has as many unknowns as a small image collection has pixels, and its precision P is dear to form.
-A draw from N(P^-1 b, P^-1) needs only products with P: perturb b by noise of covariance P, and solve (Papandreou & Yuille
-2010). The solver stops at a small residual; how small is `RefinementSpec.tolerance`.
+A draw from N(P^-1 b, P^-1) needs only products with P: perturb b by noise of covariance P, and solve (Papandreou and
+Yuille 2010). The solver stops at a small residual; how small is `RefinementSpec.tolerance`.
 """
 
 from __future__ import annotations

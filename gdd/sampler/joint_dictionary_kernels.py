@@ -1,6 +1,6 @@
 """What the draws of the joint model's dictionaries need from the images, compiled.
 
-An upper dictionary D enters the image linearly: image n is A_n D plus the rest. `solve_images` applies A_n, its adjoint,
+An upper dictionary D enters an image linearly: image n is A_n D plus the rest. `solve_images` applies A_n, its adjoint
 or both. The bottom dictionary is drawn atom by atom from `atom_images`. All images of a chunk add to one slot of the
 sums, in double precision and in index order.
 
@@ -120,7 +120,7 @@ def solve_chunk(
         if layer < top:
             render(n, layer + 1, positions, w, dictionaries, layout, values, box, size)
         found = list_values(layer, n, w, values, model, entries, amounts)
-        if task == PERTURB or task == LOOK:
+        if task <= LOOK:
             fill_key(stream, key, n)
             for p in range(residuals.shape[1]):
                 noise = math.sqrt(precision) * next_normal(stream) if task == PERTURB else 0.0
@@ -148,7 +148,7 @@ def solve_chunk(
 
 @njit(cache=True, parallel=True)
 def bottom_values(w, model, work, first, out):
-    """Values of the bottom layer's blocks, of images ``first``... Changes work and ``out`` (image, row * col * atom)."""
+    """Values of the bottom layer's blocks, images ``first``... Changes work and ``out`` (image, row * col * atom)."""
     positions, dictionaries, table, rows, columns = model
     all_values, box = work[0], work[3]
     for slot in prange(box.shape[0]):

@@ -3,7 +3,7 @@
 All of an image's layers explain one residual. It is kept current, and with it what it is when carried up to each level
 (``back``), so that the correlation of any coefficient or position costs one small inner product. Where the squared norm
 of an upper atom's image matters, a proposal is made with a guess of it (`gdd.sampler.screening`) and corrected by an
-accept step with the true one, which costs a way down the layers; most coefficients are off, stay off, and never need it.
+accept step with the true one, which costs a way down the layers. Most coefficients are off, stay off, never need it.
 
 Arguments come in groups, see `run_images`. *Checked:* tests/test_refine_sweep.py (same chain as the plain twin).
 """
@@ -15,6 +15,7 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.sampler.joint_flips import flip
 from gdd.sampler.joint_kernels_math import (
     add_unit,
     carry_down,
@@ -120,12 +121,12 @@ def draw_coefficient(
         leave = False
         if uniform < 1.0 / (1.0 + math.exp(min(guessed, 700.0))):
             tally[2] += 1
-            leave = guessed >= exact or math.log(next_uniform(stream)) < guessed - exact
+            leave = math.log(next_uniform(stream)) < guessed - exact
         tally[3] += leave
         stay = not leave
     else:
         tally[0] += 1
-        stay = exact >= guessed or math.log(next_uniform(stream)) < exact - guessed
+        stay = math.log(next_uniform(stream)) < exact - guessed
         tally[1] += stay
     if stay:
         w[n, k, i, j] = c / precision + next_normal(stream) / math.sqrt(precision)
@@ -189,25 +190,25 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
     model : positions, dictionaries, layout as a table (see `gdd.sampler.joint_kernels_math`), and the two parts of
         ``size`` (`gdd.sampler.windows`)
     priors : (log prior odds of a top coefficient, gamma_w (atom,), 1 if a block may be empty else 0,
-        (shape, rate, ceiling of gamma_e, 1 to draw it by image else 0))
+        (shape, rate, ceiling of gamma_e, 1 to draw it by image else 0), joint moves to try in every image)
     guesses : per layer (atom, lag_row, lag_col), see `gdd.sampler.screening`; exact in the bottom layer
     work : per slot scratch: values, change, back (a tuple over levels each), box, counts, weights, gains, places
     key : (seed, stage, layer, sweep)            first : index of the first image
     residuals : (image, row * col * plane)       what is left of each image, an output
     sums : per_atom (slot, 2, atom): active, sum of squared weights; energy (slot, 5): ||E||^2, gamma_e ||E||^2,
         log gamma_e and 1 for every observed pixel, log prior of positions [order 0, 1, 2, 4, 3];
-        visited, moved (slot, layer, class); tally (slot, 4), see `draw_coefficient`
+        visited, moved (slot, layer, class); tally (slot, 6), see `draw_coefficient`, `joint_flips.flip`
 
     Changes positions, w, gamma_e, work, residuals and sums.
     """
     positions, dictionaries, table, rows, columns = model
-    odds, gamma_w, empty, noise = priors
+    odds, gamma_w, empty, noise, flips = priors
     values, change, back, box, counts, weights, gains, places = work
     per_atom, energy, visited, moved, tally = sums
     for slot in prange(per_atom.shape[0]):
         run_chunk(
             slot, first + slot * CHUNK, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds,
-            gamma_w, empty, noise, guesses, values, change, back, box[slot],
+            gamma_w, empty, noise, flips, guesses, values, change, back, box[slot],
             (counts[slot], weights[slot], gains[slot], places[slot]), key, residuals, per_atom[slot], energy[slot],
             visited[slot], moved[slot], tally[slot],
         )  # fmt: skip
@@ -216,7 +217,7 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
 @njit(cache=True)
 def run_chunk(
     slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty, noise,
-    guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited, moved, tally,
+    flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited, moved, tally,
 ):  # fmt: skip
     """One turn of the loop of `run_images`."""
     layout, size, top = layout_of(table, dictionaries), (rows, columns), len(dictionaries) - 1
@@ -241,5 +242,10 @@ def run_chunk(
             energy[3] += draw_bottom_positions(
                 n, empty, precision, guesses[0], mask, model, values, back, scratch, visited, moved, stream
             )  # fmt: skip
+            for _ in range(flips):
+                energy[3] += flip(
+                    n, w, precision, odds, gamma_w, empty, guesses[0], mask, model, values, change, back, box, scratch,
+                    tally, stream,
+                )  # fmt: skip
         residuals[n] = back[0]
         end_image(n, precision, pixels, positions, w, back[0], per_atom, energy)

@@ -1,6 +1,6 @@
 """Up and down the layers of one image, compiled: what the joint model's kernels have in common.
 
-``level`` 0 is the image, level l the input X of layer l (from 0) and so the values of the blocks of layer l - 1. Of each
+``level`` 0 is the image, level l the input X of layer l (from 0), so the values of the blocks of layer l - 1. Of each
 level one flat array (row * col * plane, plane last) holds values, a change, or the residual carried back up. Layers
 and levels come as tuples, one entry each:
 
@@ -73,7 +73,7 @@ def whole_box(layer, layout, box):
 
 @njit(cache=True)
 def carry_down(level, n, positions, dictionaries, layout, change, box, size):
-    """Carry a change of one level, within its box, down to the image. Changes ``change`` and ``box`` below ``level``."""
+    """Carry a change of one level, within its box, down to the image. Changes ``change``, ``box`` below ``level``."""
     for layer in range(level - 1, -1, -1):
         carry_down_one(layer, n, positions, dictionaries, layout, change, box, size)
 

@@ -107,12 +107,50 @@ def masked_overlap(first, second, k, dictionary, layout, mask):
 
 
 @njit(cache=True)
+def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, mask, residual, dictionary, layout, size, scratch):
+    """Weigh every outcome of a block of the bottom layer, which is now at ``old`` and not in the counts.
+
+    Weight t + 1 is that of position t, weight 0 that of empty. Returns (number of positions, sum of the weights, the
+    exponent taken out of all of them). Changes ``weights``, ``gains`` (exponents) and ``places`` of ``scratch``.
+    """
+    counts, weights, gains, places = scratch
+    _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout
+    norm = lags[k, lags.shape[1] // 2, lags.shape[2] // 2]
+    number = prior_weights(i, j, counts, layout, empty, weights, places)
+    row, col = i * pool_row + old // pool_col, j * pool_col + old % pool_col
+    largest = 0.0 if empty > 0 else -np.inf
+    for t in range(number):
+        start = places[t, 0] * width + places[t, 1] * planes
+        c = np.float64(window_dot(residual, start, width, dictionary, k * height * length, height, length, size))
+        energy = norm
+        if mask.size > 0:
+            here = (places[t, 0], places[t, 1])
+            energy = masked_overlap(here, here, k, dictionary, layout, mask)
+            if old >= 0:
+                c += v * masked_overlap(here, (row, col), k, dictionary, layout, mask)
+        elif old >= 0:
+            lag = places[t, 0] - row + lags.shape[1] // 2, places[t, 1] - col + lags.shape[2] // 2
+            c += v * lags[k, lag[0], lag[1]]
+        gains[t + 1] = gamma_e * (v * c - 0.5 * v * v * energy)
+        largest = max(largest, gains[t + 1])
+    everything = 0.0
+    gains[0] = 0.0
+    for t in range(number + 1):
+        weights[t] *= math.exp(gains[t] - largest)
+        everything += weights[t]
+    return number, everything, largest
+
+
+@njit(cache=True)
 def draw_bottom_positions(
     n, empty, gamma_e, lags, mask, model, values, back, scratch, visited, moved, stream
 ):  # fmt: skip
-    """Draw every position of the bottom layer exactly. Changes its positions, back[0], scratch, the counts, stream."""
+    """Draw every position of the bottom layer exactly; return the log prior of its positions.
+
+    Changes its positions, back[0], scratch, the counts of moves and stream.
+    """
     positions, dictionaries, layout, size = model
-    atoms, height, length, planes, width, _, _, pool_row, pool_col, grid_row, grid_col = layout[0]
+    atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout[0]
     counts, weights, gains, places = scratch
     z, residual, dictionary, above, total = positions[0], back[0], dictionaries[0], values[1], 0.0
     sizes = layout[0]
@@ -124,30 +162,9 @@ def draw_bottom_positions(
                 value = above[(i * grid_col + j) * atoms + k]
                 v, old, group = np.float64(value), z[n, k, i, j], group_of(i, j, sizes)
                 counts[group, old] -= 1
-                number = prior_weights(i, j, counts, sizes, empty, weights, places)
-                row, col = i * pool_row + old // pool_col, j * pool_col + old % pool_col
-                largest = 0.0 if empty > 0 else -np.inf
-                for t in range(number):
-                    start = places[t, 0] * width + places[t, 1] * planes
-                    c = np.float64(
-                        window_dot(residual, start, width, dictionary, k * height * length, height, length, size)
-                    )
-                    energy = norm
-                    if mask.size > 0:
-                        here = (places[t, 0], places[t, 1])
-                        energy = masked_overlap(here, here, k, dictionary, sizes, mask)
-                        if old >= 0:
-                            c += v * masked_overlap(here, (row, col), k, dictionary, sizes, mask)
-                    elif old >= 0:
-                        lag = places[t, 0] - row + lags.shape[1] // 2, places[t, 1] - col + lags.shape[2] // 2
-                        c += v * lags[k, lag[0], lag[1]]
-                    gains[t + 1] = gamma_e * (v * c - 0.5 * v * v * energy)
-                    largest = max(largest, gains[t + 1])
-                everything = 0.0
-                gains[0] = 0.0
-                for t in range(number + 1):
-                    weights[t] *= math.exp(gains[t] - largest)
-                    everything += weights[t]
+                number, everything, _ = weigh_bottom(
+                    k, i, j, old, v, empty, gamma_e, lags, mask, residual, dictionary, sizes, size, scratch
+                )  # fmt: skip
                 t = pick(weights[1 : number + 1], weights[0], next_uniform(stream) * everything)
                 new = places[t, 2] if t >= 0 else -1
                 counts[group, new] += 1
@@ -156,26 +173,24 @@ def draw_bottom_positions(
                 if new != old:
                     moved[0, strength] += 1
                     z[n, k, i, j] = new
-                    there = (places[t, 0], places[t, 1])
-                    move_atom(residual, k, old, new, (row, col), there, value, mask, dictionary, sizes, size)
+                    move_atom(residual, k, i, j, old, new, value, mask, dictionary, sizes, size)
         total += log_counts(counts, sizes, empty)
     return total
 
 
 @njit(cache=True)
-def move_atom(residual, k, old, new, old_place, new_place, value, mask, dictionary, layout, size):
-    """Take atom k of the bottom layer from its old place to its new one. Changes ``residual``."""
-    _, height, length, planes, width, _, _, _, _, _, _ = layout
-    for place, weight, there in ((old_place, value, old >= 0), (new_place, -value, new >= 0)):
-        if there and mask.size == 0:
-            start = place[0] * width + place[1] * planes
-            atom = k * height * length
+def move_atom(residual, k, i, j, old, new, value, mask, dictionary, layout, size):
+    """Take atom k of the bottom layer from its block's old position to the new one. Changes ``residual``."""
+    _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout
+    for m, weight in ((np.int64(old), value), (np.int64(new), -value)):
+        row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
+        start, atom = row * width + col * planes, k * height * length
+        if m >= 0 and mask.size == 0:
             window_add(residual, start, width, dictionary, atom, weight, height, length, size)
-        elif there:
+        elif m >= 0:
             for a in range(height):
-                for t in range(length):
-                    pixel = (place[0] + a) * width + place[1] * planes + t
-                    residual[pixel] += weight * mask[pixel] * dictionary[(k * height + a) * length + t]
+                for t in range(start + a * width, start + a * width + length):
+                    residual[t] += weight * mask[t] * dictionary[atom + a * length + t - start - a * width]
 
 
 @njit(cache=True)

@@ -1,6 +1,6 @@
 """A guess of an upper dictionary's precision that is easily inverted, for the solver of its draw.
 
-Given all positions, the precision of atom k is sum_n gamma_e S_nk' A_n' A_n S_nk + gamma_d. Averaged over positions, A'A
+Given all positions, the precision of atom k is sum_n gamma_e S_nk' A_n' A_n S_nk + gamma_d. Averaged over those, A'A
 is one matrix for all atoms: products of mean images, and a variance on its diagonal (`gdd.sampler.screening`). What is
 left out, positions as they are and atoms that share an image, the solver makes up for.
 """

@@ -30,7 +30,7 @@ from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData, pre
 #: traces with one number a sweep; those of `Refined.traces` that have more axes are listed in `label_traces`
 SCALARS = (
     "log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w", "proposed_on", "switched_on",
-    "proposed_off", "switched_off",
+    "proposed_off", "switched_off", "joint_tried", "joint_made",
 )  # fmt: skip
 SECONDS_BETWEEN_CHECKPOINTS = 120.0
 

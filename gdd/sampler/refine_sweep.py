@@ -35,12 +35,13 @@ class JointInfo(NamedTuple):
 
     log_likelihood: float
     log_joint: float
-    residual: float  # root mean square of E over observed pixels, after the dictionaries' draws
+    residual: float  # root mean square of E over observed pixels, before the bottom dictionary's draw
     active: np.ndarray  # (atom,): active coefficients of each top atom, over all images
     visited: np.ndarray  # (pooled layer, strength): blocks whose position was drawn
     moved: np.ndarray  # (pooled layer, strength): those that came out elsewhere
-    switches: np.ndarray  # (4,): top coefficients proposed on, switched on, proposed off, switched off
-    steps: np.ndarray  # (layer,): steps of the solver that drew the layer's dictionary; 0 in the bottom layer
+    switches: np.ndarray  # (6,): top coefficients proposed on, switched on, proposed off, switched off; then joint
+    # moves tried, and made
+    steps: np.ndarray  # (layer,): of the solver that drew the layer's dictionary, 500 if it gave up; bottom layer 0
 
 
 class Sums(NamedTuple):
@@ -137,12 +138,12 @@ def image_pass(
     a, b = top.beta
     priors = (
         np.log(a / b), np.broadcast_to(shared.gamma_w, (shape.atoms,)).astype(float), float(refinement.empty_blocks),
-        (noise.shape, noise.rate, refinement.ceiling or np.inf, float(drawn)),
+        (noise.shape, noise.rate, refinement.ceiling or np.inf, float(drawn)), refinement.flips,
     )  # fmt: skip
     layers, strengths = len(model.layers), len(STRENGTHS)
     total = Sums(
         np.zeros((2, shape.atoms)), np.zeros(5), np.zeros((layers, strengths)), np.zeros((layers, strengths)),
-        np.zeros(4),
+        np.zeros(6),
     )  # fmt: skip
     part = Sums(*(np.zeros((SLOTS, *array.shape)) for array in total))
     for first, used in batches(len(arrays.images), CHUNK):

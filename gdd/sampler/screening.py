@@ -1,7 +1,7 @@
 """What an upper atom's image is like on average over all pooling positions: guesses that quicken exact draws.
 
 In the joint model an upper atom looks different in every image, and its norm there is dear. Where a proposal is made
-with a guess of the norm, and an accept step with the true one follows, only proposals that pass need the true one. And a
+with a guess of the norm, and an accept step with the true one follows, only proposals that pass need the true one. A
 solver that starts from a good guess of a matrix needs few steps. A guess must not depend on what is being drawn; these
 depend on the dictionaries alone.
 

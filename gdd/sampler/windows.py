@@ -49,8 +49,8 @@ def _vector_dot(typing_context, left, start, width, atom, first, size):
         there = _rows_of(context, builder, signature.args[3], args[3], args[4], step, vector, rows)
         total = ir.Constant(vector, [0.0] * length)
         for one, other in zip(here, there, strict=True):
-            product = builder.fmul(builder.load(one, align=align), builder.load(other, align=align), flags=("contract",))
-            total = builder.fadd(total, product, flags=("contract",))
+            pair = (builder.load(part, align=align) for part in (one, other))
+            total = builder.fadd(total, builder.fmul(*pair, flags=("contract",)), flags=("contract",))
         kernel = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(number, [number, vector]),
             f"llvm.vector.reduce.fadd.v{length}f{kind.bitwidth}",
