@@ -68,7 +68,9 @@ def check_axes(array: np.ndarray, dims: Sequence[str], argument: str) -> None:
         )
 
 
-def check_images(images: np.ndarray, argument: str = "images", mask: np.ndarray | None = None) -> None:
+def check_images(
+    images: np.ndarray, argument: str = "images", mask: np.ndarray | None = None, constant: bool = False
+) -> None:
     """Refuse images that no model can be fitted to, before any work is done.
 
     Parameters
@@ -76,6 +78,7 @@ def check_images(images: np.ndarray, argument: str = "images", mask: np.ndarray 
     images : (image, plane, row, col)
     argument : name that the message uses
     mask : (image, plane, row, col) of bool, optional     True where a pixel was observed
+    constant : whether an image may be constant: at test time, when only its blank half may be seen
 
     Raises
     ------
@@ -96,6 +99,8 @@ def check_images(images: np.ndarray, argument: str = "images", mask: np.ndarray 
         where = np.argwhere(~seen)[0]
         value = images[tuple(where)]
         raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
+    if constant:
+        return
     flat = images if mask is None else np.where(mask, images, np.nan)
     spread = np.nanmax(flat, axis=(1, 2, 3)) - np.nanmin(flat, axis=(1, 2, 3))
     if (spread == 0).any() and flat[0].size > 1:

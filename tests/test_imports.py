@@ -16,6 +16,7 @@ LEVELS = [
     ["voting", "voting_joint", "projection"],
     ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify", "matching", "sharpness",
      "timing"],
+    ["joint_inference", "interpolation", "filling", "generation", "layerwise"],
     ["pipeline", "means"],
     ["training"],
     ["experiments"],

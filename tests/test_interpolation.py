@@ -1,0 +1,180 @@
+"""Missing pixels: masks, what counts as error, that hidden values play no part, one layer and several, bad input."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from tiny import draw
+
+from gdd.axes import IMAGES, GddError
+from gdd.interpolation import (
+    hidden_error,
+    hide_at_random,
+    hide_halves,
+    interpolate_joint,
+    interpolate_one_layer,
+    start_layer,
+)
+from gdd.joint import draw_joint_data, draw_joint_state
+from gdd.joint_inference import Chain, joint_draws
+from gdd.model import draw_data, draw_state, reconstruction
+from gdd.sampler.chain import Fitted
+from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
+from gdd.state import LayerData
+
+FIXED = Precision(fixed=1.0)
+MODEL = ModelSpec(
+    (LayerSpec(2, (3, 3), (2, 2), gamma_d=FIXED, gamma_w=FIXED), LayerSpec(3, (2, 2), gamma_d=FIXED, gamma_w=FIXED)),
+    (7, 7),
+)  # fmt: skip
+REFINEMENT = RefinementSpec(noise=Precision(fixed=4.0))
+
+
+@pytest.fixture(scope="module")
+def joint():
+    generator = np.random.default_rng(2)
+    state = draw_joint_state(5, MODEL, REFINEMENT, generator)
+    images = draw_joint_data(state, MODEL, generator).images
+    return state.shared, images, hide_at_random(images.shape, 3)
+
+
+@pytest.fixture(scope="module")
+def layer():
+    """One layer, its noise precision held, and images drawn from it under its own dictionary."""
+    spec = LayerSpec(3, (3, 3), (2, 2), gamma_e=FIXED, gamma_d=FIXED, gamma_w=Precision(fixed=0.5))
+    shape = layer_shape(spec, (9, 9), 1)
+    generator = np.random.default_rng(4)
+    state = draw_state(500, spec, shape, generator)
+    return Fitted(spec, shape, state, xr.Dataset()), draw_data(state, shape, generator).images
+
+
+def test_masks_hide_half_of_every_image():
+    mask = hide_at_random((6, 3, 8, 7), 0)
+    assert mask.dtype == bool
+    assert (mask.sum(axis=(2, 3)) == 28).all()
+    assert (mask == mask[:, :1]).all()
+    assert (mask[0] != mask[1]).any()
+    np.testing.assert_array_equal(mask, hide_at_random((6, 3, 8, 7), 0))
+    halves = hide_halves((6, 1, 4, 4))
+    assert (halves.sum(axis=(1, 2, 3)) == 8).all()
+    for image, hidden in enumerate((np.s_[:, :2], np.s_[:, 2:], np.s_[:2], np.s_[2:])):
+        assert not halves[image, 0][hidden].any()
+    np.testing.assert_array_equal(halves[4:], halves[:2])
+
+
+def test_error_is_of_hidden_pixels_alone():
+    truth, mask = np.zeros((2, 1, 2, 2)), np.ones((2, 1, 2, 2), bool)
+    mask[0, 0, 0] = False
+    filled = np.array([[[[3.0, 1.0], [9.0, 9.0]]], [[[9.0, 9.0], [9.0, 9.0]]]])
+    found = hidden_error(filled, truth, mask)
+    assert found[0] == 5.0
+    assert np.isnan(found[1])  # nothing hidden
+    with pytest.raises(GddError, match="truth"):
+        hidden_error(filled, truth[:1], mask)
+
+
+def test_mean_is_that_of_the_chain_and_draws_are_spread_over_it(joint):
+    shared, images, mask = joint
+    found = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, 2, 6, 1, truth=images, draws=2, warm_up=2)
+    every = [d.clean for d in joint_draws(LayerData(images, mask), MODEL, shared, REFINEMENT, Chain(2, 6, 1, 2))]
+    np.testing.assert_allclose(found["mean"], np.mean(every, axis=0))
+    np.testing.assert_allclose(found.draws, [every[2], every[5]], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(found.error, found["mean"] - images)
+    np.testing.assert_allclose(found.hidden_error, hidden_error(found["mean"], images, mask))
+
+
+def test_values_of_hidden_pixels_play_no_part(joint, layer):
+    shared, images, mask = joint
+    fitted, others = layer
+    both = [np.where(mask, images, fill) for fill in (np.nan, 7.0)]
+    one, other = (interpolate_joint(x, mask, MODEL, shared, REFINEMENT, 1, 2, 0) for x in both)
+    np.testing.assert_array_equal(one["mean"], other["mean"])
+    others, seen = others[:4], hide_halves((4, 1, 9, 9))
+    both = [np.where(seen, others, fill) for fill in (np.nan, 7.0)]
+    one, other = (interpolate_one_layer(x, seen, fitted, 1, 2, 0) for x in both)
+    np.testing.assert_array_equal(one["mean"], other["mean"])
+
+
+def test_labels_are_kept_and_axes_may_come_in_any_order(joint):
+    shared, images, mask = joint
+    labelled = xr.DataArray(images, dims=IMAGES, coords={"label": ("image", np.arange(5))})
+    found = interpolate_joint(
+        labelled.transpose("col", ...), xr.DataArray(mask, dims=IMAGES), MODEL, shared, REFINEMENT, 1, 1, 0
+    )
+    assert found.label.values.tolist() == list(range(5))
+    plain = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, 1, 1, 0)
+    np.testing.assert_array_equal(found["mean"], plain["mean"])
+    assert set(plain) == {"mean"}
+
+
+def leftover(fitted, images):
+    """Error of one chain's mean times another chain's mean over hidden pixels, in standard errors.
+
+    Given the observed pixels both chains are independent of the truth and of each other, so the expectation is 0 if
+    they draw from the posterior. One chain alone would not do: its mean carries its own Monte Carlo error.
+    """
+    truth = reconstruction(fitted.state, fitted.shape)
+    mask = hide_at_random(images.shape, 0)
+    one, other = (interpolate_one_layer(images, mask, fitted, 60, 120, seed)["mean"].values for seed in (1, 2))
+    product = np.where(mask, 0, (truth - one) * other).sum(axis=(1, 2, 3))
+    return product.mean() / (product.std() / np.sqrt(len(product))), (one * other)[~mask].mean()
+
+
+def test_one_layer_fills_in_the_posterior_mean(layer):
+    distance, size = leftover(*layer)
+    assert size > 0.05  # something is filled in
+    assert abs(distance) < 4
+
+
+def test_a_wrong_noise_precision_of_the_layer_is_seen(layer):
+    fitted, images = layer
+    bold = fitted.state.local._replace(gamma_e=20 * fitted.state.local.gamma_e)
+    wrong = fitted._replace(state=fitted.state._replace(local=bold))
+    assert leftover(wrong, images)[0] < -8
+
+
+@pytest.mark.parametrize("name", ["pooled, ragged", "gamma_e shared", "several planes"])
+def test_start_of_a_layer_holds_what_training_found(name):
+    state, _, spec, shape = draw(name, images=4)
+    begun = start_layer(Fitted(spec, shape, state, xr.Dataset()), 6)
+    assert begun.shared is state.shared
+    assert begun.local.z.shape == (6, shape.atoms, *shape.grid)
+    assert (begun.local.z == -1).all()
+    np.testing.assert_allclose(begun.local.gamma_e, np.full_like(begun.local.gamma_e, state.local.gamma_e.mean()))
+    assert len(begun.local.gamma_e) == (1 if name == "gamma_e shared" else 6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda a: {"mask": a["mask"][:2]}, "mask: bool of shape"),
+        (lambda a: {"mask": a["mask"].astype(float)}, "mask: float64"),
+        (lambda a: {"mask": a["mask"] & (np.arange(5) != 2)[:, None, None, None]}, "mask: image 2 is hidden whole"),
+        (lambda a: {"images": a["images"][0]}, "images: 3 axes"),
+        (lambda a: {"images": np.full_like(a["images"], np.nan)}, "is nan"),
+        (lambda a: {"images": a["images"][:, :, :6], "mask": a["mask"][:, :, :6]}, "axis 'row' has size 6"),
+        (lambda a: {"collect": 0}, "collect"),
+        (lambda a: {"draws": 3}, "draws: 3 given"),
+        (lambda a: {"truth": a["images"][:1]}, "truth: shape"),
+    ],
+)
+def test_bad_input_is_named(joint, change, message):
+    shared, images, mask = joint
+    arguments = {"images": images, "mask": mask, "burn_in": 0, "collect": 1, "seed": 0}
+    arguments |= change(arguments)
+    with pytest.raises(GddError, match=message):
+        interpolate_joint(model=MODEL, shared=shared, refinement=REFINEMENT, **arguments)
+
+
+def test_one_layer_refuses_images_of_another_size(layer):
+    fitted, images = layer
+    small = images[:2, :, :8]
+    with pytest.raises(GddError, match="layer is for 1 planes"):
+        interpolate_one_layer(small, hide_halves(small.shape), fitted, 0, 1, 0)
+
+
+def test_a_seen_half_may_be_blank(joint):
+    """A digit's empty half says something too."""
+    shared, images, _ = joint
+    mask = hide_halves(images.shape)
+    blank = np.where(mask, 0.0, images)
+    assert np.isfinite(interpolate_joint(blank, mask, MODEL, shared, REFINEMENT, 0, 1, 0)["mean"]).all()
