@@ -15,16 +15,21 @@ from gdd.sampler.chain import Fitted
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd.sampler.refine_sweep import dictionary_mean
-from gdd.state import JointState, LayerData, maps_of
+from gdd.state import EMPTY, JointState, LayerData, maps_of
 
 TOLERANCE = 1e-5  # of the residual of the normal equations, relative
 
 
 def joint_with_means(refined: Refined) -> JointState:
-    """Replace each dictionary of the kept state by its mean given the rest of that state, the other layers included."""
+    """Replace each dictionary of the kept state by its mean given the rest of that state, the other layers included.
+
+    A top atom that no image uses has the mean of its prior, exactly zero, where the solver would leave its tolerance.
+    """
     state = refined.state
+    used = (state.local.z != EMPTY).any(axis=(0, 2, 3))
     layers = range(len(refined.model.layers))
-    means = tuple(dictionary_mean(state, refined.data, refined.model, layer) for layer in layers)
+    *lower, top = (dictionary_mean(state, refined.data, refined.model, layer) for layer in layers)
+    means = (*lower, top * used[:, None, None, None])
     return state._replace(shared=state.shared._replace(dictionaries=means))
 
 

@@ -67,9 +67,19 @@ def test_nothing_visited_is_no_share(found):
 def test_table_of_refinement(found):
     table = refinement.refinement_table(found)
     assert table.columns.tolist() == ["pretrained", *NOISES]
-    assert table.loc["atoms used by fewer than 5 images"].tolist() == [1, 3, 0]
-    assert table.loc["active per image", "pretrained"] == pytest.approx(69 / IMAGES, abs=0.05)
-    assert table.loc["residual", "noise learned"] == pytest.approx(float(found.rms[2]), abs=5e-4)
+    assert table.loc["atoms used by fewer than 5 images"].tolist() == ["1", "3", "0"]
+    assert table.loc["active per image", "pretrained"] == f"{69 / IMAGES:.1f}"
+    assert table.loc["residual", "noise learned"] == f"{float(found.rms[2]):.3f}"
+
+
+def test_health_in_numbers_ends_where_the_chain_ended(found):
+    for name in ("residual", "gamma_e", "log_joint", "active", "switched_on"):
+        found[name][1, 3] = np.nan
+    table = refinement.health_table(found)
+    assert table.columns.tolist() == ["noise fixed at 44, 4 sweeps", "noise learned, 3 sweeps"]
+    first, last = found.residual[1, 0].item(), found.residual[1, 2].item()
+    assert table.loc["residual", "noise learned, 3 sweeps"] == f"{first:.4f}, {last:.4f}"
+    assert table.loc["share of strong positions that move"].str.contains("nan").sum() == 0
 
 
 def test_starts_have_a_colour_each_and_a_line_a_seed():

@@ -70,10 +70,29 @@ def show_health(found: xr.Dataset) -> Figure:
         panel.set_ylabel(label)
     axes[0].set_ylim(bottom=0)
     axes[1].set_ylim(bottom=0)
-    axes[2].set(yscale="log", xlabel="sweep of the refinement")
+    _logarithmic(axes[2])
+    axes[2].set_xlabel("sweep of the refinement")
     figure.align_ylabels()
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=FONT - 2)
     return finish(figure)
+
+
+def health_table(found: xr.Dataset) -> pd.DataFrame:
+    """Each refinement at its first sweep and in the mean of its last tenth, as "first, last"."""
+    columns = {}
+    for noise in found.noise.values:
+        one = found.sel(noise=noise)
+        lived = int(one.residual.notnull().sum())
+        rows = {
+            "gamma_e": (one.gamma_e, 0), "residual": (one.residual, 4), "active per image": (one.active, 1),
+            "log joint per number": (one.log_joint / one.numbers_explained[0], 3),
+            "share of strong positions that move": (moved_share(one).sel(strength="above 3").isel(pooled_layer=0), 3),
+            "coefficients switched per image": (one.switched_on + one.switched_off, 2),
+        }  # fmt: skip
+        last = slice(lived - max(1, lived // 10), lived)
+        ends = [(values[0].item(), values[last].mean().item(), d) for values, d in rows.values()]
+        columns[f"{noise}, {lived} sweeps"] = [f"{before:.{d}f}, {after:.{d}f}" for before, after, d in ends]
+    return pd.DataFrame(columns, list(rows))
 
 
 def moved_share(found: xr.Dataset) -> xr.DataArray:
@@ -150,7 +169,8 @@ def refinement_table(found: xr.Dataset) -> pd.DataFrame:
         "weight at winning positions": (kept.winning_share, 2),
         "projection error, share of energy": (kept.projection_error.median(IMAGE), 2),
     }
-    return pd.DataFrame({name: values.values.round(d) for name, (values, d) in columns.items()}, found.model.values).T
+    written = {name: [f"{v:.{d}f}" for v in values.values] for name, (values, d) in columns.items()}
+    return pd.DataFrame(written, found.model.values).T
 
 
 def refined_error_table(found: xr.Dataset) -> pd.DataFrame:

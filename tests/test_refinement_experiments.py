@@ -1,0 +1,81 @@
+"""Experiments on refinement at their smallest: every shape is the paper's, every number meaningless but consistent."""
+
+import numpy as np
+import pytest
+
+from gdd import experiments
+from gdd.experiments import mnist_refined_error, mnist_refinement, mnist_starts
+from gdd.progress import Bar
+from gdd.spec import MNIST
+
+SHORT = {"burn_in": 1, "collect": 1, "n_train": 20}
+
+
+@pytest.fixture(scope="module")
+def refinement():
+    lengths = {"refine_burn_in": 1, "refine_collect": 2, "learned_burn_in": 1, "learned_collect": 1}
+    chosen = experiments.merge("mnist-refinement", "demo", SHORT | lengths)
+    return mnist_refinement.run(chosen, Bar, resumable=False)
+
+
+def test_dictionaries_before_and_after_are_kept_as_draws_and_as_means(refinement):
+    found = refinement.dataset
+    assert found.model.values.tolist() == ["pretrained", "noise fixed at 44", "noise learned"]
+    assert found.projected_atoms.shape == (3, 2, 160, 1, *MNIST.projected_size)
+    assert found.bottom_dictionary.shape == (3, 2, 32, 1, 8, 8)
+    largest = np.abs(found.projected_atoms).max(("plane", "atom_row", "atom_col"))
+    used = (found.uses > 0).expand_dims(estimate=2, axis=1).values | (found.estimate == "kept draw").values[:, None]
+    np.testing.assert_allclose(largest, used)  # the mean of an atom that nothing uses is that of its prior, 0
+    draw, mean = (found.bottom_dictionary.sel(estimate=name) for name in mnist_refinement.ESTIMATES)
+    assert (draw != mean).all() and (np.abs(mean).mean() < np.abs(draw).mean())
+    for name in ("high_frequency_share", "thresholded_high_frequency_share"):
+        assert np.isnan(found[name].values).tolist() == (~used).tolist()
+        assert ((found[name] > 0) & (found[name] < 1)).values[used].all()
+
+
+def test_fit_of_the_whole_model_and_of_its_projection(refinement):
+    found = refinement.dataset
+    last = found.residual.isel(noise=0).values[-1]
+    assert found.rms.sel(model="noise fixed at 44") == pytest.approx(last, rel=0.2)
+    assert found.rms.sel(model="pretrained") > last
+    assert (found.projection_error > 0).all()
+    assert ((found.winning_share > 1 / 9) & (found.winning_share < 1)).all()
+    assert (found.uses.sum("atom") > 0).all()
+
+
+def test_traces_of_all_chains_and_a_shorter_one_ends_in_nan(refinement):
+    found = refinement.dataset
+    assert dict(found.pre_residual.sizes) == {"layer": 2, "draw": 2}
+    assert found.numbers_explained.values.tolist() == [20 * 784, 20 * 7 * 7 * 32]
+    assert np.isfinite(found.log_joint[0]).all()
+    assert np.isnan(found.log_joint[1]).values.tolist() == [False, False, True]
+    assert (found.gamma_e[0] == 44).all() and (found.gamma_e[1, :2] != 44).all()
+    assert (found.blocks_moved[0] <= found.blocks_visited[0]).all()
+    np.testing.assert_allclose(found.blocks_visited[0].sum(("pooled_layer", "strength")), 32 * 7 * 7)
+
+
+def test_starts_differ_and_finished_chains_are_not_run_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDD_CACHE", str(tmp_path))
+    chosen = experiments.merge("mnist-starts", "demo", SHORT | {"n_held_out": 5, "sweeps": 2, "seeds": (0,)})
+    found = mnist_starts.run(chosen, Bar).dataset
+    assert found.log_joint.shape == (3, 1, 2)
+    first = found.isel(draw=0, seed=0)
+    assert len(set(first.residual.values)) == 3 and len(set(first.held_out.values)) == 3
+    assert (found.held_out > 0).all()
+    monkeypatch.setattr(mnist_starts, "refine_sweep", None)
+    assert mnist_starts.run(chosen, Bar).dataset.equals(found)
+    next(tmp_path.rglob("random0.npy")).unlink()
+    with pytest.raises(TypeError):
+        mnist_starts.run(chosen, Bar)
+
+
+def test_errors_of_both_kinds_of_atoms_on_the_same_digits():
+    lengths = {"refine_burn_in": 1, "refine_collect": 1, "test_burn_in": 2, "test_collect": 2}
+    sizes = {"n_train": 60, "n_test": 20, "seeds": (3,)}
+    chosen = experiments.merge("mnist-refined-error", "demo", SHORT | lengths | sizes)
+    found = mnist_refined_error.run(chosen, Bar, resumable=False).dataset
+    assert found.subset.values.tolist() == [3]
+    assert found.atoms.values.tolist() == list(mnist_refined_error.ATOMS)
+    assert ((found.error >= 0) & (found.error <= 100)).all()
+    assert (found.active_at_test > 0).all()
+    assert found.winning_share[0, 1] == found.winning_share[0, 2] != found.winning_share[0, 0]
