@@ -7,6 +7,7 @@ from test_flowchart import overlaps
 
 from gdd.figures import refinement
 from gdd.figures.directions import draw_directions
+from gdd.figures.mnist import show_dictionaries
 
 SWEEPS, REFINED, IMAGES, ATOMS = 6, 4, 7, 3
 NOISES = ["noise fixed at 44", "noise learned"]
@@ -80,6 +81,26 @@ def test_health_in_numbers_ends_where_the_chain_ended(found):
     first, last = found.residual[1, 0].item(), found.residual[1, 2].item()
     assert table.loc["residual", "noise learned, 3 sweeps"] == f"{first:.4f}, {last:.4f}"
     assert table.loc["share of strong positions that move"].str.contains("nan").sum() == 0
+
+
+def test_atoms_of_every_model_stand_beside_their_means(found):
+    rng = np.random.default_rng(2)
+    atoms = (
+        ("model", "estimate", "atom", "plane", "atom_row", "atom_col"),
+        rng.integers(-9, 9, (3, 2, ATOMS, 1, 2, 2)),
+    )
+    bottom = (("model", "estimate", "bottom_atom", "plane", "bottom_row", "bottom_col"), rng.random((3, 2, 4, 1, 2, 3)))
+    found = found.assign(projected_atoms=atoms, bottom_dictionary=bottom)
+    shown = refinement.most_used_atoms(found, 2)
+    assert shown.kind.values.tolist()[:3] == [
+        "pretrained: kept draw", "pretrained: conditional mean", "noise fixed at 44: kept draw"
+    ]  # fmt: skip
+    np.testing.assert_array_equal(shown[1], found.projected_atoms[0, 1, [2, 1]])
+    below = refinement.bottom_atoms(found)
+    assert below.dims == ("kind", "atom", "plane", "atom_row", "atom_col")
+    np.testing.assert_array_equal(below[5], found.bottom_dictionary[2, 1])
+    for atoms in (shown, below):
+        assert [panel.get_title() for panel in show_dictionaries(atoms).axes] == list(atoms.kind.values)
 
 
 def test_starts_have_a_colour_each_and_a_line_a_seed():

@@ -89,8 +89,12 @@ def describe_pretrained(fitted: Pretrained, begun: JointState, data: LayerData) 
 
 
 def dictionaries(bottoms: list[np.ndarray], atoms: list[xr.DataArray]) -> xr.Dataset:
-    """Dictionary of layer 1 and projected atoms, kept draw and means, and how sharp the latter are."""
-    scaled = [part / np.abs(part).max(axis=(1, 2, 3), keepdims=True).clip(1e-12) for part in map(np.asarray, atoms)]
+    """Dictionary of layer 1 and projected atoms, kept draw and means, and how sharp the latter are.
+
+    Projected atoms are kept in whole percents of each one's largest magnitude: for looking at.
+    """
+    plain = [np.asarray(part) for part in atoms]
+    percents = [100 * part / np.abs(part).max(axis=(1, 2, 3), keepdims=True).clip(1e-12) for part in plain]
     each = {"": atoms, "thresholded_": [threshold(part) for part in atoms]}
     out = {
         f"{name}{measure.__name__}": (("estimate", ATOM), [measure(part) for part in parts])
@@ -99,7 +103,7 @@ def dictionaries(bottoms: list[np.ndarray], atoms: list[xr.DataArray]) -> xr.Dat
     }
     return xr.Dataset(out | {
         "bottom_dictionary": (("estimate", "bottom_atom", PLANE, "bottom_row", "bottom_col"), np.float32(bottoms)),
-        "projected_atoms": (("estimate", ATOM, PLANE, ATOM_ROW, ATOM_COL), np.float32(scaled).round(2)),
+        "projected_atoms": (("estimate", ATOM, PLANE, ATOM_ROW, ATOM_COL), np.int8(np.round(percents))),
         "winning_share": ("estimate", [part.attrs["winning_share"][0] for part in atoms]),
     })  # fmt: skip
 

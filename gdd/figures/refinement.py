@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from gdd.axes import ATOM, DRAW, IMAGE
+from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE
 from gdd.figures.style import COLOURS, FONT, finish, new_figure
 
 _STYLES = (("blue", "-"), ("red", "--"), ("green", "-."), ("purple", ":"))
@@ -171,6 +171,25 @@ def refinement_table(found: xr.Dataset) -> pd.DataFrame:
     }
     written = {name: [f"{v:.{d}f}" for v in values.values] for name, (values, d) in columns.items()}
     return pd.DataFrame(written, found.model.values).T
+
+
+def most_used_atoms(found: xr.Dataset, count: int = 25) -> xr.DataArray:
+    """Projected atoms that each model uses most, for `show_dictionaries`: draw beside mean, a row for each model."""
+    order = np.argsort(-found.uses.values, axis=1, kind="stable")[:, :count]
+    chosen = [found.projected_atoms.isel(model=i, atom=atoms) for i, atoms in enumerate(order)]
+    return _as_kinds(xr.concat(chosen, "model"))
+
+
+def bottom_atoms(found: xr.Dataset) -> xr.DataArray:
+    """Dictionary of layer 1, arranged likewise."""
+    names = {"bottom_atom": ATOM, "bottom_row": ATOM_ROW, "bottom_col": ATOM_COL}
+    return _as_kinds(found.bottom_dictionary.rename(names))
+
+
+def _as_kinds(atoms: xr.DataArray) -> xr.DataArray:
+    flat = atoms.stack(kind=("model", "estimate"))
+    titles = [f"{model}: {estimate}" for model, estimate in flat.kind.values]
+    return flat.drop_vars(["kind", "model", "estimate"]).assign_coords(kind=titles).transpose("kind", ...).astype(float)
 
 
 def refined_error_table(found: xr.Dataset) -> pd.DataFrame:
