@@ -6,9 +6,10 @@ import pytest
 from gdd.axes import GddError
 from gdd.convolution import synthesise
 from gdd.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
-from gdd.pipeline import project_state
+from gdd.pipeline import infer_refined, project_refined, project_state
 from gdd.pooling import block_places, unpool
 from gdd.projection import blocks_following, project, render_projected, threshold
+from gdd.sampler.refine import Refined
 from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, count
 from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData
 from gdd.voting_joint import unit_images, vote_joint
@@ -170,6 +171,21 @@ def test_one_layer_has_no_vote_and_projects_to_itself():
     state, data = problem(model)
     assert vote_joint(state, data, model) == ()
     np.testing.assert_array_equal(project_state(state, data, model), state.shared.dictionaries[0])
+
+
+def test_inference_is_under_the_precisions_of_the_refined_model():
+    state, data = problem(TWO, 4, images=3)
+    refined = Refined(TWO, NOISE, state, state, (), None, data)
+    atoms = project_refined(refined)
+    np.testing.assert_array_equal(atoms, project_state(state, data, TWO))
+    codes = infer_refined(refined, atoms, data.images, burn_in=3, collect=2)
+    assert codes.ml_sample.shape == state.local.w.shape
+    assert codes.attrs["gamma_e"] == pytest.approx(state.local.gamma_e.mean())
+    assert codes.attrs["gamma_w"] == pytest.approx(state.shared.gamma_w.mean())
+    left = data.images - drawn(TWO, state._replace(local=state.local._replace(w=codes.ml_sample.values)), atoms.values)
+    square, pixels = (left**2).sum(axis=(1, 2, 3)), left[0].size
+    expected = 0.5 * pixels * np.log(codes.attrs["gamma_e"] / (2 * np.pi)) - 0.5 * codes.attrs["gamma_e"] * square
+    np.testing.assert_allclose(codes.log_likelihood, expected, rtol=1e-9)
 
 
 def test_threshold_keeps_the_strong_pixels_of_the_stronger_sign():
