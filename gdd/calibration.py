@@ -6,7 +6,8 @@
 * `ranks`: simulation-based calibration (Talts et al. 2018): the truth's rank among draws of a chain that started
   somewhere else is uniform. This one also needs the chain to forget its start.
 
-Proper priors are needed. All statistics are unchanged by a permutation or a sign of the atoms.
+Proper priors are needed. All statistics are unchanged by a permutation or a sign of the atoms. What is drawn and
+measured is up to the case: `Case` is one layer, `gdd.calibration_joint.JointCase` the joint model of several.
 
 *Checked:* tests/test_joint.py, tests/test_calibration.py: the correct sampler passes, each of `gdd.printed` fails.
 """
@@ -36,6 +37,23 @@ class Case(NamedTuple):
     shape: LayerShape
     images: int
     hidden: float = 0.0  # share of pixels that a mask hides at random
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Axes of the data, (image, plane, row, col)."""
+        return (self.images, self.shape.planes, *self.shape.input_size)
+
+    def draw_state(self, generator: np.random.Generator) -> LayerState:
+        """All unknowns from their prior."""
+        return draw_state(self.images, self.spec, self.shape, generator)
+
+    def draw_data(self, state: LayerState, generator: np.random.Generator, mask: np.ndarray | None = None) -> LayerData:
+        """Draw the data given all unknowns."""
+        return draw_data(state, self.shape, generator, mask)
+
+    def statistics(self, state: LayerState, data: LayerData) -> dict[str, float]:
+        """Numbers by the names of `STATISTICS`."""
+        return layer_statistics(state, data, self.shape)
 
 
 Step = Callable[[LayerState, LayerData, Case, Key], LayerState]
@@ -72,20 +90,19 @@ def plain_step(pieces: Pieces = CORRECT) -> Step:
     return step
 
 
-def statistics(state: LayerState, data: LayerData, case: Case) -> dict[str, float]:
+def layer_statistics(state: LayerState, data: LayerData, shape: LayerShape) -> dict[str, float]:
     """Numbers with light tails that between them see every unknown, and the data."""
     local, shared = state
     active = local.z != EMPTY
     seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
-    clean = np.where(seen, reconstruction(state, case.shape), 0.0)
+    clean = np.where(seen, reconstruction(state, shape), 0.0)
     images = np.where(seen, data.images, 0.0)
     norms = (shared.dictionary**2).sum(axis=(1, 2, 3))
     apart = (local.w**2 * norms[:, None, None]).sum()  # energy of the reconstruction if nothing overlapped
     energy = np.sqrt((images**2).sum() * (clean**2).sum())
-    same = [((local.z == m).sum(axis=(2, 3)) ** 2).mean() for m in range(int(local.z.max()) + 1)]
     return {
         "active blocks": float(active.mean()),
-        "blocks alike": float(np.sqrt(sum(same))),
+        "blocks alike": blocks_alike(local.z),
         "log gamma_e": float(np.log(local.gamma_e).mean()),
         "log gamma_d": float(np.log(shared.gamma_d).mean()),
         "log gamma_w": float(np.log(shared.gamma_w).mean()),
@@ -93,8 +110,13 @@ def statistics(state: LayerState, data: LayerData, case: Case) -> dict[str, floa
         "log weights": float(np.log1p((local.w**2).sum())),
         "overlap": float(np.log((1 + (clean**2).sum()) / (1 + apart))),
         "fit": float((images * clean).sum() / energy) if energy > 0 else 0.0,
-        "log likelihood": float(log_likelihood(state, data, case.shape).mean() / seen[0].sum()),
+        "log likelihood": float(log_likelihood(state, data, shape).mean() / seen[0].sum()),
     }
+
+
+def blocks_alike(z: np.ndarray) -> float:
+    """Root mean square over maps of how many blocks share a position."""
+    return float(np.sqrt(sum(((z == m).sum(axis=(2, 3)) ** 2).mean() for m in range(int(z.max()) + 1))))
 
 
 STATISTICS = (
@@ -106,15 +128,14 @@ STATISTICS = (
 def draw_case(case: Case, seed: tuple[int, ...]) -> tuple[LayerState, LayerData, np.random.Generator]:
     """State and data from the model, and the generator that goes on from there."""
     generator = np.random.default_rng(seed)
-    state = draw_state(case.images, case.spec, case.shape, generator)
-    size = (case.images, case.shape.planes, *case.shape.input_size)
-    mask = generator.random(size) >= case.hidden if case.hidden else None
-    return state, draw_data(state, case.shape, generator, mask), generator
+    state = case.draw_state(generator)
+    mask = generator.random(case.size) >= case.hidden if case.hidden else None
+    return state, case.draw_data(state, generator, mask), generator
 
 
 def measure(state: LayerState, data: LayerData, case: Case) -> np.ndarray:
-    """`statistics` in the order of `STATISTICS`."""
-    found = statistics(state, data, case)
+    """Statistics of a case in the order of `STATISTICS`."""
+    found = case.statistics(state, data)
     return np.array([found[name] for name in STATISTICS])
 
 
@@ -161,7 +182,7 @@ def geweke(
         path = []
         for number in range(length):
             state = step(state, data, case, Key(seed * 1_000_000 + r, PRETRAIN, 1, number))
-            data = draw_data(state, case.shape, generator, data.mask)
+            data = case.draw_data(state, generator, data.mask)
             path.append((measure(state, data, case) - centre) / spread)
         means.append([np.mean(path, axis=0), np.mean(np.square(path), axis=0)])
     means, judges = np.array(means), np.stack([judge, judge**2])  # (chain, 2, statistic), (2, draw, statistic)

@@ -12,7 +12,7 @@ LEVELS = [
     ["subsets", "contrast", "sources", "formats", "planted", "datasets"],
     ["spec", "counts"],
     ["convolution", "pooling", "distributions", "state", "model", "joint"],
-    ["sampler", "printed", "calibration"],
+    ["sampler", "printed", "calibration", "shortcuts", "calibration_joint"],
     ["voting", "voting_joint", "projection"],
     ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify", "matching", "sharpness",
      "timing"],

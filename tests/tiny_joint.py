@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+from scipy import stats
 from tiny import layer, proper
 
 from gdd.axes import ATOM, IMAGE, PLANE
@@ -60,3 +61,17 @@ def draw_joint(name, images=3, seed=0):
     state = draw_joint_state(images, model, spec, generator)
     mask = generator.random((images, model.planes, *model.image_size)) < 0.7 if masked else None
     return TinyJoint(state, draw_joint_data(state, model, generator, mask), model, spec)
+
+
+def p_values_of_draws(draws, choice):
+    """P-values of the mean and of the covariance of draws, whitened by the exact ones.
+
+    Whitened, each entry of the mean times sqrt(n) is standard normal; so are sqrt(n) times an off-diagonal entry of the
+    second moments and sqrt(n / 2) times what a diagonal one has over 1. Sums of squares are chi-square.
+    """
+    white = (draws - choice.mean) @ np.linalg.cholesky(choice.precision)
+    n, size = white.shape
+    moments = white.T @ white / n
+    mean = n * (white.mean(axis=0) ** 2).sum()
+    spread = n * ((np.tril(moments, -1) ** 2).sum() + ((np.diag(moments) - 1) ** 2).sum() / 2)
+    return stats.chi2(size).sf(mean), stats.chi2(size * (size + 1) / 2).sf(spread)

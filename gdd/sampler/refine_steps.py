@@ -57,10 +57,9 @@ def draw_coefficient(
     guessed = screened_odds(state, data, model, where, guess)
     on, uniform, share = state.local.z[where] != EMPTY, stream.uniform(), float(expit(guessed))
     if on:
-        leave = uniform < 1 - share and (guessed >= exact or math.log(stream.uniform()) < guessed - exact)
-        stay = not leave
+        stay = not (uniform < 1 - share and math.log(stream.uniform()) < guessed - exact)
     else:
-        stay = uniform < share and (exact >= guessed or math.log(stream.uniform()) < exact - guessed)
+        stay = uniform < share and math.log(stream.uniform()) < exact - guessed
     if not stay:
         return with_coefficient(state, where, EMPTY, 0.0)
     weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))

@@ -1,0 +1,302 @@
+"""The joint model's sampler as a whole, in a size for the ordinary run; tests/test_calibration.py is the full size.
+
+p-values are adjusted by Holm over all statistics of a test, so a right sampler fails a test once in 1000 seeds, and the
+seeds are fixed. Wrong samplers must come out below one in a million by one rung or another; which rung sees which
+shortcut is stated and asserted.
+"""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+from tiny import layer, with_local
+from tiny_joint import draw_joint, p_values_of_draws, refinement, top
+
+from gdd.axes import IMAGE
+from gdd.calibration import exact_start, geweke, holm
+from gdd.calibration_joint import JointCase, joint_step
+from gdd.joint import layer_values
+from gdd.model import log_positions
+from gdd.sampler.contract import Key
+from gdd.sampler.random import REFINE, Stream
+from gdd.sampler.refine_conditionals import (
+    coefficient_given_rest,
+    dictionary_given_rest,
+    of_image,
+    position_given_rest,
+    with_coefficient,
+    with_position,
+)
+from gdd.sampler.refine_plain import CORRECT, with_dictionary
+from gdd.sampler.refine_sweep import local_pass
+from gdd.sampler.screening import screening_overlaps
+from gdd.shortcuts import SHORTCUTS
+from gdd.spec import ModelSpec
+from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData, block_positions
+
+PASSES, FAILS = 1e-3, 1e-6
+
+#: 4x5 maps under 2x2 blocks, ragged on the right; then 2x3 values
+TWO = ModelSpec((layer(2, (2, 2), (2, 2)), top(2, (2, 2))), (5, 6))
+#: 4x5 maps under 2x2 blocks, then 2x2 maps under 1x2 blocks, then 2x1 values
+THREE = ModelSpec((layer(2, (2, 2), (2, 2)), layer(2, (1, 2), (1, 2)), top(2, (2, 1))), (5, 6))
+#: one layer alone: only the top's own steps
+ONE = ModelSpec((top(3, (3, 2)),), (5, 4))
+
+CASES = {
+    "one layer": JointCase(ONE, refinement(IMAGE), 2),
+    "two layers": JointCase(TWO, refinement(IMAGE), 2),
+    "two layers, ceiling, shared noise": JointCase(TWO, refinement(ceiling=1.0), 2),
+    "two layers, joint moves": JointCase(TWO, refinement(IMAGE, flips=4), 2),
+    "two layers, empty blocks, masked": JointCase(TWO, refinement(IMAGE, empty_blocks=True), 2, 0.3),
+    "three layers": JointCase(THREE, refinement(IMAGE), 2),
+    "three layers, empty blocks, masked": JointCase(THREE, refinement(IMAGE, empty_blocks=True, flips=4), 2, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exact_start(name):
+    assert holm(exact_start(CASES[name], joint_step, 150, 2, seed=1)).min() > PASSES
+
+
+@pytest.mark.parametrize("name", ["two layers", "three layers"])
+def test_geweke(name):
+    assert holm(geweke(CASES[name], joint_step, 30, 15, 600, seed=3)).min() > PASSES
+
+
+# Brute force: every position and every z of a model whose dictionaries and precisions are held, w integrated out.
+
+GAMMA_E, GAMMA_W = 4.0, 1.0
+SPEC = refinement(fixed=GAMMA_E)
+TINY = {
+    # 2x3 maps under 1x2 blocks, whole and ragged: 16 ways; then four elements
+    "two layers": (ModelSpec((layer(2, (2, 2), (1, 2)), top(2, (1, 2))), (3, 4)), SPEC, False),
+    "two layers, masked": (ModelSpec((layer(2, (2, 2), (1, 2)), top(2, (1, 2))), (3, 4)), SPEC, True),
+    # 1x3 maps under 1x2 blocks that may be empty: 36 ways; then two elements
+    "empty blocks": (
+        ModelSpec((layer(2, (2, 2), (1, 2)), top(2, (1, 2))), (2, 4)), refinement(fixed=GAMMA_E, empty_blocks=True),
+        False,
+    ),
+    # signals: six positions under blocks of two, 64 ways; two under one block of two, 4 ways; two elements
+    "three layers": (
+        ModelSpec((layer(2, (1, 3), (1, 2)), layer(2, (1, 2), (1, 2)), top(2, (1, 1))), (1, 8)), SPEC, False,
+    ),
+}  # fmt: skip
+
+
+def outcomes(shape, empty):
+    """All positions of one layer of one image: (outcome, atom, block_row, block_col)."""
+    have = block_positions(shape)
+    options = [
+        [*[EMPTY] * empty, *np.flatnonzero(have[i, j])]
+        for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)
+    ]  # fmt: skip
+    return np.array(list(itertools.product(*options)), np.int16).reshape(-1, shape.atoms, *shape.grid)
+
+
+def columns(positions, z, dictionaries, shapes, seen):
+    """Image of a unit of every active coefficient of one image: (coefficient, pixel), 0 where missing."""
+    found = []
+    for k, i, j in np.argwhere(z[0] != EMPTY):
+        alone, w = np.full_like(z, EMPTY), np.zeros(z.shape)
+        alone[0, k, i, j], w[0, k, i, j] = 0, 1.0
+        local = JointLocal(positions, alone, w, np.full(1, GAMMA_E))
+        found.append(np.where(seen, layer_values(local, dictionaries, shapes)[0], 0.0).ravel())
+    return np.array(found).reshape(len(found), seen.size)
+
+
+def weights_law(a, image):
+    """Mean and precision of the active weights given all positions."""
+    precision = GAMMA_E * a @ a.T + GAMMA_W * np.eye(len(a))
+    return np.linalg.solve(precision, GAMMA_E * a @ image), precision
+
+
+def enumerated(name):
+    """State and data of one image, every outcome as (positions of each layer, z), and their posterior."""
+    model, spec, masked = TINY[name]
+    shapes, generator = model.shapes(), np.random.default_rng(6)
+    dictionaries = tuple(generator.standard_normal(s.dictionary) for s in shapes)
+    image = generator.standard_normal((1, 1, *model.image_size))
+    mask = generator.random(image.shape) < 0.7 if masked else None
+    seen = np.ones(image.shape, bool) if mask is None else mask
+    flat = np.where(seen, image, 0.0).ravel()
+    spaces = [outcomes(s, spec.empty_blocks or s is shapes[-1]) for s in shapes]
+    space, log_weight = [], []
+    for one in itertools.product(*spaces):
+        parts = tuple(z[None] for z in one)
+        a = columns(parts[:-1], parts[-1], dictionaries, shapes, seen)
+        mean, precision = weights_law(a, flat)
+        evidence = 0.5 * (len(a) * np.log(GAMMA_W) - np.linalg.slogdet(precision)[1] + mean @ precision @ mean)
+        for z, each, shape in zip(parts, model.layers, shapes, strict=True):
+            evidence += log_positions(z, each, shape, spec.empty_blocks or shape is shapes[-1])
+        space.append(parts)
+        log_weight.append(evidence)
+    probability = np.exp(np.array(log_weight) - max(log_weight))
+    local = JointLocal(space[0][:-1], space[0][-1], np.zeros(space[0][-1].shape), np.full(1, GAMMA_E))
+    gamma_d = tuple(np.ones((1, 1)) for _ in shapes)
+    state = JointState(local, JointShared(dictionaries, gamma_d, np.full(1, GAMMA_W)))
+    return state, LayerData(image, mask), model, spec, space, probability / probability.sum()
+
+
+def named(parts):
+    """One outcome as bytes."""
+    return b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+
+
+def repeated(state, data, chosen, weights):
+    """One image as many: positions and z of each from ``chosen``, weights from ``weights``."""
+    parts = [np.concatenate(part) for part in zip(*chosen, strict=True)]
+    local = JointLocal(tuple(parts[:-1]), parts[-1], np.concatenate(weights), state.local.gamma_e)
+    images = np.repeat(data.images, len(chosen), axis=0)
+    mask = None if data.mask is None else np.repeat(data.mask, len(chosen), axis=0)
+    return state._replace(local=local), LayerData(images, mask)
+
+
+def p_value_of(local, space, probability):
+    """Chi-square of drawn outcomes against their probabilities; those that expect fewer than 5 are lumped."""
+    place = {named(parts): t for t, parts in enumerate(space)}
+    drawn = [named([z[n : n + 1] for z in (*local.positions, local.z)]) for n in range(len(local.z))]
+    found = np.bincount([place[one] for one in drawn], minlength=len(space))
+    expected = len(drawn) * probability
+    rare = expected < 5
+    found, expected = np.append(found[~rare], found[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+    return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
+
+
+def p_value_of_weights(local, state, data, model):
+    """Whether the weights follow their Gaussian given all positions: Mahalanobis distances against chi-square."""
+    seen = np.ones(data.images[:1].shape, bool) if data.mask is None else data.mask[:1]
+    image, uniform = np.where(seen, data.images[:1], 0.0).ravel(), []
+    for n in range(len(local.z)):
+        cut = np.s_[n : n + 1]
+        positions = tuple(z[cut] for z in local.positions)
+        a = columns(positions, local.z[cut], state.shared.dictionaries, model.shapes(), seen)
+        if len(a):
+            mean, precision = weights_law(a, image)
+            off = local.w[n][local.z[n] != EMPTY] - mean
+            uniform.append(stats.chi2(len(a)).cdf(off @ precision @ off))
+    return stats.kstest(uniform, "uniform").pvalue
+
+
+@pytest.mark.parametrize("flips", [0, 2])
+@pytest.mark.parametrize("name", TINY)
+def test_brute_force(name, flips):
+    """4000 independent chains of one image, from its first outcome; 60 passes on, the enumerated posterior."""
+    state, data, model, spec, space, probability = enumerated(name)
+    spec = replace(spec, flips=flips)
+    chain, images = repeated(state, data, [space[0]] * 4000, [state.local.w] * 4000)
+    for number in range(60):
+        chain = chain._replace(local=local_pass(chain, images, model, spec, Key(9, REFINE, 0, number))[0])
+    assert p_value_of(chain.local, space, probability) > PASSES
+    assert p_value_of(chain.local, space, np.roll(probability, 1)) < FAILS
+    cut = JointLocal(tuple(z[:500] for z in chain.local.positions), chain.local.z[:500], chain.local.w[:500], None)
+    assert p_value_of_weights(cut, state, images, model) > PASSES
+
+
+# One step from its own conditional: the distribution that a step must leave as it is, here known exactly.
+
+#: three layers, pixels missing
+SOFT = "three layers, empty blocks, masked"
+#: (gamma_e, image, atom, row, col): places where no outcome is certain, and norms are far from their guesses, or differ
+#: much from position to position
+TOP = ((0.3, 2, 1, 0, 0), (0.3, 1, 0, 1, 0))
+UPPER = ((1.0, 2, 2, 0, 0),)
+UPPER_NORMS = ((1.0, 0, 1, 0, 0),)
+BOTTOM = ((3.0, 0, 1, 0, 0), (3.0, 2, 0, 0, 1))
+
+
+def soft(gamma_e, n, *place):
+    """State and data of one image, what the guesses of its steps are, and a place in it."""
+    state, data, model, spec = draw_joint(SOFT)
+    one, alone = of_image(state, data, n)
+    guesses = screening_overlaps(state.shared.dictionaries, [each.pool for each in model.layers[:-1]])
+    return with_local(one, gamma_e=np.full(1, gamma_e)), alone, model, spec, guesses, (0, *place)
+
+
+def excess(found, log_probability):
+    """Chi-square and its degrees of freedom of outcomes found against their probabilities, the rare ones lumped."""
+    expected = len(found) * np.exp(log_probability)
+    counts = np.bincount(np.asarray(found) % len(expected), minlength=len(expected))  # -1, empty, is the last
+    rare = expected < 5
+    counts, expected = np.append(counts[~rare], counts[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+    counts, expected = counts[expected > 1], expected[expected > 1]
+    return ((counts - expected) ** 2 / expected).sum(), len(expected) - 1
+
+
+def after_coefficients(step, repeats=250):
+    """P-values that top coefficients are active as often as they were, and that their weights are their Gaussians'."""
+    chi_square, white = np.zeros(2), []
+    for t, place in enumerate(TOP):
+        state, data, model, _, guesses, where = soft(*place)
+        choice, found = coefficient_given_rest(state, data, model, where), []
+        for n in range(repeats):
+            stream = Stream(12, REFINE, t, 0, n)
+            start = with_coefficient(state, where, *choice.sample(stream))
+            local = step(start, data, model, float(guesses[-1][where[1], 0, 0]), where, stream).local
+            found.append(local.z[where])
+            if local.z[where] != EMPTY:
+                white.append((local.w[where] - choice.mean[0]) * np.sqrt(choice.precision[0]))
+        chi_square += excess(found, choice.log_probability)
+    return stats.chi2.sf(*chi_square), stats.kstest(white, "norm").pvalue
+
+
+def after_positions(step, layer, places, repeats):
+    """P-value that blocks of a layer are at every position as often as they were."""
+    chi_square = np.zeros(2)
+    for t, place in enumerate(places):
+        state, data, model, spec, guesses, where = soft(*place)
+        choice, found = position_given_rest(state, data, model, spec, layer, where), []
+        for n in range(repeats):
+            stream = Stream(13, REFINE, t, layer, n)
+            start = with_position(state, layer, where, choice.sample(stream))
+            after = step(start, data, model, spec, layer, where, guesses[layer], stream)
+            found.append(after.local.positions[layer][where])
+        chi_square += excess(found, choice.log_probability)
+    return stats.chi2.sf(*chi_square)
+
+
+def after_dictionary(step, repeats=250):
+    """P-values of mean and covariance of a top dictionary."""
+    state, data, model, _ = draw_joint("two layers")
+    choice, generator = dictionary_given_rest(state, data, model, 1), np.random.default_rng(14)
+    draws = []
+    for n in range(repeats):
+        start = with_dictionary(state, 1, choice.sample(generator).reshape(model.shapes()[1].dictionary))
+        draws.append(step(start, data, model, 1, (15, REFINE, 0, n)).ravel())
+    return p_values_of_draws(np.array(draws), choice)
+
+
+#: what a shortcut does not keep: activity, weights, upper positions, bottom positions, a dictionary's covariance
+KEPT = {
+    "activity": lambda pieces: after_coefficients(pieces.coefficient)[0],
+    "weights": lambda pieces: after_coefficients(pieces.coefficient)[1],
+    "upper positions": lambda pieces: after_positions(pieces.upper, 1, UPPER, 1500),
+    "upper positions, norms": lambda pieces: after_positions(pieces.upper, 1, UPPER_NORMS, 250),
+    "bottom positions": lambda pieces: after_positions(pieces.bottom, 0, BOTTOM, 500),
+    "covariance": lambda pieces: after_dictionary(pieces.dictionary)[1],
+}
+NOT_KEPT = [
+    ("coefficient not accepted", "activity"),
+    ("coefficient by guessed norm", "weights"),
+    ("position not accepted", "upper positions"),
+    ("position without norm", "upper positions, norms"),
+    ("position without norm", "bottom positions"),
+    ("position counted twice", "bottom positions"),
+    ("solver cut off", "covariance"),
+]
+
+
+@pytest.mark.parametrize("what", KEPT)
+def test_a_correct_step_keeps_its_conditional(what):
+    assert KEPT[what](CORRECT) > PASSES
+
+
+@pytest.mark.parametrize(("name", "what"), NOT_KEPT)
+def test_a_shortcut_does_not_keep_its_conditional(name, what):
+    assert KEPT[what](SHORTCUTS[name]) < FAILS
+
+
+def test_every_shortcut_is_rejected_by_a_rung():
+    assert set(SHORTCUTS) == {name for name, _ in NOT_KEPT}
