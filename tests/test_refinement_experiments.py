@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gdd import experiments
+from gdd.axes import GddError
 from gdd.experiments import mnist_refined_error, mnist_refinement, mnist_starts
 from gdd.progress import Bar
 from gdd.spec import MNIST
@@ -67,6 +68,11 @@ def test_starts_differ_and_finished_chains_are_not_run_again(tmp_path, monkeypat
     next(tmp_path.rglob("random0.npy")).unlink()
     with pytest.raises(TypeError):
         mnist_starts.run(chosen, Bar)
+
+
+def test_starts_are_not_compared_under_a_learned_noise():
+    with pytest.raises(GddError, match="refine_noise: 0"):
+        mnist_starts.run(experiments.merge("mnist-starts", "demo", {"refine_noise": 0.0}), Bar)
 
 
 def test_errors_of_both_kinds_of_atoms_on_the_same_digits():

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from gdd import datasets
-from gdd.axes import DRAW
+from gdd.axes import DRAW, GddError
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.sampler.contract import Key
 from gdd.sampler.random import REFINE, TEST
@@ -44,6 +44,8 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     ``resumable``: keep each finished chain, and leave out those that an earlier call has finished.
     """
     p = parameters
+    if p["refine_noise"] <= 0:
+        raise GddError(f"refine_noise: {p['refine_noise']} given; starts are compared at a fixed positive precision")
     folder = checkpoint_folder(NAME, p) if resumable else None
     fitted = {seed: pretrained_model(p | {"seed": seed}, progress, resumable) for seed in p["seeds"]}
     model, refinement = model_for(p["noise_precision"], p["weight_precision"]), refinement_for(p["refine_noise"])
