@@ -75,13 +75,9 @@ def walk(
                 if places[s, 2] == goal[at]:
                     t = s
         new = places[t, 2] if t >= 0 else -1
-        chance += log_or_never(weights[t + 1]) - math.log(everything)
-        prior += log_or_never(weights[t + 1]) - gains[t + 1] + taken
-        for s in range(number):
-            if places[s, 2] == old:
-                prior -= log_or_never(weights[s + 1]) - gains[s + 1] + taken
-        if old < 0:
-            prior -= log_or_never(weights[0]) - gains[0] + taken
+        own_prior = log_prior(i, j, new, empty, counts[k], sizes)
+        chance += own_prior + gains[t + 1] - taken - math.log(everything)  # not from the weight, which may underflow
+        prior += own_prior - log_prior(i, j, old, empty, counts[k], sizes)
         counts[k, group, new] += 1
         if new != old:
             z[n, k, i, j] = new
@@ -90,9 +86,11 @@ def walk(
 
 
 @njit(cache=True)
-def log_or_never(weight):
-    """Log of a weight, minus infinity for 0."""
-    return math.log(weight) if weight > 0.0 else -np.inf
+def log_prior(i, j, m, empty, counts, layout):
+    """Log prior weight of one outcome of a block that is not in the counts, theta integrated out."""
+    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
+    rows, cols = min(pool_row, map_row - i * pool_row), min(pool_col, map_col - j * pool_col)
+    return math.log(1.0 / (rows * cols + empty) + counts[group_of(i, j, layout), m])
 
 
 @njit(cache=True)

@@ -134,7 +134,7 @@ def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, mask, residual, dictiona
         gains[t + 1] = gamma_e * (v * c - 0.5 * v * v * energy)
         largest = max(largest, gains[t + 1])
     everything = 0.0
-    gains[0] = 0.0
+    gains[0] = 0.0 if empty > 0 else largest  # its weight is 0 then; 0 times an overflow would not be
     for t in range(number + 1):
         weights[t] *= math.exp(gains[t] - largest)
         everything += weights[t]
