@@ -49,8 +49,8 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     """
     p = parameters
     train, test = digits(p), datasets.load(p["data"], "test", n=p["n_test"], seed=p["seed"])
-    fitted, refined = trained_models(p, progress, resumable)
     knows = fit_svm(train, train[LABEL].values, seed=p["seed"])
+    fitted, refined = trained_models(p, progress, resumable)
     masks = (hide_at_random(test.shape, p["seed"]), hide_halves(test.shape))
     parts = []
     for hiding, mask in zip(HIDING, masks, strict=True):
@@ -95,7 +95,7 @@ def infer_all(
 
 
 def judge(filled: dict[str, np.ndarray], test: xr.DataArray, mask: np.ndarray, knows: Svm) -> xr.Dataset:
-    """Squared error on hidden pixels and on seen ones, labels of the filled digits, and examples, for every method.
+    """Squared error on hidden pixels, share of filled-in digits classified wrongly, and examples, for every method.
 
     Before a digit is classified its seen pixels are put back as they were.
     """
@@ -103,8 +103,8 @@ def judge(filled: dict[str, np.ndarray], test: xr.DataArray, mask: np.ndarray, k
     labels = [knows.predict(pixels) for pixels in whole.values()]
     errors = [hidden_error(pixels, test, mask) for pixels in filled.values()]
     return xr.Dataset({
-        "hidden_error": (("method", IMAGE), np.array(errors, "f4")),
-        "wrong": ("method", [100 * (found != test[LABEL].values).mean() for found in labels]),
-        "filled": (("method", "example", ROW, COL), np.array([part[:EXAMPLES, 0] for part in filled.values()], "f4")),
+        "hidden_error": (("way", IMAGE), np.array(errors, "f4")),
+        "wrong": ("way", [100 * (found != test[LABEL].values).mean() for found in labels]),
+        "filled": (("way", "example", ROW, COL), np.array([part[:EXAMPLES, 0] for part in filled.values()], "f4")),
         "mask": (("example", ROW, COL), mask[:EXAMPLES, 0]),
-    }, {"method": list(filled)})  # fmt: skip
+    }, {"way": list(filled)})  # fmt: skip

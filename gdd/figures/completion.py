@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ def show_filled(found: xr.Dataset, hiding: str, methods: Sequence[str], digits: 
     """
     one = found.sel(hiding=hiding)
     mask, truth = one.mask.values[:digits].astype(bool), found.truth.values[:digits]
-    rows = {name: np.where(mask, truth, one.filled.sel(method=name).values[:digits]) for name in methods}
+    rows = {name: np.where(mask, truth, one.filled.sel(way=name).values[:digits]) for name in methods}
     rows = {"what is seen": np.where(mask, truth, np.nan)} | rows | {"the whole digit": truth}
     label = 1.35  # inches on the left
     figure, axes = new_figure(len(rows), 1, height=len(rows) * ((FULL - label) / len(truth) + 0.03) + 0.05)
@@ -39,7 +40,7 @@ def _strip(panel: Axes, pictures: np.ndarray, name: str) -> None:
     """Pictures (image, row, col) in one row, dark on white; NaN is light blue."""
     bare(panel).set_facecolor("#CFE3F2")
     panel.imshow(np.concatenate(list(pictures), axis=1), cmap="gray_r", vmin=0, vmax=1)
-    panel.set_ylabel(name.replace(", ", ",\n"), rotation=0, ha="right", va="center", fontsize=FONT - 3)
+    panel.set_ylabel(fill(name, 12), rotation=0, ha="right", va="center", fontsize=FONT - 1)
     for border in range(1, len(pictures)):
         panel.axvline(border * pictures.shape[2] - 0.5, color=COLOURS["grey"], linewidth=0.5)
 
@@ -56,7 +57,7 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
         pairs = zip(mean.sel(hiding=hiding).values, spread.sel(hiding=hiding).values, strict=True)
         columns[hiding, "squared error"] = [f"{m:.4f} ± {s:.4f}" for m, s in pairs]
         columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding).values.round(1)
-    table = pd.DataFrame(columns, found.method.values)
+    table = pd.DataFrame(columns, found.way.values)
     table.columns.names = ["hidden", ""]
     return table
 
@@ -64,9 +65,9 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
 def better_filled(found: xr.Dataset, hiding: str, one: str, other: str) -> str:
     """Say whether one method fills in better than another, from the differences in squared error digit by digit."""
     errors = found.hidden_error.sel(hiding=hiding)
-    difference = (errors.sel(method=one) - errors.sel(method=other)).values.astype(float)
+    difference = (errors.sel(way=one) - errors.sel(way=other)).values.astype(float)
     distance = difference.mean() / (difference.std(ddof=1) / np.sqrt(len(difference)))
-    ratio = float(errors.sel(method=one).mean() / errors.sel(method=other).mean())
+    ratio = float(errors.sel(way=one).mean() / errors.sel(way=other).mean())
     says = "as good as" if abs(distance) < CHANCE else "better than" if distance < 0 else "worse than"
     return f"{hiding}: '{one}' is {says} '{other}' ({ratio:.2f} of its error, {abs(distance):.1f} standard errors)"
 
@@ -103,13 +104,12 @@ def generated_table(found: xr.Dataset) -> pd.DataFrame:
 def told_apart(found: xr.Dataset) -> list[str]:
     """One sentence for each model and source: whether a classifier tells its pictures from real digits."""
     held = found.sizes[IMAGE]  # half of the pictures and as many real digits
-    said = []
-    for one in (found.isel(kind=kind) for kind in range(found.sizes["kind"])):
-        right = float(one.told_apart)
-        chance = CHANCE * 100 * np.sqrt(0.25 / held)
+    chance, said = CHANCE * 100 * np.sqrt(0.25 / held), []
+    rows = zip(found.model.values, found.source.values, found.told_apart.values, strict=True)
+    for model, source, right in rows:
         says = "cannot be told from real digits" if right < GUESSING + chance else "are told from real digits"
-        if str(one.model) != "real digits":
-            said.append(f"{str(one.model)}, {str(one.source)}: {says} ({right:.0f} % right)")
+        if model != "real digits":
+            said.append(f"{model}, {source}: {says} ({right:.0f} % right)")
     return said
 
 

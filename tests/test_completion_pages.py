@@ -1,0 +1,125 @@
+"""What the chapters on interpolation, generated digits and layer-by-layer inference show; their experiments."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+from gdd import experiments
+from gdd.experiments import mnist_generated, mnist_interpolation, mnist_layerwise
+from gdd.figures import completion
+from gdd.progress import Bar
+
+SMALL = {"data": "digits", "n_train": 50, "burn_in": 2, "collect": 1, "refine_burn_in": 1, "refine_collect": 1}
+
+
+def run(experiment, **changes):
+    """One experiment at its smallest: every shape is the paper's, every number is meaningless."""
+    chosen = experiments.merge(experiment.NAME, "demo", SMALL | changes)
+    return experiment.run(chosen, Bar, resumable=False).dataset
+
+
+@pytest.fixture(scope="module")
+def filled():
+    return run(mnist_interpolation, n_test=9, test_burn_in=2, test_collect=2)
+
+
+def test_interpolation_judges_every_method_on_the_same_hidden_pixels(filled):
+    assert tuple(filled.way.values) == mnist_interpolation.METHODS
+    assert tuple(filled.hiding.values) == mnist_interpolation.HIDING
+    assert filled.hidden_error.sizes == {"hiding": 2, "way": 8, "image": 9}
+    mask, truth = filled.mask.values.astype(bool), filled.truth.values
+    assert (mask.sum(axis=(2, 3)) == 392).all()
+    blank = filled.hidden_error.sel(way="left blank").values
+    np.testing.assert_allclose(blank, np.where(mask, 0, truth**2).sum(axis=(2, 3)) / 392, rtol=1e-5)
+    nearest = filled.filled.sel(way="nearest training digit").values
+    np.testing.assert_allclose(np.where(mask, nearest, 0), np.where(mask, truth, 0), atol=1e-6)
+    assert ((filled.wrong >= 0) & (filled.wrong <= 100)).all()
+
+
+def test_table_of_filled_digits(filled):
+    table = completion.filled_table(filled)
+    assert table.index.tolist() == list(mnist_interpolation.METHODS)
+    errors = filled.hidden_error.sel(hiding="at random", way="one layer").values.astype(float)
+    expected = f"{errors.mean():.4f} ± {errors.std(ddof=1) / 3:.4f}"
+    assert table.loc["one layer", ("at random", "squared error")] == expected
+
+
+def test_better_is_judged_digit_by_digit():
+    """Differences of 1 with little spread count, though the errors themselves vary far more than that."""
+    base = np.linspace(10, 1000, 50)
+    wobble = np.tile([0.1, -0.1], 25)
+    errors = np.stack([base, base + 1 + wobble, base + 50 * wobble])[None]
+    found = xr.Dataset(
+        {"hidden_error": (("hiding", "way", "image"), errors)}, {"hiding": ["h"], "way": ["a", "b", "c"]}
+    )
+    assert "'a' is better than 'b'" in completion.better_filled(found, "h", "a", "b")
+    assert "'b' is worse than 'a'" in completion.better_filled(found, "h", "b", "a")
+    assert "'a' is as good as 'c'" in completion.better_filled(found, "h", "a", "c")
+
+
+def test_filled_digits_keep_what_was_seen(filled):
+    figure = completion.show_filled(filled, "half as a block", mnist_interpolation.MODELS, digits=4)
+    pictures = [axes.images[0].get_array().filled(np.nan) for axes in figure.axes]
+    names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
+    assert names == ["what is seen", *mnist_interpolation.MODELS, "the whole digit"]
+    mask = np.concatenate(list(filled.mask.values[1, :4].astype(bool)), axis=1)
+    assert np.isnan(pictures[0][~mask]).all()
+    for picture in pictures:
+        np.testing.assert_allclose(picture[mask], pictures[-1][mask])
+    assert not np.allclose(pictures[1][~mask], pictures[-1][~mask])
+
+
+@pytest.fixture(scope="module")
+def generated():
+    return run(mnist_generated, n_generated=40)
+
+
+def test_every_source_is_judged_beside_real_digits(generated):
+    assert generated.sizes["kind"] == 7
+    assert generated.model.values.tolist() == ["pretrained"] * 3 + ["refined"] * 3 + ["real digits"]
+    assert tuple(generated.source.values[:3]) == mnist_generated.SOURCES
+    real = generated.isel(kind=6)
+    assert float(real.negative) == 0.0
+    assert (generated.nearest > 0).all()
+    assert ((generated.told_apart >= 0) & (generated.told_apart <= 100)).all()
+    table = completion.generated_table(generated)
+    assert table["told from real digits, %"].tolist() == generated.told_apart.values.round(1).tolist()
+    figure = completion.show_generated(generated, "refined", count=10)
+    assert [axes.get_title() for axes in figure.axes] == [*mnist_generated.SOURCES, "real digits"]
+
+
+def test_noise_is_told_from_digits_and_digits_are_not():
+    generator = np.random.default_rng(0)
+    digits = np.random.default_rng(1).random((300, 1, 6, 6)) ** 4
+    same, other = digits[:100], generator.standard_normal((100, 1, 6, 6))
+    found = [mnist_generated.describe(kind, digits[100:200], digits[200:], 0) for kind in (same, other)]
+    both = xr.concat(found, "kind").assign_coords(model=("kind", ["m", "m"]), source=("kind", ["same", "noise"]))
+    said = completion.told_apart(both)
+    assert "m, same: cannot be told from real digits" in said[0]
+    assert "m, noise: are told from real digits (100 % right)" in said[1]
+
+
+@pytest.fixture(scope="module")
+def layerwise():
+    return run(mnist_layerwise, n_test=20, test_burn_in=2, test_collect=1, joint_burn_in=1, joint_collect=1)
+
+
+def test_every_way_is_classified_with_both_dictionaries(layerwise):
+    assert layerwise.error.sizes == {"model": 2, "way": 5, "feature_kind": 2}
+    assert ((layerwise.error >= 0) & (layerwise.error <= 100)).all()
+    table = completion.layerwise_table(layerwise)
+    assert table.index.tolist() == list(mnist_layerwise.WAYS)
+    one = float(layerwise.error.sel(model="refined", way=mnist_layerwise.WAYS[1], feature_kind="mean"))
+    assert table.loc[mnist_layerwise.WAYS[1], ("refined", "posterior mean")] == round(one, 2)
+
+
+def test_as_well_is_within_two_standard_errors():
+    ways = pd.Index(["a", "b", "c"])
+    errors = np.array([5.0, 6.0, 20.0])[None, :, None]
+    found = xr.Dataset(
+        {"error": (("model", "way", "feature_kind"), errors)}, {"model": ["m"], "way": ways, "feature_kind": ["mean"]}
+    )
+    assert "'a' does as well as 'b' (5.00 % and 6.00 %)" in completion.as_well(found, 1000, "a", "b")[0]
+    assert "'c' does worse than 'a'" in completion.as_well(found, 1000, "c", "a")[0]
+    assert "'a' does better than 'b'" in completion.as_well(found, 100000, "a", "b")[0]
