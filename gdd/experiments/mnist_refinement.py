@@ -35,7 +35,7 @@ PARAMETERS = {
     },
     "paper": {
         "data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-        "refine_collect": 500, "learned_burn_in": 300, "learned_collect": 100, **_COMMON,
+        "refine_collect": 500, "learned_burn_in": 60, "learned_collect": 20, **_COMMON,
     },
 }  # fmt: skip
 BEFORE = "pretrained"

@@ -32,7 +32,7 @@ PARAMETERS = {
     },
     "paper": {
         "data": "mnist", "n_train": 200, "n_held_out": 60, "seeds": (0, 1, 2), "burn_in": 300, "collect": 100,
-        "sweeps": 250, **HEALTHY,
+        "sweeps": 100, **HEALTHY,
     },
 }  # fmt: skip
 TRACES = ("log_joint", "residual", "active", "held_out", "held_out_active")
