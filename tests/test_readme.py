@@ -63,3 +63,13 @@ def test_make_targets_exist():
     named = set(re.findall(r"\bmake (book|test|calibrate|bench|lint)\b", TEXT))
     assert {"book", "test"} <= named
     assert all(re.search(rf"^{name}:", makefile, re.M) for name in named)
+
+
+def test_the_two_further_lines_refine(made):
+    block = re.findall(r"```python\n(.*?)```", TEXT, re.S)[1]
+    small = block.replace("burn_in=30, collect=10", "burn_in=1, collect=1")
+    assert small != block
+    names = dict(made)
+    exec(small, names)
+    assert names["atoms"].dims == made["atoms"].dims
+    assert names["atoms"].shape == made["atoms"].shape

@@ -30,7 +30,7 @@ PARAMETERS = {
     },
     "paper": {
         "data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-        "refine_collect": 500, "test_burn_in": 100, "test_collect": 60, "seed": 0, **HEALTHY,
+        "refine_collect": 500, "test_burn_in": 30, "test_collect": 20, "seed": 0, **HEALTHY,
     },
 }  # fmt: skip
 MODELS = ("one layer", "two layers, pretrained", "two layers, refined")

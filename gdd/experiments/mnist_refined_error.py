@@ -27,8 +27,8 @@ PARAMETERS = {
         "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, **HEALTHY,
     },
     "paper": {
-        "data": "mnist", "n_train": 1000, "n_test": 2000, "seeds": (0, 1, 2, 3, 4), "burn_in": 1500, "collect": 500,
-        "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 200, "test_collect": 100, **HEALTHY,
+        "data": "mnist", "n_train": 1000, "n_test": 1000, "seeds": (0, 1, 2, 3, 4), "burn_in": 1500, "collect": 500,
+        "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 100, "test_collect": 50, **HEALTHY,
     },
 }  # fmt: skip
 ATOMS = ("pretrained", "refined", "refined, pretraining's noise")

@@ -27,7 +27,7 @@ NAME = "mnist-starts"
 STARTS = ("pretrained", "patches", "random")
 PARAMETERS = {
     "demo": {
-        "data": "digits", "n_train": 60, "n_held_out": 30, "seeds": (0, 1), "burn_in": 30, "collect": 10, "sweeps": 40,
+        "data": "digits", "n_train": 60, "n_held_out": 30, "seeds": (0, 1, 2), "burn_in": 60, "collect": 20, "sweeps": 60,
         **HEALTHY,
     },
     "paper": {

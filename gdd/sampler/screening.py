@@ -6,7 +6,8 @@ solver that starts from a good guess of a matrix needs few steps. A guess must n
 depend on the dictionaries alone.
 
 Positions are taken as independent and uniform over a full block: then an expected inner product is that of the mean
-images, plus the variance that the unknown positions add where two images share a block.
+images, plus the variance that the unknown positions add where two images share a block. With three layers and more this
+leaves out that blocks of a middle layer share blocks below them, so that the guess of a norm is somewhat low.
 
 *Checked:* tests/test_screening.py (against an average over drawn positions).
 """

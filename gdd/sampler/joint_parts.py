@@ -1,0 +1,67 @@
+"""One part of the joint model's image pass alone, for timing: the same kernels in the same order, the others left out."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from gdd.sampler.contract import Key
+from gdd.sampler.joint_arrays import Arrays
+from gdd.sampler.joint_kernels import begin_image, draw_coefficients, lower_values, render
+from gdd.sampler.joint_kernels_math import layout_of, slots_of
+from gdd.sampler.joint_positions import draw_bottom_positions, draw_upper_positions
+from gdd.sampler.kernels import fill_key
+from gdd.sampler.random import WORDS
+from gdd.spec import ModelSpec, RefinementSpec
+from gdd.state import JointShared
+
+#: the first is what every part needs before it: residual and what is carried up
+PARTS = ("beginning", "top coefficients", "upper positions", "bottom positions")
+
+
+def run_part(
+    part: str, arrays: Arrays, shared: JointShared, model: ModelSpec, refinement: RefinementSpec, key: Key
+) -> None:
+    """Run the beginning of an image pass and one of `PARTS` over all images. Changes ``arrays``."""
+    a, b = model.layers[-1].beta
+    shape = model.shapes()[-1]
+    gamma_w = np.broadcast_to(shared.gamma_w, (shape.atoms,)).astype(float)
+    run_images_part(
+        PARTS.index(part), arrays.images, arrays.w, arrays.gamma_e, arrays.model, np.log(a / b), gamma_w,
+        float(refinement.empty_blocks), arrays.guesses, arrays.work, (key.seed, key.stage, 0, key.sweep),
+        arrays.residuals,
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def run_images_part(part, images, w, gamma_e, model, odds, gamma_w, empty, guesses, work, key, residuals):
+    """Compiled loop of `run_part`; whole images only. Changes what its parts change."""
+    positions, dictionaries, table, rows, columns = model
+    layout, size, top = layout_of(table, dictionaries), (rows, columns), len(dictionaries) - 1
+    values, change, back = slots_of(work[0], 0), slots_of(work[1], 0), slots_of(work[2], 0)
+    box, scratch = work[3][0], (work[4][0], work[5][0], work[6][0], work[7][0])
+    model = (positions, dictionaries, layout, size)
+    stream, tally = np.empty(WORDS, np.uint64), np.zeros(6)
+    visited, moved = np.zeros((top + 1, 4)), np.zeros((top + 1, 4))
+    for n in range(images.shape[0]):
+        fill_key(stream, key, n)
+        mask = images[n, :0]
+        noise = (1.0, 1.0, np.inf, 0.0)
+        precision, _ = begin_image(n, images[n], mask, w, gamma_e, noise, model, values, back, box, stream)
+        if part == 1:
+            draw_coefficients(
+                n, w, precision, odds, gamma_w, guesses[top], mask, model, change, back, box, tally, stream
+            )  # fmt: skip
+        render(n, top, positions, w, dictionaries, layout, values, box, size)
+        for layer in range(top - 1, 0, -1):
+            if part == 2:
+                draw_upper_positions(
+                    layer, n, empty, precision, guesses[layer], mask, model, values, change, back, box, scratch,
+                    visited, moved, stream,
+                )  # fmt: skip
+            lower_values(layer, n, positions, dictionaries, layout, values, box, size)
+        if top > 0 and part == 3:
+            draw_bottom_positions(
+                n, empty, precision, guesses[0], mask, model, values, back, scratch, visited, moved, stream
+            )  # fmt: skip
+        residuals[n] = back[0]

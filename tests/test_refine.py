@@ -1,0 +1,143 @@
+"""The chain of refinement: stop and resume, starts, traces, bad input; colour and one dimension by the same code."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tiny_joint import SIGNAL, TWO, draw_joint
+
+from gdd.axes import GddError
+from gdd.joint import draw_joint_data, draw_joint_state
+from gdd.sampler import refine as chain_of
+from gdd.sampler.pretrain import pretrain
+from gdd.sampler.refine import fresh_start, refine, start_from
+from gdd.sampler.refine_sweep import dictionary_mean
+from gdd.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
+from gdd.state import EMPTY, LayerData
+
+CHAIN = ChainSpec(4, 3, 5, single_precision=False)
+FIXED = RefinementSpec(Precision(fixed=4.0))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return draw_joint("two layers", 12).data.images
+
+
+@pytest.fixture(scope="module")
+def pretrained(images):
+    return pretrain(images, TWO, replace(CHAIN, burn_in=10))
+#: what has no joint form
+POOLED_TOP = replace(TWO, layers=(TWO.layers[0], replace(TWO.layers[1], pool=(2, 1))))
+
+
+def same(one, other):
+    return all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
+
+
+def leaves(part):
+    return [leaf for item in part for leaf in leaves(item)] if isinstance(part, tuple) else [part]
+
+
+def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_path, monkeypatch):
+    whole = refine(images, TWO, CHAIN, FIXED, start=pretrained)
+    advance, calls = chain_of.advance, []
+
+    def stopped(*arguments):
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return advance(*arguments)
+
+    monkeypatch.setattr(chain_of, "advance", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
+    monkeypatch.setattr(chain_of, "advance", advance)
+    resumed = refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
+    assert same(whole.last, resumed.last) and same(whole.state, resumed.state) and same(whole.means, resumed.means)
+    assert whole.traces.equals(resumed.traces)
+
+
+def test_a_checkpoint_of_another_refinement_is_refused(images, pretrained, tmp_path):
+    refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
+    with pytest.raises(GddError, match="another chain"):
+        refine(images, TWO, CHAIN, RefinementSpec(Precision(fixed=5.0)), start=pretrained, folder=tmp_path)
+
+
+def test_kept_sample_and_traces(images, pretrained):
+    refined = refine(images, TWO, CHAIN, FIXED, start=pretrained)
+    traces = refined.traces.isel(chain=0)
+    assert traces.sizes["draw"] == CHAIN.sweeps
+    assert (traces.moved <= traces.visited).all()
+    blocks = float(np.prod(refined.state.local.positions[0].shape[1:]))
+    np.testing.assert_allclose(traces.visited.sum("strength"), blocks)
+    assert refined.means[0].shape == TWO.shapes()[0].dictionary
+
+
+def test_start_fills_empty_blocks_and_keeps_the_rest(pretrained):
+    z = pretrained.layers[0].state.local.z
+    assert (z == EMPTY).any() and (z != EMPTY).any()
+    state = start_from(pretrained, FIXED, CHAIN)
+    filled = state.local.positions[0]
+    assert (filled != EMPTY).all()
+    np.testing.assert_array_equal(filled[z != EMPTY], z[z != EMPTY])
+    allowed = start_from(pretrained, replace(FIXED, empty_blocks=True), CHAIN)
+    np.testing.assert_array_equal(allowed.local.positions[0], z)
+
+
+@pytest.mark.parametrize("start", ["patches", "random"])
+def test_fresh_start_explains_nothing_yet(images, start):
+    state = fresh_start(LayerData(images), TWO, replace(CHAIN, start=start), FIXED)
+    assert (state.local.z == EMPTY).all()
+    assert (state.local.positions[0] != EMPTY).all()
+    for atoms in state.shared.dictionaries:
+        np.testing.assert_allclose((atoms**2).sum(axis=(1, 2, 3)), 1.0)
+
+
+def test_dictionary_mean_is_where_the_draws_are(images, pretrained):
+    state = start_from(pretrained, FIXED, CHAIN)
+    data, means = LayerData(images.astype(float)), []
+    for layer in (0, 1):
+        mean = dictionary_mean(state, data, TWO, layer)
+        shared = list(state.shared.dictionaries)
+        shared[layer] = mean
+        moved = state._replace(shared=state.shared._replace(dictionaries=tuple(shared)))
+        means.append(np.abs(dictionary_mean(moved, data, TWO, layer) - mean).max() / np.abs(mean).max())
+    assert max(means) < 1e-3  # a mean is its own mean
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda im: (im[:6], TWO), "axis 'image'"),
+        (lambda im: (im, POOLED_TOP), "top layer has pool"),
+        (lambda im: (np.where(np.arange(8) == 3, np.nan, im), TWO), "images"),
+    ],
+)
+def test_bad_input_is_named(images, pretrained, change, match):
+    given, model = change(images)
+    with pytest.raises(GddError, match=match):
+        refine(given, model, CHAIN, FIXED, start=pretrained)
+
+
+@pytest.mark.parametrize("values", [{"ceiling": -1.0}, {"tolerance": 2.0}, {"flips": -1}, {"ceiling": 10.0}])
+def test_bad_settings_are_named(values):
+    with pytest.raises(GddError, match=next(iter(values))):
+        RefinementSpec(**values)
+
+
+COLOUR = ModelSpec(TWO.layers, TWO.image_size, planes=3)
+
+
+@pytest.mark.parametrize("model", [COLOUR, SIGNAL], ids=["colour", "one dimension"])
+def test_colour_images_and_signals_are_fitted(model):
+    """Data made of a few atoms, little noise: pretrained and refined, the layers explain most of what there is."""
+    generator = np.random.default_rng(3)
+    spec = RefinementSpec(Precision(fixed=100.0))
+    data = draw_joint_data(draw_joint_state(12, model, spec, generator), model, generator)
+    chain = ChainSpec(40, 10, 1, single_precision=False)
+    start = pretrain(data.images, model, chain)
+    refined = refine(data.images, start.model, chain, spec, start=start)
+    residual = refined.traces.residual.values[0]
+    assert residual[-10:].mean() < 0.5 * np.sqrt((data.images**2).mean())
+    assert refined.traces.log_joint.values[0, -1] > refined.traces.log_joint.values[0, 0]
