@@ -1,4 +1,4 @@
-"""Average images of upper atoms, against averages over drawn positions; the guessed precision is symmetric, positive."""
+"""Average images of upper atoms, against averages over drawn positions; the guessed precision is well formed."""
 
 import numpy as np
 import pytest

@@ -1,7 +1,8 @@
 """Is the sampler right, and would the tests notice if it were not?
 
 The correct sampler on several small layers, and each of the paper's misprints on one, go through the exact start and
-Geweke's alternating chain; the correct one and the misprints go through simulation-based calibration as well.
+Geweke's alternating chain; the correct one and the misprints go through simulation-based calibration as well. So do the
+sampler of the joint model on small models of two and three layers, and the shortcuts that it must not take.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from gdd.calibration import (
     uniformity,
     unscaled_step,
 )
+from gdd.calibration_joint import JointCase, joint_plain_step, joint_step
 from gdd.experiments import Outcome
 from gdd.printed import MENDED, MISPRINTS
-from gdd.spec import LayerSpec, Precision, Size, layer_shape
+from gdd.shortcuts import SHORTCUTS
+from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, Size, layer_shape
 
 NAME = "calibration"
 SAMPLER, STATISTIC, MOMENT, REPLICATE = "sampler", "statistic", "moment", "replicate"
@@ -61,7 +64,14 @@ def case(spec: LayerSpec, size: Size, planes: int = 1, hidden: float = 0.0) -> C
 POOLED = LayerSpec(2, (3, 3), (2, 2), gamma_e=proper(), gamma_d=proper(ATOM, PLANE), gamma_w=proper())
 SMALL = case(POOLED, (5, 6))
 BY_IMAGE = replace(POOLED, gamma_e=proper(IMAGE))
-CORRECT: dict[str, tuple[Case, Step]] = {
+#: of the joint model: 4x5 maps under ragged 2x2 blocks; the top on them, or with a layer of 1x2 blocks between
+BOTTOM = replace(POOLED, atom_size=(2, 2))
+MIDDLE = replace(BOTTOM, atom_size=(1, 2), pool=(1, 2))
+TWO = ModelSpec((BOTTOM, replace(BOTTOM, pool=None)), (5, 6))
+THREE = ModelSpec((BOTTOM, MIDDLE, replace(BOTTOM, atom_size=(2, 1), pool=None)), (5, 6))
+NOISE = RefinementSpec(proper(IMAGE))
+EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True, flips=4)
+CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "pooled": (SMALL, compiled_step),
     "no scale move": (SMALL, unscaled_step),
     "with shift move": (SMALL, shifting_step),
@@ -73,9 +83,17 @@ CORRECT: dict[str, tuple[Case, Step]] = {
     "top layer": (case(replace(BY_IMAGE, atoms=3, pool=None), (4, 5), 2), compiled_step),
     "pixels missing": (case(BY_IMAGE, (5, 6), 1, 0.3), compiled_step),
     "noise by plane": (case(replace(POOLED, gamma_e=proper(IMAGE, PLANE)), (5, 6), 2), compiled_step),
+    "joint, 2 layers": (JointCase(TWO, NOISE, 2), joint_step),
+    "joint, 3 layers": (JointCase(THREE, NOISE, 2), joint_step),
+    "joint, empty blocks": (JointCase(TWO, EMPTY_BLOCKS, 2, 0.3), joint_step),
+    "joint, plain shared part": (JointCase(THREE, NOISE, 2), joint_plain_step()),
 }
-WRONG = {name: (SMALL, plain_step(pieces)) for name, pieces in MISPRINTS.items()}
-SLOW = ("P2 mended", "P2", "P3")  # through the plain image pass, at a tenth of the speed
+#: where a shortcut of the joint model is seen best: a position's norm matters where pixels are missing
+HARD = JointCase(THREE, replace(EMPTY_BLOCKS, flips=0), 2, 0.3)
+WRONG = {name: (SMALL, plain_step(pieces)) for name, pieces in MISPRINTS.items()} | {
+    name: (HARD, joint_plain_step(pieces)) for name, pieces in SHORTCUTS.items()
+}
+SLOW = ("P2 mended", "P2", "P3", *SHORTCUTS)  # through a plain image pass, at a tenth of the speed
 RANKED = ("pooled", "top layer", "P4", "P5", "P6, rate only")
 
 

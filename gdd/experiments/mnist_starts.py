@@ -27,8 +27,8 @@ NAME = "mnist-starts"
 STARTS = ("pretrained", "patches", "random")
 PARAMETERS = {
     "demo": {
-        "data": "digits", "n_train": 60, "n_held_out": 30, "seeds": (0, 1, 2), "burn_in": 60, "collect": 20, "sweeps": 60,
-        **HEALTHY,
+        "data": "digits", "n_train": 60, "n_held_out": 30, "seeds": (0, 1, 2), "burn_in": 60, "collect": 20,
+        "sweeps": 60, **HEALTHY,
     },
     "paper": {
         "data": "mnist", "n_train": 200, "n_held_out": 60, "seeds": (0, 1, 2), "burn_in": 300, "collect": 100,

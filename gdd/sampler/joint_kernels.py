@@ -216,8 +216,9 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
 
 @njit(cache=True)
 def run_chunk(
-    slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty, noise,
-    flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited, moved, tally,
+    slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty,
+    noise, flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited,
+    moved, tally,
 ):  # fmt: skip
     """One turn of the loop of `run_images`."""
     layout, size, top = layout_of(table, dictionaries), (rows, columns), len(dictionaries) - 1

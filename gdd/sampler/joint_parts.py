@@ -1,4 +1,4 @@
-"""One part of the joint model's image pass alone, for timing: the same kernels in the same order, the others left out."""
+"""One part of the joint model's image pass alone, for timing: the same kernels in order, the others left out."""
 
 from __future__ import annotations
 
