@@ -192,6 +192,31 @@ def _as_kinds(atoms: xr.DataArray) -> xr.DataArray:
     return flat.drop_vars(["kind", "model", "estimate"]).assign_coords(kind=titles).transpose("kind", ...).astype(float)
 
 
+def cost_table(found: xr.Dataset) -> pd.DataFrame:
+    """Cost of a sweep by part: milliseconds per image on one core, millions of multiply-adds, their rate."""
+    tables = {}
+    for shape in found["shape"].values:
+        one = found.sel(shape=shape)
+        milli, adds = (one[name].to_series().dropna() for name in ("ms_per_image", "multiply_adds"))
+        milli["whole sweep"], adds["whole sweep"] = milli.sum(), adds.sum()
+        columns = {"ms per image": milli, "million multiply-adds": adds, "billions a second": adds / milli}
+        tables[f"{shape}, {float(one.active):.1f} active"] = pd.DataFrame(columns)
+    return pd.concat(tables, axis=1).round(2)
+
+
+def switches_line(found: xr.Dataset) -> str:
+    """What the joint move over a top coefficient and the positions under it adds to the scan, in switches a second."""
+    lines = []
+    for shape in found["shape"].values:
+        one = found.sel(shape=shape)
+        lines.append(
+            f"{shape}: the scan of the top coefficients switches {float(one.scan_switches_per_second):.0f} a second on "
+            f"one core; the joint move {float(one.joint_switches_per_second):.1f} "
+            f"({int(one.joint_made)} of {int(one.joint_tried)} attempts)"
+        )
+    return "\n".join(lines)
+
+
 def refined_error_table(found: xr.Dataset) -> pd.DataFrame:
     """Test error in %, mean and standard error over the subsets of `gdd.experiments.mnist_refined_error`."""
     rows = {
