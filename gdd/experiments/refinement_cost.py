@@ -54,7 +54,7 @@ def run(parameters: dict, progress) -> Outcome:
             refined = refine(images, fitted.model, ChainSpec(p["sweeps"], 1, p["seed"]), refinement, start=fitted)
             with progress(p["repeats"], name) as bar:
                 tables.append(table(refined, p, bar))
-    dataset = xr.concat(tables, "shape", fill_value=np.nan).assign_coords(shape=list(p["shapes"]))
+    dataset = xr.concat(tables, "shape", join="outer", fill_value=np.nan).assign_coords(shape=list(p["shapes"]))
     return Outcome(dataset, models, p["shapes"][0], checksum, p["seed"])
 
 
