@@ -17,8 +17,8 @@ FIGURE = ROOT / "book" / "_static" / "readme-figure.png"
 
 
 def code() -> str:
-    """Return the README's Python."""
-    (block,) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    """Return the README's five lines of Python, its first block."""
+    block, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
     return block
 
 
