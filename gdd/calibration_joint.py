@@ -1,6 +1,7 @@
 """The joint model of several layers as a case for the tests of `gdd.calibration`.
 
-*Checked:* tests/test_refine_joint.py, tests/test_calibration.py: correct samplers pass, each of `gdd.shortcuts` fails.
+*Checked:* tests/test_refine_joint.py, tests/test_calibration.py: correct samplers pass, shortcuts
+(`gdd.shortcuts`) fail.
 """
 
 from __future__ import annotations

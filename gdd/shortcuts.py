@@ -3,7 +3,8 @@
 Each is a `Pieces` for `gdd.sampler.refine_plain.plain_refine_sweep`: one step saves something, all others are right.
 All of them look plausible in the traces of a chain.
 
-*Checked:* tests/test_refine_joint.py and tests/test_calibration.py (each is rejected).
+*Checked:* tests/test_refine_joint.py (each is rejected by one step from its own conditional), tests/test_calibration.py
+(three of them are rejected by the tests of a whole sampler; the others are too mild there).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The full size of tests/test_joint.py: `make calibrate`. Correct samplers pass, every misprint is rejected.
+"""The full size of tests/test_joint.py and tests/test_refine_joint.py: `make calibrate`. Correct samplers pass, every
+misprint is rejected, and every shortcut of the joint model that tests of a whole sampler can see.
 
 p-values are adjusted by Holm over everything that is asked of correct samplers, so all of them pass but once in 1000
-seeds (the seed is fixed). A misprint is rejected at a level at which a right sampler would be once in 10 000 seeds,
+seeds (the seed is fixed). A wrong sampler is rejected at a level at which a right one would be once in 10 000 seeds,
 over both tests together. P3 is the mildest of them here, because few blocks of so small a map overlap; where every
 position is enumerated (tests/test_joint.py) it falls below one in a million.
 """
@@ -43,7 +44,7 @@ def test_calibration_correct_samplers_pass(full):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", calibration.WRONG)
-def test_calibration_misprint_is_rejected(full, name):
+def test_calibration_wrong_sampler_is_rejected(full, name):
     tests = np.stack([full[test].sel(sampler=name).values for test in ("exact_start", "geweke")])
     assert holm(tests).min() < FAILS
 

@@ -30,7 +30,7 @@ PARAMETERS = {
     },
     "paper": {
         "data": "mnist", "n_train": 1000, "n_generated": 1000, "burn_in": 1500, "collect": 500,
-        "refine_burn_in": 1500, "refine_collect": 500, "seed": 0, **HEALTHY,
+        "refine_burn_in": 150, "refine_collect": 50, "seed": 0, **HEALTHY,
     },
 }  # fmt: skip
 MODELS = ("pretrained", "refined")

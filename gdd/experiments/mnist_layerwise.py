@@ -28,8 +28,8 @@ PARAMETERS = {
         "seed": 0, **HEALTHY,
     },
     "paper": {
-        "data": "mnist", "n_train": 1000, "n_test": 2000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-        "refine_collect": 500, "test_burn_in": 500, "test_collect": 200, "joint_burn_in": 60, "joint_collect": 30,
+        "data": "mnist", "n_train": 1000, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 150,
+        "refine_collect": 50, "test_burn_in": 100, "test_collect": 50, "joint_burn_in": 60, "joint_collect": 30,
         "seed": 0, **HEALTHY,
     },
 }  # fmt: skip

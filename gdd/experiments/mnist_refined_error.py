@@ -28,7 +28,7 @@ PARAMETERS = {
     },
     "paper": {
         "data": "mnist", "n_train": 1000, "n_test": 1000, "seeds": (0, 1, 2, 3, 4), "burn_in": 1500, "collect": 500,
-        "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 100, "test_collect": 50, **HEALTHY,
+        "refine_burn_in": 150, "refine_collect": 50, "test_burn_in": 100, "test_collect": 50, **HEALTHY,
     },
 }  # fmt: skip
 ATOMS = ("pretrained", "refined", "refined, pretraining's noise")
