@@ -30,28 +30,24 @@ from gdd.sampler.refine_conditionals import (
     with_position,
 )
 from gdd.sampler.refine_plain import Pieces
-from gdd.sampler.refine_steps import Key, draw_coefficient, guess_of_moves, noise_of_covariance, screened_odds
+from gdd.sampler.refine_steps import Key, draw_weight, guess_of_moves, noise_of_covariance, screened_odds
 from gdd.spec import ModelSpec, RefinementSpec
 from gdd.state import EMPTY, JointState, LayerData
 
 
-def coefficient_unaccepted(
+def switch_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
 ) -> JointState:
-    """Switched by the odds under a guess of the norm, which nothing corrects; the weight is drawn rightly."""
-    choice = coefficient_given_rest(state, data, model, where)
+    """Switched by the odds under a guess of the norm, which nothing corrects; a new weight is drawn rightly."""
     if stream.uniform() >= float(expit(screened_odds(state, data, model, where, guess))):
         return with_coefficient(state, where, EMPTY, 0.0)
-    return with_coefficient(state, where, 0, float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0])))
+    return state if state.local.z[where] != EMPTY else draw_weight(state, data, model, guess, where, stream)
 
 
-def coefficient_by_guess(
+def weight_by_guess(
     state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
 ) -> JointState:
-    """Switched rightly, but mean and variance of the weight are those under the guess of the norm."""
-    state = draw_coefficient(state, data, model, guess, where, stream)
-    if state.local.z[where] == EMPTY:
-        return state
+    """Mean and variance of the weight are those under the guess of the norm."""
     choice = coefficient_given_rest(state, data, model, where)
     gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
     precision = float(state.local.gamma_e[0]) * guess + gamma_w
@@ -115,8 +111,8 @@ def dictionary_cut_off(state: JointState, data: LayerData, model: ModelSpec, lay
 
 
 SHORTCUTS = {
-    "coefficient not accepted": Pieces(coefficient=coefficient_unaccepted),
-    "coefficient by guessed norm": Pieces(coefficient=coefficient_by_guess),
+    "switch not accepted": Pieces(switch=switch_unaccepted),
+    "weight by guessed norm": Pieces(weight=weight_by_guess),
     "position not accepted": Pieces(upper=position_unaccepted),
     "position without norm": Pieces(upper=position_without_norm, bottom=position_without_norm),
     "position counted twice": Pieces(bottom=position_counted_twice),

@@ -225,7 +225,7 @@ def excess(found, log_probability):
     return ((counts - expected) ** 2 / expected).sum(), len(expected) - 1
 
 
-def after_coefficients(step, repeats=250):
+def after_coefficients(pieces, repeats=250):
     """P-values that top coefficients are active as often as they were, and that their weights are their Gaussians'."""
     chi_square, white = np.zeros(2), []
     for t, place in enumerate(TOP):
@@ -234,7 +234,10 @@ def after_coefficients(step, repeats=250):
         for n in range(repeats):
             stream = Stream(12, REFINE, t, 0, n)
             start = with_coefficient(state, where, *choice.sample(stream))
-            local = step(start, data, model, float(guesses[-1][where[1], 0, 0]), where, stream).local
+            given = (data, model, float(guesses[-1][where[1], 0, 0]), where, stream)
+            if start.local.z[where] != EMPTY:
+                start = pieces.weight(start, *given)
+            local = pieces.switch(start, *given).local
             found.append(local.z[where])
             if local.z[where] != EMPTY:
                 white.append((local.w[where] - choice.mean[0]) * np.sqrt(choice.precision[0]))
@@ -270,16 +273,16 @@ def after_dictionary(step, repeats=250):
 
 #: what a shortcut does not keep: activity, weights, upper positions, bottom positions, a dictionary's covariance
 KEPT = {
-    "activity": lambda pieces: after_coefficients(pieces.coefficient)[0],
-    "weights": lambda pieces: after_coefficients(pieces.coefficient)[1],
+    "activity": lambda pieces: after_coefficients(pieces)[0],
+    "weights": lambda pieces: after_coefficients(pieces)[1],
     "upper positions": lambda pieces: after_positions(pieces.upper, 1, UPPER, 1500),
     "upper positions, norms": lambda pieces: after_positions(pieces.upper, 1, UPPER_NORMS, 250),
     "bottom positions": lambda pieces: after_positions(pieces.bottom, 0, BOTTOM, 500),
     "covariance": lambda pieces: after_dictionary(pieces.dictionary)[1],
 }
 NOT_KEPT = [
-    ("coefficient not accepted", "activity"),
-    ("coefficient by guessed norm", "weights"),
+    ("switch not accepted", "activity"),
+    ("weight by guessed norm", "weights"),
     ("position not accepted", "upper positions"),
     ("position without norm", "upper positions, norms"),
     ("position without norm", "bottom positions"),

@@ -18,7 +18,7 @@ from gdd.sampler.joint_kernels import render
 from gdd.sampler.joint_kernels_math import carry_down, carry_up, clear, layout_of, slots_of, whole_box
 from gdd.sampler.kernels import CHUNK, fill_key
 from gdd.sampler.random import WORDS, next_normal
-from gdd.sampler.windows import window_add
+from gdd.sampler.windows import window_add, window_take
 
 #: what `solve_images` does: adjoint of the residual, perturbed or not; A and its adjoint; take A off the residual
 PERTURB, LOOK, APPLY, FINISH = range(4)
@@ -57,17 +57,18 @@ def list_values(layer, n, w, values, model, entries, amounts):
 
 
 @njit(cache=True)
-def gather(layer, entries, amounts, found, back, layout, gradient):
-    """Add the adjoint of one image's A, applied to what was carried up. Changes ``gradient``."""
+def gather(layer, entries, amounts, found, back, layout, own, gradient):
+    """Add the adjoint of one image's A, applied to what was carried up. Changes ``gradient``, ``own``.
+
+    own : the same of this image alone, scratch in the images' precision
+    """
     _, height, length, _, width, _, _, _, _, _, _ = layout[layer]
-    level = back[layer]
+    own[:] = 0
     for e in range(found):
-        value, first = np.float64(amounts[e]), entries[e, 0] * height * length
-        for a in range(height):
-            start = entries[e, 1] + a * width
-            here, line = level[start : start + length], gradient[first + a * length : first + (a + 1) * length]
-            for t in range(length):
-                line[t] += value * here[t]
+        atom = entries[e, 0] * height * length
+        window_take(back[layer], entries[e, 1], width, own, atom, amounts[e], height, length, ((), ()))
+    for t in range(own.size):
+        gradient[t] += own[t]
 
 
 @njit(cache=True)
@@ -115,6 +116,7 @@ def solve_chunk(
     stream = np.empty(WORDS, np.uint64)
     blocks = layout[layer][0] * layout[layer][9] * layout[layer][10]
     entries, amounts = np.empty((blocks, 2), np.int64), np.empty(blocks, w.dtype)
+    own = np.empty(gradient.size, w.dtype)
     for n in range(first, min(first + CHUNK, residuals.shape[0])):
         precision = gamma_e[n if gamma_e.size > 1 else 0]
         if layer < top:
@@ -141,7 +143,7 @@ def solve_chunk(
         if task != FINISH:
             whole_box(0, layout, box)
             carry_up(layer, n, positions, dictionaries, layout, back, box, size)
-            gather(layer, entries, amounts, found, back, layout, gradient)
+            gather(layer, entries, amounts, found, back, layout, own, gradient)
             for e in range(found):
                 weights[entries[e, 0]] += precision * np.float64(amounts[e]) ** 2
 
@@ -193,7 +195,7 @@ def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, r
     for chunk in prange(lags.shape[0]):
         size = (rows, columns)
         places, weights = np.empty((grid_row * grid_col, 2), np.int64), np.empty(grid_row * grid_col)
-        line = linear[chunk]
+        line, own = linear[chunk], np.empty(height * length, residuals.dtype)
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, residuals.shape[0])):
             residual, mask = residuals[n], masks[n] if masks.shape[0] > 0 else residuals[n, :0]
             if former >= 0:
@@ -208,13 +210,12 @@ def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, r
             if k >= 0:
                 precision = np.float64(gamma_e[n if gamma_e.size > 1 else 0])
                 found = list_blocks(n, k, blocks, z, layout, places, weights)
+                own[:] = 0
                 for e in range(found):
-                    start, scaled = places[e, 0] * width + places[e, 1] * planes, precision * weights[e]
-                    for a in range(height):
-                        here = residual[start + a * width : start + a * width + length]
-                        there = line[a * length : (a + 1) * length]
-                        for t in range(length):
-                            there[t] += scaled * here[t]
+                    start, value = places[e, 0] * width + places[e, 1] * planes, residual.dtype.type(weights[e])
+                    window_take(residual, start, width, own, 0, value, height, length, size)
+                for t in range(own.size):
+                    line[t] += precision * own[t]
                 if masks.shape[0] > 0:
                     add_masked_pairs(places, weights, found, precision, mask, layout, gram[chunk])
                 else:

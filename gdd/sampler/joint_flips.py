@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 
 from gdd.sampler.joint_kernels_math import carry_down, carry_down_one, place_unit, subtract, weigh
-from gdd.sampler.joint_positions import count_blocks, group_of, move_atom, weigh_bottom
+from gdd.sampler.joint_positions import count_blocks, group_of, place_atom, weigh_bottom
 from gdd.sampler.kernels import pick
 from gdd.sampler.random import next_normal, next_uniform
 
@@ -45,7 +45,7 @@ def list_strong(n, unit, box, layout, blocks):
 
 @njit(cache=True)
 def walk(
-    n, blocks, found, forwards, goal, empty, gamma_e, lags, mask, model, above, residual, counts, scratch, stream
+    n, blocks, found, forwards, goal, empty, gamma_e, lags, seen, model, above, residual, counts, scratch, stream
 ):  # fmt: skip
     """Visit the listed blocks in order; draw each, or (``goal`` (found,) given) set it to its goal.
 
@@ -64,8 +64,10 @@ def walk(
         group = group_of(i, j, sizes)
         counts[k, group, old] -= 1
         own = (counts[k], weights, gains, places)
+        if seen[0].size > 0:
+            place_atom(residual, k, i, j, old, value, seen[0], dictionary, sizes, size)
         number, everything, taken = weigh_bottom(
-            k, i, j, old, np.float64(value), empty, gamma_e, lags, mask, residual, dictionary, sizes, size, own
+            k, i, j, old, np.float64(value), empty, gamma_e, lags, seen, residual, dictionary, sizes, size, own
         )  # fmt: skip
         t = -1
         if goal.size == 0:
@@ -79,9 +81,11 @@ def walk(
         chance += own_prior + gains[t + 1] - taken - math.log(everything)  # not from the weight, which may underflow
         prior += own_prior - log_prior(i, j, old, empty, counts[k], sizes)
         counts[k, group, new] += 1
-        if new != old:
-            z[n, k, i, j] = new
-            move_atom(residual, k, i, j, old, new, value, mask, dictionary, sizes, size)
+        z[n, k, i, j] = new
+        if seen[0].size == 0 and new != old:
+            place_atom(residual, k, i, j, old, value, seen[0], dictionary, sizes, size)
+        if seen[0].size > 0 or new != old:
+            place_atom(residual, k, i, j, new, -value, seen[0], dictionary, sizes, size)
     return chance, prior
 
 
@@ -94,7 +98,7 @@ def log_prior(i, j, m, empty, counts, layout):
 
 
 @njit(cache=True)
-def flip(n, w, gamma_e, odds, gamma_w, empty, lags, mask, model, values, change, back, box, scratch, tally, stream):
+def flip(n, w, gamma_e, odds, gamma_w, empty, lags, seen, model, values, change, back, box, scratch, tally, stream):
     """Try to switch one top coefficient of one image, drawn at random; returns the change of the positions' log prior.
 
     Changes z, w, positions of the bottom layer, values[1], change, back[0], box, scratch, tally (two of it: attempts,
@@ -114,18 +118,18 @@ def flip(n, w, gamma_e, odds, gamma_w, empty, lags, mask, model, values, change,
     window = (box[1, 0], box[1, 1], box[1, 2], box[1, 3])
     blocks = np.empty((atoms * (window[1] - window[0]) * (window[3] - window[2]), 3), np.int64)
     found = list_strong(n, step, window, layout, blocks)
-    old, counts = np.empty(found, np.int64), np.empty((atoms, *scratch[0].shape), np.int64)
+    old, counts = np.empty(found, np.int64), np.empty((atoms, *scratch[0].shape[1:]), np.int64)
     for e in range(found):
         old[e] = below[n, blocks[e, 0], blocks[e, 1], blocks[e, 2]]
     for atom in range(atoms):
         count_blocks(below[n, atom], layout[0], counts[atom])
     saved, before = residual.copy(), energy_of(residual)
     carry_down(1, n, positions, dictionaries, layout, change, box, size)
-    weigh(change[0], mask, residual, width, planes, box[0])
+    weigh(change[0], seen[0], residual, width, planes, box[0])
     subtract(change[0], 1, residual, width, planes, box[0])
     add_within(values[1], step, 1, window, layout)
     forth, prior = walk(
-        n, blocks, found, birth, old[:0], empty, gamma_e, lags, mask, model, values[1], residual, counts, scratch,
+        n, blocks, found, birth, old[:0], empty, gamma_e, lags, seen, model, values[1], residual, counts, scratch,
         stream,
     )  # fmt: skip
     after, new_residual, new = energy_of(residual), residual.copy(), np.empty(found, np.int64)
@@ -134,11 +138,11 @@ def flip(n, w, gamma_e, odds, gamma_w, empty, lags, mask, model, values, change,
     box[1, 0], box[1, 1], box[1, 2], box[1, 3] = window
     change[1][:] = step
     carry_down(1, n, positions, dictionaries, layout, change, box, size)
-    weigh(change[0], mask, residual, width, planes, box[0])
+    weigh(change[0], seen[0], residual, width, planes, box[0])
     subtract(change[0], -1, residual, width, planes, box[0])
     add_within(values[1], step, -1, window, layout)
     back_way, _ = walk(
-        n, blocks, found, not birth, old, empty, gamma_e, lags, mask, model, values[1], residual, counts, scratch,
+        n, blocks, found, not birth, old, empty, gamma_e, lags, seen, model, values[1], residual, counts, scratch,
         stream,
     )  # fmt: skip
     ratio = -0.5 * gamma_e * (after - before) + prior + back_way - forth + (odds if birth else -odds)

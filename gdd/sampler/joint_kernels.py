@@ -1,9 +1,9 @@
 """The image pass of the joint model, compiled: top coefficients, upper positions, positions of the bottom layer.
 
-All of an image's layers explain one residual. It is kept current, and with it what it is when carried up to each level
-(``back``), so that the correlation of any coefficient or position costs one small inner product. Where the squared norm
-of an upper atom's image matters, a proposal is made with a guess of it (`gdd.sampler.screening`) and corrected by an
-accept step with the true one, which costs a way down the layers. Most coefficients are off, stay off, never need it.
+All of an image's layers explain one residual. It is kept current, and with it, where that is needed next, what it is
+when carried up to each level (``back``), so that the correlation of any coefficient or position costs one small inner
+product. Where the squared norm of an upper atom's image matters, a proposal is made with a guess of it
+(`gdd.sampler.screening`) and corrected by an accept step with the true one, which costs a way down the layers.
 
 Arguments come in groups, see `run_images`. *Checked:* tests/test_refine_sweep.py (same chain as the plain twin).
 """
@@ -15,26 +15,12 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.sampler.joint_coefficients import draw_coefficients
 from gdd.sampler.joint_flips import flip
-from gdd.sampler.joint_kernels_math import (
-    add_unit,
-    carry_down,
-    carry_down_one,
-    carry_up,
-    layout_of,
-    place_unit,
-    slots_of,
-    subtract,
-    weigh,
-    whole_box,
-)
+from gdd.sampler.joint_kernels_math import add_unit, carry_down_one, layout_of, slots_of, whole_box
 from gdd.sampler.joint_positions import draw_bottom_positions, draw_upper_positions
 from gdd.sampler.kernels import CHUNK, fill_key
-from gdd.sampler.random import WORDS, next_normal, next_truncated_gamma, next_uniform
-from gdd.sampler.windows import window_dot
-
-#: below this log odds the chance of a proposal is under 1/100, and most draws need no exponential
-RARE = -4.6
+from gdd.sampler.random import WORDS, next_truncated_gamma
 
 
 @njit(cache=True)
@@ -60,89 +46,8 @@ def lower_values(layer, n, positions, dictionaries, layout, values, box, size):
 
 
 @njit(cache=True)
-def log_odds(c, weight_precision, prior):
-    """Log odds that a coefficient is on, its weight integrated out. prior = (log of prior odds, gamma_w)."""
-    return prior[0] + 0.5 * math.log(prior[1] / weight_precision) + c * c / (2.0 * weight_precision)
-
-
-@njit(cache=True)
-def draw_coefficients(n, w, gamma_e, odds, gamma_w, guesses, mask, model, change, back, box, tally, stream):
-    """Screened draw of every top coefficient of one image. Changes z, w, change, back, box, tally, stream.
-
-    Most are off, and one inner product shows that they stay so.
-    """
-    positions, dictionaries, layout, size = model
-    top = len(dictionaries) - 1
-    _, height, length, planes, width, _, _, _, _, _, _ = layout[top]
-    z, level, dictionary = positions[top], back[top], dictionaries[top]
-    for k in range(w.shape[1]):
-        prior, screen = (odds, gamma_w[k]), gamma_e * guesses[k, 0, 0] + gamma_w[k]
-        idle = log_odds(0.0, screen, prior)
-        for i in range(w.shape[2]):
-            for j in range(w.shape[3]):
-                start, atom = i * width + j * planes, k * height * length
-                if top == 0:
-                    c = window_dot(level, start, width, dictionary, atom, height, length, size)
-                else:
-                    c = window_dot(level, start, width, dictionary, atom, height, length, ((), ()))
-                c = gamma_e * np.float64(c)
-                uniform = next_uniform(stream)
-                if z[n, k, i, j] < 0:
-                    guessed = idle + c * c / (2.0 * screen)
-                    if (guessed < RARE and uniform > 0.01) or uniform * (1.0 + math.exp(-guessed)) >= 1.0:
-                        continue
-                draw_coefficient(
-                    n, k, i, j, c, uniform, w, gamma_e, prior, screen, mask, model, change, back, box, tally, stream
-                )  # fmt: skip
-
-
-@njit(cache=True)
-def draw_coefficient(
-    n, k, i, j, c, uniform, w, gamma_e, prior, screen, mask, model, change, back, box, tally, stream
-):  # fmt: skip
-    """Draw a top coefficient that is on, or was proposed to be. Changes z, w, change, back, box, tally, stream.
-
-    c : gamma_e times the inner product of the residual with the coefficient's image, its own part not added back
-    tally : proposed on, switched on, proposed off, switched off
-    """
-    positions, dictionaries, layout, size = model
-    top = len(dictionaries) - 1
-    z, old = positions[top], w[n, k, i, j]
-    on = z[n, k, i, j] >= 0
-    place_unit(top, k, i, j, back[0].dtype.type(1), dictionaries, layout, change, box, size)
-    carry_down(top, n, positions, dictionaries, layout, change, box, size)
-    energy, _ = weigh(change[0], mask, back[0], layout[0][4], layout[0][3], box[0])
-    precision = gamma_e * energy + prior[1]
-    if on:
-        c += gamma_e * energy * np.float64(old)
-    guessed = log_odds(c, screen, prior)
-    exact = log_odds(c, precision, prior)
-    if on:
-        leave = False
-        if uniform < 1.0 / (1.0 + math.exp(min(guessed, 700.0))):
-            tally[2] += 1
-            leave = math.log(next_uniform(stream)) < guessed - exact
-        tally[3] += leave
-        stay = not leave
-    else:
-        tally[0] += 1
-        stay = math.log(next_uniform(stream)) < exact - guessed
-        tally[1] += stay
-    if stay:
-        w[n, k, i, j] = c / precision + next_normal(stream) / math.sqrt(precision)
-        z[n, k, i, j] = 0
-    else:
-        w[n, k, i, j] = 0
-        z[n, k, i, j] = -1
-    step = w[n, k, i, j] - old
-    if step != 0:
-        subtract(change[0], step, back[0], layout[0][4], layout[0][3], box[0])
-        carry_up(top, n, positions, dictionaries, layout, back, box, size)
-
-
-@njit(cache=True)
 def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, stream):
-    """Residual of one image at every level, and its noise precision. Changes gamma_e[n], values, back, box, stream."""
+    """Residual of one image, and its noise precision. Changes gamma_e[n], values, back[0], box, stream."""
     positions, dictionaries, layout, size = model
     render(n, 0, positions, w, dictionaries, layout, values, box, size)
     energy, pixels = 0.0, 0
@@ -153,8 +58,6 @@ def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, str
         back[0][p] = left
         energy += np.float64(left) ** 2
         pixels += mask.size == 0 or mask[p] > 0
-    whole_box(0, layout, box)
-    carry_up(len(dictionaries) - 1, n, positions, dictionaries, layout, back, box, size)
     if noise[3] > 0.0:
         gamma_e[n] = next_truncated_gamma(stream, noise[0] + 0.5 * pixels, noise[1] + 0.5 * energy, noise[2])
     return gamma_e[n if gamma_e.size > 1 else 0], pixels
@@ -192,45 +95,46 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
     priors : (log prior odds of a top coefficient, gamma_w (atom,), 1 if a block may be empty else 0,
         (shape, rate, ceiling of gamma_e, 1 to draw it by image else 0), joint moves to try in every image)
     guesses : per layer (atom, lag_row, lag_col), see `gdd.sampler.screening`; exact in the bottom layer
-    work : per slot scratch: values, change, back (a tuple over levels each), box, counts, weights, gains, places
+    work : per slot scratch: values, change, back (a tuple over levels each), box, counts, weights, gains, places,
+        images and energies of the top atoms at one place
     key : (seed, stage, layer, sweep)            first : index of the first image
     residuals : (image, row * col * plane)       what is left of each image, an output
     sums : per_atom (slot, 2, atom): active, sum of squared weights; energy (slot, 5): ||E||^2, gamma_e ||E||^2,
         log gamma_e and 1 for every observed pixel, log prior of positions [order 0, 1, 2, 4, 3];
-        visited, moved (slot, layer, class); tally (slot, 6), see `draw_coefficient`, `joint_flips.flip`
+        visited, moved (slot, layer, class); tally (slot, 6), see `joint_coefficients`, `joint_flips.flip`
 
     Changes positions, w, gamma_e, work, residuals and sums.
     """
     positions, dictionaries, table, rows, columns = model
     odds, gamma_w, empty, noise, flips = priors
-    values, change, back, box, counts, weights, gains, places = work
+    values, change, back, box, counts, weights, gains, places, units, energies = work
     per_atom, energy, visited, moved, tally = sums
     for slot in prange(per_atom.shape[0]):
         run_chunk(
             slot, first + slot * CHUNK, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds,
             gamma_w, empty, noise, flips, guesses, values, change, back, box[slot],
-            (counts[slot], weights[slot], gains[slot], places[slot]), key, residuals, per_atom[slot], energy[slot],
-            visited[slot], moved[slot], tally[slot],
+            (counts[slot], weights[slot], gains[slot], places[slot]), (units[slot], energies[slot]), key, residuals,
+            per_atom[slot], energy[slot], visited[slot], moved[slot], tally[slot],
         )  # fmt: skip
 
 
 @njit(cache=True)
 def run_chunk(
     slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty,
-    noise, flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited,
-    moved, tally,
+    noise, flips, guesses, all_values, all_change, all_back, box, scratch, units, key, residuals, per_atom, energy,
+    visited, moved, tally,
 ):  # fmt: skip
     """One turn of the loop of `run_images`."""
     layout, size, top = layout_of(table, dictionaries), (rows, columns), len(dictionaries) - 1
     values, change, back = slots_of(all_values, slot), slots_of(all_change, slot), slots_of(all_back, slot)
     model = (positions, dictionaries, layout, size)
-    stream = np.empty(WORDS, np.uint64)
+    stream, squares = np.empty(WORDS, np.uint64), dictionaries[0] * dictionaries[0]
     for n in range(first, min(first + CHUNK, images.shape[0])):
         fill_key(stream, key, n)
         mask = masks[n] if masks.shape[0] > 0 else images[n, :0]
         precision, pixels = begin_image(n, images[n], mask, w, gamma_e, noise, model, values, back, box, stream)
         draw_coefficients(
-            n, w, precision, odds, gamma_w, guesses[top], mask, model, change, back, box, tally, stream
+            n, w, precision, odds, gamma_w, guesses[top], mask, model, change, back, box, units, tally, stream
         )  # fmt: skip
         render(n, top, positions, w, dictionaries, layout, values, box, size)
         for layer in range(top - 1, 0, -1):
@@ -241,12 +145,12 @@ def run_chunk(
             lower_values(layer, n, positions, dictionaries, layout, values, box, size)
         if top > 0:
             energy[3] += draw_bottom_positions(
-                n, empty, precision, guesses[0], mask, model, values, back, scratch, visited, moved, stream
+                n, empty, precision, guesses[0], (mask, squares), model, values, back, scratch, visited, moved, stream
             )  # fmt: skip
             for _ in range(flips):
                 energy[3] += flip(
-                    n, w, precision, odds, gamma_w, empty, guesses[0], mask, model, values, change, back, box, scratch,
-                    tally, stream,
+                    n, w, precision, odds, gamma_w, empty, guesses[0], (mask, squares), model, values, change, back,
+                    box, scratch, tally, stream,
                 )  # fmt: skip
         residuals[n] = back[0]
         end_image(n, precision, pixels, positions, w, back[0], per_atom, energy)

@@ -84,12 +84,9 @@ def carry_down_one(layer, n, positions, dictionaries, layout, change, box, size)
 
     Every block under the box adds its value times its atom at its position; empty blocks add nothing.
     """
-    atoms, height, length, planes, width, map_row, map_col, pool_row, pool_col, _, grid_col = layout[layer]
+    atoms, height, length, planes, width, _, _, pool_row, pool_col, _, grid_col = layout[layer]
+    lower_box(layer, layout, box)
     first_row, last_row, first_col, last_col = box[layer + 1]
-    box[layer, 0] = first_row * pool_row
-    box[layer, 1] = min(last_row * pool_row, map_row) + height - 1
-    box[layer, 2] = first_col * pool_col
-    box[layer, 3] = min(last_col * pool_col, map_col) + length // planes - 1
     below, above = change[layer], change[layer + 1]
     clear(below, width, planes, box[layer])
     z, dictionary = positions[layer], dictionaries[layer]  # out of the loops: a tuple's entry costs a reference
@@ -108,34 +105,80 @@ def carry_down_one(layer, n, positions, dictionaries, layout, change, box, size)
 
 
 @njit(cache=True)
+def lower_box(layer, layout, box):
+    """Set the box of a layer's input to what the blocks in the box above can reach. Changes ``box``."""
+    _, height, length, planes, _, map_row, map_col, pool_row, pool_col, _, _ = layout[layer]
+    box[layer, 0] = box[layer + 1, 0] * pool_row
+    box[layer, 1] = min(box[layer + 1, 1] * pool_row, map_row) + height - 1
+    box[layer, 2] = box[layer + 1, 2] * pool_col
+    box[layer, 3] = min(box[layer + 1, 3] * pool_col, map_col) + length // planes - 1
+
+
+@njit(cache=True)
+def window_of(layer, row, col, rows, cols, layout, box):
+    """Set the boxes of a layer's input and below to all that units at these places of its maps can reach.
+
+    Places are ``rows`` x ``cols``, the first at (row, col). Changes ``box``.
+    """
+    _, height, length, planes, _, _, _, _, _, _, _ = layout[layer]
+    box[layer, 0], box[layer, 1] = row, row + rows - 1 + height
+    box[layer, 2], box[layer, 3] = col, col + cols - 1 + length // planes
+    for lower in range(layer - 1, -1, -1):
+        lower_box(lower, layout, box)
+
+
+@njit(cache=True)
 def carry_up(level, n, positions, dictionaries, layout, back, box, size):
     """Carry the residual, changed within the box of the image, up to a level. Changes ``back`` above 0 and ``box``.
 
     ``back[l][block]`` is the inner product of the residual with the image of a unit at that block.
     """
     for layer in range(level):
-        atoms, height, length, planes, width, map_row, map_col, pool_row, pool_col, grid_row, grid_col = layout[layer]
-        first_row = max(0, (box[layer, 0] - height + 1) // pool_row)
-        last_row = min(grid_row, (box[layer, 1] - 1) // pool_row + 1)
-        first_col = max(0, (box[layer, 2] - length // planes + 1) // pool_col)
-        last_col = min(grid_col, (box[layer, 3] - 1) // pool_col + 1)
-        box[layer + 1, 0], box[layer + 1, 1] = first_row, last_row
-        box[layer + 1, 2], box[layer + 1, 3] = first_col, last_col
-        below, above = back[layer], back[layer + 1]
-        z, dictionary = positions[layer], dictionaries[layer]
-        for i in range(first_row, last_row):
-            for j in range(first_col, last_col):
-                for k in range(atoms):
-                    m = z[n, k, i, j]
-                    total = above[0] * 0
-                    if m >= 0:
-                        row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
-                        start, atom = row * width + col * planes, k * height * length
-                        if layer == 0:
-                            total = window_dot(below, start, width, dictionary, atom, height, length, size)
-                        else:
-                            total = window_dot(below, start, width, dictionary, atom, height, length, ((), ()))
-                    above[(i * grid_col + j) * atoms + k] = total
+        _, height, length, planes, _, _, _, pool_row, pool_col, grid_row, grid_col = layout[layer]
+        box[layer + 1, 0] = max(0, (box[layer, 0] - height + 1) // pool_row)
+        box[layer + 1, 1] = min(grid_row, (box[layer, 1] - 1) // pool_row + 1)
+        box[layer + 1, 2] = max(0, (box[layer, 2] - length // planes + 1) // pool_col)
+        box[layer + 1, 3] = min(grid_col, (box[layer, 3] - 1) // pool_col + 1)
+        carry_up_one(layer, n, positions, dictionaries, layout, back, box, size)
+
+
+@njit(cache=True)
+def carry_up_within(level, n, positions, dictionaries, layout, back, box, size):
+    """Carry the residual up to a level within the boxes of `window_of`. Changes ``back`` there."""
+    for layer in range(level):
+        carry_up_one(layer, n, positions, dictionaries, layout, back, box, size)
+
+
+@njit(cache=True)
+def carry_up_one(layer, n, positions, dictionaries, layout, back, box, size):
+    """Residual carried up to the blocks of a layer that are in their box. Changes ``back[layer + 1]``."""
+    atoms, height, length, planes, width, _, _, pool_row, pool_col, _, grid_col = layout[layer]
+    first_row, last_row, first_col, last_col = box[layer + 1]
+    below, above = back[layer], back[layer + 1]
+    z, dictionary = positions[layer], dictionaries[layer]
+    for i in range(first_row, last_row):
+        for j in range(first_col, last_col):
+            for k in range(atoms):
+                m = z[n, k, i, j]
+                total = above[0] * 0
+                if m >= 0:
+                    row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
+                    start, atom = row * width + col * planes, k * height * length
+                    if layer == 0:
+                        total = window_dot(below, start, width, dictionary, atom, height, length, size)
+                    else:
+                        total = window_dot(below, start, width, dictionary, atom, height, length, ((), ()))
+                above[(i * grid_col + j) * atoms + k] = total
+
+
+@njit(cache=True)
+def keep(source, kept, level, layout, box):
+    """Copy levels 1 to ``level`` within their boxes. Changes ``kept``."""
+    for lower in range(1, level + 1):
+        planes, width = layout[lower][3], layout[lower][4]
+        for row in range(box[lower, 0], box[lower, 1]):
+            first, last = row * width + box[lower, 2] * planes, row * width + box[lower, 3] * planes
+            kept[lower][first:last] = source[lower][first:last]
 
 
 @njit(cache=True)

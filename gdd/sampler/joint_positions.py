@@ -13,8 +13,19 @@ import math
 import numpy as np
 from numba import njit
 
-from gdd.sampler.joint_kernels_math import add_unit, carry_down, carry_up, clear, correlation, subtract, weigh
+from gdd.sampler.joint_kernels_math import (
+    add_unit,
+    carry_down,
+    carry_up_within,
+    clear,
+    correlation,
+    keep,
+    subtract,
+    weigh,
+    window_of,
+)
 from gdd.sampler.kernels import pick
+from gdd.sampler.kernels_math import FAST
 from gdd.sampler.random import next_uniform
 from gdd.sampler.windows import window_add, window_dot
 
@@ -91,43 +102,26 @@ def class_of(strength):
 
 
 @njit(cache=True)
-def masked_overlap(first, second, k, dictionary, layout, mask):
-    """Inner product of atom k at two places (row, col), observed pixels only."""
-    _, height, length, planes, width, _, _, _, _, _, _ = layout
-    low, high = max(first[0], second[0]), min(first[0], second[0]) + height
-    left, right = max(first[1], second[1]) * planes, min(first[1], second[1]) * planes + length
-    total = 0.0
-    for row in range(low, high):
-        one = (k * height + row - first[0]) * length - first[1] * planes
-        other = (k * height + row - second[0]) * length - second[1] * planes
-        for t in range(left, right):
-            if mask.size == 0 or mask[row * width + t] > 0:
-                total += np.float64(dictionary[one + t]) * np.float64(dictionary[other + t])
-    return total
-
-
-@njit(cache=True)
-def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, mask, residual, dictionary, layout, size, scratch):
+def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictionary, layout, size, scratch):
     """Weigh every outcome of a block of the bottom layer, which is now at ``old`` and not in the counts.
 
     Weight t + 1 is that of position t, weight 0 that of empty. Returns (number of positions, sum of the weights, the
     exponent taken out of all of them). Changes ``weights``, ``gains`` (exponents) and ``places`` of ``scratch``.
+
+    seen : (mask, dictionary squared); where pixels are missing, the block's own part must be in the residual already
     """
-    counts, weights, gains, places = scratch
+    (counts, weights, gains, places), (mask, squares) = scratch, seen
     _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout
-    norm = lags[k, lags.shape[1] // 2, lags.shape[2] // 2]
+    norm, atom = lags[k, lags.shape[1] // 2, lags.shape[2] // 2], k * height * length
     number = prior_weights(i, j, counts, layout, empty, weights, places)
     row, col = i * pool_row + old // pool_col, j * pool_col + old % pool_col
     largest = 0.0 if empty > 0 else -np.inf
     for t in range(number):
         start = places[t, 0] * width + places[t, 1] * planes
-        c = np.float64(window_dot(residual, start, width, dictionary, k * height * length, height, length, size))
+        c = np.float64(window_dot(residual, start, width, dictionary, atom, height, length, size))
         energy = norm
         if mask.size > 0:
-            here = (places[t, 0], places[t, 1])
-            energy = masked_overlap(here, here, k, dictionary, layout, mask)
-            if old >= 0:
-                c += v * masked_overlap(here, (row, col), k, dictionary, layout, mask)
+            energy = np.float64(window_dot(mask, start, width, squares, atom, height, length, size))
         elif old >= 0:
             lag = places[t, 0] - row + lags.shape[1] // 2, places[t, 1] - col + lags.shape[2] // 2
             c += v * lags[k, lag[0], lag[1]]
@@ -143,7 +137,7 @@ def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, mask, residual, dictiona
 
 @njit(cache=True)
 def draw_bottom_positions(
-    n, empty, gamma_e, lags, mask, model, values, back, scratch, visited, moved, stream
+    n, empty, gamma_e, lags, seen, model, values, back, scratch, visited, moved, stream
 ):  # fmt: skip
     """Draw every position of the bottom layer exactly; return the log prior of its positions.
 
@@ -151,7 +145,8 @@ def draw_bottom_positions(
     """
     positions, dictionaries, layout, size = model
     atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout[0]
-    counts, weights, gains, places = scratch
+    counts, weights, gains, places = scratch[0][0], scratch[1], scratch[2], scratch[3]
+    own = (counts, weights, gains, places)
     z, residual, dictionary, above, total = positions[0], back[0], dictionaries[0], values[1], 0.0
     sizes = layout[0]
     for k in range(atoms):
@@ -162,35 +157,42 @@ def draw_bottom_positions(
                 value = above[(i * grid_col + j) * atoms + k]
                 v, old, group = np.float64(value), z[n, k, i, j], group_of(i, j, sizes)
                 counts[group, old] -= 1
+                if seen[0].size > 0:
+                    place_atom(residual, k, i, j, old, value, seen[0], dictionary, sizes, size)
                 number, everything, _ = weigh_bottom(
-                    k, i, j, old, v, empty, gamma_e, lags, mask, residual, dictionary, sizes, size, scratch
+                    k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictionary, sizes, size, own
                 )  # fmt: skip
                 t = pick(weights[1 : number + 1], weights[0], next_uniform(stream) * everything)
                 new = places[t, 2] if t >= 0 else -1
                 counts[group, new] += 1
                 strength = class_of(abs(v) * math.sqrt(gamma_e * norm))
                 visited[0, strength] += 1
-                if new != old:
-                    moved[0, strength] += 1
-                    z[n, k, i, j] = new
-                    move_atom(residual, k, i, j, old, new, value, mask, dictionary, sizes, size)
+                if seen[0].size > 0:
+                    place_atom(residual, k, i, j, new, -value, seen[0], dictionary, sizes, size)
+                elif new != old:
+                    place_atom(residual, k, i, j, old, value, seen[0], dictionary, sizes, size)
+                    place_atom(residual, k, i, j, new, -value, seen[0], dictionary, sizes, size)
+                moved[0, strength] += new != old
+                z[n, k, i, j] = new
         total += log_counts(counts, sizes, empty)
     return total
 
 
-@njit(cache=True)
-def move_atom(residual, k, i, j, old, new, value, mask, dictionary, layout, size):
-    """Take atom k of the bottom layer from its block's old position to the new one. Changes ``residual``."""
+@njit(cache=True, fastmath=FAST)
+def place_atom(residual, k, i, j, m, weight, mask, dictionary, layout, size):
+    """Add ``weight`` times atom k of the bottom layer at position m of a block, if any. Changes ``residual``."""
     _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout
-    for m, weight in ((np.int64(old), value), (np.int64(new), -value)):
-        row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
-        start, atom = row * width + col * planes, k * height * length
-        if m >= 0 and mask.size == 0:
-            window_add(residual, start, width, dictionary, atom, weight, height, length, size)
-        elif m >= 0:
-            for a in range(height):
-                for t in range(start + a * width, start + a * width + length):
-                    residual[t] += weight * mask[t] * dictionary[atom + a * length + t - start - a * width]
+    row, col = i * pool_row + np.int64(m) // pool_col, j * pool_col + np.int64(m) % pool_col
+    start, atom = row * width + col * planes, k * height * length
+    if m >= 0 and mask.size == 0:
+        window_add(residual, start, width, dictionary, atom, weight, height, length, size)
+    elif m >= 0:
+        for a in range(height):
+            here = residual[start + a * width : start + a * width + length]
+            seen = mask[start + a * width : start + a * width + length]
+            line = dictionary[atom + a * length : atom + (a + 1) * length]
+            for t in range(length):
+                here[t] += weight * seen[t] * line[t]
 
 
 @njit(cache=True)
@@ -229,50 +231,69 @@ def draw_upper_positions(
 ):  # fmt: skip
     """Screened draw of every position of a pooled layer above the bottom one; return the log prior of its positions.
 
-    Changes its positions, change, back, box, scratch, the counts of moves and stream.
+    Place by place: the blocks of all atoms there reach the same window, within which the residual is carried up once
+    and then after each move. Changes its positions, change, back, box, scratch, the counts of moves and stream.
     """
     positions, dictionaries, layout, size = model
-    atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout[layer]
-    counts, weights, gains, places = scratch
-    z, total = positions[layer], 0.0
+    atoms, _, _, _, _, _, _, _, _, grid_row, grid_col = layout[layer]
+    counts, z, total = scratch[0], positions[layer], 0.0
     for k in range(atoms):
-        norm = overlaps[k, overlaps.shape[1] // 2, overlaps.shape[2] // 2]
-        count_blocks(z[n, k], layout[layer], counts)
-        for i in range(grid_row):
-            for j in range(grid_col):
-                value = values[layer + 1][(i * grid_col + j) * atoms + k]
-                v, old, group = np.float64(value), z[n, k, i, j], group_of(i, j, layout[layer])
-                counts[group, old] -= 1
-                number, slot = prior_weights(i, j, counts, layout[layer], empty, weights, places), 0
-                for t in range(number):
-                    if places[t, 2] == old:
-                        slot = t + 1
-                whole = guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scratch)
-                for t in range(number + 1):
-                    gains[t] -= whole
-                target = next_uniform(stream)
-                t = choose_slot(gains, number, target)
-                visited[layer, class_of(abs(v) * math.sqrt(gamma_e * norm))] += 1
-                if t != slot:
-                    forward, before, after = gains[t], math.log(weights[slot]), math.log(weights[t])
-                    energy, product = 0.0, 0.0
-                    if value != 0:
-                        shift_unit(layer, k, slot, t, value, places, dictionaries, layout, change, box, size)
-                        carry_down(layer, n, positions, dictionaries, layout, change, box, size)
-                        energy, product = weigh(change[0], mask, back[0], layout[0][4], layout[0][3], box[0])
-                        subtract(change[0], 1, back[0], layout[0][4], layout[0][3], box[0])
-                        carry_up(layer, n, positions, dictionaries, layout, back, box, size)
-                    whole = guess_moves(layer, k, t, v, number, gamma_e, overlaps, model, back, scratch)
-                    ratio = after - before + gamma_e * (product - 0.5 * energy) + gains[slot] - whole - forward
-                    if math.log(next_uniform(stream)) < ratio:
-                        z[n, k, i, j] = places[t - 1, 2] if t > 0 else -1
-                        moved[layer, class_of(abs(v) * math.sqrt(gamma_e * norm))] += 1
-                    elif value != 0:
-                        subtract(change[0], -1, back[0], layout[0][4], layout[0][3], box[0])
-                        carry_up(layer, n, positions, dictionaries, layout, back, box, size)
-                counts[group, z[n, k, i, j]] += 1
-        total += log_counts(counts, layout[layer], empty)
+        count_blocks(z[n, k], layout[layer], counts[k])
+    for i in range(grid_row):
+        for j in range(grid_col):
+            window_of_block(layer, i, j, layout, box)
+            carry_up_within(layer, n, positions, dictionaries, layout, back, box, size)
+            for k in range(atoms):
+                draw_upper_position(
+                    layer, n, k, i, j, empty, gamma_e, overlaps, mask, model, values, change, back, box, scratch,
+                    visited, moved, stream,
+                )  # fmt: skip
+    for k in range(atoms):
+        total += log_counts(counts[k], layout[layer], empty)
     return total
+
+
+@njit(cache=True)
+def draw_upper_position(
+    layer, n, k, i, j, empty, gamma_e, overlaps, mask, model, values, change, back, box, scratch, visited, moved, stream
+):  # fmt: skip
+    """Draw the position of one block of `draw_upper_positions`, which says what changes."""
+    positions, dictionaries, layout, size = model
+    atoms, _, _, _, _, _, _, _, _, _, grid_col = layout[layer]
+    norm = overlaps[k, overlaps.shape[1] // 2, overlaps.shape[2] // 2]
+    counts, weights, gains, places = scratch[0][k], scratch[1], scratch[2], scratch[3]
+    value, z = values[layer + 1][(i * grid_col + j) * atoms + k], positions[layer]
+    v, old, group = np.float64(value), z[n, k, i, j], group_of(i, j, layout[layer])
+    strength = class_of(abs(v) * math.sqrt(gamma_e * norm))
+    visited[layer, strength] += 1
+    counts[group, old] -= 1
+    number, slot = prior_weights(i, j, counts, layout[layer], empty, weights, places), 0
+    for t in range(number):
+        if places[t, 2] == old:
+            slot = t + 1
+    whole = guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scratch)
+    for t in range(number + 1):
+        gains[t] -= whole
+    t = choose_slot(gains, number, next_uniform(stream))
+    if t != slot:
+        forward, before, after = gains[t], math.log(weights[slot]), math.log(weights[t])
+        energy, product = 0.0, 0.0
+        if value != 0:
+            shift_unit(layer, k, slot, t, value, places, dictionaries, layout, change, box, size)
+            carry_down(layer, n, positions, dictionaries, layout, change, box, size)
+            energy, product = weigh(change[0], mask, back[0], layout[0][4], layout[0][3], box[0])
+            subtract(change[0], 1, back[0], layout[0][4], layout[0][3], box[0])
+            keep(back, change, layer, layout, box)
+            carry_up_within(layer, n, positions, dictionaries, layout, back, box, size)
+        whole = guess_moves(layer, k, t, v, number, gamma_e, overlaps, model, back, scratch)
+        ratio = after - before + gamma_e * (product - 0.5 * energy) + gains[slot] - whole - forward
+        if math.log(next_uniform(stream)) < ratio:
+            z[n, k, i, j] = places[t - 1, 2] if t > 0 else -1
+            moved[layer, strength] += 1
+        elif value != 0:
+            subtract(change[0], -1, back[0], layout[0][4], layout[0][3], box[0])
+            keep(change, back, layer, layout, box)
+    counts[group, z[n, k, i, j]] += 1
 
 
 @njit(cache=True)
@@ -289,16 +310,19 @@ def choose_slot(gains, number, target):
 
 
 @njit(cache=True)
+def window_of_block(layer, i, j, layout, box):
+    """Set the boxes of a layer's input and below to all that a unit can reach from any position of a block."""
+    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout[layer]
+    row, col = i * pool_row, j * pool_col
+    window_of(layer, row, col, min(pool_row, map_row - row), min(pool_col, map_col - col), layout, box)
+
+
+@njit(cache=True)
 def shift_unit(layer, k, slot, new, value, places, dictionaries, layout, change, box, size):
-    """Set the change of a layer's input to what moving a block between slots does. Changes it and its box."""
-    _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
-    one, other = places[max(slot, 1) - 1] if slot > 0 else places[new - 1], places[max(new, 1) - 1]
-    if new == 0:
-        other = one
-    box[layer, 0], box[layer, 1] = min(one[0], other[0]), max(one[0], other[0]) + height
-    box[layer, 2], box[layer, 3] = min(one[1], other[1]), max(one[1], other[1]) + length // planes
+    """Set the change of a layer's input, within its box, to what moving a block between slots does. Changes it."""
+    planes, width = layout[layer][3], layout[layer][4]
     clear(change[layer], width, planes, box[layer])
     if slot > 0:
-        add_unit(layer, k, one[0], one[1], -value, dictionaries, layout, change, size)
+        add_unit(layer, k, places[slot - 1, 0], places[slot - 1, 1], -value, dictionaries, layout, change, size)
     if new > 0:
-        add_unit(layer, k, other[0], other[1], value, dictionaries, layout, change, size)
+        add_unit(layer, k, places[new - 1, 0], places[new - 1, 1], value, dictionaries, layout, change, size)

@@ -37,7 +37,8 @@ def preconditioner(
     (rows, cols), planes = shape.atom_size, shape.planes
     images, (height, width) = below.blurred.shape[1], below.blurred.shape[2:]
     step_row, step_col = below.stride
-    design = np.zeros((rows, cols, planes, images, (rows - 1) * step_row + height, (cols - 1) * step_col + width))
+    size = (rows - 1) * step_row + height, (cols - 1) * step_col + width
+    design = np.zeros((rows, cols, planes, images, *size), np.float32)  # a guess needs no more digits
     for a in range(rows):
         for b in range(cols):
             top, left = a * step_row, b * step_col

@@ -29,19 +29,21 @@ from gdd.sampler.refine_conditionals import (
 from gdd.sampler.refine_steps import (
     Key,
     draw_bottom_position,
-    draw_coefficient,
+    draw_switch,
     draw_upper_dictionary,
     draw_upper_position,
+    draw_weight,
 )
 from gdd.sampler.screening import screening_overlaps
 from gdd.spec import ModelSpec, RefinementSpec
-from gdd.state import JointState, LayerData
+from gdd.state import EMPTY, JointState, LayerData
 
 
 class Pieces(NamedTuple):
     """What a sweep is made of and a negative control may exchange."""
 
-    coefficient: Callable[..., JointState] = draw_coefficient
+    weight: Callable[..., JointState] = draw_weight
+    switch: Callable[..., JointState] = draw_switch
     upper: Callable[..., JointState] = draw_upper_position
     bottom: Callable[..., JointState] = draw_bottom_position
     dictionary: Callable[..., np.ndarray] = draw_upper_dictionary
@@ -101,12 +103,19 @@ def draw_joint_image(
         choice = gamma_e_given_rest(state, data, model, refinement)
         drawn = stream.truncated_gamma(float(choice.shape[0]), float(choice.rate[0]), choice.ceiling)
         state = state._replace(local=state.local._replace(gamma_e=np.array([drawn])))
-    for k, i, j in np.ndindex(shapes[-1].atoms, *shapes[-1].grid):
-        state = pieces.coefficient(state, data, model, float(guesses[-1][k, 0, 0]), (0, k, i, j), stream)
-    for layer in range(len(shapes) - 2, -1, -1):
-        draw = pieces.bottom if layer == 0 else pieces.upper
-        for where in np.ndindex(1, shapes[layer].atoms, *shapes[layer].grid):
-            state = draw(state, data, model, refinement, layer, where, guesses[layer], stream)
+    for i, j in np.ndindex(shapes[-1].grid):
+        atoms = [((0, k, i, j), float(guesses[-1][k, 0, 0])) for k in range(shapes[-1].atoms)]
+        for where, guess in atoms:
+            if state.local.z[where] != EMPTY:
+                state = pieces.weight(state, data, model, guess, where, stream)
+        for where, guess in atoms:
+            state = pieces.switch(state, data, model, guess, where, stream)
+    for layer in range(len(shapes) - 2, 0, -1):
+        for i, j, k in np.ndindex(*shapes[layer].grid, shapes[layer].atoms):
+            state = pieces.upper(state, data, model, refinement, layer, (0, k, i, j), guesses[layer], stream)
+    if len(shapes) > 1:
+        for where in np.ndindex(1, shapes[0].atoms, *shapes[0].grid):
+            state = pieces.bottom(state, data, model, refinement, 0, where, guesses[0], stream)
     return state
 
 

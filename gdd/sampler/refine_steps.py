@@ -48,20 +48,31 @@ def screened_odds(state: JointState, data: LayerData, model: ModelSpec, where: W
     return log_odds(float(exact.mean[0] * exact.precision[0]), gamma_e * guess + gamma_w, gamma_w, math.log(a / b))
 
 
-def draw_coefficient(
+def draw_weight(
     state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
 ) -> JointState:
-    """Propose by the odds under a guess of the norm, accept by the exact odds; then the weight, exactly."""
+    """Draw the weight of a coefficient that is on, exactly; the guess of its norm is not used."""
+    choice = coefficient_given_rest(state, data, model, where)
+    weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))
+    return with_coefficient(state, where, 0, weight)
+
+
+def draw_switch(
+    state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
+) -> JointState:
+    """Propose to switch by the odds under a guess of the norm, accept by the exact odds.
+
+    One that is switched on gets its weight exactly; one that stays on keeps its own, which is exact too.
+    """
     choice = coefficient_given_rest(state, data, model, where)
     exact = float(choice.log_weight[0] - choice.log_weight[1])
     guessed = screened_odds(state, data, model, where, guess)
     on, uniform, share = state.local.z[where] != EMPTY, stream.uniform(), float(expit(guessed))
     if on:
-        stay = not (uniform < 1 - share and math.log(stream.uniform()) < guessed - exact)
-    else:
-        stay = uniform < share and math.log(stream.uniform()) < exact - guessed
-    if not stay:
-        return with_coefficient(state, where, EMPTY, 0.0)
+        leaves = uniform < 1 - share and math.log(stream.uniform()) < guessed - exact
+        return with_coefficient(state, where, EMPTY, 0.0) if leaves else state
+    if uniform >= share or math.log(stream.uniform()) >= exact - guessed:
+        return state
     weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))
     return with_coefficient(state, where, 0, weight)
 

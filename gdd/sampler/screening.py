@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.convolution import synthesise
-from gdd.pooling import Size, spread
+from gdd.pooling import Size
 
 
 class Average(NamedTuple):
@@ -52,17 +51,34 @@ def average_images(dictionaries: Sequence[np.ndarray], pools: Sequence[Size]) ->
             mean, doubt, step = atoms, np.zeros(atoms.shape[1]), (1, 1)
         else:
             below, step = out[-1], out[-1].stride
-            mean, doubt = synthesise(below.blurred, spread(atoms, step)), below.doubt
+            mean, doubt = place_images(atoms, below.blurred, step), below.doubt
         overlaps = np.empty((len(atoms), *(2 * n - 1 for n in pool)))
         for i, j in np.ndindex(overlaps.shape[1:]):
             lag = i - pool[0] + 1, j - pool[1] + 1
             overlaps[:, i, j] = at_lag(mean, tuple(n * s for n, s in zip(lag, step, strict=True))).sum(axis=1)
             overlaps[:, i, j] += at_lag(atoms, lag) @ doubt
-        box = spread(np.full((1, 1, *pool), 1 / (pool[0] * pool[1])), step)
-        blurred = np.stack([synthesise(part[None], box)[0] for part in mean])
+        each = np.eye(len(atoms)) / (pool[0] * pool[1])
+        blurred = place_images(np.broadcast_to(each[:, :, None, None], (*each.shape, *pool)), mean, step)
         variance = overlaps[:, pool[0] - 1, pool[1] - 1] - (blurred**2).sum(axis=(1, 2, 3))
         out.append(Average(mean, blurred, variance, overlaps, tuple(s * p for s, p in zip(step, pool, strict=True))))
     return tuple(out)
+
+
+def place_images(weights: np.ndarray, images: np.ndarray, step: Size) -> np.ndarray:
+    """Sum of images at the places of a coarse grid: (sum, image plane, row, col).
+
+    Parameters
+    ----------
+    weights : (sum, image, grid_row, grid_col)
+    images : (image, image plane, row, col)
+    step : pixels between neighbouring places of the grid
+    """
+    (sums, _, rows, cols), (_, planes, height, width) = weights.shape, images.shape
+    out = np.zeros((sums, planes, (rows - 1) * step[0] + height, (cols - 1) * step[1] + width))
+    for i, j in np.ndindex(rows, cols):
+        here = out[:, :, i * step[0] : i * step[0] + height, j * step[1] : j * step[1] + width]
+        here += np.tensordot(weights[:, :, i, j], images, 1)
+    return out
 
 
 def screening_overlaps(dictionaries: Sequence[np.ndarray], pools: Sequence[Size]) -> tuple[np.ndarray, ...]:
