@@ -89,10 +89,9 @@ class Rows:
 
     def repeat(self, value, width):
         """Vector of one number."""
-        vector = ir.Constant(self.vector(width), ir.Undefined)
-        for lane in range(width):
-            vector = self.builder.insert_element(vector, value, ir.Constant(ir.IntType(32), lane))
-        return vector
+        lanes, nothing = ir.VectorType(ir.IntType(32), width), ir.Constant(self.vector(1), ir.Undefined)
+        one = self.builder.insert_element(nothing, value, ir.Constant(ir.IntType(32), 0))
+        return self.builder.shuffle_vector(one, nothing, ir.Constant(lanes, [0] * width))
 
     def zeros(self, width):
         """Vector of zeros, a constant."""
