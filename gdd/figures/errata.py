@@ -48,7 +48,7 @@ def show_outcomes(space: np.ndarray, shares: Mapping[str, np.ndarray], positions
         axes.bar(left, share, width, color=colour, label=name)
     axes.set_xticks(range(len(space)), [_drawn(z, positions) for z in flat], fontsize=FONT - 2)
     axes.set(ylabel="probability", xlabel="positions of the two blocks, active where the dot is full")
-    figure.legend(loc="outside upper left", ncols=2, fontsize=FONT - 2)
+    figure.legend(loc="outside upper left", ncols=2, fontsize=FONT - 2, frameon=False)
     return finish(figure)
 
 
@@ -74,7 +74,7 @@ def show_atom(right: Gaussian, printed: Gaussian, truth: np.ndarray) -> Figure:
         axes.plot(*choice.mean, "o", color=COLOURS[colour], markersize=4)
     axes.plot(*truth, "x", color=COLOURS["black"], label="the atom of the data", markersize=8, markeredgewidth=2)
     axes.set(xlabel="first pixel", ylabel="second pixel", aspect="equal")
-    figure.legend(loc="outside right upper", fontsize=FONT - 1)
+    figure.legend(loc="outside right upper", fontsize=FONT - 1, frameon=False)
     return finish(figure)
 
 
@@ -104,7 +104,7 @@ def show_precisions(panels: Mapping[str, Mapping[str, Gamma]], truths: Mapping[s
         _draw_densities(ax, choices)
         ax.axvline(truths[title], color=COLOURS["black"], linestyle=":", linewidth=1)
         ax.set_xlabel(title)
-        ax.legend(fontsize=FONT - 2, loc="upper left")
+        ax.legend(fontsize=FONT - 2, loc="upper left", frameon=False)
     return finish(figure)
 
 
