@@ -26,7 +26,7 @@ from jupyter_cache import get_cache
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError
 
-from gdd import claims, paper_values, records
+from gdd import claims, errata, paper_values, records
 from gdd.axes import GddError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -65,7 +65,7 @@ def stamp(page: str) -> str:
     """SHA-256 of everything that a page shows or depends on."""
     versions = [platform.python_version(), *(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)]
     digest = hashlib.sha256("\n".join([records.code_checksum(), *versions, repr(parameters(page))]).encode())
-    for path in [text_path(page), paper_values.PATH, claims.PATH, *sorted(records.folder().glob("*.nc"))]:
+    for path in [text_path(page), paper_values.PATH, claims.PATH, errata.PATH, *sorted(records.folder().glob("*.nc"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

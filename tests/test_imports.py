@@ -12,7 +12,7 @@ LEVELS = [
     ["subsets", "contrast", "sources", "formats", "planted", "datasets"],
     ["spec", "counts"],
     ["convolution", "pooling", "distributions", "state", "model", "joint"],
-    ["sampler", "printed", "calibration", "shortcuts", "calibration_joint"],
+    ["sampler", "printed", "calibration", "shortcuts", "calibration_joint", "enumeration"],
     ["voting", "voting_joint", "projection"],
     ["placement", "deconvolution_kernels", "deconvolution", "features", "tuning", "classify", "matching", "sharpness",
      "timing"],
@@ -20,7 +20,7 @@ LEVELS = [
     ["pipeline", "means"],
     ["training"],
     ["experiments"],
-    ["paper_values", "claims", "records", "figures", "papermill_io", "notebooks", "cli"],
+    ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "cli"],
 ]
 ORDER = [name for level in LEVELS for name in level]
 

@@ -5,8 +5,6 @@ seeds are fixed. Wrong samplers must come out below one in a million by one rung
 misprint is stated and asserted.
 """
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -23,13 +21,14 @@ from gdd.calibration import (
     shifting_step,
     uniformity,
 )
-from gdd.model import log_positions
+from gdd.enumeration import draw_weights
+from gdd.enumeration import enumerated as enumerate_positions
 from gdd.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
 from gdd.sampler.plain import draw_map, one_image
 from gdd.sampler.random import PRETRAIN, Stream
 from gdd.sampler.sweep import Key, image_pass
 from gdd.spec import layer_shape
-from gdd.state import EMPTY, LayerData, LayerState, Local, Shared, block_positions, maps_of
+from gdd.state import EMPTY, LayerData, LayerState, Local, Shared
 
 PASSES, FAILS = 1e-3, 1e-6
 
@@ -100,29 +99,11 @@ def enumerated(name):
     generator = np.random.default_rng(6)
     atoms = generator.standard_normal(shape.dictionary)
     image = generator.standard_normal((1, 1, *size))
-    have = block_positions(shape)
-    options = [[EMPTY, *np.flatnonzero(have[i, j])] for _ in range(2) for i, j in np.ndindex(*shape.grid)]
-    space = np.array(list(itertools.product(*options)), np.int16).reshape(-1, 2, *shape.grid)
-    log_weight = np.array([log_evidence(z[None], image[0, 0], atoms[:, 0], spec, shape) for z in space])
-    probability = np.exp(log_weight - log_weight.max())
-    local = Local(space[:1], np.zeros((1, *space.shape[1:])), np.full((1, 1), GAMMA_E))
+    z = np.full((1, 2, *shape.grid), EMPTY, np.int16)
+    local = Local(z, np.zeros(z.shape), np.full((1, 1), GAMMA_E))
     state = LayerState(local, Shared(atoms, np.ones((2, 1)), np.full(1, GAMMA_W)))
-    return state, LayerData(image), spec, shape, space, probability / probability.sum()
-
-
-def log_evidence(z, image, atoms, spec, shape):
-    """log p(z) + log p(X | z): given z, X is Gaussian with covariance I / gamma_e + A A' / gamma_w."""
-    ones = maps_of(Local(z, (z != EMPTY).astype(float), None), shape)[0]
-    columns = []
-    for k, i, j in np.argwhere(ones):
-        placed = np.zeros_like(image)
-        placed[i : i + atoms.shape[1], j : j + atoms.shape[2]] = atoms[k]
-        columns.append(placed.ravel())
-    covariance = np.eye(image.size) / GAMMA_E
-    for column in columns:
-        covariance += np.outer(column, column) / GAMMA_W
-    data = stats.multivariate_normal.logpdf(image.ravel(), np.zeros(image.size), covariance)
-    return log_positions(z, spec, shape) + data
+    data = LayerData(image)
+    return state, data, spec, shape, *enumerate_positions(state, data, spec, shape)
 
 
 def p_value_of(z, space, probability):
@@ -161,7 +142,7 @@ def test_one_visit_keeps_the_enumerated_posterior(draw, right):
     drawn = []
     for n in range(500):
         z = space[generator.choice(len(space), p=probability)][None].copy()
-        one = state._replace(local=state.local._replace(z=z, w=weights_given(z, state, data, shape, generator)))
+        one = state._replace(local=state.local._replace(z=z, w=draw_weights(z[0], state, data, shape, generator)[None]))
         one, alone = one_image(one, data, 0)
         stream = Stream(10, PRETRAIN, 0, 0, n)
         for k in range(2):
@@ -169,28 +150,6 @@ def test_one_visit_keeps_the_enumerated_posterior(draw, right):
         drawn.append(one.local.z[0])
     p_value = p_value_of(np.array(drawn), space, probability)
     assert p_value > PASSES if right else p_value < FAILS
-
-
-def weights_given(z, state, data, shape, generator):
-    """All active weights jointly from their Gaussian given z."""
-    where = np.argwhere(z[0] != EMPTY)
-    w = np.zeros(z.shape)
-    if not len(where):
-        return w
-    columns = []
-    for k, i, j in where:
-        alone = np.full_like(z, EMPTY)
-        alone[0, k, i, j] = z[0, k, i, j]
-        row, col = np.argwhere(maps_of(Local(alone, (alone != EMPTY).astype(float), None), shape)[0, k])[0]
-        placed = np.zeros(data.images.shape[2:])
-        atom = state.shared.dictionary[k, 0]
-        placed[row : row + atom.shape[0], col : col + atom.shape[1]] = atom
-        columns.append(placed.ravel())
-    a = np.array(columns)
-    precision = GAMMA_E * a @ a.T + GAMMA_W * np.eye(len(a))
-    mean = np.linalg.solve(precision, GAMMA_E * a @ data.images.ravel())
-    w[(0, *where.T)] = generator.multivariate_normal(mean, np.linalg.inv(precision))
-    return w
 
 
 def test_p3_is_right_where_positions_cannot_overlap():

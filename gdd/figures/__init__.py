@@ -2,6 +2,7 @@
 
 from gdd.figures.calibration import show_p_values, show_ranks
 from gdd.figures.dictionaries import show_atoms
+from gdd.figures.errata import show_atom, show_outcomes, show_precisions
 from gdd.figures.flowchart import draw_algorithm, draw_deconvolution
 from gdd.figures.mnist import (
     FEATURES,
@@ -23,6 +24,6 @@ from gdd.figures.style import COLOURS, FULL, bare, finish, new_figure
 __all__ = [
     "COLOURS", "FEATURES", "FULL", "bare", "dictionary_table", "draw_algorithm", "draw_deconvolution",
     "draw_generative_process", "error_table", "feature_table", "finish", "most_used", "new_figure", "settings",
-    "sharper_or_noisier", "show_atoms", "show_dictionaries", "show_grids", "show_learning_curve", "show_matches",
-    "show_p_values", "show_pictures", "show_ranks",
+    "sharper_or_noisier", "show_atom", "show_atoms", "show_dictionaries", "show_grids", "show_learning_curve",
+    "show_matches", "show_outcomes", "show_p_values", "show_pictures", "show_precisions", "show_ranks",
 ]  # fmt: skip

@@ -1,0 +1,134 @@
+"""The judge of small models, and the many-chain sampler that is laid beside it: right and as printed."""
+
+import numpy as np
+import pytest
+from scipy import stats
+from tiny import layer
+
+from gdd import enumeration, model, printed
+from gdd.axes import GddError
+from gdd.sampler.conditionals import block_in_layer, without_block
+from gdd.sampler.plain import draw_map, with_block
+from gdd.sampler.random import PRETRAIN, Stream
+from gdd.spec import LayerSpec, Precision, layer_shape
+from gdd.state import EMPTY, LayerData
+
+PASSES, FAILS = 1e-3, 1e-6
+HELD = {f"gamma_{part}": Precision(fixed=value) for part, value in (("e", 4.0), ("d", 1.0), ("w", 1.0))}
+#: each sampler of the page on errata, and the control of gdd.printed that it must be
+MISPRINTS = {
+    "right": ({}, draw_map),
+    "P2 mended": ({"weight": printed.mended_weight}, printed.MENDED["P2"].map),
+    "P2": ({"weight": printed.printed_weight}, printed.draw_map_weighed),
+    "P3": ({"at_once": True}, printed.draw_map_at_once),
+}
+
+
+def one_map(pixels=3, seed=3):
+    """One atom on one image, four positions in two blocks; everything drawn from the model."""
+    spec = LayerSpec(1, (1, pixels), (1, 2), **HELD)
+    shape = layer_shape(spec, (1, 3 + pixels), 1)
+    generator = np.random.default_rng([0, seed])
+    state = model.draw_state(1, spec, shape, generator)
+    return state, model.draw_data(state, shape, generator), spec, shape
+
+
+def p_value(found, expected):
+    """Chi-square of counts; outcomes that expect fewer than 5 are lumped."""
+    rare = expected < 5
+    found, expected = np.append(found[~rare], found[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+    return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_odds_of_a_block_are_those_of_its_conditional(masked):
+    """One active block against none, all others empty: the conditional with the weight integrated out has the odds."""
+    spec = layer(2, (2, 2), (2, 2), noise=())
+    shape = layer_shape(spec, (3, 4), 1)
+    generator = np.random.default_rng(3)
+    state = model.draw_state(1, spec, shape, generator)
+    mask = generator.random((1, 1, 3, 4)) < 0.7 if masked else None
+    data = model.draw_data(state, shape, generator, mask)
+    judge = enumeration.enumerated(state, data, spec, shape)
+    index = {z.tobytes(): t for t, z in enumerate(judge.space)}
+    for where in ((0, 0, 0, 0), (0, 1, 0, 1)):
+        z = np.full_like(state.local.z, EMPTY)
+        bare = state._replace(local=state.local._replace(z=z, w=np.zeros(z.shape)))
+        choice = block_in_layer(bare, data, spec, shape, where)
+        for m in np.flatnonzero(np.isfinite(choice.log_weight[:-1])):
+            z = without_block(with_block(bare, where, m, 1.0), where).local.z.copy()
+            empty = judge.probability[index[z[0].tobytes()]]
+            z[where] = m
+            odds = judge.probability[index[z[0].tobytes()]] / empty
+            assert np.log(odds) == pytest.approx(choice.log_weight[m] - choice.log_weight[-1], abs=1e-8)
+
+
+def test_weights_given_z_have_their_moments():
+    state, data, _, shape = one_map()
+    z = np.array([[[1, 0]]])
+    generator = np.random.default_rng(4)
+    drawn = np.array([enumeration.draw_weights(z, state, data, shape, generator)[0, 0] for _ in range(4000)])
+    placed = enumeration.placed_atoms(state, shape)[0, 0, [0, 1], [1, 0]]
+    precision = 4 * placed @ placed.T + np.eye(2)
+    mean = np.linalg.solve(precision, 4 * placed @ data.images.ravel())
+    white = (drawn - mean) @ np.linalg.cholesky(precision)
+    assert stats.chi2(2).sf(len(drawn) * (white.mean(axis=0) ** 2).sum()) > PASSES
+    assert stats.kstest(white.ravel(), "norm").pvalue > PASSES
+    assert not enumeration.draw_weights(np.full((1, 1, 2), EMPTY), state, data, shape, generator).any()
+
+
+def settled_p_value(name, pixels, chains=4000, sweeps=25):
+    state, data, spec, shape = one_map(pixels)
+    judge = enumeration.enumerated(state, data, spec, shape)
+    small = enumeration.small_map(state, data, shape)
+    z, w = enumeration.settled(small, chains, sweeps, np.random.default_rng(5), **MISPRINTS[name][0])
+    assert ((w == 0) == (z == EMPTY)).all()
+    return p_value(chains * enumeration.frequencies(z, judge.space), chains * judge.probability)
+
+
+@pytest.mark.parametrize("name", ["right", "P2 mended"])
+def test_right_map_settles_in_the_posterior(name):
+    assert settled_p_value(name, 3) > PASSES
+
+
+@pytest.mark.parametrize("name", ["P2", "P3"])
+def test_printed_map_does_not_settle_in_the_posterior(name):
+    assert settled_p_value(name, 3) < FAILS
+
+
+def test_p3_settles_in_the_posterior_where_positions_cannot_overlap():
+    assert settled_p_value("P3", 1) > PASSES
+
+
+@pytest.mark.parametrize("name", MISPRINTS)
+def test_visit_is_the_control_of_the_tests(name):
+    """One visit from one state: outcomes of the plain control in proportion to those of many chains at once."""
+    state, data, spec, shape = one_map()
+    misprint, control = MISPRINTS[name]
+    z, w = np.array([[[[0, 1]]]], np.int16), np.array([[[[0.8, -0.4]]]])
+    state = state._replace(local=state.local._replace(z=z, w=w))
+    space = enumeration.enumerated(state, data, spec, shape).space
+    drawn = [control(state, data, spec, shape, 0, Stream(6, PRETRAIN, 0, 0, n)).local.z[0] for n in range(250)]
+    chains = np.repeat(state.local.z.reshape(1, 2), 100_000, axis=0), np.repeat(state.local.w.reshape(1, 2), 100_000, 0)
+    small = enumeration.small_map(state, data, shape)
+    z, _ = enumeration.visit(*chains, small, np.random.default_rng(7), **misprint)
+    expected = 250 * enumeration.frequencies(z, space)
+    assert p_value(250 * enumeration.frequencies(np.array(drawn), space), expected) > PASSES
+
+
+def test_total_variation():
+    assert enumeration.total_variation(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 1.0
+    assert enumeration.total_variation(np.array([0.5, 0.5]), np.array([0.25, 0.75])) == 0.25
+
+
+def test_too_large_a_model_is_refused():
+    spec = layer(4, (2, 2), (2, 2), noise=())
+    shape = layer_shape(spec, (8, 8), 1)
+    state = model.draw_state(1, spec, shape, np.random.default_rng(0))
+    data = LayerData(np.zeros((1, 1, 8, 8)))
+    with pytest.raises(GddError, match="at most 5000"):
+        enumeration.enumerated(state, data, spec, shape)
+    with pytest.raises(GddError, match="2 on axis 'image'"):
+        enumeration.enumerated(state, LayerData(np.zeros((2, 1, 8, 8))), spec, shape)
+    with pytest.raises(GddError, match="one atom"):
+        enumeration.small_map(state, data, shape)

@@ -1,0 +1,200 @@
+"""The list of errata: every number that is cited has an entry, every entry a section of its page and evidence.
+
+What some entries say with a number is proved here, where no other test does.
+"""
+
+import re
+import tarfile
+
+import numpy as np
+import pytest
+import yaml
+from scipy import signal, stats
+
+from gdd import enumeration, errata, figures, model, notebooks, paper_values, sources, spec
+from gdd.axes import GddError
+from gdd.distributions import Gamma, Gaussian
+from gdd.pooling import repeat_blocks, spread
+
+LISTED = errata.load()
+NUMBER = re.compile(r"\bP([1-9][0-9]?)\b")
+PAGE = notebooks.text_path(errata.PAGE).read_text(encoding="utf-8")
+SECTION = re.compile(r"^\((p\d+)\)=\n### (P\d+): .+?$(.*?)(?=^\(p\d+\)=$|^## |\Z)", re.MULTILINE | re.DOTALL)
+SECTIONS = {number: (label, text) for label, number, text in SECTION.findall(PAGE)}
+
+
+def cited():
+    """Files of the package, the book and the tests, and the numbers in each."""
+    for folder, endings in (("gdd", ("py",)), ("book", ("md", "yml")), ("tests", ("py",))):
+        for ending in endings:
+            for path in sorted((notebooks.ROOT / folder).rglob(f"*.{ending}")):
+                if path != errata.PATH:
+                    yield path, {f"P{digits}" for digits in NUMBER.findall(path.read_text(encoding="utf-8"))}
+
+
+def test_every_number_that_is_cited_has_an_entry():
+    known = {entry.number for entry in LISTED}
+    unknown = {str(path.relative_to(notebooks.ROOT)): found - known for path, found in cited() if found - known}
+    assert unknown == {}
+    assert known == {f"P{n}" for n in range(1, len(known) + 1)}
+
+
+def test_sections_of_the_page_are_the_entries_in_their_groups_and_order():
+    headings = re.findall(r"^##+ (?:(P\d+): .+|(.+))$", PAGE, re.MULTILINE)
+    expected = []
+    for entry in LISTED:
+        expected += [] if ("", entry.group) in expected else [("", entry.group)]
+        expected.append((entry.number, ""))
+    assert headings == expected
+
+
+@pytest.mark.parametrize("entry", LISTED, ids=lambda entry: entry.number)
+def test_entry_has_a_section_and_evidence(entry):
+    label, text = SECTIONS[entry.number]
+    assert label == entry.number.lower()
+    assert re.search(r"^Printed\n: \S", text, re.MULTILINE)
+    assert re.search(r"^Right\n: \S", text, re.MULTILINE)
+    code = "\n".join(re.findall(r"```\{code-cell\}.*?```", PAGE, re.DOTALL))
+    computed = "```{code-cell}" in text or re.search(rf"\b{entry.number}\b", code)
+    assert computed or entry.pages or entry.tests or ";" in entry.place or " and " in entry.place
+    for page in entry.pages:
+        assert page in notebooks.pages()
+        assert re.search(rf"\b{entry.number}\b", notebooks.text_path(page).read_text(encoding="utf-8")), page
+    for test in entry.tests:
+        name, _, function = test.partition("::")
+        source = (notebooks.ROOT / "tests" / name).read_text(encoding="utf-8")
+        assert not function or f"def {function}(" in source
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([{"number": "7"}], "a number is P and digits"),
+        ([{"number": "P1", "matters": "surely"}], "matters 'surely'"),
+        ([{"number": "P1"}, {"number": "P1"}], "erratum P1: 2 entries"),
+    ],
+)
+def test_bad_entry_is_refused(entries, message, tmp_path, monkeypatch):
+    path = tmp_path / "errata.yml"
+    common = {"what": "a", "place": "b", "matters": "typo"}
+    path.write_text(yaml.safe_dump({"G": [common | entry for entry in entries]}))
+    monkeypatch.setattr(errata, "PATH", path)
+    with pytest.raises(GddError, match=message):
+        errata.load()
+
+
+def test_table_as_shown():
+    entry = errata.Erratum("P9", "Sizes", "a < b", "Sec. 1", "typo", pages=("model/pooling",))
+    shown = errata.Errata([entry])
+    assert str(shown) == repr(shown) == "1 entries: 0 changes the posterior, 1 only a typo, 0 cannot be decided"
+    page = shown._repr_html_()
+    assert '<td><a href="#p9">P9</a></td><td>a &lt; b<small>Sec. 1</small></td>' in page
+    assert '<span class="matters typo">only a typo</span>' in page
+    assert '<a href="../model/pooling.html">model/pooling</a>' in page
+
+
+def test_a_precision_for_each_weight_is_out_of_reach():
+    """P7: nearly all of the printed prior lies below the smallest number that a computer tells from zero."""
+    prior = spec.Precision()
+    assert stats.gamma(prior.shape, scale=1 / prior.rate).cdf(np.finfo(float).tiny) > 0.999
+
+
+def test_combined_prior_is_not_the_two_steps():
+    """P25: what a Dirichlet over B + 1 outcomes says about a block being active, against Eq. 2 with Sec. 4."""
+    shape = spec.layer_shape(spec.LayerSpec(32, (1, 1), (2, 2)), (2, 2), 1)
+    layer = spec.LayerSpec(32, (1, 1), (2, 2))
+    one = shape.__class__(**{**shape.__dict__, "atoms": 1})
+    empty = np.full((1, 1, 1, 1), enumeration.EMPTY)
+    assert np.exp(model.log_positions(empty, layer, one)) == pytest.approx(1 / 5)
+    a, b = spec.LayerSpec(32, (1, 1)).beta
+    assert b / (a + b) == pytest.approx(31 / 32)
+
+
+def test_a_beta_with_one_bernoulli_is_a_constant():
+    """P26: with a pi of its own each, what all other elements do has no say in one of them."""
+    layer = spec.LayerSpec(5, (1, 1))
+    shape = spec.layer_shape(layer, (2, 2), 1)
+    full, none = np.zeros((1, 5, *shape.grid), int), np.full((1, 5, *shape.grid), enumeration.EMPTY)
+    odds = []
+    for z in (full, none):
+        on, off = z.copy(), z.copy()
+        on[0, 0, 0, 0], off[0, 0, 0, 0] = 0, enumeration.EMPTY
+        odds.append(model.log_positions(on, layer, shape) - model.log_positions(off, layer, shape))
+    np.testing.assert_allclose(odds, np.log(1 / 4))
+
+
+def printed_convolution(d, w):
+    """Size, index and range as in the supplement, with zero wherever the atom is not."""
+    out = np.zeros([n + m + 1 for n, m in zip(d.shape, w.shape, strict=True)])
+    for i, j in np.ndindex(*out.shape):
+        for p, q in np.ndindex(*w.shape):
+            a, b = i + w.shape[0] - p - 1, j + w.shape[1] - q - 1
+            if 0 <= a < d.shape[0] and 0 <= b < d.shape[1]:
+                out[i, j] += d[a, b] * w[p, q]
+    return out
+
+
+def test_printed_convolution_loses_rows():
+    """P8: it is the full convolution without its first rows and columns, and the lemmas hold for the valid part too."""
+    generator = np.random.default_rng(0)
+    d, w = generator.standard_normal((4, 5)), generator.standard_normal((3, 2))
+    full, found = signal.convolve(d, w), printed_convolution(d, w)
+    np.testing.assert_allclose(found[:4, :5], full[2:, 1:])
+    assert not found[4:].any() and not found[:, 5:].any()
+    for mode in ("full", "valid"):
+        for grow in (repeat_blocks, spread):
+            right = signal.convolve(grow(d, (2, 3)), spread(w, (2, 3)), mode)
+            np.testing.assert_allclose(grow(signal.convolve(d, w, mode), (2, 3)), right, atol=1e-12)
+
+
+def test_columns_spread_by_rows_break_the_lemma():
+    """P28: with n_x for n_y the sizes of lemma 4 differ, unless blocks are square."""
+    generator = np.random.default_rng(0)
+    d, w = generator.standard_normal((4, 5)), generator.standard_normal((3, 2))
+    for pool, holds in (((2, 2), True), ((2, 3), False)):
+        left = repeat_blocks(signal.convolve(d, w), pool)
+        right = signal.convolve(repeat_blocks(d, pool), spread(w, (pool[0], pool[0])))
+        assert (left.shape == right.shape and np.allclose(left, right)) == holds
+
+
+def test_test_images_of_caltech_101_include_the_background():
+    """P13: on the archive itself, where it is there."""
+    archive = next(file.path for file in sources.inventory() if file.dataset == "caltech101")
+    if archive is None or not tarfile.is_tarfile(archive):
+        pytest.skip("the archive is not here")
+    with tarfile.open(archive) as pictures:
+        names = [name for name in pictures.getnames() if name.endswith(".jpg")]
+    classes = {name.split("/")[-2] for name in names}
+    tested = paper_values.fact("caltech101_test_images")["value"]
+    assert len(classes) == 102
+    assert tested == len(names) - 30 * 101
+
+
+def test_figure_of_outcomes_has_every_bar():
+    space = np.array([[-1, -1], [0, -1], [1, 0]])
+    shares = {"exact posterior": np.array([0.2, 0.3, 0.5]), "right": np.array([0.25, 0.25, 0.5])}
+    axes = figures.show_outcomes(space, shares, 2).axes[0]
+    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], np.concatenate([*shares.values()]))
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    assert [label.count("\N{BLACK CIRCLE}") for label in labels] == [0, 1, 2]
+    with pytest.raises(GddError, match="'right' has shape"):
+        figures.show_outcomes(space, shares | {"right": np.ones(2)}, 2)
+
+
+def test_figure_of_an_atom_has_contours_of_the_stated_mass():
+    right = Gaussian(np.array([[3.0, 1.0], [1.0, 2.0]]), np.array([1.0, 0.0]))
+    figure = figures.show_atom(right, Gaussian(np.eye(2), np.zeros(2)), np.zeros(2))
+    off = np.array(figure.axes[0].lines[0].get_data()).T - right.mean
+    np.testing.assert_allclose(np.einsum("pi,ij,pj->p", off, right.precision, off), stats.chi2(2).ppf(0.95))
+    with pytest.raises(GddError, match="two pixels"):
+        figures.show_atom(Gaussian(np.eye(3), np.zeros(3)), right, np.zeros(3))
+
+
+def test_figure_of_precisions_has_its_peaks_where_they_are():
+    panels = {"noise": {"right": Gamma(np.array([50.0]), np.array([10.0])), "printed": Gamma(0.5, 10.0)}}
+    axes = figures.show_precisions(panels, {"noise": 5.0}).axes[0]
+    x, y = axes.lines[0].get_data()
+    assert x[np.argmax(y)] == pytest.approx(5.0, rel=0.01)
+    assert y.max() == 1.0
+    with pytest.raises(GddError, match="truths"):
+        figures.show_precisions(panels, {})
