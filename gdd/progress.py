@@ -82,4 +82,4 @@ def in_words(seconds: float) -> str:
     """Time for a person to read."""
     if seconds >= 5400:
         return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds >= 120 else f"{seconds:.0f} s"
