@@ -1,15 +1,9 @@
-"""A process for test_killed.py: pretrains and refines a small model, says when a sweep is done, may kill itself.
-
-Usage: chain_to_kill.py FOLDER LENGTH [PLACE WRITE]. A checkpoint follows every sweep. With PLACE, one of `PLACES`, the
-process kills itself there, within the WRITE-th checkpoint that it writes. At the end it prints a digest of all results.
-"""
+"""What the processes of test_killed.py do: pretrain and refine a small model, tell each sweep, maybe end themselves."""
 
 import hashlib
 import io
 import os
 import signal
-import sys
-from pathlib import Path
 
 import numpy as np
 from tiny_joint import TWO, draw_joint
@@ -66,13 +60,17 @@ def count_writes(place, which):
 
 
 class Say:
-    """Progress that says every sweep."""
+    """Progress that says through a pipe where a stage begins, and every sweep; the next one waits for an answer."""
+
+    def __init__(self, pipe):
+        self.pipe = pipe
 
     def begin(self, stage, sweeps, done, *_):
-        print(f"{stage}: {done} of {sweeps}", flush=True)
+        self.pipe.send(f"{stage}: {done} of {sweeps}")
 
     def step(self, **_):
-        print("sweep", flush=True)
+        self.pipe.send("sweep")
+        self.pipe.recv()
 
 
 def run(folder, length, progress=None):
@@ -96,8 +94,12 @@ def leaves(part):
     return [leaf for item in part for leaf in leaves(item)] if isinstance(part, tuple) else [part]
 
 
-if __name__ == "__main__":
+def child(pipe, folder, length, place="", write=0):
+    """Run with a checkpoint after every sweep, say the digest at the end.
+
+    With ``place``, one of `PLACES`: kill the process there, within its checkpoint number ``write``.
+    """
     stretch.SECONDS_BETWEEN_CHECKPOINTS, stretch.SHARE_OF_WRITING = 0.0, np.inf
-    if len(sys.argv) > 3:
-        count_writes(sys.argv[3], int(sys.argv[4]))
-    print(run(Path(sys.argv[1]), int(sys.argv[2]), Say()), flush=True)
+    if place:
+        count_writes(place, write)
+    pipe.send(run(folder, length, Say(pipe)))

@@ -1,32 +1,51 @@
 """Runs killed with kill -9, at random moments and inside writes: each goes on, and ends at the very same bits."""
 
 import signal
-import subprocess
-import sys
 import time
+from contextlib import suppress
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 import pytest
-from chain_to_kill import PLACES, run
+from chain_to_kill import PLACES, child, run
 
-SCRIPT = Path(__file__).with_name("chain_to_kill.py")
+#: every process begins as a copy of one that has imported everything and computed nothing
+CONTEXT = get_context("forkserver")
+CONTEXT.set_forkserver_preload(["chain_to_kill"])
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    """The server that the processes are copied from looks for modules where this variable says."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=":")
 
 
 def begin(folder, length, *place):
-    return subprocess.Popen(
-        [sys.executable, str(SCRIPT), str(folder), str(length), *map(str, place)], stdout=subprocess.PIPE, text=True
-    )
+    """Start a process; return it and the pipe that it speaks through."""
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=child, args=(theirs, folder, length, *place))
+    process.start()
+    theirs.close()
+    return process, ours
 
 
-def kill_after(process, sweeps, seconds):
-    """Kill a run some time after so many of its sweeps; return what it said."""
+def listen(pipe, sweeps=np.inf):
+    """What a process says until it has made so many sweeps, each of which is answered, or ends."""
     said = []
-    while said.count("sweep\n") < sweeps and (line := process.stdout.readline()):
-        said.append(line)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
-    return said + process.stdout.readlines()
+    with suppress(EOFError, OSError):
+        while said.count("sweep") < sweeps:
+            said.append(pipe.recv())
+            if said[-1] == "sweep":
+                pipe.send("go on")
+    return said
+
+
+def end(process, pipe):
+    """Let a process end; return what it said and how it ended."""
+    said = listen(pipe)
+    process.join()
+    return said, process.exitcode
 
 
 def kill_again_and_again(folder, length, at_random, inside, seed):
@@ -39,19 +58,22 @@ def kill_again_and_again(folder, length, at_random, inside, seed):
     reach, story = max(2, int(2 * 0.8 * 4.5 * length / len(kills))), []
     for place in kills:
         if place:
-            process = begin(folder, length, place, generator.integers(2, 5))
-            said = process.stdout.readlines()
+            said, code = end(*begin(folder, length, place, int(generator.integers(2, 5))))
         else:
-            process = begin(folder, length)
-            said = kill_after(process, generator.integers(1, reach), generator.uniform(0, 0.05))
-        assert process.wait() == -signal.SIGKILL, f"ended before it was killed, having said {said[-1:]}"
-        starts = [line.strip() for line in said if line != "sweep\n"]
-        left = sorted(path.name for path in folder.glob(".*.part"))
-        story.append(f"{' -> '.join(starts) or 'beginning'}; {said.count('sweep' + chr(10))} sweeps; {place}; {left}")
-    with begin(folder, length) as process:
-        *_, digest = process.stdout.read().split()
-    assert process.returncode == 0
-    return digest, story
+            process, pipe = begin(folder, length)
+            said, begun = listen(pipe, generator.integers(1, reach)), time.monotonic()
+            said += listen(pipe, 1)
+            time.sleep(generator.uniform(0, 1.2) * (time.monotonic() - begun))  # within a write, a sweep, or waiting
+            process.kill()
+            more, code = end(process, pipe)
+            said += more
+        assert code == -signal.SIGKILL, f"ended before it was killed, having said {said[-1:]}"
+        starts = [line for line in said if line != "sweep"]
+        left = [path.name for path in folder.glob(".*.part")]
+        story.append(f"{' -> '.join(starts) or 'beginning'}; {said.count('sweep')} sweeps; {place or 'random'}; {left}")
+    said, code = end(*begin(folder, length))
+    assert code == 0
+    return said[-1], story
 
 
 def check(folder, length, at_random, inside, seed=0):
@@ -74,9 +96,8 @@ def test_twenty_five_kills_ten_inside_a_write(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_every_place_inside_the_very_first_write(tmp_path, place):
-    process = begin(tmp_path, 4, place, 1)
-    process.communicate()
-    # there is nothing to rename to the one before: only one rename
-    assert process.returncode == (0 if place in PLACES[3:] else -signal.SIGKILL)
-    with begin(tmp_path, 4) as process:
-        assert process.stdout.read().split()[-1] == run(None, 4)
+    _, code = end(*begin(tmp_path, 4, place, 1))
+    # there is nothing yet to keep as the one before, so only one rename
+    assert code == (0 if place in PLACES[3:] else -signal.SIGKILL)
+    said, code = end(*begin(tmp_path, 4))
+    assert (said[-1], code) == (run(None, 4), 0)
