@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import shutil
 import sys
-import time
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
-from gdd import experiments, records
+from gdd import experiments, folders, machine, records
 from gdd.axes import GddError
-from gdd.progress import Bar
+from gdd.interrupt import run_watched
+from gdd.runlog import RunLog
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -23,31 +26,68 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"gdd: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("gdd: interrupted; the same command resumes from the last checkpoint", file=sys.stderr)
+        _say_interrupted(chosen)
         return 130
     return 0
 
 
-def run_experiment(name: str, scale: str, changes: Sequence[tuple[str, str]] = ()) -> Path:
-    """Run one experiment and write its record; return the record's path.
+def run_experiment(
+    name: str, scale: str, changes: Sequence[tuple[str, str]] = (), restart: bool = False, on_interrupt=lambda: None
+) -> Path:
+    """Run one experiment and write its record, with a log beside it; return the record's path.
+
+    Parameters
+    ----------
+    name, scale, changes : which experiment, at which scale, parameters that differ from its defaults
+    restart : set old checkpoints aside; by default the run goes on from those that are its own
+    on_interrupt : called at Ctrl-C, before the process ends
 
     Raises
     ------
     GddError
-        Unknown experiment, scale or parameter, before any work; bad data; a record that cannot be written.
+        Unknown experiment, scale or parameter, an unwritable folder, before any work; bad data; a damaged checkpoint or
+        another run's; a full disk.
     """
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)
     path = records.path_for(name, scale, parameters)
-    start = time.perf_counter()
-    outcome = experiment.run(parameters, Bar)
-    written = records.write(
-        path, outcome.dataset, experiment=name, scale=scale, parameters=parameters, spec=outcome.spec,
-        seed=outcome.seed, data_name=outcome.data_name, data_checksum=outcome.data_checksum,
-        seconds=time.perf_counter() - start,
-    )  # fmt: skip
+    with RunLog(path.with_suffix(".log"), _settings(name, scale, parameters, restart)) as log:
+
+        def work() -> experiments.Outcome:
+            with folders.afresh(log.say) if restart else nullcontext():
+                return experiment.run(parameters, log.bar)
+
+        def stopped() -> None:
+            log.write("stopped by Ctrl-C; the last checkpoint is kept")
+            on_interrupt()
+
+        outcome = run_watched(work, stopped)
+        written = records.write(
+            path, outcome.dataset, experiment=name, scale=scale, parameters=parameters, spec=outcome.spec,
+            seed=outcome.seed, data_name=outcome.data_name, data_checksum=outcome.data_checksum, seconds=log.seconds,
+        )  # fmt: skip
+        log.end(written)
     shutil.rmtree(experiments.checkpoint_folder(name, parameters), ignore_errors=True)
     return written
+
+
+def _settings(name: str, scale: str, parameters: dict, restart: bool) -> list[str]:
+    """First lines of a run's log."""
+    return [
+        f"start: {name}, {scale} scale{', old checkpoints set aside' if restart else ''}",
+        f"settings: {records.as_json(parameters)}",
+        f"machine: {machine.in_words()}; gdd {records.code_checksum()[:12]}",
+    ]
+
+
+def _say_interrupted(chosen: argparse.Namespace) -> None:
+    """Say how to go on, where there is something to go on from."""
+    said = "interrupted"
+    if chosen.command is _run:
+        pairs = [word for pair in chosen.parameter for word in ("-p", *pair)]
+        command = shlex.join(["gdd", "run", chosen.experiment, "--scale", chosen.scale, *pairs])
+        said += f"; the last checkpoint is kept, and this goes on from it:\n    {command}"
+    print(f"\ngdd: {said}", file=sys.stderr)
 
 
 def _data(chosen: argparse.Namespace) -> None:
@@ -60,7 +100,9 @@ def _data(chosen: argparse.Namespace) -> None:
 
 
 def _run(chosen: argparse.Namespace) -> None:
-    print(run_experiment(chosen.experiment, chosen.scale, [tuple(pair) for pair in chosen.parameter]))
+    changes = [tuple(pair) for pair in chosen.parameter]
+    say = partial(_say_interrupted, chosen)
+    print(run_experiment(chosen.experiment, chosen.scale, changes, chosen.restart, say))
 
 
 def _book(_: argparse.Namespace) -> None:
@@ -69,8 +111,8 @@ def _book(_: argparse.Namespace) -> None:
     print(notebooks.build())
 
 
-def _bench(_: argparse.Namespace) -> None:
-    path = run_experiment("bench", "demo")
+def _bench(chosen: argparse.Namespace) -> None:
+    path = run_experiment("bench", "demo", on_interrupt=partial(_say_interrupted, chosen))
     print(records.read(path).to_dataframe().to_string())
     print(path)
 
@@ -87,7 +129,10 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("experiment", metavar="EXPERIMENT", help=", ".join(experiments.names()))
     run.add_argument("--scale", choices=experiments.SCALES, default="demo")
     run.add_argument("-p", dest="parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
-    run.set_defaults(command=_run)
+    begin = run.add_mutually_exclusive_group()
+    begin.add_argument("--resume", dest="restart", action="store_false", help="go on from checkpoints (the default)")
+    begin.add_argument("--restart", action="store_true", help="start afresh; old checkpoints are set aside")
+    run.set_defaults(command=_run, restart=False)
 
     commands.add_parser("book", help="execute the chapters and build the book").set_defaults(command=_book)
     commands.add_parser("bench", help="measure the cost on this machine").set_defaults(command=_bench)

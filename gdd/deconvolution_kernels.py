@@ -119,7 +119,7 @@ def sweep(weight, correlation, gram, row_slab, col_slab, norm, inverse, log_odds
                 i += 1
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
+@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
 def run_chains(
     images, atoms, stride, start, gram, row_slab, col_slab, norm, inverse, log_odds,
     seed, first, burn_in, collect, best, best_residual, averages, trace,

@@ -100,7 +100,7 @@ def one_step_features(
     return xr.DataArray(np.concatenate(parts), along, BLOCKS, "one_step")
 
 
-@njit(cache=True, parallel=True, error_model="numpy")
+@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
 def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, out):
     """Expected absolute weight of every block from the correlation maps. Changes ``out``."""
     images, atoms, rows, cols = maps.shape

@@ -14,9 +14,6 @@ import json
 import os
 import platform
 import re
-import resource
-import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,8 +21,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gdd import experiments
+from gdd import experiments, machine
 from gdd.axes import GddError
+from gdd.files import written_whole
 
 FORMAT = "gdd record 1"
 LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn", "xarray", "netCDF4")
@@ -83,7 +81,7 @@ def write(
     parameters : every parameter of the run, defaults included
     spec : dataclass, or mapping or sequence of dataclasses; kept as JSON
     data_checksum : sha256 of the data set as read
-    seconds : wall time of the run
+    seconds : wall time of the run, with that of earlier runs that it went on from
 
     Raises
     ------
@@ -156,13 +154,12 @@ def code_checksum() -> str:
 
 def _surroundings() -> dict:
     """What is the same for every run in this process, and the peak memory so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "code_version": _version("gdd"),
         "code_sha256": code_checksum(),
         "libraries": as_json({"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}),
-        "machine": _machine(),
-        "peak_memory_bytes": peak if sys.platform == "darwin" else peak * 1024,  # kibibytes everywhere else
+        "machine": machine.in_words(),
+        "peak_memory_bytes": machine.peak_memory(),
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
@@ -172,14 +169,6 @@ def _version(name: str) -> str:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
-
-
-def _machine() -> str:
-    """Processor and cores in words; no name of the machine or of its owner."""
-    info = Path("/proc/cpuinfo")
-    models = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else []
-    model = models[0] if models else platform.processor() or platform.machine()
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
 
 
 def _plain(value):
@@ -195,21 +184,11 @@ def _in_file_name(value) -> str:
 
 
 def _write_whole(path: Path, write_to: Callable[[str], object]) -> None:
-    """Temporary file in the same folder, synced, then renamed over the old one."""
-    part = None
+    """Write a file through a temporary one; say what is wrong if that cannot be."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-        with open(handle, "rb+") as file:
-            os.fchmod(file.fileno(), 0o644)
-            write_to(part)
-            os.fsync(file.fileno())
-        os.replace(part, path)
-        part = None
+        with written_whole(path) as part:
+            write_to(str(part))
     except (OSError, RuntimeError) as error:  # RuntimeError is what netCDF makes of a write that fails half way
         raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
     except (TypeError, ValueError) as error:
         raise GddError(f"dataset: cannot be stored as NetCDF: {error}") from error
-    finally:
-        if part is not None:
-            Path(part).unlink(missing_ok=True)

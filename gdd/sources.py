@@ -7,18 +7,17 @@ distributed in differently compressed files.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import platformdirs
 
@@ -242,17 +241,6 @@ def _check_end(path: Path) -> None:
 def cache_folder() -> Path:
     """Folder of this package in the user's cache; it is not made here."""
     return Path(platformdirs.user_cache_dir("gdd"))
-
-
-def checkpoint_folder(name: str, parameters: Mapping[str, Any]) -> Path:
-    """Folder where a run keeps its checkpoints: the same for the same parameters, so a second call resumes.
-
-    It lies in ``GDD_CACHE``, else in the user's cache, and is not made here. The command line removes an experiment's
-    own once its record is written.
-    """
-    text = json.dumps([name, dict(parameters)], sort_keys=True, default=list)
-    root = Path(os.environ.get("GDD_CACHE") or cache_folder())
-    return root / "checkpoints" / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _roots() -> list[Path]:

@@ -15,9 +15,9 @@ import xarray as xr
 
 from gdd import datasets
 from gdd.axes import IMAGE
+from gdd.folders import checkpoint_folder
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
-from gdd.sources import checkpoint_folder
 from gdd.spec import MNIST, ChainSpec, ModelSpec, Precision, RefinementSpec
 
 #: what a pretraining chain depends on, and a refinement on top of it

@@ -151,7 +151,7 @@ def _place_weights(maps, z, w, where):
             maps[n, k, where[i, j, z[n, k, i, j]]] = w[n, k, i, j]
 
 
-@numba.njit(parallel=True, cache=True)
+@numba.njit(parallel=True, cache=True, nogil=True)
 def _add_back(gains, z, w, weights, dictionary, where):
     """Add w <phi_z, phi_m> (weighted by pixel) to `gains` at every position m of every active block, in place."""
     cols = gains.shape[3]
@@ -175,7 +175,7 @@ def _add_back(gains, z, w, weights, dictionary, where):
                 gains[n, k, row + down, col + right] += w[n, k, i, j] * total
 
 
-@numba.njit(parallel=True, cache=True)
+@numba.njit(parallel=True, cache=True, nogil=True)
 def add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
     """Add the votes of some images to the three sums, in place: a thread per plane, images in index order."""
     height, width = atom_size

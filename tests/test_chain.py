@@ -9,6 +9,7 @@ from tiny import layer
 from gdd.axes import GddError
 from gdd.model import draw_data, draw_state, log_joint, log_likelihood
 from gdd.sampler import chain as chains
+from gdd.sampler import checkpoint, stretch
 from gdd.sampler.chain import TRACES, run_chain, used_atoms
 from gdd.spec import ChainSpec, LayerSpec, Pruning, layer_shape
 from gdd.state import LayerData
@@ -46,6 +47,9 @@ class StopAt:
     def __init__(self, last):
         self.left = last
 
+    def begin(self, *_):
+        pass
+
     def step(self, **_):
         self.left -= 1
         if self.left == 0:
@@ -68,21 +72,67 @@ def test_stopped_twice(data, tmp_path):
     whole = run(data)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
-            run(data, folder=tmp_path, progress=StopAt(9))  # counts sweeps done before as well
+            run(data, folder=tmp_path, progress=StopAt(7))
     assert_equal(run(data, folder=tmp_path), whole)
 
 
 def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
     """What kill -9 leaves behind: the last written checkpoint, from which the same chain follows."""
-    monkeypatch.setattr(chains, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(stretch, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(stretch, "SHARE_OF_WRITING", np.inf)
     written = []
-    write = chains.checkpoint.write
-    monkeypatch.setattr(chains.checkpoint, "write", lambda p, o, at: (write(p, o, at), written.append(p.read_bytes())))
+    write = checkpoint.write
+    monkeypatch.setattr(checkpoint, "write", lambda p, o, at: (write(p, o, at), written.append(p.read_bytes())))
     whole = run(data, folder=tmp_path)
-    assert len(written) > 10
+    assert len(written) == 1 + CHAIN.sweeps  # before the first sweep and after each, none twice
     (tmp_path / "layer1.npz").write_bytes(written[6])
     assert_equal(run(data, folder=tmp_path), whole)
     assert not list(tmp_path.glob("*.part"))
+
+
+def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch):
+    """Were a write to take an hour, the next one would have to wait for 20."""
+    monkeypatch.setattr(stretch, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    written, clock = [], [0.0]
+    write = checkpoint.write
+    monkeypatch.setattr(stretch.time, "monotonic", lambda: clock[0])
+
+    def slow(path, owner, at):
+        written.append(at.done)
+        clock[0] += 3600.0
+        write(path, owner, at)
+
+    monkeypatch.setattr(checkpoint, "write", slow)
+    run(data, folder=tmp_path)
+    assert written == [0, 1, CHAIN.sweeps]
+
+
+def test_seconds_of_a_chain_add_up_over_its_stretches(data, tmp_path, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(stretch.time, "monotonic", lambda: clock[0])
+
+    class Watch(StopAt):
+        def begin(self, stage, sweeps, done, seconds, owner):
+            begun.append((done, seconds))
+
+        def step(self, **_):
+            clock[0] += 10.0
+            super().step()
+
+    begun = []
+    for last in (7, 5):
+        with pytest.raises(KeyboardInterrupt):
+            run(data, folder=tmp_path, progress=Watch(last))
+    run(data, folder=tmp_path, progress=Watch(100))
+    run(data, folder=tmp_path, progress=Watch(100))
+    # a sweep ends before the clock is moved: n sweeps of a stretch are seen to take 10 (n - 1) seconds
+    assert begun == [(0, 0.0), (7, 60.0), (12, 100.0), (18, 150.0)]
+
+
+def test_a_finished_chain_is_read_from_a_folder_that_cannot_be_written(data, tmp_path, monkeypatch):
+    whole = run(data, folder=tmp_path)
+    monkeypatch.setattr(checkpoint, "write", None)
+    assert_equal(run(data, folder=tmp_path), whole)
 
 
 def foreign(name, data):
@@ -102,7 +152,11 @@ def test_a_foreign_checkpoint_is_refused_and_left(data, tmp_path, name):
     run(data, folder=tmp_path)
     path = tmp_path / "layer1.npz"
     before = path.read_bytes()
-    with pytest.raises(GddError, match="written by another chain.*name another folder"):
+    what = {
+        "data": "data is", "seed": "ChainSpec.seed is 4 there, 5 here", "mask": "data is",
+        "length": "ChainSpec.collect is 6 there, 7 here", "spec": "LayerSpec.pool.0 is 2 there, 3 here",
+    }[name]  # fmt: skip
+    with pytest.raises(GddError, match=f"written by another chain: {what}.*name another folder"):
         foreign(name, data)(tmp_path)
     assert path.read_bytes() == before
 
@@ -114,9 +168,11 @@ def test_a_broken_checkpoint_is_refused_and_left(data, tmp_path, content):
     whole = path.read_bytes()
     path.write_bytes({"half": whole[: len(whole) // 2], "nothing": b"", "text": b"not a checkpoint"}[content])
     before = path.read_bytes()
-    with pytest.raises(GddError, match="not a whole checkpoint.*delete it"):
+    with pytest.raises(GddError, match="not a whole checkpoint.*delete it to go on from the one before"):
         run(data, folder=tmp_path)
     assert path.read_bytes() == before
+    path.unlink()
+    assert_equal(run(data, folder=tmp_path), run(data))
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(data, tmp_path):

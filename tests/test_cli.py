@@ -1,6 +1,9 @@
 """The command line: what it runs, what it prints, and how it fails."""
 
+import importlib
 import json
+import os
+import shlex
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,8 +23,12 @@ def toy(monkeypatch, tmp_path):
         seen.append(parameters)
         checkpoints = experiments.checkpoint_folder("toy", parameters)
         checkpoints.mkdir(parents=True, exist_ok=True)
+        kept = checkpoints / "sweeps.txt"  # as a chain would: sweeps done
+        done = int(kept.read_text()) if kept.exists() else 0
         with progress(3, "toy") as bar:
+            bar.begin("layer 1", 3, done, 100.0 * done, "toy's chain")
             bar.step(residual=0.1, active=4)
+        kept.write_text(str(done + 1))
         if parameters["stop"]:
             raise KeyboardInterrupt
         data = xr.Dataset({"total": ("atom", np.full(2, parameters["n"]))})
@@ -30,7 +37,9 @@ def toy(monkeypatch, tmp_path):
     settings = {"n": 5, "seed": 0, "noise": 0.5, "stop": False, "sizes": (100, 200), "data": "digits"}
     module = SimpleNamespace(NAME="toy", PARAMETERS={"demo": settings, "paper": settings | {"n": 50}}, run=run)
     monkeypatch.setattr(experiments, "names", lambda: ["bench", "toy"])
-    monkeypatch.setattr(experiments.importlib, "import_module", lambda name: module)
+    load = importlib.import_module  # others import too: netCDF4 when a record is first written
+    toys = {f"gdd.experiments.{name}": module for name in experiments.names()}
+    monkeypatch.setattr(experiments.importlib, "import_module", lambda name, *more: toys.get(name) or load(name, *more))
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("GDD_CACHE", str(tmp_path / "cache"))
     return seen
@@ -69,11 +78,74 @@ def test_errors_are_one_line_and_no_work_is_done(toy, capsys, arguments, message
     assert toy == []
 
 
-def test_interrupt_says_that_the_same_command_resumes_and_keeps_checkpoints(toy, capsys, tmp_path):
-    assert cli.main(["run", "toy", "-p", "stop", "true"]) == 130
-    assert "the same command resumes" in capsys.readouterr().err
-    assert len(list((tmp_path / "cache" / "checkpoints").iterdir())) == 1
-    assert not (tmp_path / "results").exists()
+def checkpoints_of(tmp_path):
+    return sorted((tmp_path / "cache" / "checkpoints").iterdir())
+
+
+def log_of(*parts):
+    return records.path_for(*parts).with_suffix(".log").read_text()
+
+
+def test_interrupt_says_how_to_go_on_and_keeps_checkpoints(toy, capsys, tmp_path):
+    asked = ["run", "toy", "-p", "stop", "true", "-p", "data", "a b"]
+    assert cli.main([*asked, "--restart"]) == 130
+    said = capsys.readouterr().err.strip().splitlines()
+    assert said[-1].strip() == "gdd run toy --scale demo -p stop true -p data 'a b'"
+    assert cli.main([*shlex.split(said[-1])[1:]]) == 130  # it goes on, and is interrupted again
+    assert "gdd: toy, layer 1: resumed after sweep 1 of 3 (100 s in earlier runs)" in capsys.readouterr().err
+    assert len(checkpoints_of(tmp_path)) == 1
+    assert not list((tmp_path / "results").glob("*.nc"))
+
+
+def test_seconds_of_earlier_runs_are_in_the_record_and_all_runs_in_the_log(toy, tmp_path):
+    (folder := experiments.checkpoint_folder("toy", experiments.defaults("toy", "demo"))).mkdir(parents=True)
+    (folder / "sweeps.txt").write_text("2")
+    assert cli.main(["run", "toy"]) == 0
+    seconds = records.read(records.path_for("toy", "demo")).attrs["seconds"]
+    assert 200 <= seconds < 260
+    log = log_of("toy", "demo")
+    for part in (
+        "start: toy, demo scale", '"n": 5', "machine: ", "resumed after sweep 2 of 3", "toy: done in",
+        "end: toy--demo.nc", "of them in earlier runs, peak memory",
+    ):  # fmt: skip
+        assert part in log
+    assert str(tmp_path) not in log and os.uname().nodename not in log
+
+
+def test_restart_sets_old_checkpoints_aside(toy, capsys, tmp_path):
+    (folder := experiments.checkpoint_folder("toy", experiments.defaults("toy", "demo"))).mkdir(parents=True)
+    (folder / "sweeps.txt").write_text("2")
+    for number in (1, 2):
+        assert cli.main(["run", "toy", "--restart"]) == 0
+        assert "resumed" not in log_of("toy", "demo")
+        kept = [path.name for path in checkpoints_of(tmp_path)]
+        assert kept == [f"{folder.name}.aside{n + 1}" for n in range(number)]
+        folder.mkdir()
+    assert (folder.with_name(kept[0]) / "sweeps.txt").read_text() == "2"
+    assert f"set aside: {folder.with_name(kept[1])}" in capsys.readouterr().err
+
+
+def test_results_that_cannot_be_written_are_told_before_any_work(toy, capsys, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path / "file" / "results"))
+    assert cli.main(["run", "toy"]) == 2
+    assert "set GDD_RESULTS" in capsys.readouterr().err
+    assert toy == []
+
+
+def test_a_record_that_cannot_be_written_keeps_checkpoints_and_the_old_record(toy, capsys, tmp_path, monkeypatch):
+    assert cli.main(["run", "toy"]) == 0
+    before = records.path_for("toy", "demo").read_bytes()
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    assert cli.main(["run", "toy"]) == 2
+    assert "No space left on device" in capsys.readouterr().err
+    assert records.path_for("toy", "demo").read_bytes() == before
+    assert len(checkpoints_of(tmp_path)) == 1
+    assert "stopped: record toy--demo.nc: cannot be written" in log_of("toy", "demo")
 
 
 def test_checkpoints_go_once_the_record_is_written(toy, tmp_path):

@@ -8,8 +8,8 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 
 LEVELS = [
-    ["axes", "progress"],
-    ["subsets", "contrast", "sources", "formats", "planted", "datasets"],
+    ["axes", "machine", "files", "progress", "interrupt"],
+    ["subsets", "contrast", "sources", "folders", "formats", "planted", "datasets"],
     ["spec", "counts"],
     ["convolution", "pooling", "distributions", "state", "model", "joint"],
     ["sampler", "printed", "calibration", "shortcuts", "calibration_joint", "enumeration"],
@@ -20,7 +20,7 @@ LEVELS = [
     ["pipeline", "means"],
     ["training"],
     ["experiments"],
-    ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "cli"],
+    ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "runlog", "cli"],
 ]
 ORDER = [name for level in LEVELS for name in level]
 

@@ -4,8 +4,8 @@ A module ``gdd/experiments/mnist_error.py`` has
 
 * ``NAME = "mnist-error"``, the file's name with hyphens;
 * ``PARAMETERS = {"demo": {name: default, ...}, "paper": {...}}``, the same names in both scales;
-* ``run(parameters, progress) -> Outcome``, where ``parameters`` holds every name and ``progress(total, label, done=0)``
-  opens a bar (`gdd.progress.Bar`). It computes and returns; writing the record is the caller's part.
+* ``run(parameters, progress) -> Outcome``, where ``parameters`` holds every name and ``progress(total, label)`` opens a
+  bar (`gdd.progress.Bar`). It computes and returns; writing the record is the caller's part.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import xarray as xr
 
 from gdd.axes import GddError
-from gdd.sources import checkpoint_folder
+from gdd.folders import checkpoint_folder
 
 __all__ = ["Outcome", "SCALES", "checkpoint_folder", "defaults", "get", "merge", "names", "parse"]
 

@@ -15,6 +15,7 @@ import xarray as xr
 from gdd import datasets
 from gdd.axes import DRAW, GddError
 from gdd.experiments import Outcome, checkpoint_folder
+from gdd.files import written_whole
 from gdd.sampler.contract import Key
 from gdd.sampler.random import REFINE, TEST
 from gdd.sampler.refine import fresh_start, start_from
@@ -61,7 +62,8 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
                 )  # fmt: skip
                 unseen = LayerData(datasets.load(p["data"], "test", n=p["n_held_out"], seed=seed).values)
                 path = folder / f"{start}{seed}.npy" if folder else None
-                found.append(kept_or(path, traces_of, begun, data, unseen, model, refinement, (seed, p["sweeps"]), bar))
+                stage, lengths = f"{start}, seed {seed}", (seed, p["sweeps"])
+                found.append(kept_or(path, stage, traces_of, begun, data, unseen, model, refinement, lengths, bar))
     values = np.reshape(found, (len(STARTS), len(p["seeds"]), p["sweeps"], len(TRACES)))
     dataset = xr.Dataset(
         {name: (("start", "seed", DRAW), values[..., i]) for i, name in enumerate(TRACES)},
@@ -96,16 +98,19 @@ def blank(images: int, model: ModelSpec, refinement: RefinementSpec) -> JointLoc
     return JointLocal(positions, z, np.zeros(z.shape, np.float32), np.array([refinement.noise.fixed]))
 
 
-def kept_or(path: Path | None, compute, *arguments) -> np.ndarray:
-    """What an earlier call has left at ``path``, else compute it and leave it there; the bar is the last argument."""
+def kept_or(path: Path | None, stage: str, compute, *arguments) -> np.ndarray:
+    """What an earlier call has left at ``path``, else compute it and leave it there.
+
+    The last two arguments are a seed with a number of sweeps, and the bar.
+    """
+    (_, sweeps), bar = arguments[-2:]
     if path is not None and path.exists():
         values = np.load(path)
-        arguments[-1].step(len(values))
+        bar.begin(stage, sweeps, len(values))
         return values
+    bar.begin(stage, sweeps)
     values = compute(*arguments)
     if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part.npy")
-        np.save(part, values)
-        part.replace(path)
+        with written_whole(path) as part, open(part, "wb") as file:
+            np.save(file, values)
     return values

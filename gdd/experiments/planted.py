@@ -106,6 +106,7 @@ def at_truth(truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:
     shape, data = shape_of(layer, truth), data_of(truth)
     kept = np.arange(layer.atoms)
     at = Progressed(0, planted_state(truth, layer), None, -np.inf, kept, kept, np.empty((0, len(TRACES))))
+    bar.begin("at the truth", chain.sweeps)
     while at.done < chain.sweeps:
         at = advance(at, data, layer, shape, chain, 0)
         bar.step()

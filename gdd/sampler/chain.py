@@ -5,26 +5,24 @@ The chain keeps traces, the best collected sample, and nothing else. It can be s
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from gdd.axes import CHAIN, DRAW
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
 from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, START, shared_generator
+from gdd.sampler.stretch import run_to_end
 from gdd.sampler.sweep import Info, Key, sweep
 from gdd.spec import ChainSpec, LayerShape, LayerSpec, Pruning
 from gdd.state import EMPTY, LayerData, LayerState, Local, Shared, precision_shapes
 
 TRACES = ("log_likelihood", "log_joint", "residual", "active", "atoms", "gamma_e", "gamma_d", "gamma_w", "shifts")
-SECONDS_BETWEEN_CHECKPOINTS = 120.0
 
 
 class Fitted(NamedTuple):
@@ -49,7 +47,7 @@ def run_chain(
     chain : lengths, seed, moves
     layer : number of the layer from 0; part of the random numbers' names
     folder : of checkpoints; None for none
-    progress : object with ``step(residual=..., active=...)`` called after every sweep, optional
+    progress : `gdd.progress.Bar`, optional
 
     Returns
     -------
@@ -58,7 +56,7 @@ def run_chain(
     Raises
     ------
     GddError
-        If a checkpoint in ``folder`` is broken or belongs to other data or settings.
+        If a checkpoint in ``folder`` is damaged, belongs to other data or settings, or cannot be written.
 
     Notes
     -----
@@ -66,29 +64,17 @@ def run_chain(
     """
     owner = checkpoint.fingerprint(data, (spec, chain), layer) if folder else ""
     path = Path(folder) / f"layer{layer + 1}.npz" if folder else None
-    at = checkpoint.read(path, owner) if path else None
-    if at is None:
+
+    def begin() -> Progressed:
         kept = np.arange(spec.atoms)
-        first = start(data, spec, shape, chain, layer)
-        at = Progressed(0, first, None, -np.inf, kept, kept, np.empty((0, len(TRACES))))
-        if path:
-            checkpoint.write(path, owner, at)  # a folder that cannot be written is told before any work
-    if progress is not None:
-        for _ in range(at.done):
-            progress.step()
-    saved = time.monotonic()
-    with threadpool_limits(limits=1, user_api="blas"):  # sums inside BLAS must not depend on the number of threads
-        try:
-            while at.done < chain.sweeps:
-                at = advance(at, data, spec, shape, chain, layer)
-                if progress is not None:
-                    progress.step(residual=float(at.traces[-1, 2]), active=float(at.traces[-1, 3]))
-                if path and time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                    checkpoint.write(path, owner, at)
-                    saved = time.monotonic()
-        finally:
-            if path:
-                checkpoint.write(path, owner, at)
+        return Progressed(
+            0, start(data, spec, shape, chain, layer), None, -np.inf, kept, kept, np.empty((0, len(TRACES)))
+        )
+
+    at = run_to_end(
+        begin, lambda at: advance(at, data, spec, shape, chain, layer), chain.sweeps, f"layer {layer + 1}", path, owner,
+        progress,
+    )  # fmt: skip
     spec, shape = with_atoms(spec, shape, len(at.best_kept))
     return Fitted(spec, shape, at.best, label_traces(at.traces))
 

@@ -82,7 +82,7 @@ def scatter(layer, entries, amounts, found, direction, change, box, layout):
         window_add(change[layer], entries[e, 1], width, direction, atom, amounts[e], height, length, ((), ()))
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def solve_images(task, layer, direction, residuals, masks, w, gamma_e, model, work, key, first, sums):
     """One pass of an upper dictionary's draw over images ``first``...
 
@@ -148,7 +148,7 @@ def solve_chunk(
                 weights[entries[e, 0]] += precision * np.float64(amounts[e]) ** 2
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def bottom_values(w, model, work, first, out):
     """Values of the bottom layer's blocks, images ``first``... Changes work and ``out`` (image, row * col * atom)."""
     positions, dictionaries, table, rows, columns = model
@@ -173,7 +173,7 @@ def value_chunk(slot, first, w, positions, dictionaries, table, rows, columns, v
                     out[n, place] = value_of(0, n, k, i, j, w, values, model)
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, rows, columns, sums):
     """Take ``step`` of the former atom's draw off every residual, then form the sums that atom k is drawn from.
 

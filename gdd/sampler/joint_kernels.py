@@ -82,7 +82,7 @@ def end_image(n, precision, pixels, positions, w, residual, per_atom, energy):
                     per_atom[1, k] += np.float64(w[n, k, i, j]) ** 2
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, first, residuals, sums):
     """Update images ``first``... in chunks, one slot of ``work`` and ``sums`` each.
 

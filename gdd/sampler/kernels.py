@@ -304,7 +304,7 @@ def whole_image(
     energy[2] += math.log(precision)
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def pass_whole(images, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, key, first, sums):
     """Update images ``first``... in chunks, one slot of the sums each. Changes z, w, gamma_e and ``sums``.
 

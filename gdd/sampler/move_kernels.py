@@ -42,7 +42,7 @@ def residual_of(image, z, w, atoms, layout, left, entries, weights):
     return found
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def strip_sums(images, z, w, atoms, k, gamma_e, layout, strip, lags, linear):
     """Sums for a strip of pixels beside atom k. Changes ``lags`` (chunk, 2 L - 1) and ``linear`` (chunk, L, plane).
 
@@ -182,7 +182,7 @@ def energy_of(left):
     return total
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def move_positions(
     images, z, w, target_z, target_w, drawing, atoms, atom, k, step, lags, gamma_e, gamma_w, layout, prior, key,
     score, joint,

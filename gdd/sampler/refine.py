@@ -6,13 +6,11 @@ collected sweeps, and nothing else. Like a pretraining chain it can be stopped a
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from gdd.axes import CHAIN, DRAW, IMAGE, IMAGES, GddError, as_plain, check_images
 from gdd.model import block_groups, draw_positions
@@ -24,6 +22,7 @@ from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import Pretrained, check_fits
 from gdd.sampler.random import REFINE, START, shared_generator
 from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
+from gdd.sampler.stretch import run_to_end
 from gdd.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
 
@@ -32,7 +31,6 @@ SCALARS = (
     "log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w", "proposed_on", "switched_on",
     "proposed_off", "switched_off", "joint_tried", "joint_made",
 )  # fmt: skip
-SECONDS_BETWEEN_CHECKPOINTS = 120.0
 
 
 class Refined(NamedTuple):
@@ -104,29 +102,15 @@ def run_joint_chain(
     path = Path(folder) / "refined.npz" if folder else None
     begun = (first.local.w, *first.shared.dictionaries)
     owner = checkpoint.fingerprint(data, (model, chain, refinement), len(model.layers), begun) if folder else ""
-    at = checkpoint.read(path, owner) if path else None
-    if at is None:
+
+    def begin() -> Progressed:
         nothing, columns = np.empty(0, int), trace_names(model)
         zeros = tuple(np.zeros(part.shape) for part in first.shared.dictionaries)
-        at = Progressed(0, first, None, -np.inf, nothing, nothing, np.empty((0, len(columns))), zeros)
-        if path:
-            checkpoint.write(path, owner, at)  # a folder that cannot be written is told before any work
-    if progress is not None:
-        for _ in range(at.done):
-            progress.step()
-    saved = time.monotonic()
-    with threadpool_limits(limits=1, user_api="blas"):  # sums inside BLAS must not depend on the number of threads
-        try:
-            while at.done < chain.sweeps:
-                at = advance(at, data, model, chain, refinement)
-                if progress is not None:
-                    progress.step(residual=float(at.traces[-1, 2]), active=float(at.traces[-1, 3]))
-                if path and time.monotonic() - saved > SECONDS_BETWEEN_CHECKPOINTS:
-                    checkpoint.write(path, owner, at)
-                    saved = time.monotonic()
-        finally:
-            if path:
-                checkpoint.write(path, owner, at)
+        return Progressed(0, first, None, -np.inf, nothing, nothing, np.empty((0, len(columns))), zeros)
+
+    at = run_to_end(
+        begin, lambda at: advance(at, data, model, chain, refinement), chain.sweeps, "all layers", path, owner, progress
+    )
     means = tuple(total / chain.collect for total in at.sums)
     return Refined(model, refinement, at.best, at.state, means, label_traces(at.traces, model), data)
 

@@ -172,7 +172,7 @@ def weighted_image(
     plane_energies(left, planes, energy)
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def pass_weighted(left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, prior, noise, taps, columns, key, sums):
     """Update every image, in chunks. Changes left, z, w, gamma_e and ``sums``.
 

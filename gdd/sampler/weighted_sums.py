@@ -112,7 +112,7 @@ def add_image(left, seen, gamma, entries, weights, found, planes, lags, linear):
                     add_pair(seen[p], i, j, lag_i, lag_j, scaled * weights[f], lags[p, h + lag_i, w + lag_j])
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def add_atom(left, seen, gamma_e, z, w, pool, planes, first, lags, linear):
     """Add images ``first``... to the sums of one atom, one slot a chunk. Changes ``lags`` and ``linear``.
 
@@ -126,7 +126,7 @@ def add_atom(left, seen, gamma_e, z, w, pool, planes, first, lags, linear):
             add_image(left[n], seen[n], gamma_e[n], entries, weights, found, planes, lags[chunk], linear[chunk])
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def change_atom(left, seen, z, w, change, pool, planes):
     """Subtract ``change`` (atom_row, atom_col * plane) of an atom at its active positions. Changes ``left``."""
     for n in prange(left.shape[0]):
@@ -138,7 +138,7 @@ def change_atom(left, seen, z, w, change, pool, planes):
                     subtract_seen(left[n], seen[n], change, row, col * planes, w[n, i, j])
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def energies(left, planes, out):
     """Squared norms of a residual (image, row, col * plane). Changes ``out`` (image, plane)."""
     for n in prange(left.shape[0]):

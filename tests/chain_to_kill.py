@@ -1,0 +1,105 @@
+"""What the processes of test_killed.py do: pretrain and refine a small model, tell each sweep, maybe end themselves."""
+
+import hashlib
+import io
+import os
+import signal
+
+import numpy as np
+from tiny_joint import TWO, draw_joint
+
+from gdd.sampler import checkpoint, stretch
+from gdd.sampler.pretrain import pretrain
+from gdd.sampler.refine import refine
+from gdd.spec import ChainSpec, Precision, Pruning, RefinementSpec
+
+PLACES = ("half the data", "before the sync", "before the renames", "between the renames", "after the renames")
+
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(place):
+    """Let the next write end at this place."""
+    savez, replace, left = np.savez, os.replace, [PLACES.index(place) - 2]
+
+    def half(file, **arrays):
+        whole = io.BytesIO()
+        savez(whole, **arrays)
+        file.write(whole.getvalue()[: whole.tell() // 2])
+        file.flush()
+        die()
+
+    def counted(source, target):
+        if left[0] == 0:
+            die()
+        replace(source, target)
+        left[0] -= 1
+        if left[0] == 0 and place == PLACES[4]:
+            die()
+
+    if place == PLACES[0]:
+        np.savez = half
+    elif place == PLACES[1]:
+        os.fsync = die
+    else:
+        os.replace = counted
+
+
+def count_writes(place, which):
+    write, count = checkpoint.write, [0]
+
+    def counted(*arguments):
+        count[0] += 1
+        if count[0] == which:
+            arm(place)
+        write(*arguments)
+
+    checkpoint.write = counted
+
+
+class Say:
+    """Progress that says through a pipe where a stage begins, and every sweep; the next one waits for an answer."""
+
+    def __init__(self, pipe):
+        self.pipe = pipe
+
+    def begin(self, stage, sweeps, done, *_):
+        self.pipe.send(f"{stage}: {done} of {sweeps}")
+
+    def step(self, **_):
+        self.pipe.send("sweep")
+        self.pipe.recv()
+
+
+def run(folder, length, progress=None):
+    """Digest of everything that pretraining and refinement return, traces included."""
+    images = draw_joint("two layers", 40).data.images
+    pruning = Pruning(length // 4, 2, 0.5)
+    chain = ChainSpec(length, length // 2, 5, pruning, single_precision=False, scale_every=3, shift_every=2)
+    refinement = RefinementSpec(Precision(fixed=4.0))
+    fitted = pretrain(images, TWO, chain, folder=folder, progress=progress)
+    refined = refine(images, fitted.model, chain, refinement, start=fitted, folder=folder, progress=progress)
+    digest = hashlib.sha256()
+    for part in (*fitted.layers, refined):
+        for leaf in leaves((part.state, part.traces, getattr(part, "last", ()), getattr(part, "means", ()))):
+            digest.update(np.ascontiguousarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+def leaves(part):
+    if hasattr(part, "data_vars"):
+        return [part[name].values for name in part.data_vars]
+    return [leaf for item in part for leaf in leaves(item)] if isinstance(part, tuple) else [part]
+
+
+def child(pipe, folder, length, place="", write=0):
+    """Run with a checkpoint after every sweep, say the digest at the end.
+
+    With ``place``, one of `PLACES`: kill the process there, within its checkpoint number ``write``.
+    """
+    stretch.SECONDS_BETWEEN_CHECKPOINTS, stretch.SHARE_OF_WRITING = 0.0, np.inf
+    if place:
+        count_writes(place, write)
+    pipe.send(run(folder, length, Say(pipe)))

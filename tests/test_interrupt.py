@@ -1,0 +1,71 @@
+"""Ctrl-C ends a run while a compiled loop is busy, and says how to go on; every long loop lets it."""
+
+import importlib
+import pkgutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+import gdd
+from gdd.interrupt import run_watched
+
+
+def compiled():
+    """Every compiled function of the package by its full name."""
+    for module in pkgutil.walk_packages(gdd.__path__, "gdd."):
+        for value in vars(importlib.import_module(module.name)).values():
+            if isinstance(value, Dispatcher):
+                yield f"{value.py_func.__module__}.{value.py_func.__name__}", value
+
+
+def test_every_loop_over_images_lets_other_threads_run():
+    parallel = {name: loop.targetoptions for name, loop in compiled() if loop.targetoptions.get("parallel")}
+    assert len(parallel) > 10
+    assert [name for name, options in parallel.items() if not options.get("nogil")] == []
+
+
+def test_what_the_work_returns_and_raises_comes_through():
+    assert run_watched(lambda: 3, None) == 3
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error):
+            run_watched(lambda error=error: (_ for _ in ()).throw(error()), None)
+
+
+#: an experiment that is one call of a compiled loop: half a minute or more on any machine
+BUSY = """
+    import signal, sys
+    from types import SimpleNamespace
+    from gdd import cli, experiments, timing
+
+    def run(parameters, progress):
+        timing.many_uniforms(1)
+        print("busy", flush=True)
+        timing.many_uniforms(10**10)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # what started us may have it ignored
+    busy = SimpleNamespace(NAME="busy", PARAMETERS={"demo": {"n": 1}}, run=run)
+    experiments.names = lambda: ["busy"]
+    experiments.importlib = SimpleNamespace(import_module=lambda name: busy)
+    sys.exit(cli.main(["run", "busy", "-p", "n", "2"]))
+"""
+
+
+def test_ctrl_c_within_a_compiled_loop(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(BUSY)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "busy\n"
+    process.send_signal(signal.SIGINT)
+    sent = time.monotonic()
+    _, said = process.communicate()
+    print(f"ended {time.monotonic() - sent:.3f} s after Ctrl-C")
+    assert process.returncode == 130
+    assert said.strip().splitlines()[-1].strip() == "gdd run busy --scale demo -p n 2"
+    assert time.monotonic() - sent < 10  # a loop that did not let go would have taken more than twice that
+    assert "stopped by Ctrl-C" in (tmp_path / "busy--demo--n-2.log").read_text()
