@@ -6,7 +6,8 @@ from math import prod
 
 import pandas as pd
 
-from gdd.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.axes import ATOM, IMAGE, PLANE
+from gdd.checks import check_kind, check_whole
 from gdd.spec import LayerShape, LayerSpec, ModelSpec, Precision
 
 
@@ -82,6 +83,6 @@ def _rows(layer: int, **parameters: tuple[int, ...]) -> list[dict]:
 
 
 def _checked(model: ModelSpec, images: int) -> tuple[LayerShape, ...]:
-    if images < 1:
-        raise GddError(f"images: {images} given, at least 1 is needed")
+    check_whole("images", images, 1)
+    check_kind("model", model, ModelSpec)
     return model.shapes()

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import BLOCKS, FEATURE, IMAGE, IMAGES, GddError, as_plain, check_images
+from gdd.axes import BLOCKS, FEATURE, IMAGE, GddError, as_pixels
+from gdd.checks import REMEDY, check_kind
 from gdd.convolution import synthesise
 from gdd.features import unfold
 from gdd.interpolation import start_layer
@@ -61,8 +62,8 @@ def infer_layers(
     Checked: tests/test_layerwise.py.
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    pixels = as_plain(images, IMAGES, "images")
-    check_images(pixels)
+    check_kind("fitted", fitted, Pretrained)
+    pixels = as_pixels(images)
     check_fits(pixels, fitted.model)
     Chain(burn_in, collect, seed).check()
     if any(layer.spec.pooling != "probabilistic" for layer in fitted.layers):
@@ -117,6 +118,9 @@ def _infer_layer(
             continue
         mean += local.w / collect
         likelihood, residual = _likelihood(state, layer, data)
+        if not np.isfinite(likelihood).all():
+            n = int(np.isfinite(likelihood).argmin())
+            raise GddError(f"images: the chain of image {n} in layer {number + 1} left the range of numbers; {REMEDY}")
         better = likelihood > highest
         best[better], highest[better], left[better] = local.w[better], likelihood[better], residual[better]
     return _Codes(best, mean.astype(best.dtype), left)

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 
-from gdd.axes import COL, IMAGE, ROW, GddError
+from gdd.axes import IMAGE, GddError
+from gdd.checks import check_seed, check_whole
 
 
 def generator(seed: int) -> np.random.Generator:
     """Random numbers from a whole-number seed (Philox, the generator used everywhere in this package)."""
-    return np.random.Generator(np.random.Philox(check_whole("seed", seed, least=0)))
-
-
-def check_whole(argument: str, value: object, least: int) -> int:
-    """Return ``value`` as an int; GddError if it is no whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise GddError(f"{argument}: {value!r} given; a whole number of at least {least} is needed")
-    return int(value)
-
-
-def check_pair(argument: str, pair: object) -> tuple[int, int]:
-    """Return ``pair`` as (rows, columns); GddError if it is not two whole numbers of at least 1."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise GddError(f"{argument}: {pair!r} given; two whole numbers (rows, columns) are needed")
-    rows, columns = (check_whole(f"{argument}, axis '{axis}'", v, 1) for axis, v in zip((ROW, COL), pair, strict=True))
-    return rows, columns
+    return np.random.Generator(np.random.Philox(check_seed(seed)))
 
 
 def first(labels: np.ndarray, n: int) -> np.ndarray:

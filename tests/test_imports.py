@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 
 LEVELS = [
     ["axes", "progress"],
+    ["checks"],
     ["subsets", "contrast", "sources", "formats", "planted", "datasets"],
     ["spec", "counts"],
     ["convolution", "pooling", "distributions", "state", "model", "joint"],
