@@ -39,19 +39,26 @@ LARGEST_PIXEL, LARGEST_VALUE = 1e6, 1e12
 #: least spread of an image's pixels, and that relative to their magnitude which single precision still sees
 LEAST_SPREAD, LEAST_CONTRAST = 1e-9, 1e-6
 
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
 
 
 class GddError(ValueError):
     """The one exception of this package: it names the argument, the axis, the value and the remedy."""
 
 
-def shown(value: object) -> str:
-    """Text of a value for a message: short, whatever the value."""
-    if isinstance(value, int) and abs(value) > 10**40:  # Python refuses to print very long ones
-        return f"a whole number of about {value.bit_length() * 0.30103:.0f} digits"
-    return _SHORT.repr(value)
+class _Short(Repr):
+    def __init__(self):
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, number: int, level: int) -> str:  # noqa: D102
+        """Python refuses to print very long ones."""
+        if number.bit_length() < 130:
+            return super().repr_int(number, level)
+        return f"a whole number of about {number.bit_length() * 0.30103:.0f} digits"
+
+
+#: text of a value for a message: short, whatever the value
+shown = _Short().repr
 
 
 def as_labelled(array: np.ndarray, dims: Sequence[str], name: str | None = None, **attrs) -> xr.DataArray:

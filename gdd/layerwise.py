@@ -91,7 +91,10 @@ def with_dictionaries(fitted: Pretrained, shared: JointShared) -> Pretrained:
 
 def stack_features(parts: Sequence[xr.DataArray]) -> xr.DataArray:
     """Features of several layers side by side, (image, feature), each layer over its own root mean square."""
+    check_kind("parts", parts, (tuple, list))
     flat = [unfold(part) for part in parts]
+    if len({len(part) for part in flat}) != 1:
+        raise GddError(f"parts: {[len(part) for part in flat]} images given; one or more parts, of the same images")
     scaled = [part / max(float(np.sqrt((part.astype(float) ** 2).mean())), 1e-12) for part in flat]
     return xr.concat(scaled, FEATURE)
 

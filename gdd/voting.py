@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from gdd.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS, GddError, as_finite, as_plain
+from gdd.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS, GddError, as_plain
 from gdd.convolution import CHUNK, correlate, synthesise
 from gdd.pooling import EMPTY, Size, block_places, cut_into_blocks
 
@@ -246,9 +246,11 @@ def _checked(images, dictionary, z, w, upper_dictionary, upper_maps) -> _Layer:
 
 
 def _double(array, dims, argument, kind=float) -> np.ndarray:
-    array = as_finite(array, dims, argument)
+    array = as_plain(array, dims, argument)
     if kind is not float and not np.issubdtype(array.dtype, np.integer):
         raise GddError(f"{argument}: numbers of type {array.dtype}; whole numbers are needed")
+    if not np.isfinite(array).all():
+        raise GddError(f"{argument}: a value is NaN or infinite; all must be finite")
     return np.ascontiguousarray(array, kind)
 
 

@@ -8,7 +8,7 @@ import xarray as xr
 from hypothesis import strategies as st
 
 #: sizes and counts that no machine holds; nothing here may be allocated
-HUGE = (2**31 - 1, 2**31, 10**12, 2**63, 2**64, -(10**30), 10**400, 10**5000)
+HUGE = (2**31 - 1, 2**31, 10**12, 2**63, 2**64, -(10**30), 10**400)
 EDGES = (0, 1, -1, 0.0, -0.0, 1.0, 0.5, 1e-300, 1e-13, 1e13, 1e300, float("nan"), float("inf"), -float("inf"))
 FOREIGN = (
     True, False, None, "", "3", "abc", "\udcff\x00", b"3", 1j, Fraction(1, 2), Decimal("1"), np.int8(3), np.uint8(200),
@@ -102,7 +102,8 @@ LAYOUTS = [
     lambda a: np.ma.masked_array(a, a == a.flat[0]) if a.size else a, lambda a: a * 1e-3, lambda a: a * 1e5,
     lambda a: a.copy(),
 ]  # fmt: skip
-OTHERS = [lambda a: None, lambda a: 3.0, lambda a: "images", lambda a: {}, lambda a: object(), lambda a: np.float64(2), _endless]
+OTHERS = [lambda a: None, lambda a: 3.0, lambda a: "images", lambda a: {}, lambda a: object(), lambda a: np.float64(2)]
+OTHERS.append(_endless)
 
 
 def arrays(valid, dims=()):
@@ -124,6 +125,14 @@ def arrays(valid, dims=()):
         return array
 
     return st.tuples(one, last).map(change) | last.map(lambda step: change((step,)))
+
+
+def single(array):
+    """The same in single precision, if it is in double: test-time kernels would be compiled for that too."""
+    if isinstance(array, np.ndarray | xr.DataArray) and array.dtype.kind == "f" and array.dtype.itemsize > 4:
+        with np.errstate(all="ignore"):
+            return array.astype(np.float32)
+    return array
 
 
 def masks(shape):

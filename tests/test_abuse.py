@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gdd import axes
 
-FEW, MANY = 4, 170
+FEW, MANY = 4, 140
 
 
 @pytest.fixture(autouse=True)

@@ -32,8 +32,9 @@ def examples(request):
 
 #: what may lie at a path in place of the right file
 STRANGERS = (
-    b"", b"\0", b"\0" * 3000, b"CDF\x01" + b"\0" * 40, b"\x89HDF\r\n\x1a\n" + b"\xff" * 200, b"PK\x03\x04", b"BZh91AY&SY\0",
-    b"\xfd7zXZ\0\0\0", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12), gzip.compress(b"\0" * 10**7), b"\x1f\x8b", b"\x93NUMPY\x01\0",
+    b"", b"\0", b"\0" * 3000, b"CDF\x01" + b"\0" * 40, b"\x89HDF\r\n\x1a\n" + b"\xff" * 200, b"PK\x03\x04",
+    b"BZh91AY&SY\0", b"\xfd7zXZ\0\0\0", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12), gzip.compress(b"\0" * 10**7),
+    b"\x1f\x8b", b"\x93NUMPY\x01\0",
 )  # fmt: skip
 
 
@@ -106,8 +107,7 @@ def tar_file(folder):
 def record_file(folder):
     """A small record."""
     dataset = xr.Dataset({"total": ("atom", np.arange(3.0))})
-    known = {"parameters": {"n": 1}, "spec": {}, "seed": 0, "data_name": "digits", "data_checksum": "ab", "seconds": 1.0}
-    path = records.write(folder / "one.nc", dataset, experiment="planted", scale="demo", **known)
+    path = records.write(folder / "one.nc", dataset, **RECORD)
     return path, lambda: records.provenance(records.read(path))
 
 
@@ -141,6 +141,8 @@ def _nothing_fetched(source):
     raise GddError(f"{source.dataset}: not here")
 
 
+RECORD = {"experiment": "planted", "scale": "demo", "spec": {}, "parameters": {"n": 1}, "seed": 0,
+          "data_name": "digits", "data_checksum": "ab", "seconds": 1.0}  # fmt: skip
 scalars = st.one_of(bad.numbers, bad.words)
 known = {"experiment": bad.words, "scale": bad.words, "spec": scalars | st.dictionaries(st.text(max_size=2), scalars),
          "parameters": st.dictionaries(st.text(max_size=2), scalars, max_size=2) | scalars, "seed": bad.seeds,
@@ -151,14 +153,12 @@ variables = bad.arrays(np.arange(6.0).reshape(2, 3)).filter(lambda v: isinstance
 @st.composite
 def stored(draw):
     """A record that may be of no use."""
-    right = {"experiment": "planted", "scale": "demo", "spec": {}, "parameters": {}, "seed": 0, "data_name": "digits",
-             "data_checksum": "ab", "seconds": 1.0}  # fmt: skip
     chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=1))
     values = draw(variables)
     name = draw(st.sampled_from(["total", "", "a/b", "\0", "x" * 300, 3, None]))
     dataset = xr.Dataset({name: (tuple("abcdef"[: values.ndim]), values)}, attrs=draw(st.dictionaries(
         st.sampled_from(["note", "seed", "", 3]), scalars, max_size=1)))  # fmt: skip
-    return right | {key: draw(known[key]) for key in chosen}, draw(st.just(dataset) | scalars)
+    return RECORD | {key: draw(known[key]) for key in chosen}, draw(st.just(dataset) | scalars)
 
 
 def test_records_of_no_use(examples, tmp_path):
@@ -181,8 +181,9 @@ def test_records_of_no_use(examples, tmp_path):
 
 
 texts = st.sampled_from(
-    ["0", "-1", "1", "7", "nan", "inf", "1e400", "1e-3", "1_0", "\u0663", "", "true", "a,b", "1,1", "1,2", "digits", "mnist",
-     "shift", "mean", "ml_sample,mean", "caltech101", "9" * 5000, "0x10", "None", "..", "/", "a" * 300, "\udcff", "--help"]
+    ["0", "-1", "1", "7", "nan", "inf", "1e400", "1e-3", "1_0", "\u0663", "", "true", "a,b", "1,1", "1,2", "digits",
+     "mnist", "shift", "mean", "ml_sample,mean", "caltech101", "9" * 5000, "0x10", "None", "..", "/", "a" * 300,
+     "\udcff", "--help"]
 ) | st.text(max_size=6)  # fmt: skip
 
 

@@ -30,7 +30,7 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
     for argument, given in (("titles", titles), ("pictures", pictures)):
         check_kind(argument, given, (tuple, list, np.ndarray))
     if not len(titles) == len(pictures) > 0:
-        raise GddError(f"titles: {len(titles)} given for {len(pictures)} pictures; one for each of one or more is needed")
+        raise GddError(f"titles: {len(titles)} given for {len(pictures)} pictures; one for each is needed")
     pictures = [as_finite(one, (ROW, COL), f"pictures: number {number}") for number, one in enumerate(pictures)]
     rows = ceil(len(pictures) / check_whole("columns", columns, 1))
     tall = max(picture.shape[0] / picture.shape[1] for picture in pictures)
