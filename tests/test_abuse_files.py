@@ -14,13 +14,9 @@ from abuse_judge import ANSWERS, GIVEN, judge
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from tiny import layer
 
 from gdd import cli, datasets, experiments, records, sources
 from gdd.axes import GddError
-from gdd.model import draw_state
-from gdd.sampler import checkpoint
-from gdd.spec import layer_shape
 
 FEW, MANY = 10, 250
 
@@ -111,17 +107,7 @@ def record_file(folder):
     return path, lambda: records.provenance(records.read(path))
 
 
-def checkpoint_file(folder):
-    """A checkpoint of a small chain."""
-    spec = layer()
-    shape = layer_shape(spec, (7, 7), 1)
-    state = draw_state(2, spec, shape, np.random.default_rng(0))
-    path, kept = folder / "layer1.npz", np.arange(2)
-    checkpoint.write(path, "owner", checkpoint.Progressed(1, state, state, 0.0, kept, kept, np.zeros((1, 9))))
-    return path, lambda: checkpoint.read(path, "owner")
-
-
-FILES = {"idx file": idx_file, "archive": tar_file, "record": record_file, "checkpoint": checkpoint_file}
+FILES = {"idx file": idx_file, "archive": tar_file, "record": record_file}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -51,8 +51,8 @@ def names() -> list[str]:
 
 def get(name: str) -> ModuleType:
     """Module of one experiment; GddError, listing those that exist, if there is none of that name."""
-    if name not in names():
-        raise GddError(f"experiment {name!r} is not known; choose from {', '.join(names()) or 'none yet'}")
+    if not isinstance(name, str) or name not in names():
+        raise GddError(f"experiment {shown(name)} is not known; choose from {', '.join(names()) or 'none yet'}")
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
@@ -60,7 +60,7 @@ def defaults(name: str, scale: str) -> dict[str, Any]:
     """Parameters of an experiment at one scale; GddError for an unknown scale."""
     known = get(name).PARAMETERS
     if not isinstance(scale, str) or scale not in known:
-        raise GddError(f"scale {scale!r} is not known to {name}; choose from {', '.join(known)}")
+        raise GddError(f"scale {shown(scale)} is not known to {name}; choose from {', '.join(known)}")
     return dict(known[scale])
 
 
