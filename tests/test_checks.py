@@ -1,6 +1,8 @@
 """Checks of single arguments: what is taken, in which plain form; what is refused, in which words."""
 
+import ast
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -67,3 +69,12 @@ def test_pixels_are_a_copy_in_order_without_what_is_hidden():
 def test_messages_are_short():
     assert len(shown("x" * 10**6)) < 100
     assert len(shown((10**5000,) * 3)) < 200
+
+
+def test_no_error_is_caught_that_is_not_named():
+    for path in Path(axes.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ExceptHandler):
+                assert node.type is not None, f"{path.name}, line {node.lineno}: a bare except"
+                caught = {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
+                assert not caught & {"Exception", "BaseException"}, f"{path.name}, line {node.lineno}"
