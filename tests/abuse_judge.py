@@ -14,8 +14,8 @@ from matplotlib import pyplot
 
 from gdd.axes import GddError
 
-#: seconds after which a case hangs, and bytes by which it may make the process grow
-HANGS, GROWTH = 300, 2**30
+#: seconds of processor time after which a case hangs (compiling takes up to 90), bytes by which it may let memory grow
+HANGS, GROWTH = 200, 2**30
 #: how every function answered, over all tests of a run
 ANSWERS: dict[str, Counter] = {}
 #: the same cases in every run, however long they take
@@ -25,8 +25,8 @@ GIVEN = partial(settings, derandomize=True, deadline=None, database=None, suppre
 def judge(call: Callable, name: str, nan: tuple[str, ...] | None = ()) -> str:
     """Make a call: 'result' or 'own error'; a failure for any other end, and for NaN anywhere but where it may be."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    signal.signal(signal.SIGALRM, _hangs)
-    signal.alarm(HANGS)
+    signal.signal(signal.SIGPROF, _hangs)
+    signal.setitimer(signal.ITIMER_PROF, HANGS)
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -36,7 +36,7 @@ def judge(call: Callable, name: str, nan: tuple[str, ...] | None = ()) -> str:
         assert 20 < len(said) < 2000, said
         return "own error"
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         pyplot.close("all")
     grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert grown < GROWTH, f"{name}: {grown / 1e6:.0f} MB more"
