@@ -47,7 +47,8 @@ def normalise_contrast(
     here the window is cut off there and its remaining part summed to one again.
     Checked: tests/test_datasets.py (the double sum written out; scaling and shifting of pixels).
     """
-    if check_whole("window", window, least=1, most=WIDEST) % 2 == 0:
+    window = check_whole("window", window, least=1, most=WIDEST)
+    if window % 2 == 0:
         raise GddError(f"window: {window} given; an odd number is needed, so that the window has a centre")
     sigma = check_real("sigma", window / 4 if sigma is None else sigma, 0.01, WIDEST, "a number of pixels")
     pixels = as_pixels(images, dtype=np.float64)

@@ -78,7 +78,7 @@ def load(
     _check_choice("name", name, NAMES)
     _check_choice("split", split, SPLITS)
     if per_class is not None:
-        check_whole("per_class", per_class, least=1)
+        per_class = check_whole("per_class", per_class, least=1)
     if seed is not None:
         check_seed(seed)
     opened = OPENERS[name]()

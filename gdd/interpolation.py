@@ -66,11 +66,10 @@ def interpolate_joint(
     Checked: tests/test_interpolation.py.
     """
     data = _checked(images, mask, truth)
-    chain = Chain(burn_in, collect, seed, warm_up)
-    chain.check()
-    draws = check_whole("draws", draws, 0, collect)
+    chain = Chain(burn_in, collect, seed, warm_up).check()
+    draws = check_whole("draws", draws, 0, chain.collect)
     clean = (draw.clean for draw in joint_draws(data, model, shared, refinement, chain, gamma_e, progress))
-    return _gathered(clean, images, data.mask, collect, draws, truth, chain._asdict())
+    return _gathered(clean, images, data.mask, chain.collect, draws, truth, chain._asdict())
 
 
 def interpolate_one_layer(
@@ -83,7 +82,7 @@ def interpolate_one_layer(
     each image is drawn here too, starting from its mean; any other is held.
     """
     data = _checked(images, mask, truth)
-    Chain(burn_in, collect, seed).check()
+    burn_in, collect, seed, _ = Chain(burn_in, collect, seed).check()
     draws = check_whole("draws", draws, 0, collect)
     check_kind("layer", layer, Fitted)
     if data.images.shape[1:] != (layer.shape.planes, *layer.shape.input_size):

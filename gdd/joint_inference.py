@@ -48,10 +48,10 @@ class Chain(NamedTuple):
     seed: int = 0
     warm_up: int = 0
 
-    def check(self) -> None:
-        """Refuse lengths that make no chain."""
-        check_lengths(self.burn_in, self.collect, self.warm_up)
-        check_seed(self.seed)
+    def check(self) -> Chain:
+        """Refuse lengths that make no chain; return it in plain whole numbers."""
+        burn_in, collect, warm_up = check_lengths(self.burn_in, self.collect, self.warm_up)
+        return Chain(burn_in, collect, check_seed(self.seed), warm_up)
 
 
 def infer_jointly(
@@ -89,7 +89,7 @@ def infer_jointly(
     pixels = as_pixels(images, constant=True)
     check_kind("model", model, ModelSpec)
     check_kind("chain", chain, Chain)
-    chain.check()
+    chain = chain.check()
     shape = (len(pixels), *model.shapes()[-1].dictionary[:1], *model.shapes()[-1].map_size)
     best, mean, highest = np.zeros(shape, np.float32), np.zeros(shape), np.full(len(pixels), -np.inf)
     for draw in joint_draws(LayerData(pixels), model, shared, refinement, chain, gamma_e, progress):
@@ -107,7 +107,7 @@ def joint_draws(
 ) -> Iterator[Draw]:  # fmt: skip
     """Run the chain from empty maps and yield every collected sweep. Parameters as in `infer_jointly`."""
     check_kind("chain", chain, Chain)
-    chain.check()
+    chain = chain.check()
     check_kind("refinement", refinement, RefinementSpec)
     refinement.check_model(model)
     check_fits(data.images, model)

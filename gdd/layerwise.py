@@ -65,7 +65,7 @@ def infer_layers(
     check_kind("fitted", fitted, Pretrained)
     pixels = as_pixels(images)
     check_fits(pixels, fitted.model)
-    Chain(burn_in, collect, seed).check()
+    burn_in, collect, seed, _ = Chain(burn_in, collect, seed).check()
     if any(layer.spec.pooling != "probabilistic" for layer in fitted.layers):
         raise GddError("fitted: a layer with max or average pooling; probabilistic pooling is needed")
     along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}

@@ -21,8 +21,7 @@ def first(labels: np.ndarray, n: int) -> np.ndarray:
     GddError
         If n is no whole number from 1 to the number of images.
     """
-    _check_count(labels, n)
-    return np.arange(n)
+    return np.arange(_check_count(labels, n))
 
 
 def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
@@ -46,7 +45,7 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
         If n is no whole number from 1 to the number of images, or a class has too few.
     """
     labels = np.asarray(labels)
-    _check_count(labels, n)
+    n = _check_count(labels, n)
     if n == labels.size:
         return np.arange(n)
     random = generator(seed)
@@ -63,7 +62,8 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(chosen))
 
 
-def _check_count(labels: np.ndarray, n: int) -> None:
-    have = np.size(labels)
-    if check_whole("n", n, least=1) > have:
+def _check_count(labels: np.ndarray, n: int) -> int:
+    have, n = np.size(labels), check_whole("n", n, least=1)
+    if n > have:
         raise GddError(f"n: {n} images asked for, axis '{IMAGE}' has {have}; ask for at most {have}")
+    return n

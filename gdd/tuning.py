@@ -52,8 +52,8 @@ class SvmProtocol:
                 raise GddError(f"{name}: {values} given; at least one positive finite number is needed")
             for value in values:
                 check_real(name, value, *GRID, "a positive finite number")
-        check_whole("folds", self.folds, 2)
-        check_whole("tune_on", self.tune_on, self.folds)
+        object.__setattr__(self, "folds", check_whole("folds", self.folds, 2))
+        object.__setattr__(self, "tune_on", check_whole("tune_on", self.tune_on, self.folds))
         check_choice("scaling", self.scaling, ("overall", "feature"))
 
 

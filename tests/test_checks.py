@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import axes, checks
+from gdd import axes, checks, counts, joint_inference
 from gdd.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, check_memory, shown
+from gdd.contrast import normalise_contrast
+from gdd.spec import MNIST
 
 
 def test_what_is_right_comes_back_plain():
@@ -78,3 +80,12 @@ def test_no_error_is_caught_that_is_not_named():
                 assert node.type is not None, f"{path.name}, line {node.lineno}: a bare except"
                 caught = {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
                 assert not caught & {"Exception", "BaseException"}, f"{path.name}, line {node.lineno}"
+
+
+def test_small_whole_numbers_of_numpy_do_not_overflow():
+    """Sums and products of numbers given as np.int8 must not wrap round."""
+    chain = joint_inference.Chain(np.int8(100), np.int8(100)).check()
+    assert chain.burn_in + chain.collect == 200
+    assert counts.printed(MNIST, np.int8(100)).equals(counts.printed(MNIST, 100))
+    images = np.random.default_rng(0).random((1, 1, 9, 9))
+    np.testing.assert_array_equal(normalise_contrast(images, np.uint8(5)), normalise_contrast(images, 5))
