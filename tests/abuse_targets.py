@@ -149,9 +149,10 @@ added = st.fixed_dictionaries({}, optional={
     "noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": st.booleans() | bad.numbers,
     "tolerance": st.floats(1e-3, 0.5) | bad.numbers, "flips": st.integers(0, 2) | bad.numbers,
 })  # fmt: skip
+#: of those that fit the images all have layers of the same widths: other widths would compile kernels of their own
 models = st.sampled_from([
-    _model(), gdd.MNIST, None, "MNIST", ModelSpec((top(2, (8, 8)),), SIZE), ModelSpec((top(2),), (6, 5), 2),
-    ModelSpec((top(10**6),), SIZE), ModelSpec((BOTTOM(), top(2, (2, 1))), SIZE),
+    _model(), gdd.MNIST, None, "MNIST", ModelSpec((top(2),), (6, 5), 2), ModelSpec((top(10**6),), SIZE),
+    ModelSpec((BOTTOM(), top(2, (2, 1))), SIZE),
 ])  # fmt: skip
 
 
