@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import IMAGES, GddError, as_pixels, as_plain, check_memory
+from gdd.axes import IMAGES, GddError, as_pixels, as_plain, check_memory, shown
 from gdd.checks import check_kind
 from gdd.pooling import average_pool, max_pool
 from gdd.sampler.chain import Fitted, run_chain
@@ -74,6 +74,8 @@ def taken(
     """Take what a chain learns from, after every check that can be made before work."""
     check_kind("chain", chain, ChainSpec)
     check_kind("folder", folder, (str, Path, type(None)))
+    if "\0" in str(folder):
+        raise GddError(f"folder: {shown(str(folder))} given; a name without null characters is needed")
     mask = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
     pixels = as_pixels(images, "images", mask, dtype=np.float32 if chain.single_precision else np.float64)
     check_fits(pixels, model)
