@@ -6,7 +6,10 @@ anywhere in the code uses these words, and so do the error messages.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
+from reprlib import Repr
 
 import numpy as np
 import xarray as xr
@@ -31,9 +34,31 @@ DICTIONARY = (ATOM, PLANE, ATOM_ROW, ATOM_COL)
 MAPS = (IMAGE, ATOM, ROW, COL)
 BLOCKS = (IMAGE, ATOM, BLOCK_ROW, BLOCK_COL)
 
+#: magnitudes beyond these overflow single precision once they are squared and weighted by a precision
+LARGEST_PIXEL, LARGEST_VALUE = 1e6, 1e12
+#: least spread of an image's pixels, and that relative to their magnitude which single precision still sees
+LEAST_SPREAD, LEAST_CONTRAST = 1e-9, 1e-6
+
+
 
 class GddError(ValueError):
     """The one exception of this package: it names the argument, the axis, the value and the remedy."""
+
+
+class _Short(Repr):
+    def __init__(self):
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, number: int, level: int) -> str:  # noqa: D102
+        """Python refuses to print very long ones."""
+        if number.bit_length() < 130:
+            return super().repr_int(number, level)
+        return f"a whole number of about {number.bit_length() * 0.30103:.0f} digits"
+
+
+#: text of a value for a message: short, whatever the value
+shown = _Short().repr
 
 
 def as_labelled(array: np.ndarray, dims: Sequence[str], name: str | None = None, **attrs) -> xr.DataArray:
@@ -48,16 +73,58 @@ def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: st
     Raises
     ------
     GddError
-        If an axis is missing, or there are more or fewer axes than asked for.
+        If an axis is missing or empty, there are more or fewer axes than asked for, or its values are no real numbers.
     """
     if isinstance(array, xr.DataArray):
         missing = [d for d in dims if d not in array.dims]
         if missing or array.ndim != len(dims):
             raise GddError(f"{argument}: axes {tuple(array.dims)} given, axes {tuple(dims)} needed; rename or add them")
-        return array.transpose(*dims).values
-    array = np.asarray(array)
+        array = array.transpose(*dims).values
+    array = as_array(array, argument)
     check_axes(array, dims, argument)
+    for axis, size in zip(dims, array.shape, strict=True):
+        if size == 0:
+            raise GddError(f"{argument}: axis '{axis}' has size 0; at least 1 is needed")
     return array
+
+
+def as_array(array: np.ndarray, argument: str) -> np.ndarray:
+    """Array of real numbers or truth values; GddError for rows of different lengths and for all other types."""
+    try:
+        array = np.asarray(array)
+    except (ValueError, TypeError) as error:
+        raise GddError(f"{argument}: not an array ({error}); rows of equal lengths are needed") from error
+    check_memory(argument, array.size, array.itemsize)  # a broadcast array takes no memory; every check of it would
+    if array.dtype.kind not in "biuf":
+        raise GddError(f"{argument}: values of type {array.dtype} given; real numbers are needed")
+    return array
+
+
+def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
+    """As `as_plain`; GddError also for a value that is NaN, infinite or huge, with its place."""
+    array = as_plain(array, dims, argument)
+    limit = np.float32(LARGEST_VALUE)  # of this type, as half precision has no such number
+    wrong = ~((array >= -limit) & (array <= limit))
+    if wrong.any():
+        where = np.argwhere(wrong)[0]
+        value = array[tuple(where)]
+        raise GddError(f"{argument}: {_place(where, dims)} is {value}; finite numbers up to {LARGEST_VALUE:g} needed")
+    return array
+
+
+def as_pixels(
+    images: np.ndarray | xr.DataArray, argument: str = "images", mask: np.ndarray | None = None,
+    constant: bool = False, dtype: type | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Images as a model takes them: a checked copy (image, plane, row, col) of its own, 0 where a pixel is hidden.
+
+    Parameters and errors as in `check_images`; the copy has the type ``dtype``, or float64 if the images are of more
+    than single precision, else float32.
+    """
+    images = as_plain(images, IMAGES, argument)
+    check_images(images, argument, mask, constant)
+    dtype = dtype or (np.float64 if images.dtype.itemsize > 4 else np.float32)
+    return np.array(images if mask is None else np.where(mask, images, 0), dtype, order="C")
 
 
 def check_axes(array: np.ndarray, dims: Sequence[str], argument: str) -> None:
@@ -83,29 +150,35 @@ def check_images(
     Raises
     ------
     GddError
-        Wrong number of axes, an empty axis, NaN or infinite pixels, a constant image, a mask of another shape
+        Wrong number of axes, an empty axis, NaN, infinite or huge pixels, a constant image, a mask of another shape
         or type, or one that hides a whole image.
     """
-    check_axes(images, IMAGES, argument)
-    for axis, size in zip(IMAGES, images.shape, strict=True):
-        if size == 0:
-            raise GddError(f"{argument}: axis '{axis}' has size 0; at least 1 is needed")
+    images = as_plain(images, IMAGES, argument)
     if not np.issubdtype(images.dtype, np.floating):
         raise GddError(f"{argument}: pixels of type {images.dtype}; floating point is needed, such as images / 255.0")
     if mask is not None:
         _check_mask(mask, images, argument)
-    seen = np.isfinite(images) if mask is None else np.isfinite(images) | ~mask
-    if not seen.all():
-        where = np.argwhere(~seen)[0]
+    seen = np.True_ if mask is None else mask
+    if not (np.isfinite(images) | ~seen).all():
+        where = np.argwhere(~np.isfinite(images) & seen)[0]
         value = images[tuple(where)]
         raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
+    highest = np.max(images, axis=(1, 2, 3), where=seen, initial=-np.inf)
+    lowest = np.min(images, axis=(1, 2, 3), where=seen, initial=np.inf)
+    largest = np.maximum(np.abs(highest), np.abs(lowest))
+    if largest.max() > LARGEST_PIXEL:
+        n = int(largest.argmax())
+        raise GddError(
+            f"{argument}: image {n} has a pixel of magnitude {largest[n]:g}; at most {LARGEST_PIXEL:g} is needed, "
+            "such as images / images.max()"
+        )
     if constant:
         return
-    flat = images if mask is None else np.where(mask, images, np.nan)
-    spread = np.nanmax(flat, axis=(1, 2, 3)) - np.nanmin(flat, axis=(1, 2, 3))
-    if (spread == 0).any() and flat[0].size > 1:
-        n = int(np.flatnonzero(spread == 0)[0])
-        raise GddError(f"{argument}: image {n} is constant; leave it out, nothing can be learned from it")
+    alike = highest - lowest <= np.maximum(LEAST_SPREAD, LEAST_CONTRAST * largest)
+    if alike.any():
+        n = int(alike.argmax())
+        spread = f"constant to within {highest[n] - lowest[n]:g}" if highest[n] > lowest[n] else "constant"
+        raise GddError(f"{argument}: image {n} is {spread}; leave it out, nothing can be learned from it")
 
 
 def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
@@ -118,5 +191,24 @@ def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
         raise GddError(f"mask: image {int(np.flatnonzero(hidden)[0])} is hidden whole; leave that image out")
 
 
-def _place(where: np.ndarray) -> str:
-    return ", ".join(f"{axis} {int(i)}" for axis, i in zip(IMAGES, where, strict=True))
+def _place(where: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
+    return ", ".join(f"{axis} {int(i)}" for axis, i in zip(dims, where, strict=True))
+
+
+def check_memory(argument: str, numbers: int, size: int = 8) -> None:
+    """Refuse what would need an array of so many numbers, of ``size`` bytes each, if this machine cannot hold it."""
+    if numbers * size > memory():
+        raise GddError(
+            f"{argument}: an array of {shown(numbers)} numbers would be needed, about {_gigabytes(numbers * size)} GB; "
+            f"this machine has {_gigabytes(memory())} GB: use smaller sizes or fewer images"
+        )
+
+
+@cache
+def memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g}" if size < 10**300 else "over 10**290"

@@ -13,10 +13,12 @@ import numpy as np
 import xarray as xr
 from sklearn.svm import SVC
 
-from gdd.axes import IMAGE, LABEL, GddError
+from gdd.axes import FEATURE, IMAGE, LABEL, GddError, shown
+from gdd.checks import check_kind, check_whole
 from gdd.features import unfold
 from gdd.tuning import (
     FIVE_FOLD,
+    LARGEST_SEED,
     SvmProtocol,
     best_of,
     cross_validate,
@@ -28,6 +30,8 @@ from gdd.tuning import (
 
 #: images whose kernel values are held at once when labels are predicted
 _CHUNK = 500
+#: median squared distance between scaled features at which they are taken to be the same
+ALIKE = 1e-12
 
 
 class Scaling(NamedTuple):
@@ -106,14 +110,16 @@ def fit_svm(
     Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
     """
-    features, labels = unfold(features).values.astype(float), np.asarray(labels)
-    classes = _check_labels(len(features), labels, protocol.folds)
+    check_kind("protocol", protocol, SvmProtocol)
+    seed = check_whole("seed", seed, 0, LARGEST_SEED)
+    features, labels = unfold(features).values.astype(float), as_labels(labels, "labels")
+    classes = _check_labels(len(features), labels, protocol)
     scaling = _find_scaling(features, protocol.scaling)
     features = scaling(features)
     chosen = tuning_subset(labels, protocol, seed)
     distances = squared_distances(features[chosen], features[chosen])
     median = np.median(distances[np.triu_indices(len(chosen), 1)])
-    if median == 0:
+    if median <= ALIKE:
         raise GddError("features: half of all pairs of images have the same features; nothing can be told apart")
     unit = 1.0 / median
     table = cross_validate(distances * unit, labels[chosen], classes, protocol, seed)
@@ -157,10 +163,16 @@ def error(
     Departs: see `fit_svm`.
     Checked: tests/test_classify.py.
     """
-    truth, test = np.asarray(test_labels), unfold(test_features)
+    truth, test = as_labels(test_labels, "test_labels"), unfold(test_features)
+    known = as_labels(train_labels, "train_labels")
+    if (truth.dtype.kind == "U") != (known.dtype.kind == "U"):
+        raise GddError(f"test_labels: values of type {truth.dtype}, those of train_labels are of type {known.dtype}")
     if truth.shape != (len(test),):
         raise GddError(f"test_labels: shape {truth.shape} given, {len(test)} images need as many labels")
-    svm = fit_svm(train_features, train_labels, protocol, seed)
+    reach = unfold(train_features).sizes[FEATURE]
+    if test.sizes[FEATURE] != reach:
+        raise GddError(f"test_features: {test.sizes[FEATURE]} along axis 'feature', {reach} in training")
+    svm = fit_svm(train_features, known, protocol, seed)
     predicted = svm.predict(test)
     wrong = int((predicted != truth).sum())
     names = np.union1d(svm.classes, truth)
@@ -192,7 +204,19 @@ def _find_scaling(features: np.ndarray, kind: str) -> Scaling:
     return Scaling(shift, np.array([overall if overall > 0 else 1.0]))
 
 
-def _check_labels(images: int, labels: np.ndarray, folds: int) -> np.ndarray:
+def as_labels(labels: np.ndarray, argument: str) -> np.ndarray:
+    """Take labels: whole numbers, finite numbers, truth values or words; GddError for anything else."""
+    try:
+        labels = np.asarray(labels)
+    except (ValueError, TypeError) as error:
+        raise GddError(f"{argument}: not an array ({error}); one label for each image is needed") from error
+    if labels.dtype.kind not in "biufU" or (labels.dtype.kind == "f" and not np.isfinite(labels).all()):
+        raise GddError(f"{argument}: {shown(labels)} of type {labels.dtype} given; whole numbers or words are needed")
+    return labels
+
+
+def _check_labels(images: int, labels: np.ndarray, protocol: SvmProtocol) -> np.ndarray:
+    folds = protocol.folds
     if labels.shape != (images,):
         raise GddError(f"labels: shape {labels.shape} given, {images} images need as many labels")
     if images < folds:
@@ -203,4 +227,9 @@ def _check_labels(images: int, labels: np.ndarray, folds: int) -> np.ndarray:
     if counts.min() < folds:
         few = classes[counts.argmin()]
         raise GddError(f"labels: class {few} has {counts.min()} images, fewer than the {folds} folds")
+    if protocol.tune_on < images and min(protocol.tune_on, images - protocol.tune_on) < len(classes):
+        raise GddError(
+            f"tune_on: {protocol.tune_on} of {images} images given, {len(classes)} classes need at least one each, in "
+            "and out of them; change tune_on"
+        )
     return classes

@@ -6,8 +6,10 @@ import numpy as np
 import xarray as xr
 from scipy.ndimage import correlate1d
 
-from gdd.axes import IMAGES, GddError, as_plain, check_images
-from gdd.subsets import check_whole
+from gdd.axes import IMAGES, LEAST_CONTRAST, GddError, as_pixels
+from gdd.checks import check_real, check_whole
+
+WIDEST = 2**15 - 1  # pixels; a wider window is refused
 
 
 def normalise_contrast(
@@ -36,7 +38,7 @@ def normalise_contrast(
     ------
     GddError
         A window that is even or not positive, a sigma that is not positive, images as in ``check_images``
-        (a constant image has no contrast).
+        (a constant image has no contrast), a window too narrow to see any.
 
     Notes
     -----
@@ -45,22 +47,25 @@ def normalise_contrast(
     here the window is cut off there and its remaining part summed to one again.
     Checked: tests/test_datasets.py (the double sum written out; scaling and shifting of pixels).
     """
-    if check_whole("window", window, least=1) % 2 == 0:
+    window = check_whole("window", window, least=1, most=WIDEST)
+    if window % 2 == 0:
         raise GddError(f"window: {window} given; an odd number is needed, so that the window has a centre")
-    sigma = window / 4 if sigma is None else sigma
-    if not np.isfinite(sigma) or sigma <= 0:
-        raise GddError(f"sigma: {sigma} pixels given; a finite number above 0 is needed")
-    plain = as_plain(images, IMAGES, "images")
-    check_images(plain)
-    pixels = plain.astype(np.float64)
+    sigma = check_real("sigma", window / 4 if sigma is None else sigma, 0.01, WIDEST, "a number of pixels")
+    pixels = as_pixels(images, dtype=np.float64)
     centred = pixels - _local_mean(pixels, window, sigma)
     deviation = np.sqrt(_local_mean(centred**2, window, sigma))
-    normalised = centred / np.maximum(deviation, deviation.mean(axis=(2, 3), keepdims=True))
-    normalised = normalised.astype(plain.dtype)
+    mean = deviation.mean(axis=(2, 3), keepdims=True)
+    flat = np.flatnonzero(mean.ravel() <= LEAST_CONTRAST * np.abs(pixels).max(axis=(1, 2, 3)))
+    if flat.size:
+        raise GddError(
+            f"window, sigma: {window}, {sigma:g} pixels given, within which image {flat[0]} has no contrast; "
+            "wider ones are needed"
+        )
+    normalised = centred / np.maximum(deviation, mean)
     if not isinstance(images, xr.DataArray):
-        return normalised
+        return normalised.astype(np.asarray(images).dtype)
     scale = f"local contrast normalised, window {window} x {window}, sigma {sigma:g} pixels"
-    return images.transpose(*IMAGES).copy(data=normalised).assign_attrs(scale=scale)
+    return images.transpose(*IMAGES).copy(data=normalised.astype(images.dtype)).assign_attrs(scale=scale)
 
 
 def _local_mean(pixels: np.ndarray, window: int, sigma: float) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.fft
 import xarray as xr
 
-from gdd.axes import ATOM, DICTIONARY, IMAGE, IMAGES, MAPS, PLANE, GddError, as_plain
+from gdd.axes import ATOM, DICTIONARY, IMAGE, IMAGES, MAPS, PLANE, GddError, as_finite, check_memory
 
 CHUNK = 64  # images transformed at a time: bounds the memory, and fixes the order of sums over images
 
@@ -37,7 +37,7 @@ def synthesise(dictionary: Array, maps: Array) -> np.ndarray:
     Raises
     ------
     GddError
-        Wrong number of axes, an empty axis, or different numbers of atoms.
+        Wrong number of axes, an empty axis, values that are not finite, or different numbers of atoms.
 
     Notes
     -----
@@ -48,6 +48,8 @@ def synthesise(dictionary: Array, maps: Array) -> np.ndarray:
     dictionary, maps = _checked(dictionary, DICTIONARY, "dictionary"), _checked(maps, MAPS, "maps")
     _same(ATOM, "maps", maps.shape[1], "dictionary", dictionary.shape[0])
     size = tuple(m + d - 1 for m, d in zip(maps.shape[2:], dictionary.shape[2:], strict=True))
+    check_memory("dictionary, maps", len(maps) * dictionary.shape[1] * size[0] * size[1])
+    check_memory("dictionary, maps", (dictionary.shape[0] + CHUNK) * dictionary.shape[1] * size[0] * size[1])
     grid, kernel = _transformed(dictionary, size)
     out = np.empty((len(maps), dictionary.shape[1], *size), np.result_type(dictionary, maps))
     for part in _chunks(len(maps)):
@@ -73,7 +75,8 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
     Raises
     ------
     GddError
-        Wrong number of axes, an empty axis, different numbers of planes, or an atom larger than the images.
+        Wrong number of axes, an empty axis, values that are not finite, different numbers of planes,
+        or an atom larger than the images.
 
     Notes
     -----
@@ -84,6 +87,7 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
     images, dictionary = _checked(images, IMAGES, "images"), _checked(dictionary, DICTIONARY, "dictionary")
     _same(PLANE, "images", images.shape[1], "dictionary", dictionary.shape[1])
     size = _valid_size(images, dictionary, "images", "dictionary")
+    check_memory("images, dictionary", len(images) * len(dictionary) * size[0] * size[1])
     grid, kernel = _transformed(dictionary, images.shape[2:])
     out = np.empty((len(images), len(dictionary), *size), np.result_type(dictionary, images))
     for part in _chunks(len(images)):
@@ -109,7 +113,8 @@ def correlate_with_maps(images: Array, maps: Array) -> np.ndarray:
     Raises
     ------
     GddError
-        Wrong number of axes, an empty axis, different numbers of images, or a map larger than the images.
+        Wrong number of axes, an empty axis, values that are not finite, different numbers of images,
+        or a map larger than the images.
 
     Notes
     -----
@@ -120,6 +125,7 @@ def correlate_with_maps(images: Array, maps: Array) -> np.ndarray:
     images, maps = _checked(images, IMAGES, "images"), _checked(maps, MAPS, "maps")
     _same(IMAGE, "maps", len(maps), "images", len(images))
     size = _valid_size(images, maps, "images", "maps")
+    check_memory("images, maps", maps.shape[1] * images.shape[1] * size[0] * size[1])
     total = 0.0
     for part in _chunks(len(images)):
         grid, kernel = _transformed(maps[part], images.shape[2:])
@@ -139,11 +145,8 @@ def _chunks(n: int) -> list[slice]:
 
 
 def _checked(array: Array, dims: tuple[str, ...], argument: str) -> np.ndarray:
-    array = as_plain(array, dims, argument)
-    for axis, size in zip(dims, array.shape, strict=True):
-        if size == 0:
-            raise GddError(f"{argument}: axis '{axis}' has size 0; at least 1 is needed")
-    return array if np.issubdtype(array.dtype, np.floating) else array.astype(float)
+    array = as_finite(array, dims, argument)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(float)
 
 
 def _same(axis: str, first: str, here: int, second: str, there: int) -> None:

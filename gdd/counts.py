@@ -6,7 +6,8 @@ from math import prod
 
 import pandas as pd
 
-from gdd.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.axes import ATOM, IMAGE, PLANE
+from gdd.checks import check_kind, check_whole
 from gdd.spec import LayerShape, LayerSpec, ModelSpec, Precision
 
 
@@ -25,8 +26,8 @@ def printed(model: ModelSpec, images: int) -> pd.DataFrame:
     Departs: nowhere; the sizes are derived, not copied.
     Checked: tests/test_counts.py (equal to the printed tables, MNIST and Caltech 101).
     """
-    rows = []
-    for number, shape in enumerate(_checked(model, images), 1):
+    images, rows = _checked(model, images), []
+    for number, shape in enumerate(model.shapes(), 1):
         planes = () if shape.planes == 1 else (shape.planes,)  # a factor of 1 is not printed
         element = (shape.atoms, *shape.map_size, images)
         rows += _rows(number, D=(shape.atoms, *shape.atom_size, *planes), W=element, Z=element, gamma_e=(images,),
@@ -45,8 +46,8 @@ def kept(model: ModelSpec, images: int) -> pd.DataFrame:
     Departs: theta has B + 1 entries (P12), gamma_w is one per layer (P7).
     Checked: tests/test_counts.py (ragged blocks included).
     """
-    rows = []
-    for number, (layer, shape) in enumerate(zip(model.layers, _checked(model, images), strict=True), 1):
+    images, rows = _checked(model, images), []
+    for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1):
         block = (shape.atoms, *shape.grid, images)
         rows += _rows(number, D=shape.dictionary, W=block, Z=block, gamma_e=_axes(layer.gamma_e, shape, images),
                       gamma_d=_axes(layer.gamma_d, shape, images), gamma_w=_axes(layer.gamma_w, shape, images),
@@ -81,7 +82,6 @@ def _rows(layer: int, **parameters: tuple[int, ...]) -> list[dict]:
     ]
 
 
-def _checked(model: ModelSpec, images: int) -> tuple[LayerShape, ...]:
-    if images < 1:
-        raise GddError(f"images: {images} given, at least 1 is needed")
-    return model.shapes()
+def _checked(model: ModelSpec, images: int) -> int:
+    check_kind("model", model, ModelSpec)
+    return check_whole("images", images, 1)

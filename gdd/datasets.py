@@ -10,11 +10,12 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from gdd.axes import IMAGE, IMAGES, LABEL, GddError
+from gdd.axes import IMAGE, IMAGES, LABEL, GddError, check_memory, shown
+from gdd.checks import check_pair, check_seed, check_whole
 from gdd.formats import OPENERS, Opened
 from gdd.planted import planted
 from gdd.sources import fetch, inventory
-from gdd.subsets import balanced_subset, check_pair, check_whole, first, generator
+from gdd.subsets import balanced_subset, first, generator
 
 __all__ = ["NAMES", "balanced_subset", "class_names", "fetch", "first", "inventory", "load", "planted"]
 
@@ -77,7 +78,9 @@ def load(
     _check_choice("name", name, NAMES)
     _check_choice("split", split, SPLITS)
     if per_class is not None:
-        check_whole("per_class", per_class, least=1)
+        per_class = check_whole("per_class", per_class, least=1)
+    if seed is not None:
+        check_seed(seed)
     opened = OPENERS[name]()
     size = opened.size if size is None else check_pair("size", size)
     if colour and not opened.has_colour:
@@ -86,6 +89,7 @@ def load(
     if n is not None:
         labels = opened.labels[chosen]
         chosen = chosen[first(labels, n) if seed is None else balanced_subset(labels, n, seed)]
+    check_memory("size", len(chosen) * (3 if colour else 1) * size[0] * size[1], 4)
     pixels = opened.read(chosen, size, colour)
     return xr.DataArray(
         pixels,
@@ -115,20 +119,22 @@ def class_names(name: str) -> tuple[str, ...]:
 
 
 def _check_choice(argument: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         also = "; images from the model itself: gdd.datasets.planted" if argument == "name" else ""
-        raise GddError(f"{argument}: {value!r} given; one of {', '.join(choices)} is needed{also}")
+        raise GddError(f"{argument}: {shown(value)} given; one of {', '.join(choices)} is needed{also}")
 
 
 def _choose_classes(opened: Opened, name: str, classes: Sequence[str | int] | None) -> np.ndarray:
     """Return the numbers of the images of these classes."""
     if classes is None:
         classes = [c for c in opened.class_names if c not in opened.left_out]
-    if isinstance(classes, str) or len(classes) == 0:
-        raise GddError(f"classes: {classes!r} given; a sequence of one or more names of classes is needed")
+    classes = classes.tolist() if isinstance(classes, np.ndarray) else classes
+    if isinstance(classes, str) or not isinstance(classes, Sequence) or len(classes) == 0:
+        raise GddError(f"classes: {shown(classes)} given; a sequence of one or more names of classes is needed")
     for one in classes:
         if str(one) not in opened.class_names:
-            raise GddError(f"classes: {name} has no class {one!r}; its classes are {', '.join(opened.class_names)}")
+            known = ', '.join(opened.class_names)
+            raise GddError(f"classes: {name} has no class {shown(one)}; its classes are {known}")
     wanted = [opened.class_names.index(str(one)) for one in classes]
     return np.flatnonzero(np.isin(opened.labels, wanted))
 

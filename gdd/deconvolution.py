@@ -8,13 +8,36 @@ the same for every image; the chain of an image then needs the pixels only once,
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log, pi
+from math import log, pi, prod
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from gdd.axes import COL, DICTIONARY, DRAW, IMAGE, IMAGES, MAPS, ROW, GddError, as_plain, check_images
+from gdd.axes import (
+    COL,
+    DICTIONARY,
+    DRAW,
+    IMAGE,
+    MAPS,
+    ROW,
+    GddError,
+    as_array,
+    as_finite,
+    as_pixels,
+    check_memory,
+    shown,
+)
+from gdd.checks import (
+    LARGEST_PRECISION,
+    REMEDY,
+    SMALLEST_PRECISION,
+    check_lengths,
+    check_pair,
+    check_precision,
+    check_seed,
+    check_whole,
+)
 from gdd.deconvolution_kernels import run_chains
 from gdd.distributions import BlockChoice
 from gdd.placement import gram_slabs, placement_grid, slab_index
@@ -100,29 +123,30 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gam
     """Check and prepare what the chains of all images share. ``gamma_e``: a number, or one per plane."""
     if len(atoms) < 2:
         raise GddError(f"atoms: {len(atoms)} along axis 'atom'; the prior odds 1 / (K - 1) need 2 or more")
-    if not np.isfinite(atoms).all():
-        raise GddError("atoms: a NaN or infinite value; every pixel of an atom must be finite")
-    for axis, inner, outer, step in zip((ROW, COL), atoms.shape[2:], image_size, stride, strict=True):
+    atoms, stride = as_finite(atoms, DICTIONARY, "atoms"), check_pair("stride", stride)
+    for axis, inner, outer in zip((ROW, COL), atoms.shape[2:], image_size, strict=True):
         if inner > outer:
             raise GddError(f"atoms: size {inner} along axis '{axis}' is larger than the image's {outer}")
-        if step < 1 or step != int(step):
-            raise GddError(f"stride: {step} along axis '{axis}'; a whole number of at least 1 is needed")
     scale = np.sqrt(noise_precision(gamma_e, atoms.shape[1])).astype(atoms.dtype)
-    if not 0 < gamma_w < float("inf"):
-        raise GddError(f"gamma_w: {gamma_w} given, a positive finite number is needed")
+    gamma_w = check_precision("gamma_w", gamma_w)
     atoms = atoms * scale[:, None, None]
     grid = placement_grid(image_size, atoms.shape[2:], stride)
+    check_memory("atoms, stride", 4 * len(atoms) ** 2 * grid[0] * grid[1], atoms.itemsize)
     gram = gram_slabs(atoms, image_size, stride)
     row, col = (np.diagonal(slab_index(n)) for n in grid)
     norm = np.ascontiguousarray(np.diagonal(gram, axis1=2, axis2=3)[row[:, None], col[None, :]])
-    return Problem(atoms, tuple(stride), grid, gram, norm, float(gamma_w))
+    return Problem(atoms, stride, grid, gram, norm, gamma_w)
 
 
 def noise_precision(gamma_e, planes: int) -> np.ndarray:
     """Return the noise precision as one positive number per plane; GddError otherwise."""
-    gamma_e = np.asarray(gamma_e, float)
-    if gamma_e.ndim > 1 or gamma_e.size not in (1, planes) or not ((gamma_e > 0) & np.isfinite(gamma_e)).all():
-        raise GddError(f"gamma_e: {gamma_e} given; a positive finite number is needed, or one per plane ({planes})")
+    gamma_e = as_array(gamma_e, "gamma_e").astype(float)
+    usual = (gamma_e >= SMALLEST_PRECISION) & (gamma_e <= LARGEST_PRECISION)
+    if gamma_e.ndim > 1 or gamma_e.size not in (1, planes) or not usual.all():
+        raise GddError(
+            f"gamma_e: {shown(gamma_e)} given; a positive finite number from {SMALLEST_PRECISION:g} to "
+            f"{LARGEST_PRECISION:g} is needed, or one per plane ({planes})"
+        )
     return np.broadcast_to(gamma_e, (planes,))
 
 
@@ -185,31 +209,32 @@ def deconvolve(
     Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads).
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    images, atoms = as_plain(images, IMAGES, "images"), as_plain(atoms, DICTIONARY, "atoms")
-    check_images(images)
+    images, atoms = as_pixels(images), as_finite(atoms, DICTIONARY, "atoms")
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"atoms: {atoms.shape[1]} planes along axis 'plane', the images have {images.shape[1]}")
-    if burn_in < 0 or collect < 1:
-        raise GddError(f"burn_in, collect: {burn_in}, {collect} given; at least 0 and 1 are needed")
-    if not 0 <= seed < 2**63:
-        raise GddError(f"seed: {seed} given, a whole number from 0 to 2**63 - 1 is needed")
-    dtype = np.float32 if images.dtype == np.float32 else np.float64
+    burn_in, collect, _ = check_lengths(burn_in, collect)
+    seed, first_image = check_seed(seed), check_whole("first_image", first_image, 0)
+    dtype = images.dtype.type
     problem = make_problem(atoms.astype(dtype), images.shape[2:], stride, gamma_e, gamma_w)
+    check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
     result = _empty_result(len(images), problem, dtype, burn_in + collect if trace else 0)
     begin = _check_start(start, result["ml_sample"])
     scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(dtype)[:, None, None]
     constant = 0.5 * np.prod(images.shape[2:]) * np.log(noise_precision(gamma_e, images.shape[1]) / (2 * pi)).sum()
     for low in range(0, len(images), _CHUNK):
         part = slice(low, low + _CHUNK)
-        scaled = images[part].astype(dtype) * scale
+        scaled = images[part] * scale
         chains = _chains(problem, scaled, begin[part], (seed, first_image + low, burn_in, collect), trace)
         for name, values in zip(result, chains, strict=True):
             result[name][part] = values
         if progress is not None:
             progress(len(scaled))
+    if not np.isfinite(result["log_likelihood"]).all():
+        n = int(np.isfinite(result["log_likelihood"]).argmin())
+        raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
     for name in ("log_likelihood", "trace"):
         result[name] = constant - 0.5 * result[name]
-    settings = {"stride": stride, "gamma_e": gamma_e, "gamma_w": gamma_w}
+    settings = {"stride": problem.stride, "gamma_e": gamma_e, "gamma_w": gamma_w}
     return _labelled(result, labels, settings | {"burn_in": burn_in, "collect": collect, "seed": seed})
 
 
@@ -233,6 +258,7 @@ def _chains(problem: Problem, scaled: np.ndarray, begin: np.ndarray, run: tuple[
 
 def _empty_result(images: int, problem: Problem, dtype: type, sweeps: int) -> dict[str, np.ndarray]:
     shape = (images, len(problem.atoms), *problem.grid)
+    check_memory("images, atoms, stride", 4 * prod(shape), np.dtype(dtype).itemsize)
     maps = {name: np.empty(shape, dtype) for name in ("ml_sample", "mean", "inclusion", "magnitude")}
     return maps | {"log_likelihood": np.empty(images), "trace": np.empty((images, sweeps))}
 
@@ -240,8 +266,8 @@ def _empty_result(images: int, problem: Problem, dtype: type, sweeps: int) -> di
 def _check_start(start: np.ndarray | None, like: np.ndarray) -> np.ndarray:
     if start is None:
         return np.broadcast_to(np.zeros((), like.dtype), like.shape)
-    start = as_plain(start, MAPS, "start")
-    if start.shape != like.shape or not np.isfinite(start).all():
+    start = as_finite(start, MAPS, "start")
+    if start.shape != like.shape:
         raise GddError(f"start: {start.shape} given; finite weights of shape {like.shape} {MAPS} are needed")
     return start.astype(like.dtype)
 

@@ -6,7 +6,8 @@ import numpy as np
 import xarray as xr
 from numba import njit, prange
 
-from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, IMAGES, GddError, as_plain, check_images
+from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, GddError, as_array, as_finite, as_pixels, as_plain
+from gdd.checks import check_block, check_precision
 from gdd.convolution import correlate
 from gdd.deconvolution import noise_precision
 from gdd.deconvolution_kernels import folded_mean
@@ -21,17 +22,17 @@ def unfold(features: np.ndarray | xr.DataArray) -> xr.DataArray:
     Raises
     ------
     GddError
-        No axis ``image``, fewer than two axes, or a value that is NaN or infinite.
+        No axis ``image``, fewer than two axes, an empty one, or a value that is NaN, infinite or huge.
     """
     if not isinstance(features, xr.DataArray):
-        features = xr.DataArray(features, dims=(IMAGE, *(f"axis_{i}" for i in range(1, np.ndim(features)))))
+        features = as_array(features, "features")
+        names = (IMAGE, *(f"axis_{i}" for i in range(1, features.ndim)))
+        features = xr.DataArray(features, dims=names[: features.ndim])
     if IMAGE not in features.dims or features.ndim < 2:
         raise GddError(f"features: axes {features.dims} given; 'image' and at least one more are needed")
     plain = features.transpose(IMAGE, ...)
-    values = plain.values.reshape(len(plain), -1)
-    if not np.isfinite(values).all():
-        n, i = np.argwhere(~np.isfinite(values))[0]
-        raise GddError(f"features: image {n}, feature {i} is {values[n, i]}; every feature must be finite")
+    as_plain(plain, plain.dims, "features")
+    values = as_finite(plain.values.reshape(len(plain), -1), (IMAGE, FEATURE), "features")
     along = {name: c.variable for name, c in features.coords.items() if c.dims == (IMAGE,)}
     return xr.DataArray(values, along, (IMAGE, FEATURE), features.name)
 
@@ -79,14 +80,10 @@ def one_step_features(
     Checked: tests/test_features.py (formula written out by hand; numerical integration).
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    images, atoms = as_plain(images, IMAGES, "images"), as_plain(dictionary, DICTIONARY, "dictionary")
-    check_images(images)
+    images, atoms = as_pixels(images), as_finite(dictionary, DICTIONARY, "dictionary")
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"dictionary: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
-    if len(pool) != 2 or min(pool) < 1:
-        raise GddError(f"pool: {pool} given, two sizes (row, col) of at least 1 are needed")
-    if not 0 < gamma_w < float("inf"):
-        raise GddError(f"gamma_w: {gamma_w} given, a positive finite number is needed")
+    pool, gamma_w = check_block("pool", pool), check_precision("gamma_w", gamma_w)
     scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(images.dtype)[:, None, None]
     atoms = atoms.astype(images.dtype) * scale
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
@@ -95,7 +92,7 @@ def one_step_features(
         maps = correlate(images[low : low + _CHUNK] * scale, atoms)
         grid = tuple(-(-m // p) for m, p in zip(maps.shape[2:], pool, strict=True))
         parts.append(np.empty((*maps.shape[:2], *grid), images.dtype))
-        _expected_weights(maps, precision, float(gamma_w), *pool, parts[-1])
+        _expected_weights(maps, precision, gamma_w, *pool, parts[-1])
     along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
     return xr.DataArray(np.concatenate(parts), along, BLOCKS, "one_step")
 

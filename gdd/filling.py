@@ -9,7 +9,8 @@ import xarray as xr
 from sklearn.decomposition import PCA
 from sklearn.impute import KNNImputer
 
-from gdd.axes import IMAGES, GddError, as_plain, check_images
+from gdd.axes import IMAGES, GddError, as_pixels, as_plain, check_memory
+from gdd.checks import check_kind, check_whole
 from gdd.interpolation import hidden_error
 
 Array = np.ndarray | xr.DataArray
@@ -43,10 +44,9 @@ def fill_by_neighbour(images: Array, mask: Array, train: Array, neighbours: int 
     Checked: tests/test_filling.py.
     """
     holed, flat = _flat(images, mask, train)
-    if not 1 <= neighbours <= len(flat):
-        raise GddError(f"neighbours: {neighbours} given, a whole number from 1 to {len(flat)} is needed")
+    neighbours = check_whole("neighbours", neighbours, 1, len(flat))
     imputer = KNNImputer(n_neighbors=neighbours, keep_empty_features=True).fit(flat)
-    return imputer.transform(holed).reshape(images.shape)
+    return imputer.transform(holed).reshape(as_plain(images, IMAGES, "images").shape)
 
 
 def fill_by_pca(images: Array, mask: Array, train: Array, components: int) -> np.ndarray:
@@ -63,15 +63,15 @@ def fill_by_pca(images: Array, mask: Array, train: Array, components: int) -> np
     Checked: tests/test_filling.py (against the conditional mean of a known Gaussian).
     """
     holed, flat = _flat(images, mask, train)
-    if not 1 <= components < min(flat.shape):
-        raise GddError(f"components: {components} given, a whole number from 1 to {min(flat.shape) - 1} is needed")
+    components = check_whole("components", components, 1, min(flat.shape) - 1)
+    check_memory("train", flat.shape[1] ** 2)
     model = PCA(components, svd_solver="full").fit(flat)
     covariance, out = model.get_covariance(), holed.copy()
     for image in out:
         hidden = np.isnan(image)
         gain = np.linalg.solve(covariance[np.ix_(~hidden, ~hidden)], (image - model.mean_)[~hidden])
         image[hidden] = model.mean_[hidden] + covariance[np.ix_(hidden, ~hidden)] @ gain
-    return out.reshape(images.shape)
+    return out.reshape(as_plain(images, IMAGES, "images").shape)
 
 
 def choose_components(train: Array, mask: Array, candidates: Sequence[int] = COMPONENTS) -> int:
@@ -83,7 +83,11 @@ def choose_components(train: Array, mask: Array, candidates: Sequence[int] = COM
     mask : (image, plane, row, col) of bool: of the images to be filled in later; taken in turn
     candidates : those too large for the other four fifths are left out
     """
-    train, mask = as_plain(train, IMAGES, "train"), as_plain(mask, IMAGES, "mask")
+    train, mask = as_pixels(train, "train"), as_plain(mask, IMAGES, "mask")
+    check_kind("candidates", candidates, (tuple, list))
+    candidates = [check_whole("candidates", number, 1) for number in candidates]
+    if mask.shape[1:] != train.shape[1:]:
+        raise GddError(f"mask: {mask.shape[1:]} (plane, row, col), the training images are of {train.shape[1:]}")
     if len(train) < 10:
         raise GddError(f"train: {len(train)} along axis 'image'; at least 10 are needed")
     held = np.arange(len(train)) % 5 == 4
@@ -98,12 +102,10 @@ def choose_components(train: Array, mask: Array, candidates: Sequence[int] = COM
 
 def _flat(images: Array, mask: Array, train: Array) -> tuple[np.ndarray, np.ndarray]:
     """Images (image, pixel) with NaN where hidden, and training images (image, pixel)."""
-    images, mask, train = (
-        as_plain(part, IMAGES, name) for part, name in ((images, "images"), (mask, "mask"), (train, "train"))
-    )
-    check_images(images, "images", mask, constant=True)
-    check_images(train, "train")
+    mask = as_plain(mask, IMAGES, "mask")
+    images = as_pixels(images, "images", mask, constant=True, dtype=np.float64)
+    train = as_pixels(train, "train", dtype=np.float64)
     if train.shape[1:] != images.shape[1:]:
         raise GddError(f"train: images of {train.shape[1:]} (plane, row, col), those to fill are of {images.shape[1:]}")
     holed = np.where(mask, images, np.nan).reshape(len(images), -1)
-    return holed.astype(float), train.reshape(len(train), -1).astype(float)
+    return holed, train.reshape(len(train), -1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
+import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,7 @@ from gdd.subsets import balanced_subset
 
 DIGITS_TEST = 500  # of 1797, equally many of every class
 DIGITS_SEED = 0
+LARGEST_FILE = 2**26  # bytes of an unpacked idx file that are read: MNIST's have up to 47 million
 
 
 class Opened(NamedTuple):
@@ -72,7 +74,8 @@ def _read_idx(source: SourceFile, axes: int) -> tuple[np.ndarray, str]:
     """Read an idx file of bytes: the array and the sha256 of the decompressed file."""
     path = locate(source)
     try:
-        content = gzip.decompress(path.read_bytes())
+        with gzip.open(path) as packed:
+            content = packed.read(LARGEST_FILE)
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(source.dataset, path, str(error)) from error
     digest = hashlib.sha256(content).hexdigest()
@@ -129,7 +132,7 @@ def _open_tree(name: str, background: str) -> Opened:
 def _decode(name: str, path: Path, data: bytes, size: tuple[int, int], colour: bool) -> np.ndarray:
     try:
         picture = Image.open(io.BytesIO(data)).convert("RGB" if colour else "L")
-    except (OSError, SyntaxError) as error:  # Pillow raises both for pictures it cannot read
+    except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:  # Pillow's
         raise damaged(name, path, str(error)) from error
     pixels = _resize(picture, size) / np.float32(255)
     return np.moveaxis(pixels, 2, 0) if colour else pixels[None]

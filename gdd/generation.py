@@ -8,12 +8,16 @@ to which positions the blocks of one training image went.
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 import xarray as xr
 
-from gdd.axes import IMAGES, GddError, as_labelled
+from gdd.axes import IMAGES, as_labelled, check_memory
+from gdd.checks import check_kind, check_whole
 from gdd.distributions import Dirichlet
 from gdd.joint import layer_values
+from gdd.joint_inference import check_shared
 from gdd.model import block_groups, draw_positions, outcome_counts
 from gdd.spec import LayerShape, ModelSpec, RefinementSpec
 from gdd.state import EMPTY, JointLocal, JointShared
@@ -38,7 +42,7 @@ def draw_from_prior(
     Raises
     ------
     GddError
-        If ``images`` is not positive.
+        If ``images`` is not positive, dictionaries are not the model's, or the maps do not fit in memory.
 
     Notes
     -----
@@ -46,9 +50,11 @@ def draw_from_prior(
     Departs: the paper does not say which of its random numbers it draws, or from what.
     Checked: tests/test_generation.py.
     """
-    if images < 1:
-        raise GddError(f"images: {images} given, at least 1 is needed")
-    shapes = model.shapes()
+    images, shapes = check_whole("images", images, 1), _checked(model, shared)
+    check_kind("refinement", refinement, RefinementSpec)
+    check_kind("generator", generator, np.random.Generator)
+    for number, shape in enumerate(shapes, 1):
+        check_memory(f"images, atoms of layer {number}", images * shape.atoms * prod(shape.map_size))
     positions = tuple(
         draw_positions(images, spec, shape, generator, refinement.empty_blocks)
         for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
@@ -92,7 +98,15 @@ def positions_of_one_image(
 
 def render_local(local: JointLocal, model: ModelSpec, shared: JointShared) -> xr.DataArray:
     """Pictures that the layers make of a local part, without noise: (image, plane, row, col)."""
+    check_kind("local", local, JointLocal)
+    _checked(model, shared)
     return as_labelled(layer_values(local, shared.dictionaries, model.shapes())[0], IMAGES, "generated")
+
+
+def _checked(model: ModelSpec, shared: JointShared) -> tuple[LayerShape, ...]:
+    check_kind("model", model, ModelSpec)
+    check_shared(shared, model)
+    return model.shapes()
 
 
 def _redrawn(z: np.ndarray, shape: LayerShape, empty: bool, generator: np.random.Generator) -> np.ndarray:

@@ -7,11 +7,13 @@ best answer under squared error if the model is right. Squared errors are taken 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import prod
 
 import numpy as np
 import xarray as xr
 
-from gdd.axes import DRAW, IMAGE, IMAGES, GddError, as_plain, check_images
+from gdd.axes import DRAW, IMAGE, IMAGES, GddError, as_pixels, as_plain, check_memory, shown
+from gdd.checks import check_kind, check_seed, check_whole
 from gdd.joint_inference import Chain, joint_draws
 from gdd.model import reconstruction
 from gdd.sampler import weighted
@@ -63,10 +65,11 @@ def interpolate_joint(
     Departs: posterior mean over sweeps, an exact chain with hidden pixels at weight zero.
     Checked: tests/test_interpolation.py.
     """
-    data = _checked(images, mask)
-    chain = Chain(burn_in, collect, seed, warm_up)
+    data = _checked(images, mask, truth)
+    chain = Chain(burn_in, collect, seed, warm_up).check()
+    draws = check_whole("draws", draws, 0, chain.collect)
     clean = (draw.clean for draw in joint_draws(data, model, shared, refinement, chain, gamma_e, progress))
-    return _gathered(clean, images, data.mask, collect, draws, truth, chain._asdict())
+    return _gathered(clean, images, data.mask, chain.collect, draws, truth, chain._asdict())
 
 
 def interpolate_one_layer(
@@ -78,8 +81,10 @@ def interpolate_one_layer(
     ``layer`` is `Pretrained.layers[0]`; all else as in `interpolate_joint`. A noise precision that training learned for
     each image is drawn here too, starting from its mean; any other is held.
     """
-    data = _checked(images, mask)
-    Chain(burn_in, collect, seed).check()
+    data = _checked(images, mask, truth)
+    burn_in, collect, seed, _ = Chain(burn_in, collect, seed).check()
+    draws = check_whole("draws", draws, 0, collect)
+    check_kind("layer", layer, Fitted)
     if data.images.shape[1:] != (layer.shape.planes, *layer.shape.input_size):
         raise GddError(
             f"images: {data.images.shape[1:]} (plane, row, col), layer is for {layer.shape.planes} planes of"
@@ -100,14 +105,14 @@ def start_layer(layer: Fitted, images: int, dtype=np.float32) -> LayerState:
 
 def hide_at_random(shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Mask (image, plane, row, col) that hides half of the pixels of each image, drawn anew for each, in all planes."""
-    images, planes, rows, cols = shape
-    order = np.random.default_rng(seed).permuted(np.tile(np.arange(rows * cols), (images, 1)), axis=1)
+    images, planes, rows, cols = _shape(shape)
+    order = np.random.default_rng(check_seed(seed)).permuted(np.tile(np.arange(rows * cols), (images, 1)), axis=1)
     return np.repeat((order >= rows * cols // 2).reshape(images, 1, rows, cols), planes, axis=1)
 
 
 def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
     """Mask that hides half of each image as one block: of `SIDES`, the first in the first image, and so on in turn."""
-    _, _, rows, cols = shape
+    _, _, rows, cols = shape = _shape(shape)
     mask = np.ones(shape, bool)
     mask[0::4, :, :, : cols // 2] = False
     mask[1::4, :, :, cols // 2 :] = False
@@ -116,11 +121,22 @@ def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
+def _shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    check_kind("shape", shape, (tuple, list))
+    if len(shape) != len(IMAGES):
+        raise GddError(f"shape: {shown(shape)} given; sizes of {IMAGES} are needed")
+    shape = tuple(check_whole(f"shape, axis '{axis}'", size, 1) for axis, size in zip(IMAGES, shape, strict=True))
+    check_memory("shape", prod(shape))
+    return shape
+
+
 def hidden_error(filled: Array, truth: Array, mask: Array) -> np.ndarray:
     """Mean squared error over the hidden pixels of each image: (image,); NaN for an image that hides none."""
     filled, truth, mask = (
         as_plain(part, IMAGES, name) for part, name in ((filled, "filled"), (truth, "truth"), (mask, "mask"))
     )
+    if mask.dtype != bool:
+        raise GddError(f"mask: {mask.dtype} given; bool is needed, True where a pixel was observed")
     if not filled.shape == truth.shape == mask.shape:
         raise GddError(f"truth: shape {truth.shape}; that of the images, {filled.shape}, and of the mask is needed")
     hidden = ~mask
@@ -128,10 +144,14 @@ def hidden_error(filled: Array, truth: Array, mask: Array) -> np.ndarray:
         return (np.where(hidden, filled - truth, 0.0) ** 2).sum(axis=(1, 2, 3)) / hidden.sum(axis=(1, 2, 3))
 
 
-def _checked(images: Array, mask: Array) -> LayerData:
-    pixels, mask = as_plain(images, IMAGES, "images"), as_plain(mask, IMAGES, "mask")
-    check_images(pixels, "images", mask, constant=True)
-    return LayerData(np.where(mask, pixels, 0).astype(pixels.dtype), mask)
+def _checked(images: Array, mask: Array, truth: Array | None) -> LayerData:
+    mask = as_plain(mask, IMAGES, "mask").copy(order="C")
+    pixels = as_pixels(images, "images", mask, constant=True)
+    if truth is not None:
+        whole = as_pixels(truth, "truth", constant=True)
+        if whole.shape != pixels.shape:
+            raise GddError(f"truth: shape {whole.shape}; that of the images, {pixels.shape}, is needed")
+    return LayerData(pixels, mask)
 
 
 def _one_layer_images(data: LayerData, layer: Fitted, burn_in: int, collect: int, seed: int, progress):
@@ -153,8 +173,6 @@ def _gathered(
     settings: dict,
 ) -> xr.Dataset:  # fmt: skip
     """Mean and some of the collected images, and the errors of the mean."""
-    if not 0 <= draws <= collect:
-        raise GddError(f"draws: {draws} given, a whole number from 0 to collect, {collect}, is needed")
     wanted = {(number + 1) * collect // draws - 1 for number in range(draws)}
     mean, kept = 0.0, []
     for number, picture in enumerate(clean):

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import IMAGE, IMAGES, MAPS, GddError, as_plain, check_images
+from gdd.axes import IMAGE, MAPS, GddError, as_pixels
+from gdd.checks import REMEDY, check_kind, check_lengths, check_precision, check_seed
 from gdd.distributions import LOG_TWO_PI
 from gdd.joint import layer_values
 from gdd.model import draw_positions
@@ -47,15 +48,10 @@ class Chain(NamedTuple):
     seed: int = 0
     warm_up: int = 0
 
-    def check(self) -> None:
-        """Refuse lengths that make no chain."""
-        if self.collect < 1 or not 0 <= self.warm_up <= self.burn_in:
-            raise GddError(
-                f"burn_in, collect, warm_up: {self.burn_in}, {self.collect}, {self.warm_up} given; collect of at least"
-                " 1 and warm_up from 0 to burn_in are needed"
-            )
-        if not 0 <= self.seed < 2**63:
-            raise GddError(f"seed: {self.seed} given, a whole number from 0 to 2**63 - 1 is needed")
+    def check(self) -> Chain:
+        """Refuse lengths that make no chain; return it in plain whole numbers."""
+        burn_in, collect, warm_up = check_lengths(self.burn_in, self.collect, self.warm_up)
+        return Chain(burn_in, collect, check_seed(self.seed), warm_up)
 
 
 def infer_jointly(
@@ -90,8 +86,10 @@ def infer_jointly(
     Checked: tests/test_joint_inference.py.
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    pixels = as_plain(images, IMAGES, "images")
-    check_images(pixels, constant=True)
+    pixels = as_pixels(images, constant=True)
+    check_kind("model", model, ModelSpec)
+    check_kind("chain", chain, Chain)
+    chain = chain.check()
     shape = (len(pixels), *model.shapes()[-1].dictionary[:1], *model.shapes()[-1].map_size)
     best, mean, highest = np.zeros(shape, np.float32), np.zeros(shape), np.full(len(pixels), -np.inf)
     for draw in joint_draws(LayerData(pixels), model, shared, refinement, chain, gamma_e, progress):
@@ -108,7 +106,9 @@ def joint_draws(
     gamma_e: float | None = None, progress: Callable[[int], None] | None = None,
 ) -> Iterator[Draw]:  # fmt: skip
     """Run the chain from empty maps and yield every collected sweep. Parameters as in `infer_jointly`."""
-    chain.check()
+    check_kind("chain", chain, Chain)
+    chain = chain.check()
+    check_kind("refinement", refinement, RefinementSpec)
     refinement.check_model(model)
     check_fits(data.images, model)
     check_shared(shared, model)
@@ -125,7 +125,11 @@ def joint_draws(
             progress(len(data.images))
         if sweep >= chain.burn_in:
             clean = layer_values(local, shared.dictionaries, model.shapes())[0]
-            yield Draw(local, clean, _log_likelihood(clean, local, data))
+            log_likelihood = _log_likelihood(clean, local, data)
+            if not np.isfinite(log_likelihood).all():
+                n = int(np.isfinite(log_likelihood).argmin())
+                raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
+            yield Draw(local, clean, log_likelihood)
 
 
 def start_empty(
@@ -145,9 +149,9 @@ def start_empty(
 def noise_of(refinement: RefinementSpec, gamma_e: float | None) -> float:
     """Noise precision of a chain: as given, else as the refinement holds it; GddError if there is none."""
     gamma_e = refinement.noise.fixed if gamma_e is None else gamma_e
-    if gamma_e is None or not 0 < gamma_e < float("inf"):
-        raise GddError(f"gamma_e: {gamma_e} given, and the refinement holds none; a positive finite number is needed")
-    return float(gamma_e)
+    if gamma_e is None:
+        raise GddError("gamma_e: None given, and the refinement holds none; a positive finite number is needed")
+    return check_precision("gamma_e", gamma_e)
 
 
 def shared_of(fitted: Pretrained) -> JointShared:
@@ -160,6 +164,7 @@ def shared_of(fitted: Pretrained) -> JointShared:
 
 def check_shared(shared: JointShared, model: ModelSpec) -> None:
     """Refuse dictionaries that are not the model's."""
+    check_kind("shared", shared, JointShared)
     if len(shared.dictionaries) != len(model.layers):
         given = len(shared.dictionaries)
         raise GddError(f"shared: {given} dictionaries given, the model has {len(model.layers)} layers")

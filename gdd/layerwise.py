@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import BLOCKS, FEATURE, IMAGE, IMAGES, GddError, as_plain, check_images
+from gdd.axes import BLOCKS, FEATURE, IMAGE, GddError, as_pixels
+from gdd.checks import REMEDY, check_kind
 from gdd.convolution import synthesise
 from gdd.features import unfold
 from gdd.interpolation import start_layer
@@ -61,10 +62,10 @@ def infer_layers(
     Checked: tests/test_layerwise.py.
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    pixels = as_plain(images, IMAGES, "images")
-    check_images(pixels)
+    check_kind("fitted", fitted, Pretrained)
+    pixels = as_pixels(images)
     check_fits(pixels, fitted.model)
-    Chain(burn_in, collect, seed).check()
+    burn_in, collect, seed, _ = Chain(burn_in, collect, seed).check()
     if any(layer.spec.pooling != "probabilistic" for layer in fitted.layers):
         raise GddError("fitted: a layer with max or average pooling; probabilistic pooling is needed")
     along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
@@ -90,7 +91,10 @@ def with_dictionaries(fitted: Pretrained, shared: JointShared) -> Pretrained:
 
 def stack_features(parts: Sequence[xr.DataArray]) -> xr.DataArray:
     """Features of several layers side by side, (image, feature), each layer over its own root mean square."""
+    check_kind("parts", parts, (tuple, list))
     flat = [unfold(part) for part in parts]
+    if len({len(part) for part in flat}) != 1:
+        raise GddError(f"parts: {[len(part) for part in flat]} images given; one or more parts, of the same images")
     scaled = [part / max(float(np.sqrt((part.astype(float) ** 2).mean())), 1e-12) for part in flat]
     return xr.concat(scaled, FEATURE)
 
@@ -117,6 +121,9 @@ def _infer_layer(
             continue
         mean += local.w / collect
         likelihood, residual = _likelihood(state, layer, data)
+        if not np.isfinite(likelihood).all():
+            n = int(np.isfinite(likelihood).argmin())
+            raise GddError(f"images: the chain of image {n} in layer {number + 1} left the range of numbers; {REMEDY}")
         better = likelihood > highest
         best[better], highest[better], left[better] = local.w[better], likelihood[better], residual[better]
     return _Codes(best, mean.astype(best.dtype), left)

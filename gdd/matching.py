@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
-from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DICTIONARY, PLANE, GddError, as_plain
-from gdd.subsets import check_whole
+from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DICTIONARY, PLANE, GddError, as_finite, check_memory
+from gdd.checks import check_whole
 
 REACH = 2  # pixels; the widest shift tried by default
 
@@ -42,15 +42,14 @@ def match_atoms(found: np.ndarray | xr.DataArray, true: np.ndarray | xr.DataArra
     Departs: not applicable.
     Checked: tests/test_matching.py (signs, shifts, permutation, fewer and more atoms, the overlap alone counts).
     """
-    found, true = (as_plain(a, DICTIONARY, name).astype(float) for a, name in ((found, "found"), (true, "true")))
+    found, true = (as_finite(a, DICTIONARY, name).astype(float) for a, name in ((found, "found"), (true, "true")))
     for axis, size, wanted in zip((PLANE, ATOM_ROW, ATOM_COL), found.shape[1:], true.shape[1:], strict=True):
         if size != wanted:
             raise GddError(f"found: axis '{axis}' has size {size}, true atoms have {wanted}")
-    if not (np.isfinite(found).all() and np.isfinite(true).all()):
-        raise GddError("found, true: a value is NaN or infinite; only finite atoms can be compared")
-    check_whole("reach", reach, least=0)
+    reach = check_whole("reach", reach, least=0)
     if reach >= min(true.shape[2:]):
         raise GddError(f"reach: {reach} given; atoms of {true.shape[2:]} allow at most {min(true.shape[2:]) - 1}")
+    check_memory("reach, found, true", (2 * reach + 1) ** 2 * len(found) * len(true))
     shifts = [(i, j) for i in range(-reach, reach + 1) for j in range(-reach, reach + 1)]
     each = np.stack([correlations(found, true, *shift) for shift in shifts])  # (shift, found, true)
     best = np.abs(each).argmax(axis=0)

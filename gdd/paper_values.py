@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from gdd.axes import GddError
+from gdd.axes import GddError, shown
 
 PATH = Path(__file__).resolve().parents[1] / "book" / "paper_values.yml"
 
@@ -15,8 +15,8 @@ PATH = Path(__file__).resolve().parents[1] / "book" / "paper_values.yml"
 def table(name: str) -> pd.DataFrame:
     """One table of the paper, a row each; ``attrs`` hold ``place`` and ``unit``; GddError for an unknown name."""
     known = _read("tables")
-    if name not in known:
-        raise GddError(f"paper table {name!r} is not known; choose from {', '.join(known)}")
+    if not isinstance(name, str) or name not in known:
+        raise GddError(f"paper table {shown(name)} is not known; choose from {', '.join(known)}")
     frame = pd.DataFrame(known[name]["rows"])
     frame.attrs = {key: value for key, value in known[name].items() if key != "rows"}
     return frame
@@ -25,8 +25,8 @@ def table(name: str) -> pd.DataFrame:
 def fact(name: str) -> dict:
     """One number of the paper's text: ``value``, ``unit``, ``place``; GddError for an unknown name."""
     known = _read("facts")
-    if name not in known:
-        raise GddError(f"paper fact {name!r} is not known; choose from {', '.join(known)}")
+    if not isinstance(name, str) or name not in known:
+        raise GddError(f"paper fact {shown(name)} is not known; choose from {', '.join(known)}")
     return known[name]
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.axes import DICTIONARY, as_labelled
+from gdd.checks import check_kind
 from gdd.deconvolution import deconvolve
 from gdd.projection import project, vote_positions
 from gdd.sampler.pretrain import Pretrained
@@ -38,6 +39,7 @@ def project_model(fitted: Pretrained) -> xr.DataArray:
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.4. *Departs:* each layer votes on its own residual, as pretraining has no
     joint one. *Checked:* tests/test_projection.py, tests/test_pipeline.py.
     """
+    check_kind("fitted", fitted, Pretrained)
     positions, shares = [], []
     for number, (below, above) in enumerate(zip(fitted.layers, fitted.layers[1:], strict=False)):
         if below.spec.pooling == "probabilistic":
@@ -68,6 +70,7 @@ def project_refined(refined: Refined) -> xr.DataArray:
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.4. *Departs:* the vote's weighting is ours; the paper gives none.
     *Checked:* tests/test_projection_joint.py.
     """
+    check_kind("refined", refined, Refined)
     return project_state(refined.state, refined.data, refined.model)
 
 
@@ -88,6 +91,7 @@ def infer(fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray | np.nda
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.4 and 3. *Departs:* P16. *Checked:* tests/test_pipeline.py.
     """
+    check_kind("fitted", fitted, Pretrained)
     gamma_e = fitted.layers[0].state.local.gamma_e.mean(axis=0)
     gamma_e = float(gamma_e[0]) if len(gamma_e) == 1 else gamma_e
     gamma_w = float(fitted.layers[-1].state.shared.gamma_w.mean())
@@ -103,6 +107,7 @@ def infer_refined(refined: Refined, atoms: xr.DataArray, images: xr.DataArray | 
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.4 and 3. *Departs:* P16. *Checked:* tests/test_projection_joint.py.
     """
+    check_kind("refined", refined, Refined)
     state = refined.state
     gamma_e, gamma_w = (float(np.mean(values)) for values in (state.local.gamma_e, state.shared.gamma_w))
     return _deconvolved(images, atoms, refined.model, gamma_e, gamma_w, chain)
@@ -114,5 +119,4 @@ def _carried_down(dictionaries, model: ModelSpec, positions, shares: list[float]
 
 
 def _deconvolved(images, atoms, model: ModelSpec, gamma_e, gamma_w: float, chain: dict) -> xr.Dataset:
-    atoms = np.asarray(atoms, np.asarray(images).dtype)
     return deconvolve(images, atoms, model.stride, gamma_e=gamma_e, gamma_w=gamma_w, **chain)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES, GddError
-from gdd.subsets import check_pair, check_whole, generator
+from gdd.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES, LARGEST_PIXEL, GddError, check_memory
+from gdd.checks import check_block, check_pair, check_real, check_whole
+from gdd.subsets import generator
 
 
 def planted(
@@ -53,16 +54,17 @@ def planted(
     Departs: the probabilities of the positions are set, not drawn, so that sparsity is known.
     Checked: tests/test_datasets.py (rates, norms, residual equal to the noise, ragged blocks).
     """
-    for argument, count in (("images", images), ("planes", planes), ("atoms", atoms)):
-        check_whole(argument, count, least=1)
-    size, atom_size, pool = check_pair("size", size), check_pair("atom_size", atom_size), check_pair("pool", pool)
+    counts = {"images": images, "planes": planes, "atoms": atoms}
+    images, planes, atoms = (check_whole(name, count, least=1) for name, count in counts.items())
+    size, atom_size, pool = check_pair("size", size), check_pair("atom_size", atom_size), check_block("pool", pool)
     for axis, of_image, of_atom in zip((ATOM_ROW, ATOM_COL), size, atom_size, strict=True):
         if of_atom > of_image:
             raise GddError(f"atom_size: axis '{axis}' is {of_atom}, the image has {of_image}; at most that is needed")
-    if not 0 <= active <= 1:
-        raise GddError(f"active: {active} given; a share from 0 to 1 is needed")
-    if not (np.isfinite(noise_sd) and noise_sd >= 0):
-        raise GddError(f"noise_sd: {noise_sd} given; a finite number of at least 0 is needed")
+    active = check_real("active", active, 0, 1, "a share")
+    noise_sd = check_real("noise_sd", noise_sd, 0, LARGEST_PIXEL)
+    check_memory("images, size", images * planes * size[0] * size[1])
+    check_memory("images, atoms", images * atoms * (size[0] - atom_size[0] + 1) * (size[1] - atom_size[1] + 1))
+    check_memory("atoms, atom_size", atoms * planes * atom_size[0] * atom_size[1])
     random = generator(seed)
     dictionary = random.standard_normal((atoms, planes, *atom_size))
     dictionary /= np.sqrt((dictionary**2).sum(axis=(1, 2, 3), keepdims=True))

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.axes import BLOCKS, MAPS, GddError, as_plain
+from gdd.axes import BLOCKS, LARGEST_VALUE, MAPS, GddError, as_array, as_finite, check_memory
+from gdd.checks import check_block, check_pair, check_real
 
 EMPTY = -1  # z of a block without an active position
 Size = tuple[int, int]
@@ -27,7 +28,7 @@ class Blocks(NamedTuple):
 
 def block_grid(map_size: Size, pool: Size) -> Size:
     """Number of blocks per axis, ceil(map / pool); the last one may be ragged. GddError if a size is not positive."""
-    (rows, cols), (p, q) = _pair(map_size, "map_size"), _pair(pool, "pool")
+    (rows, cols), (p, q) = check_pair("map_size", map_size), check_pair("pool", pool)
     return -(-rows // p), -(-cols // q)
 
 
@@ -50,13 +51,15 @@ def block_places(map_size: Size, pool: Size) -> np.ndarray:
     Departs: ragged blocks are allowed (P11, P19 in the errata).
     Checked: tests/test_pooling.py.
     """
-    rows, cols = _pair(map_size, "map_size")
-    return _cut(np.arange(rows * cols).reshape(rows, cols), _pair(pool, "pool"), fill=-1)
+    rows, cols = check_pair("map_size", map_size)
+    check_memory("map_size", rows * cols)
+    return _cut(np.arange(rows * cols).reshape(rows, cols), check_block("pool", pool), fill=-1)
 
 
 def cut_into_blocks(maps: np.ndarray, pool: Size, fill: float = 0.0) -> np.ndarray:
     """Maps (..., row, col) as (..., block_row, block_col, position); `fill` where a position does not exist."""
-    return _cut(np.asarray(maps), _pair(pool, "pool"), fill)
+    fill = check_real("fill", fill, -LARGEST_VALUE, LARGEST_VALUE)
+    return _cut(_maps(maps), check_block("pool", pool), fill)
 
 
 def pool_sum(maps: np.ndarray, pool: Size) -> np.ndarray:
@@ -91,7 +94,9 @@ def pool_sum(maps: np.ndarray, pool: Size) -> np.ndarray:
 
 def repeat_blocks(values: np.ndarray, pool: Size) -> np.ndarray:
     """Every value repeated over a p x q block: *g* in the paper. (..., i, j) to (..., i * p, j * q)."""
-    p, q = _pair(pool, "pool")
+    p, q = check_pair("pool", pool)
+    values = _maps(values, "values")
+    check_memory("pool", values.size * p * q)
     return np.repeat(np.repeat(values, p, axis=-2), q, axis=-1)
 
 
@@ -120,9 +125,10 @@ def spread(values: np.ndarray, pool: Size) -> np.ndarray:
     Departs: the printed size counts the unpooled rows and does not fit (P9 in the errata).
     Checked: tests/test_pooling.py (lemmas 3, 4 and 5; the printed size fails).
     """
-    p, q = _pair(pool, "pool")
-    values = np.asarray(values)
+    p, q = check_pair("pool", pool)
+    values = _maps(values, "values")
     rows, cols = values.shape[-2:]
+    check_memory("pool", values.size * p * q)
     out = np.zeros((*values.shape[:-2], (rows - 1) * p + 1, (cols - 1) * q + 1), values.dtype)
     out[..., ::p, ::q] = values
     return out
@@ -130,7 +136,8 @@ def spread(values: np.ndarray, pool: Size) -> np.ndarray:
 
 def one_hot(z: np.ndarray, map_size: Size, pool: Size) -> np.ndarray:
     """Mark the active positions: the paper's binary map *Z*, (image, atom, row, col), from the axes of `unpool`'s z."""
-    return unpool(z, np.ones(np.shape(z)), map_size, pool)
+    z = as_finite(z, BLOCKS, "z")
+    return unpool(z, np.ones(z.shape), map_size, pool)
 
 
 def unpool(z: np.ndarray, w: np.ndarray, map_size: Size, pool: Size) -> np.ndarray:
@@ -158,7 +165,7 @@ def unpool(z: np.ndarray, w: np.ndarray, map_size: Size, pool: Size) -> np.ndarr
     Departs: ragged edge blocks; Z is kept as one number per block.
     Checked: tests/test_pooling.py (lemma 1; `blocks_of` takes it back).
     """
-    z, w = as_plain(z, BLOCKS, "z"), as_plain(w, BLOCKS, "w")
+    z, w = as_finite(z, BLOCKS, "z"), as_finite(w, BLOCKS, "w")
     where = block_places(map_size, pool)
     _check_blocks(z, w, where)
     place = np.take_along_axis(where[None, None], np.maximum(z, 0)[..., None].astype(np.intp), axis=-1)[..., 0]
@@ -188,7 +195,7 @@ def blocks_of(maps: np.ndarray, pool: Size) -> Blocks:
     Departs: nothing.
     Checked: tests/test_pooling.py.
     """
-    blocks = cut_into_blocks(as_plain(maps, MAPS, "maps"), pool)
+    blocks = cut_into_blocks(as_finite(maps, MAPS, "maps"), pool)
     count = np.count_nonzero(blocks, axis=-1)
     if (count > 1).any():
         at = np.argwhere(count > 1)[0]
@@ -228,24 +235,25 @@ def average_pool(maps: np.ndarray, pool: Size) -> np.ndarray:
     Departs: a ragged block divides by the number of its own positions.
     Checked: tests/test_pooling.py (against a loop over blocks).
     """
-    maps = np.asarray(maps)
+    maps = _maps(maps)
     return pool_sum(maps, pool) / (block_places(maps.shape[-2:], pool) >= 0).sum(-1)
 
 
 def _cut(maps: np.ndarray, pool: Size, fill: float) -> np.ndarray:
     (rows, cols), (p, q) = maps.shape[-2:], pool
     i, j = block_grid((rows, cols), pool)
+    check_memory("pool", maps.size // (rows * cols) * i * p * j * q)
     full = np.full((*maps.shape[:-2], i * p, j * q), fill, maps.dtype)
     full[..., :rows, :cols] = maps
     blocks = full.reshape(*maps.shape[:-2], i, p, j, q)
     return np.moveaxis(blocks, -2, -3).reshape(*maps.shape[:-2], i, j, p * q)
 
 
-def _pair(size: Size, argument: str) -> Size:
-    pair = tuple(size) if np.ndim(size) == 1 else (size,)
-    if len(pair) != 2 or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1 for n in pair):
-        raise GddError(f"{argument}: {size!r}; two positive whole numbers (rows, columns) are needed")
-    return int(pair[0]), int(pair[1])
+def _maps(maps: np.ndarray, argument: str = "maps") -> np.ndarray:
+    """An array (..., row, col) of finite numbers."""
+    maps = as_array(maps, argument)
+    leading = tuple(f"axis {number}" for number in range(maps.ndim - 2))
+    return as_finite(maps, (*leading, *MAPS[2:]), argument)
 
 
 def _check_blocks(z: np.ndarray, w: np.ndarray, where: np.ndarray) -> None:

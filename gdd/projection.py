@@ -8,10 +8,12 @@ in all images and at all shifts. `vote_positions` chooses it (gdd/voting.py), `p
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
-from gdd.axes import DICTIONARY, IMAGES, MAPS, GddError, as_plain
+from gdd.axes import DICTIONARY, IMAGES, MAPS, GddError, as_finite, as_plain
+from gdd.checks import check_block, check_kind, check_pair, check_real
 from gdd.convolution import synthesise
 from gdd.pooling import Blocks, Size, repeat_blocks, spread, unpool
 from gdd.voting import Vote, vote_positions, vote_positions_by_weight
@@ -24,7 +26,9 @@ __all__ = [
 
 def stride(pools: Sequence[Size]) -> Size:
     """Distance in pixels of the data plane between neighbours of the top map: the product of the pools."""
-    return int(np.prod([p for p, _ in pools], initial=1)), int(np.prod([q for _, q in pools], initial=1))
+    check_kind("pools", pools, (tuple, list))
+    pools = [check_pair(f"pools[{number}]", pool) for number, pool in enumerate(pools)]
+    return prod(p for p, _ in pools), prod(q for _, q in pools)
 
 
 def projected_shapes(atom_sizes: Sequence[Size], pools: Sequence[Size]) -> tuple[Size, ...]:
@@ -43,8 +47,9 @@ def projected_shapes(atom_sizes: Sequence[Size], pools: Sequence[Size]) -> tuple
     Departs: full convolution has n_d + n_w - 1 rows (P8 in the errata).
     Checked: tests/test_projection.py (every setting of the paper).
     """
-    _check_layers(len(atom_sizes), pools, "pools")
-    sizes = [tuple(int(n) for n in atom_sizes[0])]
+    _check_layers(atom_sizes, pools, "atom_sizes, pools")
+    atom_sizes = [check_pair(f"atom_sizes[{number}]", size) for number, size in enumerate(atom_sizes)]
+    pools, sizes = [check_pair(f"pools[{n}]", pool) for n, pool in enumerate(pools)], atom_sizes[:1]
     for level, (atom, pool) in enumerate(zip(atom_sizes[1:], pools, strict=True)):
         step = stride(pools[:level])
         sizes.append(tuple(s + (a * p - 1) * n for s, a, p, n in zip(sizes[-1], atom, pool, step, strict=True)))
@@ -83,11 +88,12 @@ def project(dictionaries: Sequence, pools: Sequence[Size], positions: Sequence) 
     (P10, P17 in the errata).
     Checked: tests/test_projection.py (equals the layered image where that is exact; broken where it is not).
     """
-    _check_layers(len(dictionaries), pools, "pools")
-    _check_layers(len(dictionaries), positions, "positions")
-    projected = as_plain(dictionaries[0], DICTIONARY, "dictionaries[0]")
+    _check_layers(dictionaries, pools, "dictionaries, pools")
+    _check_layers(dictionaries, positions, "dictionaries, positions")
+    pools = [check_block(f"pools[{number}]", pool) for number, pool in enumerate(pools)]
+    projected = as_finite(dictionaries[0], DICTIONARY, "dictionaries[0]")
     for level, (upper, zhat) in enumerate(zip(dictionaries[1:], positions, strict=True)):
-        upper = as_plain(upper, DICTIONARY, f"dictionaries[{level + 1}]")
+        upper = as_finite(upper, DICTIONARY, f"dictionaries[{level + 1}]")
         if upper.shape[1] != len(projected):
             raise GddError(
                 f"dictionaries[{level + 1}]: axis 'plane' has size {upper.shape[1]}; "
@@ -124,7 +130,8 @@ def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.nd
     Departs: the printed equation lacks h (P16 in the errata).
     Checked: tests/test_projection.py.
     """
-    images = synthesise(projected, spread(as_plain(top_maps, MAPS, "top_maps"), step))
+    image_size, top_maps = check_pair("image_size", image_size), as_finite(top_maps, MAPS, "top_maps")
+    images = synthesise(projected, spread(top_maps, step))
     for axis, have, need in zip(IMAGES[2:], images.shape[2:], image_size, strict=True):
         if have < need:
             raise GddError(f"image_size: axis '{axis}' has size {need}; atoms and maps reach {have}")
@@ -151,9 +158,7 @@ def threshold(atoms, share: float = 0.3) -> np.ndarray:
     Departs: the paper says neither which threshold nor what became of the signs.
     Checked: tests/test_projection_joint.py.
     """
-    atoms = as_plain(atoms, DICTIONARY, "atoms")
-    if not 0 <= share <= 1:
-        raise GddError(f"share: {share} given, a number from 0 to 1 is needed")
+    atoms, share = as_finite(atoms, DICTIONARY, "atoms").astype(float), check_real("share", share, 0, 1)
     flat = atoms.reshape(len(atoms), -1)
     strongest = np.take_along_axis(flat, np.abs(flat).argmax(axis=1)[:, None], axis=1)[:, :, None, None]
     turned = atoms * np.sign(strongest)
@@ -188,8 +193,8 @@ def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:
     Departs: the paper does not measure it.
     Checked: tests/test_projection.py.
     """
-    upper, maps = as_plain(upper_dictionary, DICTIONARY, "upper_dictionary"), as_plain(upper_maps, MAPS, "upper_maps")
-    positions = as_plain(positions, DICTIONARY, "positions")
+    upper, maps = as_finite(upper_dictionary, DICTIONARY, "upper_dictionary"), as_finite(upper_maps, MAPS, "upper_maps")
+    positions = as_finite(positions, DICTIONARY, "positions")
     if positions.shape != upper.shape:
         raise GddError(f"positions: shape {positions.shape}; that of upper_dictionary, {upper.shape}, is needed")
     w = synthesise(upper, maps)
@@ -202,6 +207,8 @@ def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:
     return Blocks(z, np.where(most > 0, w, 0))
 
 
-def _check_layers(layers: int, given: Sequence, argument: str) -> None:
-    if layers < 1 or len(given) != layers - 1:
-        raise GddError(f"{argument}: {len(given)} given for {layers} layers; one fewer than layers is needed")
+def _check_layers(layers: Sequence, given: Sequence, argument: str) -> None:
+    for part in (layers, given):
+        check_kind(argument, part, (tuple, list))
+    if not layers or len(given) != len(layers) - 1:
+        raise GddError(f"{argument}: {len(given)} given for {len(layers)} layers; one fewer than layers is needed")

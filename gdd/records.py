@@ -23,9 +23,11 @@ import xarray as xr
 
 from gdd import experiments, machine
 from gdd.axes import GddError
+from gdd.checks import LARGEST_COUNT, check_kind, check_real, check_seed
 from gdd.files import written_whole
 
 FORMAT = "gdd record 1"
+LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file needs some more
 LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn", "xarray", "netCDF4")
 PROVENANCE = (
     "gdd_format", "experiment", "scale", "parameters", "spec", "seed", "data_name", "data_checksum", "code_version",
@@ -53,7 +55,10 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     defaults = experiments.defaults(experiment, scale)
     given = experiments.merge(experiment, scale, parameters or {})
     changed = [f"{name}-{_in_file_name(given[name])}" for name in sorted(given) if given[name] != defaults[name]]
-    return folder() / ("--".join([experiment, scale, *changed]) + ".nc")
+    name = "--".join([experiment, scale, *changed]) + ".nc"
+    if len(name) > LONGEST_NAME:
+        raise GddError(f"parameters: the record's name would have {len(name)} letters; {LONGEST_NAME} are allowed")
+    return folder() / name
 
 
 def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
@@ -89,13 +94,19 @@ def write(
         The file cannot be written (full disk, unwritable folder), or the dataset cannot be stored. A file that
         was there before stays as it was.
     """
+    check_kind("dataset", dataset, xr.Dataset)
+    check_kind("parameters", parameters, Mapping)
+    seed, seconds = check_seed(seed), check_real("seconds", seconds, 0, LARGEST_COUNT)
+    for name, text in (("experiment", experiment), ("scale", scale), ("data_name", data_name),
+                       ("data_checksum", data_checksum)):  # fmt: skip
+        check_kind(name, text, str)
     clash = sorted(set(PROVENANCE) & set(dataset.attrs))
     if clash:
         raise GddError(f"dataset: attributes {clash} are kept for provenance; rename them")
     known = {
         "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "parameters": as_json(dict(parameters)),
-        "spec": as_json(spec), "seed": int(seed), "data_name": data_name, "data_checksum": data_checksum,
-        "seconds": float(seconds),
+        "spec": as_json(spec), "seed": seed, "data_name": data_name, "data_checksum": data_checksum,
+        "seconds": seconds,
     }  # fmt: skip
     labelled = dataset.assign_attrs(known | _surroundings())
     packed = {name: {"zlib": True, "complevel": 4} for name, v in labelled.variables.items() if v.dtype.kind in "fiub"}
@@ -121,6 +132,9 @@ def read(path: str | Path) -> xr.Dataset:
     if record.attrs.get("gdd_format") != FORMAT:
         found = record.attrs.get("gdd_format", "none")
         raise GddError(f"record {path}: a NetCDF file of another kind (gdd_format is {found!r}, {FORMAT!r} needed)")
+    missing = [name for name in PROVENANCE if name not in record.attrs]
+    if missing:
+        raise GddError(f"record {path}: no attribute {', '.join(missing)}; run it again")
     return record
 
 
@@ -139,7 +153,10 @@ def provenance(record: xr.Dataset) -> str:
 
 def as_json(value) -> str:
     """Text of a spec or of parameters: dataclasses become mappings that name their type."""
-    return json.dumps(value, default=_plain, sort_keys=True)
+    try:
+        return json.dumps(value, default=_plain, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise GddError(f"spec, parameters: {error}; numbers, words, dataclasses and collections are needed") from error
 
 
 @cache

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.axes import ATOM, DICTIONARY, GddError, as_plain
+from gdd.axes import ATOM, DICTIONARY, GddError, as_finite
 
 #: cycles per pixel; the Nyquist frequency is 1/2
 HALF_NYQUIST = 0.25
@@ -82,9 +82,7 @@ def gradient_kurtosis(atoms: np.ndarray | xr.DataArray) -> xr.DataArray:
 
 
 def _finite(atoms) -> np.ndarray:
-    atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
-    if not np.isfinite(atoms).all():
-        raise GddError("atoms: a NaN or infinite value; only finite atoms can be measured")
+    atoms = as_finite(atoms, DICTIONARY, "atoms").astype(float)
     largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True)  # no measure depends on an atom's scale
     return np.divide(atoms, largest, out=np.zeros_like(atoms), where=largest > 0)
 

@@ -7,6 +7,7 @@ distributed in differently compressed files.
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import shutil
 import sys
@@ -21,7 +22,9 @@ from typing import NamedTuple
 
 import platformdirs
 
-from gdd.axes import GddError
+from gdd.axes import GddError, shown
+
+LARGEST_PICTURE = 2**26  # bytes of a file in an archive; the pictures have some thousands
 
 
 class SourceFile(NamedTuple):
@@ -217,6 +220,8 @@ def pictures(path: Path, wanted: Collection[str] | None = None) -> Iterator[tupl
         with tarfile.open(path, "r|*") as archive:
             for entry in archive:
                 name = entry.name.removeprefix("./").partition("/")[2]  # without the archive's top folder
+                if entry.size > LARGEST_PICTURE:
+                    raise damaged(path.parent.name, path, f"{shown(entry.name)} claims {shown(entry.size)} bytes")
                 is_picture = entry.isfile() and name.count("/") == 1 and name.endswith(".jpg")
                 if is_picture and (left is None or name in left):
                     yield name, archive.extractfile(entry).read()
@@ -224,7 +229,7 @@ def pictures(path: Path, wanted: Collection[str] | None = None) -> Iterator[tupl
                         left.discard(name)
                         if not left:
                             return
-    except (tarfile.TarError, OSError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise damaged(path.parent.name, path, str(error)) from error
 
 

@@ -9,6 +9,18 @@ from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
 from gdd.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.checks import (
+    LARGEST_COUNT,
+    check_block,
+    check_choice,
+    check_kind,
+    check_lengths,
+    check_pair,
+    check_precision,
+    check_real,
+    check_seed,
+    check_whole,
+)
 
 Size = tuple[int, int]
 
@@ -29,14 +41,17 @@ class Precision:
     rate: float = FLAT
     fixed: float | None = None
 
+    def __post_init__(self) -> None:
+        check_kind("axes", self.axes, (tuple, list))
+        _keep(self, axes=tuple(self.axes))
+
     def check(self, name: str, allowed: tuple[str, ...]) -> None:
         """Refuse axes that this precision cannot have, and values that are not positive."""
-        unknown = [axis for axis in self.axes if axis not in allowed]
-        if unknown:
-            raise GddError(f"{name}: axis '{unknown[0]}' is not one of {allowed}")
+        for axis in self.axes:
+            check_choice(f"{name}.axes", axis, allowed)
         for label, value in (("shape", self.shape), ("rate", self.rate), ("fixed", self.fixed)):
-            if value is not None and not 0 < value < float("inf"):
-                raise GddError(f"{name}.{label}: {value} given, a positive finite number is needed")
+            if value is not None or label != "fixed":
+                _keep(self, **{label: check_precision(f"{name}.{label}", value)})
 
 
 @dataclass(frozen=True)
@@ -65,20 +80,17 @@ class LayerSpec:
     joint_dictionary: bool = False
 
     def __post_init__(self) -> None:
-        if self.atoms < 1:
-            raise GddError(f"atoms: {self.atoms} given, at least 1 is needed")
-        for name, size in (("atom_size", self.atom_size), ("pool", self.pool or (1, 1))):
-            if len(size) != 2 or min(size) < 1:
-                raise GddError(f"{name}: {size} given, two sizes (row, col) of at least 1 are needed")
-        if self.pooling not in ("probabilistic", "max", "average"):
-            raise GddError(f"pooling: '{self.pooling}' given; 'probabilistic', 'max' or 'average' is needed")
+        _keep(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
+        _keep(self, pool=None if self.pool is None else check_block("pool", self.pool))
+        check_choice("pooling", self.pooling, ("probabilistic", "max", "average"))
+        check_kind("joint_dictionary", self.joint_dictionary, bool)
         if self.pool is None and self.pooling != "probabilistic":
             raise GddError(f"pool: None given with pooling '{self.pooling}', which needs the size of its blocks")
         if self.elementwise and self.atoms == 1:
             raise GddError("atoms: 1 given in an elementwise layer, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
-        self.gamma_e.check("gamma_e", (IMAGE, PLANE))
-        self.gamma_d.check("gamma_d", (ATOM, PLANE))
-        self.gamma_w.check("gamma_w", (ATOM,))
+        for name, allowed in (("gamma_e", (IMAGE, PLANE)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", (ATOM,))):
+            check_kind(name, getattr(self, name), Precision)
+            getattr(self, name).check(name, allowed)
 
     @property
     def elementwise(self) -> bool:
@@ -125,8 +137,13 @@ class ModelSpec:
     planes: int = 1
 
     def __post_init__(self) -> None:
+        check_kind("layers", self.layers, (tuple, list))
         if not self.layers:
             raise GddError("layers: none given, at least one LayerSpec is needed")
+        for number, layer in enumerate(self.layers, 1):
+            check_kind(f"layers: layer {number}", layer, LayerSpec)
+        _keep(self, layers=tuple(self.layers), image_size=check_pair("image_size", self.image_size))
+        _keep(self, planes=check_whole("planes", self.planes, 1))
         for number, layer in enumerate(self.layers[:-1], 1):
             if layer.pool is None:
                 raise GddError(f"layers: layer {number} has pool None, which only the top layer may have")
@@ -167,6 +184,8 @@ def layer_shape(
     layer: LayerSpec, input_size: Size, planes: int, stride: Size = (1, 1), name: str = "layer"
 ) -> LayerShape:
     """Sizes of one layer over an input of ``planes`` planes; GddError naming the axis where an atom does not fit."""
+    check_kind(name, layer, LayerSpec)
+    input_size, planes = check_pair("input_size", input_size), check_whole("planes", planes, 1)
     for axis, inner, outer in zip(("row", "col"), layer.atom_size, input_size, strict=True):
         if inner > outer:
             raise GddError(f"{name}: atom of size {inner} along axis '{axis}' is larger than its input of size {outer}")
@@ -185,6 +204,10 @@ class Pruning:
     start: int = 200
     every: int = 100
     share: float = 0.05
+
+    def __post_init__(self) -> None:
+        _keep(self, start=check_whole("start", self.start, 0), every=check_whole("every", self.every, 1))
+        _keep(self, share=check_real("share", self.share, 0, LARGEST_COUNT))
 
 
 @dataclass(frozen=True)
@@ -212,14 +235,12 @@ class ChainSpec:
     single_precision: bool = True
 
     def __post_init__(self) -> None:
-        if self.burn_in < 0 or self.collect < 1:
-            raise GddError(f"burn_in, collect: {self.burn_in}, {self.collect} given; at least 0 and 1 are needed")
-        if not 0 <= self.seed < 2**63:
-            raise GddError(f"seed: {self.seed} given, a whole number from 0 to 2**63 - 1 is needed")
-        if self.start not in ("patches", "random"):
-            raise GddError(f"start: '{self.start}' given; 'patches' or 'random' is needed")
-        if min(self.scale_every, self.shift_every) < 0:
-            raise GddError("scale_every, shift_every: negative; 0 for never, else a number of sweeps")
+        burn_in, collect, _ = check_lengths(self.burn_in, self.collect)
+        _keep(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
+        _keep(self, **{name: check_whole(name, getattr(self, name), 0) for name in ("scale_every", "shift_every")})
+        check_choice("start", self.start, ("patches", "random"))
+        check_kind("pruning", self.pruning, (Pruning, type(None)))
+        check_kind("single_precision", self.single_precision, bool)
 
     @property
     def sweeps(self) -> int:
@@ -250,18 +271,19 @@ class RefinementSpec:
     flips: int = 0
 
     def __post_init__(self) -> None:
+        check_kind("noise", self.noise, Precision)
         self.noise.check("noise", (IMAGE,))
-        if self.ceiling is not None and not 0 < self.ceiling < float("inf"):
-            raise GddError(f"ceiling: {self.ceiling} given, a positive finite precision is needed")
+        if self.ceiling is not None:
+            _keep(self, ceiling=check_precision("ceiling", self.ceiling))
         if self.ceiling is not None and (self.noise.fixed or 0) > self.ceiling:
             raise GddError(f"ceiling: {self.ceiling} is below the fixed noise precision {self.noise.fixed}")
-        if not 0 < self.tolerance < 1:
-            raise GddError(f"tolerance: {self.tolerance} given, a share between 0 and 1 is needed")
-        if self.flips < 0:
-            raise GddError(f"flips: {self.flips} given, a whole number from 0 is needed")
+        _keep(self, tolerance=check_real("tolerance", self.tolerance, 1e-16, 0.999, "a share"))
+        _keep(self, flips=check_whole("flips", self.flips, 0))
+        check_kind("empty_blocks", self.empty_blocks, bool)
 
     def check_model(self, model: ModelSpec) -> None:
         """Refuse models that have no joint form: another pooling than the probabilistic, a top layer that is pooled."""
+        check_kind("model", model, ModelSpec)
         for number, layer in enumerate(model.layers, 1):
             if layer.pooling != "probabilistic":
                 raise GddError(
@@ -269,6 +291,12 @@ class RefinementSpec:
                 )
         if model.layers[-1].pool is not None:
             raise GddError(f"layers: the top layer has pool {model.layers[-1].pool}; the joint model needs None")
+
+
+def _keep(spec: object, **values) -> None:
+    """Put checked values into a frozen spec that is being made: whole numbers as int, sizes as tuples."""
+    for name, value in values.items():
+        object.__setattr__(spec, name, value)
 
 
 def count(size: Size) -> int:

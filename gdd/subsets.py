@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from numbers import Integral
-
 import numpy as np
 
-from gdd.axes import COL, IMAGE, ROW, GddError
+from gdd.axes import IMAGE, GddError
+from gdd.checks import check_seed, check_whole
 
 
 def generator(seed: int) -> np.random.Generator:
     """Random numbers from a whole-number seed (Philox, the generator used everywhere in this package)."""
-    return np.random.Generator(np.random.Philox(check_whole("seed", seed, least=0)))
-
-
-def check_whole(argument: str, value: object, least: int) -> int:
-    """Return ``value`` as an int; GddError if it is no whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise GddError(f"{argument}: {value!r} given; a whole number of at least {least} is needed")
-    return int(value)
-
-
-def check_pair(argument: str, pair: object) -> tuple[int, int]:
-    """Return ``pair`` as (rows, columns); GddError if it is not two whole numbers of at least 1."""
-    if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise GddError(f"{argument}: {pair!r} given; two whole numbers (rows, columns) are needed")
-    rows, columns = (check_whole(f"{argument}, axis '{axis}'", v, 1) for axis, v in zip((ROW, COL), pair, strict=True))
-    return rows, columns
+    return np.random.Generator(np.random.Philox(check_seed(seed)))
 
 
 def first(labels: np.ndarray, n: int) -> np.ndarray:
@@ -37,8 +21,7 @@ def first(labels: np.ndarray, n: int) -> np.ndarray:
     GddError
         If n is no whole number from 1 to the number of images.
     """
-    _check_count(labels, n)
-    return np.arange(n)
+    return np.arange(_check_count(labels, n))
 
 
 def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
@@ -62,7 +45,7 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
         If n is no whole number from 1 to the number of images, or a class has too few.
     """
     labels = np.asarray(labels)
-    _check_count(labels, n)
+    n = _check_count(labels, n)
     if n == labels.size:
         return np.arange(n)
     random = generator(seed)
@@ -79,7 +62,8 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(chosen))
 
 
-def _check_count(labels: np.ndarray, n: int) -> None:
-    have = np.size(labels)
-    if check_whole("n", n, least=1) > have:
+def _check_count(labels: np.ndarray, n: int) -> int:
+    have, n = np.size(labels), check_whole("n", n, least=1)
+    if n > have:
         raise GddError(f"n: {n} images asked for, axis '{IMAGE}' has {have}; ask for at most {have}")
+    return n

@@ -14,9 +14,14 @@ import xarray as xr
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.svm import SVC
 
-from gdd.axes import GddError
+from gdd.axes import GddError, check_memory
+from gdd.checks import check_choice, check_kind, check_real, check_whole
 
 COST, WIDTH = "cost", "gamma"
+#: ends of the grids: beyond, the machines need hours or are all the same
+GRID = (1e-6, 1e6)
+#: seeds that scikit-learn takes
+LARGEST_SEED = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -42,12 +47,14 @@ class SvmProtocol:
 
     def __post_init__(self) -> None:
         for name, values in (("costs", self.costs), ("gammas", self.gammas)):
-            if not values or not all(0 < v < float("inf") for v in values):
+            check_kind(name, values, (tuple, list))
+            if not values:
                 raise GddError(f"{name}: {values} given; at least one positive finite number is needed")
-        if self.folds < 2 or self.tune_on < self.folds:
-            raise GddError(f"folds, tune_on: {self.folds}, {self.tune_on} given; at least 2, and tune_on >= folds")
-        if self.scaling not in ("overall", "feature"):
-            raise GddError(f"scaling: '{self.scaling}' given; 'overall' or 'feature' is needed")
+            for value in values:
+                check_real(name, value, *GRID, "a positive finite number")
+        object.__setattr__(self, "folds", check_whole("folds", self.folds, 2))
+        object.__setattr__(self, "tune_on", check_whole("tune_on", self.tune_on, self.folds))
+        check_choice("scaling", self.scaling, ("overall", "feature"))
 
 
 #: the paper's five folds, with grids and scaling of ours
@@ -57,6 +64,7 @@ FIVE_FOLD = SvmProtocol()
 def tuning_subset(labels: np.ndarray, protocol: SvmProtocol, seed: int) -> np.ndarray:
     """Which training images cross-validation uses: all, or ``tune_on`` of them with the classes in proportion."""
     everything = np.arange(len(labels))
+    check_memory("features, tune_on", min(len(labels), protocol.tune_on) ** 2)
     if len(labels) > protocol.tune_on:
         few, _ = train_test_split(everything, train_size=protocol.tune_on, stratify=labels, random_state=seed)
         everything = np.sort(few)

@@ -451,7 +451,7 @@ class TestContrast:
             ({"window": 4}, "window: 4 given; an odd"),
             ({"window": 0}, "window: 0"),
             ({"window": 2.5}, "window: 2.5"),
-            ({"sigma": 0.0}, "sigma: 0.0 pixels"),
+            ({"sigma": 0.0}, "sigma: 0.0 given"),
             ({"sigma": float("nan")}, "sigma: nan"),
             ({"images": np.ones((2, 1, 5, 5))}, "image 0 is constant"),
             ({"images": np.full((2, 1, 5, 5), np.nan)}, "pixel image 0"),

@@ -92,7 +92,7 @@ def test_a_notebook_shows_a_figure_once():
         (lambda: figures.show_atoms(np.ones((2, 4, 3, 3))), ["dictionary", "plane", "4"]),
         (lambda: figures.show_atoms(np.ones((2, 4, 3, 3)), plane=4), ["plane", "4", "3"]),
         (lambda: figures.show_atoms(np.ones((0, 1, 3, 3))), ["dictionary", "atom", "0"]),
-        (lambda: figures.show_atoms(np.full((1, 1, 3, 3), np.nan)), ["dictionary", "NaN"]),
+        (lambda: figures.show_atoms(np.full((1, 1, 3, 3), np.nan)), ["dictionary", "is nan"]),
         (lambda: figures.show_atoms(np.ones((2, 1, 3, 3)), labels=["a"]), ["labels", "1", "2"]),
         (lambda: figures.show_atoms(np.ones((3, 3))), ["dictionary", "2 axes"]),
         (lambda: figures.show_pictures(["a"], []), ["titles", "1", "0"]),

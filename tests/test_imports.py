@@ -9,6 +9,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 
 LEVELS = [
     ["axes", "machine", "files", "progress", "interrupt"],
+    ["checks"],
     ["subsets", "contrast", "sources", "folders", "formats", "planted", "datasets"],
     ["spec", "counts"],
     ["convolution", "pooling", "distributions", "state", "model", "joint"],

@@ -190,7 +190,7 @@ Z, W = np.zeros((1, 1, 2, 2), int), np.ones((1, 1, 2, 2))
 @pytest.mark.parametrize(
     ("call", "names"),
     [
-        (lambda: block_grid((3, 3), (2, 0)), ["pool", "(2, 0)"]),
+        (lambda: block_grid((3, 3), (2, 0)), ["pool", "axis 'col': 0"]),
         (lambda: block_grid((3, 3), 2), ["pool", "2"]),
         (lambda: block_grid((3.5, 3), (2, 2)), ["map_size", "3.5"]),
         (lambda: spread(np.ones((2, 2)), (-1, 2)), ["pool", "-1"]),

@@ -4,6 +4,7 @@ A module ``gdd/experiments/mnist_error.py`` has
 
 * ``NAME = "mnist-error"``, the file's name with hyphens;
 * ``PARAMETERS = {"demo": {name: default, ...}, "paper": {...}}``, the same names in both scales;
+* ``CHOICES = {name: words}``, where a parameter is a word, or words, other than the data set's name;
 * ``run(parameters, progress) -> Outcome``, where ``parameters`` holds every name and ``progress(total, label)`` opens a
   bar (`gdd.progress.Bar`). It computes and returns; writing the record is the caller's part.
 """
@@ -19,12 +20,17 @@ from typing import Any
 
 import xarray as xr
 
-from gdd.axes import GddError
+from gdd.axes import GddError, shown
+from gdd.checks import LARGEST_PRECISION, check_choice, check_kind, check_real, check_whole
 from gdd.folders import checkpoint_folder
 
 __all__ = ["Outcome", "SCALES", "checkpoint_folder", "defaults", "get", "merge", "names", "parse"]
 
 SCALES = ("demo", "paper")
+DATA = ("digits", "mnist")
+#: endings of the names of counts that may be 0
+FROM_NOTHING = ("burn_in", "warm_up")
+LARGEST_SEED = 2**31 - 1  # an experiment makes other seeds from it, and scikit-learn takes 32 bits
 
 
 @dataclass(frozen=True)
@@ -45,26 +51,49 @@ def names() -> list[str]:
 
 def get(name: str) -> ModuleType:
     """Module of one experiment; GddError, listing those that exist, if there is none of that name."""
-    if name not in names():
-        raise GddError(f"experiment {name!r} is not known; choose from {', '.join(names()) or 'none yet'}")
+    if not isinstance(name, str) or name not in names():
+        raise GddError(f"experiment {shown(name)} is not known; choose from {', '.join(names()) or 'none yet'}")
     return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
 
 
 def defaults(name: str, scale: str) -> dict[str, Any]:
     """Parameters of an experiment at one scale; GddError for an unknown scale."""
     known = get(name).PARAMETERS
-    if scale not in known:
-        raise GddError(f"scale {scale!r} is not known to {name}; choose from {', '.join(known)}")
+    if not isinstance(scale, str) or scale not in known:
+        raise GddError(f"scale {shown(scale)} is not known to {name}; choose from {', '.join(known)}")
     return dict(known[scale])
 
 
 def merge(name: str, scale: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Defaults with these changes; GddError that lists the known names if one is unknown."""
+    """Defaults with these changes; GddError that lists the known names if one is unknown, or for a value of no use."""
     known = defaults(name, scale)
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise GddError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
-    return known | dict(changes)
+    choices = {"data": DATA} | getattr(get(name), "CHOICES", {})
+    return known | {key: _checked(key, value, known[key], choices.get(key)) for key, value in changes.items()}
+
+
+def _checked(key: str, value: Any, default: Any, choices: tuple[str, ...] | None) -> Any:
+    """A value of its default's kind: a count, a seed, a number from 0, a word; or several of them, none twice."""
+    argument = f"parameter {key}"
+    if isinstance(default, tuple):
+        check_kind(argument, value, (tuple, list))
+        values = tuple(_checked(key, one, default[0], choices) for one in value)
+        if not values or len(set(values)) < len(values):
+            raise GddError(f"{argument}: {shown(value)} given; one or more different values are needed")
+        return values
+    if isinstance(default, bool):
+        check_kind(argument, value, bool)
+    elif isinstance(default, int) and key in ("seed", "seeds") and default == 0:
+        return check_whole(argument, value, 0, LARGEST_SEED)
+    elif isinstance(default, int):
+        return check_whole(argument, value, 0 if key.endswith(FROM_NOTHING) else 1)
+    elif isinstance(default, float):
+        return check_real(argument, value, 0, LARGEST_PRECISION)
+    else:
+        check_choice(argument, value, choices) if choices else check_kind(argument, value, str)
+    return value
 
 
 def parse(name: str, scale: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
@@ -86,4 +115,4 @@ def _like(default: Any, text: str, key: str) -> Any:
         return type(default)(text)
     except (KeyError, ValueError) as error:
         wanted = "true or false" if isinstance(default, bool) else f"like its default {default!r}"
-        raise GddError(f"parameter {key}: {text!r} given, a value {wanted} needed") from error
+        raise GddError(f"parameter {key}: {shown(text)} given, a value {wanted} needed") from error

@@ -24,6 +24,7 @@ NAME = "mnist-error"
 _COMMON = {"data": "mnist", "seed": 0, "noise_precision": 100.0, "weight_precision": 0.1}
 #: features from one test-time chain: the paper's, and what the whole chain says
 CODES = ("ml_sample", "mean", "magnitude", "inclusion")
+CHOICES = {"codes": CODES}
 PARAMETERS = {
     "demo": {
         "n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
@@ -61,7 +62,7 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
         "cost": ("feature_kind", [r.attrs["chosen_cost"] for r in results.values()]),
         "gamma": ("feature_kind", [r.attrs["chosen_gamma"] for r in results.values()]),
         "tuned_on": ("feature_kind", [r.attrs["tuned_on"] for r in results.values()]),
-        "confusion": results["ml_sample"].confusion,
+        "confusion": results[p["codes"][0]].confusion,
         "active_at_test": float((codes[1].ml_sample != 0).sum(("atom", "row", "col")).mean()),
         "winning_share": atoms.attrs["winning_share"][0],
     }, {"feature_kind": list(results)})  # fmt: skip

@@ -40,6 +40,7 @@ SETTINGS = {
     "16 atoms pruned": {"atoms": 16, "shift_every": 1},
     "from patches": {"start": "patches"},
 }
+CHOICES = {"settings": tuple(SETTINGS)}
 PARAMETERS = {
     "demo": {"images": 100, "seeds": 2, "burn_in": 120, "collect": 30, "settings": ("no moves", "shift")},
     "paper": {

@@ -31,6 +31,7 @@ from gdd.timing import on_threads
 from gdd.training import model_for
 
 NAME = "refinement-cost"
+CHOICES = {"shapes": ("digits", "mnist", "caltech101")}
 PARAMETERS = {
     "demo": {"shapes": ("digits",), "images": 64, "burn_in": 30, "collect": 10, "sweeps": 20, "repeats": 3, "seed": 0},
     "paper": {

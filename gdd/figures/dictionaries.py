@@ -11,7 +11,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from gdd.axes import ATOM, DICTIONARY, PLANE, GddError, as_plain
+from gdd.axes import ATOM, DICTIONARY, PLANE, GddError, as_finite
+from gdd.checks import check_kind, check_whole
 from gdd.figures.style import FONT, FULL, bare, finish, new_figure
 
 GAP = 1  # pixels between atoms
@@ -49,9 +50,9 @@ def show_atoms(
     Departs: the paper does not say how it scaled them; here the scale is written beside the grid.
     Checked: tests/test_figures.py.
     """
-    atoms = _chosen_planes(as_plain(dictionary, DICTIONARY, "dictionary"), plane)
-    if not np.isfinite(atoms).all():
-        raise GddError("dictionary: a value is NaN or infinite; only finite atoms can be shown")
+    atoms = _chosen_planes(as_finite(dictionary, DICTIONARY, "dictionary").astype(float), plane)
+    columns = None if columns is None else check_whole("columns", columns, 1)
+    check_kind("labels", labels, (tuple, list, np.ndarray, type(None)))
     if labels is not None and len(labels) != len(atoms):
         raise GddError(f"labels: {len(labels)} given for {len(atoms)} atoms along axis '{ATOM}'")
     largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True) if each else np.abs(atoms).max()
@@ -98,6 +99,6 @@ def _chosen_planes(dictionary: np.ndarray, plane: int | None) -> np.ndarray:
         raise GddError(f"dictionary: axis '{ATOM}' has size 0; at least 1 is needed")
     if plane is None and planes not in (1, 3):
         raise GddError(f"dictionary: axis '{PLANE}' has size {planes}; choose one with plane=0 .. {planes - 1}")
-    if plane is not None and not 0 <= plane < planes:
+    if plane is not None and check_whole("plane", plane, 0) >= planes:
         raise GddError(f"plane: {plane} given; 0 .. {planes - 1} are there")
     return dictionary if plane is None else dictionary[:, plane : plane + 1]

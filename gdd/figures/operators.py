@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from gdd.axes import GddError
+from gdd.axes import COL, ROW, GddError, as_finite
+from gdd.checks import check_kind
 from gdd.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure
 
 EMPTY, POSITIVE, NEGATIVE = "#FFFFFF", "#FBE3B0", "#BFDDF2"
@@ -43,13 +44,13 @@ def show_grids(
     Departs: our own drawing.
     Checked: tests/test_figures.py.
     """
+    for argument, given in (("grids", grids), ("titles", titles), ("between", between), ("blocks", blocks)):
+        check_kind(argument, given, (tuple, list))
+    grids = [as_finite(grid, (ROW, COL), f"grids: number {number}") for number, grid in enumerate(grids)]
     between = list(between) or [r"$\rightarrow$"] * (len(grids) - 1)
     blocks = list(blocks) or [None] * len(grids)
     if not len(grids) == len(titles) == len(between) + 1 == len(blocks):
         raise GddError(f"titles, between: {len(titles)}, {len(between)} given for {len(grids)} grids")
-    for grid in grids:
-        if np.ndim(grid) != 2:
-            raise GddError(f"grids: one has {np.ndim(grid)} axes; 2 (row, col) are needed")
     gap = 1.6
     widths = [np.shape(g)[1] for g in grids]
     tall = max(np.shape(g)[0] for g in grids)

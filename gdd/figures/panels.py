@@ -8,7 +8,8 @@ from math import ceil
 import numpy as np
 from matplotlib.figure import Figure
 
-from gdd.axes import GddError
+from gdd.axes import COL, ROW, GddError, as_finite
+from gdd.checks import check_kind, check_whole
 from gdd.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure
 
 
@@ -26,16 +27,17 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
     GddError
         If the numbers of titles and pictures differ, or a picture is not a finite array (row, col).
     """
-    if len(titles) != len(pictures):
-        raise GddError(f"titles: {len(titles)} given for {len(pictures)} pictures")
-    rows = ceil(len(pictures) / columns)
-    tall = max((np.shape(picture) or (1,))[0] / (np.shape(picture) or (1,))[-1] for picture in pictures)
+    for argument, given in (("titles", titles), ("pictures", pictures)):
+        check_kind(argument, given, (tuple, list, np.ndarray))
+    if not len(titles) == len(pictures) > 0:
+        raise GddError(f"titles: {len(titles)} given for {len(pictures)} pictures; one for each is needed")
+    pictures = [as_finite(one, (ROW, COL), f"pictures: number {number}") for number, one in enumerate(pictures)]
+    rows = ceil(len(pictures) / check_whole("columns", columns, 1))
+    tall = max(picture.shape[0] / picture.shape[1] for picture in pictures)
     figure, axes = new_figure(rows, columns, height=rows * (FULL / columns * tall + 0.25), squeeze=False)
     for panel in axes.flat:
         bare(panel)
-    for number, (title, picture, panel) in enumerate(zip(titles, pictures, axes.flat, strict=False)):
-        if np.ndim(picture) != 2 or not np.isfinite(picture).all():
-            raise GddError(f"pictures: number {number} of shape {np.shape(picture)}; finite, axes (row, col) needed")
+    for title, picture, panel in zip(titles, pictures, axes.flat, strict=False):
         largest = np.abs(picture).max() or 1
         panel.imshow(picture, cmap="gray", vmin=-largest, vmax=largest)
         panel.set_title(title, fontsize=FONT - 1)

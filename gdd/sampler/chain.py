@@ -15,6 +15,7 @@ import xarray as xr
 from gdd.axes import CHAIN, DRAW
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
+from gdd.sampler.contract import within_range
 from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, START, shared_generator
 from gdd.sampler.stretch import run_to_end
@@ -91,7 +92,9 @@ def advance(
         state, moved = shift_atom(state, data, spec, shape, key)
         shifts = float(moved)
     scale = bool(chain.scale_every) and number % chain.scale_every == 0
-    state, info = sweep(state, data, spec, shape, key, scale)
+    with within_range(f"layer {layer + 1}, sweep {number}") as check:
+        state, info = sweep(state, data, spec, shape, key, scale)
+        check(info.log_likelihood)
     row = trace_row(state, info, len(data.images), shifts)
     best, best_likelihood, best_kept = at.best, at.best_likelihood, at.best_kept
     if number >= chain.burn_in and (best is None or info.log_likelihood > best_likelihood):

@@ -6,11 +6,15 @@ needs no image and is the same in both.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln
 
+from gdd.axes import GddError
+from gdd.checks import REMEDY
 from gdd.distributions import LOG_TWO_PI
 from gdd.model import block_groups, log_precision
 from gdd.sampler.shared import draw_precisions, draw_scales
@@ -37,6 +41,20 @@ class Info(NamedTuple):
     log_joint: float
     residual: float  # root mean square of E over observed pixels, before the dictionary's draw
     active: np.ndarray  # (atom,): active blocks over all images
+
+
+@contextmanager
+def within_range(what: str) -> Iterator[Callable[[float], None]]:
+    """Say what to do when a sweep's numbers overflow: in a matrix, or in the log-likelihood given to the check."""
+
+    def check(log_likelihood: float) -> None:
+        if not np.isfinite(log_likelihood):
+            raise GddError(f"images: {what} left the range of numbers, log-likelihood {log_likelihood}; {REMEDY}")
+
+    try:
+        yield check
+    except np.linalg.LinAlgError as error:
+        raise GddError(f"images: {what} left the range of numbers ({error}); {REMEDY}") from error
 
 
 class Tally(NamedTuple):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from gdd.axes import IMAGES, GddError, as_plain, check_images
+from gdd.axes import IMAGES, GddError, as_pixels, as_plain, check_memory, shown
+from gdd.checks import check_kind
 from gdd.pooling import average_pool, max_pool
 from gdd.sampler.chain import Fitted, run_chain
 from gdd.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, layer_shape
@@ -55,11 +57,7 @@ def pretrain(
     *Checked:* tests/test_pretrain.py.
     """
     chain = chain or ChainSpec()
-    images = as_plain(images, IMAGES, "images")
-    mask = None if mask is None else as_plain(mask, IMAGES, "mask")
-    check_images(images, "images", mask)
-    check_fits(images, model)
-    data = LayerData(images.astype(np.float32 if chain.single_precision else np.float64), mask)
+    data = taken(images, model, chain, mask, folder)
     fitted, inputs, layers = [], [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
@@ -70,11 +68,30 @@ def pretrain(
     return Pretrained(replace(model, layers=tuple(layers)), tuple(fitted), tuple(inputs))
 
 
+def taken(
+    images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec, mask: np.ndarray | None, folder: Path | None
+) -> LayerData:
+    """Take what a chain learns from, after every check that can be made before work."""
+    check_kind("chain", chain, ChainSpec)
+    check_kind("folder", folder, (str, Path, type(None)))
+    if "\0" in str(folder):
+        raise GddError(f"folder: {shown(str(folder))} given; a name without null characters is needed")
+    mask = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
+    pixels = as_pixels(images, "images", mask, dtype=np.float32 if chain.single_precision else np.float64)
+    check_fits(pixels, model)
+    return LayerData(pixels, mask)
+
+
 def check_fits(images: np.ndarray, model: ModelSpec) -> None:
-    """Refuse images whose planes or sizes are not the model's."""
+    """Refuse images whose planes or sizes are not the model's, and a model too large for this machine."""
+    check_kind("model", model, ModelSpec)
     for axis, given, wanted in zip(IMAGES[1:], images.shape[1:], (model.planes, *model.image_size), strict=True):
         if given != wanted:
             raise GddError(f"images: axis '{axis}' has size {given}, the model is for size {wanted}")
+    for number, shape in enumerate(model.shapes(), 1):
+        maps = len(images) * shape.atoms * prod(shape.map_size)
+        pairs = shape.atoms**2 * prod(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
+        check_memory(f"atoms of layer {number}", max(maps, pairs, prod(shape.dictionary)))
 
 
 def pool_up(state: LayerState, spec: LayerSpec, shape: LayerShape) -> np.ndarray:

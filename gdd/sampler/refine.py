@@ -12,14 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import CHAIN, DRAW, IMAGE, IMAGES, GddError, as_plain, check_images
+from gdd.axes import CHAIN, DRAW, IMAGE, GddError
+from gdd.checks import check_kind
 from gdd.model import block_groups, draw_positions
 from gdd.sampler import chain as layer_chain
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
 from gdd.sampler.conditionals import theta_given_z
-from gdd.sampler.contract import Key
-from gdd.sampler.pretrain import Pretrained, check_fits
+from gdd.sampler.contract import Key, within_range
+from gdd.sampler.pretrain import Pretrained, taken
 from gdd.sampler.random import REFINE, START, shared_generator
 from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
 from gdd.sampler.stretch import run_to_end
@@ -80,12 +81,10 @@ def refine(
     *Checked:* tests/test_refine.py (stop and resume, starts).
     """
     chain, refinement = chain or ChainSpec(), refinement or RefinementSpec()
-    images = as_plain(images, IMAGES, "images")
-    mask = None if mask is None else as_plain(mask, IMAGES, "mask")
-    check_images(images, "images", mask)
-    check_fits(images, model)
+    check_kind("refinement", refinement, RefinementSpec)
+    check_kind("start", start, (Pretrained, type(None)))
+    data = taken(images, model, chain, mask, folder)
     refinement.check_model(model)
-    data = LayerData(images.astype(np.float32 if chain.single_precision else np.float64), mask)
     if start is None:
         first = fresh_start(data, model, chain, refinement)
     else:
@@ -121,7 +120,9 @@ def advance(
     """One sweep."""
     number = at.done
     scale = bool(chain.scale_every) and number % chain.scale_every == 0
-    state, info = refine_sweep(at.state, data, model, refinement, Key(chain.seed, REFINE, 0, number), scale)
+    with within_range(f"refinement, sweep {number}") as check:
+        state, info = refine_sweep(at.state, data, model, refinement, Key(chain.seed, REFINE, 0, number), scale)
+        check(info.log_likelihood)
     best, best_likelihood, sums = at.best, at.best_likelihood, at.sums
     if number >= chain.burn_in:
         sums = tuple(total + part for total, part in zip(sums, state.shared.dictionaries, strict=True))

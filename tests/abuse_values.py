@@ -1,0 +1,141 @@
+"""Hostile arguments: what tests/test_abuse.py puts in place of the right ones. Every value here is made anew."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import xarray as xr
+from hypothesis import strategies as st
+
+#: sizes and counts that no machine holds; nothing here may be allocated
+HUGE = (2**31 - 1, 2**31, 10**12, 2**63, 2**64, -(10**30), 10**400)
+EDGES = (0, 1, -1, 0.0, -0.0, 1.0, 0.5, 1e-300, 1e-13, 1e13, 1e300, float("nan"), float("inf"), -float("inf"))
+FOREIGN = (
+    True, False, None, "", "3", "abc", "\udcff\x00", b"3", 1j, Fraction(1, 2), Decimal("1"), np.int8(3), np.uint8(200),
+    np.float16(np.inf), np.float32(0.5), np.bool(True), [], [1], (), {}, {"a": 1}, object, range(3), [[1], [1, 2]],
+)  # fmt: skip
+
+numbers = st.one_of(
+    st.sampled_from(EDGES), st.sampled_from(FOREIGN), st.sampled_from(HUGE), st.integers(-3, 12), st.floats(),
+    st.builds(lambda: np.array(3.0)), st.builds(lambda: np.array([1.0, 2.0])),
+)  # fmt: skip
+counts = st.one_of(st.integers(-1, 4), numbers)
+reals = st.one_of(st.floats(1e-12, 1e12), st.floats(0.1, 10), numbers)
+sizes = st.one_of(
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    st.tuples(st.sampled_from(HUGE), st.sampled_from((1, 2, *HUGE))),
+    st.tuples(numbers, numbers),
+    st.sampled_from([(3,), (2, 2, 2), [2, 2], "22", (200, 200), (1, 40000)]),
+    st.builds(lambda: np.array([2, 2])),
+    numbers,
+)
+words = st.one_of(st.text(max_size=8), st.sampled_from(("image", "plane", "atom", "mean", "train")), numbers)
+seeds = st.one_of(st.integers(0, 5), st.integers(-(2**70), 2**70), numbers)
+
+
+def _nested(array):
+    return array.tolist()
+
+
+def _ragged(array):
+    return [array.tolist(), [1.0]]
+
+
+def _labelled(dims, order=None):
+    def change(array):
+        if array.ndim != len(dims):
+            return xr.DataArray(array)
+        labelled = xr.DataArray(array, dims=dims)
+        return labelled.transpose(*order(dims)) if order else labelled
+
+    return change
+
+
+def _read_only(array):
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def _at(value):
+    def change(array):
+        array = np.array(array, np.result_type(array, np.float32))
+        if array.size:
+            array.flat[array.size // 2] = value
+        return array
+
+    return change
+
+
+def _every(value):
+    return lambda array: np.full(array.shape, value, np.result_type(array, np.float64))
+
+
+def _as(dtype):
+    return lambda array: array.astype(dtype)
+
+
+def _cut(axis, keep):
+    def change(array):
+        return array.take(range(min(keep, array.shape[axis])), axis) if axis < array.ndim else array
+
+    return change
+
+
+def _grown(axis):
+    return lambda array: np.concatenate([array, array], axis) if axis < array.ndim else array
+
+
+def _endless(array):
+    shape = (10**6, *array.shape[1:-1], 10**9) if array.ndim > 1 else (10**14,)
+    return np.broadcast_to(np.zeros((), array.dtype), shape)
+
+
+VALUES = [_at(v) for v in (np.nan, np.inf, -np.inf, 1e300, -1e30, 1e7, 1e6, 1e-300)]
+WHOLES = [_every(v) for v in (np.nan, 0.0, 1.0, 1e-300, 1e-20, 1e6, 1e300)]
+TYPES = [_as(t) for t in (object, str, complex, bool, np.uint8, np.int8, np.int64, np.float16, np.longdouble, ">f8")]
+SHAPES = [_cut(axis, keep) for axis in range(4) for keep in (0, 1, 2)] + [_grown(axis) for axis in range(4)]
+SHAPES += [lambda a: a[0], lambda a: a[None], lambda a: a.ravel()]
+LAYOUTS = [
+    np.asfortranarray, lambda a: a[::-1], lambda a: a[..., ::-1], _read_only, _nested, _ragged,
+    lambda a: np.broadcast_to(a[:1], a.shape) if a.ndim else a, lambda a: a.astype("datetime64[s]"),
+    lambda a: np.ma.masked_array(a, a == a.flat[0]) if a.size else a, lambda a: a * 1e-3, lambda a: a * 1e5,
+    lambda a: a.copy(),
+]  # fmt: skip
+OTHERS = [lambda a: None, lambda a: 3.0, lambda a: "images", lambda a: {}, lambda a: object(), lambda a: np.float64(2)]
+OTHERS.append(_endless)
+
+
+def arrays(valid, dims=()):
+    """The valid array changed in one or two ways: values, type, number and sizes of axes, layout, names of axes."""
+    others = ("image", *"abcdef"[: max(0, len(dims) - 1)])
+    labels = [_labelled(dims), _labelled(dims, lambda d: d[::-1]), _labelled(others)]
+    one = st.sampled_from(VALUES + WHOLES + TYPES + SHAPES + LAYOUTS)
+    last = st.sampled_from(VALUES + TYPES + SHAPES + LAYOUTS + OTHERS + labels * 3)
+
+    def change(pair):
+        array = np.array(valid)
+        for step in pair:
+            if isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
+                try:
+                    with np.errstate(all="ignore"):
+                        array = step(array)
+                except (ValueError, IndexError, TypeError):  # a change that this array does not allow
+                    return array
+        return array
+
+    return st.tuples(one, last).map(change) | last.map(lambda step: change((step,)))
+
+
+def single(array):
+    """The same in single precision, if it is in double: test-time kernels would be compiled for that too."""
+    if isinstance(array, np.ndarray | xr.DataArray) and array.dtype.kind == "f" and array.dtype.itemsize > 4:
+        with np.errstate(all="ignore"):
+            return array.astype(np.float32)
+    return array
+
+
+def masks(shape):
+    """Masks of images: mostly bool of the right shape, hiding anything from nothing to whole images."""
+    half = np.indices(shape).sum(0) % 2 == 0
+    return st.one_of(arrays(half, ("image", "plane", "row", "col")), st.just(half), st.just(~half), st.just(None))

@@ -1,0 +1,91 @@
+"""Checks of single arguments: what is taken, in which plain form; what is refused, in which words."""
+
+import ast
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import axes, checks, counts, joint_inference
+from gdd.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, check_memory, shown
+from gdd.contrast import normalise_contrast
+from gdd.spec import MNIST
+
+
+def test_what_is_right_comes_back_plain():
+    assert checks.check_whole("n", np.int8(3), 1) == 3
+    assert type(checks.check_seed(np.uint64(7))) is int
+    assert checks.check_pair("size", np.array([2, 3])) == checks.check_pair("size", [2, 3]) == (2, 3)
+    assert checks.check_lengths(5, 1, 5) == (5, 1, 5)
+    assert type(checks.check_precision("gamma", np.float32(0.5))) is float
+
+
+@pytest.mark.parametrize(
+    ("check", "message"),
+    [
+        (lambda: checks.check_whole("n", True, 0), "n: True given; a whole number of at least 0"),
+        (lambda: checks.check_whole("n", 2.0, 0), "n: 2.0 given"),
+        (lambda: checks.check_whole("n", 10**5000, 0), "n: a whole number of about 5000 digits given"),
+        (lambda: checks.check_seed(2**63), "seed: 9223372036854775808 given; a whole number from 0"),
+        (lambda: checks.check_lengths(1, 1, 2), "warm_up: 2 given; a whole number from 0 to burn_in, 1"),
+        (lambda: checks.check_pair("size", (1, 0)), "size, axis 'col': 0 given"),
+        (lambda: checks.check_block("pool", (200, 200)), "pool: (200, 200) given; a block has at most 32767 places"),
+        (lambda: checks.check_precision("gamma_w", float("nan")), "gamma_w: nan given; a positive finite number"),
+        (lambda: checks.check_choice("start", ["a"], ("a", "b")), "start: ['a'] given; one of 'a', 'b' is needed"),
+        (lambda: checks.check_kind("model", 3, (str, type(None))), "model: int given; str or NoneType is needed"),
+        (lambda: as_plain([[1.0], [1.0, 2.0]], ("row", "col"), "maps"), "maps: not an array"),
+        (lambda: as_plain(np.ones((2, 0)), ("row", "col"), "maps"), "maps: axis 'col' has size 0"),
+        (lambda: as_plain(np.ones(2, complex), ("row",), "maps"), "maps: values of type complex128 given"),
+        (lambda: as_finite([[0.0, np.inf]], ("row", "col"), "maps"), "maps: row 0, col 1 is inf; finite numbers"),
+        (lambda: as_pixels(np.full((1, 1, 2, 2), 1e300) * [1, 2]), "image 0 has a pixel of magnitude 2e+300; at most"),
+        (lambda: as_pixels(1e5 + np.arange(4.0).reshape(1, 1, 2, 2) * 1e-3), "image 0 is constant to within 0.003"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(check, message):
+    with pytest.raises(GddError, match=re.escape(message)):
+        check()
+
+
+def test_arrays_too_large_for_the_machine_are_refused_before_they_are_made(monkeypatch):
+    monkeypatch.setattr(axes, "memory", lambda: 1000)
+    check_memory("size", 125)
+    with pytest.raises(GddError, match="size: an array of 126 numbers would be needed, about 1.01e-06 GB"):
+        check_memory("size", 126)
+    with pytest.raises(GddError, match="images: an array of"):
+        as_plain(np.broadcast_to(0.0, (10**6, 1, 10**9, 3)), IMAGES, "images")
+
+
+def test_pixels_are_a_copy_in_order_without_what_is_hidden():
+    images = xr.DataArray(np.arange(24.0, dtype=">f4").reshape(2, 3, 1, 4), dims=("image", "row", "plane", "col"))
+    mask = np.ones((2, 1, 3, 4), bool)
+    mask[0, 0, 0, 0] = False
+    images[0, 0, 0, 0] = np.nan
+    pixels = as_pixels(images, mask=mask)
+    assert pixels.dtype == np.float32 and pixels.flags.c_contiguous and pixels.flags.writeable
+    np.testing.assert_array_equal(pixels, np.nan_to_num(images.values.transpose(0, 2, 1, 3)))
+    assert as_pixels(images.astype(float), mask=mask).dtype == np.float64
+
+
+def test_messages_are_short():
+    assert len(shown("x" * 10**6)) < 100
+    assert len(shown((10**5000,) * 3)) < 200
+
+
+def test_no_error_is_caught_that_is_not_named():
+    for path in Path(axes.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ExceptHandler):
+                assert node.type is not None, f"{path.name}, line {node.lineno}: a bare except"
+                caught = {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
+                assert not caught & {"Exception", "BaseException"}, f"{path.name}, line {node.lineno}"
+
+
+def test_small_whole_numbers_of_numpy_do_not_overflow():
+    """Sums and products of numbers given as np.int8 must not wrap round."""
+    chain = joint_inference.Chain(np.int8(100), np.int8(100)).check()
+    assert chain.burn_in + chain.collect == 200
+    assert counts.printed(MNIST, np.int8(100)).equals(counts.printed(MNIST, 100))
+    images = np.random.default_rng(0).random((1, 1, 9, 9))
+    np.testing.assert_array_equal(normalise_contrast(images, np.uint8(5)), normalise_contrast(images, 5))
