@@ -69,9 +69,12 @@ def _book(_: argparse.Namespace) -> None:
     print(notebooks.build())
 
 
-def _bench(_: argparse.Namespace) -> None:
-    path = run_experiment("bench", "demo")
-    print(records.read(path).to_dataframe().to_string())
+def _bench(chosen: argparse.Namespace) -> None:
+    from gdd.figures import performance
+
+    path = run_experiment("bench", "demo", [tuple(pair) for pair in chosen.parameter])
+    for table in performance.tables(records.read(path)):
+        print(table.to_string(), end="\n\n")
     print(path)
 
 
@@ -86,9 +89,11 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run an experiment and write its record")
     run.add_argument("experiment", metavar="EXPERIMENT", help=", ".join(experiments.names()))
     run.add_argument("--scale", choices=experiments.SCALES, default="demo")
-    run.add_argument("-p", dest="parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     run.set_defaults(command=_run)
 
     commands.add_parser("book", help="execute the chapters and build the book").set_defaults(command=_book)
-    commands.add_parser("bench", help="measure the cost on this machine").set_defaults(command=_bench)
+    bench = commands.add_parser("bench", help="measure the cost on this machine, and of the peers that are installed")
+    bench.set_defaults(command=_bench)
+    for command in (run, bench):
+        command.add_argument("-p", dest="parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     return parser
