@@ -31,7 +31,7 @@ def toy(monkeypatch, tmp_path):
     settings = {"n": 5, "seed": 0, "noise": 0.5, "stop": False, "sizes": (100, 200), "data": "digits"}
     module = SimpleNamespace(NAME="toy", PARAMETERS={"demo": settings, "paper": settings | {"n": 50}}, run=run)
     monkeypatch.setattr(experiments, "names", lambda: ["bench", "toy"])
-    monkeypatch.setattr(experiments.importlib, "import_module", lambda name: module)
+    monkeypatch.setattr(experiments, "importlib", SimpleNamespace(import_module=lambda name: module))
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("GDD_CACHE", str(tmp_path / "cache"))
     return seen

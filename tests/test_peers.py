@@ -10,7 +10,7 @@ from gdd.progress import Bar
 from gdd.projection import render_projected
 from gdd.training import model_for
 
-needs = {name: pytest.mark.skipif(not peers.installed(name), reason=f"{name} is not installed") for name in peers.PACKAGES}
+needs = {p: pytest.mark.skipif(not peers.installed(p), reason=f"{p} is not installed") for p in peers.PACKAGES}
 
 
 @pytest.fixture

@@ -28,10 +28,11 @@ from gdd.state import LayerData
 LEARNING, CODING = (60, 20), ((0, 1), (10, 10), (60, 20), (500, 200))
 HELD_TO = 2
 #: iterations of the peers, and digits on which they are tuned
-ITERATIONS, TUNED_ON = 120, 30
+ITERATIONS, TUNED_ON = 100, 20
 #: sporco's lambda and rho that are tried
-WEIGHTS, PENALTIES = (0.2, 0.3, 0.45), (1.0, 3.0, 10.0)
-RANGE = (1e-3, 10.0)
+WEIGHTS, PENALTIES = (0.2, 0.3, 0.45), (1.0, 3.0)
+#: sporco's rho in coding, and bounds of every coding method's lambda
+CODING_PENALTY, RANGE = 5.0, (0.02, 2.0)
 
 
 class Outcome(NamedTuple):
@@ -103,7 +104,7 @@ def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Out
         greedy = peers.code_spams_greedy(flat, columns, goals["active"])
         found.append(Outcome(task, "spams-bin greedy (OMP)", greedy, 0, "equal active"))
     if peers.installed("sporco"):
-        run = lambda part, w: peers.code_sporco(pixels.values[part, 0], unit, w, 5.0, ITERATIONS)  # noqa: E731
+        run = lambda part, w: peers.code_sporco(pixels.values[part, 0], unit, w, CODING_PENALTY, ITERATIONS)  # noqa: E731
         found += at_both_goals(task, "sporco", run, goals, slice(0, TUNED_ON))
         bar.step()
     else:
@@ -117,7 +118,7 @@ def at_both_goals(
     """One method twice: tuned to as many active coefficients as ours, and tuned to our error."""
     found = []
     for of, goal in goals.items():
-        weight = peers.tuned(lambda w: run(slice(0, 10), w), goal, of, *RANGE)
+        weight = peers.tuned(lambda w: run(slice(0, TUNED_ON // 2), w), goal, of, *RANGE)
         curve = run(part, weight)
         found.append(Outcome(task, name, curve, len(curve.error) - 1, f"equal {of}, lambda {weight:.3g}"))
     return found

@@ -113,7 +113,7 @@ def code_sklearn(pixels: np.ndarray, columns: np.ndarray, weight: float) -> Curv
     return _once(solve, pixels, columns)
 
 
-def tuned(run: Callable[[float], Curve], goal: float, of: str, low: float, high: float, steps: int = 8) -> float:
+def tuned(run: Callable[[float], Curve], goal: float, of: str, low: float, high: float, steps: int = 6) -> float:
     """Weight of the penalty at which a method ends with this ``error``, or this many ``active``, by bisection."""
     for _ in range(steps):
         middle = float(np.sqrt(low * high))

@@ -127,9 +127,10 @@ def show_atom_sizes(record: xr.Dataset) -> Figure:
 
 
 def show_contest(record: xr.Dataset) -> Figure:
-    """Both tasks: error against time per image, a line a method, a mark where it is compared with the others."""
-    figure, axes = new_figure(2, 1, height=6.4)
-    for panel, task in zip(axes, ("learning", "coding"), strict=True):
+    """Error against time per image, a panel a task, a line a method, a mark where it is compared with the others."""
+    tasks = list(dict.fromkeys(record.peer_task.values))
+    figure, axes = new_figure(len(tasks), 1, height=3.2 * len(tasks), squeeze=False)
+    for panel, task in zip(axes[:, 0], tasks, strict=True):
         chosen = record.sel(entry=(record.peer_task == task) & record.curve_seconds.notnull().any("iteration"))
         for entry, (colour, style), mark in zip(range(chosen.sizes["entry"]), LINES, MARKS, strict=False):
             one = chosen.isel(entry=entry)
@@ -143,7 +144,7 @@ def show_contest(record: xr.Dataset) -> Figure:
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         panel.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
         panel.legend(fontsize=FONT - 4, loc="upper right")
-    axes[1].set_xlabel("ms per image, one core")
+    axes[-1, 0].set_xlabel("ms per image, one core")
     return finish(figure)
 
 
