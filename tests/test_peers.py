@@ -69,8 +69,8 @@ def test_tuning_finds_the_weight_by_either_goal():
     def run(weight):
         return Curve(*(np.array([v]) for v in (1.0, weight, 100 / weight)))
 
-    assert peers.tuned(run, 50.0, "active", 1e-3, 1e3, 30) == pytest.approx(2.0, rel=1e-6)
-    assert peers.tuned(run, 0.25, "error", 1e-3, 1e3, 30) == pytest.approx(0.25, rel=1e-6)
+    assert peers.tuned(run, 50.0, "active", 1e-3, 1e3) == pytest.approx(2.0, rel=1e-6)
+    assert peers.tuned(run, 0.25, "error", 1e-3, 1e3) == pytest.approx(0.25, rel=1e-6)
 
 
 def test_columns_are_the_atoms_in_their_places():
