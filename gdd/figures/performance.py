@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import cycle
 from typing import NamedTuple
 
 import numpy as np
@@ -14,9 +15,12 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 
 from gdd.figures.style import COLOURS, FONT, finish, new_figure
 
-LINES = [(COLOURS[name], style) for name, style in (("blue", "-"), ("red", "--"), ("green", "-."), ("purple", ":"),
-                                                    ("orange", "-"), ("sky", "--"), ("grey", "-."))]  # fmt: skip
-MARKS = "osD^vP*"
+_STYLES = (
+    ("blue", "-"), ("red", "--"), ("green", "-."), ("purple", ":"), ("orange", "-"), ("sky", "--"), ("grey", "-."),
+    ("black", ":"),
+)  # fmt: skip
+LINES = [(COLOURS[name], style) for name, style in _STYLES]
+MARKS = "osD^vP*X"
 
 
 class Goal(NamedTuple):
@@ -129,10 +133,10 @@ def show_atom_sizes(record: xr.Dataset) -> Figure:
 def show_contest(record: xr.Dataset) -> Figure:
     """Error against time per image, a panel a task, a line a method, a mark where it is compared with the others."""
     tasks = list(dict.fromkeys(record.peer_task.values))
-    figure, axes = new_figure(len(tasks), 1, height=3.2 * len(tasks), squeeze=False)
+    figure, axes = new_figure(len(tasks), 1, height=4.0 * len(tasks), squeeze=False)
     for panel, task in zip(axes[:, 0], tasks, strict=True):
         chosen = record.sel(entry=(record.peer_task == task) & record.curve_seconds.notnull().any("iteration"))
-        for entry, (colour, style), mark in zip(range(chosen.sizes["entry"]), LINES, MARKS, strict=False):
+        for entry, (colour, style), mark in zip(range(chosen.sizes["entry"]), cycle(LINES), cycle(MARKS), strict=False):
             one = chosen.isel(entry=entry)
             note = str(one.peer_note.item()).split(",")[0] if task == "coding" else ""
             label = f"{one.peer_method.item()}{f', {note}' if note else ''}"
@@ -143,8 +147,8 @@ def show_contest(record: xr.Dataset) -> Figure:
         panel.set_ylim(*_of_interest(chosen))
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         panel.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
-        panel.legend(fontsize=FONT - 4, loc="upper right")
-    axes[-1, 0].set_xlabel("ms per image, one core")
+        panel.set_xlabel("ms per image, one core")
+        panel.legend(fontsize=FONT - 3, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2, frameon=False)
     return finish(figure)
 
 
