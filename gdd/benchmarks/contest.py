@@ -204,6 +204,6 @@ class _Laps:
     def __init__(self):
         self.laps, self._begun = [], time.process_time()
 
-    def step(self, **_) -> None:
+    def step(self, *_, **__) -> None:
         """One sweep is done."""
         self.laps.append(time.process_time() - self._begun)
