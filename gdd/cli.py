@@ -112,8 +112,12 @@ def _book(_: argparse.Namespace) -> None:
 
 
 def _bench(chosen: argparse.Namespace) -> None:
-    path = run_experiment("bench", "demo", on_interrupt=partial(_say_interrupted, chosen))
-    print(records.read(path).to_dataframe().to_string())
+    from gdd.figures import performance
+
+    changes = [tuple(pair) for pair in chosen.parameter]
+    path = run_experiment("bench", "demo", changes, on_interrupt=partial(_say_interrupted, chosen))
+    for table in performance.tables(records.read(path)):
+        print(table.to_string(), end="\n\n")
     print(path)
 
 
@@ -128,12 +132,14 @@ def _parser() -> argparse.ArgumentParser:
     run = commands.add_parser("run", help="run an experiment and write its record")
     run.add_argument("experiment", metavar="EXPERIMENT", help=", ".join(experiments.names()))
     run.add_argument("--scale", choices=experiments.SCALES, default="demo")
-    run.add_argument("-p", dest="parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     begin = run.add_mutually_exclusive_group()
     begin.add_argument("--resume", dest="restart", action="store_false", help="go on from checkpoints (the default)")
     begin.add_argument("--restart", action="store_true", help="start afresh; old checkpoints are set aside")
     run.set_defaults(command=_run, restart=False)
 
     commands.add_parser("book", help="execute the chapters and build the book").set_defaults(command=_book)
-    commands.add_parser("bench", help="measure the cost on this machine").set_defaults(command=_bench)
+    bench = commands.add_parser("bench", help="measure the cost on this machine, and of the peers that are installed")
+    bench.set_defaults(command=_bench)
+    for command in (run, bench):
+        command.add_argument("-p", dest="parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
     return parser

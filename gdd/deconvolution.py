@@ -224,7 +224,7 @@ def deconvolve(
     for low in range(0, len(images), _CHUNK):
         part = slice(low, low + _CHUNK)
         scaled = images[part] * scale
-        chains = _chains(problem, scaled, begin[part], (seed, first_image + low, burn_in, collect), trace)
+        chains = run_problem(problem, scaled, begin[part], (seed, first_image + low, burn_in, collect), trace)
         for name, values in zip(result, chains, strict=True):
             result[name][part] = values
         if progress is not None:
@@ -238,8 +238,11 @@ def deconvolve(
     return _labelled(result, labels, settings | {"burn_in": burn_in, "collect": collect, "seed": seed})
 
 
-def _chains(problem: Problem, scaled: np.ndarray, begin: np.ndarray, run: tuple[int, int, int, int], trace: bool):
-    """Run one chunk; arrays in the order of `_empty_result`, squared residuals for log-likelihoods."""
+def run_problem(problem: Problem, scaled: np.ndarray, begin: np.ndarray, run: tuple[int, int, int, int], trace: bool):
+    """Run one chunk of scaled images; arrays in the order of `_empty_result`, squared residuals for log-likelihoods.
+
+    ``run`` : (seed, number of the first image, burn_in, collect)
+    """
     images, (rows, cols), atoms = len(scaled), problem.grid, len(problem.atoms)
     atoms_last = np.ascontiguousarray(problem.atoms.transpose(1, 2, 3, 0))
     norm = problem.norm.ravel().astype(np.float64)

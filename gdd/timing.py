@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing import get_context
 from typing import NamedTuple
 
 import numba
@@ -70,28 +70,39 @@ def time_in_turn(timings: dict[str, Timing], repeats: int, progress) -> dict[str
 
 
 def bound(shape: LayerShape, images: int) -> dict[str, Timing]:
-    """Parts of the bound for about this many images: bare arithmetic, on arrays of its own."""
+    """Parts of a layer's bound for about this many images: bare arithmetic, on arrays of its own."""
     positions, taps = int(np.prod(shape.map_size)), int(np.prod(shape.dictionary[1:]))
     batch = max(1, ROWS // positions)
+    calls = shape.atoms * int(np.prod(shape.grid))
+    return bare_work(batch * positions, taps, shape.atoms, positions * shape.atoms, calls, images, batch)
+
+
+def bare_work(
+    rows: int, inner: int, columns: int, exponentials: int, calls: int, images: int, batch: int | None = None
+) -> dict[str, Timing]:
+    """One matrix product for every ``batch`` images; so many exponentials and calls of the generator for each image.
+
+    rows, inner, columns : the product is (rows, inner) times (inner, columns)
+    batch : None stands for ``columns``
+    """
+    batch = batch or columns
     generator = np.random.default_rng(0)
-    windows = generator.standard_normal((batch * positions, taps), np.float32)
-    atoms = generator.standard_normal((taps, shape.atoms), np.float32)
-    product = np.empty((len(windows), shape.atoms), np.float32)
-    exponents = generator.standard_normal(product.shape, np.float32)
+    left, right = (generator.standard_normal(size, np.float32) for size in ((rows, inner), (inner, columns)))
+    product = np.empty((rows, columns), np.float32)
+    exponents = generator.standard_normal(exponentials * batch, np.float32)
     result = np.empty_like(exponents)
     batches = range(-(-images // batch))
     images = len(batches) * batch
-    calls = images * shape.atoms * int(np.prod(shape.grid))
 
     def multiply():
         for _ in batches:
-            np.matmul(windows, atoms, out=product)
+            np.matmul(left, right, out=product)
 
     def exponentiate():
         for _ in batches:
             np.exp(exponents, out=result)
 
-    jobs = {"product": multiply, "exponentials": exponentiate, "generator": lambda: many_uniforms(calls)}
+    jobs = {"product": multiply, "exponentials": exponentiate, "generator": lambda: many_uniforms(images * calls)}
     return {part: Timing(job, images) for part, job in jobs.items()}
 
 
@@ -106,15 +117,47 @@ def many_uniforms(calls):
     return total
 
 
-def copies_job(copies: list[list[Callable]]) -> Callable[[], object]:
-    """Run independent copies of a list of jobs side by side, one thread each."""
+class Copies:
+    """Processes of their own that each do the bound of one layer, alone on one thread, whenever they are told to.
 
-    def one(jobs):
-        for job in jobs:
-            job()
+    Processes and not threads: what they gain side by side is what the machine gives, free of Python's lock.
+    """
 
-    def all_of_them():
-        with ThreadPoolExecutor(len(copies)) as pool:
-            list(pool.map(one, copies))
+    def __init__(self, number: int, shape: LayerShape, images: int):
+        context = get_context("spawn")
+        self._ends, self._processes = [], []
+        for _ in range(number):
+            end, other = context.Pipe()
+            self._processes.append(context.Process(target=_do_when_told, args=(other, shape, images), daemon=True))
+            self._processes[-1].start()
+            self._ends.append(end)
 
-    return all_of_them
+    def job(self, number: int) -> Callable[[], object]:
+        """So many of the processes start together; done when the last of them is."""
+        ends = self._ends[:number]
+
+        def together():
+            for end in ends:
+                end.send(True)
+            for end in ends:
+                end.recv()
+
+        return together
+
+    def __enter__(self) -> Copies:
+        self.job(len(self._ends))()  # waits until all of them are up
+        return self
+
+    def __exit__(self, *_) -> None:
+        for end, process in zip(self._ends, self._processes, strict=True):
+            end.send(False)
+            process.join()
+
+
+def _do_when_told(end, shape: LayerShape, images: int) -> None:
+    jobs = [timing.job for timing in bound(shape, images).values()]
+    with on_threads(1):
+        while end.recv():
+            for job in jobs:
+                job()
+            end.send(True)

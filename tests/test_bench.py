@@ -5,18 +5,25 @@ from dataclasses import replace
 import numba
 import numpy as np
 import pytest
+import xarray as xr
 
 from gdd import experiments, timing
+from gdd.axes import GddError
+from gdd.benchmarks import contest, material, scaling, testing, threads
+from gdd.benchmarks.peers import Curve
+from gdd.benchmarks.rows import as_dataset, ratio, row, single
 from gdd.experiments import bench
 from gdd.experiments.mnist_error import model_for
+from gdd.figures import performance
 from gdd.progress import Bar
 from gdd.sampler.random import Stream
+from gdd.spec import layer_shape
 from gdd.timing import Timing
 
 
 @pytest.fixture(scope="module")
 def table():
-    """Two layers of few atoms, otherwise MNIST's sizes."""
+    """Two layers of few atoms, otherwise MNIST's sizes; every part but the peers."""
 
     def small(*precisions):
         model = model_for(*precisions)
@@ -25,33 +32,91 @@ def table():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench, "model_for", small)
-        changes = {"images": 20, "sizes": (5, 30), "warm_up": 2, "repeats": 2}
+        patch.setattr(testing, "SWEEPS", (2, 1))
+        changes = {
+            "parts": ("kernels", "threads", "images", "memory", "testing"), "data": "digits", "images": 6,
+            "sizes": (5, 9), "warm_up": 2, "repeats": 2, "caltech_atoms": 3,
+        }  # fmt: skip
         return bench.run(experiments.merge("bench", "demo", changes), Bar).dataset
 
 
-def test_every_quantity_is_a_finite_number(table):
+def value(table, name):
+    return table["median"].sel(quantity=name).item()
+
+
+def test_every_quantity_is_a_finite_number_and_times_are_positive(table):
     assert np.isfinite(table["median"]).all() and np.isfinite(table["minimum"]).all()
-    for name in table["quantity"].values:
-        row = table.sel(quantity=name)
-        if row["unit"] in ("ms", "bytes per image") or name in ("layer 1: image pass", "layer 2: image pass"):
-            assert 0 < row["minimum"] <= row["median"], name
+    taken = table.sel(quantity=["layer 1: image pass", "sweep of 9 images", "two threads: pass on 2"])
+    assert (taken["minimum"] > 0).all() and (taken["minimum"] <= taken["median"]).all()
+    assert table["size"].sel(quantity="sweep of 9 images") == 9
+    assert set(table.part.values) == {"kernels", "threads", "images", "memory", "testing", "machine"}
+
+
+def test_every_kernel_has_a_bound_and_every_twin_a_ratio(table):
+    over = [name for name in table.quantity.values if name.endswith("/ bound") and not name.startswith("two")]
+    assert {name.split(":")[0] for name in over} == {
+        "layer 1", "layer 2", "layer 1, half hidden", "one-step features", "deconvolution",
+    }  # fmt: skip
+    twins = [name for name in table.quantity.values if name.endswith("plain twin / compiled")]
+    assert {name.split(":")[0] for name in twins} == {"layer 1", "layer 2", "layer 1, half hidden", "deconvolution"}
 
 
 def test_bound_is_the_sum_of_its_parts(table):
-    for layer in ("layer 1", "layer 2"):
+    for layer in ("layer 1", "layer 2", "deconvolution"):
         parts = [n for n in table["quantity"].values if n.startswith(f"{layer}: bound,")]
         assert len(parts) == 3
         minima = table["minimum"].sel(quantity=parts).sum().item()
         assert table["minimum"].sel(quantity=f"{layer}: bound").item() >= minima * (1 - 1e-9)
 
 
-def test_memory_is_two_and_four_bytes_a_block(table):
-    assert table["median"].sel(quantity="layer 1: local state").item() == pytest.approx(3 * 49 * 6 + 8 / 20)
+def test_memory_is_two_and_four_bytes_a_block_and_a_chain_holds_a_few_states(table):
+    assert value(table, "layer 1: local state") == pytest.approx(3 * 49 * 6 + 8 / 6)
+    assert value(table, "layer 1: stated, 2 + 4 bytes a block") == 3 * 49 * 6
+    image = 28 * 28 * 4
+    grows = value(table, "layer 1: peak of a running chain")
+    assert 2 * 3 * 49 * 6 < grows < 5 * 3 * 49 * 6 + 2 * image, "old and new state at least; not one for every sweep"
 
 
 def test_the_table_says_how_busy_the_machine_was(table):
-    assert {"load_average_before", "load_average_after", "cores"} <= set(table.attrs)
-    assert 0 < table.attrs["active_per_image_layer_1"] <= 3 * 49
+    assert value(table, "load average before") >= 0
+    assert table.attrs["cores"] >= 1
+    assert 0 < value(table, "layer 1: active blocks") <= 3 * 49
+
+
+def test_unknown_part_is_refused_before_any_work(monkeypatch):
+    monkeypatch.setattr(bench, "all_digits", lambda name: pytest.fail("work was done"))
+    with pytest.raises(GddError, match="parts: speed given; choose from kernels, threads"):
+        bench.run(experiments.merge("bench", "demo", {"parts": ("speed",)}), Bar)
+
+
+def test_digits_stand_in_where_mnist_is_missing_and_repeat(monkeypatch, tmp_path):
+    monkeypatch.setenv("GDD_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    images = material.all_digits("mnist")
+    assert images.attrs["name"] == "digits"
+    n = images.sizes["image"]
+    more = material.some(images, n + 2, 0)
+    assert sorted(more.number.values[:n]) == sorted(images.number.values)
+    np.testing.assert_array_equal(more.values[n:], more.values[:2])
+
+
+def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
+    spec = replace(model_for(100.0, 0.1).layers[0], atoms=2)
+    images = material.some(material.all_digits("digits"), 6, 0).values.astype(np.float32)
+    data = material.LayerData(images)
+    layer = material.warm_layer(data, spec, layer_shape(spec, (28, 28), 1), 1, 0)
+    few, of_few = material.first_images(layer, data, 4)
+    key = material.Key(0, material.PRETRAIN, 0, 5)
+    whole, _ = material.image_pass(layer.state, data, spec, layer.shape, key)
+    part, _ = material.image_pass(few.state, of_few, spec, layer.shape, key)
+    np.testing.assert_array_equal(part.w, whole.w[:4])
+
+
+def test_stand_ins_have_caltechs_shapes():
+    atoms, images = testing.stand_ins(3, (128, 128), (96, 96), (8, 8), 0)
+    assert atoms.shape == (3, 1, 96, 96)
+    assert images.shape == (testing.CALTECH_IMAGES, 1, 128, 128)
+    np.testing.assert_allclose((atoms**2).sum(axis=(1, 2, 3)), 1, rtol=1e-5)
 
 
 def test_jobs_take_turns_and_the_first_turn_does_not_count():
@@ -75,7 +140,86 @@ def test_the_generators_share_of_the_bound_is_the_samplers_generator():
     assert timing.many_uniforms(9) == pytest.approx(sum(stream.uniform() for _ in range(9)), rel=1e-14)
 
 
-def test_copies_run_all_jobs():
+def test_bound_multiplies_and_exponentiates_as_often_as_the_layer(monkeypatch):
+    shape = model_for(100.0, 0.1).shapes()[0]
+    done = {"adds": 0, "exponentials": 0, "calls": 0}
+
+    def matmul(left, right, out):
+        done["adds"] += left.shape[0] * left.shape[1] * right.shape[1]
+
+    def exp(values, out):
+        done["exponentials"] += values.size
+
+    parts = timing.bound(shape, 10)
+    monkeypatch.setattr(timing.np, "matmul", matmul)
+    monkeypatch.setattr(timing.np, "exp", exp)
+    monkeypatch.setattr(timing, "many_uniforms", lambda calls: done.update(calls=calls))
+    for part in parts.values():
+        part.job()
+    images = parts["product"].images
+    per_image = {name: count / images for name, count in done.items()}
+    assert images >= 10
+    assert per_image == {"adds": 32 * 21 * 21 * 64, "exponentials": 32 * 21 * 21, "calls": 32 * 49}
+
+
+def test_speed_up_over_the_bounds():
+    one, two = np.array([4.0, 4.0, 5.0]), np.array([2.0, 2.5, 3.0])
+    gain = ratio(one, two)
+    assert (gain.median, gain.minimum) == (1.6, 2.0)
+    assert threads.over(gain, ratio(one, one)).median == 1.6
+
+
+def test_sweeps_of_few_images_are_repeated(monkeypatch):
     seen = []
-    timing.copies_job([[lambda: seen.append(1), lambda: seen.append(2)], [lambda: seen.append(3)]])()
-    assert sorted(seen) == [1, 2, 3]
+    monkeypatch.setattr(scaling, "one_sweep", lambda *a: seen.append(a[-1].sweep))
+    layer = material.Fitted(None, None, None, xr.Dataset())
+    scaling.sweep_job(layer, None, 3, 0)()
+    assert len(set(seen)) == 3
+
+
+@pytest.fixture
+def record():
+    """A record of three rows and two tasks, with a peer that is missing."""
+    rows = {
+        "kernels": {"layer 1: whole sweep / bound": single(2.9, "ratio")},
+        "images": {
+            "sweep of 10 images": row(np.array([0.2]), size=10),
+            "sweep of 90 images / of 10": single(1.2, "ratio", 90),
+        },
+    }
+    curve = Curve(np.array([0.1, 0.2, 0.3]), np.array([0.5, 0.2, 0.1]), np.array([9.0, 5.0, 5.5]))
+    outcomes = [
+        contest.Outcome("learning", "gdd", curve, 2, "3 sweeps"),
+        contest.Outcome("learning", "other", curve, curve.first(0.2, 5.0), "lambda 1"),
+        contest.missing("learning", "sporco", "sporco"),
+    ]
+    return as_dataset(rows).merge(contest.as_dataset(outcomes))
+
+
+def test_goals_are_judged_by_their_rows(record):
+    table = performance.goal_table(record)
+    assert table[""].tolist() == ["met", "not measured", "not met", "not measured", "not measured"]
+    assert table["measured"].tolist() == ["2.9", "-", "1.2", "-", "-"]
+
+
+def test_peers_are_compared_where_they_are_as_good(record):
+    assert record.peer_seconds.values[:2].tolist() == [0.3, 0.2]
+    assert record.peer_ratio.values[1] == pytest.approx(2 / 3)
+    table = performance.peer_table(record)
+    assert table["time / ours"].tolist() == ["1", "0.667", "-"]
+    assert "pip install sporco" in table["how"].iloc[2]
+
+
+def test_a_curve_is_never_there_if_it_is_not_as_good_in_both():
+    curve = Curve(np.arange(3.0), np.array([0.1, 0.2, 0.3]), np.array([9, 8, 7]))
+    assert curve.first(0.15, 8.5) is None
+    assert curve.first(0.25, 8.5) == 1
+
+
+def test_every_part_has_its_figure(table, record):
+    assert len(performance.show_ratios(table).axes[0].patches) == 7
+    np.testing.assert_array_equal(performance.show_images(table).axes[0].lines[0].get_xdata(), [5, 9])
+    lines = [line for line in performance.show_contest(record).axes[0].lines if line.get_linestyle() != "None"]
+    np.testing.assert_allclose(lines[0].get_xdata(), [100, 200, 300])
+    assert not performance.has(record, "threads") and performance.has(record, "peers")
+    assert not performance.has(None, "peers")

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import shlex
 from types import SimpleNamespace
 
@@ -160,9 +161,18 @@ def test_checkpoint_folder_depends_on_every_parameter(toy):
     assert experiments.checkpoint_folder("toy", base) != experiments.checkpoint_folder("bench", base)
 
 
-def test_bench_prints_the_table_of_its_record(toy, capsys):
-    assert cli.main(["bench"]) == 0
-    assert "total" in capsys.readouterr().out
+def test_bench_prints_the_tables_of_its_record(toy, capsys, monkeypatch):
+    from gdd.benchmarks.rows import as_dataset, single
+
+    measured = as_dataset({"images": {"sweep of 9 images": single(1.25, "ms per image", 9)}})
+    module = experiments.importlib.import_module("toy")
+    outcome = experiments.Outcome(measured, {"layers": 1}, "digits", "cd" * 32, 0)
+    monkeypatch.setattr(module, "run", lambda parameters, progress: toy.append(parameters) or outcome)
+    assert cli.main(["bench", "-p", "n", "9"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"sweep of 9 images +1\.25 +1\.25 +ms per image", printed)
+    assert "not measured" in printed
+    assert toy[0]["n"] == 9
 
 
 def test_data_says_what_is_here(capsys):

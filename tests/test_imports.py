@@ -20,6 +20,7 @@ LEVELS = [
     ["joint_inference", "interpolation", "filling", "generation", "layerwise"],
     ["pipeline", "means"],
     ["training"],
+    ["benchmarks"],
     ["experiments"],
     ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "runlog", "cli"],
 ]
@@ -68,7 +69,7 @@ def test_imports_go_one_way(name):
         assert inside or rank(other) < rank(name), f"gdd.{name} imports gdd.{other}, which is not above it"
 
 
-@pytest.mark.parametrize("folder", ["figures", "experiments", "sampler"])
+@pytest.mark.parametrize("folder", ["figures", "experiments", "sampler", "benchmarks"])
 def test_no_circle_inside_a_folder(folder):
     """Files that share a place in the order must still be importable in some order."""
     paths = {name: path for name, path in modules() if name == folder or name.startswith(folder + ".")}

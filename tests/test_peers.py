@@ -1,0 +1,109 @@
+"""Peers: what is measured of them is right, they solve the task they are given, and missing ones are named."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd.benchmarks import contest, material, peers
+from gdd.benchmarks.peers import Curve
+from gdd.progress import Bar
+from gdd.projection import render_projected
+from gdd.training import model_for
+
+needs = {p: pytest.mark.skipif(not peers.installed(p), reason=f"{p} is not installed") for p in peers.PACKAGES}
+
+
+@pytest.fixture
+def planted():
+    """Unit columns that stand at right angles, and images of two of them each with weights 3 and 2."""
+    columns = np.asfortranarray(np.linalg.qr(np.random.default_rng(0).standard_normal((30, 8)))[0])
+    return np.asfortranarray(3 * columns[:, :4] + 2 * columns[:, 4:]), columns
+
+
+@pytest.mark.parametrize(
+    ("package", "code"),
+    [
+        pytest.param("spams", peers.code_spams, marks=needs["spams"]),
+        pytest.param("sklearn", peers.code_sklearn, marks=needs["sklearn"]),
+    ],
+)
+def test_lasso_shrinks_every_weight_by_the_penalty(package, code, planted):
+    """With columns at right angles the lasso is known: each weight less the penalty. So are error and count."""
+    found = code(*planted, 0.5)
+    assert found.active.tolist() == [2.0]
+    assert found.error[0] == pytest.approx(np.sqrt(2 * 0.5**2 / 30), rel=1e-3)
+    assert code(*planted, 2.5).active.tolist() == [1.0]
+
+
+@needs["spams"]
+def test_greedy_pursuit_takes_the_number_it_is_given(planted):
+    found = peers.code_spams_greedy(*planted, 2)
+    assert found.active.tolist() == [2.0]
+    assert found.error[0] < 1e-6
+
+
+@needs["sporco"]
+def test_convolutional_coding_explains_a_placed_atom():
+    """One atom placed with weight 3: under the lasso it comes back as 3 less the penalty."""
+    atoms = np.random.default_rng(1).standard_normal((2, 4, 4))
+    atoms /= np.sqrt((atoms**2).sum(axis=(1, 2), keepdims=True))
+    images = np.zeros((1, 12, 12))
+    images[0, 3:7, 5:9] = 3 * atoms[0]
+    found = peers.code_sporco(images, atoms, 0.3, 5.0, 200)
+    assert len(found.error) == 200
+    assert (np.diff(found.seconds) >= 0).all()
+    assert found.error[-1] == pytest.approx(0.3 / 12, rel=0.05)
+    assert found.active[-1] == 1
+
+
+@needs["sporco"]
+def test_dictionary_learning_explains_more_than_its_first_iterations():
+    generator = np.random.default_rng(2)
+    images = generator.standard_normal((4, 10, 10))
+    found = peers.learn_sporco(images, generator.standard_normal((3, 4, 4)), 0.05, 1.0, 40)
+    assert len(found.error) == 40
+    assert found.error[-1] < 0.9 * found.error[5]
+
+
+def test_tuning_finds_the_weight_by_either_goal():
+    def run(weight):
+        return Curve(*(np.array([v]) for v in (1.0, weight, 100 / weight)))
+
+    assert peers.tuned(run, 50.0, "active", 1e-3, 1e3) == pytest.approx(2.0, rel=1e-6)
+    assert peers.tuned(run, 0.25, "error", 1e-3, 1e3) == pytest.approx(0.25, rel=1e-6)
+
+
+def test_columns_are_the_atoms_in_their_places():
+    """A weight on a column is the picture that the same weight in the maps renders."""
+    atoms = np.random.default_rng(3).standard_normal((2, 5, 5))
+    atoms /= np.sqrt((atoms**2).sum(axis=(1, 2), keepdims=True))
+    columns = contest.placed(atoms, (8, 8), (3, 3))
+    assert columns.shape == (64, 8)
+    maps = np.zeros((1, 2, 2, 2))
+    maps[0, 1, 1, 0] = 1.0
+    drawn = render_projected(atoms[:, None], maps, (3, 3), (8, 8))
+    np.testing.assert_allclose(columns[:, 2 * 2 + 1].reshape(8, 8), drawn[0, 0], atol=1e-6)
+
+
+def test_settings_that_get_there_soonest_come_first_then_the_smallest_error():
+    soon = Curve(np.array([1.0, 2.0]), np.array([0.5, 0.1]), np.array([9.0, 3.0]))
+    late = Curve(np.array([1.0, 3.0]), np.array([0.5, 0.1]), np.array([9.0, 3.0]))
+    never = Curve(np.array([0.1, 0.2]), np.array([0.5, 0.2]), np.array([3.0, 3.0]))
+    worse = Curve(np.array([0.1, 0.2]), np.array([0.5, 0.3]), np.array([3.0, 3.0]))
+    assert sorted([worse, late, never, soon], key=lambda c: contest._rank(c, 0.15, 5.0)) == [soon, late, never, worse]
+
+
+def test_without_peers_ours_is_measured_and_they_are_named(monkeypatch):
+    monkeypatch.setattr(peers, "installed", lambda package: False)
+    monkeypatch.setattr(contest, "LEARNING", (2, 1))
+    monkeypatch.setattr(contest, "CODING", ((0, 1), (1, 1), (2, 1)))
+    images = material.some(material.all_digits("digits"), 4, 0)
+    found = contest.contest(images, model_for(100.0, 0.1), 0, Bar)
+    assert isinstance(found, xr.Dataset)
+    ours = found.sel(entry=found.peer_method == "gdd")
+    assert ours.peer_task.values.tolist() == ["learning", "coding"]
+    assert (ours.peer_ratio == 1).all() and (ours.peer_error > 0).all()
+    others = found.sel(entry=found.peer_method != "gdd")
+    assert all(note.startswith("not installed: pip install") for note in others.peer_note.values)
+    assert others.peer_seconds.isnull().all()
+    assert found.curve_error.isel(entry=0).notnull().sum() == 3
