@@ -25,7 +25,7 @@ from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import REFINE, shared_generator
 from gdd.sampler.refine import refine
 from gdd.sampler.refine_sweep import local_pass
-from gdd.spec import CALTECH101, ChainSpec, ModelSpec, Precision, RefinementSpec
+from gdd.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
 from gdd.state import JointState
 from gdd.timing import on_threads
 from gdd.training import model_for
@@ -156,8 +156,9 @@ def fresh(state: JointState, data, model: ModelSpec) -> Arrays:
 def multiply_adds(refined, steps: dict[str, int]) -> dict[str, float]:
     """Millions of multiply-adds that each part needs for an image, counted from the shapes and the active coefficients.
 
-    One way down or up the layers is one multiply-add for every pixel of every atom that a block places. A top
-    coefficient that is on needs its way down and, being changed, a way up; all need one inner product each.
+    A way down or up the layers is one multiply-add for every pixel of every atom that a block places: all blocks, or
+    those in the window that one upper atom reaches. A top coefficient needs an inner product; one that is on a way
+    down within its window; and every place of the top maps a way up. An upper position that moves needs both.
     """
     shapes, images = refined.model.shapes(), len(refined.data.images)
     atom = [s.planes * s.atom_size[0] * s.atom_size[1] for s in shapes]
@@ -165,14 +166,15 @@ def multiply_adds(refined, steps: dict[str, int]) -> dict[str, float]:
     active = float((refined.last.local.z >= 0).sum() / images)
     top = len(shapes) - 1
     ways = [sum(blocks[m] * atom[m] for m in range(level)) for level in range(len(shapes) + 1)]
-    reach = [min(1.0, float(np.prod(s.atom_size) / np.prod(s.input_size))) for s in shapes]
-    count = {PARTS[0]: 2 * ways[top] + active * atom[top]}
-    count["top coefficients"] = blocks[top] * atom[top] + active * (1 + reach[top]) * ways[top]
+    count = {PARTS[0]: ways[top] + active * atom[top]}
+    places = shapes[top].grid[0] * shapes[top].grid[1]
+    count["top coefficients"] = blocks[top] * atom[top] + (active + places) * way_in_window(shapes, atom, top)
     count["upper positions"] = 0.0
     for layer in range(1, top):
         tried = blocks[layer] * shapes[layer].block[0] * shapes[layer].block[1] * atom[layer]
         moved = float(refined.traces.moved.isel(chain=0, draw=-1, pooled_layer=layer).sum())
-        count["upper positions"] += tried + moved * 2 * reach[layer] * ways[layer]
+        places = shapes[layer].grid[0] * shapes[layer].grid[1]
+        count["upper positions"] += tried + (2 * moved + places) * way_in_window(shapes, atom, layer)
     positions = shapes[0].block[0] * shapes[0].block[1]
     count["bottom positions"] = blocks[0] * atom[0] * (positions + 2) if top else 0.0
     for name, number in steps.items():
@@ -181,3 +183,12 @@ def multiply_adds(refined, steps: dict[str, int]) -> dict[str, float]:
         count[name] = (number + 1) * 2 * (own + ways[layer])
     count["dictionary 1"] = 3 * blocks[0] * atom[0]
     return {name: value / 1e6 for name, value in count.items()}
+
+
+def way_in_window(shapes: tuple[LayerShape, ...], atom: list[int], layer: int) -> int:
+    """Multiply-adds from one atom of a layer down to the image, or up: every block in its window places one atom."""
+    (rows, cols), total = shapes[layer].atom_size, 0
+    for shape, pixels in reversed(list(zip(shapes[:layer], atom[:layer], strict=True))):
+        total += rows * cols * shape.atoms * pixels
+        rows, cols = (n * b + a - 1 for n, b, a in zip((rows, cols), shape.block, shape.atom_size, strict=True))
+    return total
