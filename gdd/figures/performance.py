@@ -33,13 +33,13 @@ class Goal(NamedTuple):
 
 
 GOALS = (
-    Goal("layer-1 sweep over its bound, one core", "layer 1: whole sweep / bound", "at most 3", lambda v: v <= 3),
-    Goal("two threads: sweep's speed-up over that of two copies of the bound", "two threads: sweep / bound",
+    Goal("layer-1 sweep / bound", "layer 1: whole sweep / bound", "at most 3", lambda v: v <= 3),
+    Goal("two threads: sweep / bounds", "two threads: sweep / bound",
          "at least 0.9", lambda v: v >= 0.9),
-    Goal("time per image-sweep, most images over fewest", r"sweep of \d+ images / of", "0.9 to 1.1",
+    Goal("image-sweep, most images / fewest", r"sweep of \d+ images / of", "0.9 to 1.1",
          lambda v: abs(v - 1) <= 0.1),
-    Goal("test time at MNIST shapes, ms per image", "MNIST shapes.* sweeps$", "at most 20", lambda v: v <= 20),
-    Goal("test time at Caltech shapes, ms per image", "Caltech shapes.* sweeps$", "at most 1000", lambda v: v <= 1000),
+    Goal("MNIST test time, ms per image", "MNIST shapes.* sweeps$", "at most 20", lambda v: v <= 20),
+    Goal("Caltech test time, ms per image", "Caltech shapes.* sweeps$", "at most 1000", lambda v: v <= 1000),
 )  # fmt: skip
 
 
