@@ -32,7 +32,7 @@ class Problem(NamedTuple):
     atoms: np.ndarray  # (atom, plane, atom_row, atom_col)
     stride: Size
     grid: Size  # positions (row, col) of an atom
-    gram: np.ndarray  # (row slab, col slab, atom, atom), see `gram_slabs`
+    gram: np.ndarray  # (atom, row slab, col slab, atom), see `gram_slabs`
     slabs: tuple[np.ndarray, np.ndarray]  # (rows, rows), (cols, cols): which entry of it a pair of positions has
     norm: np.ndarray  # (row, col, atom): squared norm of a placed atom
     gamma_w: float
@@ -46,9 +46,9 @@ class Problem(NamedTuple):
 def dense_gram(problem: Problem) -> np.ndarray:
     """Return the Gram matrix written out, coefficients numbered (row, col, atom) with the atom running fastest."""
     row, col = problem.slabs
-    full = problem.gram[row[:, None, :, None], col[None, :, None, :]]  # (row, col, row', col', atom, atom')
+    full = problem.gram[:, row[:, None, :, None], col[None, :, None, :]]  # (atom, row, col, row', col', atom')
     size = problem.norm.size
-    return full.transpose(0, 1, 4, 2, 3, 5).reshape(size, size)
+    return full.transpose(1, 2, 0, 3, 4, 5).reshape(size, size)
 
 
 def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prior_odds: float) -> BlockChoice:
@@ -134,7 +134,7 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gam
     gram = gram_slabs(atoms, image_size, stride)
     slabs = tuple(slab_index(*sizes) for sizes in zip(grid, image_size, atoms.shape[2:], stride, strict=True))
     row, col = (np.diagonal(index) for index in slabs)
-    norm = np.ascontiguousarray(np.diagonal(gram, axis1=2, axis2=3)[row[:, None], col[None, :]])
+    norm = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]])
     return Problem(atoms, tuple(stride), grid, gram, slabs, norm, float(gamma_w))
 
 

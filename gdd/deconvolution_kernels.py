@@ -93,7 +93,7 @@ def explain(correlation, delta, row, col, atom, gram, row_slab, col_slab):
     base = 0
     for a in range(row_slab.shape[0]):
         for b in range(col_slab.shape[0]):
-            line, here = gram[row_slab[row, a], col_slab[col, b], atom], correlation[base : base + atoms]
+            line, here = gram[atom, row_slab[row, a], col_slab[col, b]], correlation[base : base + atoms]
             for k in range(atoms):
                 here[k] -= delta * line[k]
             base += atoms
@@ -229,7 +229,7 @@ def run_chains(
     images : (image, plane, row, col), atoms : (plane, atom_row, atom_col, atom), stride : (row, col)
     start, best : (image, coefficient)          first and kept weights
     best_residual : (image,)                    squared residual of the kept weights
-    gram : (2 rows, 2 cols, atom, atom), row_slab : (rows, rows), col_slab : (cols, cols)
+    gram : (atom, row slab, col slab, atom), row_slab : (rows, rows), col_slab : (cols, cols)
     averages : (image, 3, coefficient)          see `sweep`
     trace : (image, sweep)                      squared residual after every sweep; an empty axis keeps none
     """

@@ -286,7 +286,7 @@ def test_idle_coefficients_are_drawn_with_their_probability():
     atoms, count = 250, 1000
     norm, inverse = np.ones(count), np.full(count, 0.5)
     log_odds = np.linspace(kernels.LOG_RARE - 2.0, kernels.LOG_RARE + 0.5, count)
-    gram, slabs, stream = np.zeros((3, 3, atoms, atoms)), [slab_index(2, 4, 3, 1)] * 2, np.empty(WORDS, np.uint64)
+    gram, slabs, stream = np.zeros((atoms, 3, 3, atoms)), [slab_index(2, 4, 3, 1)] * 2, np.empty(WORDS, np.uint64)
     correlation = np.where(np.arange(count) % 3, 0.0, 1.0)
     active = np.zeros(count)
     for t in range(400):
