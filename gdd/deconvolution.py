@@ -8,7 +8,7 @@ the same for every image; the chain of an image then needs the pixels only once,
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log, pi, prod
+from math import exp, log, pi, prod, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -38,15 +38,15 @@ from gdd.checks import (
     check_seed,
     check_whole,
 )
-from gdd.deconvolution_kernels import run_chains
+from gdd.deconvolution_kernels import RARE, run_chains
 from gdd.distributions import BlockChoice
 from gdd.placement import gram_slabs, placement_grid, slab_index
 from gdd.sampler.random import Stream
 
 Size = tuple[int, int]
 
-#: images whose correlations are held at once
-_CHUNK = 512
+#: coefficients, of all images together, whose chains are held at once
+_AT_ONCE = 2**19
 
 
 class Problem(NamedTuple):
@@ -55,7 +55,8 @@ class Problem(NamedTuple):
     atoms: np.ndarray  # (atom, plane, atom_row, atom_col)
     stride: Size
     grid: Size  # positions (row, col) of an atom
-    gram: np.ndarray  # (2 rows, 2 cols, atom, atom), see `gram_slabs`
+    gram: np.ndarray  # (atom, row slab, col slab, atom), see `gram_slabs`
+    slabs: tuple[np.ndarray, np.ndarray]  # (rows, rows), (cols, cols): which entry of it a pair of positions has
     norm: np.ndarray  # (row, col, atom): squared norm of a placed atom
     gamma_w: float
 
@@ -67,10 +68,10 @@ class Problem(NamedTuple):
 
 def dense_gram(problem: Problem) -> np.ndarray:
     """Return the Gram matrix written out, coefficients numbered (row, col, atom) with the atom running fastest."""
-    row, col = (slab_index(n) for n in problem.grid)
-    full = problem.gram[row[:, None, :, None], col[None, :, None, :]]  # (row, col, row', col', atom, atom')
+    row, col = problem.slabs
+    full = problem.gram[:, row[:, None, :, None], col[None, :, None, :]]  # (atom, row, col, row', col', atom')
     size = problem.norm.size
-    return full.transpose(0, 1, 4, 2, 3, 5).reshape(size, size)
+    return full.transpose(1, 2, 0, 3, 4, 5).reshape(size, size)
 
 
 def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prior_odds: float) -> BlockChoice:
@@ -110,13 +111,31 @@ def sweep_plain(weight: np.ndarray, correlation: np.ndarray, problem: Problem, s
     Coefficients are (row, col, atom), unfolded.
     """
     weight, correlation, gram, norm = weight.copy(), correlation.copy(), dense_gram(problem), problem.norm.ravel()
+    proposed = draw_gap(stream)
     for i in range(weight.size):
         given_rest = correlation[i] + weight[i] * norm[i]
         choice = coefficient_given_rest(given_rest, norm[i], problem.gamma_w, problem.prior_odds)
-        _, new = choice.sample(stream)
+        new = draw_weight(choice, i == proposed, stream)
+        if i == proposed:
+            proposed += 1 + draw_gap(stream)
         correlation -= (new - weight[i]) * gram[i]
         weight[i] = new
     return weight, correlation
+
+
+def draw_gap(stream: Stream) -> int:
+    """How many coefficients in a row are not proposed, each being so with probability `RARE`."""
+    return int(log(stream.uniform()) / log(1 - RARE))
+
+
+def draw_weight(choice: BlockChoice, proposed: bool, stream: Stream) -> float:
+    """Draw from ``choice``, active with probability p; if p is below `RARE`, only if proposed, then with p / RARE."""
+    p = exp(choice.log_probability[0])
+    if p < RARE and not proposed:
+        return 0.0
+    if stream.uniform() * (RARE if p < RARE else 1.0) >= p:
+        return 0.0
+    return choice.mean[0] + stream.normal() / sqrt(choice.precision[0])
 
 
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gamma_w: float) -> Problem:
@@ -133,9 +152,10 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gam
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     check_memory("atoms, stride", 4 * len(atoms) ** 2 * grid[0] * grid[1], atoms.itemsize)
     gram = gram_slabs(atoms, image_size, stride)
-    row, col = (np.diagonal(slab_index(n)) for n in grid)
-    norm = np.ascontiguousarray(np.diagonal(gram, axis1=2, axis2=3)[row[:, None], col[None, :]])
-    return Problem(atoms, stride, grid, gram, norm, gamma_w)
+    slabs = tuple(slab_index(*sizes) for sizes in zip(grid, image_size, atoms.shape[2:], stride, strict=True))
+    row, col = (np.diagonal(index) for index in slabs)
+    norm = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]])
+    return Problem(atoms, stride, grid, gram, slabs, norm, gamma_w)
 
 
 def noise_precision(gamma_e, planes: int) -> np.ndarray:
@@ -201,7 +221,9 @@ def deconvolve(
 
     Notes
     -----
-    Memory: the Gram matrix takes 4 K^2 rows cols numbers, the results 4 numbers per coefficient and image.
+    Memory: the Gram matrix takes (2 rows - 1) (2 cols - 1) K^2 numbers, for 1616 atoms at 5 x 5 positions 846 MB in
+    single precision (2 rows, 2 cols where atoms stick out of the image). The results take 4 numbers per coefficient
+    and image; for the images at work, at most 16 or half a million coefficients, there are 5 more.
     The images that the maps stand for: `gdd.projection.render_projected`.
 
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3; supplement, "Testing".
@@ -221,8 +243,9 @@ def deconvolve(
     begin = _check_start(start, result["ml_sample"])
     scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(dtype)[:, None, None]
     constant = 0.5 * np.prod(images.shape[2:]) * np.log(noise_precision(gamma_e, images.shape[1]) / (2 * pi)).sum()
-    for low in range(0, len(images), _CHUNK):
-        part = slice(low, low + _CHUNK)
+    chunk = max(16, _AT_ONCE // problem.norm.size)
+    for low in range(0, len(images), chunk):
+        part = slice(low, low + chunk)
         scaled = images[part] * scale
         chains = run_problem(problem, scaled, begin[part], (seed, first_image + low, burn_in, collect), trace)
         for name, values in zip(result, chains, strict=True):
@@ -252,7 +275,7 @@ def run_problem(problem: Problem, scaled: np.ndarray, begin: np.ndarray, run: tu
     best, averages = np.empty_like(begin), np.empty((images, 3, begin.shape[1]), begin.dtype)
     residual, history = np.empty(images), np.empty((images, sum(run[2:]) if trace else 0))
     run_chains(
-        scaled, atoms_last, problem.stride, begin, problem.gram, slab_index(rows), slab_index(cols),
+        scaled, atoms_last, problem.stride, begin, problem.gram, *problem.slabs,
         norm, inverse, log_odds, *run, best, residual, averages, history,
     )  # fmt: skip
     as_maps = [v.reshape(images, rows, cols, atoms).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]

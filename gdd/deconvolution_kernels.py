@@ -3,6 +3,10 @@
 Coefficients are numbered with the atom running fastest, ``i = (row * cols + col) * atoms + atom``. Images and atoms
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
 `gdd.deconvolution.sweep_plain`; both use the same random numbers in the same order.
+
+Nearly all coefficients are idle, and all but surely stay so. They are not drawn one by one: each is *proposed* with
+probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
+probability p / RARE. Only where p is `RARE` or more is there a draw at every visit. Both ways the probability is p.
 """
 
 from __future__ import annotations
@@ -11,14 +15,39 @@ import math
 
 import numpy as np
 from numba import njit, prange
+from numpy.polynomial import Chebyshev, Polynomial
+from scipy.special import erf
 
 from gdd.sampler.random import TEST, WORDS, fill_stream, next_normal, next_uniform
 
 #: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
 REFRESH = 16
 
-#: below this log odds the chance of a coefficient being active is under 1/100, and most draws need no exponential
-_RARE = -4.6
+#: probability below which a coefficient is drawn only if proposed
+RARE = 1 / 64
+LOG_RARE = math.log(RARE / (1 - RARE))
+LOG_NOT_PROPOSED = math.log(1 - RARE)
+#: bound of an active coefficient, which any squared correlation passes
+ALWAYS = -1.0
+#: makes up for the rounding of squares in single precision where a bound is wanted
+SLACK = 1.0 - 1e-5
+
+#: coefficients looked at together; pixels of an atom's row multiplied together
+_RUN, _TAPS = 16, 4
+
+#: E|x + N(0, 1)| for x from 0 to _PIECES / 4, piece by piece of length 1/4 as polynomials in 4 x mod 1; beyond it is x
+_PIECES, _DEGREE = 36, 8
+
+
+def _folded_pieces() -> np.ndarray:
+    def exact(x):
+        return np.sqrt(2 / np.pi) * np.exp(-0.5 * x * x) + x * erf(x / np.sqrt(2))
+
+    fits = [Chebyshev.interpolate(lambda r, k=k: exact((k + r) / 4), _DEGREE, [0, 1]) for k in range(_PIECES)]
+    return np.array([fit.convert(kind=Polynomial, domain=[-1, 1], window=[-1, 1]).coef for fit in fits])
+
+
+_FOLDED = _folded_pieces()
 
 
 @njit(cache=True, error_model="numpy")
@@ -29,31 +58,44 @@ def correlate_image(image, atoms, stride, grid, out):
 
     image : (plane, row, col), atoms : (plane, atom_row, atom_col, atom)
     """
-    out[:] = 0
-    base = 0
-    for row in range(grid[0]):
-        for col in range(grid[1]):
-            top, left = row * stride[0], col * stride[1]
-            for plane in range(atoms.shape[0]):
-                for a in range(min(atoms.shape[1], image.shape[1] - top)):
-                    for b in range(min(atoms.shape[2], image.shape[2] - left)):
-                        pixel = image[plane, top + a, left + b]
-                        if pixel != 0:
-                            for k in range(atoms.shape[3]):
-                                out[base + k] += pixel * atoms[plane, a, b, k]
-            base += atoms.shape[3]
+    planes, rows, cols, number = atoms.shape
+    whole = np.zeros((planes, (grid[0] - 1) * stride[0] + rows, (grid[1] - 1) * stride[1] + cols), image.dtype)
+    whole[:, : image.shape[1], : image.shape[2]] = image
+    places = out.reshape(grid[0] * grid[1], number)
+    places[:] = 0
+    for plane in range(planes):
+        for a in range(rows):
+            for b in range(0, cols, _TAPS):
+                taps = atoms[plane, a, b : b + _TAPS]
+                for p in range(len(places)):
+                    left = (p % grid[1]) * stride[1] + b
+                    add_taps(whole[plane, (p // grid[1]) * stride[0] + a, left : left + len(taps)], taps, places[p])
+
+
+@njit(cache=True, error_model="numpy")
+def add_taps(pixels, taps, line):
+    """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,), which changes."""
+    if len(pixels) == _TAPS:
+        x0, x1, x2, x3 = pixels[0], pixels[1], pixels[2], pixels[3]
+        if x0 != 0 or x1 != 0 or x2 != 0 or x3 != 0:
+            for k in range(len(line)):
+                line[k] += x0 * taps[0, k] + x1 * taps[1, k] + x2 * taps[2, k] + x3 * taps[3, k]
+    else:
+        for t in range(len(pixels)):
+            for k in range(len(line)):
+                line[k] += pixels[t] * taps[t, k]
 
 
 @njit(cache=True, error_model="numpy")
 def explain(correlation, delta, row, col, atom, gram, row_slab, col_slab):
     """Subtract ``delta`` times one row of the Gram matrix. Changes ``correlation``."""
-    rows, cols, atoms = row_slab.shape[0], col_slab.shape[0], gram.shape[3]
+    atoms = gram.shape[3]
     base = 0
-    for a in range(rows):
-        for b in range(cols):
-            p, q = row_slab[row, a], col_slab[col, b]
+    for a in range(row_slab.shape[0]):
+        for b in range(col_slab.shape[0]):
+            line, here = gram[atom, row_slab[row, a], col_slab[col, b]], correlation[base : base + atoms]
             for k in range(atoms):
-                correlation[base + k] -= delta * gram[p, q, atom, k]
+                here[k] -= delta * line[k]
             base += atoms
 
 
@@ -80,43 +122,101 @@ def squared_residual(energy, weight, given, correlation):
 
 
 @njit(cache=True, error_model="numpy")
-def folded_mean(mean, sd, gain):
-    """Mean of the absolute value of a normal number; ``gain`` is mean^2 / (2 sd^2)."""
-    return sd * math.sqrt(2.0 / math.pi) * math.exp(-gain) + mean * math.erf(mean / (sd * math.sqrt(2.0)))
+def folded_mean(x):
+    """Mean of |x + N(0, 1)|, for x from 0."""
+    k = int(4.0 * x) if x < _PIECES / 4 else _PIECES
+    if k >= _PIECES:
+        return x
+    r, piece = 4.0 * x - k, _FOLDED[k]
+    total = piece[_DEGREE]
+    for t in range(_DEGREE - 1, -1, -1):
+        total = total * r + piece[t]
+    return total
+
+
+@njit(cache=True)
+def draw_gap(stream):
+    """How many coefficients in a row are not proposed."""
+    return int(math.log(next_uniform(stream)) / LOG_NOT_PROPOSED)
+
+
+@njit(cache=True)
+def next_visit(correlation, bound, start, stop):
+    """First coefficient from ``start`` whose squared correlation passes its bound; ``stop`` if there is none."""
+    i = start
+    while i + _RUN <= stop:
+        passed = 0
+        for t in range(_RUN):
+            passed += correlation[i + t] * correlation[i + t] > bound[i + t]
+        if passed:
+            break
+        i += _RUN
+    while i < stop and not correlation[i] * correlation[i] > bound[i]:
+        i += 1
+    return i
 
 
 @njit(cache=True, error_model="numpy")
-def sweep(weight, correlation, gram, row_slab, col_slab, norm, inverse, log_odds, stream, sums, collected):
-    """Redraw every coefficient once. Changes ``weight``, ``correlation``, ``stream`` and, if ``collected``, ``sums``.
+def add_expected(i, c, inverse, log_odds, sums):
+    """Add a coefficient's conditional mean, probability of being active and mean absolute value. Changes ``sums``."""
+    p = 1.0 / (1.0 + math.exp(-log_odds[i] - 0.5 * c * c * inverse[i]))
+    sd = math.sqrt(inverse[i])
+    sums[0, i] += p * c * inverse[i]
+    sums[1, i] += p
+    sums[2, i] += p * sd * folded_mean(abs(c) * sd)
 
+
+@njit(cache=True, error_model="numpy")
+def draw_weight(c, inverse, log_odds, proposed, stream):
+    """New weight of one coefficient given c, see `gdd.deconvolution.coefficient_given_rest`; 0 if idle."""
+    log_ratio = log_odds + 0.5 * c * c * inverse
+    share = RARE if log_ratio < LOG_RARE else 1.0
+    if share == RARE and not proposed:
+        return 0.0
+    if next_uniform(stream) * share * (1.0 + math.exp(-log_ratio)) >= 1.0:
+        return 0.0
+    return c * inverse + next_normal(stream) * math.sqrt(inverse)
+
+
+@njit(cache=True)
+def idle_bounds(inverse, log_odds, weight, bound):
+    """Squared correlations below which an idle coefficient is drawn only if proposed. Changes ``bound``."""
+    for i in range(len(weight)):
+        limit = 2.0 * (LOG_RARE - log_odds[i]) / inverse[i] * SLACK
+        bound[i] = limit if weight[i] == 0 and limit > 0.0 else ALWAYS
+
+
+@njit(cache=True, error_model="numpy")
+def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, sums, collected):
+    """Redraw every coefficient once. Changes ``weight``, ``correlation``, ``bound``, ``stream`` and, if ``collected``,
+    ``sums``.
+
+    bound : (coefficient,)                     see `idle_bounds`
     norm, inverse, log_odds : (coefficient,)   ||d||^2, 1 / lambda, log of prior odds times sqrt(gamma_w / lambda)
     sums : (3, coefficient)   of the conditional mean, the probability of being active, the mean absolute value
     """
-    i = 0
-    for row in range(row_slab.shape[0]):
-        for col in range(col_slab.shape[0]):
-            for atom in range(gram.shape[3]):
-                old = weight[i]
-                target = next_uniform(stream)
-                c = np.float64(correlation[i]) + np.float64(old) * np.float64(norm[i])
-                gain = 0.5 * c * c * inverse[i]
-                log_ratio = log_odds[i] + gain
-                active = False
-                if collected or log_ratio > _RARE or target > 0.99:
-                    idle = 1.0 / (1.0 + math.exp(log_ratio))
-                    active = target >= idle
-                    if collected:
-                        mean = c * inverse[i]
-                        sums[0, i] += (1.0 - idle) * mean
-                        sums[1, i] += 1.0 - idle
-                        sums[2, i] += (1.0 - idle) * folded_mean(mean, math.sqrt(inverse[i]), gain)
-                if active:
-                    weight[i] = c * inverse[i] + next_normal(stream) * math.sqrt(inverse[i])
-                else:
-                    weight[i] = 0
-                if weight[i] != old:
-                    explain(correlation, weight[i] - old, row, col, atom, gram, row_slab, col_slab)
-                i += 1
+    atoms, cols = gram.shape[3], col_slab.shape[0]
+    start, proposed = 0, draw_gap(stream)
+    while True:
+        i = next_visit(correlation, bound, start, min(proposed, len(weight)))
+        if collected:
+            for j in range(start, i):
+                add_expected(j, np.float64(correlation[j]), inverse, log_odds, sums)
+        if i >= len(weight):
+            return
+        old = weight[i]
+        c = np.float64(correlation[i]) + np.float64(old) * np.float64(norm[i])
+        if collected:
+            add_expected(i, c, inverse, log_odds, sums)
+        weight[i] = draw_weight(c, inverse[i], log_odds[i], i == proposed, stream)
+        if weight[i] != old:
+            place = i // atoms
+            explain(correlation, weight[i] - old, place // cols, place % cols, i % atoms, gram, row_slab, col_slab)
+            if old == 0 or weight[i] == 0:
+                idle_bounds(inverse[i : i + 1], log_odds[i : i + 1], weight[i : i + 1], bound[i : i + 1])
+        if i == proposed:
+            proposed += 1 + draw_gap(stream)
+        start = i + 1
 
 
 @njit(cache=True, parallel=True, nogil=True, error_model="numpy")
@@ -129,7 +229,7 @@ def run_chains(
     images : (image, plane, row, col), atoms : (plane, atom_row, atom_col, atom), stride : (row, col)
     start, best : (image, coefficient)          first and kept weights
     best_residual : (image,)                    squared residual of the kept weights
-    gram : (2 rows, 2 cols, atom, atom), row_slab : (rows, rows), col_slab : (cols, cols)
+    gram : (atom, row slab, col slab, atom), row_slab : (rows, rows), col_slab : (cols, cols)
     averages : (image, 3, coefficient)          see `sweep`
     trace : (image, sweep)                      squared residual after every sweep; an empty axis keeps none
     """
@@ -138,6 +238,8 @@ def run_chains(
         stream = np.empty(WORDS, np.uint64)
         sums = np.zeros((3, start.shape[1]))
         weight, given, correlation = start[n].copy(), np.empty_like(start[n]), np.empty_like(start[n])
+        bound = np.empty_like(start[n])
+        idle_bounds(inverse, log_odds, weight, bound)
         correlate_image(images[n], atoms, stride, grid, given)
         energy = 0.0
         for pixel in images[n].flat:
@@ -148,7 +250,9 @@ def run_chains(
                 refresh(correlation, given, weight, gram, row_slab, col_slab)
             fill_stream(stream, seed, TEST, 0, t, first + n)
             collected = t >= burn_in
-            sweep(weight, correlation, gram, row_slab, col_slab, norm, inverse, log_odds, stream, sums, collected)
+            sweep(
+                weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, sums, collected
+            )
             if collected or trace.shape[1] > 0:
                 residual = squared_residual(energy, weight, given, correlation)
                 if trace.shape[1] > 0:

@@ -43,11 +43,12 @@ def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> 
 
 
 def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
-    """Inner products of all pairs of placed atoms, (2 rows, 2 cols, atom, atom), from the offset between the two.
+    """Inner products of all pairs of placed atoms, (atom, row slab, col slab, atom), from the offset of the second.
 
-    Entry ``[o + rows - 1, ...]`` along the first axis is for a second atom ``o`` positions below the first. Only atoms
-    in the last row can stick out of the image, and an overlap is cut only if both do: that is the extra last entry.
-    The whole matrix, (positions x atoms) squared, is `gdd.deconvolution.dense_gram`.
+    Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
+    stick out of the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
+    says which entry a pair of positions has. All that a change of one coefficient needs lies together. The whole
+    matrix, (positions x atoms) squared, is `gdd.deconvolution.dense_gram`.
     """
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     cuts = []
@@ -56,18 +57,28 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
         shared = [max(reach - abs(o), 0) for o in offsets]  # pixels in which the two overlap
         starts = [(max(o, 0), max(-o, 0), n) for o, n in zip(offsets, shared, strict=True)]
         pairs = [(slice(one, one + n), slice(two, two + n)) for one, two, n in starts]
-        edge = slice(0, size - (positions - 1) * step)
-        cuts.append([*pairs, (edge, edge)])
-    gram = np.empty((len(cuts[0]), len(cuts[1]), len(atoms), len(atoms)), atoms.dtype)
+        edge = size - (positions - 1) * step
+        cuts.append(pairs + [(slice(0, edge), slice(0, edge))] * (edge < reach))
+    gram = np.empty((len(atoms), len(cuts[0]), len(cuts[1]), len(atoms)), atoms.dtype)
     for a, (row_1, row_2) in enumerate(cuts[0]):
         for b, (col_1, col_2) in enumerate(cuts[1]):
-            one, two = atoms[:, :, row_1, col_1], atoms[:, :, row_2, col_2]
-            gram[a, b] = one.reshape(len(atoms), -1) @ two.reshape(len(atoms), -1).T
+            opposite = _opposite(a, grid[0]), _opposite(b, grid[1])
+            if opposite < (a, b):
+                gram[:, a, b] = gram[:, *opposite].T
+            else:
+                one, two = atoms[:, :, row_1, col_1], atoms[:, :, row_2, col_2]
+                gram[:, a, b] = one.reshape(len(atoms), -1) @ two.reshape(len(atoms), -1).T
     return gram
 
 
-def slab_index(positions: int) -> np.ndarray:
+def _opposite(slab: int, positions: int) -> int:
+    """Return the slab of the two atoms exchanged."""
+    return slab if slab == 2 * positions - 1 else 2 * positions - 2 - slab
+
+
+def slab_index(positions: int, size: int, reach: int, step: int) -> np.ndarray:
     """Which entry of `gram_slabs` a pair of positions along one axis has: (positions, positions)."""
     index = np.arange(positions)[None, :] - np.arange(positions)[:, None] + positions - 1
-    index[-1, -1] = 2 * positions - 1
+    if size - (positions - 1) * step < reach:
+        index[-1, -1] = 2 * positions - 1
     return index

@@ -10,7 +10,15 @@ from scipy.stats import foldnorm, multivariate_normal
 
 from gdd import deconvolution_kernels as kernels
 from gdd.axes import GddError
-from gdd.deconvolution import coefficient_given_rest, deconvolve, dense_gram, make_problem, sweep_plain
+from gdd.deconvolution import (
+    coefficient_given_rest,
+    deconvolve,
+    dense_gram,
+    draw_gap,
+    draw_weight,
+    make_problem,
+    sweep_plain,
+)
 from gdd.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.projection import render_projected
 from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
@@ -144,12 +152,14 @@ def test_averages_are_those_of_the_conditionals_at_each_visit():
     gram, norm, stream = dense_gram(problem), problem.norm.ravel(), Stream(0, TEST, 0, 0, 0)
     scaled = images * np.sqrt(GAMMA_E)[:, None, None]
     correlation = correlate_at_stride(scaled, problem.atoms, stride).ravel()
-    expected = []
+    expected, proposed = [], draw_gap(stream)
     for i in range(norm.size):
         choice = coefficient_given_rest(correlation[i], norm[i], GAMMA_W, problem.prior_odds)
         p, mean, sd = np.exp(choice.log_probability[0]), choice.mean[0], choice.precision[0] ** -0.5
         expected.append([p * mean, p, p * foldnorm.mean(abs(mean) / sd, scale=sd)])
-        correlation = correlation - choice.sample(stream)[1] * gram[i]
+        correlation = correlation - draw_weight(choice, i == proposed, stream) * gram[i]
+        if i == proposed:
+            proposed += 1 + draw_gap(stream)
     result = deconvolve(images, atoms, stride, gamma_e=GAMMA_E, gamma_w=GAMMA_W, burn_in=0, collect=1)
     ours = [unfolded(result[name])[0] for name in ("mean", "inclusion", "magnitude")]
     assert_allclose(np.transpose(ours), expected, atol=1e-10)
@@ -163,13 +173,14 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     image, norm = images.astype(dtype), problem.norm.ravel().astype(float)
     given = correlate_at_stride(image, problem.atoms, stride).ravel()
     weight, correlation, stream = np.zeros_like(given), given.copy(), np.empty(WORDS, np.uint64)
-    slabs = [slab_index(n) for n in problem.grid]
     inverse = 1 / (norm + GAMMA_W)
     log_odds = np.log(problem.prior_odds) + 0.5 * np.log(GAMMA_W * inverse)
+    bound, sums = np.empty_like(given), np.zeros((3, norm.size))
+    kernels.idle_bounds(inverse, log_odds, weight, bound)
     for t in range(100):
         fill_stream(stream, 0, TEST, 0, t, 0)
         kernels.sweep(
-            weight, correlation, problem.gram, *slabs, norm, inverse, log_odds, stream, np.zeros((3, norm.size)), False
+            weight, correlation, problem.gram, *problem.slabs, bound, norm, inverse, log_odds, stream, sums, False
         )
     residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
     fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
@@ -177,7 +188,7 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
     assert_allclose(running, (residual**2).sum(), rtol=tolerance)
     correlation[:] = 0
-    kernels.refresh(correlation, given, weight, problem.gram, *slabs)
+    kernels.refresh(correlation, given, weight, problem.gram, *problem.slabs)
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
 
 
@@ -270,24 +281,37 @@ def test_without_data_the_prior():
     assert_allclose(result.magnitude, 0.5 * np.sqrt(2 / np.pi) / 3, rtol=1e-6)
 
 
-def test_burn_in_draws_what_collection_would():
-    """Burn-in decides most draws of rare coefficients without an exponential; the draws must be the same."""
+def test_idle_coefficients_are_drawn_with_their_probability():
+    """Proposals decide about rare coefficients, bounds about which are rare; collecting changes no draw."""
     atoms, count = 250, 1000
     norm, inverse = np.ones(count), np.full(count, 0.5)
-    log_odds = np.linspace(-6.0, -4.0, count)
-    gram, slabs, stream = np.zeros((4, 4, atoms, atoms)), [slab_index(2), slab_index(2)], np.empty(WORDS, np.uint64)
-    active = []
-    for t in range(200):
+    log_odds = np.linspace(kernels.LOG_RARE - 2.0, kernels.LOG_RARE + 0.5, count)
+    gram, slabs, stream = np.zeros((atoms, 3, 3, atoms)), [slab_index(2, 4, 3, 1)] * 2, np.empty(WORDS, np.uint64)
+    correlation = np.where(np.arange(count) % 3, 0.0, 1.0)
+    active = np.zeros(count)
+    for t in range(400):
         weights = []
         for collected in (False, True):
             fill_stream(stream, 0, TEST, 0, t, 0)
-            weight, sums = np.zeros(count), np.zeros((3, count))
-            kernels.sweep(weight, np.zeros(count), gram, *slabs, norm, inverse, log_odds, stream, sums, collected)
+            weight, bound, sums = np.zeros(count), np.empty(count), np.zeros((3, count))
+            kernels.idle_bounds(inverse, log_odds, weight, bound)
+            kernels.sweep(
+                weight, correlation.copy(), gram, *slabs, bound, norm, inverse, log_odds, stream, sums, collected
+            )
             weights.append(weight)
         assert_array_equal(*weights)
-        active.append((weight != 0).mean())
-    expected = 1 / (1 + np.exp(-log_odds))
-    assert abs(np.mean(active) - expected.mean()) < 4.5 * np.sqrt(expected.mean() / (200 * count))
+        assert_array_equal(bound < 0, (weight != 0) | (log_odds >= kernels.LOG_RARE))
+        active += weight != 0
+    expected = 1 / (1 + np.exp(-log_odds - 0.25 * correlation**2))
+    assert_allclose(sums[1], expected, rtol=1e-12)
+    for part in (expected < kernels.RARE, expected >= kernels.RARE):
+        error = np.sqrt((expected * (1 - expected))[part].sum() / 400)
+        assert abs(active[part].sum() / 400 - expected[part].sum()) < 4.5 * error
+
+
+def test_mean_of_the_absolute_value_from_its_table():
+    x = np.concatenate([np.linspace(0, 10, 2003), [np.nextafter(9.0, 0.0), 9.0, 1e3]])
+    assert_allclose([kernels.folded_mean(v) for v in x], foldnorm.mean(x), rtol=1e-14)
 
 
 @pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")

@@ -150,7 +150,10 @@ def test_caches_inside_a_map_are_current():
     np.testing.assert_allclose(seen[last:], correlate(expected, atom, "valid")[last:], atol=1e-11)
 
 
-@pytest.mark.parametrize("name", ["pooled, ragged", "several planes", "top, planes", "masked", "gamma_e by plane"])
+@pytest.mark.parametrize(
+    "name",
+    ["pooled, ragged", "several planes", "top, planes", "masked", "gamma_e by plane", "top, atoms fill the input"],
+)
 def test_single_precision_is_close(name):
     """One sweep from the same state. Float32 rounding (6e-8), summed over at most a thousand terms: 1e-4.
 

@@ -54,6 +54,8 @@ LAYERS = {
     "gamma_e by image and plane": (layer(2, noise=(IMAGE, PLANE)), 2, (6, 6), False),
     "masked": (layer(2), 1, (7, 7), True),
     "masked, planes, top": (layer(3, (3, 2), None, noise=()), 2, (6, 5), True),
+    "top, atoms fill the input": (layer(4, (4, 4), None), 2, (6, 5), False),
+    "top, filled, gamma_e shared": (layer(3, (4, 4), None, noise=(), weights=(ATOM,)), 1, (6, 5), False),
 }  # fmt: skip
 #: layers whose images are whole and whose noise precision does not depend on the plane
 WHOLE = [name for name, (spec, _, _, masked) in LAYERS.items() if not masked and PLANE not in spec.gamma_e.axes]

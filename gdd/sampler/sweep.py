@@ -11,7 +11,8 @@ from scipy.signal import fftconvolve
 
 from gdd.axes import IMAGE, PLANE
 from gdd.distributions import LOG_TWO_PI
-from gdd.sampler import kernels, weighted
+from gdd.placement import gram_slabs
+from gdd.sampler import gram_kernels, kernels, weighted
 from gdd.sampler.contract import SPECIAL_FROM, Info, Key, Tally, close_sweep
 from gdd.sampler.random import shared_generator
 from gdd.sampler.shared import (
@@ -55,41 +56,62 @@ def sweep(
     return draw_shared_part(local, sums, state.shared, data, spec, shape, key, scale)
 
 
-def image_pass(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key
-) -> tuple[Local, Sums]:
+def image_pass(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key) -> tuple[Local, Sums]:
     """Update every image given the shared part; return the local part and the sums."""
     dtype = data.images.dtype
     n, planes = data.images.shape[:2]
-    (h, w), (rows, cols) = shape.atom_size, shape.map_size
     images = np.ascontiguousarray(data.images.transpose(0, 2, 3, 1)).reshape(n, shape.input_size[0], -1)
     z, weights = state.local.z.copy(), state.local.w.astype(dtype)
     gamma_e = state.local.gamma_e[:, 0].astype(float)
-    atoms = state.shared.dictionary.transpose(0, 2, 3, 1)
-    flat = np.ascontiguousarray(atoms, dtype).reshape(shape.atoms, h, w * planes)
-    lags = np.zeros((shape.atoms, 2 * h - 1, 3 * w), dtype)
-    lags[:, :, : 2 * w - 1] = autocorrelations(state.shared.dictionary)
+    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,)).astype(float)
     by_image = IMAGE in spec.gamma_e.axes
-    one_plane = planes == 1 and w >= SPECIAL_FROM
-    arguments = (
-        images, z, weights, gamma_e, flat, lags,
-        np.broadcast_to(state.shared.gamma_w, (shape.atoms,)).astype(float),
-        (rows, cols, *shape.block, planes, shape.input_size[1]),
-        (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0),
-        (spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and by_image), float(by_image)),
-        (0,) * w if one_plane else (), tuple(key),
-    )  # fmt: skip
+    noise = spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and by_image), float(by_image)
+    common = images, z, weights, gamma_e
+    if by_gram(spec, shape):
+        update = gram_kernels.pass_gram
+        arguments = *common, *gram_arrays(state.shared, shape, dtype), gamma_w, planes, spec.beta, noise, tuple(key)
+    else:
+        update = kernels.pass_whole
+        one_plane = planes == 1 and shape.atom_size[1] >= SPECIAL_FROM
+        arguments = (
+            *common, *residual_arrays(state.shared, shape, dtype), gamma_w,
+            (*shape.map_size, *shape.block, planes, shape.input_size[1]),
+            (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0), noise,
+            (0,) * shape.atom_size[1] if one_plane else (), tuple(key),
+        )  # fmt: skip
     total = Sums(*(array[0] for array in empty_sums(1, shape)))
     part = empty_sums(min(SLOTS, -(-n // kernels.CHUNK)), shape)
     for first in range(0, n, SLOTS * kernels.CHUNK):
         used = min(SLOTS, -(-(n - first) // kernels.CHUNK))
         for array in part:
             array[:used] = 0.0
-        kernels.pass_whole(*arguments, first, tuple(array[:used] for array in part))
+        update(*arguments, first, tuple(array[:used] for array in part))
         for slot in range(used):
             for whole, array in zip(total, part, strict=True):
                 whole += array[slot]
     return Local(z, weights, gamma_e[:, None]), total
+
+
+def by_gram(spec: LayerSpec, shape: LayerShape) -> bool:
+    """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.gram_kernels`."""
+    numbers = shape.atoms**2 * int(np.prod([2 * m - 1 for m in shape.map_size]))
+    overlapping = all(m <= a for m, a in zip(shape.map_size, shape.atom_size, strict=True))
+    return spec.elementwise and overlapping and numbers <= gram_kernels.LARGEST
+
+
+def gram_arrays(shared: Shared, shape: LayerShape, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Atoms with the plane last and with the atom last, and their Gram matrix by offset."""
+    flat = weighted.plane_last(shared.dictionary, dtype)
+    gram = gram_slabs(shared.dictionary.astype(dtype), shape.input_size, (1, 1))
+    return flat, np.ascontiguousarray(flat.transpose(1, 2, 0)), gram
+
+
+def residual_arrays(shared: Shared, shape: LayerShape, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """Atoms (atom, atom_row, atom_col * plane), and their autocorrelations followed by zeros."""
+    h, w = shape.atom_size
+    lags = np.zeros((shape.atoms, 2 * h - 1, 3 * w), dtype)
+    lags[:, :, : 2 * w - 1] = autocorrelations(shared.dictionary)
+    return weighted.plane_last(shared.dictionary, dtype), lags
 
 
 def empty_sums(slots: int, shape: LayerShape) -> Sums:
