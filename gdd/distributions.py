@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import special, stats
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.lapack import dpotrf, dtrtrs  # called many times a sweep on small matrices: no checks around them
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -88,10 +88,12 @@ class Gaussian(NamedTuple):
 
     def sample(self, generator: np.random.Generator) -> np.ndarray:
         """Draw one vector; the precision must be a single (d, d) matrix, the linear term may be (rows, d)."""
-        root = cholesky(self.precision, lower=True, check_finite=False)
+        root, failed = dpotrf(self.precision, lower=1)
+        if failed:
+            raise np.linalg.LinAlgError(f"precision: not positive definite, seen at row {failed - 1}")
         noise = generator.standard_normal(self.linear.shape)
-        half = solve_triangular(root, np.atleast_2d(self.linear).T, lower=True, check_finite=False)
-        draw = solve_triangular(root, half + np.atleast_2d(noise).T, lower=True, trans="T", check_finite=False)
+        half, _ = dtrtrs(root, np.atleast_2d(self.linear).T, lower=1)
+        draw, _ = dtrtrs(root, half + np.atleast_2d(noise).T, lower=1, trans=1)
         return draw.T.reshape(self.linear.shape)
 
 

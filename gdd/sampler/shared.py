@@ -111,6 +111,7 @@ def draw_atoms_in_turn(
     own = toeplitz(np.stack([sums.pairs[k, k] for k in range(shape.atoms)]), shape.atom_size)
     alike = bool((gamma_d == gamma_d[:, :1]).all())
     eigen = None if alike else np.linalg.eigh(own)
+    precisions = own + gamma_d[:, 0, None, None] * np.eye(h * w) if alike else None
     linear_terms = sums.cross.copy()
     change = 0.0
     for k in range(shape.atoms):
@@ -122,11 +123,11 @@ def draw_atoms_in_turn(
         rows = np.ascontiguousarray(linear.reshape(h * w, shape.planes).T)  # (plane, hw)
         old = atoms[k].reshape(h * w, shape.planes).T.copy()
         if alike:
-            new = Gaussian(own[k] + gamma_d[k, 0] * np.eye(h * w), rows).sample(generator)
+            new = Gaussian(precisions[k], rows).sample(generator)
         else:
             choice = DiagonalShiftGaussian(own[k], gamma_d[k], rows)
             new = choice.sample_given_eigen(eigen[0][k], eigen[1][k], generator)
-        change += float(((new @ own[k] - 2 * rows) * new).sum() - ((old @ own[k] - 2 * rows) * old).sum())
+        change += float(np.vdot((new + old) @ own[k] - 2 * rows, new - old))
         atoms[k] = new.T.reshape(h, w * shape.planes)
     return np.ascontiguousarray(atoms.reshape(shape.atoms, h, w, shape.planes).transpose(0, 3, 1, 2)), change
 
