@@ -144,7 +144,7 @@ def gram_image(
     energy[2] += math.log(precision)
 
 
-@njit(cache=True, parallel=True)
+@njit(cache=True, parallel=True, nogil=True)
 def pass_gram(images, z, w, gamma_e, atoms, placed, gram, gamma_w, planes, prior, noise, key, first, sums):
     """Update images ``first``... in chunks, one slot of the sums each. Changes z, w, gamma_e and ``sums``.
 
