@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import xarray as xr
 from numba import njit, prange
@@ -10,7 +12,6 @@ from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, GddError, as_array, as_
 from gdd.checks import check_block, check_precision
 from gdd.convolution import correlate
 from gdd.deconvolution import noise_precision
-from gdd.deconvolution_kernels import folded_mean
 
 #: images whose correlation maps are held at once
 _CHUNK = 64
@@ -123,5 +124,6 @@ def _expected_weight(block, sd, log_slab):
         gain = 0.5 * (sd * c) ** 2
         odds = np.exp(log_slab + gain - top)
         total += odds
-        weighted += odds * folded_mean(sd * sd * c, sd, gain)
+        folded = sd * math.sqrt(2.0 / math.pi) * math.exp(-gain) + sd * sd * c * math.erf(sd * c / math.sqrt(2.0))
+        weighted += odds * folded  # the mean magnitude of N(sd^2 c, sd^2)
     return weighted / total

@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from gdd import axes
 
 FEW, MANY = 4, 140
+#: those that compile chains, some minutes for their shapes alone, are left to the slow run
+QUICK = NAMES[: NAMES.index("pretrain")]
+CASES = [(name, FEW) for name in QUICK] + [pytest.param(name, MANY, marks=pytest.mark.slow) for name in NAMES]
 
 
 @pytest.fixture(autouse=True)
@@ -23,8 +26,7 @@ def small_machine(monkeypatch):
     monkeypatch.setattr(axes, "memory", lambda: 2**28)
 
 
-@pytest.mark.parametrize("examples", [FEW, pytest.param(MANY, marks=pytest.mark.slow)], ids=["few", "many"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "examples"), CASES)
 def test_bad_arguments(name, examples):
     target, counted = targets()[name], ANSWERS.setdefault(name, Counter())
     if target.right() is not None:  # right arguments must do
