@@ -1,7 +1,7 @@
 """Bad arguments to every public function: a result or one of our own errors, never anything else.
 
-The ordinary run tries a few hundred cases, the slow one (``-m slow -k abuse``) more than ten thousand of the same kinds
-and prints how each function answered (tests/test_abuse_totals.py). Cases are generated alike in every run.
+``-m slow -k abuse`` tries more than ten thousand cases and prints how each function answered
+(tests/test_abuse_totals.py); files and command lines have a few in the ordinary run too. Cases are generated alike in every run.
 """
 
 from collections import Counter
@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from gdd import axes
 
-FEW, MANY = 4, 140
-#: those that compile chains, some minutes for their shapes alone, are left to the slow run
-QUICK = NAMES[: NAMES.index("pretrain")]
-CASES = [(name, FEW) for name in QUICK] + [pytest.param(name, MANY, marks=pytest.mark.slow) for name in NAMES]
+EXAMPLES = 140
+#: the chains of these shapes alone take minutes to compile
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -26,14 +25,14 @@ def small_machine(monkeypatch):
     monkeypatch.setattr(axes, "memory", lambda: 2**28)
 
 
-@pytest.mark.parametrize(("name", "examples"), CASES)
-def test_bad_arguments(name, examples):
+@pytest.mark.parametrize("name", NAMES)
+def test_bad_arguments(name):
     target, counted = targets()[name], ANSWERS.setdefault(name, Counter())
     if target.right() is not None:  # right arguments must do
         assert judge(lambda: target.call(**target.right()), name, target.nan) == "result"
     chosen = st.lists(st.sampled_from(sorted(target.wrong)), min_size=1, max_size=2, unique=True)
 
-    @GIVEN(max_examples=examples)
+    @GIVEN(max_examples=EXAMPLES)
     @given(st.data())
     def run(data):
         wrong = {key: data.draw(target.wrong[key], key) for key in data.draw(chosen, "replaced")}
