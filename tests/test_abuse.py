@@ -1,7 +1,8 @@
 """Bad arguments to every public function: a result or one of our own errors, never anything else.
 
 ``-m slow -k abuse`` tries more than ten thousand cases and prints how each function answered
-(tests/test_abuse_totals.py); files and command lines have a few in the ordinary run too. Cases are generated alike in every run.
+(tests/test_abuse_totals.py); files and command lines have a few in the ordinary run too. Cases are generated alike in
+every run.
 """
 
 from collections import Counter
