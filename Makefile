@@ -16,7 +16,7 @@ book: $(STAMP)
 	$(BIN)/gdd book
 
 test: lint
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -n 2 --dist loadfile
 	$(BIN)/pytest -q --nbval --nbval-current-env --nbval-sanitize-with tests/nbval_sanitize.cfg tests/reference
 
 lint: $(STAMP)

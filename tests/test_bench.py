@@ -44,6 +44,7 @@ def value(table, name):
     return table["median"].sel(quantity=name).item()
 
 
+@pytest.mark.slow
 def test_every_quantity_is_a_finite_number_and_times_are_positive(table):
     assert np.isfinite(table["median"]).all() and np.isfinite(table["minimum"]).all()
     taken = table.sel(quantity=["layer 1: image pass", "sweep of 9 images", "two threads: pass on 2"])
@@ -52,6 +53,7 @@ def test_every_quantity_is_a_finite_number_and_times_are_positive(table):
     assert set(table.part.values) == {"kernels", "threads", "images", "memory", "testing", "machine"}
 
 
+@pytest.mark.slow
 def test_every_kernel_has_a_bound_and_every_twin_a_ratio(table):
     over = [name for name in table.quantity.values if name.endswith("/ bound") and not name.startswith("two")]
     assert {name.split(":")[0] for name in over} == {
@@ -61,6 +63,7 @@ def test_every_kernel_has_a_bound_and_every_twin_a_ratio(table):
     assert {name.split(":")[0] for name in twins} == {"layer 1", "layer 2", "layer 1, half hidden", "deconvolution"}
 
 
+@pytest.mark.slow
 def test_bound_is_the_sum_of_its_parts(table):
     for layer in ("layer 1", "layer 2", "deconvolution"):
         parts = [n for n in table["quantity"].values if n.startswith(f"{layer}: bound,")]
@@ -69,6 +72,7 @@ def test_bound_is_the_sum_of_its_parts(table):
         assert table["minimum"].sel(quantity=f"{layer}: bound").item() >= minima * (1 - 1e-9)
 
 
+@pytest.mark.slow
 def test_memory_is_two_and_four_bytes_a_block_and_a_chain_holds_a_few_states(table):
     assert value(table, "layer 1: local state") == pytest.approx(3 * 49 * 6 + 8 / 6)
     assert value(table, "layer 1: stated, 2 + 4 bytes a block") == 3 * 49 * 6
@@ -77,6 +81,7 @@ def test_memory_is_two_and_four_bytes_a_block_and_a_chain_holds_a_few_states(tab
     assert 2 * 3 * 49 * 6 < grows < 5 * 3 * 49 * 6 + 2 * image, "old and new state at least; not one for every sweep"
 
 
+@pytest.mark.slow
 def test_the_table_says_how_busy_the_machine_was(table):
     assert value(table, "load average before") >= 0
     assert table.attrs["cores"] >= 1
@@ -100,6 +105,7 @@ def test_digits_stand_in_where_mnist_is_missing_and_repeat(monkeypatch, tmp_path
     np.testing.assert_array_equal(more.values[n:], more.values[:2])
 
 
+@pytest.mark.slow
 def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
     spec = replace(model_for(100.0, 0.1).layers[0], atoms=2)
     images = material.some(material.all_digits("digits"), 6, 0).values.astype(np.float32)
@@ -140,6 +146,7 @@ def test_the_generators_share_of_the_bound_is_the_samplers_generator():
     assert timing.many_uniforms(9) == pytest.approx(sum(stream.uniform() for _ in range(9)), rel=1e-14)
 
 
+@pytest.mark.slow
 def test_bound_multiplies_and_exponentiates_as_often_as_the_layer(monkeypatch):
     shape = model_for(100.0, 0.1).shapes()[0]
     done = {"adds": 0, "exponentials": 0, "calls": 0}
@@ -216,6 +223,7 @@ def test_a_curve_is_never_there_if_it_is_not_as_good_in_both():
     assert curve.first(0.25, 8.5) == 1
 
 
+@pytest.mark.slow
 def test_every_part_has_its_figure(table, record):
     assert len(performance.show_ratios(table).axes[0].patches) == 7
     np.testing.assert_array_equal(performance.show_images(table).axes[0].lines[0].get_xdata(), [5, 9])

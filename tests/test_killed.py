@@ -85,6 +85,7 @@ def check(folder, length, at_random, inside, seed=0):
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.slow
 def test_three_kills_one_inside_a_write(tmp_path):
     check(tmp_path, length=12, at_random=2, inside=1, seed=32)  # one in each of the three chains
 
