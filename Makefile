@@ -22,7 +22,7 @@ test: lint
 lint: $(STAMP)
 	$(BIN)/ruff check .
 
-# a quarter of an hour: the full check of the sampler against the model, and of the misprints that must fail it
+# half an hour and more: the full check of the sampler against the model, and of the misprints that must fail it
 calibrate: $(STAMP)
 	$(BIN)/pytest -q -m slow -k calibration
 	$(BIN)/gdd run calibration --scale paper
