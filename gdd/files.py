@@ -31,10 +31,9 @@ def written_whole(path: Path, previous: Path | None = None) -> Iterator[Path]:
             with suppress(FileNotFoundError):
                 os.replace(path, previous)
         os.replace(part, path)
-    except BaseException:
-        with suppress(OSError):
+    finally:
+        with suppress(OSError):  # it is there only if something failed
             part.unlink()
-        raise
 
 
 def remove_leftovers(path: Path) -> None:

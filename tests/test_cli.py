@@ -88,10 +88,10 @@ def log_of(*parts):
 
 
 def test_interrupt_says_how_to_go_on_and_keeps_checkpoints(toy, capsys, tmp_path):
-    asked = ["run", "toy", "-p", "stop", "true", "-p", "data", "a b"]
+    asked = ["run", "toy", "-p", "stop", "true", "-p", "sizes", "1, 2"]
     assert cli.main([*asked, "--restart"]) == 130
     said = capsys.readouterr().err.strip().splitlines()
-    assert said[-1].strip() == "gdd run toy --scale demo -p stop true -p data 'a b'"
+    assert said[-1].strip() == "gdd run toy --scale demo -p stop true -p sizes '1, 2'"
     assert cli.main([*shlex.split(said[-1])[1:]]) == 130  # it goes on, and is interrupted again
     assert "gdd: toy, layer 1: resumed after sweep 1 of 3 (100 s in earlier runs)" in capsys.readouterr().err
     assert len(checkpoints_of(tmp_path)) == 1
@@ -165,7 +165,7 @@ def test_bench_prints_the_tables_of_its_record(toy, capsys, monkeypatch):
     from gdd.benchmarks.rows import as_dataset, single
 
     measured = as_dataset({"images": {"sweep of 9 images": single(1.25, "ms per image", 9)}})
-    module = experiments.importlib.import_module("toy")
+    module = experiments.get("toy")
     outcome = experiments.Outcome(measured, {"layers": 1}, "digits", "cd" * 32, 0)
     monkeypatch.setattr(module, "run", lambda parameters, progress: toy.append(parameters) or outcome)
     assert cli.main(["bench", "-p", "n", "9"]) == 0

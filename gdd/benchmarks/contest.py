@@ -204,6 +204,9 @@ class _Laps:
     def __init__(self):
         self.laps, self._begun = [], time.process_time()
 
+    def begin(self, *_, **__) -> None:
+        """A stage begins, which is nothing to this one."""
+
     def step(self, *_, **__) -> None:
         """One sweep is done."""
         self.laps.append(time.process_time() - self._begun)
