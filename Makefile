@@ -17,7 +17,7 @@ book: $(STAMP)
 
 test: lint
 	$(BIN)/pytest -q -n 2 --dist loadfile
-	$(BIN)/pytest -q --nbval --nbval-current-env --nbval-sanitize-with tests/nbval_sanitize.cfg tests/reference
+	$(BIN)/pytest -q -n 2 --dist loadfile --nbval --nbval-current-env --nbval-sanitize-with tests/nbval_sanitize.cfg tests/reference
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
