@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
@@ -48,14 +49,20 @@ class Claims(tuple):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows, part = [], None
-        for claim in self:
-            if claim.part != part:
-                part = claim.part
-                rows.append(f'<tr class="part"><th colspan="3">{escape(part)}</th></tr>')
-            rows.append(_row(claim))
-        head = "<tr><th>The paper says</th><th>Verdict</th><th>What we found</th></tr>"
-        return f'<table class="claims"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
+        head = ("The paper says", "Verdict", "What we found")
+        return table_in_parts(head, [(claim.part, _row(claim)) for claim in self], "claims")
+
+
+def table_in_parts(head: Sequence[str], rows: Iterable[tuple[str, str]], style: str) -> str:
+    """HTML table of (part, row) pairs, with a heading above the first row of every part."""
+    body, above = [], None
+    for part, row in rows:
+        if part != above:
+            above = part
+            body.append(f'<tr class="part"><th colspan="{len(head)}">{escape(part)}</th></tr>')
+        body.append(row)
+    heads = "".join(f"<th>{name}</th>" for name in head)
+    return f'<table class="{style}"><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
 
 def load() -> Claims:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import yaml
 
 from gdd.axes import GddError
+from gdd.claims import table_in_parts
 
 PATH = Path(__file__).resolve().parents[1] / "book" / "errata.yml"
 PAGE = "model/errata"
@@ -53,16 +54,9 @@ class Errata(tuple):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        rows, group = [], None
-        for entry in self:
-            if entry.group != group:
-                group = entry.group
-                rows.append(f'<tr class="part"><th colspan="4">{escape(group)}</th></tr>')
-            rows.append(_row(entry))
-        head = "<tr><th></th><th>What</th><th>Does it matter</th><th>Shown</th></tr>"
         said = "".join(f"<li><b>{MATTERS[key]}</b>: {escape(text)}</li>" for key, text in MEANS.items())
-        body = f'<table class="claims errata"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
-        return f"<ul>{said}</ul>{body}"
+        rows = [(entry.group, _row(entry)) for entry in self]
+        return f"<ul>{said}</ul>{table_in_parts(('', 'What', 'Does it matter', 'Shown'), rows, 'claims errata')}"
 
 
 def load() -> Errata:

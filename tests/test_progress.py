@@ -24,13 +24,6 @@ class Log(list):
         self.append(text)
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    return now
-
-
 def test_on_a_terminal_it_shows_stage_sweep_rate_time_left_and_numbers(monkeypatch):
     monkeypatch.setattr(sys, "stderr", Terminal())
     with Bar(20, "pretraining") as bar:

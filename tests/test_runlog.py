@@ -5,16 +5,8 @@ import re
 
 import pytest
 
-from gdd import runlog
 from gdd.axes import GddError
 from gdd.runlog import RunLog
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    now = [0.0]
-    monkeypatch.setattr(runlog.time, "monotonic", lambda: now[0])
-    return now
 
 
 def lines(path):

@@ -21,6 +21,7 @@ from numba import njit, prange
 from gdd.sampler.kernels import (
     CHUNK,
     SLACK,
+    add_energies,
     add_sums,
     choose,
     draw_noise,
@@ -135,13 +136,8 @@ def gram_image(
     found = list_active(z, w, (1, 1), entries, weights)
     weight = precision if noise[3] > 0.0 else 1.0
     add_sums(entries, weights, found, image, weight, planes, pairs, cross)
-    for e in range(found):
-        per_atom[0, entries[e, 0]] += 1.0
-        per_atom[1, entries[e, 0]] += weights[e] * weights[e]
     after = residual_energy(image, atoms, entries, weights, found, planes, left)
-    energy[0] += after
-    energy[1] += weight * after
-    energy[2] += math.log(precision)
+    add_energies(entries, weights, found, after, weight, precision, per_atom, energy)
 
 
 @njit(cache=True, parallel=True, nogil=True)

@@ -295,7 +295,12 @@ def whole_image(
     found = list_active(z, w, layout[2:4], entries, weights)
     weight = precision if noise[3] > 0.0 else 1.0
     add_sums(entries, weights, found, image, weight, planes, pairs, cross)
-    after = energy_of(left)
+    add_energies(entries, weights, found, energy_of(left), weight, precision, per_atom, energy)
+
+
+@njit(cache=True)
+def add_energies(entries, weights, found, after, weight, precision, per_atom, energy):
+    """Add one image's active blocks, and what is left of it, to the sums. Changes ``per_atom`` and ``energy``."""
     for e in range(found):
         per_atom[0, entries[e, 0]] += 1.0
         per_atom[1, entries[e, 0]] += weights[e] * weights[e]
