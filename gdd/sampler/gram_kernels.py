@@ -122,7 +122,7 @@ def gram_image(
     stream,
 ):  # fmt: skip
     """One image of `pass_gram`. Changes z, w, gamma_e[n], the sums and the scratch arrays in ``work``."""
-    left, correlations, scratch, entries, weights = work
+    left, correlations, scratch, entries, weights, near = work
     correlate_sparse(image, placed, planes, correlations)
     found = list_active(z, w, (1, 1), entries, weights)
     for e in range(found):
@@ -135,7 +135,7 @@ def gram_image(
     visit_all(z, w, correlations, gram, precision, gamma_w, prior, scratch, stream)
     found = list_active(z, w, (1, 1), entries, weights)
     weight = precision if noise[3] > 0.0 else 1.0
-    add_sums(entries, weights, found, image, weight, planes, pairs, cross)
+    add_sums(entries, weights, found, image, weight, planes, near, pairs, cross)
     after = residual_energy(image, atoms, entries, weights, found, planes, left)
     add_energies(entries, weights, found, after, weight, precision, per_atom, energy)
 
@@ -160,6 +160,7 @@ def pass_gram(images, z, w, gamma_e, atoms, placed, gram, gamma_w, planes, prior
             (np.empty(1), np.empty(1)),
             np.empty((blocks, 3), np.int64),
             np.empty(blocks),
+            np.empty(blocks, np.int64),
         )
         stream = np.empty(WORDS, np.uint64)
         for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, images.shape[0])):

@@ -21,13 +21,14 @@ import numpy as np
 from numba import njit, prange
 
 from gdd.sampler.kernels_math import FAST as FAST
-from gdd.sampler.kernels_math import column_peaks, correlate_flat, correlate_planes, place_atom, shift_flat
+from gdd.sampler.kernels_math import LANES, column_peaks, correlate_flat, correlate_planes, place_atom, shift_flat
 from gdd.sampler.kernels_math import correlate_plane as correlate_plane
 from gdd.sampler.kernels_math import pick as pick
 from gdd.sampler.kernels_math import shift_map as shift_map
 from gdd.sampler.kernels_math import subtract_atom as subtract_atom
 from gdd.sampler.kernels_math import window_product as window_product
 from gdd.sampler.random import WORDS, fill_stream, next_gamma, next_normal, next_uniform
+from gdd.sampler.register_tiles import correlate_tiles, fits_tiles
 
 CHUNK = 64
 SAFE_EXPONENT = 80.0
@@ -194,60 +195,87 @@ def sweep_map(z, w, left, atom, lags, out, layout, prior, counts, gammas, scratc
     map_row, map_col, pool_row, pool_col, _, width = layout
     precision = gammas[0] * lags[lags.shape[0] // 2, lags.shape[1] // 3 - 1] + gammas[1]
     step = math.sqrt(gammas[1] / precision)
-    full_rows, full_cols = map_row // pool_row, map_col // pool_col
-    blocks = (full_rows * full_cols, full_rows, full_cols, 1)
     half = SLACK * gammas[0] * gammas[0] / (2.0 * precision)
-    none = counts.shape[1] - 1
+    full = map_col // pool_col  # blocks in a row that are not cut
     for i in range(z.shape[0]):
         rows = min(pool_row, map_row - i * pool_row)
         below = out[i * pool_row * width :]
         column_peaks(below, width, rows, peaks)
+        empty, others = idle_weights(counts, layout, prior, rows, pool_col, step)
         for j in range(z.shape[1]):
+            first, last = j * pool_col, min((j + 1) * pool_col, map_col)
+            if j == full:
+                empty, others = idle_weights(counts, layout, prior, rows, last - first, step)
             uniform = next_uniform(stream)
             if z[i, j] < 0:
-                ragged = (j + 1) * pool_col > map_col
-                first, last = j * pool_col, map_col if ragged else (j + 1) * pool_col
                 peak = peaks[first]
                 for b in range(first + 1, last):
-                    if peaks[b] > peak:
-                        peak = peaks[b]
-                empty, others = prior[1], rows * (last - first) * prior[0]
-                if prior[2] > 0.0:
-                    group = 2 * (rows < pool_row) + ragged
-                    empty = counts[group, none] - 1.0  # the bound has room: alpha, below 1, is left out here ...
-                    others = 1.0 + blocks[group] - counts[group, none]  # ... and all positions' alphas, below 1, made 1
-                if surely_empty(half * peak, empty, step * others, uniform):
+                    peak = max(peak, peaks[b])
+                if surely_empty(half * peak, empty, others, uniform):
                     continue
             if visit_block(
                 i, j, z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, taps, uniform, stream
             ):
                 column_peaks(below, width, rows, peaks)
+                empty, others = idle_weights(counts, layout, prior, rows, last - first, step)
 
 
 @njit(cache=True)
-def add_sums(entries, weights, found, image, gamma_e, planes, pairs, cross):
-    """Add one image to the sums that the dictionary is drawn from. Changes ``pairs`` and ``cross``.
+def idle_weights(counts, layout, prior, rows, cols, step):
+    """Weight of empty, at least, and of all positions together, at most, for empty blocks of this shape.
+
+    With theta integrated out the block itself does not count. The bound has room: alpha, below 1, is left out of the
+    first, and all positions' alphas, below 1 together, are made 1 in the second.
+    """
+    if prior[2] == 0.0:
+        return prior[1], step * rows * cols * prior[0]
+    map_row, map_col, pool_row, pool_col, _, _ = layout
+    down = map_row // pool_row if rows == pool_row else 1
+    along = map_col // pool_col if cols == pool_col else 1
+    empty = counts[2 * (rows < pool_row) + (cols < pool_col), counts.shape[1] - 1]
+    return empty - 1.0, step * (1.0 + down * along - empty)
+
+
+@njit(cache=True)
+def add_sums(entries, weights, found, image, gamma_e, planes, near, pairs, cross):
+    """Add one image to the sums that the dictionary is drawn from. Changes ``pairs``, ``cross``, and ``near`` (entry,).
 
     pairs (atom, atom, lag_row, lag_col): gamma_e * sum of S_k(u) S_k'(u - lag), filled for k <= k' in list order
     cross (atom, atom_row, atom_col * plane): gamma_e * correlation of the image with S_k
     """
-    h, w = pairs.shape[2] // 2, pairs.shape[3] // 2
+    atoms, _, high, wide = pairs.shape
+    h, w, size = high // 2, wide // 2, high * wide
+    flat = pairs.reshape(atoms, atoms * size)
     for e in range(found):
         k, i, j = entries[e, 0], entries[e, 1], entries[e, 2]
-        scaled = gamma_e * weights[e]
+        scaled, own, middle = gamma_e * weights[e], flat[k], h * wide + w
         for a in range(cross.shape[1]):
             here = image[i + a, j * planes : j * planes + cross.shape[2]]
             line = cross[k, a]
             for t in range(cross.shape[2]):
                 line[t] += scaled * here[t]
-        pairs[k, k, h, w] += scaled * weights[e]
-        for f in range(e + 1, found):
-            lag_i, lag_j = i - entries[f, 1], j - entries[f, 2]
-            if abs(lag_i) <= h and abs(lag_j) <= w:
-                product = scaled * weights[f]
-                pairs[k, entries[f, 0], h + lag_i, w + lag_j] += product
-                if entries[f, 0] == k:
-                    pairs[k, k, h - lag_i, w - lag_j] += product
+        own[k * size + middle] += scaled * weights[e]
+        for q in range(list_near(entries, e, found, h, w, near)):
+            f = np.uintp(near[q])
+            lag = (i - entries[f, 1]) * wide + j - entries[f, 2]
+            product = scaled * weights[f]
+            own[np.uintp(entries[f, 0] * size + middle + lag)] += product
+            if entries[f, 0] == k:
+                own[np.uintp(k * size + middle - lag)] += product
+
+
+@njit(cache=True)
+def list_near(entries, e, found, h, w, near):
+    """Entries after ``e`` whose atoms overlap its own, at most (h, w) away. Changes ``near``; returns their number.
+
+    Half of all pairs do, in no order: writing down every one, and moving on after those that do, spares the processor
+    a wrong guess at every other pair.
+    """
+    count = 0
+    for f in range(e + 1, found):
+        near[count] = f
+        count += (abs(entries[e, 1] - entries[f, 1]) <= h) & (abs(entries[e, 2] - entries[f, 2]) <= w)
+    return count
 
 
 @njit(cache=True)
@@ -272,7 +300,7 @@ def whole_image(
     stream,
 ):  # fmt: skip
     """One image of `pass_whole`. Changes z, w, gamma_e[n], the sums and the scratch arrays in ``work``."""
-    left, out, counts, scratch, entries, weights, peaks = work
+    left, out, counts, scratch, entries, weights, near, peaks = work
     map_row, map_col, _, _, planes, width = layout
     left[:, :] = image
     found = list_active(z, w, layout[2:4], entries, weights)
@@ -283,7 +311,9 @@ def whole_image(
         gamma_e[n] = draw_noise(noise, image.size, energy_of(left), stream)
     precision = np.float64(gamma_e[n if gamma_e.size > 1 else 0])
     for k in range(z.shape[0]):
-        if len(taps) > 0:
+        if fits_tiles(atoms[k], map_row, width, taps):
+            correlate_tiles(left.reshape(left.size), atoms[k], out, map_row, map_col, width, taps)
+        elif len(taps) > 0:
             correlate_flat(left.reshape(left.size), atoms[k], out, (map_row - 1) * width + map_col, width, taps)
         else:
             correlate_planes(left, atoms[k], out[: map_row * width].reshape(map_row, width)[:, :map_col], planes)
@@ -294,7 +324,7 @@ def whole_image(
             energy[3] += log_counts(counts, layout)
     found = list_active(z, w, layout[2:4], entries, weights)
     weight = precision if noise[3] > 0.0 else 1.0
-    add_sums(entries, weights, found, image, weight, planes, pairs, cross)
+    add_sums(entries, weights, found, image, weight, planes, near, pairs, cross)
     add_energies(entries, weights, found, energy_of(left), weight, precision, per_atom, energy)
 
 
@@ -329,13 +359,14 @@ def pass_whole(images, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise
     positions = layout[2] * layout[3]
     for chunk in prange(pairs.shape[0]):
         work = (
-            np.empty(images.shape[1:], images.dtype),
+            np.zeros(images[0].size + lags.shape[2], images.dtype)[: images[0].size].reshape(images.shape[1:]),
             np.zeros(layout[0] * layout[5] + lags.shape[2], images.dtype),
             np.empty((4, positions + 1), np.int64),
             (np.empty(positions), np.empty(positions), np.empty(positions)),
             np.empty((blocks, 3), np.int64),
             np.empty(blocks),
-            np.empty(layout[1], images.dtype),
+            np.empty(blocks, np.int64),
+            np.empty(-(-layout[1] // LANES) * LANES, images.dtype),
         )
         stream = np.empty(WORDS, np.uint64)
         for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, images.shape[0])):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+LANES = 8  # columns are looked through in multiples of this: no odd ones are left to go one by one
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # lets sums of products use vector registers; keeps NaN and inf honest
 
 
@@ -147,13 +148,15 @@ def shift_flat(out, width, lags, row, col, weight, first_row, rows, taps):
 
 @njit(cache=True, fastmath=FAST)
 def column_peaks(out, width, rows, peaks):
-    """Largest square in each column of the first ``rows`` rows of flat correlations. Changes ``peaks`` (col,)."""
-    peaks[:] = 0.0
-    for a in range(rows):
-        line = out[a * width :]
-        for j in range(len(peaks)):
-            square = line[j] * line[j]
-            peaks[j] = square if square > peaks[j] else peaks[j]
+    """Largest square in each column of the first rows of flat correlations. Changes ``peaks`` (padded col,)."""
+    last = rows - 1
+    for top in range(0, rows, 3):  # three rows at once, the last again where there are fewer
+        one, two, three = out[top * width :], out[min(top + 1, last) * width :], out[min(top + 2, last) * width :]
+        for first in range(0, len(peaks), LANES):
+            for t in range(LANES):
+                j = np.uintp(first + t)  # unsigned: such an index needs no check for counting from the end
+                peak = max(one[j] * one[j], two[j] * two[j], three[j] * three[j])
+                peaks[j] = peak if top == 0 else max(peak, peaks[j])
 
 
 @njit(cache=True)
