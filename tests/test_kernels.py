@@ -127,7 +127,8 @@ def test_caches_inside_a_map_are_current():
     lags[:, :11] = autocorrelations(state.shared.dictionary)[0]
     z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
     left, counts, scratch = image.copy(), np.empty((4, 10), np.int64), tuple(np.empty((3, 9)))
-    out, peaks = np.zeros(shape.map_size[0] * width + 18), np.empty(shape.map_size[1])
+    out = np.zeros(shape.map_size[0] * width + 18)
+    peaks = np.empty(-(-shape.map_size[1] // kernels.LANES) * kernels.LANES)
     seen = out[: shape.map_size[0] * width].reshape(-1, width)[:, : shape.map_size[1]]
     stream = np.empty(kernels.WORDS, np.uint64)
     kernels.fill_key(stream, key(0), 0)
