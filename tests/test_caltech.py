@@ -68,6 +68,7 @@ def test_models_of_both_depths_have_the_paper_s_test_time():
         bottom, *upper = model.layers
         assert (bottom.gamma_e.fixed, bottom.gamma_w.fixed, bottom.gamma_d.fixed) == (3.0, 0.1, 289.0)
         assert all(layer.gamma_e.fixed is None and layer.gamma_e.axes == () for layer in upper)
+        assert all(layer.gamma_w.fixed == pytest.approx(0.01) for layer in upper)
 
 
 def test_a_finished_chain_is_not_run_again_and_keeps_its_cpu_time(monkeypatch):
