@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 
 LEVELS = [
-    ["axes", "machine", "files", "progress", "interrupt"],
+    ["axes", "machine", "files", "progress", "interrupt", "processes"],
     ["checks"],
     ["subsets", "contrast", "sources", "folders", "formats", "planted", "datasets", "record_files"],
     ["spec", "counts"],
@@ -20,7 +20,7 @@ LEVELS = [
      "timing"],
     ["joint_inference", "interpolation", "filling", "generation", "layerwise"],
     ["pipeline", "means"],
-    ["training", "caltech"],
+    ["training", "caltech", "class_training"],
     ["benchmarks"],
     ["experiments"],
     ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "runlog", "cli"],
