@@ -69,7 +69,8 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
         one_split(p | {"classes": tuple(names), "seed": seed}, folder / str(seed), jobs, progress)
         for seed in p["seeds"]
     ]
-    dataset = xr.concat([split for split, _ in splits], "split").assign_coords(split=list(p["seeds"]))
+    dataset = xr.concat([split for split, _ in splits], "split", data_vars="all")
+    dataset = dataset.assign_coords(split=list(p["seeds"]))
     checksum = splits[0][1]
     model = model_for(p["model"], p["noise_precision"], p["weight_precision"])
     return Outcome(dataset, {"model": model}, p["data"], checksum, p["seeds"][0])
