@@ -51,6 +51,7 @@ BACKGROUND = ("left out", "counted as wrong")
 KEPT = ("residual", "active", "cpu_seconds", "sweeps", "winning_share")
 #: images whose codes are made, and kept on disk, at once
 AT_ONCE = 1000
+SMALL = 32  # rows and columns of images as raw pixels, and as what patches are cut from
 REGIONS = 5  # along each side of an image, for sums of patches: as many as an atom has positions
 
 
@@ -184,7 +185,7 @@ def keep(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def baselines(train: xr.DataArray, test: xr.DataArray, atoms: int, seed: int) -> dict[str, list]:
     """Features of training and test images by name: `BASELINES`, the last with as many numbers as the model's."""
-    small = [shrink(part, 4) for part in (train, test)]
+    small = [shrink(part, max(1, part.sizes["row"] // SMALL)) for part in (train, test)]
     learned = learn_patches(small[0], atoms, seed=seed)
     gradients = [
         np.stack([hog(image, cells_per_block=(2, 2)) for image in part.values[:, 0]]) for part in (train, test)
