@@ -60,6 +60,16 @@ def test_table_and_figure_of_features():
         assert part in line
 
 
+def test_beside_pixels_needs_more_than_chance():
+    """Of 40 images, two standard errors of the difference of shares near 70 % are 20 points."""
+    said = accuracy.beside_pixels(record(10, [[45, 60, 70]]))
+    assert said == (
+        "pretrained, ml_sample worse than raw pixels (45.0 % and 70.0 %); "
+        "refined, ml_sample like raw pixels (60.0 % and 70.0 %)"
+    )
+    assert "better than" in accuracy.beside_pixels(record(10, [[95, 60, 70]]))
+
+
 def test_cost_of_a_class():
     attrs = {"parameters": json.dumps({"per_class": 30})}
     found = xr.Dataset(

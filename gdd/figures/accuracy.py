@@ -17,6 +17,7 @@ from gdd.figures.style import COLOURS, FONT, bare, finish, new_figure
 #: classes without the background; a record of fewer is no row of the paper's table
 ALL_CLASSES = 101
 NO_RECORD = "no record of all classes"
+WORDS = {"left out": "without", "counted as wrong": "with background"}
 LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
 
 
@@ -66,13 +67,29 @@ def mean_and_error(
 def feature_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of every feature of one record, counted in four ways."""
     columns = {
-        (str(count), f"background {background}"): [
+        (str(count), WORDS[str(background)]): [
             mean_and_error(record, kind, count, background) for kind in record.feature_kind.values
         ]
         for count in record["count"].values
         for background in record.background.values
     }
     return pd.DataFrame(columns, pd.Index(record.feature_kind.values, name="feature"))
+
+
+def beside_pixels(record: xr.Dataset) -> str:
+    """Verdict on the model's features beside raw pixels on the same images; alike within two standard errors.
+
+    The errors are those of two shares of the test images of all splits, taken as independent.
+    """
+    share = record.accuracy.sel(count="over images", background="left out").mean("split").to_series()
+    pixels, images = share["raw pixels"], float(record.n_test_images.sum())
+    said = []
+    for kind in share.index[: list(share.index).index("raw pixels")]:
+        chance = 2 * ((share[kind] * (100 - share[kind]) + pixels * (100 - pixels)) / images) ** 0.5
+        gain = share[kind] - pixels
+        words = "like" if abs(gain) < chance else "better than" if gain > 0 else "worse than"
+        said.append(f"{kind} {words} raw pixels ({share[kind]:.1f} % and {pixels:.1f} %)")
+    return "; ".join(said)
 
 
 def described(record: xr.Dataset) -> str:
