@@ -19,7 +19,7 @@ LEVELS = [
      "timing"],
     ["joint_inference", "interpolation", "filling", "generation", "layerwise"],
     ["pipeline", "means"],
-    ["training"],
+    ["training", "caltech"],
     ["benchmarks"],
     ["experiments"],
     ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "runlog", "cli"],
