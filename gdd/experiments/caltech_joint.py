@@ -1,0 +1,79 @@
+"""The supplement's figure of several classes learned together: whose atoms they are, layer by layer.
+
+The images of an atom are where pretraining placed it. An atom that one class alone uses belongs to that class; one that
+all classes use alike is general. The measure is the share of an atom's weight that the class with most of it has.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+
+from gdd.axes import ATOM, IMAGE, LABEL
+from gdd.caltech import DATA, HEALTHY, MODELS, model_for, pictures, train_on
+from gdd.contrast import normalise_contrast
+from gdd.dictionaries import join_layers, pack
+from gdd.experiments import Outcome, checkpoint_folder
+from gdd.pipeline import project_layers
+from gdd.sampler.pretrain import Pretrained
+
+NAME = "caltech-joint"
+CHOICES = {"data": ("digits", *DATA), "model": tuple(MODELS)}
+PARAMETERS = {
+    "demo": {
+        "data": "digits", "classes": ("0", "1"), "model": "three layers", "n_train": 3, "burn_in": 6, "collect": 2,
+        "refine_burn_in": 2, "refine_collect": 1, "voters": 1, "seed": 0, **HEALTHY,
+    },
+    "paper": {
+        "data": "caltech101",
+        "classes": ("ketch", "nautilus", "revolver", "stop_sign", "umbrella", "windsor_chair"),
+        "model": "faces", "n_train": 6, "burn_in": 60, "collect": 20, "refine_burn_in": 30, "refine_collect": 10,
+        "voters": 6, "seed": 0, **HEALTHY,
+    },
+}  # fmt: skip
+STAGES = ("pretrained", "refined")
+
+
+def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
+    """Train on images of all classes together, project every layer, count whose atoms they are; see the module.
+
+    ``n_train`` images of every class; ``voters`` of them, classes in turn, decide where the pixels of a refined
+    model's atoms go. ``resumable``: keep checkpoints, and go on from those of an earlier call.
+    """
+    p = parameters
+    images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
+    model = model_for(p["model"], p["noise_precision"], p["weight_precision"])
+    folder = checkpoint_folder(NAME, p) if resumable else None
+    fitted, refined = train_on(images, model, p, p["seed"], folder, progress, "all classes")
+    stacks = [project_layers(one, min(p["voters"], len(images))) for one in (fitted, refined)]
+    dataset = pack(stacks, "stage").assign_coords(stage=list(STAGES))
+    dataset["weight_share"] = weight_shares(fitted, images[LABEL].values)
+    known = images.attrs["label_names"].split(",")
+    dataset = dataset.assign_coords({"class": [known[label] for label in np.unique(images[LABEL].values)]})
+    shown = np.rint(100 * images.values[: len(p["classes"]), 0]).clip(-127, 127).astype(np.int8)
+    dataset["images"] = ("class", "row", "col"), shown
+    spec = {"model": fitted.model, "refinement": refined.refinement}
+    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
+
+
+def in_turn(images: xr.DataArray) -> xr.DataArray:
+    """Images reordered so that the classes take turns: the first ones hold one of every class."""
+    labels = images[LABEL].values
+    rank = np.empty(len(labels), int)
+    for label in np.unique(labels):
+        rank[labels == label] = np.arange((labels == label).sum())
+    return images.isel({IMAGE: np.lexsort((labels, rank))})
+
+
+def weight_shares(fitted: Pretrained, labels: np.ndarray) -> xr.DataArray:
+    """Share of the squared weight of every atom that each class has, (class, atom), classes in order of their label.
+
+    The axis ``atom`` runs over all layers, with the coordinate ``layer``. NaN for an atom that is never used.
+    """
+    rows = []
+    for label in np.unique(labels):
+        energy = [(layer.state.local.w[labels == label] ** 2).sum(axis=(0, 2, 3)) for layer in fitted.layers]
+        rows.append(join_layers([part.astype(float) for part in energy]))
+    each = xr.concat(rows, "class").transpose("class", ATOM)
+    total = each.sum("class")
+    return each / total.where(total > 0)
