@@ -47,18 +47,20 @@ HEALTHY = {"noise_precision": 3.0, "weight_precision": 0.1, "refine_noise": 3.0}
 def model_for(name: str, noise_precision: float, weight_precision: float) -> ModelSpec:
     """Return one of `MODELS` with precisions that keep its chains healthy; 0 for the printed priors, all learned.
 
-    Layer 1: gamma_e and gamma_w fixed at these values. Layers above: one gamma_e for all images and gamma_w, learned.
+    Layer 1: gamma_e and gamma_w fixed at these values. Layers above: one gamma_e for all images, learned; gamma_w fixed
+    at a tenth, as their inputs are larger. A learned one can rise without end in a top layer of 30 images: weights and
+    atoms shrink to nothing (faces: active as the prior has it, nothing explained).
     Every gamma_d is fixed at the number of an atom's values, so that atoms have about unit norm a priori.
     """
     model = MODELS[name]
     if noise_precision == 0:
         return model
     layers = []
-    for layer, shape in zip(model.layers, model.shapes(), strict=True):
-        layers.append(replace(layer, gamma_e=Precision(), gamma_d=Precision(fixed=float(prod(shape.dictionary[1:])))))
-    layers[0] = replace(
-        layers[0], gamma_e=Precision(fixed=noise_precision), gamma_w=Precision(fixed=weight_precision)
-    )  # fmt: skip
+    for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True)):
+        noise = Precision() if number else Precision(fixed=noise_precision)
+        weights = Precision(fixed=weight_precision / 10 if number else weight_precision)
+        atoms = Precision(fixed=float(prod(shape.dictionary[1:])))
+        layers.append(replace(layer, gamma_e=noise, gamma_d=atoms, gamma_w=weights))
     return replace(model, layers=tuple(layers))
 
 

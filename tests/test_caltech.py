@@ -6,12 +6,13 @@ from PIL import Image
 
 from gdd import caltech, datasets
 from gdd.contrast import normalise_contrast
-from gdd.pipeline import project_layers, project_model, project_refined
+from gdd.experiments import caltech_class
 from gdd.progress import Bar
 from gdd.spec import CALTECH101, LayerSpec, ModelSpec
 from gdd.training import folder_of
 
-TINY = ModelSpec((LayerSpec(3, (4, 4), (2, 2)), LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2))), (16, 16))
+#: atoms of the sizes of MNIST's, whose kernels other tests have compiled
+TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 P = {
     "data": "caltech256", "classes": ("cup",), "per_class": 4, "seed": 0, "model": "tiny", "burn_in": 1, "collect": 1,
     "refine_burn_in": 1, "refine_collect": 1, **caltech.HEALTHY,
@@ -35,10 +36,10 @@ def pictures(tmp_path, monkeypatch):
 
 def test_images_are_normalised_and_of_the_class():
     train, test = caltech.images_of(P), caltech.images_of(P, "test")
-    assert (train.shape, test.shape) == ((4, 1, 16, 16), (2, 1, 16, 16))
+    assert (train.shape, test.shape) == ((4, 1, 28, 28), (2, 1, 28, 28))
     assert (train.label == 0).all()
     assert not np.isin(train.number, test.number).any()
-    plain = datasets.load("caltech256", classes=["cup"], per_class=4, seed=0, size=(16, 16))
+    plain = datasets.load("caltech256", classes=["cup"], per_class=4, seed=0, size=(28, 28))
     np.testing.assert_array_equal(train, normalise_contrast(plain))
     both = caltech.images_of(P | {"classes": ("cup", "hat")})
     np.testing.assert_array_equal(both[both.label == 0], train)  # a class's images do not depend on the others
@@ -67,6 +68,7 @@ def test_models_of_both_depths_have_the_paper_s_test_time():
         bottom, *upper = model.layers
         assert (bottom.gamma_e.fixed, bottom.gamma_w.fixed, bottom.gamma_d.fixed) == (3.0, 0.1, 289.0)
         assert all(layer.gamma_e.fixed is None and layer.gamma_e.axes == () for layer in upper)
+        assert all(layer.gamma_w.fixed == pytest.approx(0.01) for layer in upper)
 
 
 def test_a_finished_chain_is_not_run_again_and_keeps_its_cpu_time(monkeypatch):
@@ -75,13 +77,23 @@ def test_a_finished_chain_is_not_run_again_and_keeps_its_cpu_time(monkeypatch):
     monkeypatch.setattr("gdd.sampler.refine.refine_sweep", None)
     again = caltech.trained_models(P, Bar)
     np.testing.assert_array_equal(again[1].state.shared.dictionaries[1], refined.state.shared.dictionaries[1])
-    for one, other in ((again[0].layers[2], fitted.layers[2]), (again[1], refined)):
+    for one, other in ((again[0].layers[1], fitted.layers[1]), (again[1], refined)):
         assert one.traces.equals(other.traces)
         assert one.traces.attrs == other.traces.attrs
         assert one.traces.attrs["cpu_seconds"] > 0
-    layers = project_layers(fitted)
-    assert [part.shape for part in layers] == [(3, 1, 4, 4), (3, 1, 9, 9), (4, 1, 15, 15)]
-    np.testing.assert_array_equal(layers[0], fitted.layers[0].state.shared.dictionary)
-    np.testing.assert_array_equal(layers[2], project_model(fitted))
-    assert layers[2].attrs == project_model(fitted).attrs
-    np.testing.assert_array_equal(project_layers(refined)[2], project_refined(refined))
+
+
+def test_class_experiment_adds_up_its_parts():
+    found = caltech_class.run(P | {"collect": 2, "voters": 2}, Bar).dataset
+    assert found.part.values.tolist() == [
+        "layer 1", "layer 2", "refinement", "projection, pretrained", "projection, refined"
+    ]  # fmt: skip
+    assert found.sweeps.values.tolist() == [3, 3, 2, 0, 0]
+    assert (found.cpu_seconds > 0).all()
+    fitted, refined = caltech.trained_models(P | {"collect": 2}, Bar)  # found finished
+    assert found.cpu_seconds[2] == refined.traces.attrs["cpu_seconds"]
+    np.testing.assert_array_equal(found.pre_residual[1], fitted.layers[1].traces.residual.values[0])
+    assert found.atoms_1.shape == (2, 3, 8, 8)
+    assert found.atoms_2.shape == (2, 4, 25, 25)
+    assert (np.abs(found.atoms_2).max(("row_2", "col_2")) == 100).all()
+    assert found.uses.dims == ("stage", "atom_top")

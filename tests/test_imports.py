@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 LEVELS = [
     ["axes", "machine", "files", "progress", "interrupt"],
     ["checks"],
-    ["subsets", "contrast", "sources", "folders", "formats", "planted", "datasets"],
+    ["subsets", "contrast", "sources", "folders", "formats", "planted", "datasets", "record_files"],
     ["spec", "counts"],
     ["convolution", "pooling", "placement", "distributions", "state", "model", "joint"],
     ["sampler", "printed", "calibration", "shortcuts", "calibration_joint", "enumeration"],
