@@ -40,6 +40,7 @@ PRETRAINING = (
     "data", "classes", "per_class", "seed", "model", "burn_in", "collect", "noise_precision", "weight_precision",
 )  # fmt: skip
 REFINEMENT = (*PRETRAINING, "refine_burn_in", "refine_collect", "refine_noise")
+STAGES = ("pretrained", "refined")
 #: settings whose chains stay healthy on normalised images (book, caltech/accuracy)
 HEALTHY = {"noise_precision": 3.0, "weight_precision": 0.1, "refine_noise": 3.0}
 
@@ -144,23 +145,24 @@ def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_
 
 def train_on(
     images: xr.DataArray, model: ModelSpec, p: Mapping[str, Any], seed: int, folder: Path | None, progress, label: str
-) -> tuple[Pretrained, Refined]:
-    """Pretrain a model on these images, then refine it from there.
+) -> dict[str, Pretrained | Refined]:
+    """Pretrain a model on these images and, if ``p["stages"]`` names it, refine it from there: a model for each stage.
 
     Parameters
     ----------
     images : normalised
     model : for instance of `model_for`
-    p : holds the lengths of both chains and ``refine_noise``
+    p : holds the lengths of both chains, ``refine_noise`` and ``stages``
     seed : of both chains
     folder : of the checkpoints of both; None for none
     progress, label : ``progress(total, label)`` opens a bar
     """
     chain = ChainSpec(p["burn_in"], p["collect"], seed)
     with progress(chain.sweeps * len(model.layers), f"{label}, pretraining") as bar:
-        fitted = pretrain(images, model, chain, folder=folder, progress=bar)
-    chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], seed)
-    with progress(chain.sweeps, f"{label}, refinement") as bar:
-        refinement = refinement_for(p["refine_noise"])
-        refined = refine(images, fitted.model, chain, refinement, start=fitted, folder=folder, progress=bar)
-    return fitted, refined
+        trained = {STAGES[0]: pretrain(images, model, chain, folder=folder, progress=bar)}
+    if STAGES[1] in p["stages"]:
+        chain, start = ChainSpec(p["refine_burn_in"], p["refine_collect"], seed), trained[STAGES[0]]
+        with progress(chain.sweeps, f"{label}, refinement") as bar:
+            refinement = refinement_for(p["refine_noise"])
+            trained[STAGES[1]] = refine(images, start.model, chain, refinement, start, folder=folder, progress=bar)
+    return trained

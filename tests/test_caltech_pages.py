@@ -20,6 +20,7 @@ from gdd.state import LayerData
 
 #: maps of 20x20, 10x10, 8x8, 4x4, 3x3: projected atoms of 17x17 at every fourth pixel
 THREE = ModelSpec((LayerSpec(4, (5, 5), (2, 2)), LayerSpec(3, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (24, 24))
+KINDS = [*caltech.STAGES, caltech_faces.YARDSTICK]
 TWO = ModelSpec((LayerSpec(4, (5, 5), (3, 3)), LayerSpec(3, (3, 3))), (24, 24))
 
 
@@ -40,7 +41,8 @@ def fake_train(images, model, p, seed, folder, progress, label):
     refinement, chain = RefinementSpec(), ChainSpec(1, 1, seed)
     state = start_from(fitted, refinement, chain)
     traces = label_traces(np.zeros((2, len(trace_names(model)))), model)
-    return fitted, Refined(fitted.model, refinement, state, state, (), traces, LayerData(images.values))
+    refined = Refined(fitted.model, refinement, state, state, (), traces, LayerData(images.values))
+    return {"pretrained": fitted, "refined": refined} if "refined" in p["stages"] else {"pretrained": fitted}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +73,7 @@ def faces(run):
 
 
 def test_faces_are_measured_in_every_layer(faces):
-    assert faces.kind.values.tolist() == list(caltech_faces.KINDS)
+    assert faces.kind.values.tolist() == KINDS
     assert faces.layer.values.tolist() == [1, 1, 1, 1, 2, 2, 2, 3, 3]
     assert faces.layer_3.shape == (2, 2, 1, *THREE.projected_size)
     assert dict(faces.high_frequency_share.sizes) == {"kind": 3, "set": 2, "atom": 9}
@@ -83,16 +85,25 @@ def test_faces_are_measured_in_every_layer(faces):
 
 def test_table_and_pictures_of_faces(faces):
     table = figures.sharpness_table(faces)
-    assert table.index.tolist() == [(layer, kind) for layer in (1, 2, 3) for kind in caltech_faces.KINDS]
+    assert table.index.tolist() == [(layer, kind) for layer in (1, 2, 3) for kind in KINDS]
     expected = float(faces.correlation.sel(kind="refined")[4:7].median())
     assert table.loc[(2, "refined"), "match between sets"] == f"{expected:.2f}"
     assert table.loc[(2, "refined"), "held-out error"] == ""
     assert table.loc[(3, "refined"), "held-out error"] == f"{float(faces.rms.sel(kind='refined').mean()):.3f}"
     atoms = figures.stages_of(faces, 2, 2)
-    assert atoms.kind.values.tolist() == list(caltech_faces.STAGES)
+    assert atoms.kind.values.tolist() == list(caltech.STAGES)
     assert atoms.sizes[ATOM] == 2
     shown = figures.show_contrast(faces.raw, faces.raw / 255.0, 2)
     assert [axes.images[0].get_array().shape for axes in shown.axes] == [(24, 48)] * 2
+
+
+def test_a_run_without_refinement_says_so(run):
+    found = run(caltech_faces, n_train=5, n_held_out=3, stages=("pretrained",)).dataset
+    assert found.kind.values.tolist() == ["pretrained", caltech_faces.YARDSTICK]
+    assert found.stage.values.tolist() == ["pretrained"]
+    assert "refinement_residual" not in found
+    assert run(caltech_classes, stages=("pretrained",)).dataset.stage.values.tolist() == ["pretrained"]
+    assert run(caltech_joint, stages=("pretrained",)).dataset.stage.values.tolist() == ["pretrained"]
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +154,7 @@ def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
 
 def test_shares_follow_the_weights():
     images = blobs(4, 0)
-    fitted, _ = fake_train(images, TWO, {}, 0, None, Bar, "")
+    fitted = fake_train(images, TWO, {"stages": ("pretrained",)}, 0, None, Bar, "")["pretrained"]
     w = fitted.layers[0].state.local.w
     w[:], w[0, 0, 0, 0], w[3, 0, 1, 1] = 0, 3.0, -1.0
     shares = caltech_joint.weight_shares(fitted, images[LABEL].values)

@@ -162,8 +162,10 @@ def test_vote_is_the_plain_loop(layer, masked):
 def test_images_of_units_go_through_the_positions_of_their_image():
     state, _ = problem(THREE, 2)
     for atom, place in ((0, 0), (1, 5), (2, 8)):
-        found = unit_images(state, THREE, 1, atom, place)
-        for n, picture in enumerate(found):
+        (row, col), found = unit_images(state, THREE, 1, atom, place)
+        for n, patch in enumerate(found):
+            picture = np.zeros((THREE.planes, *THREE.image_size))
+            picture[:, row : row + patch.shape[1], col : col + patch.shape[2]] = patch
             np.testing.assert_allclose(picture, unit_plain(state, THREE, 1, atom, place, n), atol=1e-12)
 
 

@@ -12,25 +12,25 @@ from itertools import combinations
 import numpy as np
 import xarray as xr
 
-from gdd.caltech import DATA, HEALTHY, model_for, pictures, train_on
+from gdd.caltech import DATA, HEALTHY, STAGES, model_for, pictures, train_on
 from gdd.contrast import normalise_contrast
 from gdd.dictionaries import match_layers, pack
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.pipeline import project_layers
+from gdd.training import refinement_for
 
 NAME = "caltech-classes"
-CHOICES = {"data": ("digits", *DATA)}
+CHOICES = {"data": ("digits", *DATA), "stages": STAGES}
 PARAMETERS = {
     "demo": {
         "data": "digits", "classes": ("0", "1"), "n_train": 3, "burn_in": 6, "collect": 2, "refine_burn_in": 2,
-        "refine_collect": 1, "voters": 1, "seed": 0, **HEALTHY,
+        "refine_collect": 1, "voters": 1, "seed": 0, "stages": STAGES, **HEALTHY,
     },
     "paper": {
         "data": "caltech101", "classes": ("nautilus", "pyramid", "revolver", "umbrella"), "n_train": 15, "burn_in": 60,
-        "collect": 20, "refine_burn_in": 30, "refine_collect": 10, "voters": 4, "seed": 0, **HEALTHY,
+        "collect": 20, "refine_burn_in": 30, "refine_collect": 10, "voters": 4, "seed": 0, "stages": STAGES, **HEALTHY,
     },
 }  # fmt: skip
-STAGES = ("pretrained", "refined")
 REACH = 4  # pixels; an upper atom moves by its stride at no cost, and may be looked for that far
 EXAMPLES = 6
 
@@ -43,7 +43,7 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     """
     p = parameters
     model = model_for("three layers", p["noise_precision"], p["weight_precision"])
-    stacks, shown = {stage: [] for stage in STAGES}, []
+    stacks, shown = {}, []
     for number, name in enumerate(p["classes"]):
         images = normalise_contrast(pictures(p, (name,), 2 * p["n_train"]))
         shown.append(np.rint(100 * images.values[:EXAMPLES, 0]).clip(-127, 127).astype(np.int8))
@@ -52,13 +52,13 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
             seed = 2 * (p["seed"] * len(p["classes"]) + number) + half  # unused atoms must not be the same noise
             folder = checkpoint_folder(NAME, p) / f"{name}{half}" if resumable else None
             trained = train_on(part, model, p, seed, folder, progress, f"{name}, set {half + 1}")
-            for stage, one in zip(STAGES, trained, strict=True):
-                stacks[stage].append(project_layers(one, min(p["voters"], len(part))))
+            for stage, one in trained.items():
+                stacks.setdefault(stage, []).append(project_layers(one, min(p["voters"], len(part))))
     reaches = [max(REACH, *shape.stride) for shape in model.shapes()]
-    parts = [pack(stacks[stage][::2], "class").assign(match_classes(stacks[stage], reaches)) for stage in STAGES]
-    dataset = xr.concat(parts, "stage").assign_coords({"stage": list(STAGES), "class": list(p["classes"])})
+    parts = [pack(layers[::2], "class").assign(match_classes(layers, reaches)) for layers in stacks.values()]
+    dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
     dataset["images"] = ("class", "example", "row", "col"), np.array(shown)
-    spec = {"model": model, "refinement": trained[1].refinement}
+    spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}
     return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
 
 

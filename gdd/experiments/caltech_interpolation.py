@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.axes import COL, ROW
-from gdd.caltech import DATA, HEALTHY, model_for, pictures, train_on
+from gdd.caltech import DATA, HEALTHY, STAGES, model_for, pictures, train_on
 from gdd.completion import compare_filled, fill_by_models, fill_plainly
 from gdd.contrast import normalise_contrast
 from gdd.experiments import Outcome, checkpoint_folder
@@ -45,7 +45,7 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     train, test = (normalise_contrast(pictures(*which, held_out)) for held_out in (0, p["n_test"]))
     model = model_for("faces, interpolation", p["noise_precision"], p["weight_precision"])
     folder = checkpoint_folder(NAME, p) if resumable else None
-    fitted, refined = train_on(train, model, p, p["seed"], folder, progress, "faces")
+    fitted, refined = train_on(train, model, p | {"stages": STAGES}, p["seed"], folder, progress, "faces").values()
     chain, parts = Chain(p["test_burn_in"], p["test_collect"], p["seed"]), []
     for hiding, mask in zip(HIDING, (hide_halves(test.shape), hide_at_random(test.shape, p["seed"])), strict=True):
         components = choose_components(train, mask)

@@ -10,28 +10,28 @@ import numpy as np
 import xarray as xr
 
 from gdd.axes import ATOM, IMAGE, LABEL
-from gdd.caltech import DATA, HEALTHY, MODELS, model_for, pictures, train_on
+from gdd.caltech import DATA, HEALTHY, MODELS, STAGES, model_for, pictures, train_on
 from gdd.contrast import normalise_contrast
 from gdd.dictionaries import join_layers, pack
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.pipeline import project_layers
 from gdd.sampler.pretrain import Pretrained
+from gdd.training import refinement_for
 
 NAME = "caltech-joint"
-CHOICES = {"data": ("digits", *DATA), "model": tuple(MODELS)}
+CHOICES = {"data": ("digits", *DATA), "stages": STAGES, "model": tuple(MODELS)}
 PARAMETERS = {
     "demo": {
         "data": "digits", "classes": ("0", "1"), "model": "three layers", "n_train": 3, "burn_in": 6, "collect": 2,
-        "refine_burn_in": 2, "refine_collect": 1, "voters": 1, "seed": 0, **HEALTHY,
+        "refine_burn_in": 2, "refine_collect": 1, "voters": 1, "seed": 0, "stages": STAGES, **HEALTHY,
     },
     "paper": {
         "data": "caltech101",
         "classes": ("ketch", "nautilus", "revolver", "stop_sign", "umbrella", "windsor_chair"),
         "model": "faces", "n_train": 6, "burn_in": 60, "collect": 20, "refine_burn_in": 30, "refine_collect": 10,
-        "voters": 6, "seed": 0, **HEALTHY,
+        "voters": 6, "seed": 0, "stages": STAGES, **HEALTHY,
     },
 }  # fmt: skip
-STAGES = ("pretrained", "refined")
 
 
 def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
@@ -44,15 +44,15 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
     model = model_for(p["model"], p["noise_precision"], p["weight_precision"])
     folder = checkpoint_folder(NAME, p) if resumable else None
-    fitted, refined = train_on(images, model, p, p["seed"], folder, progress, "all classes")
-    stacks = [project_layers(one, min(p["voters"], len(images))) for one in (fitted, refined)]
-    dataset = pack(stacks, "stage").assign_coords(stage=list(STAGES))
-    dataset["weight_share"] = weight_shares(fitted, images[LABEL].values)
+    trained = train_on(images, model, p, p["seed"], folder, progress, "all classes")
+    stacks = [project_layers(one, min(p["voters"], len(images))) for one in trained.values()]
+    dataset = pack(stacks, "stage").assign_coords(stage=list(trained))
+    dataset["weight_share"] = weight_shares(trained[STAGES[0]], images[LABEL].values)
     known = images.attrs["label_names"].split(",")
     dataset = dataset.assign_coords({"class": [known[label] for label in np.unique(images[LABEL].values)]})
     shown = np.rint(100 * images.values[: len(p["classes"]), 0]).clip(-127, 127).astype(np.int8)
     dataset["images"] = ("class", "row", "col"), shown
-    spec = {"model": fitted.model, "refinement": refined.refinement}
+    spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}
     return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
 
 

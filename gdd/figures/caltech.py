@@ -9,8 +9,9 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd import paper_values
+from gdd import paper_values, records
 from gdd.axes import ATOM
+from gdd.caltech import DATA, STAGES
 from gdd.dictionaries import unpack
 from gdd.figures.completion import CHANCE
 from gdd.figures.dictionaries import atom_mosaic
@@ -20,13 +21,29 @@ from gdd.figures.style import FONT, FULL, bare, finish, new_figure
 MEDIAN = (np.pi / 2) ** 0.5  # standard error of a median over that of a mean, Gaussian values
 
 
+def largest(name: str, scale: str) -> xr.Dataset | None:
+    """Record of an experiment at this scale on real images that shows most, or None: refined before pretrained only.
+
+    Among those, the one with the most images times sweeps of pretraining.
+    """
+
+    def size(record: xr.Dataset) -> tuple[int, int]:
+        p = settings(record)
+        return len(p.get("stages", STAGES)), p["n_train"] * (p["burn_in"] + p["collect"])
+
+    found = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
+    return max(found, key=size, default=None)
+
+
 def lengths(found: xr.Dataset) -> str:
     """One line that says how long the chains of a record were, and how long the paper's."""
     p = settings(found)
     paper = "{} + {}".format(*(paper_values.fact(name)["value"] for name in ("burn_in", "collect")))
+    refined = STAGES[1] in p.get("stages", STAGES)
+    words = f"refinement {p['refine_burn_in']} + {p['refine_collect']}" if refined else "no refinement"
     return (
-        f"Chains: pretraining {p['burn_in']} + {p['collect']} sweeps a layer, refinement {p['refine_burn_in']} + "
-        f"{p['refine_collect']} (the paper: {paper} each); {p['n_train']} images of a class in each training set"
+        f"Chains: pretraining {p['burn_in']} + {p['collect']} sweeps a layer, {words} (the paper: {paper} each); "
+        f"{p['n_train']} images of a class in each training set"
     )
 
 
