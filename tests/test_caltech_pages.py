@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import caltech, experiments
+from gdd import caltech, experiments, records
 from gdd.axes import ATOM, IMAGES, LABEL
 from gdd.experiments import caltech_classes, caltech_faces, caltech_interpolation, caltech_joint
 from gdd.figures import caltech as figures
-from gdd.figures import completion
+from gdd.figures import completion, mnist
 from gdd.progress import Bar
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import Refined, label_traces, start_from, trace_names
@@ -123,14 +123,16 @@ def test_classes_are_matched_within_and_between(classes):
 
 def test_alike_is_judged_by_the_spread_of_the_atoms():
     spread = np.linspace(-0.1, 0.1, 40)
-    layer = ("atom", np.repeat([1, 2], 20))
-    same = xr.DataArray(0.8 + np.tile(spread[::2], 2)[None, None], {"layer": layer}, ("stage", "class", "atom"))
-    lower = np.concatenate([0.79 + spread[::2], 0.4 + spread[::2]])
+    layer = ("atom", np.repeat([1, 2, 3], 20))
+    higher = np.concatenate([0.8 + spread[::2], 0.8 + spread[::2], 0.2 + spread[::2]])
+    same = xr.DataArray(higher[None, None], {"layer": layer}, ("stage", "class", "atom"))
+    lower = np.concatenate([0.79 + spread[::2], 0.4 + spread[::2], 0.2 + spread[::2]])
     other = xr.DataArray(lower[None, None], {"layer": layer}, ("stage", "pair", "atom"))
     found = xr.Dataset({"same": same, "different": other}, {"stage": ["refined"]})
     said = figures.how_alike(found, "refined")
     assert "layer 1: atoms of two classes match as well as those of one class (0.79 beside 0.80" in said[0]
     assert "layer 2: atoms of two classes match worse than those of one class (0.40 beside 0.80" in said[1]
+    assert "layer 3: one class does not give the same atoms twice" in said[2]
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +198,26 @@ def test_demo_scale_runs_whole(module):
     outcome = module.run(experiments.defaults(module.NAME, "demo"), Bar, resumable=False)
     assert outcome.data_name == "digits"
     assert all(np.isfinite(part).any() for part in outcome.dataset.values())
+
+
+def test_the_largest_record_of_a_stage_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
+    assert figures.largest("caltech-joint", "paper") is None
+    runs = [
+        ({"n_train": 5, "burn_in": 50}, "paper"), ({"n_train": 9, "stages": ("pretrained",)}, "paper"),
+        ({"n_train": 4, "refine_collect": 30}, "paper"), ({"n_train": 99}, "demo"),
+    ]  # fmt: skip
+    for changes, scale in runs:
+        path = records.path_for("caltech-joint", scale, changes)
+        p = experiments.merge("caltech-joint", scale, changes)
+        records.write(
+            path, xr.Dataset({"a": 1.0}), experiment="caltech-joint", scale=scale, parameters=p, spec=THREE, seed=0,
+            data_name=p["data"], data_checksum="0" * 64, seconds=1.0,
+        )  # fmt: skip
+    shown = figures.largest("caltech-joint", "paper")
+    assert mnist.settings(shown)["n_train"] == 9
+    assert "no refinement" in figures.lengths(shown)
+    refined = figures.largest("caltech-joint", "paper", "refined")
+    assert mnist.settings(refined)["n_train"] == 4
+    assert "refinement 30 + 30 (the paper: 1500 + 500 each); 4 images" in figures.lengths(refined)
+    assert figures.largest("caltech-joint", "demo") is None

@@ -18,21 +18,23 @@ from gdd.figures.dictionaries import atom_mosaic
 from gdd.figures.mnist import settings
 from gdd.figures.style import FONT, FULL, bare, finish, new_figure
 
+FOUND = 0.3  # correlation below which atoms count as different: the best pairing of unrelated ones reaches some tenths
 MEDIAN = (np.pi / 2) ** 0.5  # standard error of a median over that of a mean, Gaussian values
 
 
-def largest(name: str, scale: str) -> xr.Dataset | None:
-    """Record of an experiment at this scale on real images that shows most, or None: refined before pretrained only.
+def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
+    """Record of an experiment on real images at this scale that holds this stage; of several the largest, or None.
 
-    Among those, the one with the most images times sweeps of pretraining.
+    The largest has the most training images times sweeps, counted in the stage asked for.
     """
+    prefix = "refine_" if stage == STAGES[1] else ""
 
-    def size(record: xr.Dataset) -> tuple[int, int]:
+    def size(record: xr.Dataset) -> int:
         p = settings(record)
-        return len(p.get("stages", STAGES)), p["n_train"] * (p["burn_in"] + p["collect"])
+        return p["n_train"] * (p[prefix + "burn_in"] + p[prefix + "collect"])
 
-    found = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
-    return max(found, key=size, default=None)
+    known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
+    return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
 def lengths(found: xr.Dataset) -> str:
@@ -143,7 +145,8 @@ def alike_table(found: xr.Dataset) -> pd.DataFrame:
 def how_alike(found: xr.Dataset, stage: str) -> list[str]:
     """Say for each layer whether atoms of two classes match as well as those of two sets of images of one class.
 
-    As well: the medians are less than `CHANCE` standard errors apart, atoms taken as independent.
+    As well: the medians are less than `CHANCE` standard errors apart, atoms taken as independent. Where not even one
+    class gives the same atoms twice, with a median of `FOUND`, nothing is said about two.
     """
     said = []
     for layer in _layers(found):
@@ -151,10 +154,12 @@ def how_alike(found: xr.Dataset, stage: str) -> list[str]:
         chance = CHANCE * MEDIAN * np.hypot(same.std() / len(same) ** 0.5, other.std() / len(other) ** 0.5)
         gap = np.median(same) - np.median(other)
         says = "as well as" if abs(gap) < chance else "worse than" if gap > 0 else "better than"
-        said.append(
-            f"{stage}, layer {layer}: atoms of two classes match {says} those of one class "
-            f"({np.median(other):.2f} beside {np.median(same):.2f}, chance {chance:.2f})"
-        )
+        numbers = f"({np.median(other):.2f} beside {np.median(same):.2f}, two standard errors {chance:.2f})"
+        if np.median(same) < FOUND:
+            outcome = "one class does not give the same atoms twice, nothing to compare"
+        else:
+            outcome = f"atoms of two classes match {says} those of one class"
+        said.append(f"{stage}, layer {layer}: {outcome} {numbers}")
     return said
 
 
