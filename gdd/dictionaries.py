@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from gdd.axes import ATOM, DICTIONARY, GddError
+from gdd.axes import ATOM, DICTIONARY, IMAGE, GddError
 from gdd.deconvolution import deconvolve
 from gdd.joint_inference import Chain
 from gdd.matching import match_atoms
@@ -66,9 +66,13 @@ def unpack(record: xr.Dataset, layer: int, **chosen) -> xr.DataArray:
 
 
 def join_layers(values: Sequence[np.ndarray | xr.DataArray]) -> xr.DataArray:
-    """Numbers of the atoms of every layer, bottom first, on one axis (atom,) with the coordinate ``layer``, from 1."""
+    """Numbers of the atoms of every layer, bottom first, on one axis, with the coordinate ``layer``, from 1.
+
+    ``values`` are (atom,) or (atom, image).
+    """
     layers = np.repeat(np.arange(1, len(values) + 1), [len(part) for part in values])
-    return xr.DataArray(np.concatenate([np.asarray(part) for part in values]), {LAYER: (ATOM, layers)}, (ATOM,))
+    joined = np.concatenate([np.asarray(part) for part in values])
+    return xr.DataArray(joined, {LAYER: (ATOM, layers)}, (ATOM, IMAGE)[: joined.ndim])
 
 
 def match_layers(

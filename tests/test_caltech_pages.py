@@ -141,26 +141,37 @@ def joint(run):
 
 
 def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
-    assert joint["class"].values.tolist() == ["a", "b"]
-    total = joint.weight_share.sum("class").values
-    used = ~np.isnan(joint.weight_share).any("class").values
-    np.testing.assert_allclose(total[used], 1)
-    assert used[:4].all()
+    assert joint["class"].values.tolist() == ["a", "b"] * 4
+    shares = figures.class_shares(joint, 1)
+    assert shares["class"].values.tolist() == ["a", "b"]
+    np.testing.assert_allclose(shares.sum("class"), 1)
+    np.testing.assert_allclose(shares.sel({"class": "b"}), joint.weight_share[1::2, :4].sum("image"))
     table = figures.share_table(joint)
-    most = joint.weight_share.max("class").values[:4]
-    assert table.loc[1, "largest"] == pytest.approx(most.max(), abs=0.005)
-    assert table.loc[1, "atoms with more than half from one class"] == (most > 0.5).sum()
+    most = shares.max("class").values
+    assert table.iloc[0, 0] == f"{np.median(most):.2f}"
+    assert table.iloc[0, 2] == f"{(most > 0.5).sum()} of 4"
     assert [axes.get_title() for axes in figures.show_shares(joint).axes[:3]] == ["layer 1", "layer 2", "layer 3"]
     assert figures.show_joint(joint, "refined").axes[0].get_title() == "an image of each class"
 
 
+def test_atoms_of_one_class_stand_out_from_classes_at_random():
+    """Eight images of each class: an atom of one class has all its weight there; dealt out, about half or more."""
+    shares = np.zeros((16, 3))
+    shares[:8] = 1 / 8
+    layer = ("atom", [1, 1, 1])
+    names = ("image", ["a"] * 8 + ["b"] * 8)
+    found = xr.Dataset({"weight_share": (("image", "atom"), shares)}, {"layer": layer, "class": names})
+    own, dealt, half = figures.share_table(found).loc[1]
+    assert (own, half) == ("1.00", "3 of 3")
+    assert 0.5 <= float(dealt.split()[0]) < 0.7
+
+
 def test_shares_follow_the_weights():
-    images = blobs(4, 0)
-    fitted = fake_train(images, TWO, {"stages": ("pretrained",)}, 0, None, Bar, "")["pretrained"]
+    fitted = fake_train(blobs(4, 0), TWO, {"stages": ("pretrained",)}, 0, None, Bar, "")["pretrained"]
     w = fitted.layers[0].state.local.w
     w[:], w[0, 0, 0, 0], w[3, 0, 1, 1] = 0, 3.0, -1.0
-    shares = caltech_joint.weight_shares(fitted, images[LABEL].values)
-    np.testing.assert_allclose(shares[:, 0], [0.9, 0.1])
+    shares = caltech_joint.weight_shares(fitted)
+    np.testing.assert_allclose(shares[:, 0], [0.9, 0, 0, 0.1])
     assert np.isnan(shares[:, 1]).all()
 
 

@@ -33,7 +33,7 @@ PARAMETERS = {
     },
     "paper": {
         "data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_held_out": 30, "burn_in": 60,
-        "collect": 20, "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 200, "test_collect": 50,
+        "collect": 20, "refine_burn_in": 15, "refine_collect": 5, "test_burn_in": 200, "test_collect": 50,
         "voters": 8, "seed": 0, "stages": STAGES, **HEALTHY,
     },
 }  # fmt: skip

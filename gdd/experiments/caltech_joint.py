@@ -47,11 +47,11 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     trained = train_on(images, model, p, p["seed"], folder, progress, "all classes")
     stacks = [project_layers(one, min(p["voters"], len(images))) for one in trained.values()]
     dataset = pack(stacks, "stage").assign_coords(stage=list(trained))
-    dataset["weight_share"] = weight_shares(trained[STAGES[0]], images[LABEL].values)
+    dataset["weight_share"] = weight_shares(trained[STAGES[0]])
     known = images.attrs["label_names"].split(",")
-    dataset = dataset.assign_coords({"class": [known[label] for label in np.unique(images[LABEL].values)]})
+    dataset = dataset.assign_coords({"class": (IMAGE, [known[label] for label in images[LABEL].values])})
     shown = np.rint(100 * images.values[: len(p["classes"]), 0]).clip(-127, 127).astype(np.int8)
-    dataset["images"] = ("class", "row", "col"), shown
+    dataset["images"] = ("example", "row", "col"), shown
     spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}
     return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
 
@@ -65,15 +65,12 @@ def in_turn(images: xr.DataArray) -> xr.DataArray:
     return images.isel({IMAGE: np.lexsort((labels, rank))})
 
 
-def weight_shares(fitted: Pretrained, labels: np.ndarray) -> xr.DataArray:
-    """Share of the squared weight of every atom that each class has, (class, atom), classes in order of their label.
+def weight_shares(fitted: Pretrained) -> xr.DataArray:
+    """Share of the squared weight of every atom that each training image has, (image, atom).
 
     The axis ``atom`` runs over all layers, with the coordinate ``layer``. NaN for an atom that is never used.
     """
-    rows = []
-    for label in np.unique(labels):
-        energy = [(layer.state.local.w[labels == label] ** 2).sum(axis=(0, 2, 3)) for layer in fitted.layers]
-        rows.append(join_layers([part.astype(float) for part in energy]))
-    each = xr.concat(rows, "class").transpose("class", ATOM)
-    total = each.sum("class")
+    energy = [(layer.state.local.w.astype(float) ** 2).sum(axis=(2, 3)).T for layer in fitted.layers]
+    each = join_layers(energy).transpose(IMAGE, ATOM)
+    total = each.sum(IMAGE)
     return each / total.where(total > 0)

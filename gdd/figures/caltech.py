@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd import paper_values, records
-from gdd.axes import ATOM
+from gdd.axes import ATOM, IMAGE
 from gdd.caltech import DATA, STAGES
 from gdd.dictionaries import unpack
 from gdd.figures.completion import CHANCE
@@ -19,6 +19,7 @@ from gdd.figures.mnist import settings
 from gdd.figures.style import FONT, FULL, bare, finish, new_figure
 
 FOUND = 0.3  # correlation below which atoms count as different: the best pairing of unrelated ones reaches some tenths
+DEALS = 200
 MEDIAN = (np.pi / 2) ** 0.5  # standard error of a median over that of a mean, Gaussian values
 
 
@@ -163,15 +164,20 @@ def how_alike(found: xr.Dataset, stage: str) -> list[str]:
     return said
 
 
+def class_shares(found: xr.Dataset, layer: int) -> xr.DataArray:
+    """Share of the squared weight of every atom of a layer that each class has, (class, atom)."""
+    return of_layer(found.weight_share, layer).groupby("class").sum(IMAGE, skipna=False).transpose("class", ATOM)
+
+
 def show_shares(found: xr.Dataset) -> Figure:
     """Share of every atom's weight that each class of `gdd.experiments.caltech_joint` has; a panel for each layer."""
     layers = _layers(found)
     figure, axes = new_figure(len(layers), 1, height=1.75 * len(layers))
     for panel, layer in zip(axes, layers, strict=True):
-        shares = of_layer(found.weight_share, layer).transpose("class", ATOM).values
-        shares = shares[:, np.argsort(-np.nan_to_num(shares).max(axis=0), kind="stable")]
-        drawn = panel.imshow(shares, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-        panel.set_yticks(range(len(shares)), [str(name).replace("_", " ") for name in found["class"].values])
+        shares = class_shares(found, layer)
+        order = np.argsort(-np.nan_to_num(shares.values).max(axis=0), kind="stable")
+        drawn = panel.imshow(shares.values[:, order], cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        panel.set_yticks(range(len(shares)), [str(name).replace("_", " ") for name in shares["class"].values])
         panel.tick_params(labelsize=FONT - 3)
         panel.set_title(f"layer {layer}", fontsize=FONT - 1)
     axes[-1].set_xlabel("atoms, the most one-sided first")
@@ -180,18 +186,28 @@ def show_shares(found: xr.Dataset) -> Figure:
 
 
 def share_table(found: xr.Dataset) -> pd.DataFrame:
-    """Largest share that one class has of an atom's weight: median and extremes over atoms, by layer."""
+    """Largest share that one class has of an atom's weight: median over atoms, by layer.
+
+    Beside it the same for classes dealt out to the images at random, mean and standard deviation over `DEALS` deals.
+    """
     rows = {}
     for layer in _layers(found):
-        most = of_layer(found.weight_share, layer).max("class").values
+        shares, classes = of_layer(found.weight_share, layer).values, found["class"].values
+        most, generator = _most(shares, classes), np.random.default_rng(0)
+        dealt = [np.nanmedian(_most(shares, generator.permutation(classes))) for _ in range(DEALS)]
         rows[layer] = {
-            "smallest": np.nanmin(most).round(2), "median": np.nanmedian(most).round(2),
-            "largest": np.nanmax(most).round(2), "atoms with more than half from one class": int((most > 0.5).sum()),
-            "atoms": len(most),
-        }  # fmt: skip
-    table = pd.DataFrame(rows).T.astype({"atoms with more than half from one class": int, "atoms": int})
+            "largest share of a class, median": f"{np.nanmedian(most):.2f}",
+            "the same, classes at random": f"{np.mean(dealt):.2f} ± {np.std(dealt):.2f}",
+            "atoms with more than half from one class": f"{(most > 0.5).sum()} of {len(most)}",
+        }
+    table = pd.DataFrame(rows).T
     table.index.name = "layer"
     return table
+
+
+def _most(shares: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Largest share of a class for every atom, (atom,)."""
+    return np.max([shares[classes == name].sum(axis=0) for name in np.unique(classes)], axis=0)
 
 
 def _layers(found: xr.Dataset) -> list[int]:
