@@ -10,9 +10,10 @@ Like those of MNIST, checkpoints lie in folders named after exactly the paramete
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import xarray as xr
@@ -39,6 +40,7 @@ PRETRAINING = (
     "data", "classes", "per_class", "seed", "model", "burn_in", "collect", "noise_precision", "weight_precision",
 )  # fmt: skip
 REFINEMENT = (*PRETRAINING, "refine_burn_in", "refine_collect", "refine_noise")
+STAGES = ("pretrained", "refined")
 #: settings whose chains stay healthy on normalised images (book, caltech/accuracy)
 HEALTHY = {"noise_precision": 3.0, "weight_precision": 0.1, "refine_noise": 3.0}
 
@@ -126,3 +128,41 @@ def trained_models(
             folder=folder_of("caltech-refined", REFINEMENT, p) if resumable else None, progress=bar,
         )  # fmt: skip
     return fitted, refined
+
+
+def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_out: int = 0) -> xr.DataArray:
+    """Training images, ``per_class`` of each of these classes; or ``held_out`` others of all of them together.
+
+    As they are, before `gdd.contrast.normalise_contrast`. The embedded digits stand in for Caltech images where
+    ``p["data"]`` says so: their classes are "0" to "9", and they are enlarged to the same size.
+    """
+    known = {"classes": classes, "seed": p["seed"], "size": CALTECH101.image_size}
+    split, n = ("test", held_out) if held_out else ("train", None)
+    if p["data"] in DATA:
+        return datasets.load(p["data"], split, per_class=per_class, n=n, **known)
+    return datasets.load(p["data"], split, n=n or per_class * len(classes), **known)
+
+
+def train_on(
+    images: xr.DataArray, model: ModelSpec, p: Mapping[str, Any], seed: int, folder: Path | None, progress, label: str
+) -> dict[str, Pretrained | Refined]:
+    """Pretrain a model on these images and, if ``p["stages"]`` names it, refine it from there: a model for each stage.
+
+    Parameters
+    ----------
+    images : normalised
+    model : for instance of `model_for`
+    p : holds the lengths of both chains, ``refine_noise`` and ``stages``
+    seed : of both chains
+    folder : of the checkpoints of both; None for none
+    progress, label : ``progress(total, label)`` opens a bar
+    """
+    chain = ChainSpec(p["burn_in"], p["collect"], seed)
+    with progress(chain.sweeps * len(model.layers), f"{label}, pretraining") as bar:
+        trained = {STAGES[0]: pretrain(images, model, chain, folder=folder, progress=bar)}
+    if STAGES[1] in p["stages"]:
+        chain, start = ChainSpec(p["refine_burn_in"], p["refine_collect"], seed), trained[STAGES[0]]
+        with progress(chain.sweeps, f"{label}, refinement") as bar:
+            refinement = refinement_for(p["refine_noise"])
+            trained[STAGES[1]] = refine(images, start.model, chain, refinement, start, folder=folder, progress=bar)
+    return trained
