@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from sklearn.base import clone
 from sklearn.svm import SVC
 
 from gdd.axes import FEATURE, IMAGE, LABEL, GddError, shown
@@ -30,6 +31,8 @@ from gdd.tuning import (
 
 #: images whose kernel values are held at once when labels are predicted
 _CHUNK = 500
+#: training images up to which the kernel matrix is formed once for all classes (1.8 GB); beyond, libsvm forms its rows
+_WHOLE_KERNEL = 15000
 #: median squared distance between scaled features at which they are taken to be the same
 ALIKE = 1e-12
 
@@ -124,15 +127,23 @@ def fit_svm(
     unit = 1.0 / median
     table = cross_validate(distances * unit, labels[chosen], classes, protocol, seed)
     cost, gamma = best_of(table)
-    machines = in_parallel(
-        lambda k: SVC(C=cost, kernel="rbf", gamma=gamma * unit, cache_size=500).fit(features, labels == k), classes
-    )
+    machines = _train(features, [labels == name for name in classes], cost, gamma * unit)
     used = np.unique(np.concatenate([m.support_ for m in machines]))
     dual = np.zeros((len(used), len(classes)))
     for column, machine in enumerate(machines):
         dual[np.searchsorted(used, machine.support_), column] = machine.dual_coef_[0]
     intercept = np.array([m.intercept_[0] for m in machines])
     return Svm(classes, scaling, features[used], dual, intercept, cost, gamma * unit, table, len(chosen))
+
+
+def _train(features: np.ndarray, members: list[np.ndarray], cost: float, gamma: float) -> list[SVC]:
+    """One machine for each class, on all images; the same machines either way."""
+    if len(features) > _WHOLE_KERNEL:
+        machine, given = SVC(C=cost, kernel="rbf", gamma=gamma, cache_size=500), features
+    else:
+        given = gaussian_kernel(squared_distances(features, features), gamma)
+        machine = SVC(C=cost, kernel="precomputed", cache_size=500)
+    return in_parallel(lambda member: clone(machine).fit(given, member), members)
 
 
 def error(

@@ -13,8 +13,11 @@ from pathlib import Path
 
 from gdd import experiments, folders, machine, records
 from gdd.axes import GddError
+from gdd.checks import check_whole
 from gdd.interrupt import run_watched
 from gdd.runlog import RunLog
+
+MOST_JOBS = 1024
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,8 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_experiment(
-    name: str, scale: str, changes: Sequence[tuple[str, str]] = (), restart: bool = False, on_interrupt=lambda: None
-) -> Path:
+    name: str, scale: str, changes: Sequence[tuple[str, str]] = (), restart: bool = False, on_interrupt=lambda: None,
+    jobs: int = 1,
+) -> Path:  # fmt: skip
     """Run one experiment and write its record, with a log beside it; return the record's path.
 
     Parameters
@@ -41,21 +45,25 @@ def run_experiment(
     name, scale, changes : which experiment, at which scale, parameters that differ from its defaults
     restart : set old checkpoints aside; by default the run goes on from those that are its own
     on_interrupt : called at Ctrl-C, before the process ends
+    jobs : processes, for an experiment that has parts to run side by side
 
     Raises
     ------
     GddError
-        Unknown experiment, scale or parameter, an unwritable folder, before any work; bad data; a damaged checkpoint or
-        another run's; a full disk.
+        Unknown experiment, scale or parameter, several jobs where there is one, an unwritable folder, before any work;
+        bad data; a damaged checkpoint or another run's; a full disk.
     """
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)
     path = records.path_for(name, scale, parameters)
+    more = {} if check_whole("jobs", jobs, 1, MOST_JOBS) == 1 else {"jobs": jobs}
+    if more and not getattr(experiment, "IN_PARALLEL", False):
+        raise GddError(f"jobs: {jobs} given; {name} has no parts to run side by side, leave --jobs out")
     with RunLog(path.with_suffix(".log"), _settings(name, scale, parameters, restart)) as log:
 
         def work() -> experiments.Outcome:
             with folders.afresh(log.say) if restart else nullcontext():
-                return experiment.run(parameters, log.bar)
+                return experiment.run(parameters, log.bar, **more)
 
         def stopped() -> None:
             log.write("stopped by Ctrl-C; the last checkpoint is kept")
@@ -85,7 +93,8 @@ def _say_interrupted(chosen: argparse.Namespace) -> None:
     said = "interrupted"
     if chosen.command is _run:
         pairs = [word for pair in chosen.parameter for word in ("-p", *pair)]
-        command = shlex.join(["gdd", "run", chosen.experiment, "--scale", chosen.scale, *pairs])
+        jobs = [] if chosen.jobs == 1 else ["--jobs", str(chosen.jobs)]
+        command = shlex.join(["gdd", "run", chosen.experiment, "--scale", chosen.scale, *pairs, *jobs])
         said += f"; the last checkpoint is kept, and this goes on from it:\n    {command}"
     print(f"\ngdd: {said}", file=sys.stderr)
 
@@ -102,7 +111,7 @@ def _data(chosen: argparse.Namespace) -> None:
 def _run(chosen: argparse.Namespace) -> None:
     changes = [tuple(pair) for pair in chosen.parameter]
     say = partial(_say_interrupted, chosen)
-    print(run_experiment(chosen.experiment, chosen.scale, changes, chosen.restart, say))
+    print(run_experiment(chosen.experiment, chosen.scale, changes, chosen.restart, say, chosen.jobs))
 
 
 def _book(_: argparse.Namespace) -> None:
@@ -135,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     begin = run.add_mutually_exclusive_group()
     begin.add_argument("--resume", dest="restart", action="store_false", help="go on from checkpoints (the default)")
     begin.add_argument("--restart", action="store_true", help="start afresh; old checkpoints are set aside")
+    run.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
     run.set_defaults(command=_run, restart=False)
 
     commands.add_parser("book", help="execute the chapters and build the book").set_defaults(command=_book)

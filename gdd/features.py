@@ -9,7 +9,7 @@ import xarray as xr
 from numba import njit, prange
 
 from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, GddError, as_array, as_finite, as_pixels, as_plain
-from gdd.checks import check_block, check_precision
+from gdd.checks import check_block, check_precision, check_whole
 from gdd.convolution import correlate
 from gdd.deconvolution import noise_precision
 
@@ -45,6 +45,7 @@ def one_step_features(
     *,
     gamma_e: float | np.ndarray,
     gamma_w: float,
+    margin: int = 0,
 ) -> xr.DataArray:
     r"""How strongly every pooling block of a layer would answer to the image if it were alone with it.
 
@@ -64,6 +65,7 @@ def one_step_features(
     pool : (row, col) of a block; edge blocks may be smaller
     gamma_e : noise precision, a number or one per plane
     gamma_w : precision of the weights
+    margin : every block is widened by so many positions on each side, so that neighbours overlap
 
     Returns
     -------
@@ -77,7 +79,7 @@ def one_step_features(
     Notes
     -----
     Source: none in the paper; the block conditional of its Sec. 2.2 used as a feed-forward feature.
-    Departs: the paper takes its features from a chain.
+    Departs: the paper takes its features from a chain, and its blocks do not overlap.
     Checked: tests/test_features.py (formula written out by hand; numerical integration).
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
@@ -85,6 +87,7 @@ def one_step_features(
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"dictionary: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
     pool, gamma_w = check_block("pool", pool), check_precision("gamma_w", gamma_w)
+    margin = check_whole("margin", margin, 0)
     scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(images.dtype)[:, None, None]
     atoms = atoms.astype(images.dtype) * scale
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
@@ -93,13 +96,13 @@ def one_step_features(
         maps = correlate(images[low : low + _CHUNK] * scale, atoms)
         grid = tuple(-(-m // p) for m, p in zip(maps.shape[2:], pool, strict=True))
         parts.append(np.empty((*maps.shape[:2], *grid), images.dtype))
-        _expected_weights(maps, precision, gamma_w, *pool, parts[-1])
+        _expected_weights(maps, precision, gamma_w, *pool, margin, parts[-1])
     along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
     return xr.DataArray(np.concatenate(parts), along, BLOCKS, "one_step")
 
 
 @njit(cache=True, parallel=True, nogil=True, error_model="numpy")
-def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, out):
+def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, margin, out):
     """Expected absolute weight of every block from the correlation maps. Changes ``out``."""
     images, atoms, rows, cols = maps.shape
     for n in prange(images):
@@ -108,10 +111,9 @@ def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, out):
             log_slab = 0.5 * np.log(gamma_w / precision[k])
             for i in range(out.shape[2]):
                 for j in range(out.shape[3]):
-                    bottom, right = min((i + 1) * pool_row, rows), min((j + 1) * pool_col, cols)
-                    out[n, k, i, j] = _expected_weight(
-                        maps[n, k, i * pool_row : bottom, j * pool_col : right], sd, log_slab
-                    )
+                    top, bottom = max(i * pool_row - margin, 0), min((i + 1) * pool_row + margin, rows)
+                    left, right = max(j * pool_col - margin, 0), min((j + 1) * pool_col + margin, cols)
+                    out[n, k, i, j] = _expected_weight(maps[n, k, top:bottom, left:right], sd, log_slab)
 
 
 @njit(cache=True, error_model="numpy")

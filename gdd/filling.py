@@ -9,7 +9,7 @@ import xarray as xr
 from sklearn.decomposition import PCA
 from sklearn.impute import KNNImputer
 
-from gdd.axes import IMAGES, GddError, as_pixels, as_plain, check_memory
+from gdd.axes import IMAGES, GddError, as_pixels, as_plain
 from gdd.checks import check_kind, check_whole
 from gdd.interpolation import hidden_error
 
@@ -52,10 +52,11 @@ def fill_by_neighbour(images: Array, mask: Array, train: Array, neighbours: int 
 def fill_by_pca(images: Array, mask: Array, train: Array, components: int) -> np.ndarray:
     r"""Fill in the mean of the hidden pixels given the observed ones, under a Gaussian fitted to training images.
 
-    .. math:: \hat x_h = \mu_h + C_{ho}\, C_{oo}^{-1} (x_o - \mu_o), \qquad C = V \Lambda V^\top + \sigma^2 I
+    .. math:: \hat x_h = \mu_h + C_{ho}\, C_{oo}^{-1} (x_o - \mu_o), \qquad C = V V^\top + \sigma^2 I
 
-    The covariance is that of probabilistic principal components (Tipping & Bishop 1999). Parameters, result and errors
-    as in `fill_by_neighbour`; ``components`` is the number of columns of V, see `choose_components`.
+    The covariance is that of probabilistic principal components (Tipping & Bishop 1999), and the gain is worked out as
+    :math:`V_h (\sigma^2 I + V_o^\top V_o)^{-1} V_o^\top`, so no matrix of all pixels is made. Parameters, result and
+    errors as in `fill_by_neighbour`; ``components`` is the number of columns of V, see `choose_components`.
 
     Notes
     -----
@@ -64,13 +65,14 @@ def fill_by_pca(images: Array, mask: Array, train: Array, components: int) -> np
     """
     holed, flat = _flat(images, mask, train)
     components = check_whole("components", components, 1, min(flat.shape) - 1)
-    check_memory("train", flat.shape[1] ** 2)
-    model = PCA(components, svd_solver="full").fit(flat)
-    covariance, out = model.get_covariance(), holed.copy()
+    model, out = PCA(components, svd_solver="full").fit(flat), holed.copy()
+    basis = model.components_.T * np.sqrt(np.maximum(model.explained_variance_ - model.noise_variance_, 0))
     for image in out:
         hidden = np.isnan(image)
-        gain = np.linalg.solve(covariance[np.ix_(~hidden, ~hidden)], (image - model.mean_)[~hidden])
-        image[hidden] = model.mean_[hidden] + covariance[np.ix_(hidden, ~hidden)] @ gain
+        seen, rest = basis[~hidden], (image - model.mean_)[~hidden]
+        # least squares, as without noise the matrix need not have full rank
+        code = np.linalg.lstsq(model.noise_variance_ * np.eye(components) + seen.T @ seen, seen.T @ rest)[0]
+        image[hidden] = model.mean_[hidden] + basis[hidden] @ code
     return out.reshape(as_plain(images, IMAGES, "images").shape)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numba
 import numpy as np
 
-from gdd.convolution import synthesise
 from gdd.joint import joint_residual, layer_values
 from gdd.pooling import block_places, unpool
 from gdd.spec import ModelSpec
@@ -39,7 +39,7 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> tuple[Vo
 
     Notes
     -----
-    Plain above the bottom layer: its cost there is that of an image for every image and every place of a map.
+    Above the bottom layer it costs an image, of the window that a unit reaches, for every image and place of a map.
 
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
     Departs: the paper gives no formula, and no index for the atom above.
@@ -80,16 +80,19 @@ def vote_upper_positions(residual, weights, state: JointState, model: ModelSpec,
     z, where = state.local.positions[layer].astype(np.int64), block_places(shape.map_size, shape.block)
     gain, norm = (np.zeros((*z.shape, where.shape[2])) for _ in range(2))
     for k, i, j in np.ndindex(z.shape[1:]):
-        units = [unit_images(state, model, layer, k, place) if place >= 0 else None for place in where[i, j]]
-        own = np.zeros(residual.shape)
-        for m, unit in enumerate(units):
+        slots = np.flatnonzero(where[i, j] >= 0)
+        units = [unit_images(state, model, layer, k, where[i, j, m]) for m in slots]
+        window = _window([(*corner, *patch.shape[2:]) for corner, patch in units])
+        patches = [_within(window, corner, patch) for corner, patch in units]
+        rest, weight = residual[window], weights[window]
+        own = np.zeros(rest.shape)
+        for m, unit in zip(slots, patches, strict=True):
             here = z[:, k, i, j] == m
-            if unit is not None:
-                own[here] = values[here, k, i, j, None, None, None] * unit[here]
-        for m, unit in enumerate(units):
-            if unit is not None:
-                gain[:, k, i, j, m] = (weights * (residual + own) * unit).sum(axis=(1, 2, 3))
-                norm[:, k, i, j, m] = (weights * unit**2).sum(axis=(1, 2, 3))
+            own[here] = values[here, k, i, j, None, None, None] * unit[here]
+        for m, unit in zip(slots, patches, strict=True):
+            weighted = weight * unit
+            gain[:, k, i, j, m] = (weighted * (rest + own)).sum(axis=(1, 2, 3))
+            norm[:, k, i, j, m] = (weighted * unit).sum(axis=(1, 2, 3))
     tally = empty_tally(upper, z.shape[1], where.shape[2])
     add_votes(gain, norm, z, np.ascontiguousarray(maps, float), upper.shape[2:], *tally)
     pixels = upper.reshape(*upper.shape[:2], -1, 1)
@@ -97,25 +100,67 @@ def vote_upper_positions(residual, weights, state: JointState, model: ModelSpec,
     return elect(score, tally.weight * (pixels != 0), where, upper.shape)
 
 
-def unit_images(state: JointState, model: ModelSpec, layer: int, atom: int, place: int) -> np.ndarray:
+def unit_images(
+    state: JointState, model: ModelSpec, layer: int, atom: int, place: int
+) -> tuple[tuple[int, int], np.ndarray]:
     """Image of a unit at one place of one map of a layer, down through every image's own positions.
 
     Returns
     -------
-    (image, plane, row, col)
+    (row, col), (image, plane, row, col)
+        First row and column of the window that the unit reaches, and what stands in it.
     """
     shapes, positions = model.shapes(), state.local.positions
     images, (row, col) = len(state.local.z), divmod(place, shapes[layer].map_size[1])
-    patch = np.broadcast_to(state.shared.dictionaries[layer][atom], (images, *shapes[layer].dictionary[1:]))
+    patch = np.repeat(np.asarray(state.shared.dictionaries[layer][None, atom], float), images, axis=0)
     for below in reversed(range(layer)):
         shape = shapes[below]
         reach = np.s_[:, :, row : row + patch.shape[2], col : col + patch.shape[3]]
         (p, q), (rows, cols) = shape.block, shape.map_size
         row, col = row * p, col * q
         size = (min(patch.shape[2] * p, rows - row), min(patch.shape[3] * q, cols - col))  # edge blocks may be ragged
-        maps = unpool(positions[below][reach], np.asarray(patch, float), size, shape.block)
-        patch = synthesise(np.asarray(state.shared.dictionaries[below], float), maps)
-    out = np.zeros((images, model.planes, *model.image_size))
+        atoms = np.asarray(state.shared.dictionaries[below], float)
+        out = np.zeros((images, shape.planes, *(n + a - 1 for n, a in zip(size, shape.atom_size, strict=True))))
+        _add_blocks(out, np.ascontiguousarray(positions[below][reach]), patch, shape.block, atoms)
+        patch = out
+    return (row, col), patch
+
+
+@numba.njit(cache=True)
+def _add_blocks(out, z, values, block, dictionary):
+    """Add to ``out`` (image, plane, row, col), which is changed, every block's atom at its position, times its value.
+
+    ``z`` and ``values`` are (image, atom, block_row, block_col) of the window. The atoms are few and placed apart, so
+    this takes a fraction of the time of a convolution by transforms.
+    """
+    images, atoms, rows, cols = z.shape
+    planes, height, width = dictionary.shape[1:]
+    for n in range(images):
+        for k in range(atoms):
+            for i in range(rows):
+                for j in range(cols):
+                    m, value = z[n, k, i, j], values[n, k, i, j]
+                    if m < 0 or value == 0:
+                        continue
+                    top, left = i * block[0] + m // block[1], j * block[1] + m % block[1]
+                    for c in range(planes):
+                        for a in range(height):
+                            for b in range(width):
+                                out[n, c, top + a, left + b] += value * dictionary[k, c, a, b]
+
+
+def _window(boxes: Sequence[tuple[int, int, int, int]]) -> tuple[slice, ...]:
+    """Smallest window that holds all of these, each (row, col, rows, cols)."""
+    top, left = (min(box[axis] for box in boxes) for axis in (0, 1))
+    bottom, right = (max(box[axis] + box[axis + 2] for box in boxes) for axis in (0, 1))
+    return np.s_[:, :, top:bottom, left:right]
+
+
+def _within(window: tuple[slice, ...], corner: tuple[int, int], patch: np.ndarray) -> np.ndarray:
+    """Put a patch into a window of zeros."""
+    rows, cols = window[2:]
+    out = np.zeros((*patch.shape[:2], rows.stop - rows.start, cols.stop - cols.start))
+    row, col = corner[0] - rows.start, corner[1] - cols.start
     out[:, :, row : row + patch.shape[2], col : col + patch.shape[3]] = patch
     return out
 

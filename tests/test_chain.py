@@ -110,6 +110,7 @@ def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch):
 def test_seconds_of_a_chain_add_up_over_its_stretches(data, tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr(stretch.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(stretch.time, "process_time", lambda: 2 * clock[0])
 
     class Watch(StopAt):
         def begin(self, stage, sweeps, done, seconds, owner):
@@ -124,9 +125,10 @@ def test_seconds_of_a_chain_add_up_over_its_stretches(data, tmp_path, monkeypatc
         with pytest.raises(KeyboardInterrupt):
             run(data, folder=tmp_path, progress=Watch(last))
     run(data, folder=tmp_path, progress=Watch(100))
-    run(data, folder=tmp_path, progress=Watch(100))
+    again = run(data, folder=tmp_path, progress=Watch(100))
     # a sweep ends before the clock is moved: n sweeps of a stretch are seen to take 10 (n - 1) seconds
     assert begun == [(0, 0.0), (7, 60.0), (12, 100.0), (18, 150.0)]
+    assert again.traces.attrs == {"seconds": 150.0, "cpu_seconds": 300.0}
 
 
 def test_a_finished_chain_is_read_from_a_folder_that_cannot_be_written(data, tmp_path, monkeypatch):

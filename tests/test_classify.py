@@ -31,6 +31,14 @@ def test_same_decisions_as_scikit_learn(digits):
     assert_array_equal(svm.predict(test), theirs.predict(scaled[1]))
 
 
+def test_kernel_formed_at_once_or_row_by_row_gives_the_same_machines(digits, monkeypatch):
+    train, labels, test, _ = digits
+    whole = fit_svm(train, labels, QUICK)
+    monkeypatch.setattr("gdd.classify._WHOLE_KERNEL", len(train) - 1)
+    by_rows = fit_svm(train, labels, QUICK)
+    assert_allclose(whole.decide(test), by_rows.decide(test), atol=0.01)  # libsvm stops at 0.001 in the gradient
+
+
 def test_table_is_a_cross_validation_written_out(digits):
     """The shared kernel matrix gives what fitting every fold from its features gives."""
     from sklearn.model_selection import StratifiedKFold, cross_val_score

@@ -83,6 +83,7 @@ def test_every_import_of_the_package_is_required():
     """A package that is imported but not named here would be missing on another machine."""
     words = {word for file in ROOT.glob("gdd/**/*.py") for word in imported(file.read_text())}
     names = {"PIL": "pillow", "sklearn": "scikit-learn", "yaml": "pyyaml", "llvmlite": "numba", "spams": "spams-bin"}
+    names["skimage"] = "scikit-image"
     needed = {names.get(word, word) for word in words - set(sys.stdlib_module_names) - {"gdd", "__future__"}}
     assert {"numpy", "scikit-learn"} <= needed
     assert {canonicalize_name(name) for name in needed} <= set(REQUIREMENTS)

@@ -8,6 +8,7 @@ import xarray as xr
 
 from gdd import experiments, figures, paper_values, records
 from gdd.axes import ATOM, DICTIONARY, GddError, as_labelled
+from gdd.dictionaries import cut_atoms
 from gdd.experiments import mnist_dictionary
 from gdd.figures.mnist import NO_RECORD
 from gdd.progress import Bar
@@ -112,7 +113,7 @@ def test_atoms_found_twice_match_and_others_do_not():
 
 def test_training_digits_are_cut_to_the_middle():
     images = np.arange(2 * 28 * 28.0).reshape(2, 1, 28, 28)
-    atoms = mnist_dictionary.cut(images, 3, (25, 25))
+    atoms = cut_atoms(images, 3, (25, 25))
     np.testing.assert_array_equal(atoms[1], images[1, :, 1:26, 1:26])
     np.testing.assert_array_equal(atoms[2], atoms[0])
 

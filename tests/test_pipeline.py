@@ -9,6 +9,7 @@ from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project_model
 from gdd.convolution import synthesise
 from gdd.datasets import load
 from gdd.experiments.mnist_error import model_for
+from gdd.pipeline import project_layers
 from gdd.projection import render_projected
 from gdd.spec import MNIST
 
@@ -30,6 +31,10 @@ def test_projected_atoms_have_the_size_that_the_spec_derives(digits, layers):
     assert atoms.dims == ("atom", "plane", "atom_row", "atom_col")
     assert atoms.shape == (model.layers[-1].atoms, 1, *model.projected_size)
     assert len(atoms.attrs["winning_share"]) == layers - 1
+    every = project_layers(fitted)
+    assert [len(part) for part in every] == [layer.atoms for layer in model.layers]
+    np.testing.assert_array_equal(every[0], fitted.layers[0].state.shared.dictionary)
+    np.testing.assert_array_equal(every[-1], atoms)
 
 
 def test_one_layer_projects_to_itself(digits):

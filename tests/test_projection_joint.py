@@ -6,10 +6,11 @@ import pytest
 from gdd.axes import GddError
 from gdd.convolution import synthesise
 from gdd.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
-from gdd.pipeline import infer_refined, project_refined, project_state
+from gdd.pipeline import infer_refined, project_layers, project_refined, project_state
 from gdd.pooling import block_places, unpool
 from gdd.projection import blocks_following, project, render_projected, threshold
 from gdd.sampler.refine import Refined
+from gdd.sampler.refine_conditionals import of_images
 from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, count
 from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData
 from gdd.voting_joint import unit_images, vote_joint
@@ -161,8 +162,10 @@ def test_vote_is_the_plain_loop(layer, masked):
 def test_images_of_units_go_through_the_positions_of_their_image():
     state, _ = problem(THREE, 2)
     for atom, place in ((0, 0), (1, 5), (2, 8)):
-        found = unit_images(state, THREE, 1, atom, place)
-        for n, picture in enumerate(found):
+        (row, col), found = unit_images(state, THREE, 1, atom, place)
+        for n, patch in enumerate(found):
+            picture = np.zeros((THREE.planes, *THREE.image_size))
+            picture[:, row : row + patch.shape[1], col : col + patch.shape[2]] = patch
             np.testing.assert_allclose(picture, unit_plain(state, THREE, 1, atom, place, n), atol=1e-12)
 
 
@@ -171,6 +174,19 @@ def test_one_layer_has_no_vote_and_projects_to_itself():
     state, data = problem(model)
     assert vote_joint(state, data, model) == ()
     np.testing.assert_array_equal(project_state(state, data, model), state.shared.dictionaries[0])
+
+
+def test_every_layer_is_carried_down():
+    state, data = problem(THREE, 4, images=3)
+    refined = Refined(THREE, NOISE, state, state, (), None, data)
+    bottom, middle, top = project_layers(refined)
+    np.testing.assert_array_equal(bottom, state.shared.dictionaries[0])
+    positions = [vote.positions for vote in vote_joint(state, data, THREE)]
+    np.testing.assert_array_equal(middle, project(state.shared.dictionaries[:2], [(2, 2)], positions[:1]))
+    np.testing.assert_array_equal(top, project_refined(refined))
+    first = of_images(state, data, slice(2))
+    np.testing.assert_array_equal(project_layers(refined, 2)[-1], project_state(*first, THREE))
+    assert not np.array_equal(project_layers(refined, 2)[-1], top)
 
 
 def test_inference_is_under_the_precisions_of_the_refined_model():

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import experiments, records, spec
+from gdd import experiments, record_files, records, spec
 from gdd.axes import GddError
 
 
@@ -76,7 +76,7 @@ def test_line_of_provenance_names_scale_data_and_parameters(tmp_path, results):
 def test_code_checksum_follows_the_code(tmp_path, monkeypatch):
     package = tmp_path / "gdd"
     package.mkdir()
-    monkeypatch.setattr(records, "__file__", str(package / "records.py"))
+    monkeypatch.setattr(record_files, "__file__", str(package / "record_files.py"))
     sums = []
     for name, text in (("records.py", "a = 1\n"), ("records.py", "a = 2\n"), ("new.py", "")):
         (package / name).write_text(text)

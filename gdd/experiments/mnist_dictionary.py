@@ -14,12 +14,13 @@ import numpy as np
 import xarray as xr
 
 from gdd import datasets
-from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
-from gdd.deconvolution import deconvolve
+from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, PLANE
+from gdd.dictionaries import cut_atoms, rebuild
 from gdd.experiments import Outcome, checkpoint_folder
+from gdd.joint_inference import Chain
 from gdd.matching import match_atoms
 from gdd.pipeline import project_model, project_refined
-from gdd.projection import project, render_projected, threshold
+from gdd.projection import project, threshold
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 from gdd.sharpness import gradient_kurtosis, high_frequency_share
@@ -90,7 +91,7 @@ def add_atoms(atoms: dict, uses: dict, fitted: Pretrained, images: xr.DataArray)
     if pooling == "probabilistic":
         dictionaries = [layer.state.shared.dictionary for layer in fitted.layers]
         atoms[KINDS[2]].append(project(dictionaries, [fitted.layers[0].spec.pool], [None]))
-        atoms[KINDS[3]].append(cut(images.values, len(used), fitted.model.projected_size))
+        atoms[KINDS[3]].append(cut_atoms(images.values, len(used), fitted.model.projected_size))
         uses[KINDS[2]].append(used)
         uses[KINDS[3]].append(np.ones_like(used))
 
@@ -102,13 +103,6 @@ def add_refined_atoms(atoms: dict, uses: dict, refined: Refined) -> None:
     atoms[KINDS[5]].append(threshold(projected))
     for kind in KINDS[4:]:
         uses[kind].append((refined.state.local.z >= 0).sum(axis=(0, 2, 3)))
-
-
-def cut(images: np.ndarray, count: int, size: tuple[int, int]) -> np.ndarray:
-    """Take the first ``count`` images, cut to the middle, as atoms; the first again if there are too few."""
-    top, left = ((have - want) // 2 for have, want in zip(images.shape[2:], size, strict=True))
-    chosen = np.arange(count) % len(images)
-    return images[chosen][:, :, top : top + size[0], left : left + size[1]].astype(float)
 
 
 def measure(atoms: dict, uses: dict) -> xr.Dataset:
@@ -132,17 +126,12 @@ def judge(atoms: dict, held_out: xr.DataArray, stride: tuple[int, int], p: dict)
 
     ``rms`` (kind, half): of what is left of a pixel; ``active``: coefficients per image; ``rms_of_images``: with none.
     """
+    chain = Chain(p["test_burn_in"], p["test_collect"], p["seed"])
     rms, active = np.empty((2, len(KINDS), 2))
     for (i, kind), half in ((pair, half) for pair in enumerate(KINDS) for half in (0, 1)):
-        plain = np.asarray(atoms[kind][half], np.float32)
-        plain = plain / np.sqrt((plain**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
-        code = deconvolve(
-            held_out, plain, stride, gamma_e=TEST_GAMMA_E, gamma_w=TEST_GAMMA_W, burn_in=p["test_burn_in"],
-            collect=p["test_collect"], seed=p["seed"],
-        ).ml_sample.values  # fmt: skip
-        left = held_out.values - render_projected(plain, code, stride, held_out.shape[2:])
-        rms[i, half] = np.sqrt((left**2).mean())
-        active[i, half] = (code != 0).sum() / held_out.sizes[IMAGE]
+        rms[i, half], active[i, half] = rebuild(
+            held_out, atoms[kind][half], stride, chain, TEST_GAMMA_E, TEST_GAMMA_W
+        )  # fmt: skip
     out = {"rms": (("kind", "half"), rms), "active": (("kind", "half"), active)}
     return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})
 

@@ -12,14 +12,13 @@ import numpy as np
 import xarray as xr
 
 from gdd import datasets
-from gdd.axes import COL, IMAGE, LABEL, ROW
+from gdd.axes import COL, LABEL, ROW
 from gdd.classify import Svm, fit_svm
+from gdd.completion import MODELS, baselines, compare_filled, fill_by_models, fill_plainly
 from gdd.experiments import Outcome
-from gdd.filling import choose_components, fill_by_neighbour, fill_by_pca
-from gdd.interpolation import hidden_error, hide_at_random, hide_halves, interpolate_joint, interpolate_one_layer
-from gdd.joint_inference import shared_of
-from gdd.sampler.pretrain import Pretrained
-from gdd.sampler.refine import Refined
+from gdd.filling import choose_components
+from gdd.interpolation import hide_at_random, hide_halves
+from gdd.joint_inference import Chain
 from gdd.training import HEALTHY, digits, trained_models
 
 NAME = "mnist-interpolation"
@@ -33,12 +32,8 @@ PARAMETERS = {
         "refine_collect": 500, "test_burn_in": 30, "test_collect": 20, "seed": 0, **HEALTHY,
     },
 }  # fmt: skip
-MODELS = ("one layer", "two layers, pretrained", "two layers, refined")
-#: methods that know no layers
-BASELINES = ("left blank", "mean training digit", "nearest training digit", "10 nearest", "principal components")
-METHODS = (*BASELINES, *MODELS)
+METHODS = (*baselines("digit"), *MODELS)
 HIDING = ("at random", "half as a block")
-NEIGHBOURS = 10
 EXAMPLES = 12
 
 
@@ -52,46 +47,17 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     knows = fit_svm(train, train[LABEL].values, seed=p["seed"])
     fitted, refined = trained_models(p, progress, resumable)
     masks = (hide_at_random(test.shape, p["seed"]), hide_halves(test.shape))
-    parts = []
+    chain, parts = Chain(p["test_burn_in"], p["test_collect"], p["seed"]), []
     for hiding, mask in zip(HIDING, masks, strict=True):
         components = choose_components(train, mask)
-        filled = fill_all(test, mask, train, components) | infer_all(test, mask, fitted, refined, p, progress, hiding)
+        filled = fill_plainly(test, mask, train, components, "digit")
+        filled |= fill_by_models(test, mask, fitted, refined, chain, progress, f"filling in, hidden {hiding}")
         parts.append(judge(filled, test, mask, knows).assign(components=components))
     dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(HIDING))
     dataset["truth"] = ("example", ROW, COL), test.values[:EXAMPLES, 0]
     dataset["wrong_whole"] = float(100 * (knows.predict(test) != test[LABEL].values).mean())
     spec = {"model": fitted.model, "refinement": refined.refinement}
     return Outcome(dataset, spec, p["data"], train.attrs["checksum"], p["seed"])
-
-
-def fill_all(test: xr.DataArray, mask: np.ndarray, train: xr.DataArray, components: int) -> dict[str, np.ndarray]:
-    """Every baseline's images, (image, plane, row, col) each."""
-    mean = np.broadcast_to(train.values.mean(axis=0), test.shape)
-    return {
-        "left blank": np.zeros(test.shape),
-        "mean training digit": mean,
-        "nearest training digit": fill_by_neighbour(test, mask, train),
-        "10 nearest": fill_by_neighbour(test, mask, train, min(NEIGHBOURS, len(train))),
-        "principal components": fill_by_pca(test, mask, train, components),
-    }
-
-
-def infer_all(
-    test: xr.DataArray, mask: np.ndarray, fitted: Pretrained, refined: Refined, p: dict, progress, hiding: str
-) -> dict[str, np.ndarray]:
-    """Every model's images: posterior means."""
-    chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
-    sweeps = len(MODELS) * test.sizes[IMAGE] * (p["test_burn_in"] + p["test_collect"])
-    with progress(sweeps, f"filling in, hidden {hiding}") as bar:
-        one = interpolate_one_layer(test, mask, fitted.layers[0], **chain, progress=bar.step)
-        noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
-        two = [
-            interpolate_joint(
-                test, mask, fitted.model, shared, refined.refinement, **chain, gamma_e=noise, progress=bar.step
-            )
-            for shared in (shared_of(fitted), refined.state.shared)
-        ]
-    return {name: found["mean"].values for name, found in zip(MODELS, (one, *two), strict=True)}
 
 
 def judge(filled: dict[str, np.ndarray], test: xr.DataArray, mask: np.ndarray, knows: Svm) -> xr.Dataset:
@@ -101,10 +67,5 @@ def judge(filled: dict[str, np.ndarray], test: xr.DataArray, mask: np.ndarray, k
     """
     whole = {name: np.where(mask, test.values, pixels) for name, pixels in filled.items()}
     labels = [knows.predict(pixels) for pixels in whole.values()]
-    errors = [hidden_error(pixels, test, mask) for pixels in filled.values()]
-    return xr.Dataset({
-        "hidden_error": (("way", IMAGE), np.array(errors, "f4")),
-        "wrong": ("way", [100 * (found != test[LABEL].values).mean() for found in labels]),
-        "filled": (("way", "example", ROW, COL), np.array([part[:EXAMPLES, 0] for part in filled.values()], "f4")),
-        "mask": (("example", ROW, COL), mask[:EXAMPLES, 0]),
-    }, {"way": list(filled)})  # fmt: skip
+    wrong = [100 * (found != test[LABEL].values).mean() for found in labels]
+    return compare_filled(filled, test, mask, EXAMPLES).assign(wrong=("way", wrong))

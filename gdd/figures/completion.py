@@ -20,35 +20,40 @@ CHANCE = 2.0
 GUESSING = 50.0  # % on the right side
 
 
-def show_filled(found: xr.Dataset, hiding: str, methods: Sequence[str], digits: int = 8) -> Figure:
-    """Test digits side by side: as seen, as each method fills them in, and whole. Seen pixels are put back.
+def show_filled(
+    found: xr.Dataset, hiding: str, methods: Sequence[str], digits: int = 8, word: str = "digit",
+    ends: tuple[float, float] = (1, 0),
+) -> Figure:  # fmt: skip
+    """Test images side by side: as seen, as each method fills them in, and whole. Seen pixels are put back.
 
-    Hidden pixels of the first row are light blue. Grey scale from 0, white, to 1, black.
+    Hidden pixels of the first row are light blue. ``ends``: pixels that are shown black and white; ``word``: what the
+    images show.
     """
     one = found.sel(hiding=hiding)
     mask, truth = one.mask.values[:digits].astype(bool), found.truth.values[:digits]
     rows = {name: np.where(mask, truth, one.filled.sel(way=name).values[:digits]) for name in methods}
-    rows = {"what is seen": np.where(mask, truth, np.nan)} | rows | {"the whole digit": truth}
+    rows = {"what is seen": np.where(mask, truth, np.nan)} | rows | {f"the whole {word}": truth}
     label = 1.35  # inches on the left
     figure, axes = new_figure(len(rows), 1, height=len(rows) * ((FULL - label) / len(truth) + 0.03) + 0.05)
     for panel, (name, pictures) in zip(axes, rows.items(), strict=True):
-        _strip(panel, pictures, name)
+        _strip(panel, pictures, name, ends)
     return finish(figure)
 
 
-def _strip(panel: Axes, pictures: np.ndarray, name: str) -> None:
-    """Pictures (image, row, col) in one row, dark on white; NaN is light blue."""
+def _strip(panel: Axes, pictures: np.ndarray, name: str, ends: tuple[float, float]) -> None:
+    """Pictures (image, row, col) in one row; NaN is light blue."""
     bare(panel).set_facecolor("#CFE3F2")
-    panel.imshow(np.concatenate(list(pictures), axis=1), cmap="gray_r", vmin=0, vmax=1)
+    scale = {"cmap": "gray" if ends[0] < ends[1] else "gray_r", "vmin": min(ends), "vmax": max(ends)}
+    panel.imshow(np.concatenate(list(pictures), axis=1), **scale)
     panel.set_ylabel(fill(name, 12), rotation=0, ha="right", va="center", fontsize=FONT - 1)
     for border in range(1, len(pictures)):
         panel.axvline(border * pictures.shape[2] - 0.5, color=COLOURS["grey"], linewidth=0.5)
 
 
 def filled_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `gdd.experiments.mnist_interpolation`: mean squared error on hidden pixels, with its standard error.
+    """Mean squared error on hidden pixels, with its standard error, by method and by what was hidden.
 
-    Beside it the share in % of filled-in digits that a classifier of whole digits gets wrong.
+    Beside it, where the experiment has a classifier, the share in % of filled-in images that it gets wrong.
     """
     mean = found.hidden_error.mean(IMAGE)
     spread = found.hidden_error.std(IMAGE, ddof=1) / found.sizes[IMAGE] ** 0.5
@@ -56,7 +61,8 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
     for hiding in found.hiding.values:
         pairs = zip(mean.sel(hiding=hiding).values, spread.sel(hiding=hiding).values, strict=True)
         columns[hiding, "squared error"] = [f"{m:.4f} ± {s:.4f}" for m, s in pairs]
-        columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding).values.round(1)
+        if "wrong" in found:
+            columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding).values.round(1)
     table = pd.DataFrame(columns, found.way.values)
     table.columns.names = ["hidden", ""]
     return table

@@ -32,7 +32,7 @@ class Fitted(NamedTuple):
     spec: LayerSpec  # as pruned
     shape: LayerShape
     state: LayerState  # the collected sample of highest likelihood
-    traces: xr.Dataset  # dims (chain, draw)
+    traces: xr.Dataset  # dims (chain, draw); attributes: seconds and cpu_seconds of all its stretches
 
 
 def run_chain(
@@ -77,7 +77,8 @@ def run_chain(
         progress,
     )  # fmt: skip
     spec, shape = with_atoms(spec, shape, len(at.best_kept))
-    return Fitted(spec, shape, at.best, label_traces(at.traces))
+    traces = label_traces(at.traces).assign_attrs(seconds=at.seconds, cpu_seconds=at.cpu_seconds)
+    return Fitted(spec, shape, at.best, traces)
 
 
 def advance(

@@ -42,6 +42,7 @@ class Progressed(NamedTuple):
     traces: np.ndarray  # (sweep, trace)
     sums: tuple[np.ndarray, ...] = ()  # of a joint chain: dictionaries added up over the collected sweeps
     seconds: float = 0.0  # spent on the sweeps done, over all runs
+    cpu_seconds: float = 0.0  # of all threads of the process, likewise
 
 
 def fingerprint(data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = ()) -> str:
@@ -77,6 +78,7 @@ def write(path: Path, owner: str, progressed: Progressed) -> None:
         "format": np.array(FORMAT), "owner": np.array(owner), "done": np.array(progressed.done),
         "kept": progressed.kept, "best_kept": progressed.best_kept, "traces": progressed.traces,
         "best_likelihood": np.array(progressed.best_likelihood), "seconds": np.array(progressed.seconds),
+        "cpu_seconds": np.array(progressed.cpu_seconds),
         **_pack("state", progressed.state),
     }  # fmt: skip
     if progressed.best is not None:
@@ -157,6 +159,7 @@ def _unpack_all(arrays: dict[str, np.ndarray]) -> Progressed:
     return Progressed(
         int(arrays["done"]), _unpack("state", arrays), best, float(arrays["best_likelihood"]), arrays["kept"],
         arrays["best_kept"], arrays["traces"], _numbered("sums", arrays), float(arrays["seconds"]),
+        float(arrays.get("cpu_seconds", 0.0)),
     )  # fmt: skip
 
 

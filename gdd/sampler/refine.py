@@ -42,7 +42,8 @@ class Refined(NamedTuple):
     state: JointState  # the collected sample of highest likelihood
     last: JointState
     means: tuple[np.ndarray, ...]  # dictionaries, averaged over the collected sweeps
-    traces: xr.Dataset  # dims (chain, draw, and pooled layer x strength for the positions)
+    traces: xr.Dataset  # dims (chain, draw, and pooled layer x strength for the positions); attributes: seconds and
+    # cpu_seconds of all its stretches
     data: LayerData
 
 
@@ -111,7 +112,8 @@ def run_joint_chain(
         begin, lambda at: advance(at, data, model, chain, refinement), chain.sweeps, "all layers", path, owner, progress
     )
     means = tuple(total / chain.collect for total in at.sums)
-    return Refined(model, refinement, at.best, at.state, means, label_traces(at.traces, model), data)
+    traces = label_traces(at.traces, model).assign_attrs(seconds=at.seconds, cpu_seconds=at.cpu_seconds)
+    return Refined(model, refinement, at.best, at.state, means, traces, data)
 
 
 def advance(

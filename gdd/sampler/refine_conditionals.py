@@ -39,10 +39,15 @@ def carried_down(
 
 def of_image(state: JointState, data: LayerData, n: int) -> tuple[JointState, LayerData]:
     """State and data of image n alone, its axis kept."""
-    cut, local = np.s_[n : n + 1], state.local
+    return of_images(state, data, slice(n, n + 1))
+
+
+def of_images(state: JointState, data: LayerData, cut: slice) -> tuple[JointState, LayerData]:
+    """State and data of some of the images."""
+    local = state.local
     gamma_e = local.gamma_e[cut] if len(local.gamma_e) > 1 else local.gamma_e
-    one = JointLocal(tuple(z[cut] for z in local.positions), local.z[cut], local.w[cut], gamma_e)
-    return state._replace(local=one), LayerData(data.images[cut], None if data.mask is None else data.mask[cut])
+    part = JointLocal(tuple(z[cut] for z in local.positions), local.z[cut], local.w[cut], gamma_e)
+    return state._replace(local=part), LayerData(data.images[cut], None if data.mask is None else data.mask[cut])
 
 
 def unit_images(

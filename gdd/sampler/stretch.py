@@ -48,11 +48,15 @@ def run_to_end(
     if progress is not None:
         progress.begin(stage, sweeps, at.done, at.seconds, owner)
     begun = saved = time.monotonic()
-    earlier, written, pause = at.seconds, at.done, SECONDS_BETWEEN_CHECKPOINTS
+    written, pause = at.done, SECONDS_BETWEEN_CHECKPOINTS
+    before, cpu_before = at.seconds - begun, at.cpu_seconds - time.process_time()
     try:
         with threadpool_limits(limits=1, user_api="blas"):  # sums inside BLAS must not depend on the number of threads
             while at.done < sweeps:
-                at = advance(at)._replace(seconds=earlier + time.monotonic() - begun)
+                at = advance(at)
+                at = at._replace(
+                    seconds=before + time.monotonic(), cpu_seconds=cpu_before + time.process_time()
+                )  # fmt: skip
                 if progress is not None:
                     progress.step(residual=float(at.traces[-1, RESIDUAL]), active=float(at.traces[-1, ACTIVE]))
                 if path and time.monotonic() - saved >= pause:

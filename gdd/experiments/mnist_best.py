@@ -1,0 +1,112 @@
+"""The best honest use of the model: one-step features of layer 1, beside features that owe the model nothing.
+
+The atoms are learned from training digits without their labels. How far blocks overlap, and how soft they are, is
+chosen by cross-validation on training digits; the test digits are used once, for the errors. All features see the same
+digits and the same classifier.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from itertools import product
+from math import nan
+
+import numpy as np
+import xarray as xr
+
+from gdd import datasets
+from gdd.axes import LABEL
+from gdd.baselines import learn_patches, patch_features, principal_components
+from gdd.classify import error, fit_svm
+from gdd.experiments import Outcome
+from gdd.feedforward import FeedForward, feed_forward, learn_atoms
+from gdd.spec import MNIST, ChainSpec
+from gdd.training import folder_of
+from gdd.tuning import SvmProtocol
+
+NAME = "mnist-best"
+PARAMETERS = {
+    "demo": {
+        "data": "digits", "seed": 0, "n_learn": 200, "burn_in": 40, "collect": 10, "sizes": (200, 400), "trials": 3,
+        "trials_above": 2, "n_test": 500, "choose_on": 2, "components": 50,
+    },
+    "paper": {
+        "data": "mnist", "seed": 0, "n_learn": 1000, "burn_in": 150, "collect": 20, "sizes": (1000, 2000, 5000, 10000),
+        "trials": 5, "trials_above": 2, "n_test": 10000, "choose_on": 2, "components": 50,
+    },
+}  # fmt: skip
+#: what the chain of layer 1 depends on
+LEARNING = ("data", "n_learn", "seed", "burn_in", "collect")
+KINDS = ("one-step features", "raw pixels", "principal components", "k-means patches")
+#: what cross-validation chooses from
+CANDIDATES = tuple(FeedForward(margin=margin, noise_precision=noise) for margin in (0, 1, 2) for noise in (20.0, 100.0))
+#: a shorter grid than `gdd.tuning.FIVE_FOLD`, and fewer digits, as there are many subsets
+PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 0.6, 1.0, 2.0), tune_on=1000)
+REGIONS = 4  # of the patches, along each side
+
+
+def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
+    """Learn, choose, classify; see the module.
+
+    ``resumable``: keep checkpoints of the chain of layer 1, and go on from those of an earlier call.
+    """
+    p = parameters
+    unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
+    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
+    folder = folder_of("first-layer", LEARNING, p) if resumable else None
+    bottom = MNIST.layers[0]
+    with progress(chain.sweeps, "learning layer 1") as bar:
+        atoms = learn_atoms(unlabelled, bottom.atoms, bottom.atom_size, FeedForward(), chain, folder, bar)
+    with progress(p["choose_on"], "choosing") as bar:
+        tables = [cross_validated(atoms, p["sizes"][0], seed, p, bar) for seed in range(p["choose_on"])]
+    chosen = CANDIDATES[int(np.mean(tables, axis=0).argmin())]
+    dataset = xr.Dataset({
+        "choice": (("subset", "candidate"), tables),
+        "margin": ("candidate", [c.margin for c in CANDIDATES]),
+        "noise_precision": ("candidate", [c.noise_precision for c in CANDIDATES]),
+        "chosen": int(CANDIDATES.index(chosen)),
+        "atoms": atoms, "norms": ("atom_at_start", atoms.attrs.pop("norms")),
+    })  # fmt: skip
+    dataset = dataset.merge(errors(atoms, chosen, unlabelled, p, progress))
+    spec = {"features": asdict(chosen), "protocol": PROTOCOL, "chain": chain}
+    return Outcome(dataset, spec, p["data"], unlabelled.attrs["checksum"], p["seed"])
+
+
+def cross_validated(atoms: xr.DataArray, size: int, seed: int, p: dict, bar) -> list[float]:
+    """Cross-validation error in % of every candidate, on one subset of the training digits."""
+    train = datasets.load(p["data"], "train", n=size, seed=seed)
+    labels = train[LABEL].values
+    found = [fit_svm(feed_forward(train, atoms, c), labels, PROTOCOL, seed).table.min() for c in CANDIDATES]
+    bar.step()
+    return [float(value) for value in found]
+
+
+def errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p: dict, progress) -> xr.Dataset:
+    """Test errors in %, (size, trial, feature_kind); missing where a size has fewer trials."""
+    test = datasets.load(p["data"], "test", n=p["n_test"])
+    trials = [p["trials"] if number == 0 else p["trials_above"] for number in range(len(p["sizes"]))]
+    runs = [pair for size, count in zip(p["sizes"], trials, strict=True) for pair in product([size], range(count))]
+    with progress(len(runs) * len(KINDS), "classifying") as bar:
+        count = feed_forward(test[:1], atoms, chosen).size
+        patches = learn_patches(unlabelled, round(count / REGIONS**2), seed=p["seed"])
+        after = {KINDS[0]: feed_forward(test, atoms, chosen), KINDS[1]: test,
+                 KINDS[3]: patch_features(test, patches, REGIONS)}  # fmt: skip
+        shape = (len(p["sizes"]), max(trials), len(KINDS))
+        out = {name: np.full(shape, nan) for name in ("error", "gamma", "cross_validation")}
+        for size, trial in runs:
+            train = datasets.load(p["data"], "train", n=size, seed=trial)
+            before = {KINDS[0]: feed_forward(train, atoms, chosen), KINDS[1]: train,
+                      KINDS[3]: patch_features(train, patches, REGIONS)}  # fmt: skip
+            before[KINDS[2]], after[KINDS[2]] = principal_components(train, test, p["components"])
+            for number, kind in enumerate(KINDS):
+                one = error(before[kind], train[LABEL].values, after[kind], test[LABEL].values, PROTOCOL, trial)
+                place = p["sizes"].index(size), trial, number
+                out["error"][place], out["gamma"][place] = one.error, one.attrs["chosen_gamma"]
+                out["cross_validation"][place] = one.cross_validation.min()
+                bar.step()
+    axes = ("size", "trial", "feature_kind")
+    numbers = {kind: int(np.prod(np.shape(after[kind])[1:])) for kind in KINDS}
+    return xr.Dataset(
+        {name: (axes, values) for name, values in out.items()} | {"features": ("feature_kind", list(numbers.values()))},
+        {"size": list(p["sizes"]), "feature_kind": list(KINDS)},
+    )

@@ -1,0 +1,150 @@
+"""Figures and tables of the chapter on Caltech accuracy: records in, a figure or a table out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd.axes import GddError
+from gdd.figures.dictionaries import atom_mosaic
+from gdd.figures.mnist import settings
+from gdd.figures.style import COLOURS, FONT, bare, finish, new_figure
+
+#: classes without the background; a record of fewer is no row of the paper's table
+ALL_CLASSES = 101
+NO_RECORD = "no record of all classes"
+WORDS = {"left out": "without", "counted as wrong": "with background"}
+LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
+
+
+def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Accuracy in % by training images per class: the paper's rows, then ours, or words where there is none.
+
+    Ours are of records with all classes: over images, background left out, the feature of highest likelihood.
+    """
+    rows = [
+        {"method": " ".join(filter(None, (row.method, text(row.detail)))), 15: f"{row.train_15:g}",
+         30: f"{row.train_30:g}"}
+        for row in paper.itertuples()
+    ]  # fmt: skip
+    for model, words in LAYERS.items():
+        for stage in ("pretrained", "refined"):
+            row = {"method": f"ours, {words}, {stage}"}
+            for per_class in (15, 30):
+                row[per_class] = next(
+                    (mean_and_error(one, f"{stage}, ml_sample") for one in found if is_cell(one, model, per_class)
+                     and f"{stage}, ml_sample" in one.feature_kind), NO_RECORD,
+                )  # fmt: skip
+            rows.append(row)
+    return pd.DataFrame(rows).set_index("method")
+
+
+def is_cell(record: xr.Dataset, model: str, per_class: int) -> bool:
+    """Whether a record is one of the paper's table: all classes, this model, so many training images of each."""
+    p = settings(record)
+    return (p["model"], p["per_class"]) == (model, per_class) and p["n_classes"] >= ALL_CLASSES
+
+
+def text(value) -> str:
+    """Text of a cell, nothing for one that is missing."""
+    return value if isinstance(value, str) else ""
+
+
+def mean_and_error(
+    record: xr.Dataset, kind: str, count: str = "over images", background: str = "left out"
+) -> str:  # fmt: skip
+    """Mean over the splits with its standard error; of a single split no error is known."""
+    values = record.accuracy.sel(feature_kind=kind, count=count, background=background).values
+    if len(values) == 1:
+        return f"{values[0]:.1f}"
+    return f"{values.mean():.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}"
+
+
+def feature_table(record: xr.Dataset) -> pd.DataFrame:
+    """Accuracy in % of every feature of one record, counted in four ways."""
+    columns = {
+        (str(count), WORDS[str(background)]): [
+            mean_and_error(record, kind, count, background) for kind in record.feature_kind.values
+        ]
+        for count in record["count"].values
+        for background in record.background.values
+    }
+    return pd.DataFrame(columns, pd.Index(record.feature_kind.values, name="feature"))
+
+
+def beside_pixels(record: xr.Dataset) -> str:
+    """Verdict on the model's features beside raw pixels on the same images; alike within two standard errors.
+
+    The errors are those of two shares of the test images of all splits, taken as independent.
+    """
+    share = record.accuracy.sel(count="over images", background="left out").mean("split").to_series()
+    pixels, images = share["raw pixels"], float(record.n_test_images.sum())
+    said = []
+    for kind in share.index[: list(share.index).index("raw pixels")]:
+        chance = 2 * ((share[kind] * (100 - share[kind]) + pixels * (100 - pixels)) / images) ** 0.5
+        gain = share[kind] - pixels
+        words = "like" if abs(gain) < chance else "better than" if gain > 0 else "worse than"
+        said.append(f"{kind} {words} raw pixels ({share[kind]:.1f} % and {pixels:.1f} %)")
+    return "; ".join(said)
+
+
+def described(record: xr.Dataset) -> str:
+    """What a record was made from, and how long its chains were, in one line."""
+    p = settings(record)
+    lengths = [f"pretraining {p['burn_in']} + {p['collect']}"]
+    if p["refined"]:
+        lengths.append(f"refinement {p['refine_burn_in']} + {p['refine_collect']}")
+    lengths.append(f"test {p['test_burn_in']} + {p['test_collect']} sweeps")
+    tested = ", ".join(str(number) for number in np.unique(record.n_test_images))
+    model, classes = LAYERS.get(p["model"], p["model"]), record.sizes["class"]
+    return (
+        f"{model}, {classes} classes, {p['per_class']} training images of each, {tested} test images, splits "
+        f"{', '.join(map(str, p['seeds']))}; {', '.join(lengths)}"
+    )
+
+
+def show_features(record: xr.Dataset) -> Figure:
+    """Accuracy of every feature: a dot for each class, a bar for their mean, a dashed line for guessing."""
+    kinds = record.feature_kind.values
+    figure, axes = new_figure(height=0.36 * len(kinds) + 0.9)
+    for place, kind in enumerate(kinds):
+        each = record.class_accuracy.sel(feature_kind=kind).mean("split").values
+        spread = 0.25 * np.linspace(-1, 1, len(each))
+        axes.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
+        axes.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
+    axes.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
+    axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlabel="accuracy on a class (%)", xlim=(-2, 102))
+    axes.invert_yaxis()
+    return finish(figure)
+
+
+def cost_table(record: xr.Dataset) -> pd.DataFrame:
+    """CPU time of every part of a run of caltech-class: sweeps, minutes, milliseconds for an image and sweep."""
+    images = settings(record)["per_class"]
+    seconds, sweeps = record.cpu_seconds.values, record.sweeps.values
+    each = [f"{1000 * s / n / images:.2f}" if n else "" for s, n in zip(seconds, sweeps, strict=True)]
+    table = pd.DataFrame(
+        {"sweeps": [n or "" for n in sweeps], "CPU minutes": (seconds / 60).round(1), "ms per image and sweep": each},
+        record.part.values,
+    )
+    table.loc["in all"] = ["", round(float(seconds.sum()) / 60, 1), ""]
+    return table
+
+
+def show_class(record: xr.Dataset) -> Figure:
+    """Dictionaries of a run of caltech-class in the image plane: a row for each stage, a column for each layer."""
+    layers = sorted(name for name in record.data_vars if str(name).startswith("atoms_"))
+    if not layers:
+        raise GddError("record: no atoms_1; a record of caltech-class is needed")
+    figure, axes = new_figure(record.sizes["stage"], len(layers), height=2.4 * record.sizes["stage"], squeeze=False)
+    for row, stage in zip(axes, record.stage.values, strict=True):
+        for number, (panel, name) in enumerate(zip(row, layers, strict=True), 1):
+            atoms = record[name].sel(stage=stage).values[:, None] / 100
+            across = 4 if len(atoms) > 9 else 3
+            bare(panel).imshow(atom_mosaic(atoms, across), cmap="gray", vmin=-1, vmax=1)
+            panel.set_title(f"layer {number}, {stage}", fontsize=FONT - 1)
+    return finish(figure)

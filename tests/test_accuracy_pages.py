@@ -1,0 +1,91 @@
+"""What the chapter on accuracy shows: only records of all classes are rows of the paper's table."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import paper_values
+from gdd.axes import GddError
+from gdd.figures import accuracy
+
+PAPER = paper_values.table("caltech101_accuracy")
+KINDS = ["pretrained, ml_sample", "refined, ml_sample", "raw pixels"]
+
+
+def record(n_classes, values, model="three layers", per_class=30):
+    """A record of caltech-accuracy with these accuracies (split, feature) over images, background left out."""
+    values = np.asarray(values, float)
+    four = values[:, :, None, None] * np.array([[1.0, 0.9], [0.8, 0.7]])
+    settings = {
+        "model": model, "per_class": per_class, "n_classes": n_classes, "refined": True, "burn_in": 3, "collect": 2,
+        "refine_burn_in": 4, "refine_collect": 1, "test_burn_in": 6, "test_collect": 5, "seeds": [0, 1][: len(values)],
+    }  # fmt: skip
+    return xr.Dataset(
+        {
+            "accuracy": (("split", "feature_kind", "count", "background"), four),
+            "class_accuracy": (("split", "feature_kind", "class"), np.repeat(values[:, :, None], n_classes, 2)),
+            "n_test_images": ("split", [40] * len(values)),
+        },
+        {"feature_kind": KINDS, "count": ["over images", "mean over classes"],
+         "background": ["left out", "counted as wrong"]},
+        {"scale": "paper", "parameters": json.dumps(settings)},
+    )  # fmt: skip
+
+
+def test_only_all_classes_are_a_row_of_the_table():
+    table = accuracy.table_two(PAPER, [record(10, [[50, 60, 70]])])
+    ours = table.filter(like="ours,", axis=0)
+    assert ours.shape == (4, 2)
+    assert (ours == accuracy.NO_RECORD).all(axis=None)
+    assert table.loc["this paper 3 layers"].tolist() == ["75.24", "82.78"]
+    full = [record(101, [[50, 60, 70]], "two layers", 15), record(101, [[30, 40, 50], [34, 42, 50]])]
+    ours = accuracy.table_two(PAPER, full).filter(like="ours,", axis=0)
+    assert ours.loc["ours, 2 layers, refined"].tolist() == ["60.0", accuracy.NO_RECORD]
+    # two splits: the standard error is half of their difference
+    assert ours.loc["ours, 3 layers, pretrained"].tolist() == [accuracy.NO_RECORD, "32.0 ± 2.0"]
+
+
+def test_table_and_figure_of_features():
+    found = record(10, [[50, 60, 70]])
+    table = accuracy.feature_table(found)
+    assert table.loc["raw pixels"].tolist() == ["70.0", "63.0", "56.0", "49.0"]
+    axes = accuracy.show_features(found).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == KINDS
+    assert axes.get_lines()[1].get_xdata().tolist() == [50, 50]
+    assert axes.get_lines()[-1].get_xdata() == [10, 10]  # guessing
+    line = accuracy.described(found)
+    for part in ("3 layers, 10 classes, 30 training images", "40 test images", "3 + 2", "4 + 1", "6 + 5 sweeps"):
+        assert part in line
+
+
+def test_beside_pixels_needs_more_than_chance():
+    """Of 40 images, two standard errors of the difference of shares near 70 % are 20 points."""
+    said = accuracy.beside_pixels(record(10, [[45, 60, 70]]))
+    assert said == (
+        "pretrained, ml_sample worse than raw pixels (45.0 % and 70.0 %); "
+        "refined, ml_sample like raw pixels (60.0 % and 70.0 %)"
+    )
+    assert "better than" in accuracy.beside_pixels(record(10, [[95, 60, 70]]))
+
+
+def test_cost_of_a_class():
+    attrs = {"parameters": json.dumps({"per_class": 30})}
+    found = xr.Dataset(
+        {"cpu_seconds": ("part", [60.0, 30.0]), "sweeps": ("part", [20, 0])}, {"part": ["layer 1", "projection"]}, attrs
+    )
+    table = accuracy.cost_table(found)
+    assert table.loc["layer 1"].tolist() == [20, 1.0, "100.00"]
+    assert table.loc["projection"].tolist() == ["", 0.5, ""]
+    assert table.loc["in all", "CPU minutes"] == 1.5
+
+
+def test_dictionaries_of_a_class():
+    atoms = {f"atoms_{n}": (("stage", f"atom_{n}", f"r{n}", f"c{n}"), np.ones((2, 4, n + 2, n + 2))) for n in (1, 2)}
+    figure = accuracy.show_class(xr.Dataset(atoms, {"stage": ["pretrained", "refined"]}))
+    assert [axes.get_title() for axes in figure.axes] == [
+        "layer 1, pretrained", "layer 2, pretrained", "layer 1, refined", "layer 2, refined"
+    ]  # fmt: skip
+    with pytest.raises(GddError, match="record: no atoms_1"):
+        accuracy.show_class(xr.Dataset())

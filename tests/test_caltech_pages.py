@@ -1,0 +1,234 @@
+"""What the Caltech chapters on dictionaries and interpolation show, and their experiments, on tiny images.
+
+Training is cut short: pretraining of a tiny model, and the state that refinement starts from in place of a refined one.
+"""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import caltech, experiments, records
+from gdd.axes import ATOM, IMAGES, LABEL
+from gdd.experiments import caltech_classes, caltech_faces, caltech_interpolation, caltech_joint
+from gdd.figures import caltech as figures
+from gdd.figures import completion, mnist
+from gdd.progress import Bar
+from gdd.sampler.pretrain import pretrain
+from gdd.sampler.refine import Refined, label_traces, start_from, trace_names
+from gdd.spec import ChainSpec, LayerSpec, ModelSpec, RefinementSpec
+from gdd.state import LayerData
+
+#: maps of 20x20, 10x10, 8x8, 4x4, 3x3: projected atoms of 17x17 at every fourth pixel
+THREE = ModelSpec((LayerSpec(4, (5, 5), (2, 2)), LayerSpec(3, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (24, 24))
+KINDS = [*caltech.STAGES, caltech_faces.YARDSTICK]
+TWO = ModelSpec((LayerSpec(4, (5, 5), (3, 3)), LayerSpec(3, (3, 3))), (24, 24))
+
+
+def blobs(count, seed, classes=2):
+    """Smooth random images of a few classes, labelled in order."""
+    generator = np.random.default_rng(seed)
+    labels = np.sort(np.arange(count) % classes)
+    row, col = np.mgrid[:24, :24]
+    centres = generator.uniform(6, 18, (count, 2)) + 3 * labels[:, None]
+    pixels = np.exp(-((row - centres[:, :1, None]) ** 2 + (col - centres[:, 1:, None]) ** 2) / 20)
+    pixels = (pixels + 0.05 * generator.random(pixels.shape))[:, None].astype("f4")
+    attrs = {"checksum": "sha256:ab", "label_names": "a,b"}
+    return xr.DataArray(pixels, {LABEL: ("image", labels)}, IMAGES, attrs=attrs)
+
+
+def fake_train(images, model, p, seed, folder, progress, label):
+    fitted = pretrain(images, model, ChainSpec(2, 1, seed))
+    refinement, chain = RefinementSpec(), ChainSpec(1, 1, seed)
+    state = start_from(fitted, refinement, chain)
+    traces = label_traces(np.zeros((2, len(trace_names(model)))), model)
+    refined = Refined(fitted.model, refinement, state, state, (), traces, LayerData(images.values))
+    return {"pretrained": fitted, "refined": refined} if "refined" in p["stages"] else {"pretrained": fitted}
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Run one experiment on tiny images."""
+    with pytest.MonkeyPatch.context() as patch:
+        def pictures(p, classes, per_class, held_out=0):
+            return blobs(held_out, 1, 1) if held_out else blobs(per_class * len(classes), 0, len(classes))
+
+        for module in (caltech_faces, caltech_interpolation, caltech_classes, caltech_joint):
+            two = module is caltech_interpolation
+            patch.setattr(module, "pictures", pictures)
+            patch.setattr(module, "train_on", fake_train)
+            patch.setattr(module, "model_for", lambda *_, two=two: TWO if two else THREE)
+        no_model = lambda test, *_: {"one layer": np.zeros(test.shape)}  # noqa: E731
+        patch.setattr(caltech_interpolation, "fill_by_models", no_model)
+
+        def once(module, **changes):
+            chosen = experiments.merge(module.NAME, "demo", changes)
+            return module.run(chosen, Bar, resumable=False)
+
+        yield once
+
+
+@pytest.fixture(scope="module")
+def faces(run):
+    return run(caltech_faces, n_train=5, n_held_out=3).dataset
+
+
+def test_faces_are_measured_in_every_layer(faces):
+    assert faces.kind.values.tolist() == KINDS
+    assert faces.layer.values.tolist() == [1, 1, 1, 1, 2, 2, 2, 3, 3]
+    assert faces.layer_3.shape == (2, 2, 1, *THREE.projected_size)
+    assert dict(faces.high_frequency_share.sizes) == {"kind": 3, "set": 2, "atom": 9}
+    assert ((faces.correlation >= 0) & (faces.correlation <= 1 + 1e-9)).all()
+    assert ((faces.winning_share > 0) & (faces.winning_share <= 1)).all()
+    assert ((faces.rms > 0) & (faces.rms < 2 * faces.rms_of_images)).all()
+    assert faces.raw.dtype == np.uint8
+
+
+def test_table_and_pictures_of_faces(faces):
+    table = figures.sharpness_table(faces)
+    assert table.index.tolist() == [(layer, kind) for layer in (1, 2, 3) for kind in KINDS]
+    expected = float(faces.correlation.sel(kind="refined")[4:7].median())
+    assert table.loc[(2, "refined"), "match between sets"] == f"{expected:.2f}"
+    assert table.loc[(2, "refined"), "held-out error"] == ""
+    assert table.loc[(3, "refined"), "held-out error"] == f"{float(faces.rms.sel(kind='refined').mean()):.3f}"
+    atoms = figures.stages_of(faces, 2, 2)
+    assert atoms.kind.values.tolist() == list(caltech.STAGES)
+    assert atoms.sizes[ATOM] == 2
+    shown = figures.show_contrast(faces.raw, faces.raw / 255.0, 2)
+    assert [axes.images[0].get_array().shape for axes in shown.axes] == [(24, 48)] * 2
+
+
+def test_a_run_without_refinement_says_so(run):
+    found = run(caltech_faces, n_train=5, n_held_out=3, stages=("pretrained",)).dataset
+    assert found.kind.values.tolist() == ["pretrained", caltech_faces.YARDSTICK]
+    assert found.stage.values.tolist() == ["pretrained"]
+    assert "refinement_residual" not in found
+    assert run(caltech_classes, stages=("pretrained",)).dataset.stage.values.tolist() == ["pretrained"]
+    assert run(caltech_joint, stages=("pretrained",)).dataset.stage.values.tolist() == ["pretrained"]
+
+
+@pytest.fixture(scope="module")
+def classes(run):
+    return run(caltech_classes, n_train=4).dataset
+
+
+def test_classes_are_matched_within_and_between(classes):
+    assert classes["class"].values.tolist() == ["0", "1"]
+    assert dict(classes.same.sizes) == {"stage": 2, "class": 2, "atom": 9}
+    assert dict(classes.different.sizes) == {"stage": 2, "pair": 1, "atom": 9}
+    table = figures.alike_table(classes)
+    assert table.loc[3, ("refined", "two classes")] == f"{float(classes.different[1, 0, 7:].median()):.2f}"
+    titles = [axes.get_title() for axes in figures.show_class(classes, "1", "refined").axes]
+    assert titles == ["1: images, normalised", "layer 1", "layer 2", "layer 3"]
+
+
+def test_alike_is_judged_by_the_spread_of_the_atoms():
+    spread = np.linspace(-0.1, 0.1, 40)
+    layer = ("atom", np.repeat([1, 2, 3], 20))
+    higher = np.concatenate([0.8 + spread[::2], 0.8 + spread[::2], 0.2 + spread[::2]])
+    same = xr.DataArray(higher[None, None], {"layer": layer}, ("stage", "class", "atom"))
+    lower = np.concatenate([0.79 + spread[::2], 0.4 + spread[::2], 0.2 + spread[::2]])
+    other = xr.DataArray(lower[None, None], {"layer": layer}, ("stage", "pair", "atom"))
+    found = xr.Dataset({"same": same, "different": other}, {"stage": ["refined"]})
+    said = figures.how_alike(found, "refined")
+    assert "layer 1: atoms of two classes match as well as those of one class (0.79 beside 0.80" in said[0]
+    assert "layer 2: atoms of two classes match worse than those of one class (0.40 beside 0.80" in said[1]
+    assert "layer 3: one class does not give the same atoms twice" in said[2]
+
+
+@pytest.fixture(scope="module")
+def joint(run):
+    return run(caltech_joint, n_train=4).dataset
+
+
+def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
+    assert joint["class"].values.tolist() == ["a", "b"] * 4
+    shares = figures.class_shares(joint, 1)
+    assert shares["class"].values.tolist() == ["a", "b"]
+    np.testing.assert_allclose(shares.sum("class"), 1)
+    np.testing.assert_allclose(shares.sel({"class": "b"}), joint.weight_share[1::2, :4].sum("image"))
+    table = figures.share_table(joint)
+    most = shares.max("class").values
+    assert table.iloc[0, 0] == f"{np.median(most):.2f}"
+    assert table.iloc[0, 2] == f"{(most > 0.5).sum()} of 4"
+    assert [axes.get_title() for axes in figures.show_shares(joint).axes[:3]] == ["layer 1", "layer 2", "layer 3"]
+    assert figures.show_joint(joint, "refined").axes[0].get_title() == "an image of each class"
+
+
+def test_atoms_of_one_class_stand_out_from_classes_at_random():
+    """Eight images of each class: an atom of one class has all its weight there; dealt out, about half or more."""
+    shares = np.zeros((16, 3))
+    shares[:8] = 1 / 8
+    layer = ("atom", [1, 1, 1])
+    names = ("image", ["a"] * 8 + ["b"] * 8)
+    found = xr.Dataset({"weight_share": (("image", "atom"), shares)}, {"layer": layer, "class": names})
+    own, dealt, half = figures.share_table(found).loc[1]
+    assert (own, half) == ("1.00", "3 of 3")
+    assert 0.5 <= float(dealt.split()[0]) < 0.7
+
+
+def test_shares_follow_the_weights():
+    fitted = fake_train(blobs(4, 0), TWO, {"stages": ("pretrained",)}, 0, None, Bar, "")["pretrained"]
+    w = fitted.layers[0].state.local.w
+    w[:], w[0, 0, 0, 0], w[3, 0, 1, 1] = 0, 3.0, -1.0
+    shares = caltech_joint.weight_shares(fitted)
+    np.testing.assert_allclose(shares[:, 0], [0.9, 0, 0, 0.1])
+    assert np.isnan(shares[:, 1]).all()
+
+
+def test_classes_take_turns():
+    images = caltech_joint.in_turn(blobs(7, 0, 3))
+    assert images[LABEL].values.tolist() == [0, 1, 2, 0, 1, 2, 0]
+
+
+def test_faces_are_filled_in_by_methods_that_know_no_layers(run):
+    found = run(caltech_interpolation, n_train=12, n_test=5).dataset
+    assert found.hiding.values.tolist() == list(caltech_interpolation.HIDING)
+    assert found.way.values.tolist()[-2:] == ["principal components", "one layer"]
+    blank = found.hidden_error.sel(way="left blank")
+    np.testing.assert_allclose(blank, found.hidden_error.sel(way="one layer"), rtol=1e-6)
+    assert (found.hidden_error.sel(way="principal components").mean("image") < blank.mean("image")).all()
+    table = completion.filled_table(found)
+    assert table.columns.tolist() == [(hiding, "squared error") for hiding in caltech_interpolation.HIDING]
+    figure = completion.show_filled(found, "at random", ["one layer"], 2, "face", (-2, 2))
+    names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
+    assert names == ["what is seen", "one layer", "the whole face"]
+
+
+def test_digits_stand_in_where_there_is_no_archive():
+    which = ({"data": "digits", "seed": 0}, ("3", "5"), 2)
+    train, held_out = caltech.pictures(*which), caltech.pictures(*which, 3)
+    assert train.shape == (4, 1, 128, 128)
+    assert sorted(train[LABEL].values) == [3, 3, 5, 5]
+    assert held_out.shape == (3, 1, 128, 128)
+    assert not set(train.number.values) & set(held_out.number.values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", [caltech_faces, caltech_interpolation, caltech_classes, caltech_joint])
+def test_demo_scale_runs_whole(module):
+    outcome = module.run(experiments.defaults(module.NAME, "demo"), Bar, resumable=False)
+    assert outcome.data_name == "digits"
+    assert all(np.isfinite(part).any() for part in outcome.dataset.values())
+
+
+def test_the_largest_record_of_a_stage_is_shown(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
+    assert figures.largest("caltech-joint", "paper") is None
+    runs = [
+        ({"n_train": 5, "burn_in": 50}, "paper"), ({"n_train": 9, "stages": ("pretrained",)}, "paper"),
+        ({"n_train": 4, "refine_collect": 30}, "paper"), ({"n_train": 99}, "demo"),
+    ]  # fmt: skip
+    for changes, scale in runs:
+        path = records.path_for("caltech-joint", scale, changes)
+        p = experiments.merge("caltech-joint", scale, changes)
+        records.write(
+            path, xr.Dataset({"a": 1.0}), experiment="caltech-joint", scale=scale, parameters=p, spec=THREE, seed=0,
+            data_name=p["data"], data_checksum="0" * 64, seconds=1.0,
+        )  # fmt: skip
+    shown = figures.largest("caltech-joint", "paper")
+    assert mnist.settings(shown)["n_train"] == 9
+    assert "no refinement" in figures.lengths(shown)
+    refined = figures.largest("caltech-joint", "paper", "refined")
+    assert mnist.settings(refined)["n_train"] == 4
+    assert "refinement 30 + 30 (the paper: 1500 + 500 each); 4 images" in figures.lengths(refined)
+    assert figures.largest("caltech-joint", "demo") is None

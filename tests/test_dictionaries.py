@@ -1,0 +1,70 @@
+"""Dictionaries of all layers: packed for a record, matched layer by layer, judged on images."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd.axes import IMAGES, GddError
+from gdd.convolution import synthesise
+from gdd.dictionaries import cut_atoms, join_layers, match_layers, pack, rebuild, unpack
+from gdd.joint_inference import Chain
+
+
+def stack(seed):
+    """Atoms of two layers."""
+    generator = np.random.default_rng(seed)
+    return [generator.standard_normal((count, 1, size, size)) for count, size in ((3, 5), (4, 9))]
+
+
+def test_packed_atoms_come_back_over_their_largest_magnitude():
+    one, other = stack(0), stack(1)
+    one[1][2] = 0.0
+    record = pack([one, other], "stage").assign_coords(stage=["one", "other"])
+    assert all(part.dtype == np.int8 for part in record.values())
+    for layer, atoms in enumerate(one, 1):
+        largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True)
+        scaled = np.divide(atoms, largest, out=np.zeros_like(atoms), where=largest > 0)
+        np.testing.assert_allclose(unpack(record, layer, stage="one"), scaled, atol=0.5 / 127)
+    with pytest.raises(GddError, match="layer: 3"):
+        unpack(record, 3, stage="one")
+
+
+def test_atoms_are_matched_within_their_layer_at_its_reach():
+    one = stack(0)
+    moved = [atoms[::-1] * -2 for atoms in one]
+    moved[1] = np.roll(moved[1], 2, axis=3)
+    found = match_layers(moved, one, (0, 2))
+    assert found.layer.values.tolist() == [1, 1, 1, 2, 2, 2, 2]
+    np.testing.assert_allclose(found, 1)
+    assert (match_layers(moved, one, (0, 1))[3:] < 0.9).all()
+    assert (match_layers(stack(2), one, (0, 1)) < 0.9).all()
+
+
+def test_numbers_of_all_layers_stand_on_one_axis():
+    joined = join_layers([np.array([1.0, 2.0]), np.array([3.0])])
+    assert joined.values.tolist() == [1, 2, 3]
+    assert joined.layer.values.tolist() == [1, 1, 2]
+
+
+def test_images_are_cut_to_the_middle():
+    images = np.arange(2 * 6 * 8.0).reshape(2, 1, 6, 8)
+    atoms = cut_atoms(images, 3, (2, 4))
+    np.testing.assert_array_equal(atoms, images[[0, 1, 0]][:, :, 2:4, 2:6])
+
+
+def test_images_are_rebuilt_from_their_own_atoms_and_not_from_others():
+    """Images are sums of a few placed atoms: their own leave no more than the noise, of standard deviation 0.1."""
+    generator = np.random.default_rng(0)
+    atoms = generator.standard_normal((3, 1, 6, 6))
+    maps = np.zeros((4, 3, 4, 4))
+    for image in maps:
+        image[generator.integers(3), generator.integers(4), generator.integers(4)] = 2.0
+    spread = np.zeros((4, 3, 7, 7))
+    spread[:, :, ::2, ::2] = maps
+    clean = synthesise(atoms, spread)
+    images = xr.DataArray((clean + 0.1 * generator.standard_normal(clean.shape)).astype("f4"), dims=IMAGES)
+    own, active = rebuild(images, atoms, (2, 2), Chain(60, 20, 0), 100.0, 0.01)
+    other, _ = rebuild(images, generator.standard_normal(atoms.shape), (2, 2), Chain(60, 20, 0), 100.0, 0.01)
+    assert own == pytest.approx(0.1, rel=0.15)
+    assert 1 <= active < 8
+    assert other > 3 * own
