@@ -17,7 +17,8 @@ import xarray as xr
 from gdd.axes import DICTIONARY, as_labelled
 from gdd.checks import check_kind, check_whole
 from gdd.deconvolution import deconvolve
-from gdd.projection import project, vote_positions
+from gdd.joint import layer_values
+from gdd.projection import project, render_projected, vote_positions
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd.sampler.refine_conditionals import of_images
@@ -64,6 +65,13 @@ def project_refined(refined: Refined) -> xr.DataArray:
 def project_state(state: JointState, data: LayerData, model: ModelSpec) -> xr.DataArray:
     """Project any state of the joint model; see `project_refined`."""
     return _carried_down(*_votes_on_images(state, data, model))
+
+
+def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
+    """How far the pictures that projected atoms draw are from those that the layers draw: (image,), share of energy."""
+    layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
+    drawn = render_projected(np.asarray(atoms), state.local.w, model.stride, model.image_size)
+    return ((layered - drawn) ** 2).sum(axis=(1, 2, 3)) / (layered**2).sum(axis=(1, 2, 3)).clip(1e-12)
 
 
 def project_layers(trained: Pretrained | Refined, images: int | None = None) -> tuple[xr.DataArray, ...]:

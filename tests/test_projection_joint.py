@@ -6,7 +6,7 @@ import pytest
 from gdd.axes import GddError
 from gdd.convolution import synthesise
 from gdd.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
-from gdd.pipeline import infer_refined, project_layers, project_refined, project_state
+from gdd.pipeline import infer_refined, project_layers, project_refined, project_state, projection_error
 from gdd.pooling import block_places, unpool
 from gdd.projection import blocks_following, project, render_projected, threshold
 from gdd.sampler.refine import Refined
@@ -82,6 +82,16 @@ def gap(model, state, votes):
 def test_two_layers_are_exact_for_one_coefficient_and_broken_by_two(seed):
     assert gap(TWO, *single(TWO, seed)) < 1e-12
     assert gap(TWO, *single(TWO, seed, coefficients=2)) > 1e-3
+
+
+@pytest.mark.parametrize("coefficients", [1, 2])
+def test_projection_error_is_a_share_of_the_energy(coefficients):
+    state, votes = single(TWO, 0, coefficients)
+    atoms = project(state.shared.dictionaries, [TWO.layers[0].pool], votes)
+    layered = layer_values(state.local, state.shared.dictionaries, TWO.shapes())[0]
+    expected = ((drawn(TWO, state, atoms) - layered) ** 2).sum() / (layered**2).sum()
+    np.testing.assert_allclose(projection_error(state, TWO, atoms), [expected], atol=1e-12)
+    assert (expected > 1e-6) == (coefficients > 1)
 
 
 @pytest.mark.parametrize("case", ["plane", "apart"])

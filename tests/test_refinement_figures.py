@@ -132,11 +132,14 @@ def test_verdict_on_starts_needs_more_than_chance():
     assert verdict(11, 9).endswith("log joint no different, held-out error no different")
 
 
-def test_table_of_errors_has_means_over_subsets():
-    error = np.array([[[20.0, 22.0]], [[22.0, 24.0]]])
-    data = {"error": (("subset", "atoms", "feature_kind"), error), "error_of_pixels": ("subset", [9.0, 9.0])}
-    found = xr.Dataset(data, {"atoms": ["refined"], "feature_kind": ["ml_sample", "mean"]})
+def test_errors_before_and_after_refinement():
+    pairs = np.array([[20.0, 21.0], [22.0, 21.0]]), np.array([[30.0, 22.0], [33.0, 24.0]])  # (subset, atoms) by kind
+    data = {"error": (("feature_kind", "subset", "atoms"), np.stack(pairs)), "error_of_pixels": ("subset", [9.0, 9.0])}
+    found = xr.Dataset(data, {"atoms": ["pretrained", "refined"], "feature_kind": ["ml_sample", "mean"]})
     table = refinement.refined_error_table(found)["test error, %"]
-    assert table["refined", "ml_sample"] == "21.00 ± 1.00"
-    assert table["raw pixels", ""] == "9.00 ± 0.00"
+    assert table["pretrained", "ml_sample"] == "21.00 \u00b1 1.00"
+    assert table["refined, less pretrained", "mean"] == "-8.50 \u00b1 0.50"
+    assert table["raw pixels", ""] == "9.00 \u00b1 0.00"
     assert refinement.refined_error_table(found.isel(subset=[0]))["test error, %"]["refined", "mean"] == "22.00"
+    even, better = refinement.refined_error_verdict(found).splitlines()
+    assert even.startswith("ml_sample: no difference") and better.startswith("mean: better after refinement (-8.5")

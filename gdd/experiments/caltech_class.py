@@ -14,7 +14,7 @@ import xarray as xr
 from gdd.axes import DRAW
 from gdd.caltech import DATA, HEALTHY, MODELS, images_of, trained_models
 from gdd.experiments import Outcome
-from gdd.pipeline import project_layers
+from gdd.pipeline import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 
@@ -53,6 +53,7 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     dataset["uses"] = ("stage", "atom_top"), [
         (local.z >= 0).sum(axis=(0, 2, 3)) for local in (fitted.layers[-1].state.local, refined.state.local)
     ]
+    dataset["projection_error"] = "image", projection_error(refined.state, refined.model, projected[1][-1])
     spec = {"model": fitted.model, "refinement": refined.refinement}
     return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
 

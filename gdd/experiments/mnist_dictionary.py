@@ -34,8 +34,8 @@ PARAMETERS = {
         "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "seed": 0, **HEALTHY,
     },
     "paper": {
-        "data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "refine_burn_in": 150,
-        "refine_collect": 50, "test_burn_in": 150, "test_collect": 50, "seed": 0, **HEALTHY,
+        "data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "refine_burn_in": 80,
+        "refine_collect": 20, "test_burn_in": 150, "test_collect": 50, "seed": 0, **HEALTHY,
     },
 }  # fmt: skip
 POOLINGS = ("probabilistic", "average")

@@ -27,8 +27,8 @@ PARAMETERS = {
         "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, **HEALTHY,
     },
     "paper": {
-        "data": "mnist", "n_train": 1000, "n_test": 1000, "seeds": (0, 1, 2, 3, 4), "burn_in": 1500, "collect": 500,
-        "refine_burn_in": 150, "refine_collect": 50, "test_burn_in": 100, "test_collect": 50, **HEALTHY,
+        "data": "mnist", "n_train": 1000, "n_test": 1000, "seeds": (0, 1, 2, 3, 4), "burn_in": 300, "collect": 100,
+        "refine_burn_in": 80, "refine_collect": 20, "test_burn_in": 100, "test_collect": 50, **HEALTHY,
     },
 }  # fmt: skip
 ATOMS = ("pretrained", "refined", "refined, pretraining's noise")

@@ -14,10 +14,10 @@ import xarray as xr
 
 from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
 from gdd.experiments import Outcome
-from gdd.joint import joint_residual, layer_values
+from gdd.joint import joint_residual
 from gdd.means import joint_with_means, layers_with_means
-from gdd.pipeline import project_model, project_state
-from gdd.projection import render_projected, threshold
+from gdd.pipeline import project_model, project_state, projection_error
+from gdd.projection import threshold
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
 from gdd.sampler.refine_sweep import STRENGTHS
@@ -114,12 +114,9 @@ def fit(state: JointState, data: LayerData, model: ModelSpec, atoms: xr.DataArra
     ``rms`` of what the layers leave of a pixel; ``projection_error`` (image,): squared distance of the picture that
     the projected atoms draw from the one that the layers draw, over the latter's energy; ``uses`` (atom,).
     """
-    layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    drawn = render_projected(atoms, state.local.w, model.stride, model.image_size)
-    energy = (layered**2).sum(axis=(1, 2, 3))
     return xr.Dataset({
         "rms": float(np.sqrt((joint_residual(state, data, model) ** 2).mean())),
-        "projection_error": (IMAGE, ((layered - drawn) ** 2).sum(axis=(1, 2, 3)) / energy.clip(1e-12)),
+        "projection_error": (IMAGE, projection_error(state, model, atoms)),
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
     })  # fmt: skip
 
