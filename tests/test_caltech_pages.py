@@ -87,7 +87,7 @@ def test_table_and_pictures_of_faces(faces):
     table = figures.sharpness_table(faces)
     assert table.index.tolist() == [(layer, kind) for layer in (1, 2, 3) for kind in KINDS]
     expected = float(faces.correlation.sel(kind="refined")[4:7].median())
-    assert table.loc[(2, "refined"), "match between sets"] == f"{expected:.2f}"
+    assert table.loc[(2, "refined"), "match"] == f"{expected:.2f}"
     assert table.loc[(2, "refined"), "held-out error"] == ""
     assert table.loc[(3, "refined"), "held-out error"] == f"{float(faces.rms.sel(kind='refined').mean()):.3f}"
     atoms = figures.stages_of(faces, 2, 2)

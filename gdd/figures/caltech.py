@@ -85,11 +85,11 @@ def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
         for kind in found.kind.values:
             one = part.sel(kind=kind)
             rows[layer, kind] = {
-                "energy above half Nyquist": f"{float(one.high_frequency_share.median()):.3f}",
-                "gradient kurtosis": f"{float(one.gradient_kurtosis.median()):.1f}",
-                "match between sets": f"{float(one.correlation.median()):.2f}",
+                "high-frequency share": f"{float(one.high_frequency_share.median()):.3f}",
+                "kurtosis": f"{float(one.gradient_kurtosis.median()):.1f}",
+                "match": f"{float(one.correlation.median()):.2f}",
                 "held-out error": f"{float(one.rms.mean()):.3f}" if layer == top else "",
-                "active coefficients": f"{float(one.active.mean()):.0f}" if layer == top else "",
+                "active": f"{float(one.active.mean()):.0f}" if layer == top else "",
             }
     table = pd.DataFrame(rows).T
     table.index.names = ["layer", ""]
@@ -188,7 +188,8 @@ def show_shares(found: xr.Dataset) -> Figure:
 def share_table(found: xr.Dataset) -> pd.DataFrame:
     """Largest share that one class has of an atom's weight: median over atoms, by layer.
 
-    Beside it the same for classes dealt out to the images at random, mean and standard deviation over `DEALS` deals.
+    Beside it the same for classes dealt out to the images at random, mean and standard deviation over `DEALS` deals,
+    and the atoms of which one class has more than half.
     """
     rows = {}
     for layer in _layers(found):
@@ -196,9 +197,9 @@ def share_table(found: xr.Dataset) -> pd.DataFrame:
         most, generator = _most(shares, classes), np.random.default_rng(0)
         dealt = [np.nanmedian(_most(shares, generator.permutation(classes))) for _ in range(DEALS)]
         rows[layer] = {
-            "largest share of a class, median": f"{np.nanmedian(most):.2f}",
-            "the same, classes at random": f"{np.mean(dealt):.2f} ± {np.std(dealt):.2f}",
-            "atoms with more than half from one class": f"{(most > 0.5).sum()} of {len(most)}",
+            "median": f"{np.nanmedian(most):.2f}",
+            "classes at random": f"{np.mean(dealt):.2f} ± {np.std(dealt):.2f}",
+            "more than half": f"{(most > 0.5).sum()} of {len(most)}",
         }
     table = pd.DataFrame(rows).T
     table.index.name = "layer"
