@@ -22,7 +22,8 @@ def record(sizes, trials, first=3.0):
     return xr.Dataset({
         "error": (("size", "trial", "feature_kind"), values), "choice": (("subset", "candidate"), choice),
         "chosen": 2, "margin": ("candidate", [c.margin for c in CANDIDATES]),
-    }, {"size": list(sizes), "feature_kind": list(KINDS)}, {"scale": "paper", "parameters": json.dumps({})})  # fmt: skip
+    }, {"size": list(sizes), "feature_kind": list(KINDS)}, {"scale": "paper", "parameters": json.dumps({})}
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -76,7 +77,7 @@ def test_conclusion_says_what_the_records_say(ablation):
     three = best.conclusion(PAPER, [record([1000], 2)], [ablation])
     assert len(three) == 3
     assert "protocol gives 31.0 %" in three[0] and "5.5 % for raw pixels" in three[0]
-    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith("raw pixels, principal components, k-means patches.")
+    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith(f": {', '.join(KINDS[1:])}.")
     assert three[2].endswith("none.")
     good = record([1000], 2, -2.0)
     assert best.conclusion(PAPER, [good], [])[-1].endswith("1000.")
