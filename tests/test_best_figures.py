@@ -35,16 +35,22 @@ def ablation():
 
 def test_table_has_means_and_standard_errors():
     table = best.best_table([record([1000, 5000], 2)])
-    assert table.index.tolist() == ["1000 (2 subsets)", "5000 (1 subset)"]
+    assert table.index.tolist() == [1000, 5000] and table.columns.tolist() == list(KINDS)
     # 3 and 7: mean 5, standard error sqrt(8) / sqrt(2)
-    assert table.iloc[0, 0] == "5.00 \u00b1 2.00" and table.iloc[1, 0] == "11.00"
+    assert table.iloc[0, 0] == "5.00 \u00b1 2.00 (2)" and table.iloc[1, 0] == "11.00 (1)"
     assert best.best_table([]).iloc[0, 0] == "no paper-scale record yet"
 
 
 def test_of_two_records_of_a_size_the_one_with_more_subsets_counts():
-    sizes = best.by_size([record([1000], 3), record([1000], 2, 50.0), record([5000], 1)])
-    assert list(sizes) == [1000, 5000]
-    assert float(sizes[1000].max()) < 20 and int(sizes[1000].count("trial").max()) == 3
+    found = best.curves([record([5000], 1), record([1000], 3), record([1000], 2, 50.0)])
+    assert list(found) == list(KINDS) and list(found[KINDS[0]]) == [1000, 5000]
+    np.testing.assert_array_equal(found[KINDS[0]][1000], [3, 7, 11])
+
+
+def test_a_record_of_another_feature_joins_the_table():
+    other = record([1000], 2).isel(feature_kind=[0]).assign_coords(feature_kind=["scattering"])
+    table = best.best_table([other, record([1000, 5000], 2)])
+    assert table["scattering"].tolist() == ["5.00 \u00b1 2.00 (2)", "not run"]
 
 
 def test_choice_is_marked():
@@ -77,7 +83,7 @@ def test_conclusion_says_what_the_records_say(ablation):
     three = best.conclusion(PAPER, [record([1000], 2)], [ablation])
     assert len(three) == 3
     assert "protocol gives 31.0 %" in three[0] and "5.5 % for raw pixels" in three[0]
-    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith(f": {', '.join(KINDS[1:])}.")
+    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith(f"than: {', '.join(KINDS[1:])}.")
     assert three[2].endswith("none.")
     good = record([1000], 2, -2.0)
     assert best.conclusion(PAPER, [good], [])[-1].endswith("1000.")

@@ -41,7 +41,7 @@ KINDS = ("one-step features", "raw pixels", "principal components", "k-means pat
 #: what cross-validation chooses from
 CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
 #: a shorter grid than `gdd.tuning.FIVE_FOLD`, and fewer digits, as there are many subsets
-PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 0.6, 1.0, 2.0), tune_on=1000)
+PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
 
 

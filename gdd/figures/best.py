@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
+from math import nan
 
 import numpy as np
 import pandas as pd
@@ -10,8 +12,11 @@ import xarray as xr
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
+from gdd.experiments.mnist_best import KINDS
 from gdd.figures.mnist import settings
 from gdd.figures.style import COLOURS, CYCLE, FONT, finish, new_figure
+
+ONE_STEP = KINDS[0]
 
 
 def mean_and_error(values: xr.DataArray, over: str) -> tuple[xr.DataArray, xr.DataArray]:
@@ -20,22 +25,32 @@ def mean_and_error(values: xr.DataArray, over: str) -> tuple[xr.DataArray, xr.Da
     return values.mean(over), (values.std(over, ddof=1) / np.sqrt(count)).where(count > 1)
 
 
-def by_size(found: Sequence[xr.Dataset]) -> dict[int, xr.DataArray]:
-    """Errors (trial, feature_kind) by number of training digits, of the record with most subsets of that size."""
-    parts = [record.error.sel(size=size) for record in found for size in record["size"].values]
-    parts.sort(key=lambda part: (int(part["size"]), int(part.count())))
-    return {int(part["size"]): part for part in parts}
+def curves(found: Sequence[xr.Dataset]) -> dict[str, dict[int, np.ndarray]]:
+    """Errors of the subsets by feature and number of training digits, of the record with most subsets of each."""
+    out: dict[str, dict[int, np.ndarray]] = {}
+    for record in found:
+        for kind, size in product(record.feature_kind.values, record["size"].values):
+            errors = record.error.sel(feature_kind=kind, size=size).dropna("trial").values
+            have = out.setdefault(str(kind), {})
+            if len(errors) > len(have.get(int(size), ())):
+                have[int(size)] = errors
+    return {kind: dict(sorted(sizes.items())) for kind, sizes in out.items()}
+
+
+def spread_of(errors: np.ndarray) -> float:
+    """Standard error of the mean of several subsets; not a number for a single one."""
+    return float(np.std(errors, ddof=1) / len(errors) ** 0.5) if len(errors) > 1 else nan
 
 
 def best_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test error in %: a row for each number of training digits, a column for each feature of `mnist-best`."""
-    rows = {}
-    for size, errors in by_size(found).items():
-        mean, spread = mean_and_error(errors, "trial")
-        count = int(errors.count("trial").max())
-        said = [_said(*pair) for pair in zip(mean.values, spread.values, strict=True)]
-        rows[f"{size} ({count} subset{'s' * (count > 1)})"] = dict(zip(errors.feature_kind.values, said, strict=True))
-    return pd.DataFrame(rows).T if rows else pd.DataFrame({"test error": ["no paper-scale record yet"]})
+    """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
+    if not found:
+        return pd.DataFrame({"test error": ["no paper-scale record yet"]})
+    columns = {
+        kind: {size: f"{_said(errors.mean(), spread_of(errors))} ({len(errors)})" for size, errors in sizes.items()}
+        for kind, sizes in curves(found).items()
+    }
+    return pd.DataFrame(columns).sort_index().fillna("not run").rename_axis("training digits")
 
 
 def choice_table(record: xr.Dataset) -> pd.DataFrame:
@@ -64,14 +79,11 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     usual = sorted((r for r in protocol if settings(r)["noise_precision"] > 0), key=lambda r: settings(r)["n_train"])
     points = [(settings(r)["n_train"], float(r.error.sel(feature_kind="ml_sample"))) for r in usual]
     axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
-    sizes = by_size(found)
-    kinds = list(found[0].feature_kind.values) if found else []
-    for kind, colour in zip(kinds, (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2]), strict=False):
-        parts = [mean_and_error(errors.sel(feature_kind=kind), "trial") for errors in sizes.values()]
-        mean, spread = (np.array([float(one) for one in part]) for part in zip(*parts, strict=True))
-        axes.errorbar(
-            list(sizes), mean, np.nan_to_num(spread), fmt="-o", markersize=4, capsize=3, color=colour, label=kind
-        )
+    colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[1])
+    for colour, (kind, sizes) in zip(colours, curves(found).items(), strict=False):
+        means = [errors.mean() for errors in sizes.values()]
+        spreads = np.nan_to_num([spread_of(errors) for errors in sizes.values()])
+        axes.errorbar(list(sizes), means, spreads, fmt="-o", markersize=4, capsize=3, color=colour, label=kind)
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
     for axis, ticks in ((axes.xaxis, (1000, 2000, 5000, 10000, 60000)), (axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))):
         axis.set_major_locator(FixedLocator(ticks))
@@ -132,17 +144,16 @@ def conclusion(paper: pd.DataFrame, found: Sequence[xr.Dataset], ablations: Sequ
             f"atoms with nothing explained away {plain:.1f} %, beside {pixels:.1f} % for raw pixels and {steps:.1f} % "
             "for the one-step features of layer 1."
         )
-    sizes = by_size(found)
-    if sizes:
-        means = {size: errors.mean("trial").to_series() for size, errors in sizes.items()}
-        ours, others = found[0].feature_kind.values[0], list(found[0].feature_kind.values[1:])
-        shown = ", ".join(f"{errors[ours]:.2f} % at {size} digits" for size, errors in means.items())
-        better = [kind for kind in others if all(errors[ours] < errors[kind] for errors in means.values())]
+    if found:
+        means = {kind: {n: e.mean() for n, e in sizes.items()} for kind, sizes in curves(found).items()}
+        ours = means.pop(ONE_STEP)
+        shown = ", ".join(f"{error:.2f} % at {size} digits" for size, error in ours.items())
+        better = [kind for kind, known in means.items() if all(ours[n] < e for n, e in known.items() if n in ours)]
         said.append(
-            f"Used as well as we know how, the model gives {shown}; better at every size than: {_listed(better)}."
+            f"Used as well as we know how, the model gives {shown}; at every size better than: {_listed(better)}."
         )
         printed = paper[paper.ours].set_index("n_train").error
-        reached = [f"{size}" for size, errors in means.items() if size in printed and errors[ours] <= printed[size]]
+        reached = [f"{size}" for size, error in ours.items() if size in printed and error <= printed[size]]
         said.append(f"Sizes at which the paper's own number is reached: {_listed(reached)}.")
     return said
 
