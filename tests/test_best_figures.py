@@ -73,6 +73,7 @@ def test_ablation_shows_every_row_in_order(ablation):
     order = points[np.argsort(-points[:, 1])]
     np.testing.assert_allclose(order[:, 0], ablation.error.mean("subset"))
     assert len(axes.get_yticklabels()) == len(ROWS)
+    assert "no paper-scale record" in best.show_ablation(None).axes[0].texts[0].get_text()
     table = best.ablation_table(ablation)
     assert table.iloc[0].tolist() == ["31.00 \u00b1 1.00", ""]
     gain = ablation.error[:, -1] - ablation.error[:, 0]  # -25 and -26

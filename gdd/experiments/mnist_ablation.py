@@ -83,7 +83,7 @@ def one_subset(p: dict, test: xr.DataArray, progress, resumable: bool) -> dict:
         "atoms": projected.values.astype(np.float32), "stride": fitted.model.stride, "chain": 0, "length": 1.0,
         "gamma_e": float(bottom.state.local.gamma_e.mean()), "gamma_w": float(top.state.shared.gamma_w.mean()),
     }  # fmt: skip
-    with progress(9 + p["chains"], f"subset {p['seed']}") as bar:
+    with progress(7 + p["chains"], f"subset {p['seed']}") as bar:
         features, active = coded(setting, uses, (train, test), p, bar)
         features |= fed_forward(bottom, setting, (train, test))
         bar.step()

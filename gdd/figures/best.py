@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
 from gdd.experiments.mnist_best import KINDS
-from gdd.figures.mnist import settings
-from gdd.figures.style import COLOURS, CYCLE, FONT, finish, new_figure
+from gdd.figures.mnist import NO_RECORD, settings
+from gdd.figures.style import COLOURS, CYCLE, FONT, bare, finish, new_figure
 
 ONE_STEP = KINDS[0]
 
@@ -45,7 +45,7 @@ def spread_of(errors: np.ndarray) -> float:
 def best_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
     if not found:
-        return pd.DataFrame({"test error": ["no paper-scale record yet"]})
+        return pd.DataFrame({"test error": [NO_RECORD]})
     columns = {
         kind: {size: f"{_said(errors.mean(), spread_of(errors))} ({len(errors)})" for size, errors in sizes.items()}
         for kind, sizes in curves(found).items()
@@ -93,8 +93,15 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     return finish(figure)
 
 
-def show_ablation(record: xr.Dataset) -> Figure:
-    """Every row of a `mnist-ablation` record as a point with its standard error; the line is the paper's protocol."""
+def show_ablation(record: xr.Dataset | None) -> Figure:
+    """Every row of a `mnist-ablation` record as a point with its standard error; the line is the paper's protocol.
+
+    Without a record the figure says so.
+    """
+    if record is None:
+        figure, axes = new_figure(height=0.6)
+        bare(axes).text(0.5, 0.5, NO_RECORD, ha="center", va="center")
+        return finish(figure)
     mean, spread = mean_and_error(record.error, "subset")
     places = np.arange(record.sizes["row"])[::-1]
     figure, axes = new_figure(height=0.29 * len(places) + 0.7)
