@@ -70,13 +70,15 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     Parameters
     ----------
     paper : the paper's table of errors
-    protocol : records of `mnist-error`, our run of the paper's protocol; those of a healthy noise precision are drawn
+    protocol : records of `mnist-error`, our run of the paper's protocol; drawn are those of paper scale and a healthy
+        noise precision
     found : records of `mnist-best`
     """
     figure, axes = new_figure(height=4.4)
     row = paper[paper.ours].sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4, label="the paper, refined")
-    usual = sorted((r for r in protocol if settings(r)["noise_precision"] > 0), key=lambda r: settings(r)["n_train"])
+    full = [r for r in protocol if r.attrs["scale"] == "paper" and settings(r)["noise_precision"] > 0]
+    usual = sorted(full, key=lambda r: settings(r)["n_train"])
     points = [(settings(r)["n_train"], float(r.error.sel(feature_kind="ml_sample"))) for r in usual]
     axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
     colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[1])
