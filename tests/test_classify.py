@@ -27,7 +27,8 @@ def test_same_decisions_as_scikit_learn(digits):
     svm = fit_svm(train, labels, QUICK)
     scaled = [svm.scaling(part) for part in (train, test)]
     theirs = OneVsRestClassifier(SVC(C=svm.cost, gamma=svm.gamma)).fit(scaled[0], labels)
-    assert_allclose(svm.decide(test), theirs.decision_function(scaled[1]), atol=1e-6)
+    # libsvm stops at 0.001 in the gradient, wherever rounding of the kernel has led it by then
+    assert_allclose(svm.decide(test), theirs.decision_function(scaled[1]), atol=0.01)
     assert_array_equal(svm.predict(test), theirs.predict(scaled[1]))
 
 

@@ -1,0 +1,155 @@
+"""Where the error of the paper's protocol comes from: one factor changed at a time, on the same digits and models.
+
+For each of several subsets of the training digits a model is pretrained and its top atoms are projected. The protocol
+deconvolves training and test digits, keeps the sample of highest likelihood and classifies it. Every other row changes
+one thing: what is read from the chain, its length, how many chains, the noise precision, the number of atoms, the
+scaling of the features; or leaves out the explaining away, the upper layer, the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+
+from gdd import datasets
+from gdd.axes import LABEL
+from gdd.classify import error
+from gdd.convolution import correlate
+from gdd.deconvolution import deconvolve
+from gdd.experiments import Outcome
+from gdd.experiments.mnist_best import PROTOCOL
+from gdd.features import one_step_features
+from gdd.feedforward import LEAST_NORM, FeedForward, feed_forward
+from gdd.pipeline import project_model
+from gdd.training import HEALTHY, digits, pretrained_model
+
+NAME = "mnist-ablation"
+PARAMETERS = {
+    "demo": {
+        "data": "digits", "n_train": 200, "n_test": 500, "seeds": (0, 1), "burn_in": 40, "collect": 10,
+        "test_burn_in": 20, "test_collect": 10, "chains": 3, **HEALTHY,
+    },
+    "paper": {
+        "data": "mnist", "n_train": 1000, "n_test": 2000, "seeds": (0, 1, 2, 3, 4), "burn_in": 1500, "collect": 500,
+        "test_burn_in": 500, "test_collect": 200, "chains": 10, **HEALTHY,
+    },
+}  # fmt: skip
+#: the rows: what is changed, and into what; the first is the protocol
+PROTOCOL_ROW = ("the paper's protocol", "highest-likelihood sample")
+SCALED = ("scaling", "every feature alike")
+ROWS = (
+    PROTOCOL_ROW,
+    ("readout", "posterior mean"), ("readout", "mean magnitude"), ("readout", "inclusion probability"),
+    ("chain", "a fifth of the sweeps"), ("chain", "twice the sweeps"),
+    ("several chains", "mean of their samples"), ("several chains", "mean of their means"),
+    ("noise precision", "a quarter"), ("noise precision", "four times"),
+    ("atoms", "the half used most"), ("atoms", "the quarter used most"),
+    SCALED,
+    ("nothing explained away", "correlations with the same atoms"),
+    ("layer 1 only, no chain", "one-step features"), ("layer 1 only, no chain", "the same, on high-pass digits"),
+    ("no model", "raw pixels"),
+)  # fmt: skip
+READOUTS = dict(zip(("ml_sample", "mean", "magnitude", "inclusion"), ROWS[:4], strict=True))
+
+
+def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
+    """Train on every subset, change one thing at a time, classify; see the module.
+
+    ``resumable``: keep checkpoints of the chains, and go on from those of an earlier call of any experiment.
+    """
+    p = parameters
+    test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
+    subsets = [one_subset(p | {"seed": seed}, test, progress, resumable) for seed in p["seeds"]]
+    coordinates = {"subset": list(p["seeds"]), "factor": ("row", [row[0] for row in ROWS]),
+                   "setting": ("row", [row[1] for row in ROWS])}  # fmt: skip
+    dataset = xr.Dataset({
+        "error": (("subset", "row"), [found["error"] for found in subsets]),
+        "winning_share": ("subset", [found["winning_share"] for found in subsets]),
+        "active_at_test": ("subset", [found["active_at_test"] for found in subsets]),
+    }, coordinates)  # fmt: skip
+    return Outcome(dataset, {"seeds": p["seeds"], "svm": PROTOCOL}, p["data"], test.attrs["checksum"], p["seeds"][0])
+
+
+def one_subset(p: dict, test: xr.DataArray, progress, resumable: bool) -> dict:
+    """Errors in % of every row, on one subset of the training digits."""
+    train = digits(p)
+    fitted = pretrained_model(p, progress, resumable)
+    projected = project_model(fitted)
+    top, bottom = fitted.layers[-1], fitted.layers[0]
+    uses = (top.state.local.z >= 0).sum(axis=(0, 2, 3))
+    setting = {
+        "atoms": projected.values.astype(np.float32), "stride": fitted.model.stride, "chain": 0, "length": 1.0,
+        "gamma_e": float(bottom.state.local.gamma_e.mean()), "gamma_w": float(top.state.shared.gamma_w.mean()),
+    }  # fmt: skip
+    with progress(7 + p["chains"], f"subset {p['seed']}") as bar:
+        features, active = coded(setting, uses, (train, test), p, bar)
+        features |= fed_forward(bottom, setting, (train, test))
+        bar.step()
+        features[SCALED] = features[PROTOCOL_ROW]
+        errors = [wrong_share(features[row], train, test, row == SCALED, p["seed"]) for row in ROWS]
+    return {"error": errors, "winning_share": projected.attrs["winning_share"][0], "active_at_test": active}
+
+
+def coded(setting: dict, uses: np.ndarray, images: tuple, p: dict, bar) -> tuple[dict, float]:
+    """Features of all rows that need a chain, (training, test) each; active coefficients of a test digit."""
+
+    def codes(**change):
+        found = [code(part, setting | change, offset, p) for part, offset in zip(images, (0, 10**6), strict=True)]
+        bar.step()
+        return found
+
+    first = codes()
+    features = {row: [part[name] for part in first] for name, row in READOUTS.items()}
+    others = [codes(chain=number) for number in range(1, p["chains"])]
+    for name, words in (("ml_sample", "mean of their samples"), ("mean", "mean of their means")):
+        features["several chains", words] = [
+            sum(chain[part][name] for chain in [first, *others]) / p["chains"] for part in (0, 1)
+        ]
+    order = np.argsort(-uses, kind="stable")
+    changes = {
+        ("chain", "a fifth of the sweeps"): {"length": 0.2}, ("chain", "twice the sweeps"): {"length": 2.0},
+        ("noise precision", "a quarter"): {"gamma_e": setting["gamma_e"] / 4},
+        ("noise precision", "four times"): {"gamma_e": setting["gamma_e"] * 4},
+        ("atoms", "the half used most"): {"atoms": setting["atoms"][order[: len(order) // 2]]},
+        ("atoms", "the quarter used most"): {"atoms": setting["atoms"][order[: len(order) // 4]]},
+    }  # fmt: skip
+    for row, change in changes.items():
+        features[row] = [part.ml_sample for part in codes(**change)]
+    return features, float((first[1].ml_sample != 0).sum(("atom", "row", "col")).mean())
+
+
+def code(images: xr.DataArray, setting: dict, offset: int, p: dict) -> xr.Dataset:
+    """One-layer deconvolution under a setting; training and test digits, and chains, use different random numbers."""
+    lengths = [max(1, round(setting["length"] * p[name])) for name in ("test_burn_in", "test_collect")]
+    return deconvolve(
+        images, setting["atoms"], setting["stride"], gamma_e=setting["gamma_e"], gamma_w=setting["gamma_w"],
+        burn_in=lengths[0], collect=lengths[1], seed=1000 * setting["chain"] + p["seed"], first_image=offset,
+    )  # fmt: skip
+
+
+def fed_forward(bottom, setting: dict, images: tuple) -> dict:
+    """Features of the rows without a chain, (training, test) each."""
+    shared = bottom.state.shared
+    atoms, gamma_w = shared.dictionary.astype(np.float32), float(shared.gamma_w.mean())
+    norms = np.sqrt((atoms**2).sum(axis=(1, 2, 3)))
+    used = norms >= LEAST_NORM * norms.max()
+    unit = atoms[used] / norms[used, None, None, None]
+    rows, cols = setting["stride"]
+    answers = [correlate(part.values, setting["atoms"])[:, :, ::rows, ::cols] for part in images]
+    precisions = {"gamma_e": setting["gamma_e"], "gamma_w": gamma_w}
+    steps = [one_step_features(part, atoms, bottom.spec.pool, **precisions) for part in images]
+    return {
+        ("nothing explained away", "correlations with the same atoms"): answers,
+        ("layer 1 only, no chain", "one-step features"): steps,
+        ("layer 1 only, no chain", "the same, on high-pass digits"):
+            [feed_forward(part, unit, FeedForward(margin=0)) for part in images],
+        ("no model", "raw pixels"): list(images),
+    }  # fmt: skip
+
+
+def wrong_share(pair: list, train: xr.DataArray, test: xr.DataArray, alike: bool, seed: int) -> float:
+    """Test error in %: tune and train on the training digits alone; ``alike``: scale every feature by itself."""
+    protocol = replace(PROTOCOL, scaling="feature") if alike else PROTOCOL
+    return float(error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed).error)

@@ -1,0 +1,175 @@
+"""The chapter on the best honest use: records of `mnist-best` and `mnist-ablation` in, figures and tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import nan
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter
+
+from gdd.experiments.mnist_best import KINDS
+from gdd.figures.mnist import NO_RECORD, settings
+from gdd.figures.style import COLOURS, CYCLE, FONT, bare, finish, new_figure
+
+ONE_STEP = KINDS[0]
+
+
+def mean_and_error(values: xr.DataArray, over: str) -> tuple[xr.DataArray, xr.DataArray]:
+    """Mean over an axis, and its standard error: not a number where there are fewer than two values."""
+    count = values.count(over)
+    return values.mean(over), (values.std(over, ddof=1) / np.sqrt(count)).where(count > 1)
+
+
+def curves(found: Sequence[xr.Dataset]) -> dict[str, dict[int, np.ndarray]]:
+    """Errors of the subsets by feature and number of training digits, of the record with most subsets of each."""
+    out: dict[str, dict[int, np.ndarray]] = {}
+    for record in found:
+        for kind, size in product(record.feature_kind.values, record["size"].values):
+            errors = record.error.sel(feature_kind=kind, size=size).dropna("trial").values
+            have = out.setdefault(str(kind), {})
+            if len(errors) > len(have.get(int(size), ())):
+                have[int(size)] = errors
+    return {kind: dict(sorted(sizes.items())) for kind, sizes in out.items()}
+
+
+def spread_of(errors: np.ndarray) -> float:
+    """Standard error of the mean of several subsets; not a number for a single one."""
+    return float(np.std(errors, ddof=1) / len(errors) ** 0.5) if len(errors) > 1 else nan
+
+
+def best_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
+    if not found:
+        return pd.DataFrame({"test error": [NO_RECORD]})
+    columns = {
+        kind: {size: f"{_said(errors.mean(), spread_of(errors))} ({len(errors)})" for size, errors in sizes.items()}
+        for kind, sizes in curves(found).items()
+    }
+    return pd.DataFrame(columns).sort_index().fillna("not run").rename_axis("training digits")
+
+
+def choice_table(record: xr.Dataset) -> pd.DataFrame:
+    """Cross-validation error in % of every candidate of a `mnist-best` record, and which was taken."""
+    mean, spread = mean_and_error(record.choice, "subset")
+    chosen = np.arange(record.sizes["candidate"]) == int(record.chosen)
+    return pd.DataFrame({
+        "margin": record.margin.values,
+        "cross-validation error, %": [_said(*pair) for pair in zip(mean.values, spread.values, strict=True)],
+        "": np.where(chosen, "taken", ""),
+    })  # fmt: skip
+
+
+def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: Sequence[xr.Dataset]) -> Figure:
+    """Test error against the number of training digits, with standard errors.
+
+    Parameters
+    ----------
+    paper : the paper's table of errors
+    protocol : records of `mnist-error`, our run of the paper's protocol; drawn are those of paper scale and a healthy
+        noise precision
+    found : records of `mnist-best`
+    """
+    figure, axes = new_figure(height=4.4)
+    row = paper[paper.ours].sort_values("n_train")
+    axes.plot(row.n_train, row.error, "k-s", markersize=4, label="the paper, refined")
+    full = [r for r in protocol if r.attrs["scale"] == "paper" and settings(r)["noise_precision"] > 0]
+    usual = sorted(full, key=lambda r: settings(r)["n_train"])
+    points = [(settings(r)["n_train"], float(r.error.sel(feature_kind="ml_sample"))) for r in usual]
+    axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
+    colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[1])
+    for colour, (kind, sizes) in zip(colours, curves(found).items(), strict=False):
+        means = [errors.mean() for errors in sizes.values()]
+        spreads = np.nan_to_num([spread_of(errors) for errors in sizes.values()])
+        axes.errorbar(list(sizes), means, spreads, fmt="-o", markersize=4, capsize=3, color=colour, label=kind)
+    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
+    for axis, ticks in ((axes.xaxis, (1000, 2000, 5000, 10000, 60000)), (axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))):
+        axis.set_major_locator(FixedLocator(ticks))
+        axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_minor_formatter(NullFormatter())
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=FONT - 2)
+    return finish(figure)
+
+
+def show_ablation(record: xr.Dataset | None) -> Figure:
+    """Every row of a `mnist-ablation` record as a point with its standard error; the line is the paper's protocol.
+
+    Without a record the figure says so.
+    """
+    if record is None:
+        figure, axes = new_figure(height=0.6)
+        bare(axes).text(0.5, 0.5, NO_RECORD, ha="center", va="center")
+        return finish(figure)
+    mean, spread = mean_and_error(record.error, "subset")
+    places = np.arange(record.sizes["row"])[::-1]
+    figure, axes = new_figure(height=0.29 * len(places) + 0.7)
+    axes.axvline(float(mean[0]), color=COLOURS["grey"], linewidth=0.8, linestyle="--")
+    factors = list(dict.fromkeys(record.factor.values))
+    for number, factor in enumerate(factors):
+        of = record.factor.values == factor
+        axes.errorbar(
+            mean[of], places[of], xerr=spread[of].fillna(0), fmt="o", markersize=5, capsize=2,
+            color=CYCLE[number % len(CYCLE)],
+        )  # fmt: skip
+    words = [
+        setting if factor in ("the paper's protocol", "no model") else f"{factor}: {setting}"
+        for factor, setting in zip(record.factor.values, record.setting.values, strict=True)
+    ]
+    axes.set(yticks=places, xlabel="test error, %", xlim=(0, None))
+    axes.set_yticklabels([word.replace(": ", ":\n") if len(word) > 34 else word for word in words], fontsize=FONT - 3)
+    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+    return finish(figure)
+
+
+def ablation_table(record: xr.Dataset) -> pd.DataFrame:
+    """Mean test error in % of every row of a `mnist-ablation` record, and its paired difference from the protocol."""
+    mean, spread = mean_and_error(record.error, "subset")
+    gain, doubt = mean_and_error(record.error - record.error.isel(row=0), "subset")
+    index = pd.MultiIndex.from_arrays([record.factor.values, record.setting.values], names=["changed", "into"])
+    gains = [_said(*pair, sign="+") for pair in zip(gain.values[1:], doubt.values[1:], strict=True)]
+    said = [_said(*pair) for pair in zip(mean.values, spread.values, strict=True)]
+    return pd.DataFrame({"test error, %": said, "beside the protocol": ["", *gains]}, index)
+
+
+def conclusion(paper: pd.DataFrame, found: Sequence[xr.Dataset], ablations: Sequence[xr.Dataset]) -> list[str]:
+    """What the records say, in three sentences at most."""
+    said = []
+    if ablations:
+        mean, _ = mean_and_error(ablations[-1].error, "subset")
+        wheres = [str(words) for words in mean.setting.values]
+        first, several, plain, steps, pixels = (
+            float(mean[wheres.index(name)])
+            for name in (
+                "highest-likelihood sample", "mean of their means", "correlations with the same atoms",
+                "one-step features", "raw pixels",
+            )
+        )  # fmt: skip
+        said.append(
+            f"The paper's protocol gives {first:.1f} %, its mean over several chains {several:.1f} %, and the same "
+            f"atoms with nothing explained away {plain:.1f} %, beside {pixels:.1f} % for raw pixels and {steps:.1f} % "
+            "for the one-step features of layer 1."
+        )
+    if found:
+        means = {kind: {n: e.mean() for n, e in sizes.items()} for kind, sizes in curves(found).items()}
+        ours = means.pop(ONE_STEP)
+        shown = ", ".join(f"{error:.2f} % at {size} digits" for size, error in ours.items())
+        better = [kind for kind, known in means.items() if all(ours[n] < e for n, e in known.items() if n in ours)]
+        said.append(
+            f"Used as well as we know how, the model gives {shown}; at every size better than: {_listed(better)}."
+        )
+        printed = paper[paper.ours].set_index("n_train").error
+        reached = [f"{size}" for size, error in ours.items() if size in printed and error <= printed[size]]
+        said.append(f"Sizes at which the paper's own number is reached: {_listed(reached)}.")
+    return said
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words) or "none"
+
+
+def _said(mean: float, spread: float, sign: str = "") -> str:
+    return f"{mean:{sign}.2f}" if np.isnan(spread) else f"{mean:{sign}.2f} \u00b1 {spread:.2f}"

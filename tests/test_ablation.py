@@ -1,0 +1,67 @@
+"""The ablation at its smallest: every row is run, and changes what its name says."""
+
+import numpy as np
+import pytest
+
+from gdd import experiments
+from gdd.experiments import mnist_ablation as ablation
+from gdd.progress import Bar
+
+SMALL = {
+    "n_train": 60, "n_test": 30, "seeds": (3,), "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 2,
+    "chains": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run():
+    """Settings and lengths of every call of `code`, and the features of every row, beside the record."""
+    calls, kept = [], {}
+    with pytest.MonkeyPatch.context() as patched:
+        code, coded, fed = ablation.code, ablation.coded, ablation.fed_forward
+
+        def seen(images, setting, offset, p):
+            calls.append((setting, offset))
+            return code(images, setting, offset, p)
+
+        def keep(found):
+            kept.update(found[0] if isinstance(found, tuple) else found)
+            return found
+
+        patched.setattr(ablation, "code", seen)
+        patched.setattr(ablation, "coded", lambda *args: keep(coded(*args)))
+        patched.setattr(ablation, "fed_forward", lambda *args: keep(fed(*args)))
+        chosen = experiments.merge("mnist-ablation", "demo", SMALL)
+        found = ablation.run(chosen, Bar, resumable=False).dataset
+    return found, calls, kept
+
+
+def test_every_row_has_an_error(run):
+    found, _, kept = run
+    assert found.error.shape == (1, len(ablation.ROWS)) and len(set(ablation.ROWS)) == len(ablation.ROWS)
+    assert ((found.error >= 0) & (found.error <= 100)).all()
+    assert set(kept) | {ablation.SCALED} == set(ablation.ROWS)  # scaled: the protocol's own features
+    for pair in kept.values():
+        assert [len(part) for part in pair] == [60, 30]
+
+
+def test_one_thing_is_changed_at_a_time(run):
+    _, calls, _ = run
+    first = calls[0][0]
+    assert [offset for _, offset in calls] == [0, 10**6] * (len(calls) // 2)
+    changed = []
+    for setting, _ in calls[2::2]:
+        different = [name for name in first if not np.array_equal(first[name], setting[name])]
+        assert len(different) == 1
+        changed += different
+    assert changed == ["chain", "length", "length", "gamma_e", "gamma_e", "atoms", "atoms"]
+
+
+def test_features_are_what_their_rows_say(run):
+    _, _, kept = run
+    plain = kept["nothing explained away", "correlations with the same atoms"][0]
+    code = kept[ablation.PROTOCOL_ROW][0]
+    assert plain.shape == code.shape
+    assert kept["atoms", "the half used most"][0].sizes["atom"] == code.sizes["atom"] // 2
+    assert (kept["no model", "raw pixels"][0].values >= 0).all()
+    assert not np.allclose(kept["several chains", "mean of their samples"][0], code)

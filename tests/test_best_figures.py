@@ -1,0 +1,91 @@
+"""Figures and tables of the chapter on the best honest use say what the records say."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import paper_values
+from gdd.experiments.mnist_ablation import ROWS
+from gdd.experiments.mnist_best import CANDIDATES, KINDS
+from gdd.figures import best
+
+PAPER = paper_values.table("mnist_error")
+
+
+def record(sizes, trials, first=3.0):
+    """A record of mnist-best; the second size has one trial fewer."""
+    values = first + np.arange(len(sizes) * trials * len(KINDS), dtype=float).reshape(len(sizes), trials, len(KINDS))
+    values[1:, -1] = np.nan
+    choice = np.array([[5.0, 4.0, 3.0, 6.0], [5.0, 4.5, 3.5, 6.0]])
+    return xr.Dataset({
+        "error": (("size", "trial", "feature_kind"), values), "choice": (("subset", "candidate"), choice),
+        "chosen": 2, "margin": ("candidate", [c.margin for c in CANDIDATES]),
+    }, {"size": list(sizes), "feature_kind": list(KINDS)}, {"scale": "paper", "parameters": json.dumps({})}
+    )  # fmt: skip
+
+
+@pytest.fixture
+def ablation():
+    errors = np.stack([np.linspace(30, 5, len(ROWS)), np.linspace(32, 6, len(ROWS))])
+    names = {"factor": ("row", [row[0] for row in ROWS]), "setting": ("row", [row[1] for row in ROWS])}
+    return xr.Dataset({"error": (("subset", "row"), errors)}, names)
+
+
+def test_table_has_means_and_standard_errors():
+    table = best.best_table([record([1000, 5000], 2)])
+    assert table.index.tolist() == [1000, 5000] and table.columns.tolist() == list(KINDS)
+    # 3 and 7: mean 5, standard error sqrt(8) / sqrt(2)
+    assert table.iloc[0, 0] == "5.00 \u00b1 2.00 (2)" and table.iloc[1, 0] == "11.00 (1)"
+    assert best.best_table([]).iloc[0, 0] == "no paper-scale record yet"
+
+
+def test_of_two_records_of_a_size_the_one_with_more_subsets_counts():
+    found = best.curves([record([5000], 1), record([1000], 3), record([1000], 2, 50.0)])
+    assert list(found) == list(KINDS) and list(found[KINDS[0]]) == [1000, 5000]
+    np.testing.assert_array_equal(found[KINDS[0]][1000], [3, 7, 11])
+
+
+def test_a_record_of_another_feature_joins_the_table():
+    other = record([1000], 2).isel(feature_kind=[0]).assign_coords(feature_kind=["scattering"])
+    table = best.best_table([other, record([1000, 5000], 2)])
+    assert table["scattering"].tolist() == ["5.00 \u00b1 2.00 (2)", "not run"]
+
+
+def test_choice_is_marked():
+    table = best.choice_table(record([1000], 2))
+    assert table[""].tolist() == ["", "", "taken", ""]
+    assert table.iloc[2, 1] == "3.25 \u00b1 0.25"
+
+
+def test_curve_has_a_line_for_each_kind_and_the_paper():
+    axes = best.show_best_curve(PAPER, [], [record([1000, 5000], 2)]).axes[0]
+    assert [c.get_label() for c in axes.containers] == list(KINDS)
+    assert axes.get_lines()[0].get_xydata()[0].tolist() == [1000, 1.66]
+    assert axes.containers[0].lines[0].get_xydata().tolist() == [[1000, 5], [5000, 11]]
+    assert len(best.show_best_curve(PAPER, [], []).axes[0].containers) == 0
+
+
+def test_ablation_shows_every_row_in_order(ablation):
+    axes = best.show_ablation(ablation).axes[0]
+    points = np.concatenate([c.lines[0].get_xydata() for c in axes.containers])
+    order = points[np.argsort(-points[:, 1])]
+    np.testing.assert_allclose(order[:, 0], ablation.error.mean("subset"))
+    assert len(axes.get_yticklabels()) == len(ROWS)
+    assert "no paper-scale record" in best.show_ablation(None).axes[0].texts[0].get_text()
+    table = best.ablation_table(ablation)
+    assert table.iloc[0].tolist() == ["31.00 \u00b1 1.00", ""]
+    gain = ablation.error[:, -1] - ablation.error[:, 0]  # -25 and -26
+    assert float(gain.mean()) == -25.5 and table.iloc[-1, 1] == "-25.50 \u00b1 0.50"
+
+
+def test_conclusion_says_what_the_records_say(ablation):
+    three = best.conclusion(PAPER, [record([1000], 2)], [ablation])
+    assert len(three) == 3
+    assert "protocol gives 31.0 %" in three[0] and "5.5 % for raw pixels" in three[0]
+    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith(f"than: {', '.join(KINDS[1:])}.")
+    assert three[2].endswith("none.")
+    good = record([1000], 2, -2.0)
+    assert best.conclusion(PAPER, [good], [])[-1].endswith("1000.")
+    assert best.conclusion(PAPER, [], []) == []

@@ -1,0 +1,156 @@
+"""Feed-forward features: what they are, and that neither a label, nor another image, nor a test digit reaches them."""
+
+import numpy as np
+import pytest
+import xarray as xr
+from numpy.testing import assert_allclose, assert_array_equal
+
+from gdd import experiments
+from gdd.axes import GddError
+from gdd.contrast import high_pass
+from gdd.experiments import mnist_best
+from gdd.features import one_step_features
+from gdd.feedforward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
+from gdd.progress import Bar
+from gdd.spec import ChainSpec
+
+SPEC = FeedForward()
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).random((6, 1, 14, 13)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def atoms(images):
+    return learn_atoms(images, 5, (4, 4), SPEC, ChainSpec(4, 2))
+
+
+def test_a_grating_is_weakened_as_the_transform_of_the_blur_says():
+    """Far from the border a Gaussian of sd s multiplies frequency f by exp(-s^2 f^2 / 2)."""
+    frequency, sigma = 2 * np.pi / 16, 3.0
+    wave = np.tile(np.cos(frequency * np.arange(128)), (128, 1))
+    passed = high_pass(wave[None, None], sigma)[0, 0]
+    middle = slice(32, 96)
+    wanted = (1 - np.exp(-(sigma**2) * frequency**2 / 2)) * wave
+    assert_allclose(passed[middle, middle], wanted[middle, middle], atol=1e-3)  # the blur is cut off at 4 sd: 6e-5
+    ramp = np.tile(np.arange(128.0), (128, 1))
+    assert_allclose(high_pass(ramp[None, None], sigma)[0, 0, middle, middle], 0, atol=1e-9)
+
+
+def test_high_pass_keeps_labels_and_refuses_nonsense(images):
+    labelled = xr.DataArray(images, {"label": ("image", range(6))}, ("image", "plane", "row", "col"))
+    passed = high_pass(labelled)
+    assert_array_equal(passed.label, labelled.label)
+    assert_array_equal(passed.values, high_pass(images))
+    assert "blur of 3 pixels" in passed.attrs["scale"]
+    with pytest.raises(GddError, match="sigma"):
+        high_pass(images, 0.0)
+
+
+def test_atoms_in_use_have_unit_norm(atoms):
+    assert_allclose((atoms.astype(float) ** 2).sum(("plane", "atom_row", "atom_col")), 1, rtol=1e-5)
+    norms = atoms.attrs["norms"]
+    assert norms.shape == (5,) and len(atoms) == (norms >= LEAST_NORM * norms.max()).sum()
+
+
+def test_features_are_one_step_on_high_pass_images(images, atoms):
+    ours = feed_forward(images, atoms, SPEC)
+    settings = {"gamma_e": 100.0, "gamma_w": 0.1, "margin": 1}
+    wanted = one_step_features(high_pass(images), atoms, (3, 3), **settings)
+    assert_array_equal(ours, wanted.values.reshape(6, -1))
+    both = feed_forward(images, [atoms, atoms[:2]], SPEC)
+    assert_array_equal(both[:, : ours.shape[1]], ours)
+    assert_array_equal(both[:, ours.shape[1] :], wanted[:, :2].values.reshape(6, -1))
+
+
+def test_margin_makes_blocks_reach_into_their_neighbours(images, atoms):
+    """Widening by one position is the same as blocks cut out by hand."""
+    passed, settings = high_pass(images), {"gamma_e": 100.0, "gamma_w": 0.1}
+    wide = one_step_features(passed, atoms, (3, 3), margin=1, **settings)
+    for row, col in ((0, 0), (1, 2), (3, 3)):  # maps are 11 x 10
+        top, bottom = max(3 * row - 1, 0), min(3 * row + 4, 11)
+        left, right = max(3 * col - 1, 0), min(3 * col + 4, 10)
+        cut = passed[:, :, top : bottom + 3, left : right + 3]
+        alone = one_step_features(cut, atoms, (bottom - top, right - left), **settings)
+        assert_allclose(wide[:, :, row, col], alone[:, :, 0, 0], rtol=1e-4)
+
+
+def test_no_other_image_and_no_label_has_an_influence(images, atoms):
+    whole = feed_forward(images, atoms, SPEC)
+    assert_array_equal(feed_forward(images[2:3], atoms, SPEC)[0], whole[2])
+    labelled = xr.DataArray(images, {"label": ("image", np.arange(6))}, ("image", "plane", "row", "col"))
+    others = labelled.assign_coords(label=("image", np.arange(6)[::-1]))
+    learned = [learn_atoms(part, 5, (4, 4), SPEC, ChainSpec(4, 2)) for part in (labelled, others)]
+    for one in learned:
+        assert_array_equal(one, atoms)
+    assert_array_equal(feed_forward(others, atoms, SPEC).values, whole.values)
+
+
+@pytest.mark.parametrize("change", [{"blur": 0.0}, {"margin": -1}, {"noise_precision": 0.0}, {"pool": (0, 3)}])
+def test_bad_settings_are_named(change):
+    with pytest.raises(GddError, match=next(iter(change))):
+        FeedForward(**change)
+
+
+def test_no_dictionary_is_an_error(images):
+    with pytest.raises(GddError, match="dictionaries: none"):
+        feed_forward(images, [], SPEC)
+
+
+# the whole way of the experiment
+
+SMALL = {
+    "n_learn": 20, "burn_in": 2, "collect": 1, "sizes": (100, 200), "trials": 2, "trials_above": 1, "choose_on": 1,
+    "choose_size": 100,
+}  # fmt: skip
+
+
+def outcome(monkeypatch, change=None):
+    """The experiment at its smallest, every image that it loads given to ``change`` first."""
+    load = mnist_best.datasets.load
+    with monkeypatch.context() as patched:
+        if change:
+            patched.setattr(mnist_best.datasets, "load", lambda *args, **kwargs: change(load(*args, **kwargs)))
+        return mnist_best.run(experiments.merge("mnist-best", "demo", SMALL), Bar, resumable=False).dataset
+
+
+@pytest.fixture(scope="module")
+def honest():
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        return outcome(monkeypatch)
+
+
+def test_experiment_says_what_was_run(honest):
+    assert honest.error.dims == ("size", "trial", "feature_kind")
+    assert np.isnan(honest.error.sel(size=200)[1]).all() and np.isfinite(honest.error.sel(size=100)).all()
+    assert (honest.error.max() < 60) & (honest.error.min() >= 0)  # chance: 90
+    assert int(honest.chosen) == honest.choice.values.mean(0).argmin()
+    assert honest.choice.shape == (1, len(mnist_best.CANDIDATES))
+    ours, pixels, components, patches = honest.features.values
+    assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_best.REGIONS**2
+
+
+def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypatch):
+    rng = np.random.default_rng(0)
+
+    def shuffled(images):
+        return images.assign_coords(label=("image", rng.permutation(images.label.values)))
+
+    found = outcome(monkeypatch, shuffled)
+    assert_array_equal(found.atoms, honest.atoms)
+    spread = 100 * np.sqrt(0.9 * 0.1 / 500)
+    assert (abs(found.error - 90).where(found.error.notnull(), 0) < 4.5 * spread).all()
+    # the least of four cross-validation errors, each of 100 digits or more
+    assert (found.cross_validation.min() > 90 - 5 * 100 * np.sqrt(0.9 * 0.1 / 100)).all()
+
+
+def test_no_test_digit_reaches_atoms_choice_or_tuning(honest, monkeypatch):
+    def without_test(images):
+        return images if images.attrs["split"] == "train" else images.copy(data=images.values[:, :, ::-1])
+
+    found = outcome(monkeypatch, without_test)
+    for name in ("atoms", "choice", "chosen", "cross_validation", "gamma"):
+        assert_array_equal(found[name], honest[name])
+    assert (found.error != honest.error).any()
