@@ -10,7 +10,7 @@ from tiny import LAYERS, WHOLE, draw, layer, proper
 
 from gdd.axes import IMAGE
 from gdd.model import draw_data, draw_state, log_joint, log_likelihood, residual
-from gdd.sampler import kernels, shared
+from gdd.sampler import image_sums, kernels, shared
 from gdd.sampler.conditionals import atom_statistics
 from gdd.sampler.plain import plain_sweep
 from gdd.sampler.random import PRETRAIN
@@ -132,7 +132,7 @@ def test_caches_inside_a_map_are_current():
     seen = out[: shape.map_size[0] * width].reshape(-1, width)[:, : shape.map_size[1]]
     stream = np.empty(kernels.WORDS, np.uint64)
     kernels.fill_key(stream, key(0), 0)
-    kernels.count_outcomes(z, shape.map_size, shape.block, counts)
+    image_sums.count_outcomes(z, shape.map_size, shape.block, counts)
     layout, prior = (*shape.map_size, *shape.block, 1, width), (0.0, 0.0, 1.0)
     last = (shape.grid[0] - 1) * shape.block[0]  # earlier rows are not kept, nothing reads them again
     for _ in range(50):
@@ -141,7 +141,7 @@ def test_caches_inside_a_map_are_current():
             z, w, left, atom, lags, out, layout, prior, counts, (2.0, 0.5), scratch, peaks, (0,) * 6, stream
         )
     fresh = np.empty_like(counts)
-    kernels.count_outcomes(z, shape.map_size, shape.block, fresh)
+    image_sums.count_outcomes(z, shape.map_size, shape.block, fresh)
     np.testing.assert_array_equal(counts, fresh)
     local = state.local._replace(z=z[None, None], w=w[None, None])
     alone = state._replace(local=local, shared=state.shared._replace(dictionary=state.shared.dictionary[:1]))

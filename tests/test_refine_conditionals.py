@@ -19,7 +19,7 @@ from gdd.state import EMPTY, block_positions
 
 TOLERANCE = 1e-9
 HELPERS = {
-    "carried_down", "of_image", "unit_images", "with_position", "with_coefficient", "block_places_of",
+    "carried_down", "of_image", "of_images", "unit_images", "with_position", "with_coefficient", "block_places_of",
     "dictionary_design", "layer_state",
 }  # fmt: skip
 

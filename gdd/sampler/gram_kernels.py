@@ -18,16 +18,13 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.sampler.image_sums import add_energies, add_sums, energy_of, list_active
 from gdd.sampler.kernels import (
     CHUNK,
     SLACK,
-    add_energies,
-    add_sums,
     choose,
     draw_noise,
-    energy_of,
     fill_key,
-    list_active,
     surely_empty,
 )
 from gdd.sampler.kernels_math import FAST, subtract_atom

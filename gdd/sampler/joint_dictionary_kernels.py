@@ -97,10 +97,11 @@ def solve_images(task, layer, direction, residuals, masks, w, gamma_e, model, wo
     positions, dictionaries, table, rows, columns = model
     values, change, back, box = work[:4]
     gradient, weights, energy = sums
-    for slot in prange(gradient.shape[0]):
+    for slot in prange(gradient.shape[0]):  # signed, or the turn would be compiled twice
         solve_chunk(
-            slot, first + slot * CHUNK, task, layer, direction, residuals, masks, w, gamma_e, positions, dictionaries,
-            table, rows, columns, values, change, back, box[slot], key, gradient[slot], weights[slot], energy[slot],
+            np.int64(slot), first + slot * CHUNK, task, layer, direction, residuals, masks, w, gamma_e, positions,
+            dictionaries, table, rows, columns, values, change, back, box[slot], key, gradient[slot], weights[slot],
+            energy[slot],
         )  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def bottom_values(w, model, work, first, out):
     all_values, box = work[0], work[3]
     for slot in prange(box.shape[0]):
         values = slots_of(all_values, slot)
-        value_chunk(slot, first, w, positions, dictionaries, table, rows, columns, values, box[slot], out)
+        value_chunk(np.int64(slot), first, w, positions, dictionaries, table, rows, columns, values, box[slot], out)
 
 
 @njit(cache=True)

@@ -109,10 +109,10 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
     odds, gamma_w, empty, noise, flips = priors
     values, change, back, box, counts, weights, gains, places, units, energies = work
     per_atom, energy, visited, moved, tally = sums
-    for slot in prange(per_atom.shape[0]):
+    for slot in prange(per_atom.shape[0]):  # signed, or the turn would be compiled twice
         run_chunk(
-            slot, first + slot * CHUNK, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds,
-            gamma_w, empty, noise, flips, guesses, values, change, back, box[slot],
+            np.int64(slot), first + slot * CHUNK, images, masks, w, gamma_e, positions, dictionaries, table, rows,
+            columns, odds, gamma_w, empty, noise, flips, guesses, values, change, back, box[slot],
             (counts[slot], weights[slot], gains[slot], places[slot]), (units[slot], energies[slot]), key, residuals,
             per_atom[slot], energy[slot], visited[slot], moved[slot], tally[slot],
         )  # fmt: skip

@@ -15,14 +15,12 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.sampler.image_sums import count_outcomes, list_active, log_counts
 from gdd.sampler.kernels import (
     CHUNK,
     FAST,
     correlate_planes,
-    count_outcomes,
     fill_key,
-    list_active,
-    log_counts,
     pick,
     shift_map,
     subtract_atom,

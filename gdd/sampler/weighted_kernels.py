@@ -17,17 +17,15 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.sampler.image_sums import count_outcomes, list_active, log_counts
 from gdd.sampler.kernels import (
     CHUNK,
     FAST,
     choose,
     correlate_plane,
     correlate_planes,
-    count_outcomes,
     draw_noise,
     fill_key,
-    list_active,
-    log_counts,
     window_product,
 )
 from gdd.sampler.random import WORDS, next_normal, next_uniform
