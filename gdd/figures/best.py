@@ -26,7 +26,7 @@ def mean_and_error(values: xr.DataArray, over: str) -> tuple[xr.DataArray, xr.Da
 
 
 def curves(found: Sequence[xr.Dataset]) -> dict[str, dict[int, np.ndarray]]:
-    """Errors of the subsets by feature and number of training digits, of the record with most subsets of each."""
+    """Errors of the subsets by feature, ours first, and by training digits, of the record with most subsets of each."""
     out: dict[str, dict[int, np.ndarray]] = {}
     for record in found:
         for kind, size in product(record.feature_kind.values, record["size"].values):
@@ -34,7 +34,8 @@ def curves(found: Sequence[xr.Dataset]) -> dict[str, dict[int, np.ndarray]]:
             have = out.setdefault(str(kind), {})
             if len(errors) > len(have.get(int(size), ())):
                 have[int(size)] = errors
-    return {kind: dict(sorted(sizes.items())) for kind, sizes in out.items()}
+    order = sorted(out, key=lambda kind: KINDS.index(kind) if kind in KINDS else len(KINDS))
+    return {kind: dict(sorted(out[kind].items())) for kind in order}
 
 
 def spread_of(errors: np.ndarray) -> float:
