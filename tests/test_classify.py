@@ -11,7 +11,7 @@ from sklearn.svm import SVC
 
 from gdd.axes import GddError
 from gdd.classify import error, fit_svm
-from gdd.tuning import SvmProtocol, best_of, squared_distances, tuning_subset
+from gdd.tuning import SvmProtocol, best_of, gaussian_kernel, squared_distances, tuning_subset
 
 QUICK = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3)
 
@@ -22,14 +22,19 @@ def digits():
     return features[:300], labels[:300], features[300:500], labels[300:500]
 
 
-def test_same_decisions_as_scikit_learn(digits):
+@pytest.mark.parametrize("whole", [True, False])
+def test_same_decisions_as_scikit_learn(digits, whole, monkeypatch):
     train, labels, test, _ = digits
+    monkeypatch.setattr("gdd.classify._WHOLE_KERNEL", len(train) - (not whole))
     svm = fit_svm(train, labels, QUICK)
-    scaled = [svm.scaling(part) for part in (train, test)]
-    theirs = OneVsRestClassifier(SVC(C=svm.cost, gamma=svm.gamma)).fit(scaled[0], labels)
-    # libsvm stops at 0.001 in the gradient, wherever rounding of the kernel has led it by then
-    assert_allclose(svm.decide(test), theirs.decision_function(scaled[1]), atol=0.01)
-    assert_array_equal(svm.predict(test), theirs.predict(scaled[1]))
+    given = [svm.scaling(part) for part in (train, test)]
+    machine = SVC(C=svm.cost, gamma=svm.gamma)
+    if whole:
+        machine, learned = SVC(C=svm.cost, kernel="precomputed"), given[0]
+        given = [gaussian_kernel(squared_distances(part, learned), svm.gamma) for part in given]
+    theirs = OneVsRestClassifier(machine).fit(given[0], labels)
+    assert_allclose(svm.decide(test), theirs.decision_function(given[1]), atol=1e-6)
+    assert_array_equal(svm.predict(test), theirs.predict(given[1]))
 
 
 def test_kernel_formed_at_once_or_row_by_row_gives_the_same_machines(digits, monkeypatch):

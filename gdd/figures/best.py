@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter
 
 from gdd.experiments.mnist_best import KINDS
-from gdd.figures.mnist import NO_RECORD, settings
+from gdd.figures.mnist import NO_RECORD, finish_curve, settings
 from gdd.figures.style import COLOURS, CYCLE, FONT, bare, finish, new_figure
 
 ONE_STEP = KINDS[0]
@@ -87,13 +86,7 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
         means = [errors.mean() for errors in sizes.values()]
         spreads = np.nan_to_num([spread_of(errors) for errors in sizes.values()])
         axes.errorbar(list(sizes), means, spreads, fmt="-o", markersize=4, capsize=3, color=colour, label=kind)
-    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
-    for axis, ticks in ((axes.xaxis, (1000, 2000, 5000, 10000, 60000)), (axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))):
-        axis.set_major_locator(FixedLocator(ticks))
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter(NullFormatter())
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=FONT - 2)
-    return finish(figure)
+    return finish_curve(figure, axes)
 
 
 def show_ablation(record: xr.Dataset | None) -> Figure:
@@ -160,7 +153,8 @@ def conclusion(paper: pd.DataFrame, found: Sequence[xr.Dataset], ablations: Sequ
         shown = ", ".join(f"{error:.2f} % at {size} digits" for size, error in ours.items())
         better = [kind for kind, known in means.items() if all(ours[n] < e for n, e in known.items() if n in ours)]
         said.append(
-            f"Used as well as we know how, the model gives {shown}; at every size better than: {_listed(better)}."
+            f"Used as well as we know how, the model gives {shown}; wherever both were run better than: "
+            f"{_listed(better)}."
         )
         printed = paper[paper.ours].set_index("n_train").error
         reached = [f"{size}" for size, error in ours.items() if size in printed and error <= printed[size]]

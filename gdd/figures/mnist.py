@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter
 
@@ -169,6 +170,11 @@ def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> Fig
         axes.plot(*np.reshape(line, (-1, 2)).T, "-o", color=colour, markersize=5, label=words)
         rest = [pair[:2] for pair in full if pair[2] != "paper"]
         axes.plot(*np.reshape(rest, (-1, 2)).T, "o", color=colour, markersize=5, markerfacecolor="white")
+    return finish_curve(figure, axes)
+
+
+def finish_curve(figure: Figure, axes: Axes) -> Figure:
+    """Axes and legend of a figure of test errors against the number of training digits."""
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
     for axis, ticks in ((axes.xaxis, (1000, 2000, 5000, 10000, 60000)), (axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))):
         axis.set_major_locator(FixedLocator(ticks))
