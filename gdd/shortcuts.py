@@ -20,6 +20,7 @@ from gdd.sampler.conditionals import log_block_prior
 from gdd.sampler.random import Stream
 from gdd.sampler.refine_conditionals import (
     Where,
+    active_coefficients,
     block_places_of,
     coefficient_given_rest,
     dictionary_design,
@@ -30,7 +31,14 @@ from gdd.sampler.refine_conditionals import (
     with_position,
 )
 from gdd.sampler.refine_plain import Pieces
-from gdd.sampler.refine_steps import Key, draw_weight, guess_of_moves, noise_of_covariance, screened_odds
+from gdd.sampler.refine_steps import (
+    Key,
+    guess_of_moves,
+    log_odds,
+    noise_of_covariance,
+    perturb_and_solve,
+    with_weights,
+)
 from gdd.spec import ModelSpec, RefinementSpec
 from gdd.state import EMPTY, JointState, LayerData
 
@@ -39,20 +47,27 @@ def switch_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
 ) -> JointState:
     """Switched by the odds under a guess of the norm, which nothing corrects; a new weight is drawn rightly."""
-    if stream.uniform() >= float(expit(screened_odds(state, data, model, where, guess))):
-        return with_coefficient(state, where, EMPTY, 0.0)
-    return state if state.local.z[where] != EMPTY else draw_weight(state, data, model, guess, where, stream)
-
-
-def weight_by_guess(
-    state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
-) -> JointState:
-    """Mean and variance of the weight are those under the guess of the norm."""
     choice = coefficient_given_rest(state, data, model, where)
     gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
-    precision = float(state.local.gamma_e[0]) * guess + gamma_w
-    mean = float(choice.mean[0] * choice.precision[0]) / precision
-    return with_coefficient(state, where, 0, mean + stream.normal() / math.sqrt(precision))
+    screen, c = float(state.local.gamma_e[0]) * guess + gamma_w, float(choice.mean[0] * choice.precision[0])
+    a, b = model.layers[-1].beta
+    if stream.uniform() >= float(expit(log_odds(c, screen, gamma_w, math.log(a / b)))):
+        return with_coefficient(state, where, EMPTY, 0.0)
+    if state.local.z[where] != EMPTY:
+        return state
+    weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))
+    return with_coefficient(state, where, 0, weight)
+
+
+def weights_unaccepted(
+    state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
+) -> JointState:
+    """The solver is left after one step, which nothing corrects."""
+    active = active_coefficients(state)
+    if not len(active):
+        return state
+    solved, _ = perturb_and_solve(state, data, model, norms, stream, 1)
+    return with_weights(state, solved - state.local.w[0][tuple(active.T)])
 
 
 def position_unaccepted(
@@ -112,7 +127,7 @@ def dictionary_cut_off(state: JointState, data: LayerData, model: ModelSpec, lay
 
 SHORTCUTS = {
     "switch not accepted": Pieces(switch=switch_unaccepted),
-    "weight by guessed norm": Pieces(weight=weight_by_guess),
+    "weights not accepted": Pieces(weights=weights_unaccepted),
     "position not accepted": Pieces(upper=position_unaccepted),
     "position without norm": Pieces(upper=position_without_norm, bottom=position_without_norm),
     "position counted twice": Pieces(bottom=position_counted_twice),

@@ -20,7 +20,7 @@ from gdd.state import EMPTY, block_positions
 TOLERANCE = 1e-9
 HELPERS = {
     "carried_down", "of_image", "of_images", "unit_images", "with_position", "with_coefficient", "block_places_of",
-    "dictionary_design", "layer_state",
+    "dictionary_design", "layer_state", "active_coefficients", "weight_design",
 }  # fmt: skip
 
 
@@ -68,6 +68,22 @@ def ratio_coefficient_given_rest(tiny, rng):
         for m, w in ((EMPTY, 0.0), (0, rng.standard_normal()), (0, rng.standard_normal())):
             other = refine_conditionals.with_coefficient(state, where, m, w)
             yield choice.logpdf(m, w), joint_log_joint(other, data, model, spec)
+        yield None
+
+
+def ratio_weights_given_rest(tiny, rng):
+    """All weights of one image, however many are on; others on than those drawn, too."""
+    state, data, model, spec = tiny
+    state, data = refine_conditionals.of_image(state, data, 1)
+    z = state.local.z.copy()
+    z[0, 0] = 0
+    for case in (with_local(state, z=z), with_local(state, z=np.zeros_like(z))):
+        choice = refine_conditionals.weights_given_rest(case, data, model)
+        for _ in range(3):
+            weights = rng.standard_normal(len(choice.linear))
+            w = np.zeros_like(case.local.w)
+            w[case.local.z != EMPTY] = weights
+            yield choice.logpdf(weights), joint_log_joint(with_local(case, w=w), data, model, spec)
         yield None
 
 

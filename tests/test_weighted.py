@@ -86,6 +86,15 @@ def test_all_observed_equals_the_whole_sweep(name):
         assert np.array_equal(info.active, other.active)
 
 
+def test_images_of_many_columns():
+    """Compiled code that took as many arguments as a map has columns failed above a hundred."""
+    spec, _, planes = LAYERS["wide"]
+    state, data, shape = drawn(spec, (6, 130), planes, hidden=None)
+    whole, _ = run(sweep, state, data, spec, shape, 1)
+    masked, _ = run(sweep, state, data._replace(mask=np.ones(data.images.shape, bool)), spec, shape, 1)
+    assert_same(whole, masked)
+
+
 @pytest.mark.parametrize("name", ["one plane", "planes"])
 @pytest.mark.parametrize("hidden", [None, 0.3])
 def test_a_sweep_changes_nothing_it_is_given(name, hidden):

@@ -99,15 +99,10 @@ def scratch(shapes: tuple[LayerShape, ...], layout: tuple, dtype) -> tuple:
     levels = lambda: tuple(np.zeros((SLOTS, size), dtype) for size in sizes)  # noqa: E731
     positions = max(shape.block[0] * shape.block[1] for shape in shapes)
     atoms = max(shape.atoms for shape in shapes)
-    rows, cols = shapes[-1].atom_size
-    for shape in shapes[-2::-1]:  # what a top atom can reach
-        rows, cols = (n * b + a - 1 for n, b, a in zip((rows, cols), shape.block, shape.atom_size, strict=True))
-    window = rows * cols * shapes[0].planes
     return (
         levels(), levels(), levels(), np.zeros((SLOTS, len(sizes), 4), np.int64),
         np.zeros((SLOTS, atoms, 4, positions + 1), np.int64), np.zeros((SLOTS, positions + 1)),
         np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions, 3), np.int64),
-        np.zeros((SLOTS, shapes[-1].atoms * window), dtype), np.zeros((SLOTS, shapes[-1].atoms)),
     )  # fmt: skip
 
 

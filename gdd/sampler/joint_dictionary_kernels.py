@@ -14,10 +14,19 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from gdd.sampler.joint_kernels import render
-from gdd.sampler.joint_kernels_math import carry_down, carry_up, clear, layout_of, slots_of, whole_box
+from gdd.sampler.joint_kernels_math import (
+    carry_down,
+    carry_up,
+    clear,
+    inverse_of,
+    layout_of,
+    offset_of,
+    render,
+    slots_of,
+    whole_box,
+)
 from gdd.sampler.kernels import CHUNK, fill_key
-from gdd.sampler.random import WORDS, next_normal
+from gdd.sampler.random import WORDS, fill_normals
 from gdd.sampler.windows import window_add, window_take
 
 #: what `solve_images` does: adjoint of the residual, perturbed or not; A and its adjoint; take A off the residual
@@ -43,14 +52,15 @@ def list_values(layer, n, w, values, model, entries, amounts):
     """
     positions, _, layout, _ = model
     atoms, _, _, planes, width, _, _, pool_row, pool_col, grid_row, grid_col = layout[layer]
-    found, z = 0, positions[layer]
+    found, z, inverse = 0, positions[layer], inverse_of(pool_col)
     for k in range(atoms):
         for i in range(grid_row):
             for j in range(grid_col):
                 m = z[n, k, i, j]
                 if m >= 0:
-                    row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
-                    entries[found, 0], entries[found, 1] = k, row * width + col * planes
+                    corner = i * pool_row * width + j * pool_col * planes
+                    entries[found, 0] = k
+                    entries[found, 1] = corner + offset_of(m, pool_col, inverse, width, planes)
                     amounts[found] = value_of(layer, n, k, i, j, w, values, model)
                     found += 1
     return found
@@ -117,19 +127,19 @@ def solve_chunk(
     stream = np.empty(WORDS, np.uint64)
     blocks = layout[layer][0] * layout[layer][9] * layout[layer][10]
     entries, amounts = np.empty((blocks, 2), np.int64), np.empty(blocks, w.dtype)
-    own = np.empty(gradient.size, w.dtype)
+    own, noise = np.empty(gradient.size, w.dtype), np.zeros(residuals.shape[1])
     for n in range(first, min(first + CHUNK, residuals.shape[0])):
         precision = gamma_e[n if gamma_e.size > 1 else 0]
         if layer < top:
             render(n, layer + 1, positions, w, dictionaries, layout, values, box, size)
         found = list_values(layer, n, w, values, model, entries, amounts)
         if task <= LOOK:
-            fill_key(stream, key, n)
+            if task == PERTURB:
+                fill_key(stream, key, n)
+                fill_normals(stream, noise)
             for p in range(residuals.shape[1]):
-                noise = math.sqrt(precision) * next_normal(stream) if task == PERTURB else 0.0
-                if masks.shape[0] > 0:
-                    noise *= masks[n, p]
-                back[0][p] = precision * residuals[n, p] + noise
+                added = noise[p] * masks[n, p] if masks.shape[0] > 0 else noise[p]
+                back[0][p] = precision * residuals[n, p] + math.sqrt(precision) * added
         else:
             scatter(layer, entries, amounts, found, direction, change, box, layout)
             carry_down(layer, n, positions, dictionaries, layout, change, box, size)
@@ -197,6 +207,7 @@ def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, r
         size = (rows, columns)
         places, weights = np.empty((grid_row * grid_col, 2), np.int64), np.empty(grid_row * grid_col)
         line, own = linear[chunk], np.empty(height * length, residuals.dtype)
+        index = np.empty((grid_row, grid_col), np.int64)
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, residuals.shape[0])):
             residual, mask = residuals[n], masks[n] if masks.shape[0] > 0 else residuals[n, :0]
             if former >= 0:
@@ -220,7 +231,7 @@ def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, r
                 if masks.shape[0] > 0:
                     add_masked_pairs(places, weights, found, precision, mask, layout, gram[chunk])
                 else:
-                    add_pairs(places, weights, found, precision, height - 1 + pool_row, lags[chunk])
+                    add_pairs(places, weights, found, precision, layout, index, lags[chunk])
 
 
 @njit(cache=True)
@@ -249,23 +260,37 @@ def take_off(residual, mask, start, weight, step, layout):
 
 
 @njit(cache=True)
-def add_pairs(places, weights, found, precision, far, lags):
+def add_pairs(places, weights, found, precision, layout, index, lags):
     """Add a map's autocorrelation. Changes ``lags``: entry [h + p, w + q] is the sum of S(u) S(u - (p, q)).
 
-    Blocks come row by row, so that one more than ``far`` rows below has none within reach after it.
+    Every block meets those after it, row by row, that are near enough for their atoms to overlap wherever they are.
+
+    index : (block_row, block_col), scratch: which entry a block is, -1 if none. Changed
     """
+    _, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout
     h, w = lags.shape[0] // 2, lags.shape[1] // 2
+    far_row, far_col = (h + pool_row - 1) // pool_row, (w + pool_col - 1) // pool_col
+    index[:] = -1
     for e in range(found):
-        scaled, here_row, here_col = precision * weights[e], places[e, 0], places[e, 1]
-        lags[h, w] += scaled * weights[e]
-        for f in range(e + 1, found):
-            row, col = here_row - places[f, 0], here_col - places[f, 1]
-            if -row > far:
-                break
-            if abs(row) <= h and abs(col) <= w:
-                product = scaled * weights[f]
-                lags[h + row, w + col] += product
-                lags[h - row, w - col] += product
+        index[places[e, 0] // pool_row, places[e, 1] // pool_col] = e
+    for i in range(grid_row):
+        for j in range(grid_col):
+            e = index[i, j]
+            if e < 0:
+                continue
+            scaled, here_row, here_col = precision * weights[e], places[e, 0], places[e, 1]
+            lags[h, w] += scaled * weights[e]
+            for other in range(i, min(i + far_row + 1, grid_row)):
+                first = j + 1 if other == i else max(0, j - far_col)
+                for beside in range(first, min(j + far_col + 1, grid_col)):
+                    f = index[other, beside]
+                    if f < 0:
+                        continue
+                    row, col = here_row - places[f, 0], here_col - places[f, 1]
+                    if abs(row) <= h and abs(col) <= w:
+                        product = scaled * weights[f]
+                        lags[h + row, w + col] += product
+                        lags[h - row, w - col] += product
 
 
 @njit(cache=True)

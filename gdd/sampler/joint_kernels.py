@@ -1,4 +1,4 @@
-"""The image pass of the joint model, compiled: top coefficients, upper positions, positions of the bottom layer.
+"""The image pass of the joint model, compiled: top weights, top switches, upper positions, bottom positions.
 
 All of an image's layers explain one residual. It is kept current, and with it, where that is needed next, what it is
 when carried up to each level (``back``), so that the correlation of any coefficient or position costs one small inner
@@ -15,34 +15,13 @@ import math
 import numpy as np
 from numba import njit, prange
 
-from gdd.sampler.joint_coefficients import draw_coefficients
+from gdd.sampler.joint_coefficients import draw_switches
 from gdd.sampler.joint_flips import flip
-from gdd.sampler.joint_kernels_math import add_unit, carry_down_one, layout_of, slots_of, whole_box
+from gdd.sampler.joint_kernels_math import layout_of, lower_values, render, slots_of
 from gdd.sampler.joint_positions import draw_bottom_positions, draw_upper_positions
+from gdd.sampler.joint_weights import draw_weights
 from gdd.sampler.kernels import CHUNK, fill_key
 from gdd.sampler.random import WORDS, next_truncated_gamma
-
-
-@njit(cache=True)
-def render(n, lowest, positions, w, dictionaries, layout, values, box, size):
-    """Values of every level from the top one down to ``lowest``. Changes ``values`` and ``box``."""
-    top = len(dictionaries) - 1
-    whole_box(top, layout, box)
-    values[top][:] = 0
-    for k in range(w.shape[1]):
-        for i in range(w.shape[2]):
-            for j in range(w.shape[3]):
-                if positions[top][n, k, i, j] >= 0:
-                    add_unit(top, k, i, j, w[n, k, i, j], dictionaries, layout, values, size)
-    for layer in range(top - 1, lowest - 1, -1):
-        lower_values(layer, n, positions, dictionaries, layout, values, box, size)
-
-
-@njit(cache=True)
-def lower_values(layer, n, positions, dictionaries, layout, values, box, size):
-    """Values of level ``layer`` from those of the level above. Changes ``values[layer]`` and ``box``."""
-    whole_box(layer + 1, layout, box)
-    carry_down_one(layer, n, positions, dictionaries, layout, values, box, size)
 
 
 @njit(cache=True)
@@ -95,34 +74,34 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
     priors : (log prior odds of a top coefficient, gamma_w (atom,), 1 if a block may be empty else 0,
         (shape, rate, ceiling of gamma_e, 1 to draw it by image else 0), joint moves to try in every image)
     guesses : per layer (atom, lag_row, lag_col), see `gdd.sampler.screening`; exact in the bottom layer
-    work : per slot scratch: values, change, back (a tuple over levels each), box, counts, weights, gains, places,
-        images and energies of the top atoms at one place
+    work : per slot scratch: values, change, back (a tuple over levels each), box, counts, weights, gains, places
     key : (seed, stage, layer, sweep)            first : index of the first image
     residuals : (image, row * col * plane)       what is left of each image, an output
     sums : per_atom (slot, 2, atom): active, sum of squared weights; energy (slot, 5): ||E||^2, gamma_e ||E||^2,
         log gamma_e and 1 for every observed pixel, log prior of positions [order 0, 1, 2, 4, 3];
-        visited, moved (slot, layer, class); tally (slot, 6), see `joint_coefficients`, `joint_flips.flip`
+        visited, moved (slot, layer, class); tally (slot, 9), see `joint_coefficients`, `joint_flips.flip` and
+        `joint_weights`
 
     Changes positions, w, gamma_e, work, residuals and sums.
     """
     positions, dictionaries, table, rows, columns = model
     odds, gamma_w, empty, noise, flips = priors
-    values, change, back, box, counts, weights, gains, places, units, energies = work
+    values, change, back, box, counts, weights, gains, places = work
     per_atom, energy, visited, moved, tally = sums
     for slot in prange(per_atom.shape[0]):  # signed, or the turn would be compiled twice
         run_chunk(
             np.int64(slot), first + slot * CHUNK, images, masks, w, gamma_e, positions, dictionaries, table, rows,
             columns, odds, gamma_w, empty, noise, flips, guesses, values, change, back, box[slot],
-            (counts[slot], weights[slot], gains[slot], places[slot]), (units[slot], energies[slot]), key, residuals,
-            per_atom[slot], energy[slot], visited[slot], moved[slot], tally[slot],
+            (counts[slot], weights[slot], gains[slot], places[slot]), key, residuals, per_atom[slot], energy[slot],
+            visited[slot], moved[slot], tally[slot],
         )  # fmt: skip
 
 
 @njit(cache=True)
 def run_chunk(
     slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty,
-    noise, flips, guesses, all_values, all_change, all_back, box, scratch, units, key, residuals, per_atom, energy,
-    visited, moved, tally,
+    noise, flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited,
+    moved, tally,
 ):  # fmt: skip
     """One turn of the loop of `run_images`."""
     layout, size, top = layout_of(table, dictionaries), (rows, columns), len(dictionaries) - 1
@@ -133,9 +112,11 @@ def run_chunk(
         fill_key(stream, key, n)
         mask = masks[n] if masks.shape[0] > 0 else images[n, :0]
         precision, pixels = begin_image(n, images[n], mask, w, gamma_e, noise, model, values, back, box, stream)
-        draw_coefficients(
-            n, w, precision, odds, gamma_w, guesses[top], mask, model, change, back, box, units, tally, stream
+        norms = guesses[top][:, 0, 0]
+        draw_weights(
+            n, images[n], w, precision, gamma_w, norms, mask, model, values, change, back, box, tally, stream
         )  # fmt: skip
+        draw_switches(n, w, precision, odds, gamma_w, norms, mask, model, change, back, box, tally, stream)
         render(n, top, positions, w, dictionaries, layout, values, box, size)
         for layer in range(top - 1, 0, -1):
             energy[3] += draw_upper_positions(

@@ -15,6 +15,7 @@ and levels come as tuples, one entry each:
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 from numba.extending import overload
 
@@ -57,6 +58,19 @@ def _layout_of(table, like):
 
 
 @njit(cache=True)
+def inverse_of(pool_col):
+    """What `offset_of` multiplies by, since a division for every block costs as much as a third of its atom's work."""
+    return (1 << 32) // pool_col + 1
+
+
+@njit(cache=True)
+def offset_of(m, pool_col, inverse, width, planes):
+    """Where position m of a block is in a flat image, from where the block begins. Exact while m * pool_col < 2^32."""
+    row = (np.int64(m) * inverse) >> 32
+    return row * width + (m - row * pool_col) * planes
+
+
+@njit(cache=True)
 def clear(flat, width, planes, box):
     """Set a box of a level to zero. Changes ``flat``."""
     for row in range(box[0], box[1]):
@@ -90,14 +104,16 @@ def carry_down_one(layer, n, positions, dictionaries, layout, change, box, size)
     below, above = change[layer], change[layer + 1]
     clear(below, width, planes, box[layer])
     z, dictionary = positions[layer], dictionaries[layer]  # out of the loops: a tuple's entry costs a reference
+    inverse = inverse_of(pool_col)
     for i in range(first_row, last_row):
         for j in range(first_col, last_col):
+            corner = i * pool_row * width + j * pool_col * planes
             for k in range(atoms):
                 value = above[(i * grid_col + j) * atoms + k]
                 m = z[n, k, i, j]
                 if value != 0 and m >= 0:
-                    row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
-                    start, atom = row * width + col * planes, k * height * length
+                    start = corner + offset_of(m, pool_col, inverse, width, planes)
+                    atom = k * height * length
                     if layer == 0:
                         window_add(below, start, width, dictionary, atom, value, height, length, size)
                     else:
@@ -155,20 +171,43 @@ def carry_up_one(layer, n, positions, dictionaries, layout, back, box, size):
     atoms, height, length, planes, width, _, _, pool_row, pool_col, _, grid_col = layout[layer]
     first_row, last_row, first_col, last_col = box[layer + 1]
     below, above = back[layer], back[layer + 1]
-    z, dictionary = positions[layer], dictionaries[layer]
+    z, dictionary, inverse = positions[layer], dictionaries[layer], inverse_of(pool_col)
     for i in range(first_row, last_row):
         for j in range(first_col, last_col):
+            corner = i * pool_row * width + j * pool_col * planes
             for k in range(atoms):
                 m = z[n, k, i, j]
                 total = above[0] * 0
                 if m >= 0:
-                    row, col = i * pool_row + m // pool_col, j * pool_col + m % pool_col
-                    start, atom = row * width + col * planes, k * height * length
+                    start = corner + offset_of(m, pool_col, inverse, width, planes)
+                    atom = k * height * length
                     if layer == 0:
                         total = window_dot(below, start, width, dictionary, atom, height, length, size)
                     else:
                         total = window_dot(below, start, width, dictionary, atom, height, length, ((), ()))
                 above[(i * grid_col + j) * atoms + k] = total
+
+
+@njit(cache=True)
+def render(n, lowest, positions, w, dictionaries, layout, values, box, size):
+    """Values of every level from the top one down to ``lowest``. Changes ``values`` and ``box``."""
+    top = len(dictionaries) - 1
+    whole_box(top, layout, box)
+    values[top][:] = 0
+    for k in range(w.shape[1]):
+        for i in range(w.shape[2]):
+            for j in range(w.shape[3]):
+                if positions[top][n, k, i, j] >= 0:
+                    add_unit(top, k, i, j, w[n, k, i, j], dictionaries, layout, values, size)
+    for layer in range(top - 1, lowest - 1, -1):
+        lower_values(layer, n, positions, dictionaries, layout, values, box, size)
+
+
+@njit(cache=True)
+def lower_values(layer, n, positions, dictionaries, layout, values, box, size):
+    """Values of level ``layer`` from those of the level above. Changes ``values[layer]`` and ``box``."""
+    whole_box(layer + 1, layout, box)
+    carry_down_one(layer, n, positions, dictionaries, layout, values, box, size)
 
 
 @njit(cache=True)

@@ -27,15 +27,15 @@ def subtract_atom(left, atom, row, col, weight):
 
 
 @njit(cache=True, fastmath=FAST)
-def correlate_plane(left, atom, out, taps, columns):
+def correlate_plane(left, atom, out, taps):
     """Inner products of a one-plane atom with every window of ``left``. Changes ``out`` (row, padded col)."""
     for i in range(out.shape[0]):
         line = out[i]
-        for j in range(len(columns)):
+        for j in range(line.size):
             line[j] = 0.0
         for a in range(atom.shape[0]):
             here, tap = left[i + a], atom[a]
-            for j in range(len(columns)):
+            for j in range(line.size):
                 total = line[j]
                 for b in range(len(taps)):
                     total += tap[b] * here[j + b]

@@ -46,6 +46,14 @@ class Stream:
         radius = math.sqrt(-2.0 * math.log(self.uniform()))
         return radius * math.cos(2.0 * math.pi * self.uniform())
 
+    def normals(self, number: int) -> np.ndarray:
+        """Draw many standard normal numbers: both of every pair; of an odd number's last pair the first."""
+        out = []
+        while len(out) < number:
+            radius, angle = math.sqrt(-2.0 * math.log(self.uniform())), 2.0 * math.pi * self.uniform()
+            out += [radius * math.cos(angle), radius * math.sin(angle)]
+        return np.array(out[:number])
+
     def gamma(self, shape: float) -> float:
         """Draw a Gamma(shape, 1) number (Marsaglia & Tsang 2000; their boost below shape 1)."""
         if shape < 1.0:
@@ -136,6 +144,16 @@ def next_normal(stream):
     """`Stream.normal`, compiled. Changes ``stream``."""
     radius = math.sqrt(-2.0 * math.log(next_uniform(stream)))
     return radius * math.cos(2.0 * math.pi * next_uniform(stream))
+
+
+@njit(cache=True)
+def fill_normals(stream, out):
+    """`Stream.normals`, compiled. Changes ``stream`` and ``out``."""
+    for t in range(0, out.size, 2):
+        radius, angle = math.sqrt(-2.0 * math.log(next_uniform(stream))), 2.0 * math.pi * next_uniform(stream)
+        out[t] = radius * math.cos(angle)
+        if t + 1 < out.size:
+            out[t + 1] = radius * math.sin(angle)
 
 
 @njit(cache=True)

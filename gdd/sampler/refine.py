@@ -30,7 +30,8 @@ from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData, pre
 #: traces with one number a sweep; those of `Refined.traces` that have more axes are listed in `label_traces`
 SCALARS = (
     "log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w", "proposed_on", "switched_on",
-    "proposed_off", "switched_off", "joint_tried", "joint_made",
+    "proposed_off", "switched_off", "joint_tried", "joint_made", "weights_proposed", "weights_accepted",
+    "weight_steps",
 )  # fmt: skip
 
 
@@ -101,7 +102,8 @@ def run_joint_chain(
     """Run the chain from a first state, or from where a checkpoint in ``folder`` left it."""
     path = Path(folder) / "refined.npz" if folder else None
     begun = (first.local.w, *first.shared.dictionaries)
-    owner = checkpoint.fingerprint(data, (model, chain, refinement), len(model.layers), begun) if folder else ""
+    spec = model, chain, refinement, SCALARS  # the columns too: a checkpoint with others cannot be gone on with
+    owner = checkpoint.fingerprint(data, spec, len(model.layers), begun) if folder else ""
 
     def begin() -> Progressed:
         nothing, columns = np.empty(0, int), trace_names(model)

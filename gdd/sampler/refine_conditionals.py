@@ -131,6 +131,31 @@ def coefficient_given_rest(state: JointState, data: LayerData, model: ModelSpec,
     return conditionals.block_given_rest(joint_residual(one, alone, model), precision, image[0], prior, gamma_w)
 
 
+def active_coefficients(state: JointState) -> np.ndarray:
+    """Atom, row and column of the top coefficients of one image that are on: (coefficient, 3)."""
+    return np.argwhere(state.local.z[0] != EMPTY)
+
+
+def weight_design(state: JointState, data: LayerData, model: ModelSpec) -> np.ndarray:
+    """What a unit in each of one image's `active_coefficients` adds to it: (pixel, coefficient), 0 where missing."""
+    top, active = len(model.layers) - 1, active_coefficients(state)
+    units = [unit_images(state, data, model, top, k, [(i, j)])[0].ravel() for k, i, j in active]
+    return np.stack(units, axis=-1)
+
+
+def weights_given_rest(state: JointState, data: LayerData, model: ModelSpec) -> Gaussian:
+    r"""Weights of one image's `active_coefficients` given all else; A is their `weight_design`.
+
+    .. math:: w \sim N(Q^{-1} \gamma_e A'x, Q^{-1}), \quad Q = \gamma_e A'A + \mathrm{diag}(\gamma_w)
+
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* all of an image's weights at once. *Checked:* ratio test.
+    """
+    design, gamma_e = weight_design(state, data, model), state.local.gamma_e[0]
+    image = np.where(True if data.mask is None else data.mask, data.images, 0.0).ravel()
+    gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[active_coefficients(state)[:, 0]]
+    return Gaussian(gamma_e * design.T @ design + np.diag(gamma_w), gamma_e * design.T @ image)
+
+
 def dictionary_design(state: JointState, data: LayerData, model: ModelSpec, layer: int) -> np.ndarray:
     """What a unit in each entry of a layer's dictionary adds to each image: (image, pixel, entry), 0 where missing."""
     shapes = model.shapes()

@@ -32,17 +32,17 @@ from gdd.sampler.refine_steps import (
     draw_switch,
     draw_upper_dictionary,
     draw_upper_position,
-    draw_weight,
+    draw_weights,
 )
 from gdd.sampler.screening import screening_overlaps
 from gdd.spec import ModelSpec, RefinementSpec
-from gdd.state import EMPTY, JointState, LayerData
+from gdd.state import JointState, LayerData
 
 
 class Pieces(NamedTuple):
     """What a sweep is made of and a negative control may exchange."""
 
-    weight: Callable[..., JointState] = draw_weight
+    weights: Callable[..., JointState] = draw_weights
     switch: Callable[..., JointState] = draw_switch
     upper: Callable[..., JointState] = draw_upper_position
     bottom: Callable[..., JointState] = draw_bottom_position
@@ -97,19 +97,16 @@ def draw_joint_image(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, guesses: tuple[np.ndarray, ...],
     stream: Stream, pieces: Pieces,
 ) -> JointState:  # fmt: skip
-    """Noise precision, if it has an image axis, top coefficients, positions from the top down, of one image."""
+    """Noise precision, if it has an image axis, top weights, switches, positions from the top down, of one image."""
     shapes, noise = model.shapes(), refinement.noise
     if noise.fixed is None and IMAGE in noise.axes:
         choice = gamma_e_given_rest(state, data, model, refinement)
         drawn = stream.truncated_gamma(float(choice.shape[0]), float(choice.rate[0]), choice.ceiling)
         state = state._replace(local=state.local._replace(gamma_e=np.array([drawn])))
-    for i, j in np.ndindex(shapes[-1].grid):
-        atoms = [((0, k, i, j), float(guesses[-1][k, 0, 0])) for k in range(shapes[-1].atoms)]
-        for where, guess in atoms:
-            if state.local.z[where] != EMPTY:
-                state = pieces.weight(state, data, model, guess, where, stream)
-        for where, guess in atoms:
-            state = pieces.switch(state, data, model, guess, where, stream)
+    norms = guesses[-1][:, 0, 0]
+    state = pieces.weights(state, data, model, norms, stream)
+    for i, j, k in np.ndindex(*shapes[-1].grid, shapes[-1].atoms):
+        state = pieces.switch(state, data, model, float(norms[k]), (0, k, i, j), stream)
     for layer in range(len(shapes) - 2, 0, -1):
         for i, j, k in np.ndindex(*shapes[layer].grid, shapes[layer].atoms):
             state = pieces.upper(state, data, model, refinement, layer, (0, k, i, j), guesses[layer], stream)

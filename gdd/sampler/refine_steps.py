@@ -1,7 +1,8 @@
 """The steps of the joint model's sweep as the equations read, everything computed afresh: twins of compiled steps.
 
-A top coefficient and a position of an upper layer are screened: proposed under a guess of their images' norms, then
-accepted by the exact conditional. A dictionary of an upper layer is drawn by perturbing and solving.
+A switch of a top coefficient and a position of an upper layer are screened: proposed under a guess of their images'
+norms, then accepted by the exact conditional. The top weights of an image, and a dictionary of an upper layer, are
+drawn by perturbing and solving.
 
 *Checked:* tests/test_refine_sweep.py, tests/test_refine_joint.py.
 """
@@ -11,20 +12,24 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import expit
+from scipy.special import expit, log_expit
 
 from gdd.distributions import PositionChoice
 from gdd.joint import joint_residual, layer_values
 from gdd.sampler.conditionals import log_block_prior
+from gdd.sampler.joint_weights import LEFT, MOST_STEPS
 from gdd.sampler.random import Stream, shared_generator
 from gdd.sampler.refine_conditionals import (
     Where,
+    active_coefficients,
     block_places_of,
     coefficient_given_rest,
     dictionary_design,
     dictionary_given_rest,
     position_given_rest,
     unit_images,
+    weight_design,
+    weights_given_rest,
     with_coefficient,
     with_position,
 )
@@ -39,42 +44,94 @@ def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) 
     return log_prior_odds + 0.5 * math.log(gamma_w / precision) + c * c / (2 * precision)
 
 
-def screened_odds(state: JointState, data: LayerData, model: ModelSpec, where: Where, guess: float) -> float:
-    """Log odds that a top coefficient is active if the squared norm of its image were ``guess``."""
-    exact = coefficient_given_rest(state, data, model, where)
-    gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
-    gamma_e = float(np.broadcast_to(state.local.gamma_e, len(state.local.z))[where[0]])
-    a, b = model.layers[-1].beta
-    return log_odds(float(exact.mean[0] * exact.precision[0]), gamma_e * guess + gamma_w, gamma_w, math.log(a / b))
-
-
-def draw_weight(
-    state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
+def draw_weights(
+    state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
 ) -> JointState:
-    """Draw the weight of a coefficient that is on, exactly; the guess of its norm is not used."""
-    choice = coefficient_given_rest(state, data, model, where)
-    weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))
-    return with_coefficient(state, where, 0, weight)
+    """Draw all weights of one image that are on: perturb, solve, accept. ``norms`` (atom,): guessed.
+
+    How and why: `gdd.sampler.joint_weights`.
+    """
+    active = active_coefficients(state)
+    if not len(active):
+        return state
+    solved, left = perturb_and_solve(state, data, model, norms, stream, MOST_STEPS)
+    before = state.local.w[0][tuple(active.T)]
+    if math.log(stream.uniform()) >= (solved - 2 * before) @ left:
+        return state
+    return with_weights(state, solved - before)
+
+
+def with_weights(state: JointState, weights: np.ndarray) -> JointState:
+    """Return the state of one image with other weights of `active_coefficients`."""
+    w = state.local.w.copy()
+    w[0][tuple(active_coefficients(state).T)] = weights
+    return state._replace(local=state.local._replace(w=w))
+
+
+def perturb_and_solve(
+    state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solution of the perturbed system of the weights in at most ``most`` steps, and what is left of its right side."""
+    choice, design = weights_given_rest(state, data, model), weight_design(state, data, model)
+    active, gamma_e = active_coefficients(state), state.local.gamma_e[0]
+    _, planes, rows, cols = data.images.shape
+    pixels = stream.normals(planes * rows * cols).reshape(rows, cols, planes)
+    gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[active[:, 0]]
+    right = choice.precision @ state.local.w[0][tuple(active.T)] + choice.linear
+    right += math.sqrt(gamma_e) * design.T @ pixels.transpose(2, 0, 1).ravel()
+    right += np.sqrt(gamma_w) * np.array([stream.normal() for _ in active])
+    diagonal = gamma_e * norms[active[:, 0]] + gamma_w
+    return scaled_gradients(choice.precision, right, diagonal, most)
+
+
+def scaled_gradients(
+    matrix: np.ndarray, right: np.ndarray, diagonal: np.ndarray, most: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Conjugate gradients from 0, scaled by a diagonal: the solution after ``most`` steps or less, and what is left."""
+    solved, left, direction = np.zeros_like(right), right.copy(), right / diagonal
+    size = left @ direction
+    for _ in range(most):
+        if size <= LEFT**2:
+            break
+        product = matrix @ direction
+        length = size / (direction @ product)
+        solved, left = solved + length * direction, left - length * product
+        size, former = left @ (left / diagonal), size
+        direction = left / diagonal + size / former * direction
+    return solved, left
 
 
 def draw_switch(
     state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
 ) -> JointState:
-    """Propose to switch by the odds under a guess of the norm, accept by the exact odds.
+    """Propose to switch by odds under a guess of the norm, accept by the exact odds.
 
-    One that is switched on gets its weight exactly; one that stays on keeps its own, which is exact too.
+    One that is switched on gets its weight exactly; one that stays on keeps its own. When it is on, the guess stands
+    for the norm in what the residual lacks too.
     """
     choice = coefficient_given_rest(state, data, model, where)
     exact = float(choice.log_weight[0] - choice.log_weight[1])
-    guessed = screened_odds(state, data, model, where, guess)
-    on, uniform, share = state.local.z[where] != EMPTY, stream.uniform(), float(expit(guessed))
-    if on:
-        leaves = uniform < 1 - share and math.log(stream.uniform()) < guessed - exact
-        return with_coefficient(state, where, EMPTY, 0.0) if leaves else state
-    if uniform >= share or math.log(stream.uniform()) >= exact - guessed:
+    gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
+    gamma_e, (a, b) = float(state.local.gamma_e[0]), model.layers[-1].beta
+    precision, screen = float(choice.precision[0]), gamma_e * guess + gamma_w
+    c = float(choice.mean[0]) * precision
+
+    def odds(with_weight: float) -> float:
+        """Log odds under the guess, of a coefficient with this weight (0: off)."""
+        seen = c + (screen - precision) * with_weight
+        return log_odds(seen, screen, gamma_w, math.log(a / b))
+
+    old, uniform = float(state.local.w[where]), stream.uniform()
+    if state.local.z[where] != EMPTY:
+        if uniform >= expit(-odds(old)):
+            return state
+        ratio = log_expit(odds(0.0)) - log_expit(-odds(old)) - exact
+        return with_coefficient(state, where, EMPTY, 0.0) if math.log(stream.uniform()) < ratio else state
+    if uniform >= expit(odds(0.0)):
         return state
-    weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))
-    return with_coefficient(state, where, 0, weight)
+    weight = float(choice.mean[0] + stream.normal() / math.sqrt(precision))
+    ratio = exact + log_expit(-odds(weight)) - log_expit(odds(0.0))
+    return with_coefficient(state, where, 0, weight) if math.log(stream.uniform()) < ratio else state
 
 
 def guess_of_moves(
@@ -150,6 +207,6 @@ def noise_of_covariance(
     gamma_e = np.broadcast_to(state.local.gamma_e, images)
     for n in range(images):
         stream = Stream(seed, stage, layer + 1, sweep, n)
-        each = np.array([stream.normal() for _ in range(rows * cols * planes)]).reshape(rows, cols, planes)
+        each = stream.normals(rows * cols * planes).reshape(rows, cols, planes)
         noise = noise + np.sqrt(gamma_e[n]) * design[n].T @ each.transpose(2, 0, 1).ravel()
     return noise

@@ -1,8 +1,8 @@
 """One sweep of the joint model of all layers: an image pass, then the draws of what all images share.
 
 ``refine_sweep(state, data, model, refinement, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each
-image, every top coefficient, the positions of every pooled layer from the top down, the dictionaries from the top down,
-scales, gamma_d, gamma_w, a shared gamma_e. theta is integrated out.
+image, every top weight, which top coefficients are on, the positions of every pooled layer from the top down, the
+dictionaries from the top down, scales, gamma_d, gamma_w, a shared gamma_e. theta is integrated out.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class JointInfo(NamedTuple):
     active: np.ndarray  # (atom,): active coefficients of each top atom, over all images
     visited: np.ndarray  # (pooled layer, strength): blocks whose position was drawn
     moved: np.ndarray  # (pooled layer, strength): those that came out elsewhere
-    switches: np.ndarray  # (6,): top coefficients proposed on, switched on, proposed off, switched off; then joint
-    # moves tried, and made
+    switches: np.ndarray  # (9,): top coefficients proposed on, switched on, proposed off, switched off; joint moves
+    # tried, and made; images whose top weights were proposed, and accepted, steps of their solver
     steps: np.ndarray  # (layer,): of the solver that drew the layer's dictionary, 500 if it gave up; bottom layer 0
 
 
@@ -143,7 +143,7 @@ def image_pass(
     layers, strengths = len(model.layers), len(STRENGTHS)
     total = Sums(
         np.zeros((2, shape.atoms)), np.zeros(5), np.zeros((layers, strengths)), np.zeros((layers, strengths)),
-        np.zeros(6),
+        np.zeros(9),
     )  # fmt: skip
     part = Sums(*(np.zeros((SLOTS, *array.shape)) for array in total))
     for first, used in batches(len(arrays.images), CHUNK):

@@ -123,8 +123,7 @@ def image_pass(
         np.broadcast_to(state.shared.gamma_w, (shape.atoms,)).astype(float),
         (rows, cols, *shape.block, planes), (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0),
         (spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and by_image)),
-        (0,) * width if one_plane else (), (0,) * (-(-cols // 8) * 8) if one_plane else (), tuple(key),
-        (per_atom, counted, energy),
+        (0,) * width if one_plane else (), tuple(key), (per_atom, counted, energy),
     )  # fmt: skip
     residual = float(np.sqrt(energy.sum() / max(seen.pixels.sum(), 1.0)))
     tally = Tally(np.nan, float(counted.sum(axis=0)[0]), per_atom.sum(axis=0), residual)

@@ -28,6 +28,7 @@ from gdd.sampler.kernels import (
     fill_key,
     window_product,
 )
+from gdd.sampler.kernels_math import LANES
 from gdd.sampler.random import WORDS, next_normal, next_uniform
 
 
@@ -135,8 +136,8 @@ def draw_image_noise(noise, pixels, energy, gamma_e, stream):
 
 @njit(cache=True, fastmath=FAST)
 def weighted_image(
-    left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, prior, noise, taps, columns, work, per_atom, counted,
-    energy, stream,
+    left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, prior, noise, taps, work, per_atom, counted, energy,
+    stream,
 ):  # fmt: skip
     """One image of `pass_weighted`. Changes all but seen, pixels, atoms and the settings."""
     field, norms, counts, scratch, entries, weights, scaled, squares = work
@@ -155,7 +156,7 @@ def weighted_image(
     for k in range(z.shape[0]):
         weigh_atom(atoms[k], gamma, scaled, squares)
         if len(taps) > 0:
-            correlate_plane(field, squares, norms, taps, columns)
+            correlate_plane(field, squares, norms, taps)
         else:
             correlate_planes(field, squares, norms, planes)
         count_outcomes(z[k], layout[0:2], layout[2:4], counts)
@@ -171,7 +172,7 @@ def weighted_image(
 
 
 @njit(cache=True, parallel=True, nogil=True)
-def pass_weighted(left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, prior, noise, taps, columns, key, sums):
+def pass_weighted(left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, prior, noise, taps, key, sums):
     """Update every image, in chunks. Changes left, z, w, gamma_e and ``sums``.
 
     Parameters
@@ -180,7 +181,7 @@ def pass_weighted(left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, pri
     seen : the same axes, 1 or 0              pixels : (image, plane), how many are seen
     z, w : (image, atom, block_row, block_col)
     gamma_e : (image or 1, plane or 1)        atoms : (atom, atom_row, atom_col * plane)
-    gamma_w, layout, prior, noise, taps, columns, key : as in `gdd.sampler.kernels.pass_whole`
+    gamma_w, layout, prior, noise, taps, key : as in `gdd.sampler.kernels.pass_whole`
     sums : per_atom (chunk, 2, atom), counted (chunk, 1), energy (image, plane)
     """
     per_atom, counted, energy = sums
@@ -188,7 +189,7 @@ def pass_weighted(left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, pri
     for chunk in prange(per_atom.shape[0]):
         padded = layout[1]
         if len(taps) > 0:
-            padded = len(columns)
+            padded = -(-layout[1] // LANES) * LANES
         work = (
             np.empty((left.shape[1], (padded + atoms.shape[2] // layout[4] - 1) * layout[4]), left.dtype),
             np.empty((layout[0], padded), left.dtype),
@@ -204,5 +205,5 @@ def pass_weighted(left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, pri
             fill_key(stream, key, n)
             weighted_image(
                 left[n], seen[n], pixels[n], z[n], w[n], gamma_e[n if len(gamma_e) > 1 else 0], atoms, gamma_w, layout,
-                prior, noise, taps, columns, work, per_atom[chunk], counted[chunk], energy[n], stream,
+                prior, noise, taps, work, per_atom[chunk], counted[chunk], energy[n], stream,
             )  # fmt: skip
