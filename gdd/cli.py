@@ -151,5 +151,8 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="measure the cost on this machine, and of the peers that are installed")
     bench.set_defaults(command=_bench)
     for command in (run, bench):
-        command.add_argument("-p", dest="parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
+        command.add_argument(
+            "-p", dest="parameter", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"),
+            help="set a parameter, once for each; a name that is not known is refused with a list of those that are",
+        )  # fmt: skip
     return parser

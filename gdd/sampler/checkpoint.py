@@ -45,9 +45,15 @@ class Progressed(NamedTuple):
     cpu_seconds: float = 0.0  # of all threads of the process, likewise
 
 
-def fingerprint(data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = ()) -> str:
-    """Describe a chain as JSON: its specs (dataclasses), its layer, digests of its data and of a start from outside."""
+def fingerprint(
+    data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = (), traces: Iterable[str] = ()
+) -> str:
+    """Describe a chain as JSON: its specs (dataclasses), its layer, digests of its data and of a start from outside.
+
+    ``traces``: names of what it notes, where versions differ in that; those of an earlier one cannot be gone on with
+    """
     described = {type(spec).__name__: asdict(spec) for spec in specs}
+    described |= {"traces": list(traces)} if traces else {}
     described |= {"layer": layer, "data": _digest((data.images, data.mask)), "start": _digest(first)}
     return json.dumps(described, sort_keys=True)
 

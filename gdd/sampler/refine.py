@@ -102,8 +102,8 @@ def run_joint_chain(
     """Run the chain from a first state, or from where a checkpoint in ``folder`` left it."""
     path = Path(folder) / "refined.npz" if folder else None
     begun = (first.local.w, *first.shared.dictionaries)
-    spec = model, chain, refinement, SCALARS  # the columns too: a checkpoint with others cannot be gone on with
-    owner = checkpoint.fingerprint(data, spec, len(model.layers), begun) if folder else ""
+    spec = model, chain, refinement
+    owner = checkpoint.fingerprint(data, spec, len(model.layers), begun, SCALARS) if folder else ""
 
     def begin() -> Progressed:
         nothing, columns = np.empty(0, int), trace_names(model)
