@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gdd.joint import layer_values
-from gdd.sampler.preconditioner import preconditioner
+from gdd.sampler.preconditioner import map_products, preconditioner
 from gdd.sampler.screening import average_images, screening_norms
 from gdd.spec import LayerSpec, ModelSpec
 from gdd.state import EMPTY, JointLocal
@@ -40,14 +40,49 @@ def test_expected_norms_and_mean_images(model, low):
     assert (np.abs(found - mean) < 5 * error + 1e-9).all()
 
 
-def test_guess_of_the_precision_is_symmetric_and_positive():
+@pytest.mark.parametrize("by", ["nothing", "atom", "plane"])
+def test_guess_of_the_precision_is_symmetric_and_positive(by):
     generator = np.random.default_rng(2)
     shapes = TWO.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
     below = average_images(dictionaries, [(2, 2)])[0]
-    apply = preconditioner(below, shapes[1], np.array([3.0, 0.0]), np.full((2, 1), 1.5))
+    maps = generator.standard_normal((3, 2, *shapes[1].map_size))
+    maps[:, 1] = 0.0  # an atom that nothing uses
+    prior = {"nothing": np.full((1, 1), 1.5), "atom": np.array([[0.5], [2.0]]), "plane": np.array([[0.5, 2.0]])}[by]
+    apply = preconditioner(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior)
     matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
     assert np.linalg.eigvalsh(matrix).min() > 0
-    idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # an atom that nothing uses: the prior alone
-    np.testing.assert_allclose(idle, np.eye(len(idle)) / 1.5, atol=1e-12)
+    idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # its prior alone, in order (row, col, plane)
+    np.testing.assert_allclose(idle, np.diag(1 / np.resize(np.broadcast_to(prior, (2, 2))[1], len(idle))), atol=1e-12)
+
+
+def test_guess_is_exact_where_nothing_is_left_out():
+    """One position in every block below, and an input of one place alone: no edge matters, and nothing is averaged."""
+    generator = np.random.default_rng(3)
+    model = ModelSpec((LayerSpec(3, (4, 4), (1, 1)), LayerSpec(2, (1, 1))), (4, 4))
+    shapes = model.shapes()
+    dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
+    below = average_images(dictionaries, [(1, 1)])[0]._replace(stride=(4, 4))  # units at other places do not meet
+    weights, gamma_e, gamma_d = generator.standard_normal((5, 2)), generator.gamma(2.0, size=5), 0.7
+    apply = preconditioner(below, shapes[1], weights[:, :, None, None], gamma_e, np.full((1, 1), gamma_d))
+    units = dictionaries[0].reshape(3, -1)
+    between = units @ units.T + 1e-6 * (units**2).sum() / 3 * np.eye(3)  # what stands for a doubt of nothing
+    exact = np.kron(weights.T * gamma_e @ weights, between) + gamma_d * np.eye(6)
+    found = np.array([apply(unit) for unit in np.eye(6)])
+    np.testing.assert_allclose(found @ exact, np.eye(6), atol=1e-9)
+
+
+def test_products_of_maps_are_sums_over_places():
+    """Every lag that the grid holds, one by one, of maps smaller and larger than it."""
+    generator = np.random.default_rng(4)
+    for size in ((2, 3), (6, 5)):
+        maps, gamma_e = generator.standard_normal((2, 3, *size)), np.array([0.5, 2.0])
+        found = map_products(maps, gamma_e, (3, 4))
+        for a, b in np.ndindex(5, 7):
+            a, b = a - 2, b - 3
+            moved = np.zeros((2, 3, size[0] + 4, size[1] + 6))
+            moved[:, :, 2 + a : 2 + a + size[0], 3 + b : 3 + b + size[1]] = maps
+            moved = moved[:, :, 2 : 2 + size[0], 3 : 3 + size[1]]
+            plain = np.einsum("n,nkij,nlij->kl", gamma_e, moved, maps)
+            np.testing.assert_allclose(found[a, b], plain, atol=1e-12)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.distributions import DiagonalShiftGaussian, Gaussian
+from gdd.pooling import unpool
 from gdd.sampler import joint_dictionary_kernels as kernels
 from gdd.sampler.joint_arrays import SLOTS, Arrays, batches, plane_second
 from gdd.sampler.kernels import CHUNK
@@ -88,7 +89,9 @@ def solve(
     start = solve_pass(arrays, task, layer, np.zeros(prior.size, dtype), key)
     right = start.gradient - prior * flat(dictionary) + (0.0 if noise is None else np.sqrt(prior) * noise)
     if layer:
-        guess = preconditioner(arrays.averages[layer - 1], shape, start.weights, gamma_d)
+        maps = unpool(arrays.positions[layer], values_of(arrays, layer, shape), shape.map_size, shape.block)
+        gamma_e = np.broadcast_to(arrays.gamma_e, len(maps))
+        guess = preconditioner(arrays.averages[layer - 1], shape, maps, gamma_e, gamma_d)
     else:
         diagonal = prior + np.repeat(start.weights, prior.size // shape.atoms)
         guess = lambda vector: vector / diagonal  # noqa: E731
@@ -97,6 +100,20 @@ def solve(
         return solve_pass(arrays, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction
 
     return conjugate_gradients(times, right, guess, tolerance)
+
+
+def flat_values(arrays: Arrays, layer: int, shape: LayerShape) -> np.ndarray:
+    """Values of a layer's blocks, 0 where one is empty: (image, row * col * atom)."""
+    out = np.empty((len(arrays.images), shape.atoms * shape.grid[0] * shape.grid[1]), arrays.images.dtype)
+    for first, used in batches(len(out), CHUNK):
+        part = (*arrays.work[:3], arrays.work[3][:used])
+        kernels.block_values(layer, arrays.w, arrays.model, part, first, out)
+    return out
+
+
+def values_of(arrays: Arrays, layer: int, shape: LayerShape) -> np.ndarray:
+    """`flat_values` as (image, atom, block_row, block_col)."""
+    return flat_values(arrays, layer, shape).reshape(-1, *shape.grid, shape.atoms).transpose(0, 3, 1, 2)
 
 
 def flat(dictionary: np.ndarray) -> np.ndarray:
@@ -141,10 +158,7 @@ def draw_bottom_dictionary(
     (h, w), planes, dtype = shape.atom_size, shape.planes, arrays.images.dtype
     pixels, images = h * w, len(arrays.images)
     chunks = -(-images // CHUNK)
-    blocks = np.empty((images, shape.atoms * shape.grid[0] * shape.grid[1]), dtype)
-    for first, used in batches(images, CHUNK):
-        part = (*arrays.work[:3], arrays.work[3][:used])
-        kernels.bottom_values(arrays.w, arrays.model, part, first, blocks)
+    blocks = flat_values(arrays, 0, shape)
     inner = (planes, pixels, pixels) if len(arrays.masks) else (0, 0, 0)
     sums = (
         np.empty((chunks, 2 * h - 1, 2 * w - 1)), np.empty((chunks, pixels * planes)), np.empty((chunks, *inner))

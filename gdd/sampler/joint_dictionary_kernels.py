@@ -160,28 +160,30 @@ def solve_chunk(
 
 
 @njit(cache=True, parallel=True, nogil=True)
-def bottom_values(w, model, work, first, out):
-    """Values of the bottom layer's blocks, images ``first``... Changes work and ``out`` (image, row * col * atom)."""
+def block_values(layer, w, model, work, first, out):
+    """Values of a layer's blocks, images ``first``... Changes work and ``out`` (image, row * col * atom)."""
     positions, dictionaries, table, rows, columns = model
     all_values, box = work[0], work[3]
     for slot in prange(box.shape[0]):
         values = slots_of(all_values, slot)
-        value_chunk(np.int64(slot), first, w, positions, dictionaries, table, rows, columns, values, box[slot], out)
+        value_chunk(
+            np.int64(slot), first, layer, w, positions, dictionaries, table, rows, columns, values, box[slot], out
+        )  # fmt: skip
 
 
 @njit(cache=True)
-def value_chunk(slot, first, w, positions, dictionaries, table, rows, columns, values, box, out):
-    """One turn of the loop of `bottom_values`."""
+def value_chunk(slot, first, layer, w, positions, dictionaries, table, rows, columns, values, box, out):
+    """One turn of the loop of `block_values`."""
     layout, size = layout_of(table, dictionaries), (rows, columns)
     model = (positions, dictionaries, layout, size)
     for n in range(first + slot * CHUNK, min(first + (slot + 1) * CHUNK, out.shape[0])):
-        if len(dictionaries) > 1:
-            render(n, 1, positions, w, dictionaries, layout, values, box, size)
-        for k in range(layout[0][0]):
-            for i in range(layout[0][9]):
-                for j in range(layout[0][10]):
-                    place = (i * layout[0][10] + j) * layout[0][0] + k
-                    out[n, place] = value_of(0, n, k, i, j, w, values, model)
+        if layer < len(dictionaries) - 1:
+            render(n, layer + 1, positions, w, dictionaries, layout, values, box, size)
+        for k in range(layout[layer][0]):
+            for i in range(layout[layer][9]):
+                for j in range(layout[layer][10]):
+                    place = (i * layout[layer][10] + j) * layout[layer][0] + k
+                    out[n, place] = value_of(layer, n, k, i, j, w, values, model)
 
 
 @njit(cache=True, parallel=True, nogil=True)
