@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import paper_values
+from gdd import paper_values, records
 from gdd.axes import GddError
 from gdd.figures import accuracy
 
@@ -76,9 +76,20 @@ def test_cost_of_a_class():
         {"cpu_seconds": ("part", [60.0, 30.0]), "sweeps": ("part", [20, 0])}, {"part": ["layer 1", "projection"]}, attrs
     )
     table = accuracy.cost_table(found)
-    assert table.loc["layer 1"].tolist() == [20, 1.0, "100.00"]
-    assert table.loc["projection"].tolist() == ["", 0.5, ""]
-    assert table.loc["in all", "CPU minutes"] == 1.5
+    assert table.loc["layer 1"].tolist() == [20, 1.0, "100.00", 100.0]  # a hundred times as many sweeps
+    assert table.loc["projection"].tolist() == ["", 0.5, "", 0.5]
+    assert table.loc["in all"].tolist() == ["", 1.5, "", 100.5]
+
+
+def test_error_of_the_projection_in_words():
+    found = xr.Dataset({"projection_error": ("image", [2.0, 3.0])})
+    assert accuracy.projection_line(found).endswith("2.50 +- 0.50 of an image's energy, 2 training images")
+
+
+def test_longest_run_of_a_class():
+    assert accuracy.longest_class("no such scale") is None
+    longest, every = accuracy.longest_class("paper"), records.every("caltech-class")
+    assert int(longest.sweeps.sel(part="refinement")) == max(int(r.sweeps.sel(part="refinement")) for r in every)
 
 
 def test_dictionaries_of_a_class():

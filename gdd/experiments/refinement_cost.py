@@ -111,7 +111,7 @@ def switching(refined, seconds: float, seed: int) -> xr.Dataset:
     for tries in (0, TRIES):
         spec = replace(plain, flips=tries)
         local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6))  # compiles, and warms the caches
-        begun, found = time.process_time(), np.zeros(6)
+        begun, found = time.process_time(), 0
         for number in range(SWEEPS):
             found += local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6 + 1 + number))[1].switches
         spent[tries], counts[tries] = time.process_time() - begun, found
