@@ -19,7 +19,7 @@ PATH = Path(__file__).resolve().parents[1] / "book" / "claims.yml"
 VERDICTS = {
     "reproduced": "checked here as claimed, at the scale of the paper where a scale matters",
     "partly": "holds under conditions that the paper does not state, or after a correction",
-    "not reproduced": "done as described, with another outcome",
+    "not reproduced": "another outcome, at the size and chain lengths that the finding states",
     "open": "no run of the needed size yet, or not built yet",
     "cannot be judged": "rests on something that was never published",
 }

@@ -140,7 +140,10 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run an experiment and write its record")
     run.add_argument("experiment", metavar="EXPERIMENT", help=", ".join(experiments.names()))
-    run.add_argument("--scale", choices=experiments.SCALES, default="demo")
+    run.add_argument(
+        "--scale", choices=experiments.SCALES, default="demo",
+        help="demo: embedded digits, seconds to minutes (the default); paper: the paper's images and layer sizes",
+    )  # fmt: skip
     begin = run.add_mutually_exclusive_group()
     begin.add_argument("--resume", dest="restart", action="store_false", help="go on from checkpoints (the default)")
     begin.add_argument("--restart", action="store_true", help="start afresh; old checkpoints are set aside")

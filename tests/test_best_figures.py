@@ -84,7 +84,7 @@ def test_conclusion_says_what_the_records_say(ablation):
     three = best.conclusion(PAPER, [record([1000], 2)], [ablation])
     assert len(three) == 3
     assert "protocol gives 31.0 %" in three[0] and "5.5 % for raw pixels" in three[0]
-    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith(f"than: {', '.join(KINDS[1:])}.")
+    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith(f"lower than with: {', '.join(KINDS[1:])}.")
     assert three[2].endswith("none.")
     good = record([1000], 2, -2.0)
     assert best.conclusion(PAPER, [good], [])[-1].endswith("1000.")

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from gdd.joint import layer_values
-from gdd.sampler.preconditioner import map_products, preconditioner
+from gdd.sampler.preconditioner import designed, guess_by_atom, products
+from gdd.sampler.preconditioner_by_frequency import guess_by_frequency, map_products
 from gdd.sampler.screening import average_images, screening_norms
 from gdd.spec import LayerSpec, ModelSpec
 from gdd.state import EMPTY, JointLocal
@@ -40,8 +41,31 @@ def test_expected_norms_and_mean_images(model, low):
     assert (np.abs(found - mean) < 5 * error + 1e-9).all()
 
 
+def test_guess_by_atom_is_symmetric_and_positive():
+    generator = np.random.default_rng(2)
+    shapes = TWO.shapes()
+    dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
+    below = average_images(dictionaries, [(2, 2)])[0]
+    apply = guess_by_atom(below, shapes[1], np.array([3.0, 0.0]), np.full((2, 1), 1.5))
+    matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    assert np.linalg.eigvalsh(matrix).min() > 0
+    idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # an atom that nothing uses: the prior alone
+    np.testing.assert_allclose(idle, np.eye(len(idle)) / 1.5, atol=1e-12)
+
+
+def test_products_by_lag_are_those_of_the_design():
+    """Atoms, blocks and steps that are not square."""
+    generator = np.random.default_rng(5)
+    dictionaries = [generator.standard_normal(size) for size in ((3, 2, 4, 5), (2, 3, 3, 2))]
+    below = average_images(dictionaries, [(2, 3)])[0]
+    size = tuple((n - 1) * step + m for n, step, m in zip((3, 2), below.stride, below.blurred.shape[2:], strict=True))
+    design = designed(below, (3, 2), size)
+    np.testing.assert_allclose(products(below, (3, 2)), design @ design.T, atol=1e-4)  # single precision
+
+
 @pytest.mark.parametrize("by", ["nothing", "atom", "plane"])
-def test_guess_of_the_precision_is_symmetric_and_positive(by):
+def test_guess_by_frequency_is_symmetric_and_positive(by):
     generator = np.random.default_rng(2)
     shapes = TWO.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
@@ -49,7 +73,7 @@ def test_guess_of_the_precision_is_symmetric_and_positive(by):
     maps = generator.standard_normal((3, 2, *shapes[1].map_size))
     maps[:, 1] = 0.0  # an atom that nothing uses
     prior = {"nothing": np.full((1, 1), 1.5), "atom": np.array([[0.5], [2.0]]), "plane": np.array([[0.5, 2.0]])}[by]
-    apply = preconditioner(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior)
+    apply = guess_by_frequency(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior)
     matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
     assert np.linalg.eigvalsh(matrix).min() > 0
@@ -65,7 +89,7 @@ def test_guess_is_exact_where_nothing_is_left_out():
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
     below = average_images(dictionaries, [(1, 1)])[0]._replace(stride=(4, 4))  # units at other places do not meet
     weights, gamma_e, gamma_d = generator.standard_normal((5, 2)), generator.gamma(2.0, size=5), 0.7
-    apply = preconditioner(below, shapes[1], weights[:, :, None, None], gamma_e, np.full((1, 1), gamma_d))
+    apply = guess_by_frequency(below, shapes[1], weights[:, :, None, None], gamma_e, np.full((1, 1), gamma_d))
     units = dictionaries[0].reshape(3, -1)
     between = units @ units.T + 1e-6 * (units**2).sum() / 3 * np.eye(3)  # what stands for a doubt of nothing
     exact = np.kron(weights.T * gamma_e @ weights, between) + gamma_d * np.eye(6)

@@ -153,8 +153,8 @@ def conclusion(paper: pd.DataFrame, found: Sequence[xr.Dataset], ablations: Sequ
         shown = ", ".join(f"{error:.2f} % at {size} digits" for size, error in ours.items())
         better = [kind for kind, known in means.items() if all(ours[n] < e for n, e in known.items() if n in ours)]
         said.append(
-            f"Used as well as we know how, the model gives {shown}; wherever both were run better than: "
-            f"{_listed(better)}."
+            f"Used as well as we know how, the model gives {shown}; wherever both were run its mean error is "
+            f"lower than with: {_listed(better)}."
         )
         printed = paper[paper.ours].set_index("n_train").error
         reached = [f"{size}" for size, error in ours.items() if size in printed and error <= printed[size]]

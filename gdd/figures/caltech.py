@@ -43,10 +43,14 @@ def lengths(found: xr.Dataset) -> str:
     p = settings(found)
     paper = "{} + {}".format(*(paper_values.fact(name)["value"] for name in ("burn_in", "collect")))
     refined = STAGES[1] in p.get("stages", STAGES)
+    filling = ""
+    if "test_burn_in" in p:
+        test = "{} + {}".format(*(paper_values.fact(f"test_{name}")["value"] for name in ("burn_in", "collect")))
+        filling = f"; {p['n_test']} test images, {p['test_burn_in']} + {p['test_collect']} sweeps (the paper: {test})"
     words = f"refinement {p['refine_burn_in']} + {p['refine_collect']}" if refined else "no refinement"
     return (
         f"Chains: pretraining {p['burn_in']} + {p['collect']} sweeps a layer, {words} (the paper: {paper} each); "
-        f"{p['n_train']} images of a class in each training set"
+        f"{p['n_train']} images of a class in each training set{filling}"
     )
 
 

@@ -17,11 +17,14 @@ from gdd.pooling import unpool
 from gdd.sampler import joint_dictionary_kernels as kernels
 from gdd.sampler.joint_arrays import SLOTS, Arrays, batches, plane_second
 from gdd.sampler.kernels import CHUNK
-from gdd.sampler.preconditioner import preconditioner
+from gdd.sampler.preconditioner import guess_by_atom
+from gdd.sampler.preconditioner_by_frequency import guess_by_frequency
 from gdd.sampler.shared import toeplitz
 from gdd.spec import LayerShape
 
 MOST_STEPS = 500
+#: with more atoms than this, what couples them would cost more to invert than the steps that it saves
+MOST_COUPLED = 64
 
 
 class Pass(NamedTuple):
@@ -88,10 +91,12 @@ def solve(
     task = kernels.LOOK if noise is None else kernels.PERTURB
     start = solve_pass(arrays, task, layer, np.zeros(prior.size, dtype), key)
     right = start.gradient - prior * flat(dictionary) + (0.0 if noise is None else np.sqrt(prior) * noise)
-    if layer:
+    if layer and shape.atoms > MOST_COUPLED:
+        guess = guess_by_atom(arrays.averages[layer - 1], shape, start.weights, gamma_d)
+    elif layer:
         maps = unpool(arrays.positions[layer], values_of(arrays, layer, shape), shape.map_size, shape.block)
         gamma_e = np.broadcast_to(arrays.gamma_e, len(maps))
-        guess = preconditioner(arrays.averages[layer - 1], shape, maps, gamma_e, gamma_d)
+        guess = guess_by_frequency(arrays.averages[layer - 1], shape, maps, gamma_e, gamma_d)
     else:
         diagonal = prior + np.repeat(start.weights, prior.size // shape.atoms)
         guess = lambda vector: vector / diagonal  # noqa: E731

@@ -1,13 +1,11 @@
-r"""A guess of an upper dictionary's precision that is easily inverted, for the solver of its draw.
+"""A guess of an upper dictionary's precision that is easily inverted, for the solver of its draw.
 
-Given all positions and values, the precision of a layer's dictionary is
-:math:`\sum_n \gamma_e S_n' A_n' A_n S_n + \gamma_d`: its maps S_n convolve the dictionary, A_n carries the result down
-to the image. Averaged over the positions below, A'A is one matrix that only sees how far two entries are apart:
-products of mean images, and a variance on its diagonal (`gdd.sampler.screening`). So both factors are convolutions, one
-between atoms and one between planes. Each is tapered, so that it stays positive, and wrapped around a grid half as
-large again as an atom. There they are products at each frequency, of an atom-by-atom matrix W and a plane-by-plane
-matrix M, and :math:`W \otimes M + \gamma_d` is inverted by the eigenvectors of the two. What is left out, positions as
-they are and the edges of an atom, the solver makes up for.
+Given all positions, the precision of atom k is sum_n gamma_e S_nk' A_n' A_n S_nk + gamma_d. Averaged over those, A'A
+is one matrix for all atoms: products of mean images, and a variance on its diagonal (`gdd.sampler.screening`). What is
+left out, positions as they are and atoms that share an image, the solver makes up for. Where atoms are few,
+`gdd.sampler.preconditioner_by_frequency` leaves out less.
+
+*Checked:* tests/test_screening.py.
 """
 
 from __future__ import annotations
@@ -15,24 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.fft import irfft2, rfft2
+from scipy.linalg import eigh
 
 from gdd.pooling import Size
 from gdd.sampler.screening import Average
 from gdd.spec import LayerShape
 
-#: images whose spectra are held at once
-AT_ONCE = 256
+#: modes of the mean images weaker than this share of the variance are left to the diagonal
+WEAK = 0.05
 
 
-def grid_of(shape: LayerShape) -> Size:
-    """Size of the grid that a layer's atoms are wrapped around."""
-    rows, cols = shape.atom_size
-    return (3 * rows + 1) // 2, (3 * cols + 1) // 2
-
-
-def preconditioner(
-    below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray
+def guess_by_atom(
+    below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
     """Return the product with the inverse of a guess of a layer's precision.
 
@@ -40,73 +32,57 @@ def preconditioner(
     ----------
     below : average images of the layer under this one
     shape : of the layer whose dictionary is drawn
-    maps : (image, atom, row, col)
-    gamma_e : (image,)
+    weights : (atom,)          gamma_e times the sum of squared weights of each atom
     gamma_d : (atom or 1, plane or 1)
 
     Returns
     -------
     function of a flat vector (atom * atom_row * atom_col * plane), symmetric and positive
     """
-    prior, grid = np.broadcast_to(gamma_d, (shape.atoms, shape.planes)).astype(float), grid_of(shape)
-    by_atom = np.sqrt(prior.mean(axis=1))  # the prior as a product, which it is unless it has both axes
-    by_plane = np.sqrt(prior.mean(axis=0) / prior.mean())
-    uses, atoms = np.linalg.eigh(tapered(map_products(maps, gamma_e, grid), grid) / np.outer(by_atom, by_atom))
-    means, planes = np.linalg.eigh(tapered(mean_products(below, grid), grid) / np.outer(by_plane, by_plane))
-    gain = 1 / (1 + uses.clip(0)[..., :, None] * means.clip(0)[..., None, :])
-    (rows, cols), scale = shape.atom_size, np.outer(by_atom, by_plane)[:, None, None, :]
-    planes = planes.conj()
-    atoms_back, planes_back = (np.swapaxes(each, -1, -2).conj() for each in (atoms, planes))
+    (rows, cols), planes = shape.atom_size, shape.planes
+    images, (height, width) = below.blurred.shape[1], below.blurred.shape[2:]
+    step_row, step_col = below.stride
+    size = (rows - 1) * step_row + height, (cols - 1) * step_col + width
+    wide = rows * cols * planes < images * size[0] * size[1]
+    design = None if wide else designed(below, shape.atom_size, size)
+    matrix = products(below, shape.atom_size) if wide else design.T @ design
+    values, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
+    variance = max(float(below.doubt.mean()), 1e-6 * float(values[-1]))
+    strong = values > WEAK * variance
+    values, modes = values[strong], vectors[:, strong]
+    modes = modes if wide else design @ modes / np.sqrt(values)
+    rest = np.broadcast_to(gamma_d, (shape.atoms, planes)).mean(axis=1) + weights * variance  # (atom,)
+    gain = 1 / (rest[:, None] + weights[:, None] * values) - 1 / rest[:, None]
 
     def apply(vector: np.ndarray) -> np.ndarray:
-        scaled = vector.reshape(shape.atoms, rows, cols, shape.planes) / scale
-        found = rfft2(scaled, grid, axes=(1, 2)).transpose(1, 2, 0, 3)  # (frequency_row, frequency_col, atom, plane)
-        found = atoms @ (gain * (atoms_back @ found @ planes)) @ planes_back
-        return (irfft2(found.transpose(2, 0, 1, 3), grid, axes=(1, 2))[:, :rows, :cols] / scale).ravel()
+        per_atom = vector.reshape(shape.atoms, -1)
+        return (per_atom / rest[:, None] + (per_atom @ modes * gain) @ modes.T).ravel()
 
     return apply
 
 
-def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size) -> np.ndarray:
-    """Products of the maps of two atoms, summed over images: (lag_row, lag_col, atom, atom).
-
-    Lags are below the grid's size either way; negative ones count from the end.
-    """
-    size = tuple(length + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
-    size = tuple(max(length, 2 * reach - 1) for length, reach in zip(size, grid, strict=True))
-    total = 0.0
-    for first in range(0, len(maps), AT_ONCE):
-        part = slice(first, first + AT_ONCE)
-        spectra = rfft2(maps[part].astype(float), size).transpose(2, 3, 0, 1)
-        total = total + np.swapaxes(spectra.conj() * gamma_e[part, None], -1, -2) @ spectra
-    row, col = (np.arange(-reach + 1, reach) for reach in grid)
-    found = irfft2(total, size, axes=(0, 1))[row[:, None], col]
-    return np.roll(found, (1 - grid[0], 1 - grid[1]), axis=(0, 1))
+def designed(below: Average, atom: Size, size: Size) -> np.ndarray:
+    """Mean image of a unit in every entry of an atom: (atom_row * atom_col * plane, pixel)."""
+    (rows, cols), (planes, images, height, width) = atom, below.blurred.shape
+    design = np.zeros((rows, cols, planes, images, *size), np.float32)  # a guess needs no more digits
+    for a, b in np.ndindex(rows, cols):
+        top, left = a * below.stride[0], b * below.stride[1]
+        design[a, b, :, :, top : top + height, left : left + width] = below.blurred
+    return design.reshape(rows * cols * planes, -1)
 
 
-def mean_products(below: Average, grid: Size) -> np.ndarray:
-    """Expected products of the images of two units below: (lag_row, lag_col, plane, plane), lags as `map_products`."""
-    images = below.blurred.astype(float)
-    count, _, height, width = images.shape
-    products = np.zeros((2 * grid[0] - 1, 2 * grid[1] - 1, count, count))
-    reach = zip((height, width), below.stride, grid, strict=True)
-    far_row, far_col = (min(-(-size // step), places) - 1 for size, step, places in reach)
-    for a in range(far_row + 1):
-        for b in range(-far_col, far_col + 1):
-            down, along = a * below.stride[0], b * below.stride[1]
-            one = images[:, :, : height - down, max(-along, 0) : width - max(along, 0)].reshape(count, -1)
-            other = images[:, :, down:, max(along, 0) : width + min(along, 0)].reshape(count, -1)
-            products[a, b] = one @ other.T
-            products[-a, -b] = other @ one.T
-    products[0, 0] += np.diag(np.maximum(below.doubt, 1e-6 * np.trace(products[0, 0]) / count))
-    return products
-
-
-def tapered(products: np.ndarray, grid: Size) -> np.ndarray:
-    """Spectrum of products by lag, weighed down to 0 at the grid's size and wrapped around it: (frequencies, ...)."""
-    wrapped = np.zeros((*grid, *products.shape[2:]))
-    for a in range(1 - grid[0], grid[0]):
-        for b in range(1 - grid[1], grid[1]):
-            weight = (1 - abs(a) / grid[0]) * (1 - abs(b) / grid[1])
-            wrapped[a % grid[0], b % grid[1]] += weight * products[a, b]
-    return rfft2(wrapped, axes=(0, 1))
+def products(below: Average, atom: Size) -> np.ndarray:
+    """Inner products of the rows of `designed`, which depend on how far two entries are apart: far fewer to make."""
+    (rows, cols), images = atom, below.blurred.astype(np.float32)
+    planes, _, height, width = images.shape
+    apart = np.zeros((2 * rows - 1, 2 * cols - 1, planes, planes), np.float32)
+    for a, b in np.ndindex(rows, 2 * cols - 1):
+        down, along = a * below.stride[0], (b - cols + 1) * below.stride[1]
+        if down < height and abs(along) < width:
+            one = images[:, :, down:, max(along, 0) : width + min(along, 0)].reshape(planes, -1)
+            other = images[:, :, : height - down, max(-along, 0) : width - max(along, 0)].reshape(planes, -1)
+            apart[rows - 1 + a, b] = other @ one.T
+            apart[rows - 1 - a, 2 * cols - 2 - b] = one @ other.T
+    row, col = (np.arange(n)[:, None] - np.arange(n) for n in (rows, cols))
+    each = apart[row[:, None, :, None] + rows - 1, col[None, :, None, :] + cols - 1]  # (row, col) twice, (plane) twice
+    return np.ascontiguousarray(each.transpose(0, 1, 4, 2, 3, 5)).reshape(rows * cols * planes, -1)
