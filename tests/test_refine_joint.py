@@ -182,8 +182,11 @@ def p_value_of_weights(local, state, data, model):
     return stats.kstest(uniform, "uniform").pvalue
 
 
-@pytest.mark.parametrize("flips", [0, 2])
-@pytest.mark.parametrize("name", TINY)
+#: the longest is left to the slow run, since joint moves of three layers have an exact start of their own
+BRUTE = [pytest.param(n, f, marks=pytest.mark.slow if "three" in n and f else ()) for n in TINY for f in (0, 2)]
+
+
+@pytest.mark.parametrize(("name", "flips"), BRUTE)
 def test_brute_force(name, flips):
     """4000 independent chains of one image, from its first outcome; some passes on, the enumerated posterior.
 
