@@ -44,7 +44,7 @@ def lengths(found: xr.Dataset) -> str:
     paper = "{} + {}".format(*(paper_values.fact(name)["value"] for name in ("burn_in", "collect")))
     refined = STAGES[1] in p.get("stages", STAGES)
     filling = ""
-    if "test_burn_in" in p:
+    if "n_test" in p and "test_burn_in" in p:
         test = "{} + {}".format(*(paper_values.fact(f"test_{name}")["value"] for name in ("burn_in", "collect")))
         filling = f"; {p['n_test']} test images, {p['test_burn_in']} + {p['test_collect']} sweeps (the paper: {test})"
     words = f"refinement {p['refine_burn_in']} + {p['refine_collect']}" if refined else "no refinement"
