@@ -8,7 +8,7 @@ the same for every image; the chain of an image then needs the pixels only once,
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import exp, log, pi, prod, sqrt
+from math import log, pi, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -38,10 +38,8 @@ from gdd.checks import (
     check_seed,
     check_whole,
 )
-from gdd.deconvolution_kernels import RARE, run_chains
-from gdd.distributions import BlockChoice
+from gdd.deconvolution_kernels import run_chains
 from gdd.placement import gram_slabs, placement_grid, slab_index
-from gdd.sampler.random import Stream
 
 Size = tuple[int, int]
 
@@ -64,78 +62,6 @@ class Problem(NamedTuple):
     def prior_odds(self) -> float:
         """Odds of a coefficient being active before the image is seen: a0 / b0 = 1 / (K - 1)."""
         return 1.0 / (len(self.atoms) - 1)
-
-
-def dense_gram(problem: Problem) -> np.ndarray:
-    """Return the Gram matrix written out, coefficients numbered (row, col, atom) with the atom running fastest."""
-    row, col = problem.slabs
-    full = problem.gram[:, row[:, None, :, None], col[None, :, None, :]]  # (atom, row, col, row', col', atom')
-    size = problem.norm.size
-    return full.transpose(1, 2, 0, 3, 4, 5).reshape(size, size)
-
-
-def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prior_odds: float) -> BlockChoice:
-    r"""Whether one placed atom is in the image, and how strongly, given all others.
-
-    .. math:: \frac{p(z_i = 1 \mid -)}{p(z_i = 0 \mid -)} = \frac{1}{K - 1} \sqrt{\gamma_w / \lambda_i}\,
-              e^{c_i^2 / 2 \lambda_i}, \qquad w_i \mid z_i = 1 \sim \mathcal N(c_i / \lambda_i, \lambda_i^{-1}), \qquad
-              \lambda_i = \|d_i\|^2 + \gamma_w
-
-    Parameters
-    ----------
-    correlation : c, the placed atom times the image less all other contributions, in units of noise precision 1
-    norm : squared norm of the placed atom, in the same units
-    gamma_w : precision of the weights
-    prior_odds : 1 / (K - 1), K the atoms in use
-
-    Returns
-    -------
-    BlockChoice
-        With the one position 0, or empty. Nothing is drawn here.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Testing"; no conditional is printed for this step (P20).
-    Departs: weight integrated out of z.
-    Checked: tests/test_deconvolution.py (exact ratio to the log joint; enumeration of every z).
-    """
-    precision = norm + gamma_w
-    log_odds = log(prior_odds) + 0.5 * log(gamma_w / precision) + 0.5 * correlation**2 / precision
-    return BlockChoice(np.array([log_odds, 0.0]), np.array([correlation / precision]), np.array([precision]))
-
-
-def sweep_plain(weight: np.ndarray, correlation: np.ndarray, problem: Problem, stream: Stream):
-    """Redraw every coefficient once; returns the new weights and the new correlations with the residual.
-
-    The readable twin of `gdd.deconvolution_kernels.sweep`: same equations, same random numbers, same order.
-    Coefficients are (row, col, atom), unfolded.
-    """
-    weight, correlation, gram, norm = weight.copy(), correlation.copy(), dense_gram(problem), problem.norm.ravel()
-    proposed = draw_gap(stream)
-    for i in range(weight.size):
-        given_rest = correlation[i] + weight[i] * norm[i]
-        choice = coefficient_given_rest(given_rest, norm[i], problem.gamma_w, problem.prior_odds)
-        new = draw_weight(choice, i == proposed, stream)
-        if i == proposed:
-            proposed += 1 + draw_gap(stream)
-        correlation -= (new - weight[i]) * gram[i]
-        weight[i] = new
-    return weight, correlation
-
-
-def draw_gap(stream: Stream) -> int:
-    """How many coefficients in a row are not proposed, each being so with probability `RARE`."""
-    return int(log(stream.uniform()) / log(1 - RARE))
-
-
-def draw_weight(choice: BlockChoice, proposed: bool, stream: Stream) -> float:
-    """Draw from ``choice``, active with probability p; if p is below `RARE`, only if proposed, then with p / RARE."""
-    p = exp(choice.log_probability[0])
-    if p < RARE and not proposed:
-        return 0.0
-    if stream.uniform() * (RARE if p < RARE else 1.0) >= p:
-        return 0.0
-    return choice.mean[0] + stream.normal() / sqrt(choice.precision[0])
 
 
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gamma_w: float) -> Problem:
@@ -198,7 +124,8 @@ def deconvolve(
     gamma_w : precision of the weights; fixed, from training
     burn_in, collect : sweeps (the paper's: 500, 200)
     seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
-    start : (image, atom, row, col), optional   weights to start from; all zero if not given
+    start : (image, atom, row, col), optional   weights to start from; if not given, those of a greedy pursuit: the
+        coefficient most probably active gets its conditional mean, until none is more probable than not
     first_image : number of the first image in the data set, so that a part gives the same as the whole
     trace : keep the log-likelihood after every sweep
     progress : called with a number of images whenever so many more are done
@@ -227,7 +154,8 @@ def deconvolve(
     The images that the maps stand for: `gdd.projection.render_projected`.
 
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3; supplement, "Testing".
-    Departs: positions at the stride (P16); posterior averages beside the sample of highest likelihood.
+    Departs: positions at the stride (P16); posterior averages beside the sample of highest likelihood; begins with a
+    greedy pursuit, from which fewer sweeps lead to where the chain stays, and cheaper ones (the paper does not say).
     Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads).
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
@@ -240,14 +168,15 @@ def deconvolve(
     problem = make_problem(atoms.astype(dtype), images.shape[2:], stride, gamma_e, gamma_w)
     check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
     result = _empty_result(len(images), problem, dtype, burn_in + collect if trace else 0)
-    begin = _check_start(start, result["ml_sample"])
+    begin = None if start is None else _check_start(start, result["ml_sample"])
     scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(dtype)[:, None, None]
     constant = 0.5 * np.prod(images.shape[2:]) * np.log(noise_precision(gamma_e, images.shape[1]) / (2 * pi)).sum()
     chunk = max(16, _AT_ONCE // problem.norm.size)
     for low in range(0, len(images), chunk):
         part = slice(low, low + chunk)
         scaled = images[part] * scale
-        chains = run_problem(problem, scaled, begin[part], (seed, first_image + low, burn_in, collect), trace)
+        given = None if begin is None else begin[part]
+        chains = run_problem(problem, scaled, given, (seed, first_image + low, burn_in, collect), trace)
         for name, values in zip(result, chains, strict=True):
             result[name][part] = values
         if progress is not None:
@@ -261,9 +190,12 @@ def deconvolve(
     return _labelled(result, labels, settings | {"burn_in": burn_in, "collect": collect, "seed": seed})
 
 
-def run_problem(problem: Problem, scaled: np.ndarray, begin: np.ndarray, run: tuple[int, int, int, int], trace: bool):
+def run_problem(
+    problem: Problem, scaled: np.ndarray, begin: np.ndarray | None, run: tuple[int, int, int, int], trace: bool
+):  # fmt: skip
     """Run one chunk of scaled images; arrays in the order of `_empty_result`, squared residuals for log-likelihoods.
 
+    ``begin`` : (image, atom, row, col), or None for a greedy pursuit
     ``run`` : (seed, number of the first image, burn_in, collect)
     """
     images, (rows, cols), atoms = len(scaled), problem.grid, len(problem.atoms)
@@ -271,11 +203,13 @@ def run_problem(problem: Problem, scaled: np.ndarray, begin: np.ndarray, run: tu
     norm = problem.norm.ravel().astype(np.float64)
     inverse = 1.0 / (norm + problem.gamma_w)
     log_odds = log(problem.prior_odds) + 0.5 * np.log(problem.gamma_w * inverse)
-    begin = np.ascontiguousarray(begin.transpose(0, 2, 3, 1)).reshape(images, -1)
-    best, averages = np.empty_like(begin), np.empty((images, 3, begin.shape[1]), begin.dtype)
+    best, pursued = np.zeros((images, norm.size), scaled.dtype), begin is None
+    if begin is not None:
+        best[:] = begin.transpose(0, 2, 3, 1).reshape(images, -1)
+    averages = np.empty((images, 3, norm.size), scaled.dtype)
     residual, history = np.empty(images), np.empty((images, sum(run[2:]) if trace else 0))
     run_chains(
-        scaled, atoms_last, problem.stride, begin, problem.gram, *problem.slabs,
+        scaled, atoms_last, problem.stride, pursued, problem.gram, *problem.slabs,
         norm, inverse, log_odds, *run, best, residual, averages, history,
     )  # fmt: skip
     as_maps = [v.reshape(images, rows, cols, atoms).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
@@ -289,9 +223,7 @@ def _empty_result(images: int, problem: Problem, dtype: type, sweeps: int) -> di
     return maps | {"log_likelihood": np.empty(images), "trace": np.empty((images, sweeps))}
 
 
-def _check_start(start: np.ndarray | None, like: np.ndarray) -> np.ndarray:
-    if start is None:
-        return np.broadcast_to(np.zeros((), like.dtype), like.shape)
+def _check_start(start: np.ndarray, like: np.ndarray) -> np.ndarray:
     start = as_finite(start, MAPS, "start")
     if start.shape != like.shape:
         raise GddError(f"start: {start.shape} given; finite weights of shape {like.shape} {MAPS} are needed")

@@ -2,7 +2,7 @@
 
 Coefficients are numbered with the atom running fastest, ``i = (row * cols + col) * atoms + atom``. Images and atoms
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
-`gdd.deconvolution.sweep_plain`; both use the same random numbers in the same order.
+`gdd.deconvolution_plain`; both use the same random numbers in the same order.
 
 Nearly all coefficients are idle, and all but surely stay so. They are not drawn one by one: each is *proposed* with
 probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
@@ -168,7 +168,7 @@ def add_expected(i, c, inverse, log_odds, sums):
 
 @njit(cache=True, error_model="numpy")
 def draw_weight(c, inverse, log_odds, proposed, stream):
-    """New weight of one coefficient given c, see `gdd.deconvolution.coefficient_given_rest`; 0 if idle."""
+    """New weight of one coefficient given c, see `gdd.deconvolution_plain.coefficient_given_rest`; 0 if idle."""
     log_ratio = log_odds + 0.5 * c * c * inverse
     share = RARE if log_ratio < LOG_RARE else 1.0
     if share == RARE and not proposed:
@@ -219,15 +219,41 @@ def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, l
         start = i + 1
 
 
+@njit(cache=True, error_model="numpy")
+def most_probable(weight, correlation, inverse, log_odds):
+    """Idle coefficient most probably active given the rest; -1 if none is more probable than not."""
+    found, highest = -1, 0.0
+    for i in range(len(weight)):
+        c = np.float64(correlation[i])
+        log_ratio = log_odds[i] + 0.5 * c * c * inverse[i]
+        if log_ratio > highest and weight[i] == 0:
+            found, highest = i, log_ratio
+    return found
+
+
+@njit(cache=True, error_model="numpy")
+def pursue(weight, correlation, gram, row_slab, col_slab, inverse, log_odds):
+    """Make one coefficient after the other active at its conditional mean. Changes ``weight``, ``correlation``."""
+    atoms, cols = gram.shape[3], col_slab.shape[0]
+    while True:
+        i = most_probable(weight, correlation, inverse, log_odds)
+        if i < 0:
+            return
+        weight[i] = np.float64(correlation[i]) * inverse[i]
+        place = i // atoms
+        explain(correlation, weight[i], place // cols, place % cols, i % atoms, gram, row_slab, col_slab)
+
+
 @njit(cache=True, parallel=True, nogil=True, error_model="numpy")
 def run_chains(
-    images, atoms, stride, start, gram, row_slab, col_slab, norm, inverse, log_odds,
+    images, atoms, stride, pursued, gram, row_slab, col_slab, norm, inverse, log_odds,
     seed, first, burn_in, collect, best, best_residual, averages, trace,
 ):  # fmt: skip
     """Run the chains of several images. Changes ``best``, ``best_residual``, ``averages`` and ``trace``.
 
     images : (image, plane, row, col), atoms : (plane, atom_row, atom_col, atom), stride : (row, col)
-    start, best : (image, coefficient)          first and kept weights
+    pursued : whether to begin with a greedy pursuit
+    best : (image, coefficient)                 weights to begin with (zeros before a pursuit); kept ones on return
     best_residual : (image,)                    squared residual of the kept weights
     gram : (atom, row slab, col slab, atom), row_slab : (rows, rows), col_slab : (cols, cols)
     averages : (image, 3, coefficient)          see `sweep`
@@ -236,11 +262,13 @@ def run_chains(
     grid = (row_slab.shape[0], col_slab.shape[0])
     for n in prange(images.shape[0]):
         stream = np.empty(WORDS, np.uint64)
-        sums = np.zeros((3, start.shape[1]))
-        weight, given, correlation = start[n].copy(), np.empty_like(start[n]), np.empty_like(start[n])
-        bound = np.empty_like(start[n])
-        idle_bounds(inverse, log_odds, weight, bound)
+        sums = np.zeros((3, best.shape[1]))
+        weight, given = best[n].copy(), np.empty_like(best[n])
         correlate_image(images[n], atoms, stride, grid, given)
+        correlation, bound = given.copy(), np.empty_like(given)
+        if pursued:
+            pursue(weight, correlation, gram, row_slab, col_slab, inverse, log_odds)
+        idle_bounds(inverse, log_odds, weight, bound)
         energy = 0.0
         for pixel in images[n].flat:
             energy += np.float64(pixel) ** 2

@@ -48,7 +48,7 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
     Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
     stick out of the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
     says which entry a pair of positions has. All that a change of one coefficient needs lies together. The whole
-    matrix, (positions x atoms) squared, is `gdd.deconvolution.dense_gram`.
+    matrix, (positions x atoms) squared, is `gdd.deconvolution_plain.dense_gram`.
     """
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     cuts = []

@@ -10,13 +10,13 @@ from scipy.stats import foldnorm, multivariate_normal
 
 from gdd import deconvolution_kernels as kernels
 from gdd.axes import GddError
-from gdd.deconvolution import (
+from gdd.deconvolution import deconvolve, make_problem
+from gdd.deconvolution_plain import (
     coefficient_given_rest,
-    deconvolve,
     dense_gram,
     draw_gap,
     draw_weight,
-    make_problem,
+    pursue_plain,
     sweep_plain,
 )
 from gdd.placement import correlate_at_stride, placement_grid, slab_index
@@ -117,7 +117,7 @@ def plain_chain(image, problem, sweeps, seed, number):
     """States after each sweep, by the plain twin."""
     scaled = image * np.sqrt(GAMMA_E)[:, None, None]
     correlation = correlate_at_stride(scaled[None], problem.atoms, problem.stride).ravel()
-    weight, states = np.zeros(correlation.size), []
+    (weight, correlation), states = pursue_plain(correlation, problem), []
     for t in range(sweeps):
         weight, correlation = sweep_plain(weight, correlation, problem, Stream(seed, TEST, 0, t, number))
         states.append(weight)
@@ -145,6 +145,29 @@ def test_compiled_chain_is_the_plain_chain(case):
         assert_allclose(best.log_likelihood[n], log_likelihood[-6:].max(), rtol=1e-10)
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_greedy_beginning_is_the_plain_one_and_leaves_nothing_worth_adding(case):
+    size, stride = CASES[case]
+    atoms, images = atoms_and_images(size)
+    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
+    pictures, norm = placed(atoms, size, stride), problem.norm.ravel()
+    inverse = 1 / (norm + GAMMA_W)
+    log_odds = np.log(problem.prior_odds) + 0.5 * np.log(GAMMA_W * inverse)
+    for image in images:
+        scaled = image * np.sqrt(GAMMA_E)[:, None, None]
+        correlation = correlate_at_stride(scaled[None], problem.atoms, stride).ravel()
+        weight, left = np.zeros_like(correlation), correlation.copy()
+        kernels.pursue(weight, left, problem.gram, *problem.slabs, inverse, log_odds)
+        expected, expected_left = pursue_plain(correlation, problem)
+        assert 0 < (weight != 0).sum() < weight.size
+        assert_allclose(weight, expected, atol=1e-12)
+        assert_allclose(left, expected_left, atol=1e-10)
+        residual = GAMMA_E[:, None, None] * (image - np.tensordot(weight, pictures, 1))
+        fresh = np.tensordot(pictures, residual, 3)
+        assert_allclose(left, fresh, atol=1e-10)
+        assert (log_odds + 0.5 * fresh**2 * inverse)[weight == 0].max() <= 0
+
+
 def test_averages_are_those_of_the_conditionals_at_each_visit():
     size, stride = CASES["ragged"]
     atoms, images = atoms_and_images(size, 1)
@@ -160,7 +183,8 @@ def test_averages_are_those_of_the_conditionals_at_each_visit():
         correlation = correlation - draw_weight(choice, i == proposed, stream) * gram[i]
         if i == proposed:
             proposed += 1 + draw_gap(stream)
-    result = deconvolve(images, atoms, stride, gamma_e=GAMMA_E, gamma_w=GAMMA_W, burn_in=0, collect=1)
+    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "start": np.zeros((1, len(atoms), *problem.grid))}
+    result = deconvolve(images, atoms, stride, burn_in=0, collect=1, **options)
     ours = [unfolded(result[name])[0] for name in ("mean", "inclusion", "magnitude")]
     assert_allclose(np.transpose(ours), expected, atol=1e-10)
 

@@ -12,7 +12,8 @@ import numpy as np
 import xarray as xr
 
 from gdd.benchmarks.rows import Row, ratio, row, single
-from gdd.deconvolution import make_problem, sweep_plain
+from gdd.deconvolution import make_problem
+from gdd.deconvolution_plain import sweep_plain
 from gdd.features import one_step_features
 from gdd.pipeline import infer, project_model
 from gdd.sampler import weighted

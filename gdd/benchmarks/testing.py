@@ -52,8 +52,7 @@ def caltech_rows(number: int, seed: int, progress) -> dict[str, Row]:
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
     shared = time.process_time() - begun
     scaled = images * np.float32(GAMMA_E**0.5)
-    begin = np.zeros((len(images), number, *problem.grid), np.float32)
-    run = lambda: run_problem(problem, scaled, begin, (seed, 0, *SWEEPS), False)  # noqa: E731
+    run = lambda: run_problem(problem, scaled, None, (seed, 0, *SWEEPS), False)  # noqa: E731
     active = float((run()[0] != 0).sum()) / len(images)
     seconds = time_in_turn({"Caltech": Timing(run, len(images))}, REPEATS - 1, progress)["Caltech"]
     name = f"Caltech shapes, {number * int(np.prod(problem.grid))} coefficients, {sum(SWEEPS)} sweeps"
