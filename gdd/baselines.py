@@ -31,12 +31,16 @@ class PatchDictionary(NamedTuple):
 
 def principal_components(
     train: np.ndarray | xr.DataArray, test: np.ndarray | xr.DataArray, count: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Coordinates of training and test images along the training images' first ``count`` principal components."""
-    train, test = (unfold(part).values for part in (train, test))
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Coordinates of training and test images along the training images' first ``count`` principal components.
+
+    The third value is the share of the training images' variance that lies along these.
+    """
+    train, test = (unfold(part).values.astype(float) for part in (train, test))
     count = check_whole("count", count, 1, min(train.shape))
-    found = PCA(count, svd_solver="full").fit(train)
-    return found.transform(train), found.transform(test)
+    wide = train.shape[1] > train.shape[0]  # more columns than rows: no use in forming their covariance
+    found = PCA(count, svd_solver="full" if wide else "covariance_eigh").fit(train)
+    return found.transform(train), found.transform(test), float(found.explained_variance_ratio_.sum())
 
 
 def learn_patches(images: np.ndarray | xr.DataArray, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:

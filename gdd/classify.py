@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numba
 import numpy as np
 import xarray as xr
 from sklearn.base import clone
@@ -33,6 +34,8 @@ from gdd.tuning import (
 _CHUNK = 500
 #: training images up to which the kernel matrix is formed once for all classes (1.8 GB); beyond, libsvm forms its rows
 _WHOLE_KERNEL = 15000
+#: memory in MB in which libsvm keeps such rows, of all machines that are trained at once
+_CACHE = 8000
 #: median squared distance between scaled features at which they are taken to be the same
 ALIKE = 1e-12
 
@@ -139,7 +142,8 @@ def fit_svm(
 def _train(features: np.ndarray, members: list[np.ndarray], cost: float, gamma: float) -> list[SVC]:
     """One machine for each class, on all images; the same machines either way."""
     if len(features) > _WHOLE_KERNEL:
-        machine, given = SVC(C=cost, kernel="rbf", gamma=gamma, cache_size=500), features
+        rows = _CACHE / numba.get_num_threads()
+        machine, given = SVC(C=cost, kernel="rbf", gamma=gamma, cache_size=rows), features
     else:
         given = gaussian_kernel(squared_distances(features, features), gamma)
         machine = SVC(C=cost, kernel="precomputed", cache_size=500)

@@ -132,6 +132,17 @@ def test_experiment_says_what_was_run(honest):
     assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_best.REGIONS**2
 
 
+def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):
+    monkeypatch.setattr(mnist_best, "MANY", 200)
+    monkeypatch.setattr(mnist_best, "KEPT", 30)
+    monkeypatch.setitem(SMALL, "kinds", ("raw pixels",))
+    cut = outcome(monkeypatch)
+    assert cut.feature_kind.values.tolist() == ["raw pixels"]
+    assert 0.3 < cut.energy_kept.sel(size=200)[0] < 1 and (cut.energy_kept.sel(size=100) == 1).all()
+    np.testing.assert_array_equal(cut.error.sel(size=100), honest.error.sel(size=100, feature_kind=["raw pixels"]))
+    assert 0 < abs(cut.error.sel(size=200)[0] - honest.error.sel(size=200)[0, 1]).item() < 20
+
+
 def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypatch):
     rng = np.random.default_rng(0)
 
