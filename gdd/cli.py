@@ -6,6 +6,7 @@ import argparse
 import shlex
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -110,6 +111,10 @@ def _data(chosen: argparse.Namespace) -> None:
 
 def _run(chosen: argparse.Namespace) -> None:
     changes = [tuple(pair) for pair in chosen.parameter]
+    if chosen.parameters:
+        for name, value in experiments.parse(chosen.experiment, chosen.scale, changes).items():
+            print(name, ",".join(map(str, value)) if isinstance(value, tuple) else value)
+        return
     say = partial(_say_interrupted, chosen)
     print(run_experiment(chosen.experiment, chosen.scale, changes, chosen.restart, say, chosen.jobs))
 
@@ -130,6 +135,13 @@ def _bench(chosen: argparse.Namespace) -> None:
     print(path)
 
 
+class _Whole(argparse.HelpFormatter):
+    """Lines of help that end between words, not at the hyphens of names that are to be typed."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gdd", description="Generative deep deconvolution: data, runs, book, cost.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -138,7 +150,7 @@ def _parser() -> argparse.ArgumentParser:
     data.set_defaults(command=_data, fetch=None)
     data.add_subparsers(metavar="fetch").add_parser("fetch").add_argument("fetch", metavar="NAME")
 
-    run = commands.add_parser("run", help="run an experiment and write its record")
+    run = commands.add_parser("run", help="run an experiment and write its record", formatter_class=_Whole)
     run.add_argument("experiment", metavar="EXPERIMENT", help=", ".join(experiments.names()))
     run.add_argument(
         "--scale", choices=experiments.SCALES, default="demo",
@@ -148,6 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     begin.add_argument("--resume", dest="restart", action="store_false", help="go on from checkpoints (the default)")
     begin.add_argument("--restart", action="store_true", help="start afresh; old checkpoints are set aside")
     run.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
+    run.add_argument("--parameters", action="store_true", help="only list the parameters and their values")
     run.set_defaults(command=_run, restart=False)
 
     commands.add_parser("book", help="execute the chapters and build the book").set_defaults(command=_book)

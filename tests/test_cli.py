@@ -61,6 +61,20 @@ def test_scale_chooses_the_defaults(toy):
     assert toy[0]["n"] == 50
 
 
+def test_parameters_are_listed_as_they_are_to_be_typed_and_no_work_is_done(toy, capsys):
+    assert cli.main(["run", "toy", "--scale", "paper", "-p", "noise", "1e-2", "--parameters"]) == 0
+    assert capsys.readouterr().out.split("\n")[:5] == ["n 50", "seed 0", "noise 0.01", "stop False", "sizes 100,200"]
+    assert toy == []
+
+
+def test_names_are_not_broken_in_the_help(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        cli.main(["run", "--help"])
+    words = capsys.readouterr().out.replace(",", " ").split()
+    assert set(experiments.names()) <= set(words)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,7 +18,7 @@ from gdd.sampler.sweep import Key
 from gdd.timing import Copies, Timing, time_in_turn
 
 #: images in a sweep here, as a multiple of those of the other parts: a turn must outlast the start of a thread
-TIMES = 8
+TIMES = 2
 PASSES = 3
 
 

@@ -31,7 +31,7 @@ NAME = "bench"
 PARTS = ("kernels", "threads", "images", "atoms", "memory", "testing", "peers")
 PARAMETERS = {
     "demo": {
-        "parts": PARTS, "data": "mnist", "images": 256, "warm_up": 60, "repeats": 9, "seed": 0,
+        "parts": PARTS, "data": "mnist", "images": 1000, "warm_up": 60, "repeats": 9, "seed": 0,
         "sizes": (1000, 4000, 16000, 60000), "atom_sizes": (4, 8, 12, 16), "caltech_atoms": 1616, "peer_images": 200,
     },
 }  # fmt: skip
