@@ -48,13 +48,14 @@ def arm(place):
 
 
 def count_writes(place, which):
-    write, count = checkpoint.write, [0]
+    write, count, unarmed = checkpoint.write, [0], (np.savez, os.fsync, os.replace)
 
     def counted(*arguments):
         count[0] += 1
         if count[0] == which:
             arm(place)
         write(*arguments)
+        np.savez, os.fsync, os.replace = unarmed  # a write that does not come to the place goes on, and later ones too
 
     checkpoint.write = counted
 
