@@ -4,10 +4,6 @@ Coefficients are numbered with the atom running fastest, ``i = (row * cols + col
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
 `gdd.deconvolution_plain`; both use the same random numbers in the same order.
 
-A change of one coefficient changes the correlations of all. They are brought up to date when a sweep comes to a place
-of the grid: by then many changes wait, and several rows of the Gram matrix are read side by side, while the place's own
-correlations stay in the first cache.
-
 Nearly all coefficients are idle, and all but surely stay so. They are not drawn one by one: each is *proposed* with
 probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
 probability p / RARE. Only where p is `RARE` or more is there a draw at every visit. Both ways the probability is p.
@@ -22,7 +18,6 @@ from numba import njit, prange
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
-from gdd.deconvolution_correlations import catch_up, correlate_image, explain, refresh, squared_residual
 from gdd.sampler.random import TEST, WORDS, fill_stream, next_normal, next_uniform
 
 #: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
@@ -37,8 +32,8 @@ ALWAYS = -1.0
 #: makes up for the rounding of squares in single precision where a bound is wanted
 SLACK = 1.0 - 1e-5
 
-#: coefficients looked at together
-_RUN = 16
+#: coefficients looked at together; pixels of an atom's row multiplied together
+_RUN, _TAPS = 16, 4
 
 #: E|x + N(0, 1)| for x from 0 to _PIECES / 4, piece by piece of length 1/4 as polynomials in 4 x mod 1; beyond it is x
 _PIECES, _DEGREE = 36, 8
@@ -53,6 +48,77 @@ def _folded_pieces() -> np.ndarray:
 
 
 _FOLDED = _folded_pieces()
+
+
+@njit(cache=True, error_model="numpy")
+def correlate_image(image, atoms, stride, grid, out):
+    """Inner products of one image with every placed atom, (coefficient,). Changes ``out``.
+
+    A loop and not a matrix product, so that an image gives the same bits alone and among others.
+
+    image : (plane, row, col), atoms : (plane, atom_row, atom_col, atom)
+    """
+    planes, rows, cols, number = atoms.shape
+    whole = np.zeros((planes, (grid[0] - 1) * stride[0] + rows, (grid[1] - 1) * stride[1] + cols), image.dtype)
+    whole[:, : image.shape[1], : image.shape[2]] = image
+    places = out.reshape(grid[0] * grid[1], number)
+    places[:] = 0
+    for plane in range(planes):
+        for a in range(rows):
+            for b in range(0, cols, _TAPS):
+                taps = atoms[plane, a, b : b + _TAPS]
+                for p in range(len(places)):
+                    left = (p % grid[1]) * stride[1] + b
+                    add_taps(whole[plane, (p // grid[1]) * stride[0] + a, left : left + len(taps)], taps, places[p])
+
+
+@njit(cache=True, error_model="numpy")
+def add_taps(pixels, taps, line):
+    """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,), which changes."""
+    if len(pixels) == _TAPS:
+        x0, x1, x2, x3 = pixels[0], pixels[1], pixels[2], pixels[3]
+        if x0 != 0 or x1 != 0 or x2 != 0 or x3 != 0:
+            for k in range(len(line)):
+                line[k] += x0 * taps[0, k] + x1 * taps[1, k] + x2 * taps[2, k] + x3 * taps[3, k]
+    else:
+        for t in range(len(pixels)):
+            for k in range(len(line)):
+                line[k] += pixels[t] * taps[t, k]
+
+
+@njit(cache=True, error_model="numpy")
+def explain(correlation, delta, row, col, atom, gram, row_slab, col_slab):
+    """Subtract ``delta`` times one row of the Gram matrix. Changes ``correlation``."""
+    atoms = gram.shape[3]
+    base = 0
+    for a in range(row_slab.shape[0]):
+        for b in range(col_slab.shape[0]):
+            line, here = gram[atom, row_slab[row, a], col_slab[col, b]], correlation[base : base + atoms]
+            for k in range(atoms):
+                here[k] -= delta * line[k]
+            base += atoms
+
+
+@njit(cache=True, error_model="numpy")
+def refresh(correlation, given, weight, gram, row_slab, col_slab):
+    """Form the correlations with the residual from those with the image. Changes ``correlation``."""
+    correlation[:] = given
+    i = 0
+    for row in range(row_slab.shape[0]):
+        for col in range(col_slab.shape[0]):
+            for atom in range(gram.shape[3]):
+                if weight[i] != 0:
+                    explain(correlation, weight[i], row, col, atom, gram, row_slab, col_slab)
+                i += 1
+
+
+@njit(cache=True, error_model="numpy")
+def squared_residual(energy, weight, given, correlation):
+    """Squared norm of image minus reconstruction, from correlations alone: ||x||^2 - s.(c0 + c)."""
+    explained = 0.0
+    for i in range(weight.size):
+        explained += np.float64(weight[i]) * (np.float64(given[i]) + np.float64(correlation[i]))
+    return energy - explained
 
 
 @njit(cache=True, error_model="numpy")
@@ -121,56 +187,36 @@ def idle_bounds(inverse, log_odds, weight, bound):
 
 
 @njit(cache=True, error_model="numpy")
-def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, late, sums, collected):
-    """Redraw every coefficient once; return the change of the squared residual.
-
-    Changes ``weight``, ``correlation``, ``bound``, ``stream``, ``late`` and, if ``collected``, ``sums``. After it each
-    place's correlations lack the changes at later places, which the next sweep makes up for, or `refresh`.
+def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, sums, collected):
+    """Redraw every coefficient once. Changes ``weight``, ``correlation``, ``bound``, ``stream`` and, if ``collected``,
+    ``sums``.
 
     bound : (coefficient,)                     see `idle_bounds`
     norm, inverse, log_odds : (coefficient,)   ||d||^2, 1 / lambda, log of prior odds times sqrt(gamma_w / lambda)
-    late : changes of the last sweep and scratch for those of this one: indices, deltas (2, coefficient), and how many
-        there were up to and with each place, ends (2, place); all zero if nothing is late
     sums : (3, coefficient)   of the conditional mean, the probability of being active, the mean absolute value
     """
-    indices, deltas, ends = late
-    atoms, cols, made, gain = gram.shape[3], col_slab.shape[0], 0, 0.0
-    proposed = draw_gap(stream)
-    for place in range(ends.shape[1]):
-        first, own = place * atoms, (row_slab[place // cols, place // cols], col_slab[place % cols, place % cols])
-        here = correlation[first : first + atoms]
-        waiting = slice(ends[0, place], ends[0, -1])
-        catch_up(here, place, indices[0, waiting], deltas[0, waiting], gram, row_slab, col_slab)
-        catch_up(here, place, indices[1, :made], deltas[1, :made], gram, row_slab, col_slab)
-        start, stop = first, first + atoms
-        while True:
-            i = next_visit(correlation, bound, start, min(proposed, stop))
-            if collected:
-                for j in range(start, i):
-                    add_expected(j, np.float64(correlation[j]), inverse, log_odds, sums)
-            if i >= stop:
-                break
-            old, left = weight[i], np.float64(correlation[i])
-            c = left + np.float64(old) * np.float64(norm[i])
-            if collected:
-                add_expected(i, c, inverse, log_odds, sums)
-            weight[i] = draw_weight(c, inverse[i], log_odds[i], i == proposed, stream)
-            if weight[i] != old:
-                delta = weight[i] - old
-                line = gram[i - first, own[0], own[1]]
-                for k in range(atoms):
-                    here[k] -= delta * line[k]
-                indices[1, made], deltas[1, made] = i, delta
-                made += 1
-                gain += np.float64(delta) * (np.float64(delta) * norm[i] - 2.0 * left)
-                if old == 0 or weight[i] == 0:
-                    idle_bounds(inverse[i : i + 1], log_odds[i : i + 1], weight[i : i + 1], bound[i : i + 1])
-            if i == proposed:
-                proposed += 1 + draw_gap(stream)
-            start = i + 1
-        ends[1, place] = made
-    indices[0, :made], deltas[0, :made], ends[0] = indices[1, :made], deltas[1, :made], ends[1]
-    return gain
+    atoms, cols = gram.shape[3], col_slab.shape[0]
+    start, proposed = 0, draw_gap(stream)
+    while True:
+        i = next_visit(correlation, bound, start, min(proposed, len(weight)))
+        if collected:
+            for j in range(start, i):
+                add_expected(j, np.float64(correlation[j]), inverse, log_odds, sums)
+        if i >= len(weight):
+            return
+        old = weight[i]
+        c = np.float64(correlation[i]) + np.float64(old) * np.float64(norm[i])
+        if collected:
+            add_expected(i, c, inverse, log_odds, sums)
+        weight[i] = draw_weight(c, inverse[i], log_odds[i], i == proposed, stream)
+        if weight[i] != old:
+            place = i // atoms
+            explain(correlation, weight[i] - old, place // cols, place % cols, i % atoms, gram, row_slab, col_slab)
+            if old == 0 or weight[i] == 0:
+                idle_bounds(inverse[i : i + 1], log_odds[i : i + 1], weight[i : i + 1], bound[i : i + 1])
+        if i == proposed:
+            proposed += 1 + draw_gap(stream)
+        start = i + 1
 
 
 @njit(cache=True, error_model="numpy")
@@ -223,25 +269,23 @@ def run_chains(
         if pursued:
             pursue(weight, correlation, gram, row_slab, col_slab, inverse, log_odds)
         idle_bounds(inverse, log_odds, weight, bound)
-        indices, deltas = np.empty((2, given.size), np.int64), np.empty((2, given.size), given.dtype)
-        ends = np.zeros((2, grid[0] * grid[1]), np.int64)
-        energy, residual = 0.0, 0.0
+        energy = 0.0
         for pixel in images[n].flat:
             energy += np.float64(pixel) ** 2
         best_residual[n] = np.inf
         for t in range(burn_in + collect):
             if t % REFRESH == 0:
-                refresh(correlation, given, weight, gram, row_slab, col_slab, indices[0], deltas[0])
-                residual, ends[0] = squared_residual(energy, weight, given, correlation), 0
+                refresh(correlation, given, weight, gram, row_slab, col_slab)
             fill_stream(stream, seed, TEST, 0, t, first + n)
             collected = t >= burn_in
-            residual += sweep(
-                weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream,
-                (indices, deltas, ends), sums, collected,
-            )  # fmt: skip
-            if trace.shape[1] > 0:
-                trace[n, t] = residual
-            if collected and residual < best_residual[n]:
-                best_residual[n] = residual
-                best[n] = weight
+            sweep(
+                weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, sums, collected
+            )
+            if collected or trace.shape[1] > 0:
+                residual = squared_residual(energy, weight, given, correlation)
+                if trace.shape[1] > 0:
+                    trace[n, t] = residual
+                if collected and residual < best_residual[n]:
+                    best_residual[n] = residual
+                    best[n] = weight
         averages[n] = sums / collect

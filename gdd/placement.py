@@ -33,7 +33,7 @@ def _windows(image_size: Size, atom_size: Size, stride: Size):
 def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> np.ndarray:
     """Inner products of every image with every placed atom: (image, row, col, atom).
 
-    The readable twin of `gdd.deconvolution_correlations.correlate_image`.
+    The readable twin of `gdd.deconvolution_kernels.correlate_image`.
     """
     size, reach = images.shape[2:], atoms.shape[2:]
     out = np.empty((len(images), *placement_grid(size, reach, stride), len(atoms)), np.result_type(images, atoms))

@@ -8,7 +8,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import foldnorm, multivariate_normal
 
-from gdd import deconvolution_correlations as correlations
 from gdd import deconvolution_kernels as kernels
 from gdd.axes import GddError
 from gdd.deconvolution import deconvolve, make_problem
@@ -75,7 +74,7 @@ def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
     given = correlate_at_stride(images, atoms, stride)
     assert_allclose(given.reshape(3, -1), images.reshape(3, -1) @ pictures.T, atol=1e-12)
     compiled = np.empty(len(pictures))
-    correlations.correlate_image(images[0], atoms.transpose(1, 2, 3, 0).copy(), stride, problem.grid, compiled)
+    kernels.correlate_image(images[0], atoms.transpose(1, 2, 3, 0).copy(), stride, problem.grid, compiled)
     assert_allclose(compiled, given[0].ravel(), atol=1e-12)
     maps = np.random.default_rng(1).normal(size=(3, 3, *problem.grid))
     assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
@@ -202,26 +201,18 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     log_odds = np.log(problem.prior_odds) + 0.5 * np.log(GAMMA_W * inverse)
     bound, sums = np.empty_like(given), np.zeros((3, norm.size))
     kernels.idle_bounds(inverse, log_odds, weight, bound)
-    places = np.prod(problem.grid)
-    indices, deltas = np.empty((2, norm.size), np.int64), np.empty((2, norm.size), dtype)
-    ends, energy = np.zeros((2, places), np.int64), float((images**2).sum())
     for t in range(100):
         fill_stream(stream, 0, TEST, 0, t, 0)
-        energy += kernels.sweep(
-            weight, correlation, problem.gram, *problem.slabs, bound, norm, inverse, log_odds, stream,
-            (indices, deltas, ends), sums, False,
-        )  # fmt: skip
-    for place, here in enumerate(correlation.reshape(places, -1)):
-        late = slice(ends[0, place], ends[0, -1])
-        correlations.catch_up(here, place, indices[0, late], deltas[0, late], problem.gram, *problem.slabs)
+        kernels.sweep(
+            weight, correlation, problem.gram, *problem.slabs, bound, norm, inverse, log_odds, stream, sums, False
+        )
     residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
     fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
-    running = correlations.squared_residual(float((images**2).sum()), weight, given, correlation)
+    running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
     assert_allclose(running, (residual**2).sum(), rtol=tolerance)
-    assert_allclose(energy, (residual**2).sum(), rtol=tolerance)
     correlation[:] = 0
-    correlations.refresh(correlation, given, weight, problem.gram, *problem.slabs, indices[0], deltas[0])
+    kernels.refresh(correlation, given, weight, problem.gram, *problem.slabs)
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
 
 
@@ -328,9 +319,8 @@ def test_idle_coefficients_are_drawn_with_their_probability():
             fill_stream(stream, 0, TEST, 0, t, 0)
             weight, bound, sums = np.zeros(count), np.empty(count), np.zeros((3, count))
             kernels.idle_bounds(inverse, log_odds, weight, bound)
-            late = np.empty((2, count), np.int64), np.empty((2, count)), np.zeros((2, 4), np.int64)
             kernels.sweep(
-                weight, correlation.copy(), gram, *slabs, bound, norm, inverse, log_odds, stream, late, sums, collected
+                weight, correlation.copy(), gram, *slabs, bound, norm, inverse, log_odds, stream, sums, collected
             )
             weights.append(weight)
         assert_array_equal(*weights)
