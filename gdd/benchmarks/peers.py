@@ -94,10 +94,13 @@ def code_spams(pixels: np.ndarray, columns: np.ndarray, weight: float) -> Curve:
 
 
 def code_spams_greedy(pixels: np.ndarray, columns: np.ndarray, count: float) -> Curve:
-    """Orthogonal matching pursuit with so many coefficients for every image."""
+    """Orthogonal matching pursuit with so many coefficients for every image.
+
+    The tolerance is given although it is 0: spams reads an uninitialised one where it is not, and may stop at once.
+    """
     import spams
 
-    return _once(lambda: spams.omp(pixels, D=columns, L=round(count), numThreads=1), pixels, columns)
+    return _once(lambda: spams.omp(pixels, D=columns, L=round(count), eps=0.0, numThreads=1), pixels, columns)
 
 
 def code_sklearn(pixels: np.ndarray, columns: np.ndarray, weight: float) -> Curve:
