@@ -82,7 +82,7 @@ def _preparation(axes: Axes) -> None:
     box(axes, 9.5, 18.6, 5.2, 1.3, "Gram matrix of all placed\natoms, $G_{ij} = \\langle d_i, d_j\\rangle$")
     path(axes, [(5.8, 18.6), (6.9, 18.6)])
     box(axes, 3.2, 16.2, 5.2, 1.0, "correlations $c_i = \\langle x, d_i\\rangle$")
-    box(axes, 9.5, 16.2, 5.2, 1.0, "start from $S = 0$")
+    box(axes, 9.5, 16.2, 5.2, 1.0, "start: greedy pursuit")
     path(axes, [(3.2, 17.95), (3.2, 16.7)])
     path(axes, [(5.8, 16.2), (6.9, 16.2)])
     path(axes, [(9.5, 15.7), (9.5, 15.35), (6.4, 15.35), (6.4, 13.55)])
