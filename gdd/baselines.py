@@ -17,6 +17,8 @@ from gdd.subsets import generator
 #: added to a patch's variance before it is divided by it (pixels 0 to 1), and to the eigenvalues in whitening
 LEAST_VARIANCE, LEAST_EIGENVALUE = 0.01, 0.1
 PATCHES_PER_IMAGE = 30
+#: training images from which on a classifier sees only so many principal components of a feature
+MANY, KEPT = 20_000, 300
 _CHUNK = 50  # images whose patches are held at once
 
 
@@ -41,6 +43,20 @@ def principal_components(
     wide = train.shape[1] > train.shape[0]  # more columns than rows: no use in forming their covariance
     found = PCA(count, svd_solver="full" if wide else "covariance_eigh").fit(train)
     return found.transform(train), found.transform(test), float(found.explained_variance_ratio_.sum())
+
+
+def fewer_features(
+    train: np.ndarray | xr.DataArray, test: np.ndarray | xr.DataArray
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """What the classifier sees of a feature: all of it, but of very many images only the leading principal components.
+
+    The time of a classifier of many images is that of inner products of all their pairs. The third value is the share
+    of the training images' variance that is kept.
+    """
+    train, test = unfold(train), unfold(test)
+    if len(train) >= MANY and train.sizes[FEATURE] > KEPT:
+        return principal_components(train, test, KEPT)
+    return train.values, test.values, 1.0
 
 
 def learn_patches(images: np.ndarray | xr.DataArray, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:

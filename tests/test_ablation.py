@@ -2,14 +2,16 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from gdd import experiments
 from gdd.experiments import mnist_ablation as ablation
+from gdd.experiments.mnist_best import PROTOCOL
 from gdd.progress import Bar
 
 SMALL = {
     "n_train": 60, "n_test": 30, "seeds": (3,), "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 2,
-    "chains": 2,
+    "chains": 2, "n_learn": 40,
 }  # fmt: skip
 
 
@@ -40,7 +42,8 @@ def test_every_row_has_an_error(run):
     found, _, kept = run
     assert found.error.shape == (1, len(ablation.ROWS)) and len(set(ablation.ROWS)) == len(ablation.ROWS)
     assert ((found.error >= 0) & (found.error <= 100)).all()
-    assert set(kept) | {ablation.SCALED} == set(ablation.ROWS)  # scaled: the protocol's own features
+    others = {ablation.SCALED, ablation.ENERGIES}  # the protocol's own features; no features
+    assert set(kept) | others == set(ablation.ROWS)
     for pair in kept.values():
         assert [len(part) for part in pair] == [60, 30]
 
@@ -54,7 +57,7 @@ def test_one_thing_is_changed_at_a_time(run):
         different = [name for name in first if not np.array_equal(first[name], setting[name])]
         assert len(different) == 1
         changed += different
-    assert changed == ["chain", "length", "length", "gamma_e", "gamma_e", "atoms", "atoms"]
+    assert changed == ["chain", "length", "length", "gamma_e", "gamma_e", *["atoms"] * 4]
 
 
 def test_features_are_what_their_rows_say(run):
@@ -63,5 +66,24 @@ def test_features_are_what_their_rows_say(run):
     code = kept[ablation.PROTOCOL_ROW][0]
     assert plain.shape == code.shape
     assert kept["atoms", "the half used most"][0].sizes["atom"] == code.sizes["atom"] // 2
+    assert kept[ablation.BY_CLASS][0].sizes["atom"] == code.sizes["atom"]  # sixteen for each of ten classes
+    assert kept[ablation.MORE_DIGITS][0].sizes["atom"] == code.sizes["atom"]
     assert (kept["no model", "raw pixels"][0].values >= 0).all()
     assert not np.allclose(kept["several chains", "mean of their samples"][0], code)
+
+
+def test_atoms_that_saw_labels_are_not_tuned_on_them(monkeypatch):
+    """The width of that row's kernel is the protocol's own, whatever the row's features would have chosen."""
+    used = {}
+
+    def error(features, labels, test_features, test_labels, protocol, seed):
+        used[len(used)] = protocol.gammas
+        axes = {"cost": [10.0], "gamma": list(protocol.gammas)}
+        table = xr.DataArray([[3.0, 1.0, 2.0, 4.0][: len(protocol.gammas)]], axes)
+        return xr.Dataset({"error": 1.0, "cross_validation": table})
+
+    monkeypatch.setattr(ablation, "error", error)
+    digits = xr.DataArray(np.zeros(3), coords={"label": ("image", [0, 1, 2])}, dims="image")
+    rows = (ablation.PROTOCOL_ROW, ablation.SCALED, ablation.BY_CLASS)
+    ablation.classified(dict.fromkeys(rows, (None, None)), digits, digits, 0)
+    assert list(used.values()) == [PROTOCOL.gammas, PROTOCOL.gammas, (PROTOCOL.gammas[1],)]

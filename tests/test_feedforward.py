@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gdd import experiments
+from gdd import baselines, experiments
 from gdd.axes import GddError
 from gdd.contrast import high_pass
 from gdd.experiments import mnist_best
@@ -133,8 +133,8 @@ def test_experiment_says_what_was_run(honest):
 
 
 def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):
-    monkeypatch.setattr(mnist_best, "MANY", 200)
-    monkeypatch.setattr(mnist_best, "KEPT", 30)
+    monkeypatch.setattr(baselines, "MANY", 200)
+    monkeypatch.setattr(baselines, "KEPT", 30)
     monkeypatch.setitem(SMALL, "kinds", ("raw pixels",))
     cut = outcome(monkeypatch)
     assert cut.feature_kind.values.tolist() == ["raw pixels"]

@@ -19,7 +19,7 @@ LEVELS = [
      "tuning", "classify", "matching", "sharpness", "timing"],
     ["joint_inference", "interpolation", "filling", "completion", "generation", "layerwise"],
     ["pipeline", "means", "dictionaries"],
-    ["training", "caltech", "class_training"],
+    ["training", "class_atoms", "caltech", "class_training"],
     ["benchmarks"],
     ["experiments"],
     ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "runlog", "cli"],

@@ -17,7 +17,7 @@ import xarray as xr
 
 from gdd import datasets
 from gdd.axes import FEATURE, LABEL
-from gdd.baselines import learn_patches, patch_features, principal_components
+from gdd.baselines import fewer_features, learn_patches, patch_features, principal_components
 from gdd.classify import error, fit_svm
 from gdd.experiments import Outcome
 from gdd.features import unfold
@@ -46,8 +46,6 @@ LEARNING = ("data", "n_learn", "seed", "burn_in", "collect")
 CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
 #: a shorter grid than `gdd.tuning.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
-#: training digits from which on features are cut to so many principal components
-MANY, KEPT = 20_000, 300
 REGIONS = 4  # of the patches, along each side
 
 
@@ -112,10 +110,9 @@ def errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p
             train = datasets.load(p["data"], "train", n=size, seed=trial)
             labels, protocol = train[LABEL].values, replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, size // 10))
             for number, kind in enumerate(kinds):
-                pair, energy = [make[kind](train), after[kind]], 1.0
-                few = p["components"] if kind == KINDS[2] else KEPT
-                if kind == KINDS[2] or size >= MANY and pair[0].sizes[FEATURE] > few:
-                    *pair, energy = principal_components(*pair, few)
+                pair = make[kind](train), after[kind]
+                few = kind == KINDS[2]
+                *pair, energy = principal_components(*pair, p["components"]) if few else fewer_features(*pair)
                 one = error(pair[0], labels, pair[1], test[LABEL].values, protocol, trial)
                 found = one.error, one.attrs["chosen_gamma"], one.cross_validation.min(), energy
                 for name, value in zip(names, found, strict=True):

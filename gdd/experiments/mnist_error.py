@@ -12,6 +12,7 @@ import xarray as xr
 
 from gdd import datasets
 from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, LABEL, PLANE
+from gdd.baselines import fewer_features
 from gdd.classify import error
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.features import one_step_features
@@ -55,13 +56,15 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     features = {kind: [part[kind] for part in codes] for kind in p["codes"]}
     features["raw pixels"] = [train, test]
     features["one-step, layer 1"] = [one_step(fitted, images) for images in (train, test)]
-    results = {kind: classify(*pair, train, test, p["seed"]) for kind, pair in features.items()}
+    seen = {kind: fewer_features(*pair) for kind, pair in features.items()}
+    results = {kind: classify(*pair[:2], train, test, p["seed"]) for kind, pair in seen.items()}
     dataset = xr.Dataset({
         "error": ("feature_kind", [r.error.item() for r in results.values()]),
         "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
         "cost": ("feature_kind", [r.attrs["chosen_cost"] for r in results.values()]),
         "gamma": ("feature_kind", [r.attrs["chosen_gamma"] for r in results.values()]),
         "tuned_on": ("feature_kind", [r.attrs["tuned_on"] for r in results.values()]),
+        "energy_kept": ("feature_kind", [pair[2] for pair in seen.values()]),
         "confusion": results[p["codes"][0]].confusion,
         "active_at_test": float((codes[1].ml_sample != 0).sum(("atom", "row", "col")).mean()),
         "winning_share": atoms.attrs["winning_share"][0],

@@ -1,0 +1,53 @@
+"""Atoms by class: the sizes, the energies, and that labels without meaning give nothing away."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import datasets
+from gdd.axes import LABEL
+from gdd.class_atoms import class_energies, class_model, learn_class_atoms
+from gdd.convolution import synthesise
+from gdd.progress import Bar
+from gdd.training import HEALTHY
+
+P = {"data": "digits", "n_train": 300, "seed": 0, "burn_in": 20, "collect": 5, **HEALTHY}
+CHAIN = {"gamma_e": 100.0, "gamma_w": 1.0, "burn_in": 10, "collect": 5}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return [datasets.load("digits", split, n=300, seed=0) for split in ("train", "test")]
+
+
+def test_all_classes_together_have_the_atoms_of_one_model():
+    assert class_model(P, 10).layers[-1].atoms == 16
+    assert class_model(P, 10).layers[0] == class_model(P, 1).layers[0]
+
+
+def nearest(train, test):
+    """Share of test digits put into the wrong class by least residual."""
+    atoms = learn_class_atoms(train, P, Bar, resumable=False).astype(np.float32)
+    assert atoms.dims[:2] == (LABEL, "atom") and atoms.shape[:2] == (10, 16)
+    energies = class_energies(test.astype(np.float32), atoms, class_model(P, 10).stride, **CHAIN)
+    return np.mean(atoms[LABEL].values[energies.argmin(1)] != test[LABEL].values)
+
+
+def test_labels_without_meaning_give_chance(digits):
+    train, test = digits
+    shuffled = train.assign_coords({LABEL: ("image", np.random.default_rng(1).permutation(train[LABEL].values))})
+    true, planted = nearest(train, test), nearest(shuffled, test)
+    assert true < 0.5 < 0.8 < planted  # chance: 0.9, one standard deviation 0.02
+
+
+def test_energies_are_those_of_the_residual():
+    """Two classes of two atoms each; an image made of the second's is explained by those alone."""
+    rng = np.random.default_rng(0)
+    atoms = rng.normal(size=(2, 2, 1, 6, 6)).astype(np.float32)
+    weights = np.array([[[[0.0]], [[1.5]]]])
+    image = synthesise(atoms[1], weights).astype(np.float32)
+    named = xr.DataArray(atoms, {LABEL: [3, 8]}, (LABEL, "atom", "plane", "atom_row", "atom_col"))
+    found = class_energies(image, named, (1, 1), **CHAIN)
+    constant = image[0].size * np.log(CHAIN["gamma_e"] / (2 * np.pi))
+    assert found.shape == (1, 2) and found.argmin() == 1
+    assert found[0, 1] + constant < 5.0 < 100.0 < found[0, 0] + constant
