@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 
 LEVELS = [
-    ["axes", "machine", "files", "progress", "interrupt", "processes"],
+    ["axes", "compiling", "machine", "files", "progress", "interrupt", "processes"],
     ["checks"],
     ["subsets", "contrast", "sources", "folders", "formats", "planted", "datasets", "record_files"],
     ["spec", "counts"],

@@ -18,6 +18,7 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.compiling import FAST, INNER
 from gdd.sampler.image_sums import add_energies, add_sums, energy_of, list_active
 from gdd.sampler.kernels import (
     CHUNK,
@@ -27,14 +28,14 @@ from gdd.sampler.kernels import (
     fill_key,
     surely_empty,
 )
-from gdd.sampler.kernels_math import FAST, subtract_atom
+from gdd.sampler.kernels_math import copy_plane, subtract_atom
 from gdd.sampler.random import WORDS, next_normal, next_uniform
 
 #: largest Gram matrix, in numbers, that is worth its memory: 134 MB in single precision
 LARGEST = 2**25
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def correlate_sparse(image, placed, planes, out):
     """Inner products of an image with every atom at every position, zeros skipped. Changes ``out`` (row, col, atom).
 
@@ -54,7 +55,7 @@ def correlate_sparse(image, placed, planes, out):
                         line[k] += pixel * taps[k]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def explain_row(correlations, gram, k, row, col, weight):
     """Correlations less those of atom k at (row, col) with this weight. Changes ``correlations`` (row, col, atom).
 
@@ -68,21 +69,21 @@ def explain_row(correlations, gram, k, row, col, weight):
                 here[t] -= weight * line[t]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def residual_energy(image, atoms, entries, weights, found, planes, left):
     """Squared norm of an image less its active atoms. Changes ``left`` (row, col * plane).
 
     From pixels and not from correlations: where the fit is close, single precision would leave nothing of the
     difference of two large numbers.
     """
-    left[:, :] = image
+    copy_plane(image, left)
     for e in range(found):
         weight = left.dtype.type(weights[e])
         subtract_atom(left, atoms[entries[e, 0]], entries[e, 1], entries[e, 2] * planes, weight)
     return energy_of(left)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def visit_all(z, w, correlations, gram, gamma_e, gamma_w, prior, scratch, stream):
     """Redraw every coefficient of an image. Changes z, w, correlations, scratch and stream."""
     rows, cols, atoms = correlations.shape
@@ -113,7 +114,7 @@ def visit_all(z, w, correlations, gram, gamma_e, gamma_w, prior, scratch, stream
                     explain_row(correlations, gram, k, i, j, change)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def gram_image(
     n, image, z, w, gamma_e, atoms, placed, gram, gamma_w, planes, prior, noise, work, pairs, cross, per_atom, energy,
     stream,

@@ -10,10 +10,12 @@ import math
 import numpy as np
 from numba import njit
 
+from gdd.compiling import INNER
+
 SMALL_COUNT = 8
 
 
-@njit(cache=True)
+@njit(**INNER)
 def list_active(z, w, pool, entries, weights):
     """Active positions of one image, atom by atom. Changes ``entries`` (entry, atom/row/col) and ``weights``."""
     found = 0
@@ -30,7 +32,7 @@ def list_active(z, w, pool, entries, weights):
     return found
 
 
-@njit(cache=True)
+@njit(**INNER)
 def count_outcomes(z, map_size, pool, counts):
     """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
     counts[:] = 0
@@ -42,7 +44,7 @@ def count_outcomes(z, map_size, pool, counts):
             counts[group, m if m >= 0 else counts.shape[1] - 1] += 1
 
 
-@njit(cache=True)
+@njit(**INNER)
 def log_counts(counts, layout):
     """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's block shapes and outcomes."""
     total = 0.0
@@ -63,7 +65,7 @@ def log_counts(counts, layout):
     return total
 
 
-@njit(cache=True)
+@njit(**INNER)
 def add_sums(entries, weights, found, image, gamma_e, planes, near, pairs, cross):
     """Add one image to the sums that the dictionary is drawn from. Changes ``pairs``, ``cross``, and ``near`` (entry,).
 
@@ -91,7 +93,7 @@ def add_sums(entries, weights, found, image, gamma_e, planes, near, pairs, cross
                 own[np.uintp(k * size + middle - lag)] += product
 
 
-@njit(cache=True)
+@njit(**INNER)
 def list_near(entries, e, found, h, w, near):
     """Entries after ``e`` whose atoms overlap its own, at most (h, w) away. Changes ``near``; returns their number.
 
@@ -105,7 +107,7 @@ def list_near(entries, e, found, h, w, near):
     return count
 
 
-@njit(cache=True)
+@njit(**INNER)
 def add_energies(entries, weights, found, after, weight, precision, per_atom, energy):
     """Add one image's active blocks, and what is left of it, to the sums. Changes ``per_atom`` and ``energy``."""
     for e in range(found):
@@ -116,7 +118,7 @@ def add_energies(entries, weights, found, after, weight, precision, per_atom, en
     energy[2] += math.log(precision)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def energy_of(left):
     """Sum of squares, in double precision."""
     total = 0.0

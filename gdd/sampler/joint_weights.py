@@ -23,6 +23,7 @@ import math
 import numpy as np
 from numba import njit
 
+from gdd.compiling import INNER
 from gdd.sampler.joint_kernels_math import add_unit, carry_down, carry_up, clear, correlation, render, whole_box
 from gdd.sampler.random import fill_normals, next_normal, next_uniform
 
@@ -89,7 +90,7 @@ def perturb(n, image, gamma_e, mask, model, values, residual, box, stream):
     carry_up(len(dictionaries) - 1, n, positions, dictionaries, layout, values, box, size)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def carried(k, i, j, model, back):
     """Inner product of what was carried up with a unit of top atom k at (i, j)."""
     _, dictionaries, layout, size = model
@@ -125,7 +126,7 @@ def solve(n, places, found, gamma_e, gamma_w, norms, mask, model, change, box, l
     return MOST_STEPS
 
 
-@njit(cache=True)
+@njit(**INNER)
 def times_precision(n, places, found, gamma_e, gamma_w, mask, model, change, box, direction, product):
     """Q times a direction: a way down and a way up. Changes product, change, box."""
     positions, dictionaries, layout, size = model

@@ -20,14 +20,18 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.compiling import FAST, INNER
 from gdd.sampler.image_sums import add_energies, add_sums, count_outcomes, energy_of, list_active, log_counts
-from gdd.sampler.kernels_math import FAST as FAST
-from gdd.sampler.kernels_math import LANES, column_peaks, correlate_flat, correlate_planes, place_atom, shift_flat
-from gdd.sampler.kernels_math import correlate_plane as correlate_plane
-from gdd.sampler.kernels_math import pick as pick
-from gdd.sampler.kernels_math import shift_map as shift_map
-from gdd.sampler.kernels_math import subtract_atom as subtract_atom
-from gdd.sampler.kernels_math import window_product as window_product
+from gdd.sampler.kernels_math import (
+    LANES,
+    column_peaks,
+    copy_plane,
+    correlate_flat,
+    correlate_planes,
+    pick,
+    place_atom,
+    shift_flat,
+)
 from gdd.sampler.random import WORDS, fill_stream, next_gamma, next_normal, next_uniform
 from gdd.sampler.register_tiles import correlate_tiles, fits_tiles
 
@@ -37,13 +41,13 @@ SAFE_EXPONENT = 80.0
 SLACK = 1.0 + 1e-5
 
 
-@njit(cache=True)
+@njit(**INNER)
 def fill_key(stream, key, image):
     """Start a stream at key = (seed, stage, layer, sweep) and one image."""
     fill_stream(stream, key[0], key[1], key[2], key[3], image)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def choose(gains, shift, weights, empty, total_weight, positions, uniform, step):
     """Pick an outcome by inverse cumulative weight: empty first, then positions. -1 for empty.
 
@@ -60,7 +64,7 @@ def choose(gains, shift, weights, empty, total_weight, positions, uniform, step)
     return pick(gains[:positions], none, uniform * total)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def surely_empty(gain, empty, others, uniform):
     """Whether a draw falls on empty, as far as a bound without an exponential can tell: exp(-g) >= (1 - g / 16)^16.
 
@@ -76,7 +80,7 @@ def surely_empty(gain, empty, others, uniform):
     return uniform * (empty * base + others) < empty * base
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def visit_block(i, j, z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, taps, uniform, stream):
     """Draw one block. Changes z, w, left, out (this block's rows and below), counts, scratch, stream."""
     map_row, map_col, pool_row, pool_col, planes, width = layout
@@ -132,7 +136,7 @@ def visit_block(i, j, z, w, left, atom, lags, out, layout, prior, counts, gammas
     return old >= 0 or m >= 0
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def sweep_map(z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, peaks, taps, stream):
     """Visit every block of one map, whose correlations are in ``out``. Changes all but atom, lags and the settings.
 
@@ -170,7 +174,7 @@ def sweep_map(z, w, left, atom, lags, out, layout, prior, counts, gammas, scratc
                 empty, others = idle_weights(counts, layout, prior, rows, last - first, step)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def idle_weights(counts, layout, prior, rows, cols, step):
     """Weight of empty, at least, and of all positions together, at most, for empty blocks of this shape.
 
@@ -186,13 +190,13 @@ def idle_weights(counts, layout, prior, rows, cols, step):
     return empty - 1.0, step * (1.0 + down * along - empty)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def draw_noise(prior, pixels, energy, stream):
     """gamma_e of one image given its residual's energy. prior = (shape, rate)."""
     return next_gamma(stream, prior[0] + 0.5 * pixels) / (prior[1] + 0.5 * energy)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def whole_image(
     n, image, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, work, pairs, cross, per_atom, energy,
     stream,
@@ -200,7 +204,7 @@ def whole_image(
     """One image of `pass_whole`. Changes z, w, gamma_e[n], the sums and the scratch arrays in ``work``."""
     left, out, counts, scratch, entries, weights, near, peaks = work
     map_row, map_col, _, _, planes, width = layout
-    left[:, :] = image
+    copy_plane(image, left)
     found = list_active(z, w, layout[2:4], entries, weights)
     for e in range(found):
         atom = atoms[entries[e, 0]]

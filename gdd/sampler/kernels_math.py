@@ -12,11 +12,20 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from gdd.compiling import FAST, INNER
+
 LANES = 8  # columns are looked through in multiples of this: no odd ones are left to go one by one
-FAST = {"reassoc", "contract", "nsz", "arcp"}  # lets sums of products use vector registers; keeps NaN and inf honest
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER)
+def copy_plane(source, target):
+    """Target = source, both (row, col). Changes ``target``. An assignment of slices would allocate."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]
+
+
+@njit(**INNER, fastmath=FAST)
 def subtract_atom(left, atom, row, col, weight):
     """Left -= weight * atom placed at (row, col). Changes ``left`` (row, col * plane)."""
     for a in range(atom.shape[0]):
@@ -26,7 +35,7 @@ def subtract_atom(left, atom, row, col, weight):
             here[t] -= weight * line[t]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def correlate_plane(left, atom, out, taps):
     """Inner products of a one-plane atom with every window of ``left``. Changes ``out`` (row, padded col)."""
     for i in range(out.shape[0]):
@@ -42,7 +51,7 @@ def correlate_plane(left, atom, out, taps):
                 line[j] = total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def correlate_planes(left, atom, out, planes):
     """Inner products of an atom of many planes with every window, two by two. Changes ``out``."""
     rows, columns = out.shape
@@ -72,7 +81,7 @@ def correlate_planes(left, atom, out, planes):
             out[rows - 1, j] = window_product(left, atom, rows - 1, j * planes)
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def window_product(left, atom, row, col):
     """Inner product of an atom with the window of ``left`` at (row, col * plane)."""
     total = left[0, 0] * 0
@@ -84,7 +93,7 @@ def window_product(left, atom, row, col):
     return total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def shift_map(out, lags, row, col, weight, first_row, columns):
     """Change correlations for a weight added at (row, col): out -= weight * autocorrelation. Changes ``out``."""
     h, w = lags.shape[0] // 2, lags.shape[1] // 2
@@ -96,7 +105,7 @@ def shift_map(out, lags, row, col, weight, first_row, columns):
             here[j] -= weight * lag[j]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def place_atom(left, atom, row, col, weight, taps, planes):
     """`subtract_atom` at (row, col), quicker for one plane. Changes ``left``."""
     if len(taps) == 0:
@@ -108,7 +117,7 @@ def place_atom(left, atom, row, col, weight, taps, planes):
             here[b] -= weight * line[b]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def correlate_flat(left, atom, out, length, width, taps):
     """Inner products of a one-plane atom with every window, all rows in one run. Changes ``out``.
 
@@ -126,7 +135,7 @@ def correlate_flat(left, atom, out, length, width, taps):
             out[p] = total
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def shift_flat(out, width, lags, row, col, weight, first_row, rows, taps):
     """`shift_map` on flat correlations of ``width`` columns, rows ``first_row`` to ``rows``. Changes ``out``.
 
@@ -146,7 +155,7 @@ def shift_flat(out, width, lags, row, col, weight, first_row, rows, taps):
                 out[place + t] -= weight * lag[skip + t]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def column_peaks(out, width, rows, peaks):
     """Largest square in each column of the first rows of flat correlations. Changes ``peaks`` (padded col,)."""
     last = rows - 1
@@ -159,7 +168,7 @@ def column_peaks(out, width, rows, peaks):
                 peaks[j] = peak if top == 0 else max(peak, peaks[j])
 
 
-@njit(cache=True)
+@njit(**INNER)
 def pick(weights, empty, target):
     """Outcome at which the running sum of weights, empty (-1) first, passes ``target``; else the last possible one."""
     total, last = empty, -1

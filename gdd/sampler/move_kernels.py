@@ -15,25 +15,19 @@ import math
 import numpy as np
 from numba import njit, prange
 
+from gdd.compiling import FAST, INNER
 from gdd.sampler.image_sums import count_outcomes, list_active, log_counts
-from gdd.sampler.kernels import (
-    CHUNK,
-    FAST,
-    correlate_planes,
-    fill_key,
-    pick,
-    shift_map,
-    subtract_atom,
-)
+from gdd.sampler.kernels import CHUNK, fill_key
+from gdd.sampler.kernels_math import copy_plane, correlate_planes, pick, shift_map, subtract_atom
 from gdd.sampler.random import WORDS, next_normal, next_uniform
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def residual_of(image, z, w, atoms, layout, left, entries, weights):
     """Image minus all active atoms, into ``left``; returns how many. Changes left, entries, weights."""
-    left[:, :] = image
+    copy_plane(image, left)
     found = list_active(z, w, layout[2:4], entries, weights)
     for e in range(found):
         subtract_atom(left, atoms[entries[e, 0]], entries[e, 1], entries[e, 2] * layout[4], weights[e])
@@ -75,7 +69,7 @@ def strip_sums(images, z, w, atoms, k, gamma_e, layout, strip, lags, linear):
                         lags[chunk, along + size - 1] += scaled * weights[f]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def shift_blocks(z, w, step, layout, new_z, new_w):
     """Move the positions of one map by ``step``. Changes ``new_z``, ``new_w``.
 
@@ -95,7 +89,7 @@ def shift_blocks(z, w, step, layout, new_z, new_w):
                 new_w[block_i, block_j] = w[i, j]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def weigh_block(i, j, old, old_w, out, lags, layout, prior, counts, scaling, scratch):
     """Weights of a block's outcomes over their sum: positions into scratch[0], empty returned. Changes ``scratch``.
 
@@ -133,7 +127,7 @@ def weigh_block(i, j, old, old_w, out, lags, layout, prior, counts, scaling, scr
     return empty * math.exp(-largest) / total
 
 
-@njit(cache=True)
+@njit(**INNER)
 def scored_pass(
     z, w, target_z, target_w, drawing, left, atom, lags, out, layout, prior, counts, scaling, scratch, stream
 ):
@@ -170,7 +164,7 @@ def scored_pass(
     return score
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def energy_of(left):
     """Sum of squares."""
     total = 0.0

@@ -13,6 +13,8 @@ from llvmlite import ir
 from numba import njit, types
 from numba.extending import intrinsic
 
+from gdd.compiling import INNER
+
 TILE_ROWS = 4
 VECTORS = 3
 VECTOR_BYTES = 32
@@ -20,13 +22,13 @@ FUSED = ("contract",)  # a product and a sum may round once
 INDEX = ir.IntType(32)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def fits_tiles(atom, rows, width, taps):
     """Whether `correlate_tiles` serves: a square atom, and ``rows`` of a map in rows of ``width`` that hold a tile."""
     return rows >= TILE_ROWS and VECTORS * VECTOR_BYTES // atom.itemsize <= width and len(taps) == atom.shape[0]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def correlate_tiles(left, atom, out, rows, columns, width, taps):
     """Inner products of a one-plane square atom with every window, tile by tile. Changes ``out``.
 

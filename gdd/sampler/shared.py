@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
+from gdd.compiling import INNER
 from gdd.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.spec import LayerShape, LayerSpec
 from gdd.state import Shared
@@ -42,7 +43,7 @@ def linear_term(k, pairs, cross, atoms, planes, out):
     explain_atoms(k, 0, len(atoms), pairs, atoms, planes, out)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def explain_atoms(k, first, last, pairs, atoms, planes, out):
     """Subtract T_kk' D_k' for k' from ``first`` to ``last``, k left out. Changes ``out``, see `linear_term`."""
     height, length = out.shape

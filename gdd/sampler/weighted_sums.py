@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
-from gdd.sampler.kernels import CHUNK, FAST
+from gdd.compiling import FAST, INNER
+from gdd.sampler.kernels import CHUNK
 from gdd.sampler.weighted_kernels import plane_energies, subtract_seen
 from gdd.spec import LayerShape
 from gdd.state import Local
@@ -67,7 +68,7 @@ def gram_from_lags(lags: np.ndarray) -> np.ndarray:
     return half + half.transpose(0, 2, 1) - half * np.eye(h * w)
 
 
-@njit(cache=True)
+@njit(**INNER)
 def find_active(z, w, pool, entries, weights):
     """Active positions of one map. Changes ``entries`` (entry, row/col) and ``weights``; returns how many."""
     found = 0
@@ -82,7 +83,7 @@ def find_active(z, w, pool, entries, weights):
     return found
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(**INNER, fastmath=FAST)
 def add_pair(seen, row, col, lag_row, lag_col, product, out):
     """Add product * seen under the part of an atom at (row, col) that one ``lag`` further overlaps. Changes ``out``."""
     h, w = out.shape
@@ -93,7 +94,7 @@ def add_pair(seen, row, col, lag_row, lag_col, product, out):
             line[b] += product * here[col + b]
 
 
-@njit(cache=True)
+@njit(**INNER)
 def add_image(left, seen, gamma, entries, weights, found, planes, lags, linear):
     """Add one image to the sums of one atom. Changes ``lags`` and ``linear``."""
     h, w = lags.shape[1] // 2, lags.shape[2] // 2
