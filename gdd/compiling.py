@@ -1,16 +1,65 @@
-"""How kernels are compiled.
+"""How kernels are compiled, and where the compiled ones are kept.
 
 Numba counts who holds an array, with two locked instructions for every slice and many a call, in case it has to be
 freed. A kernel that only works on arrays it was given frees none; counting took a quarter of the time of an image pass,
 and two thirds of a random number. So only functions that allocate keep it. A kernel that allocates, or returns a part
 of an array, by mistake, does not compile without it.
 
+Numba compiles a kept kernel again when the kernel's own file has changed, but not when a file has whose kernels it
+calls and has built in. So ours are kept in a folder named after a checksum of all files that hold kernels, within
+`NUMBA_CACHE_DIR`, or beside the package where that is not set. Where neither can be written to, they go where numba
+puts them.
+
 *Checked:* tests/test_compiling.py.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import numba
+
 #: options of a kernel that is called by kernels: it neither allocates nor returns an array
-INNER = {"cache": True, "_nrt": False}
+INNER = {"_nrt": False}
 #: lets sums of products use vector registers; keeps NaN and infinities honest
 FAST = {"reassoc", "contract", "nsz", "arcp"}
+
+
+def kernel_files(package: Path) -> list[Path]:
+    """Every file of a package with kernels, or with what numba puts in their place."""
+    source = {path: path.read_text(encoding="utf-8") for path in sorted(package.rglob("*.py"))}
+    return [path for path, text in source.items() if "gdd.compiling" in text or "numba.extending" in text]
+
+
+def checksum(package: Path) -> str:
+    """Of the names and the contents of all files with kernels."""
+    digest = sha256()
+    for path in kernel_files(package):
+        digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+PACKAGE = Path(__file__).parent
+FOLDER = Path(numba.config.CACHE_DIR or PACKAGE / "__pycache__") / f"kernels-{checksum(PACKAGE)}"
+
+
+@contextmanager
+def kept_in(folder: Path):
+    """Functions decorated meanwhile are kept there; numba asks once, when it decorates."""
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(folder)
+    try:
+        yield
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+def kernel(**options):
+    """Numba's ``njit`` with these options, the machine code kept until any kernel of the package changes."""
+
+    def compiled(function):
+        with kept_in(FOLDER):
+            return numba.njit(cache=True, **options)(function)
+
+    return compiled

@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 import xarray as xr
-from numba import njit, prange
+from numba import prange
 
 from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, GddError, as_array, as_finite, as_pixels, as_plain
 from gdd.checks import check_block, check_precision, check_whole
-from gdd.compiling import INNER
+from gdd.compiling import INNER, kernel
 from gdd.convolution import correlate
 from gdd.deconvolution import noise_precision
 
@@ -102,7 +102,7 @@ def one_step_features(
     return xr.DataArray(np.concatenate(parts), along, BLOCKS, "one_step")
 
 
-@njit(cache=True, parallel=True, nogil=True, error_model="numpy")
+@kernel(parallel=True, nogil=True, error_model="numpy")
 def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, margin, out):
     """Expected absolute weight of every block from the correlation maps. Changes ``out``."""
     images, atoms, rows, cols = maps.shape
@@ -117,7 +117,7 @@ def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, margin, out)
                     out[n, k, i, j] = _expected_weight(maps[n, k, top:bottom, left:right], sd, log_slab)
 
 
-@njit(**INNER, error_model="numpy")
+@kernel(**INNER, error_model="numpy")
 def _expected_weight(block, sd, log_slab):
     top = 0.0  # of the log odds, the empty outcome's being 0: keeps the exponentials from overflowing
     for c in block.flat:

@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from numba import njit
 from threadpoolctl import threadpool_limits
 
+from gdd.compiling import kernel
 from gdd.sampler.random import WORDS, fill_stream, next_uniform
 from gdd.spec import LayerShape
 
@@ -106,7 +106,7 @@ def bare_work(
     return {part: Timing(job, images) for part, job in jobs.items()}
 
 
-@njit(cache=True, nogil=True)
+@kernel(nogil=True)
 def many_uniforms(calls):
     """Sum of so many uniform numbers of one stream."""
     stream = np.empty(WORDS, np.uint64)

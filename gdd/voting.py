@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from gdd.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS, GddError, as_plain
+from gdd.compiling import kernel
 from gdd.convolution import CHUNK, correlate, synthesise
 from gdd.pooling import EMPTY, Size, block_places, cut_into_blocks
 
@@ -143,7 +144,7 @@ def _norms(dictionary, weights, map_size, masked):
     return np.broadcast_to(norms[..., None, None], (*norms.shape, *map_size))
 
 
-@numba.njit(cache=True)
+@kernel()
 def _place_weights(maps, z, w, where):
     """Write each active weight into `maps` (image, atom, place): `unpool` in place."""
     for n, k, i, j in np.ndindex(z.shape):
@@ -151,7 +152,7 @@ def _place_weights(maps, z, w, where):
             maps[n, k, where[i, j, z[n, k, i, j]]] = w[n, k, i, j]
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def _add_back(gains, z, w, weights, dictionary, where):
     """Add w <phi_z, phi_m> (weighted by pixel) to `gains` at every position m of every active block, in place."""
     cols = gains.shape[3]
@@ -175,7 +176,7 @@ def _add_back(gains, z, w, weights, dictionary, where):
                 gains[n, k, row + down, col + right] += w[n, k, i, j] * total
 
 
-@numba.njit(parallel=True, cache=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
     """Add the votes of some images to the three sums, in place: a thread per plane, images in index order."""
     height, width = atom_size

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numba
 import numpy as np
 
+from gdd.compiling import kernel
 from gdd.joint import joint_residual, layer_values
 from gdd.pooling import block_places, unpool
 from gdd.spec import ModelSpec
@@ -126,7 +126,7 @@ def unit_images(
     return (row, col), patch
 
 
-@numba.njit(cache=True)
+@kernel()
 def _add_blocks(out, z, values, block, dictionary):
     """Add to ``out`` (image, plane, row, col), which is changed, every block's atom at its position, times its value.
 

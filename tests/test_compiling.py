@@ -1,6 +1,11 @@
-"""Kernels compiled without counting references: what would leak or be freed too early is refused or does not occur."""
+"""Kernels compiled without counting references: what would leak or be freed too early is refused or does not occur.
+Kept kernels: none outlives a change of a kernel that it calls."""
 
 import ast
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +13,7 @@ import pytest
 from numba import njit
 from numba.core.errors import NumbaError
 
+from gdd import compiling
 from gdd.compiling import INNER
 
 PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
@@ -59,3 +65,67 @@ def returns_a_part(a):
 def test_numba_refuses(function):
     with pytest.raises(NumbaError, match=r"NRT required|Only accept returning of array passed into the function"):
         njit(_nrt=INNER["_nrt"])(function)(np.zeros(3))
+
+
+CALLEE = "from gdd.compiling import kernel\n@kernel()\ndef called():\n    return {value}\n"
+CALLER = """
+from gdd.callee import called
+from gdd.compiling import kernel
+@kernel()
+def caller():
+    return called()
+print(caller(), sum(caller.stats.cache_hits.values()))
+"""
+
+
+def run_caller(folder, **environment):
+    clean = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "PYTHONPATH")}
+    done = subprocess.run([sys.executable, "-c", "import gdd.caller"], cwd=folder, check=True, text=True,
+                          capture_output=True, env={**clean, **environment})
+    return tuple(int(word) for word in done.stdout.split())
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path, chosen):
+    package = tmp_path / "gdd"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    shutil.copy(PACKAGE / "compiling.py", package)
+    (package / "caller.py").write_text(CALLER, encoding="utf-8")
+    (package / "callee.py").write_text(CALLEE.format(value=1), encoding="utf-8")
+    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")} if chosen else {}
+    assert run_caller(tmp_path, **environment) == (1, 0)
+    assert run_caller(tmp_path, **environment) == (1, 1)  # from the cache
+    (package / "callee.py").write_text(CALLEE.format(value=22), encoding="utf-8")
+    assert run_caller(tmp_path, **environment) == (22, 0)
+    base = tmp_path / "kept" if chosen else package / "__pycache__"
+    assert len(list(base.glob("kernels-*"))) == 2
+
+
+def test_kernels_do_not_move_the_users_own_cache():
+    before = compiling.numba.config.CACHE_DIR
+    with pytest.raises(ZeroDivisionError), compiling.kept_in(Path("elsewhere")):
+        assert compiling.numba.config.CACHE_DIR == "elsewhere"
+        raise ZeroDivisionError
+    assert before == compiling.numba.config.CACHE_DIR
+
+
+def is_kernel(node):
+    return isinstance(node, ast.FunctionDef) and any(
+        ast.unparse(d).startswith(("kernel(", "overload(", "intrinsic")) for d in node.decorator_list)
+
+
+def test_every_kernel_is_kept_under_the_checksum():
+    """None is decorated with numba's own, and what kernels take from other files of ours is in the checksum too."""
+    files = compiling.kernel_files(PACKAGE)
+    for path in PACKAGE.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        if path.name != "compiling.py":
+            assert "njit" not in source and "numba.jit" not in source, path
+        tree = ast.parse(source)
+        used = {n.id for f in ast.walk(tree) if is_kernel(f) for n in ast.walk(f) if isinstance(n, ast.Name)}
+        assert not used or path in files, path
+        for node in ast.walk(tree):
+            ours = isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gdd.")
+            if ours and used & {alias.asname or alias.name for alias in node.names}:
+                assert PACKAGE.parent / (node.module.replace(".", "/") + ".py") in files, (path, node.module)

@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from gdd.compiling import FAST, INNER
+from gdd.compiling import FAST, INNER, kernel
 from gdd.sampler.image_sums import add_energies, add_sums, energy_of, list_active
 from gdd.sampler.kernels import (
     CHUNK,
@@ -35,7 +35,7 @@ from gdd.sampler.random import WORDS, next_normal, next_uniform
 LARGEST = 2**25
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def correlate_sparse(image, placed, planes, out):
     """Inner products of an image with every atom at every position, zeros skipped. Changes ``out`` (row, col, atom).
 
@@ -55,7 +55,7 @@ def correlate_sparse(image, placed, planes, out):
                         line[k] += pixel * taps[k]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def explain_row(correlations, gram, k, row, col, weight):
     """Correlations less those of atom k at (row, col) with this weight. Changes ``correlations`` (row, col, atom).
 
@@ -69,7 +69,7 @@ def explain_row(correlations, gram, k, row, col, weight):
                 here[t] -= weight * line[t]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def residual_energy(image, atoms, entries, weights, found, planes, left):
     """Squared norm of an image less its active atoms. Changes ``left`` (row, col * plane).
 
@@ -83,7 +83,7 @@ def residual_energy(image, atoms, entries, weights, found, planes, left):
     return energy_of(left)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def visit_all(z, w, correlations, gram, gamma_e, gamma_w, prior, scratch, stream):
     """Redraw every coefficient of an image. Changes z, w, correlations, scratch and stream."""
     rows, cols, atoms = correlations.shape
@@ -114,7 +114,7 @@ def visit_all(z, w, correlations, gram, gamma_e, gamma_w, prior, scratch, stream
                     explain_row(correlations, gram, k, i, j, change)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def gram_image(
     n, image, z, w, gamma_e, atoms, placed, gram, gamma_w, planes, prior, noise, work, pairs, cross, per_atom, energy,
     stream,
@@ -138,7 +138,7 @@ def gram_image(
     add_energies(entries, weights, found, after, weight, precision, per_atom, energy)
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def pass_gram(images, z, w, gamma_e, atoms, placed, gram, gamma_w, planes, prior, noise, key, first, sums):
     """Update images ``first``... in chunks, one slot of the sums each. Changes z, w, gamma_e and ``sums``.
 

@@ -8,14 +8,13 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
-from gdd.compiling import INNER
+from gdd.compiling import INNER, kernel
 
 SMALL_COUNT = 8
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def list_active(z, w, pool, entries, weights):
     """Active positions of one image, atom by atom. Changes ``entries`` (entry, atom/row/col) and ``weights``."""
     found = 0
@@ -32,7 +31,7 @@ def list_active(z, w, pool, entries, weights):
     return found
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def count_outcomes(z, map_size, pool, counts):
     """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
     counts[:] = 0
@@ -44,7 +43,7 @@ def count_outcomes(z, map_size, pool, counts):
             counts[group, m if m >= 0 else counts.shape[1] - 1] += 1
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def log_counts(counts, layout):
     """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's block shapes and outcomes."""
     total = 0.0
@@ -65,7 +64,7 @@ def log_counts(counts, layout):
     return total
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def add_sums(entries, weights, found, image, gamma_e, planes, near, pairs, cross):
     """Add one image to the sums that the dictionary is drawn from. Changes ``pairs``, ``cross``, and ``near`` (entry,).
 
@@ -93,7 +92,7 @@ def add_sums(entries, weights, found, image, gamma_e, planes, near, pairs, cross
                 own[np.uintp(k * size + middle - lag)] += product
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def list_near(entries, e, found, h, w, near):
     """Entries after ``e`` whose atoms overlap its own, at most (h, w) away. Changes ``near``; returns their number.
 
@@ -107,7 +106,7 @@ def list_near(entries, e, found, h, w, near):
     return count
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def add_energies(entries, weights, found, after, weight, precision, per_atom, energy):
     """Add one image's active blocks, and what is left of it, to the sums. Changes ``per_atom`` and ``energy``."""
     for e in range(found):
@@ -118,7 +117,7 @@ def add_energies(entries, weights, found, after, weight, precision, per_atom, en
     energy[2] += math.log(precision)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def energy_of(left):
     """Sum of squares, in double precision."""
     total = 0.0

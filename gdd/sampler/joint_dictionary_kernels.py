@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from gdd.compiling import INNER
+from gdd.compiling import INNER, kernel
 from gdd.sampler.joint_kernels_math import (
     carry_down,
     carry_up,
@@ -34,7 +34,7 @@ from gdd.sampler.windows import window_add, window_take
 PERTURB, LOOK, APPLY, FINISH = range(4)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def value_of(layer, n, k, i, j, w, values, model):
     """Value of a block of any layer, 0 where it is empty."""
     positions, dictionaries, layout, _ = model
@@ -45,7 +45,7 @@ def value_of(layer, n, k, i, j, w, values, model):
     return values[layer + 1][(i * layout[layer][10] + j) * layout[layer][0] + k]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def list_values(layer, n, w, values, model, entries, amounts):
     """Blocks of a layer that hold something: (atom, where it starts in the layer's input) and value; returns how many.
 
@@ -67,7 +67,7 @@ def list_values(layer, n, w, values, model, entries, amounts):
     return found
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def gather(layer, entries, amounts, found, back, layout, own, gradient):
     """Add the adjoint of one image's A, applied to what was carried up. Changes ``gradient``, ``own``.
 
@@ -82,7 +82,7 @@ def gather(layer, entries, amounts, found, back, layout, own, gradient):
         gradient[t] += own[t]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def scatter(layer, entries, amounts, found, direction, change, box, layout):
     """Set the change of an upper layer's input to what a change of its dictionary does. Changes it and its box."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
@@ -93,7 +93,7 @@ def scatter(layer, entries, amounts, found, direction, change, box, layout):
         window_add(change[layer], entries[e, 1], width, direction, atom, amounts[e], height, length, ((), ()))
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def solve_images(task, layer, direction, residuals, masks, w, gamma_e, model, work, key, first, sums):
     """One pass of an upper dictionary's draw over images ``first``...
 
@@ -116,7 +116,7 @@ def solve_images(task, layer, direction, residuals, masks, w, gamma_e, model, wo
         )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel()
 def solve_chunk(
     slot, first, task, layer, direction, residuals, masks, w, gamma_e, positions, dictionaries, table, rows, columns,
     all_values, all_change, all_back, box, key, gradient, weights, energy,
@@ -160,7 +160,7 @@ def solve_chunk(
                 weights[entries[e, 0]] += precision * np.float64(amounts[e]) ** 2
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def block_values(layer, w, model, work, first, out):
     """Values of a layer's blocks, images ``first``... Changes work and ``out`` (image, row * col * atom)."""
     positions, dictionaries, table, rows, columns = model
@@ -172,7 +172,7 @@ def block_values(layer, w, model, work, first, out):
         )  # fmt: skip
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def value_chunk(slot, first, layer, w, positions, dictionaries, table, rows, columns, values, box, out):
     """One turn of the loop of `block_values`."""
     layout, size = layout_of(table, dictionaries), (rows, columns)
@@ -187,7 +187,7 @@ def value_chunk(slot, first, layer, w, positions, dictionaries, table, rows, col
                     out[n, place] = value_of(layer, n, k, i, j, w, values, model)
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, rows, columns, sums):
     """Take ``step`` of the former atom's draw off every residual, then form the sums that atom k is drawn from.
 
@@ -237,7 +237,7 @@ def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, r
                     add_pairs(places, weights, found, precision, layout, index, lags[chunk])
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def list_blocks(n, k, blocks, z, layout, places, weights):
     """Places and values of one atom's blocks in one image; returns how many. Changes ``places`` and ``weights``."""
     atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout
@@ -252,7 +252,7 @@ def list_blocks(n, k, blocks, z, layout, places, weights):
     return found
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def take_off(residual, mask, start, weight, step, layout):
     """Subtract weight * step at one place, where pixels are observed. Changes ``residual``."""
     _, height, length, _, width, _, _, _, _, _, _ = layout
@@ -262,7 +262,7 @@ def take_off(residual, mask, start, weight, step, layout):
             residual[pixel] -= weight * step[a * length + t] * mask[pixel]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def add_pairs(places, weights, found, precision, layout, index, lags):
     """Add a map's autocorrelation. Changes ``lags``: entry [h + p, w + q] is the sum of S(u) S(u - (p, q)).
 
@@ -296,7 +296,7 @@ def add_pairs(places, weights, found, precision, layout, index, lags):
                         lags[h - row, w - col] += product
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def add_masked_pairs(places, weights, found, precision, mask, layout, gram):
     """Add to the precision of an atom's pixels where some of the image's are missing. Changes ``gram``."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout

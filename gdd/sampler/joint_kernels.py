@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from gdd.compiling import INNER
+from gdd.compiling import INNER, kernel
 from gdd.sampler.joint_coefficients import draw_switches
 from gdd.sampler.joint_flips import flip
 from gdd.sampler.joint_kernels_math import layout_of, lower_values, render, slots_of
@@ -25,7 +25,7 @@ from gdd.sampler.kernels import CHUNK, fill_key
 from gdd.sampler.random import WORDS, next_truncated_gamma
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, stream):
     """Residual of one image, and its noise precision. Changes gamma_e[n], values, back[0], box, stream."""
     positions, dictionaries, layout, size = model
@@ -43,7 +43,7 @@ def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, str
     return gamma_e[n if gamma_e.size > 1 else 0], pixels
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def end_image(n, precision, pixels, positions, w, residual, per_atom, energy):
     """Add one image to the sums. Changes ``per_atom`` and ``energy``."""
     top = len(positions) - 1
@@ -62,7 +62,7 @@ def end_image(n, precision, pixels, positions, w, residual, per_atom, energy):
                     per_atom[1, k] += np.float64(w[n, k, i, j]) ** 2
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, first, residuals, sums):
     """Update images ``first``... in chunks, one slot of ``work`` and ``sums`` each.
 
@@ -98,7 +98,7 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
         )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel()
 def run_chunk(
     slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty,
     noise, flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited,

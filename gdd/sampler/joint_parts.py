@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from gdd.compiling import kernel
 from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import Arrays
 from gdd.sampler.joint_coefficients import draw_switches
@@ -35,7 +35,7 @@ def run_part(
     )  # fmt: skip
 
 
-@njit(cache=True)
+@kernel()
 def run_images_part(part, images, w, gamma_e, model, odds, gamma_w, empty, guesses, work, key, residuals):
     """Compiled loop of `run_part`; whole images only. Changes what its parts change."""
     positions, dictionaries, table, rows, columns = model

@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from gdd.compiling import FAST, INNER
+from gdd.compiling import FAST, INNER, kernel
 from gdd.sampler.image_sums import add_energies, add_sums, count_outcomes, energy_of, list_active, log_counts
 from gdd.sampler.kernels_math import (
     LANES,
@@ -41,13 +41,13 @@ SAFE_EXPONENT = 80.0
 SLACK = 1.0 + 1e-5
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def fill_key(stream, key, image):
     """Start a stream at key = (seed, stage, layer, sweep) and one image."""
     fill_stream(stream, key[0], key[1], key[2], key[3], image)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def choose(gains, shift, weights, empty, total_weight, positions, uniform, step):
     """Pick an outcome by inverse cumulative weight: empty first, then positions. -1 for empty.
 
@@ -64,7 +64,7 @@ def choose(gains, shift, weights, empty, total_weight, positions, uniform, step)
     return pick(gains[:positions], none, uniform * total)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def surely_empty(gain, empty, others, uniform):
     """Whether a draw falls on empty, as far as a bound without an exponential can tell: exp(-g) >= (1 - g / 16)^16.
 
@@ -80,7 +80,7 @@ def surely_empty(gain, empty, others, uniform):
     return uniform * (empty * base + others) < empty * base
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def visit_block(i, j, z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, taps, uniform, stream):
     """Draw one block. Changes z, w, left, out (this block's rows and below), counts, scratch, stream."""
     map_row, map_col, pool_row, pool_col, planes, width = layout
@@ -136,7 +136,7 @@ def visit_block(i, j, z, w, left, atom, lags, out, layout, prior, counts, gammas
     return old >= 0 or m >= 0
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def sweep_map(z, w, left, atom, lags, out, layout, prior, counts, gammas, scratch, peaks, taps, stream):
     """Visit every block of one map, whose correlations are in ``out``. Changes all but atom, lags and the settings.
 
@@ -174,7 +174,7 @@ def sweep_map(z, w, left, atom, lags, out, layout, prior, counts, gammas, scratc
                 empty, others = idle_weights(counts, layout, prior, rows, last - first, step)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def idle_weights(counts, layout, prior, rows, cols, step):
     """Weight of empty, at least, and of all positions together, at most, for empty blocks of this shape.
 
@@ -190,13 +190,13 @@ def idle_weights(counts, layout, prior, rows, cols, step):
     return empty - 1.0, step * (1.0 + down * along - empty)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def draw_noise(prior, pixels, energy, stream):
     """gamma_e of one image given its residual's energy. prior = (shape, rate)."""
     return next_gamma(stream, prior[0] + 0.5 * pixels) / (prior[1] + 0.5 * energy)
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def whole_image(
     n, image, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, work, pairs, cross, per_atom, energy,
     stream,
@@ -230,7 +230,7 @@ def whole_image(
     add_energies(entries, weights, found, energy_of(left), weight, precision, per_atom, energy)
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def pass_whole(images, z, w, gamma_e, atoms, lags, gamma_w, layout, prior, noise, taps, key, first, sums):
     """Update images ``first``... in chunks, one slot of the sums each. Changes z, w, gamma_e and ``sums``.
 

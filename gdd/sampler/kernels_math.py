@@ -10,14 +10,13 @@ when a kernel is compiled, so that loops over it are laid out in vector register
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from gdd.compiling import FAST, INNER
+from gdd.compiling import FAST, INNER, kernel
 
 LANES = 8  # columns are looked through in multiples of this: no odd ones are left to go one by one
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def copy_plane(source, target):
     """Target = source, both (row, col). Changes ``target``. An assignment of slices would allocate."""
     for i in range(source.shape[0]):
@@ -25,7 +24,7 @@ def copy_plane(source, target):
             target[i, j] = source[i, j]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def subtract_atom(left, atom, row, col, weight):
     """Left -= weight * atom placed at (row, col). Changes ``left`` (row, col * plane)."""
     for a in range(atom.shape[0]):
@@ -35,7 +34,7 @@ def subtract_atom(left, atom, row, col, weight):
             here[t] -= weight * line[t]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def correlate_plane(left, atom, out, taps):
     """Inner products of a one-plane atom with every window of ``left``. Changes ``out`` (row, padded col)."""
     for i in range(out.shape[0]):
@@ -51,7 +50,7 @@ def correlate_plane(left, atom, out, taps):
                 line[j] = total
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def correlate_planes(left, atom, out, planes):
     """Inner products of an atom of many planes with every window, two by two. Changes ``out``."""
     rows, columns = out.shape
@@ -81,7 +80,7 @@ def correlate_planes(left, atom, out, planes):
             out[rows - 1, j] = window_product(left, atom, rows - 1, j * planes)
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def window_product(left, atom, row, col):
     """Inner product of an atom with the window of ``left`` at (row, col * plane)."""
     total = left[0, 0] * 0
@@ -93,7 +92,7 @@ def window_product(left, atom, row, col):
     return total
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def shift_map(out, lags, row, col, weight, first_row, columns):
     """Change correlations for a weight added at (row, col): out -= weight * autocorrelation. Changes ``out``."""
     h, w = lags.shape[0] // 2, lags.shape[1] // 2
@@ -105,7 +104,7 @@ def shift_map(out, lags, row, col, weight, first_row, columns):
             here[j] -= weight * lag[j]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def place_atom(left, atom, row, col, weight, taps, planes):
     """`subtract_atom` at (row, col), quicker for one plane. Changes ``left``."""
     if len(taps) == 0:
@@ -117,7 +116,7 @@ def place_atom(left, atom, row, col, weight, taps, planes):
             here[b] -= weight * line[b]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def correlate_flat(left, atom, out, length, width, taps):
     """Inner products of a one-plane atom with every window, all rows in one run. Changes ``out``.
 
@@ -135,7 +134,7 @@ def correlate_flat(left, atom, out, length, width, taps):
             out[p] = total
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def shift_flat(out, width, lags, row, col, weight, first_row, rows, taps):
     """`shift_map` on flat correlations of ``width`` columns, rows ``first_row`` to ``rows``. Changes ``out``.
 
@@ -155,7 +154,7 @@ def shift_flat(out, width, lags, row, col, weight, first_row, rows, taps):
                 out[place + t] -= weight * lag[skip + t]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def column_peaks(out, width, rows, peaks):
     """Largest square in each column of the first rows of flat correlations. Changes ``peaks`` (padded col,)."""
     last = rows - 1
@@ -168,7 +167,7 @@ def column_peaks(out, width, rows, peaks):
                 peaks[j] = peak if top == 0 else max(peak, peaks[j])
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def pick(weights, empty, target):
     """Outcome at which the running sum of weights, empty (-1) first, passes ``target``; else the last possible one."""
     total, last = empty, -1

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from gdd.compiling import FAST, INNER
+from gdd.compiling import FAST, INNER, kernel
 from gdd.sampler.image_sums import count_outcomes, list_active, log_counts
 from gdd.sampler.kernels import CHUNK, fill_key
 from gdd.sampler.kernels_math import copy_plane, correlate_planes, pick, shift_map, subtract_atom
@@ -24,7 +24,7 @@ from gdd.sampler.random import WORDS, next_normal, next_uniform
 LOG_TWO_PI = math.log(2 * math.pi)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def residual_of(image, z, w, atoms, layout, left, entries, weights):
     """Image minus all active atoms, into ``left``; returns how many. Changes left, entries, weights."""
     copy_plane(image, left)
@@ -34,7 +34,7 @@ def residual_of(image, z, w, atoms, layout, left, entries, weights):
     return found
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def strip_sums(images, z, w, atoms, k, gamma_e, layout, strip, lags, linear):
     """Sums for a strip of pixels beside atom k. Changes ``lags`` (chunk, 2 L - 1) and ``linear`` (chunk, L, plane).
 
@@ -69,7 +69,7 @@ def strip_sums(images, z, w, atoms, k, gamma_e, layout, strip, lags, linear):
                         lags[chunk, along + size - 1] += scaled * weights[f]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def shift_blocks(z, w, step, layout, new_z, new_w):
     """Move the positions of one map by ``step``. Changes ``new_z``, ``new_w``.
 
@@ -89,7 +89,7 @@ def shift_blocks(z, w, step, layout, new_z, new_w):
                 new_w[block_i, block_j] = w[i, j]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def weigh_block(i, j, old, old_w, out, lags, layout, prior, counts, scaling, scratch):
     """Weights of a block's outcomes over their sum: positions into scratch[0], empty returned. Changes ``scratch``.
 
@@ -127,7 +127,7 @@ def weigh_block(i, j, old, old_w, out, lags, layout, prior, counts, scaling, scr
     return empty * math.exp(-largest) / total
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def scored_pass(
     z, w, target_z, target_w, drawing, left, atom, lags, out, layout, prior, counts, scaling, scratch, stream
 ):
@@ -164,7 +164,7 @@ def scored_pass(
     return score
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def energy_of(left):
     """Sum of squares."""
     total = 0.0
@@ -174,7 +174,7 @@ def energy_of(left):
     return total
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def move_positions(
     images, z, w, target_z, target_w, drawing, atoms, atom, k, step, lags, gamma_e, gamma_w, layout, prior, key,
     score, joint,

@@ -11,10 +11,10 @@ import math
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from gdd.compiling import INNER
+from gdd.compiling import INNER, kernel
 
 #: stages of the whole procedure: the tag that keeps their random numbers apart
 PRETRAIN, REFINE, TEST, START, PLANT, MOVE = range(6)
@@ -104,7 +104,7 @@ def _multiply_wide(typing_context, a, b):
     return signature, codegen
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def fill_stream(stream, seed, stage, layer, sweep, image):
     """Set a compiled stream, uint64 (WORDS,), to the start of one image's numbers in one sweep. Changes ``stream``."""
     stream[0] = np.uint64(0)
@@ -116,7 +116,7 @@ def fill_stream(stream, seed, stage, layer, sweep, image):
     stream[10] = np.uint64(4)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def _refill(stream):
     stream[0] += np.uint64(1)
     c0, c1, c2, c3 = stream[0], stream[1], stream[2], stream[3]
@@ -131,7 +131,7 @@ def _refill(stream):
     stream[10] = np.uint64(0)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def next_uniform(stream):
     """`Stream.uniform`, compiled. Changes ``stream``."""
     if stream[10] == np.uint64(4):
@@ -141,14 +141,14 @@ def next_uniform(stream):
     return (np.float64(word >> np.uint64(12)) + 0.5) * _TO_UNIT
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def next_normal(stream):
     """`Stream.normal`, compiled. Changes ``stream``."""
     radius = math.sqrt(-2.0 * math.log(next_uniform(stream)))
     return radius * math.cos(2.0 * math.pi * next_uniform(stream))
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def fill_normals(stream, out):
     """`Stream.normals`, compiled. Changes ``stream`` and ``out``."""
     for t in range(0, out.size, 2):
@@ -158,7 +158,7 @@ def fill_normals(stream, out):
             out[t + 1] = radius * math.sin(angle)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def next_gamma(stream, shape):
     """`Stream.gamma`, compiled. Changes ``stream``."""
     boost = 1.0
@@ -174,7 +174,7 @@ def next_gamma(stream, shape):
             return boost * d * v
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def next_truncated_gamma(stream, shape, rate, ceiling):
     """`Stream.truncated_gamma`, compiled. Changes ``stream``."""
     if (shape - 1.0) <= ceiling * rate:

@@ -10,10 +10,10 @@ themselves, so it is written out as instructions; how wide a vector the machine 
 from __future__ import annotations
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
-from gdd.compiling import INNER
+from gdd.compiling import INNER, kernel
 
 TILE_ROWS = 4
 VECTORS = 3
@@ -22,13 +22,13 @@ FUSED = ("contract",)  # a product and a sum may round once
 INDEX = ir.IntType(32)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def fits_tiles(atom, rows, width, taps):
     """Whether `correlate_tiles` serves: a square atom, and ``rows`` of a map in rows of ``width`` that hold a tile."""
     return rows >= TILE_ROWS and VECTORS * VECTOR_BYTES // atom.itemsize <= width and len(taps) == atom.shape[0]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def correlate_tiles(left, atom, out, rows, columns, width, taps):
     """Inner products of a one-plane square atom with every window, tile by tile. Changes ``out``.
 

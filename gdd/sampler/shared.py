@@ -8,9 +8,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from gdd.compiling import INNER
+from gdd.compiling import INNER, kernel
 from gdd.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.spec import LayerShape, LayerSpec
 from gdd.state import Shared
@@ -33,7 +32,7 @@ class Sums(NamedTuple):
 GROUP = 32
 
 
-@njit(cache=True)
+@kernel()
 def linear_term(k, pairs, cross, atoms, planes, out):
     """Linear term of atom k, all other atoms explained away: cross_k - sum over k' != k of T_kk' D_k'. Changes ``out``.
 
@@ -43,7 +42,7 @@ def linear_term(k, pairs, cross, atoms, planes, out):
     explain_atoms(k, 0, len(atoms), pairs, atoms, planes, out)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def explain_atoms(k, first, last, pairs, atoms, planes, out):
     """Subtract T_kk' D_k' for k' from ``first`` to ``last``, k left out. Changes ``out``, see `linear_term`."""
     height, length = out.shape

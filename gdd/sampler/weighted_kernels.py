@@ -15,16 +15,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from gdd.compiling import FAST, INNER
+from gdd.compiling import FAST, INNER, kernel
 from gdd.sampler.image_sums import count_outcomes, list_active, log_counts
 from gdd.sampler.kernels import CHUNK, choose, draw_noise, fill_key
 from gdd.sampler.kernels_math import LANES, correlate_plane, correlate_planes, window_product
 from gdd.sampler.random import WORDS, next_normal, next_uniform
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def subtract_seen(left, seen, atom, row, col, weight):
     """Left -= weight * atom placed at (row, col), where seen. Changes ``left`` (row, col * plane)."""
     for a in range(atom.shape[0]):
@@ -35,7 +35,7 @@ def subtract_seen(left, seen, atom, row, col, weight):
             here[t] -= weight * there[t] * line[t]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def product_at(left, atom, row, col, planes, taps):
     """Inner product of an atom with the window at (row, col); ``taps``: atom_col zeros for one plane, else empty."""
     if len(taps) == 0:
@@ -48,7 +48,7 @@ def product_at(left, atom, row, col, planes, taps):
     return total
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def plane_energies(left, planes, out):
     """Sum of squares of each plane of a residual. Changes ``out`` (plane,)."""
     out[:] = 0.0
@@ -58,7 +58,7 @@ def plane_energies(left, planes, out):
                 out[c] += np.float64(left[i, j * planes + c]) ** 2
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def weigh_atom(atom, gamma, scaled, squares):
     """Scale planes by their precision: gamma_c d and gamma_c d^2. Changes ``scaled`` and ``squares``."""
     planes = len(gamma)
@@ -68,7 +68,7 @@ def weigh_atom(atom, gamma, scaled, squares):
             squares[a, t] = scaled[a, t] * atom[a, t]
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def visit_map(z, w, left, seen, atom, scaled, norms, layout, prior, counts, gamma_w, scratch, taps, stream):
     """Visit every block of one map; layout and prior as in `gdd.sampler.kernels.sweep_map`.
 
@@ -116,7 +116,7 @@ def visit_map(z, w, left, seen, atom, scaled, norms, layout, prior, counts, gamm
             subtract_seen(left, seen, atom, row, col * planes, w[i, j])
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def draw_image_noise(noise, pixels, energy, gamma_e, stream):
     """gamma_e of one image, one number or one a plane, from its residual's energy. Changes ``gamma_e``, ``stream``."""
     if len(gamma_e) == 1:
@@ -126,7 +126,7 @@ def draw_image_noise(noise, pixels, energy, gamma_e, stream):
             gamma_e[c] = draw_noise(noise, pixels[c], energy[c], stream)
 
 
-@njit(cache=True, fastmath=FAST)
+@kernel(fastmath=FAST)
 def weighted_image(
     left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, prior, noise, taps, work, per_atom, counted, energy,
     stream,
@@ -163,7 +163,7 @@ def weighted_image(
     plane_energies(left, planes, energy)
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def pass_weighted(left, seen, pixels, z, w, gamma_e, atoms, gamma_w, layout, prior, noise, taps, key, sums):
     """Update every image, in chunks. Changes left, z, w, gamma_e and ``sums``.
 

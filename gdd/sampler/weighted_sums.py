@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from gdd.compiling import FAST, INNER
+from gdd.compiling import FAST, INNER, kernel
 from gdd.sampler.kernels import CHUNK
 from gdd.sampler.weighted_kernels import plane_energies, subtract_seen
 from gdd.spec import LayerShape
@@ -68,7 +68,7 @@ def gram_from_lags(lags: np.ndarray) -> np.ndarray:
     return half + half.transpose(0, 2, 1) - half * np.eye(h * w)
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def find_active(z, w, pool, entries, weights):
     """Active positions of one map. Changes ``entries`` (entry, row/col) and ``weights``; returns how many."""
     found = 0
@@ -83,7 +83,7 @@ def find_active(z, w, pool, entries, weights):
     return found
 
 
-@njit(**INNER, fastmath=FAST)
+@kernel(**INNER, fastmath=FAST)
 def add_pair(seen, row, col, lag_row, lag_col, product, out):
     """Add product * seen under the part of an atom at (row, col) that one ``lag`` further overlaps. Changes ``out``."""
     h, w = out.shape
@@ -94,7 +94,7 @@ def add_pair(seen, row, col, lag_row, lag_col, product, out):
             line[b] += product * here[col + b]
 
 
-@njit(**INNER)
+@kernel(**INNER)
 def add_image(left, seen, gamma, entries, weights, found, planes, lags, linear):
     """Add one image to the sums of one atom. Changes ``lags`` and ``linear``."""
     h, w = lags.shape[1] // 2, lags.shape[2] // 2
@@ -113,7 +113,7 @@ def add_image(left, seen, gamma, entries, weights, found, planes, lags, linear):
                     add_pair(seen[p], i, j, lag_i, lag_j, scaled * weights[f], lags[p, h + lag_i, w + lag_j])
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def add_atom(left, seen, gamma_e, z, w, pool, planes, first, lags, linear):
     """Add images ``first``... to the sums of one atom, one slot a chunk. Changes ``lags`` and ``linear``.
 
@@ -127,7 +127,7 @@ def add_atom(left, seen, gamma_e, z, w, pool, planes, first, lags, linear):
             add_image(left[n], seen[n], gamma_e[n], entries, weights, found, planes, lags[chunk], linear[chunk])
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def change_atom(left, seen, z, w, change, pool, planes):
     """Subtract ``change`` (atom_row, atom_col * plane) of an atom at its active positions. Changes ``left``."""
     for n in prange(left.shape[0]):
@@ -139,7 +139,7 @@ def change_atom(left, seen, z, w, change, pool, planes):
                     subtract_seen(left[n], seen[n], change, row, col * planes, w[n, i, j])
 
 
-@njit(cache=True, parallel=True, nogil=True)
+@kernel(parallel=True, nogil=True)
 def energies(left, planes, out):
     """Squared norms of a residual (image, row, col * plane). Changes ``out`` (image, plane)."""
     for n in prange(left.shape[0]):
