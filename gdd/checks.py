@@ -87,3 +87,10 @@ def check_kind(argument: str, value: object, kind: type | tuple[type, ...]) -> N
     if not isinstance(value, kind):
         names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise GddError(f"{argument}: {type(value).__name__} given; {names} is needed")
+
+
+def check_sequence(argument: str, value: object) -> None:
+    """Refuse an argument that is not a tuple, a list, or an array with at least one axis."""
+    check_kind(argument, value, (tuple, list, np.ndarray))
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        raise GddError(f"{argument}: an array without an axis given; a sequence is needed")

@@ -130,7 +130,7 @@ def _fitted_svm():
     return classify.fit_svm(w.features, w.labels, SvmProtocol(**QUICK))
 
 
-QUICK = {"costs": (1.0,), "gammas": (1.0,), "folds": 2, "tune_on": 12, "scaling": "overall"}
+QUICK = {"costs": (1.0,), "gammas": (1.0,), "folds": 2, "tune_on": 12, "landmarks": 0, "scaling": "overall"}
 precisions = st.builds(
     Precision, st.sampled_from([(), (IMAGE,)]), fixed=st.floats(1e-12, 1e12), shape=st.floats(1e-12, 1e12),
     rate=st.floats(1e-12, 1e12),
@@ -315,7 +315,7 @@ def _specs() -> dict[str, Target]:
         "SvmProtocol": Target(
             SvmProtocol, dict,
             {"costs": st.lists(bad.reals, max_size=2) | bad.numbers, "gammas": st.lists(bad.reals, max_size=2),
-             "folds": bad.counts, "tune_on": bad.counts, "scaling": bad.words},
+             "folds": bad.counts, "tune_on": bad.counts, "landmarks": bad.counts, "scaling": bad.words},
         ),
         "layer_shape": Target(
             layer_shape, lambda: {"layer": layer(), "input_size": SIZE, "planes": 1},
@@ -415,6 +415,7 @@ def _functions(w, a) -> dict[str, Target]:
         "fit_svm": Target(
             _fit, lambda: {"features": w.features, "labels": w.labels, "seed": 0},
             {"features": a["features"], "labels": a["labels"], "seed": bad.seeds, "tune_on": st.integers(2, 30),
+             "landmarks": st.integers(0, 40),
              "folds": st.integers(2, 12), "costs": st.tuples(st.floats(1e-6, 1e6)),
              "gammas": st.tuples(st.floats(1e-6, 1e6)), "scaling": st.sampled_from(["feature", "overall"])},
         ),
@@ -462,7 +463,7 @@ def _tables() -> dict[str, Target]:
         "show_atoms": Target(
             figures.show_atoms, lambda: {"dictionary": np.ones((2, 1, 3, 3))},
             {"dictionary": bad.arrays(np.ones((2, 1, 3, 3)), DICTIONARY), "plane": bad.counts,
-             "labels": st.lists(st.text(max_size=2), max_size=3)},
+             "labels": st.lists(st.text(max_size=2), max_size=3) | bad.numbers},
         ),
         "show_pictures": Target(
             figures.show_pictures, lambda: {"titles": ["a"], "pictures": [np.eye(4)]},

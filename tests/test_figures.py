@@ -96,6 +96,8 @@ def test_a_notebook_shows_a_figure_once():
         (lambda: figures.show_atoms(np.ones((2, 1, 3, 3)), labels=["a"]), ["labels", "1", "2"]),
         (lambda: figures.show_atoms(np.ones((3, 3))), ["dictionary", "2 axes"]),
         (lambda: figures.show_pictures(["a"], []), ["titles", "1", "0"]),
+        (lambda: figures.show_pictures(["a"], np.array(3.0)), ["pictures", "without an axis"]),
+        (lambda: figures.show_atoms(np.ones((1, 1, 3, 3)), labels=np.array(3.0)), ["labels", "without an axis"]),
         (lambda: figures.show_pictures(["a"], [np.full((2, 2), np.inf)]), ["pictures", "number 0"]),
         (lambda: figures.show_grids([np.ones(3)], ["a"]), ["grids", "1 axes"]),
         (lambda: figures.show_grids([np.ones((2, 2))], ["a", "b"]), ["titles", "2", "1 grids"]),

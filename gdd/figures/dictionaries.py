@@ -12,7 +12,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from gdd.axes import ATOM, DICTIONARY, PLANE, GddError, as_finite
-from gdd.checks import check_kind, check_whole
+from gdd.checks import check_sequence, check_whole
 from gdd.figures.style import FONT, FULL, bare, finish, new_figure
 
 GAP = 1  # pixels between atoms
@@ -52,9 +52,10 @@ def show_atoms(
     """
     atoms = _chosen_planes(as_finite(dictionary, DICTIONARY, "dictionary").astype(float), plane)
     columns = None if columns is None else check_whole("columns", columns, 1)
-    check_kind("labels", labels, (tuple, list, np.ndarray, type(None)))
-    if labels is not None and len(labels) != len(atoms):
-        raise GddError(f"labels: {len(labels)} given for {len(atoms)} atoms along axis '{ATOM}'")
+    if labels is not None:
+        check_sequence("labels", labels)
+        if len(labels) != len(atoms):
+            raise GddError(f"labels: {len(labels)} given for {len(atoms)} atoms along axis '{ATOM}'")
     largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True) if each else np.abs(atoms).max()
     scaled = np.divide(atoms, largest, out=np.zeros(atoms.shape), where=largest > 0)
     columns = min(len(atoms), columns or ceil((2 * len(atoms)) ** 0.5))

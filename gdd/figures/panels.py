@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from gdd.axes import COL, ROW, GddError, as_finite
-from gdd.checks import check_kind, check_whole
+from gdd.checks import check_sequence, check_whole
 from gdd.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure
 
 
@@ -28,11 +28,12 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
         If the numbers of titles and pictures differ, or a picture is not a finite array (row, col).
     """
     for argument, given in (("titles", titles), ("pictures", pictures)):
-        check_kind(argument, given, (tuple, list, np.ndarray))
+        check_sequence(argument, given)
+    columns = check_whole("columns", columns, 1)
     if not len(titles) == len(pictures) > 0:
         raise GddError(f"titles: {len(titles)} given for {len(pictures)} pictures; one for each is needed")
     pictures = [as_finite(one, (ROW, COL), f"pictures: number {number}") for number, one in enumerate(pictures)]
-    rows = ceil(len(pictures) / check_whole("columns", columns, 1))
+    rows = ceil(len(pictures) / columns)
     tall = max(picture.shape[0] / picture.shape[1] for picture in pictures)
     figure, axes = new_figure(rows, columns, height=rows * (FULL / columns * tall + 0.25), squeeze=False)
     for panel in axes.flat:
