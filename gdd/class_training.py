@@ -35,7 +35,7 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, jobs: int, progres
 
     Parameters
     ----------
-    p : holds the names of `gdd.caltech.REFINEMENT`, ``refined`` (or only pretrained) and ``voters``
+    p : holds ``refined``, ``voters`` and the names of `gdd.caltech.REFINEMENT`, or of `PRETRAINING` where not refined
     images : normalised training images of all classes, as of `gdd.caltech.images_of`
     jobs : processes
     progress : ``progress(total, label)`` opens a bar
@@ -54,8 +54,9 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, jobs: int, progres
     """
     names = images.attrs["label_names"].split(",")
     paths = {name: class_record(p, name) for name in p["classes"]}
+    stages = {"caltech-pretrained": PRETRAINING} | ({"caltech-refined": REFINEMENT} if p["refined"] else {})
     for name in paths:  # a restart sets old folders aside here, in this process
-        for stage, known in (("caltech-pretrained", PRETRAINING), ("caltech-refined", REFINEMENT)):
+        for stage, known in stages.items():
             folder_of(stage, known, p | {"classes": (name,)})
     tasks = {}
     for name, path in paths.items():
@@ -63,7 +64,7 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, jobs: int, progres
             own = images.isel(image=images[LABEL].values == names.index(name))
             tasks[name] = (dict(p) | {"classes": (name,)}, own, path)
     sweeps = len(MODELS[p["model"]].layers) * (p["burn_in"] + p["collect"])
-    sweeps += p["refined"] * (p["refine_burn_in"] + p["refine_collect"])
+    sweeps += p["refine_burn_in"] + p["refine_collect"] if p["refined"] else 0
     with progress(sweeps * len(paths), "classes") as bar:
         bar.begin("sweeps", sweeps * len(paths), sweeps * (len(paths) - len(tasks)))
         run_tasks(learn_class, tasks, jobs, lambda _, message: bar.step(message[0], **message[1]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from gdd.axes import IMAGE, GddError
@@ -60,6 +62,11 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
             )
     chosen = [random.permutation(np.flatnonzero(labels == k))[:m] for k, m in zip(classes, share, strict=True)]
     return np.sort(np.concatenate(chosen))
+
+
+def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:
+    """Every size with the numbers of its subsets, from 0: ``trials`` of the first size, ``trials_above`` of others."""
+    return [(size, trial) for place, size in enumerate(sizes) for trial in range(trials_above if place else trials)]
 
 
 def _check_count(labels: np.ndarray, n: int) -> int:

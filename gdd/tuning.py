@@ -35,6 +35,8 @@ class SvmProtocol:
     folds : of the stratified cross-validation
     tune_on : at most so many training images, drawn by class in proportion, are used for cross-validation; the final
         classifier is trained on all
+    landmarks : the final classifier sees the kernel through so many training images, drawn at random (Nystroem's
+        approximation); 0: the kernel itself, whose cost grows with the square of the images
     scaling : "overall" divides all features by one number, so that rarely used atoms stay small; "feature" gives every
         feature mean 0 and standard deviation 1. Both from training images only
     """
@@ -43,6 +45,7 @@ class SvmProtocol:
     gammas: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 4.0)
     folds: int = 5
     tune_on: int = 3000
+    landmarks: int = 0
     scaling: str = "overall"
 
     def __post_init__(self) -> None:
@@ -54,6 +57,7 @@ class SvmProtocol:
                 check_real(name, value, *GRID, "a positive finite number")
         object.__setattr__(self, "folds", check_whole("folds", self.folds, 2))
         object.__setattr__(self, "tune_on", check_whole("tune_on", self.tune_on, self.folds))
+        object.__setattr__(self, "landmarks", check_whole("landmarks", self.landmarks, 0))
         check_choice("scaling", self.scaling, ("overall", "feature"))
 
 

@@ -13,12 +13,12 @@ from gdd.benchmarks import contest, material, scaling, testing, threads
 from gdd.benchmarks.peers import Curve
 from gdd.benchmarks.rows import as_dataset, ratio, row, single
 from gdd.experiments import bench
-from gdd.experiments.mnist_error import model_for
 from gdd.figures import performance
 from gdd.progress import Bar
 from gdd.sampler.random import Stream
 from gdd.spec import layer_shape
 from gdd.timing import Timing
+from gdd.training import model_for
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from gdd import paper_values
 from gdd.experiments.mnist_ablation import ROWS
 from gdd.experiments.mnist_best import CANDIDATES, KINDS
 from gdd.figures import best
+from gdd.figures.curves import curves
 
 PAPER = paper_values.table("mnist_error")
 
@@ -42,7 +43,7 @@ def test_table_has_means_and_standard_errors():
 
 
 def test_of_two_records_of_a_size_the_one_with_more_subsets_counts():
-    found = best.curves([record([5000], 1), record([1000], 3), record([1000], 2, 50.0)])
+    found = curves([record([5000], 1), record([1000], 3), record([1000], 2, 50.0)], KINDS)
     assert list(found) == list(KINDS) and list(found[KINDS[0]]) == [1000, 5000]
     np.testing.assert_array_equal(found[KINDS[0]][1000], [3, 7, 11])
 

@@ -1,13 +1,17 @@
 """The classifier: equal to scikit-learn's own, blind to test labels, no better than chance on noise."""
 
+from dataclasses import replace
+
 import numba
 import numpy as np
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits
+from sklearn.kernel_approximation import Nystroem
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.svm import SVC
+from sklearn.pipeline import make_pipeline
+from sklearn.svm import SVC, LinearSVC
 
 from gdd.axes import GddError
 from gdd.classify import error, fit_svm
@@ -35,6 +39,23 @@ def test_same_decisions_as_scikit_learn(digits, whole, monkeypatch):
     theirs = OneVsRestClassifier(machine).fit(given[0], labels)
     assert_allclose(svm.decide(test), theirs.decision_function(given[1]), atol=1e-6)
     assert_array_equal(svm.predict(test), theirs.predict(given[1]))
+
+
+def test_landmarks_are_scikit_learns_approximation(digits):
+    """Same decisions as its parts in a row, close to the kernel's own where every image is a landmark."""
+    train, labels, test, truth = digits
+    svm = fit_svm(train, labels, replace(QUICK, landmarks=50), seed=3)
+    kernel = Nystroem(kernel="rbf", gamma=svm.gamma, n_components=50, random_state=3)
+    theirs = make_pipeline(kernel, OneVsRestClassifier(LinearSVC(C=svm.cost, random_state=3)))
+    theirs.fit(svm.scaling(train), labels)
+    assert_allclose(svm.decide(test), theirs.decision_function(svm.scaling(test)), atol=1e-6)
+    exact = error(train, labels, test, truth, QUICK)
+    close = error(train, labels, test, truth, replace(QUICK, landmarks=len(train)))
+    assert close.attrs["landmarks"] == 300 and close.attrs["support_vectors"] == 300
+    assert abs(float(close.error) - float(exact.error)) <= 2  # squared hinge: a few of 200 images
+    assert_array_equal(close.cross_validation, exact.cross_validation)  # tuned with the kernel itself
+    with pytest.raises(GddError, match="landmarks: 301 given, there are 300"):
+        fit_svm(train, labels, replace(QUICK, landmarks=301))
 
 
 def test_kernel_formed_at_once_or_row_by_row_gives_the_same_machines(digits, monkeypatch):
@@ -160,6 +181,7 @@ def test_bad_features_and_protocols_are_named():
         svm.predict(np.zeros((2, 4)))
     with pytest.raises(GddError, match="test_labels: shape"):
         error(np.ones((20, 3)), labels, np.ones((2, 3)), [0])
-    for wrong in ({"costs": ()}, {"gammas": (0.0,)}, {"folds": 1}, {"scaling": "none"}, {"tune_on": 2}):
+    counts = ({"folds": 1}, {"tune_on": 2}, {"landmarks": -1})
+    for wrong in ({"costs": ()}, {"gammas": (0.0,)}, {"scaling": "none"}, *counts):
         with pytest.raises(GddError, match=next(iter(wrong))):
             SvmProtocol(**wrong)

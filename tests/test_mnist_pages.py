@@ -17,6 +17,13 @@ from gdd.spec import MNIST
 PAPER = paper_values.table("mnist_error")
 
 
+def short_chains(sizes, errors):
+    """A record of mnist-curve: ``errors`` (size, trial) of the paper's feature, ten less for raw pixels."""
+    values = np.stack([errors, np.subtract(errors, 10)], -1)
+    coordinates = {"size": list(sizes), "feature_kind": ["ml_sample", "raw pixels"]}
+    return xr.Dataset({"error": (("size", "trial", "feature_kind"), values)}, coordinates, {"scale": "paper"})
+
+
 def record(n_train, scale, errors, noise_precision=100.0):
     """A record of mnist-error with these errors, as read back."""
     settings = {"n_train": n_train, "noise_precision": noise_precision, "data": "mnist", "burn_in": 3, "collect": 2}
@@ -27,6 +34,7 @@ def record(n_train, scale, errors, noise_precision=100.0):
 
 FULL = record(1000, "paper", [24, 22, 17, 16, 9, 5.25])
 DEMO = record(2000, "demo", [30, 29, 28, 27, 8, 7])
+WORDS = list(figures.FEATURES.values())
 PRINTED = record(5000, "paper", [60, 59, 58, 57, 8, 7], noise_precision=0.0)
 
 
@@ -37,7 +45,17 @@ def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table(
     assert table["ours, best of any feature"][1000] == "5.25 (one-step, layer 1)"
     assert (ours.drop(1000) == NO_RECORD).all()
     assert table["paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
+    assert table["sweeps a layer"].tolist() == ["", "", "", "", "3 + 2"]
     assert (figures.error_table(PAPER, [])["ours, pretrained"] == NO_RECORD).all()
+
+
+def test_short_chains_have_a_column_of_their_own():
+    short = short_chains([1000, 2000], [[30.0, 34.0], [20.0, np.nan]])
+    column = figures.error_table(PAPER, [FULL], [short])["ours, short chains (subsets)"]
+    assert column[[1000, 2000, 5000]].tolist() == ["32.00 \u00b1 2.00 (2)", "20.00 (1)", "not run"]
+    table = figures.curve_table([short])
+    assert table.columns.tolist() == [figures.FEATURES["ml_sample"], "raw pixels"]
+    assert table["raw pixels"].tolist() == ["22.00 \u00b1 2.00 (2)", "10.00 (1)"]
 
 
 def test_every_record_has_a_column_that_names_its_scale():
@@ -56,18 +74,20 @@ def test_features_that_were_not_classified_are_left_out():
     assert figures.feature_table([few]).iloc[:, 0].tolist() == ["24.00", *["not run"] * 3, "9.00", "not run"]
     assert figures.error_table(PAPER, [few])["ours, best of any feature"][1000] == "9.00 (raw pixels)"
     lines = figures.show_learning_curve(PAPER, [few]).axes[0].get_lines()
-    curves = {line.get_label(): line.get_xydata() for line in lines}
-    assert [len(curves[figures.FEATURES[kind]]) for kind in ("ml_sample", "mean", "raw pixels")] == [1, 0, 1]
+    assert [line.get_label() for line in lines[1:]] == [figures.FEATURES["ml_sample"], "raw pixels"]
 
 
-def test_the_curve_tells_paper_scale_from_demo_scale():
-    axes = figures.show_learning_curve(PAPER, [DEMO, FULL, PRINTED]).axes[0]
-    lines = axes.get_lines()
-    assert lines[0].get_xydata().tolist() == [[1000, 1.66], [2000, 1.11], [5000, 1.02], [10000, 0.68], [60000, 0.42]]
-    assert lines[1].get_xydata().tolist() == [[1000, 24]]
-    assert lines[2].get_xydata().tolist() == [[2000, 30]]
-    assert [lines[n].get_markerfacecolor() == "white" for n in (1, 2)] == [False, True]
-    assert len(figures.show_learning_curve(PAPER, []).axes[0].get_lines()[1].get_xydata()) == 0
+def test_the_curve_shows_full_chains_filled_and_short_ones_with_errors():
+    short = short_chains([1000, 2000], [[30.0, 34.0], [20.0, np.nan]])
+    axes = figures.show_learning_curve(PAPER, [DEMO, FULL, PRINTED], [short]).axes[0]
+    printed = axes.get_lines()[0]
+    assert printed.get_xydata().tolist() == [[1000, 1.66], [2000, 1.11], [5000, 1.02], [10000, 0.68], [60000, 0.42]]
+    full = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines() if line.get_label() in WORDS}
+    assert full[WORDS[0]] == [[1000, 24]] and full[WORDS[1]] == [[1000, 22]]  # neither demo scale nor learned noise
+    bars = [bar.lines[0] for bar in axes.containers]
+    assert [bar.get_markerfacecolor() for bar in bars] == ["white"] * 2
+    assert bars[0].get_xydata().tolist() == [[1000, 32], [2000, 20]]
+    assert len(figures.show_learning_curve(PAPER, []).axes[0].get_lines()) == 1
 
 
 @pytest.fixture(scope="module")

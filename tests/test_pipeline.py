@@ -8,10 +8,10 @@ import pytest
 from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project_model
 from gdd.convolution import synthesise
 from gdd.datasets import load
-from gdd.experiments.mnist_error import model_for
 from gdd.pipeline import project_layers
 from gdd.projection import render_projected
 from gdd.spec import MNIST
+from gdd.training import model_for
 
 CHAIN = ChainSpec(3, 2, seed=5)
 SMALL = ModelSpec((LayerSpec(6, (8, 8), (3, 3)), LayerSpec(5, (4, 4), (2, 2)), LayerSpec(4, (2, 2))), (28, 28))

@@ -66,12 +66,10 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
     ``resumable`` is there for the sake of form: classes, and codes of images, are kept always.
     """
     p = parameters
-    known = [name for name in datasets.class_names(p["data"]) if name not in ("BACKGROUND_Google", "clutter")]
-    n = min(p["n_classes"], len(known))
-    names = [known[round(i * (len(known) - 1) / max(1, n - 1))] for i in range(n)]
+    names = classes_of(p)
     folder = checkpoint_folder(NAME, p)
     splits = [
-        one_split(p | {"classes": tuple(names), "seed": seed}, folder / str(seed), jobs, progress)
+        one_split(p | {"classes": names, "seed": seed}, folder / str(seed), jobs, progress)
         for seed in p["seeds"]
     ]
     dataset = xr.concat([split for split, _ in splits], "split", data_vars="all")
@@ -79,6 +77,13 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
     checksum = splits[0][1]
     model = model_for(p["model"], p["noise_precision"], p["weight_precision"])
     return Outcome(dataset, {"model": model, "protocol": PROTOCOL}, p["data"], checksum, p["seeds"][0])
+
+
+def classes_of(p: dict) -> tuple[str, ...]:
+    """``p["n_classes"]`` evenly spaced names of the alphabetical list, or all, without the background."""
+    known = [name for name in datasets.class_names(p["data"]) if name not in ("BACKGROUND_Google", "clutter")]
+    n = min(p["n_classes"], len(known))
+    return tuple(known[round(i * (len(known) - 1) / max(1, n - 1))] for i in range(n))
 
 
 def one_split(p: dict, folder: Path, jobs: int, progress) -> tuple[xr.Dataset, str]:

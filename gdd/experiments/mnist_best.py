@@ -9,7 +9,6 @@ its time is then that of inner products of all pairs of digits.
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from itertools import product
 from math import nan
 
 import numpy as np
@@ -23,6 +22,7 @@ from gdd.experiments import Outcome
 from gdd.features import unfold
 from gdd.feedforward import FeedForward, feed_forward, learn_atoms
 from gdd.spec import MNIST, ChainSpec
+from gdd.subsets import repeated
 from gdd.training import folder_of
 from gdd.tuning import SvmProtocol
 
@@ -90,8 +90,7 @@ def errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p
     ``energy_kept`` : share of the training features' variance in the principal components that the classifier saw
     """
     test = datasets.load(p["data"], "test", n=p["n_test"])
-    trials = [p["trials"] if number == 0 else p["trials_above"] for number in range(len(p["sizes"]))]
-    runs = [pair for size, count in zip(p["sizes"], trials, strict=True) for pair in product([size], range(count))]
+    runs = repeated(p["sizes"], p["trials"], p["trials_above"])
     kinds = p["kinds"]
     with progress(len(runs) * len(kinds), "classifying") as bar:
         count = feed_forward(test[:1], atoms, chosen).size
@@ -105,7 +104,7 @@ def errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p
         after = {kind: make[kind](test) for kind in kinds}
         columns = {kind: part.sizes[FEATURE] for kind, part in after.items()} | {KINDS[2]: p["components"]}
         names = ("error", "gamma", "cross_validation", "energy_kept")
-        out = {name: np.full((len(p["sizes"]), max(trials), len(kinds)), nan) for name in names}
+        out = {name: np.full((len(p["sizes"]), max(trial for _, trial in runs) + 1, len(kinds)), nan) for name in names}
         for size, trial in runs:
             train = datasets.load(p["data"], "train", n=size, seed=trial)
             labels, protocol = train[LABEL].values, replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, size // 10))

@@ -6,6 +6,7 @@ from gdd.figures.errata import show_atom, show_outcomes, show_precisions
 from gdd.figures.flowchart import draw_algorithm, draw_deconvolution
 from gdd.figures.mnist import (
     FEATURES,
+    curve_table,
     dictionary_table,
     error_table,
     feature_table,
@@ -22,7 +23,7 @@ from gdd.figures.schematic import draw_generative_process
 from gdd.figures.style import COLOURS, FULL, bare, finish, new_figure
 
 __all__ = [
-    "COLOURS", "FEATURES", "FULL", "bare", "dictionary_table", "draw_algorithm", "draw_deconvolution",
+    "COLOURS", "FEATURES", "FULL", "bare", "curve_table", "dictionary_table", "draw_algorithm", "draw_deconvolution",
     "draw_generative_process", "error_table", "feature_table", "finish", "most_used", "new_figure", "settings",
     "sharper_or_noisier", "show_atom", "show_atoms", "show_dictionaries", "show_grids", "show_learning_curve",
     "show_matches", "show_outcomes", "show_p_values", "show_pictures", "show_precisions", "show_ranks",

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import product
-from math import nan
 
 import numpy as np
 import pandas as pd
@@ -12,45 +10,16 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.experiments.mnist_best import KINDS
-from gdd.figures.mnist import NO_RECORD, finish_curve, settings
+from gdd.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, mean_and_error, said, subset_table
+from gdd.figures.mnist import settings
 from gdd.figures.style import COLOURS, CYCLE, FONT, bare, finish, new_figure
 
 ONE_STEP = KINDS[0]
 
 
-def mean_and_error(values: xr.DataArray, over: str) -> tuple[xr.DataArray, xr.DataArray]:
-    """Mean over an axis, and its standard error: not a number where there are fewer than two values."""
-    count = values.count(over)
-    return values.mean(over), (values.std(over, ddof=1) / np.sqrt(count)).where(count > 1)
-
-
-def curves(found: Sequence[xr.Dataset]) -> dict[str, dict[int, np.ndarray]]:
-    """Errors of the subsets by feature, ours first, and by training digits, of the record with most subsets of each."""
-    out: dict[str, dict[int, np.ndarray]] = {}
-    for record in found:
-        for kind, size in product(record.feature_kind.values, record["size"].values):
-            errors = record.error.sel(feature_kind=kind, size=size).dropna("trial").values
-            have = out.setdefault(str(kind), {})
-            if len(errors) > len(have.get(int(size), ())):
-                have[int(size)] = errors
-    order = sorted(out, key=lambda kind: KINDS.index(kind) if kind in KINDS else len(KINDS))
-    return {kind: dict(sorted(out[kind].items())) for kind in order}
-
-
-def spread_of(errors: np.ndarray) -> float:
-    """Standard error of the mean of several subsets; not a number for a single one."""
-    return float(np.std(errors, ddof=1) / len(errors) ** 0.5) if len(errors) > 1 else nan
-
-
 def best_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
-    if not found:
-        return pd.DataFrame({"test error": [NO_RECORD]})
-    columns = {
-        kind: {size: f"{_said(errors.mean(), spread_of(errors))} ({len(errors)})" for size, errors in sizes.items()}
-        for kind, sizes in curves(found).items()
-    }
-    return pd.DataFrame(columns).sort_index().fillna("not run").rename_axis("training digits")
+    """Test error in %: a row for each number of training digits, a column for each feature, ours first; (subsets)."""
+    return subset_table(found, KINDS)
 
 
 def choice_table(record: xr.Dataset) -> pd.DataFrame:
@@ -59,7 +28,7 @@ def choice_table(record: xr.Dataset) -> pd.DataFrame:
     chosen = np.arange(record.sizes["candidate"]) == int(record.chosen)
     return pd.DataFrame({
         "margin": record.margin.values,
-        "cross-validation error, %": [_said(*pair) for pair in zip(mean.values, spread.values, strict=True)],
+        "cross-validation error, %": [said(*pair) for pair in zip(mean.values, spread.values, strict=True)],
         "": np.where(chosen, "taken", ""),
     })  # fmt: skip
 
@@ -82,10 +51,8 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     points = [(settings(r)["n_train"], float(r.error.sel(feature_kind="ml_sample"))) for r in usual]
     axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
     colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[1])
-    for colour, (kind, sizes) in zip(colours, curves(found).items(), strict=False):
-        means = [errors.mean() for errors in sizes.values()]
-        spreads = np.nan_to_num([spread_of(errors) for errors in sizes.values()])
-        axes.errorbar(list(sizes), means, spreads, fmt="-o", markersize=4, capsize=3, color=colour, label=kind)
+    for colour, (kind, sizes) in zip(colours, curves(found, KINDS).items(), strict=False):
+        draw_subsets(axes, sizes, color=colour, label=kind)
     return finish_curve(figure, axes)
 
 
@@ -124,14 +91,14 @@ def ablation_table(record: xr.Dataset) -> pd.DataFrame:
     mean, spread = mean_and_error(record.error, "subset")
     gain, doubt = mean_and_error(record.error - record.error.isel(row=0), "subset")
     index = pd.MultiIndex.from_arrays([record.factor.values, record.setting.values], names=["changed", "into"])
-    gains = [_said(*pair, sign="+") for pair in zip(gain.values[1:], doubt.values[1:], strict=True)]
-    said = [_said(*pair) for pair in zip(mean.values, spread.values, strict=True)]
-    return pd.DataFrame({"test error, %": said, "beside the protocol": ["", *gains]}, index)
+    gains = [said(*pair, sign="+") for pair in zip(gain.values[1:], doubt.values[1:], strict=True)]
+    errors = [said(*pair) for pair in zip(mean.values, spread.values, strict=True)]
+    return pd.DataFrame({"test error, %": errors, "beside the protocol": ["", *gains]}, index)
 
 
 def conclusion(paper: pd.DataFrame, found: Sequence[xr.Dataset], ablations: Sequence[xr.Dataset]) -> list[str]:
     """What the records say, in three sentences at most."""
-    said = []
+    sentences = []
     if ablations:
         mean, _ = mean_and_error(ablations[-1].error, "subset")
         wheres = [str(words) for words in mean.setting.values]
@@ -142,30 +109,26 @@ def conclusion(paper: pd.DataFrame, found: Sequence[xr.Dataset], ablations: Sequ
                 "one-step features", "raw pixels",
             )
         )  # fmt: skip
-        said.append(
+        sentences.append(
             f"Our short run of the paper's protocol, not refined, gives {first:.1f} %, its mean over several chains "
             f"{several:.1f} %, and the same atoms with nothing explained away {plain:.1f} %, beside {pixels:.1f} % for "
             f"raw pixels and {steps:.1f} % for the one-step features of layer 1."
         )
     if found:
-        means = {kind: {n: e.mean() for n, e in sizes.items()} for kind, sizes in curves(found).items()}
+        means = {kind: {n: e.mean() for n, e in sizes.items()} for kind, sizes in curves(found, KINDS).items()}
         ours = means.pop(ONE_STEP)
         shown = ", ".join(f"{error:.2f} % at {size} digits" for size, error in ours.items())
         alike = {kind: known for kind, known in means.items() if kind in KINDS}  # judged on the same test digits
         better = [kind for kind, known in alike.items() if all(ours[n] < e for n, e in known.items() if n in ours)]
-        said.append(
+        sentences.append(
             f"Used as well as we know how, layer 1 gives {shown}; wherever both were run on the same test digits its "
             f"mean error is lower than with: {_listed(better)}."
         )
         printed = paper[paper.ours].set_index("n_train").error
         reached = [f"{size}" for size, error in ours.items() if size in printed and error <= printed[size]]
-        said.append(f"Sizes at which the paper's own number is reached: {_listed(reached)}.")
-    return said
+        sentences.append(f"Sizes at which the paper's own number is reached: {_listed(reached)}.")
+    return sentences
 
 
 def _listed(words: Sequence[str]) -> str:
     return ", ".join(words) or "none"
-
-
-def _said(mean: float, spread: float, sign: str = "") -> str:
-    return f"{mean:{sign}.2f}" if np.isnan(spread) else f"{mean:{sign}.2f} \u00b1 {spread:.2f}"

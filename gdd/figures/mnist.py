@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import xarray as xr
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullFormatter
 
 from gdd.axes import ATOM, GddError
+from gdd.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, said, spread_of, subset_table
 from gdd.figures.dictionaries import atom_mosaic
 from gdd.figures.style import COLOURS, CYCLE, FONT, FULL, bare, finish, new_figure
 
@@ -25,7 +24,6 @@ FEATURES = {
     "raw pixels": "raw pixels",
     "one-step, layer 1": "one-step, layer 1",
 }
-NO_RECORD = "no paper-scale record yet"
 
 
 def show_dictionaries(atoms: xr.DataArray, across: int = 5) -> Figure:
@@ -116,25 +114,30 @@ def settings(record: xr.Dataset) -> dict:
     return json.loads(record.attrs["parameters"])
 
 
-def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test error in % by number of training digits: the paper's row beside ours of paper scale, or words for its lack.
+def error_table(
+    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
+) -> pd.DataFrame:
+    """Test error in % by number of training digits: the paper's row beside ours, or words for its lack.
 
-    Of ours the paper's own feature and our best one are shown, from records of the healthy noise precision.
+    Of ours the paper's own feature and our best one are shown, from records of `mnist-error` of paper scale and the
+    healthy noise precision; then the paper's own feature in the shorter chains of `mnist-curve`, over several subsets.
     """
     full = [record for record in found if record.attrs["scale"] == "paper" and settings(record)["noise_precision"] > 0]
     ours = {settings(record)["n_train"]: record for record in full}
+    several = curves(short, list(FEATURES)).get("ml_sample", {})
     rows = []
     for n, printed in paper[paper.ours][["n_train", "error"]].itertuples(index=False):
-        record = ours.get(int(n))
         row = {"training digits": int(n), "paper, refined": f"{printed:.2f}"}
-        if record is None:
-            rows.append(row | {"ours, pretrained": NO_RECORD, "ours, best of any feature": ""})
-            continue
-        best = str(record.feature_kind.values[record.error.values.argmin()])
-        same, least = float(record.error.sel(feature_kind="ml_sample")), float(record.error.min())
-        rows.append(row | {
-            "ours, pretrained": f"{same:.2f}", "ours, best of any feature": f"{least:.2f} ({FEATURES[best]})"
-        })  # fmt: skip
+        row |= {"ours, pretrained": NO_RECORD, "sweeps a layer": "", "ours, best of any feature": ""}
+        if (record := ours.get(int(n))) is not None:
+            best = str(record.feature_kind.values[record.error.values.argmin()])
+            same, least = float(record.error.sel(feature_kind="ml_sample")), float(record.error.min())
+            row["ours, pretrained"] = f"{same:.2f}"
+            row["sweeps a layer"] = "{burn_in} + {collect}".format(**settings(record))
+            row["ours, best of any feature"] = f"{least:.2f} ({FEATURES[best]})"
+        errors = several.get(int(n))
+        short_row = "not run" if errors is None else f"{said(errors.mean(), spread_of(errors))} ({len(errors)})"
+        rows.append(row | {"ours, short chains (subsets)": short_row})
     return pd.DataFrame(rows).set_index("training digits")
 
 
@@ -154,31 +157,30 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return table
 
 
-def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> Figure:
-    """Test error against the number of training digits: the paper's, and one curve for each feature of ours.
+def curve_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Test error in % of the records of `mnist-curve`: a row for each number of training digits; (subsets)."""
+    return subset_table(found, list(FEATURES)).rename(columns=FEATURES)
 
-    Filled: paper scale; hollow: demo scale. Records whose noise precision was learned are left to the table.
+
+def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()) -> Figure:
+    """Test error against the number of training digits: the paper's, and one colour for each feature of ours.
+
+    Parameters
+    ----------
+    paper : the paper's table of errors
+    found : records of `mnist-error`; drawn, filled, are those of paper scale whose noise precision was not learned
+    short : records of `mnist-curve`, hollow, with standard errors
     """
     figure, axes = new_figure(height=4.4)
     row = paper[paper.ours].sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4, label="the paper, refined")
-    usual = sorted((r for r in found if settings(r)["noise_precision"] > 0), key=lambda r: settings(r)["n_train"])
+    full = [r for r in found if r.attrs["scale"] == "paper" and settings(r)["noise_precision"] > 0]
+    several = curves(short, list(FEATURES))
     for colour, (kind, words) in zip([*CYCLE[:5], COLOURS["sky"]], FEATURES.items(), strict=True):
-        have = [record for record in usual if kind in record.feature_kind]
-        full = [(settings(r)["n_train"], float(r.error.sel(feature_kind=kind)), r.attrs["scale"]) for r in have]
-        line = [pair[:2] for pair in full if pair[2] == "paper"]
-        axes.plot(*np.reshape(line, (-1, 2)).T, "-o", color=colour, markersize=5, label=words)
-        rest = [pair[:2] for pair in full if pair[2] != "paper"]
-        axes.plot(*np.reshape(rest, (-1, 2)).T, "o", color=colour, markersize=5, markerfacecolor="white")
+        have = [r for r in full if kind in r.feature_kind]
+        points = [(settings(r)["n_train"], float(r.error.sel(feature_kind=kind))) for r in have]
+        if kind in several:
+            draw_subsets(axes, several[kind], color=colour, markerfacecolor="white", linewidth=1)
+        if points or kind in several:
+            axes.plot(*np.reshape(sorted(points), (-1, 2)).T, "o", color=colour, markersize=5, label=words)
     return finish_curve(figure, axes)
-
-
-def finish_curve(figure: Figure, axes: Axes) -> Figure:
-    """Axes and legend of a figure of test errors against the number of training digits."""
-    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
-    for axis, ticks in ((axes.xaxis, (1000, 2000, 5000, 10000, 60000)), (axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))):
-        axis.set_major_locator(FixedLocator(ticks))
-        axis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_minor_formatter(NullFormatter())
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=FONT - 2)
-    return finish(figure)

@@ -1,0 +1,39 @@
+"""The learning curve is the experiment on the test error, once for every size and subset."""
+
+import numpy as np
+import pytest
+
+from gdd import experiments
+from gdd.experiments import mnist_curve, mnist_error
+from gdd.progress import Bar
+from gdd.subsets import repeated
+
+CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn_in": 2, "test_collect": 2}
+
+
+@pytest.fixture(scope="module")
+def curve():
+    changes = CHAINS | {"sizes": (60, 80), "trials": 2, "trials_above": 1}
+    return mnist_curve.run(experiments.merge("mnist-curve", "demo", changes), Bar, resumable=False).dataset
+
+
+def test_sizes_and_their_subsets():
+    assert repeated((10, 20, 30), 3, 1) == [(10, 0), (10, 1), (10, 2), (20, 0), (30, 0)]
+    assert repeated((10,), 1, 9) == [(10, 0)]
+
+
+@pytest.mark.parametrize(("size", "trial"), [(60, 1), (80, 0)])
+def test_each_subset_is_a_run_of_the_test_error(curve, size, trial):
+    changes = CHAINS | {"n_train": size, "seed": trial, "codes": ("ml_sample", "mean")}
+    one = mnist_error.run(experiments.merge("mnist-error", "demo", changes), Bar, resumable=False).dataset
+    same = curve.sel(size=size, trial=trial)
+    assert same.feature_kind.values.tolist() == one.feature_kind.values.tolist()
+    np.testing.assert_array_equal(same.error, one.error)
+    for name in ("active_at_test", "winning_share"):
+        assert float(same[name]) == float(one[name])
+
+
+def test_a_subset_that_was_not_run_is_missing(curve):
+    assert curve.error.dims == ("size", "trial", "feature_kind")
+    assert np.isnan(curve.error.sel(size=80, trial=1)).all() and np.isfinite(curve.error.sel(size=60)).all()
+    assert (curve.error.sel(size=60, trial=0) != curve.error.sel(size=60, trial=1)).any()  # other digits
