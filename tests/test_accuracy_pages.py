@@ -70,6 +70,24 @@ def test_beside_pixels_needs_more_than_chance():
     assert "better than" in accuracy.beside_pixels(record(10, [[95, 60, 70]]))
 
 
+def layerwise(one, many, images=90):
+    """A record of caltech-layerwise with these accuracies."""
+    return xr.Dataset({
+        "accuracy": (("way", "feature_kind"), [[one, one + 1], [many, many + 1]]), "n_features": ("way", [1200, 90000]),
+        "baseline_accuracy": ("baseline", [50.0]), "n_test_images": images,
+    }, {"way": ["one", "all"], "feature_kind": ["ml_sample", "mean"], "baseline": ["raw pixels"]})  # fmt: skip
+
+
+def test_layer_by_layer_beside_one_deconvolution():
+    table = accuracy.layerwise_table(layerwise(40.0, 60.0))
+    assert table.index.tolist() == ["one", "all", "raw pixels"]
+    assert table.iloc[1].tolist() == ["90,000", "60.0", "61.0"] and table.iloc[2].tolist() == ["", "50.0", ""]
+    # two standard errors of 40 and 60 % of 90 images: 2 sqrt(2 * 2400 / 90) = 14.6
+    assert accuracy.one_or_many_layers(layerwise(40.0, 60.0)).startswith("layer by layer better")
+    assert accuracy.one_or_many_layers(layerwise(60.0, 40.0)).startswith("one deconvolution better")
+    assert accuracy.one_or_many_layers(layerwise(40.0, 54.0)).startswith("alike")
+
+
 def test_cost_of_a_class():
     attrs = {"parameters": json.dumps({"per_class": 30})}
     found = xr.Dataset(

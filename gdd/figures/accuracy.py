@@ -126,6 +126,30 @@ def show_features(record: xr.Dataset) -> Figure:
     return finish(figure)
 
 
+def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
+    """Accuracy in % of a record of caltech-layerwise: each way with its two readings, then the baselines."""
+    columns = {"highest-likelihood sample": "ml_sample", "posterior mean": "mean"}
+    ways = {
+        title: [f"{value:.1f}" for value in record.accuracy.sel(feature_kind=kind).values]
+        for title, kind in columns.items()
+    }
+    table = pd.DataFrame(ways, record.way.values)
+    table.insert(0, "numbers an image", [f"{count:,}" for count in record.n_features.values])
+    for name, value in zip(record.baseline.values, record.baseline_accuracy.values, strict=True):
+        table.loc[name] = ["", f"{value:.1f}", ""]
+    return table
+
+
+def one_or_many_layers(record: xr.Dataset) -> str:
+    """Verdict on layer by layer beside one deconvolution, on the same images; alike within two standard errors."""
+    share = record.accuracy.sel(feature_kind="ml_sample").to_series()
+    one, many, images = share.iloc[0], share.iloc[1], int(record.n_test_images)
+    chance = 2 * ((one * (100 - one) + many * (100 - many)) / images) ** 0.5
+    better = "layer by layer" if many > one else "one deconvolution"
+    words = "alike" if abs(many - one) < chance else f"{better} better"
+    return f"{words}: {many:.1f} % layer by layer, {one:.1f} % from one deconvolution, {images} test images"
+
+
 def longest_class(scale: str) -> xr.Dataset | None:
     """Record of caltech-class on real images at this scale with the longest refinement, or None."""
     known = [r for r in records.every("caltech-class") if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
