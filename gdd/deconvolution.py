@@ -50,7 +50,7 @@ _AT_ONCE = 2**19
 class Problem(NamedTuple):
     """All that the chains of different images share. Atoms are scaled to noise precision 1."""
 
-    atoms: np.ndarray  # (atom, plane, atom_row, atom_col)
+    atoms: np.ndarray  # (atom, plane, atom_row, atom_col); in memory the atoms are side by side
     stride: Size
     grid: Size  # positions (row, col) of an atom
     gram: np.ndarray  # (atom, row slab, col slab, atom), see `gram_slabs`
@@ -81,7 +81,8 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gam
     slabs = tuple(slab_index(*sizes) for sizes in zip(grid, image_size, atoms.shape[2:], stride, strict=True))
     row, col = (np.diagonal(index) for index in slabs)
     norm = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]])
-    return Problem(atoms, stride, grid, gram, slabs, norm, gamma_w)
+    side_by_side = np.ascontiguousarray(atoms.transpose(1, 2, 3, 0)).transpose(3, 0, 1, 2)
+    return Problem(side_by_side, stride, grid, gram, slabs, norm, gamma_w)
 
 
 def noise_precision(gamma_e, planes: int) -> np.ndarray:
@@ -199,7 +200,7 @@ def run_problem(
     ``run`` : (seed, number of the first image, burn_in, collect)
     """
     images, (rows, cols), atoms = len(scaled), problem.grid, len(problem.atoms)
-    atoms_last = np.ascontiguousarray(problem.atoms.transpose(1, 2, 3, 0))
+    atoms_last = problem.atoms.transpose(1, 2, 3, 0)
     norm = problem.norm.ravel().astype(np.float64)
     inverse = 1.0 / (norm + problem.gamma_w)
     log_odds = log(problem.prior_odds) + 0.5 * np.log(problem.gamma_w * inverse)

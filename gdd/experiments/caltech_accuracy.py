@@ -155,6 +155,14 @@ def normalised(images: xr.DataArray) -> xr.DataArray:
     return xr.concat(parts, IMAGE)
 
 
+def together(classes: list[xr.Dataset], stage: str) -> tuple[np.ndarray, float, float]:
+    """Projected atoms of all classes side by side, and the means of their noise and weight precisions."""
+    atoms = np.concatenate([one.atoms.sel(stage=stage).values for one in classes])
+    own = (np.array([one[name].sel(stage=stage) for one in classes]) for name in ("gamma_e", "gamma_w"))
+    gamma_e, gamma_w = (float(values.mean()) for values in own)
+    return atoms, gamma_e, gamma_w
+
+
 def encode(
     images: xr.DataArray, classes: list[xr.Dataset], stage: str, p: dict, offset: int, folder: Path, progress
 ) -> dict:  # fmt: skip
@@ -162,9 +170,7 @@ def encode(
 
     Returns each of `KINDS`, (image, feature), and ``cpu_seconds`` of all images together.
     """
-    atoms = np.concatenate([one.atoms.sel(stage=stage).values for one in classes])
-    own = (np.array([one[name].sel(stage=stage) for one in classes]) for name in ("gamma_e", "gamma_w"))
-    gamma_e, gamma_w = (float(values.mean()) for values in own)
+    atoms, gamma_e, gamma_w = together(classes, stage)
     parts = []
     stride = MODELS[p["model"]].stride
     with progress(len(images), f"deconvolving, {stage}") as bar:

@@ -1,0 +1,44 @@
+"""What is timed on real images is the chain of test-time deconvolution, image by image."""
+
+import numpy as np
+import pytest
+from test_class_parallel import pictures  # noqa: F401
+
+from gdd import caltech, experiments
+from gdd.axes import ATOM
+from gdd.class_training import learn_classes
+from gdd.deconvolution import deconvolve
+from gdd.experiments import caltech_testing
+from gdd.experiments.caltech_accuracy import normalised, together
+from gdd.experiments.caltech_accuracy import pictures as load
+from gdd.progress import Bar
+from gdd.spec import LayerSpec, ModelSpec
+
+#: atoms of the sizes of MNIST's, whose kernels other tests have compiled
+TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
+SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "n_images": 2, "burn_in": 4, "collect": 2}
+SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers", "voters": 2}
+
+
+@pytest.fixture
+def settings(pictures, monkeypatch):  # noqa: F811
+    monkeypatch.setitem(caltech.MODELS, "two layers", TINY)
+    monkeypatch.setattr(caltech_testing, "model_for", lambda *_: TINY)
+    monkeypatch.setenv("GDD_CACHE", str(pictures / "cache"))
+    return experiments.merge("caltech-testing", "demo", SETTINGS)
+
+
+def test_the_timed_chains_are_those_of_deconvolution(settings):
+    found = caltech_testing.run(settings, Bar).dataset
+    p = settings | {"refined": False, "n_test": 1, "classes": caltech_testing.classes_of(settings)}
+    train, test = load(p)
+    atoms, gamma_e, gamma_w = together(learn_classes(p, normalised(train), 1, Bar), "pretrained")
+    assert len(test) == 3 and found.label.values.tolist() == test.label.values[[0, 2]].tolist()
+    assert int(found.n_atoms) == len(atoms) == 3 * 4 and int(found.n_positions) == 2 * 2
+    for number, image in enumerate((0, 2)):
+        codes = deconvolve(
+            normalised(test.isel(image=[image])), atoms, TINY.stride, gamma_e=gamma_e, gamma_w=gamma_w, burn_in=3,
+            collect=2, seed=0, first_image=number,
+        )  # fmt: skip
+        assert int((codes.ml_sample != 0).sum((ATOM, "row", "col", "image"))) == int(found.active[number])
+    assert (found.cpu_seconds > 0).all() and np.isfinite(found.gram_cpu_seconds) and (found.active > 0).any()
