@@ -88,6 +88,20 @@ def test_layer_by_layer_beside_one_deconvolution():
     assert accuracy.one_or_many_layers(layerwise(40.0, 54.0)).startswith("alike")
 
 
+def test_time_of_a_test_image_in_words_and_as_a_figure():
+    p = {"test_burn_in": 500, "test_collect": 200}
+    found = xr.Dataset({
+        "cpu_seconds": ("image", [0.5, 1.0, 4.0]), "active": ("image", [100, 200, 600]), "gram_cpu_seconds": 17.2,
+        "gram_bytes": 846_000_000, "n_atoms": 1616, "n_positions": 25,
+    }, attrs={"parameters": json.dumps(p)})  # fmt: skip
+    line = accuracy.time_line(found)
+    assert "1616 atoms at 25 positions, 500 + 200 sweeps, 3 test images: median 1.00 CPU seconds an image" in line
+    assert "0.50 to 4.00, with 300 coefficients" in line and "17 seconds and 846 MB" in line
+    axes = accuracy.show_time(found, 1).axes[0]
+    assert axes.get_lines()[0].get_xydata().tolist() == [[100, 0.5], [200, 1], [600, 4]]
+    assert axes.get_lines()[1].get_ydata() == [1, 1]
+
+
 def test_cost_of_a_class():
     attrs = {"parameters": json.dumps({"per_class": 30})}
     found = xr.Dataset(

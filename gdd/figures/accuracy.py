@@ -150,6 +150,31 @@ def one_or_many_layers(record: xr.Dataset) -> str:
     return f"{words}: {many:.1f} % layer by layer, {one:.1f} % from one deconvolution, {images} test images"
 
 
+def time_line(record: xr.Dataset) -> str:
+    """What a test image costs, of a record of caltech-testing, in one sentence."""
+    p, seconds = settings(record), record.cpu_seconds.values
+    sweeps = f"{p['test_burn_in']} + {p['test_collect']} sweeps"
+    return (
+        f"{int(record.n_atoms)} atoms at {int(record.n_positions)} positions, {sweeps}, {len(seconds)} test images: "
+        f"median {np.median(seconds):.2f} CPU seconds an image, {seconds.min():.2f} to {seconds.max():.2f}, with "
+        f"{record.active.values.mean():.0f} coefficients active on "
+        f"average; once for all images {float(record.gram_cpu_seconds):.0f} seconds and "
+        f"{float(record.gram_bytes) / 1e6:.0f} MB for the products of atoms"
+    )
+
+
+def show_time(record: xr.Dataset, printed: float) -> Figure:
+    """CPU seconds of every test image of a record of caltech-testing against its active coefficients.
+
+    ``printed`` : the paper's seconds, a dashed line
+    """
+    figure, axes = new_figure(height=2.8)
+    axes.plot(record.active.values, record.cpu_seconds.values, "o", color=COLOURS["blue"], markersize=4)
+    axes.axhline(printed, linestyle="--", color=COLOURS["grey"], linewidth=1)
+    axes.set(xlabel="active coefficients", ylabel="CPU seconds", xlim=(0, None), ylim=(0, None))
+    return finish(figure)
+
+
 def longest_class(scale: str) -> xr.Dataset | None:
     """Record of caltech-class on real images at this scale with the longest refinement, or None."""
     known = [r for r in records.every("caltech-class") if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
