@@ -54,6 +54,15 @@ def test_a_record_of_another_feature_joins_the_table():
     assert table["scattering"].tolist() == ["5.00 \u00b1 2.00 (2)", "not run"]
 
 
+def test_what_principal_components_keep_is_told():
+    whole = record([1000], 2)
+    cut = record([60000], 2)
+    cut["energy_kept"] = (cut.error.dims, np.full(cut.error.shape, 1.0))
+    cut.energy_kept[0, :, 0], cut.energy_kept[0, :, 2] = [0.96, 0.98], 0.5  # the third kind is meant to be cut
+    assert best.kept_lines([whole, cut]) == [f"60000 digits, {KINDS[0]}: 97.0 % of the variance"]
+    assert best.kept_lines([whole]) == []
+
+
 def test_choice_is_marked():
     table = best.choice_table(record([1000], 2))
     assert table[""].tolist() == ["", "", "taken", ""]

@@ -14,12 +14,23 @@ from gdd.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, me
 from gdd.figures.mnist import settings
 from gdd.figures.style import COLOURS, CYCLE, FONT, bare, finish, new_figure
 
-ONE_STEP = KINDS[0]
+ONE_STEP, REDUCED = KINDS[0], KINDS[2]
 
 
 def best_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature, ours first; (subsets)."""
     return subset_table(found, KINDS)
+
+
+def kept_lines(found: Sequence[xr.Dataset]) -> list[str]:
+    """Where the classifier saw only leading principal components of a feature: how much of its variance they have."""
+    lines = []
+    for record in found:
+        shares = record.energy_kept.mean("trial").to_series().dropna() if "energy_kept" in record else {}
+        for (size, kind), share in shares.items():
+            if share < 1 and kind != REDUCED:
+                lines.append(f"{size} digits, {kind}: {100 * share:.1f} % of the variance")
+    return lines
 
 
 def choice_table(record: xr.Dataset) -> pd.DataFrame:
