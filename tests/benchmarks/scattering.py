@@ -3,11 +3,11 @@
 kymatio needs scipy below 1.15, so its features are made by another interpreter:
 
     python -m venv _build/scattering && _build/scattering/bin/pip install "scipy<1.15" kymatio
-    python tests/benchmarks/scattering.py _build/scattering/bin/python --sizes 1000 --trials 5 --n_test 2000
+    python tests/benchmarks/scattering.py _build/scattering/bin/python --sizes 1000 2000 5000 10000 --trials 5
 
-writes ``mnist-best--paper--scattering.nc`` among the records. Subsets have the seeds of `mnist-best`, the classifier
-is its own; of the test digits ``n_test`` are used, equally many of every class. Nothing is tuned beyond the
-classifier: two orders, J = 2, 8 angles, features as they come.
+writes ``mnist-best--paper--scattering.nc`` among the records. Subsets have the seeds of `mnist-best`, ``trials`` of the
+first size and one of the others; the classifier is its own. Nothing is tuned beyond it: two orders, J = 2, 8 angles,
+features as they come. ``--n_test`` takes fewer test digits, equally many of every class.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import argparse
 import subprocess
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,10 @@ from gdd import datasets, experiments, records
 from gdd.axes import LABEL
 from gdd.classify import error
 from gdd.experiments.mnist_best import PROTOCOL
+from gdd.subsets import repeated
 
+#: test digits of MNIST
+ALL = 10000
 SCATTER = """
 import sys, numpy as np
 from kymatio.numpy import Scattering2D
@@ -51,21 +55,23 @@ def main() -> None:
     parser.add_argument("interpreter", help="python with kymatio")
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000])
     parser.add_argument("--trials", type=int, default=5)
-    parser.add_argument("--n_test", type=int, default=2000)
+    parser.add_argument("--n_test", type=int, default=ALL)
     given, started = parser.parse_args(), time.monotonic()
     test = datasets.load("mnist", "test", n=given.n_test, seed=0)
-    after, errors = scattered(test, given.interpreter), np.empty((len(given.sizes), given.trials, 1))
-    for i, size in enumerate(given.sizes):
-        for trial in range(given.trials):
-            train = datasets.load("mnist", "train", n=size, seed=trial)
-            before = scattered(train, given.interpreter)
-            errors[i, trial] = error(before, train[LABEL].values, after, test[LABEL].values, PROTOCOL, trial).error
-    kind = f"scattering ({given.n_test} test digits)"
+    after = scattered(test, given.interpreter)
+    errors = np.full((len(given.sizes), given.trials, 1), np.nan)
+    for size, trial in repeated(given.sizes, given.trials, 1):
+        train = datasets.load("mnist", "train", n=size, seed=trial)
+        protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, size // 10))
+        pair = scattered(train, given.interpreter), after
+        found = error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, trial)
+        errors[given.sizes.index(size), trial] = found.error
+    kind = "scattering" if given.n_test == ALL else f"scattering ({given.n_test} test digits)"
     dataset = xr.Dataset(
         {"error": (("size", "trial", "feature_kind"), errors), "features": ("feature_kind", [after.shape[1]])},
         {"size": given.sizes, "feature_kind": [kind]},
     )
-    changes = {"sizes": tuple(given.sizes), "trials": given.trials, "n_test": given.n_test}
+    changes = {"sizes": tuple(given.sizes), "trials": given.trials, "trials_above": 1, "n_test": given.n_test}
     path = records.write(
         records.folder() / "mnist-best--paper--scattering.nc", dataset, experiment="mnist-best", scale="paper",
         parameters=experiments.merge("mnist-best", "paper", changes), spec={"svm": PROTOCOL, "J": 2, "L": 8}, seed=0,
