@@ -94,10 +94,14 @@ def test_conclusion_says_what_the_records_say(ablation):
     three = best.conclusion(PAPER, [record([1000], 2)], [ablation])
     assert len(three) == 3
     assert "protocol, not refined, gives 31.0 %" in three[0] and "5.5 % for raw pixels" in three[0]
-    assert "5.00 % at 1000 digits" in three[1] and three[1].endswith(f"lower than with: {', '.join(KINDS[1:])}.")
+    assert "5.00 % at 1000 digits" in three[1] and f"lower than with: {', '.join(KINDS[1:])}." in three[1]
+    assert three[1].endswith("The closest is raw pixels at 1000 digits: 6.00 %.")
     assert three[2].endswith("none.")
     other = record([1000], 2).isel(feature_kind=[1]).assign_coords(feature_kind=["scattering (2000 test digits)"])
     assert "scattering" not in best.conclusion(PAPER, [record([1000], 2), other], [])[0]
+    whole = other.assign_coords(feature_kind=["scattering"])
+    two = record([1000], 2).isel(feature_kind=[0, 1])
+    assert "raw pixels, scattering" in best.conclusion(PAPER, [two, whole], [])[0]
     good = record([1000], 2, -2.0)
     assert best.conclusion(PAPER, [good], [])[-1].endswith("1000.")
     assert best.conclusion(PAPER, [], []) == []
