@@ -42,7 +42,8 @@ PRETRAINING = (
 REFINEMENT = (*PRETRAINING, "refine_burn_in", "refine_collect", "refine_noise")
 STAGES = ("pretrained", "refined")
 #: settings whose chains stay healthy on normalised images (book, caltech/accuracy)
-HEALTHY = {"noise_precision": 3.0, "weight_precision": 0.1, "refine_noise": 3.0}
+HELD = {"noise_precision": 3.0, "weight_precision": 0.1}
+HEALTHY = HELD | {"refine_noise": 3.0}
 
 
 def model_for(name: str, noise_precision: float, weight_precision: float) -> ModelSpec:

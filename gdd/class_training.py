@@ -35,7 +35,7 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, jobs: int, progres
 
     Parameters
     ----------
-    p : holds ``refined``, ``voters`` and the names of `gdd.caltech.REFINEMENT`, or of `PRETRAINING` where not refined
+    p : holds ``refined`` and the names of `gdd.caltech.PRETRAINING`; where refined those of `RECORD`
     images : normalised training images of all classes, as of `gdd.caltech.images_of`
     jobs : processes
     progress : ``progress(total, label)`` opens a bar
@@ -82,7 +82,8 @@ def learn_class(p: Mapping[str, Any], images: xr.DataArray, path: Path, say: Cal
     else:
         stages = {"pretrained": pretrained_model(p, progress, images=images)}
     fitted = stages["pretrained"]
-    atoms = [project_layers(one, min(p["voters"], len(images)))[-1] for one in stages.values()]
+    voters = min(p["voters"], len(images)) if p["refined"] else None  # of a pretrained model all images vote
+    atoms = [project_layers(one, voters)[-1] for one in stages.values()]
     bottom, top = fitted.layers[0].state, fitted.layers[-1].state
     gamma_e, gamma_w = [bottom.local.gamma_e.mean()], [top.shared.gamma_w.mean()]
     chains = {f"layer {number}": layer.traces for number, layer in enumerate(fitted.layers, 1)}

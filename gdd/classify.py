@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.kernel_approximation import Nystroem
 from sklearn.svm import SVC, LinearSVC
 
-from gdd.axes import FEATURE, IMAGE, LABEL, GddError, shown
+from gdd.axes import FEATURE, IMAGE, LABEL, GddError, check_memory, shown
 from gdd.checks import check_kind, check_whole
 from gdd.features import unfold
 from gdd.tuning import (
@@ -101,7 +101,7 @@ def fit_svm(
     features : (image, ...)   unfolded to (image, feature)
     labels : (image,)
     protocol : grids, folds, scaling
-    seed : of the choice of images for tuning and of the folds
+    seed : of the choice of images for tuning, of the folds and of the landmarks
 
     Raises
     ------
@@ -115,7 +115,8 @@ def fit_svm(
 
     Source: Pu, Yuan & Carin 2015, supplement, "Testing": one-vs-all, Gaussian kernel, 5-fold cross-validation.
     Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling. With landmarks
-    errors count squared in the final machines (scikit-learn's linear ones).
+    the final machines are scikit-learn's linear ones: errors count squared, the intercept is penalised too, and C is
+    the one that was best without either.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
     """
     check_kind("protocol", protocol, SvmProtocol)
@@ -154,7 +155,7 @@ def _train_on_landmarks(
     """One linear machine for each class, on the kernel's values at some of the images; its vectors are these."""
     seen = Nystroem(kernel="rbf", gamma=gamma, n_components=landmarks, random_state=seed)
     values = seen.fit_transform(features)
-    fitted = in_parallel(lambda member: LinearSVC(C=cost, random_state=seed).fit(values, member), members)
+    fitted = in_parallel(lambda member: LinearSVC(C=cost, dual=False).fit(values, member), members)
     dual = seen.normalization_.T @ np.concatenate([m.coef_ for m in fitted]).T
     return Machine(seen.components_, dual, np.array([m.intercept_[0] for m in fitted]))
 
@@ -194,7 +195,8 @@ def error(
     Dataset
         ``error`` in %, ``wrong`` (a count), ``predicted`` (image,) with the true ``label`` beside it, ``confusion``
         (label, predicted_label), ``cross_validation`` error in % (cost, gamma); attributes: the chosen ``cost`` and
-        ``gamma``, the protocol, the seed, how many images were used for tuning, for training and as support vectors.
+        ``gamma``, the protocol, the seed, how many images were used for tuning, for training and as support vectors or
+        landmarks.
 
     Raises
     ------
@@ -267,6 +269,7 @@ def _check_labels(images: int, labels: np.ndarray, protocol: SvmProtocol) -> np.
         raise GddError(f"features: {images} images along axis 'image' are fewer than the {folds} folds")
     if protocol.landmarks > images:
         raise GddError(f"landmarks: {protocol.landmarks} given, there are {images} training images; at most that")
+    check_memory("features, landmarks", 4 * images * protocol.landmarks)
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2:
         raise GddError(f"labels: all are {classes[0]}; at least two classes are needed")

@@ -7,14 +7,16 @@ of an array, by mistake, does not compile without it.
 
 Numba compiles a kept kernel again when the kernel's own file has changed, but not when a file has whose kernels it
 calls and has built in. So ours are kept in a folder named after a checksum of all files that hold kernels, within
-`NUMBA_CACHE_DIR`, or beside the package where that is not set. Where neither can be written to, they go where numba
-puts them.
+`NUMBA_CACHE_DIR`, beside the package or in the user's cache, whichever is the first that can be written to. Folders of
+earlier kernels, ``kernels-*``, stay, as another process may be at work with them; they can be deleted at any time.
 
 *Checked:* tests/test_compiling.py.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -41,8 +43,22 @@ def checksum(package: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def first_writable(folders: Iterable[Path]) -> Path | None:
+    """Make the first folder that can be made and written to; None if there is none."""
+    for folder in folders:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return None
+
+
 PACKAGE = Path(__file__).parent
-FOLDER = Path(numba.config.CACHE_DIR or PACKAGE / "__pycache__") / f"kernels-{checksum(PACKAGE)}"
+_BASES = (*filter(None, [numba.config.CACHE_DIR]), PACKAGE / "__pycache__", Path.home() / ".cache" / "gdd")
+#: where compiled kernels are kept; None: nowhere, they are compiled in every process
+FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}" for base in _BASES)
 
 
 @contextmanager
@@ -59,6 +75,8 @@ def kernel(**options):
     """Numba's ``njit`` with these options, the machine code kept until any kernel of the package changes."""
 
     def compiled(function):
+        if FOLDER is None:
+            return numba.njit(**options)(function)
         with kept_in(FOLDER):
             return numba.njit(cache=True, **options)(function)
 

@@ -89,14 +89,33 @@ def with_dictionaries(fitted: Pretrained, shared: JointShared) -> Pretrained:
     return fitted._replace(layers=tuple(layers))
 
 
-def stack_features(parts: Sequence[xr.DataArray]) -> xr.DataArray:
-    """Features of several layers side by side, (image, feature), each layer over its own root mean square."""
-    check_kind("parts", parts, (tuple, list))
+def stack_features(parts: Sequence[xr.DataArray], training: Sequence[xr.DataArray] | None = None) -> xr.DataArray:
+    """Features of several layers side by side, (image, feature), each layer over its root mean square in training.
+
+    Parameters
+    ----------
+    parts : (image, ...) each, of the same images
+    training : the same layers' features of training images; if not given, ``parts`` are those
+
+    Raises
+    ------
+    GddError
+        No parts, parts of different images, or another number of training parts.
+    """
+    flat, scales = _flat(parts, "parts"), _flat(parts if training is None else training, "training")
+    if len(flat) != len(scales):
+        raise GddError(f"training: {len(scales)} parts given for {len(flat)}; as many are needed")
+    sizes = [max(float(np.sqrt((part.astype(float) ** 2).mean())), 1e-12) for part in scales]
+    return xr.concat([part / size for part, size in zip(flat, sizes, strict=True)], FEATURE)
+
+
+def _flat(parts: Sequence[xr.DataArray], argument: str) -> list[xr.DataArray]:
+    check_kind(argument, parts, (tuple, list))
     flat = [unfold(part) for part in parts]
     if len({len(part) for part in flat}) != 1:
-        raise GddError(f"parts: {[len(part) for part in flat]} images given; one or more parts, of the same images")
-    scaled = [part / max(float(np.sqrt((part.astype(float) ** 2).mean())), 1e-12) for part in flat]
-    return xr.concat(scaled, FEATURE)
+        counts = [len(part) for part in flat]
+        raise GddError(f"{argument}: {counts} images given; one or more parts, of the same images")
+    return flat
 
 
 class _Codes(NamedTuple):

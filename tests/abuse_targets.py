@@ -410,7 +410,8 @@ def _functions(w, a) -> dict[str, Target]:
         "unfold": Target(unfold, lambda: {"features": w.features}, {"features": a["features"]}),
         "stack_features": Target(
             layerwise.stack_features, lambda: {"parts": [xr.DataArray(w.features, dims=(IMAGE, "a", "b"))]},
-            {"parts": st.lists(a["features"], max_size=2) | bad.numbers},
+            {"parts": st.lists(a["features"], max_size=2) | bad.numbers,
+             "training": st.lists(a["features"], max_size=2) | bad.numbers},
         ),
         "fit_svm": Target(
             _fit, lambda: {"features": w.features, "labels": w.labels, "seed": 0},

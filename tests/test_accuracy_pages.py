@@ -8,6 +8,7 @@ import xarray as xr
 
 from gdd import paper_values, records
 from gdd.axes import GddError
+from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
 from gdd.figures import accuracy
 
 PAPER = paper_values.table("caltech101_accuracy")
@@ -70,22 +71,21 @@ def test_beside_pixels_needs_more_than_chance():
     assert "better than" in accuracy.beside_pixels(record(10, [[95, 60, 70]]))
 
 
-def layerwise(one, many, images=90):
-    """A record of caltech-layerwise with these accuracies."""
-    return xr.Dataset({
-        "accuracy": (("way", "feature_kind"), [[one, one + 1], [many, many + 1]]), "n_features": ("way", [1200, 90000]),
-        "baseline_accuracy": ("baseline", [50.0]), "n_test_images": images,
-    }, {"way": ["one", "all"], "feature_kind": ["ml_sample", "mean"], "baseline": ["raw pixels"]})  # fmt: skip
-
-
 def test_layer_by_layer_beside_one_deconvolution():
-    table = accuracy.layerwise_table(layerwise(40.0, 60.0))
-    assert table.index.tolist() == ["one", "all", "raw pixels"]
-    assert table.iloc[1].tolist() == ["90,000", "60.0", "61.0"] and table.iloc[2].tolist() == ["", "50.0", ""]
-    # two standard errors of 40 and 60 % of 90 images: 2 sqrt(2 * 2400 / 90) = 14.6
-    assert accuracy.one_or_many_layers(layerwise(40.0, 60.0)).startswith("layer by layer better")
-    assert accuracy.one_or_many_layers(layerwise(60.0, 40.0)).startswith("one deconvolution better")
-    assert accuracy.one_or_many_layers(layerwise(40.0, 54.0)).startswith("alike")
+    """Eight images: one way has five of them right, the other five and the three others, or none that it has not."""
+    one, all_right, none = np.arange(8) < 5, np.ones(8, bool), np.zeros(8, bool)
+    ways = ["layer by layer, all layers", ONE_DECONVOLUTION, "layer by layer, layer 1"]
+    found = xr.Dataset({
+        "right": (("way", "feature_kind", "image"), [[all_right, one], [one, one], [none, one]]),
+        "n_features": ("way", [90000, 1200, 80]), "baseline_accuracy": ("baseline", [50.0]),
+    }, {"way": ways, "feature_kind": ["ml_sample", "mean"], "baseline": ["raw pixels"]})  # fmt: skip
+    table = accuracy.layerwise_table(found)
+    assert table.index.tolist() == [*ways, "raw pixels"]
+    assert table.iloc[0].tolist() == ["90,000", "100.0", "62.5"] and table.iloc[3].tolist() == ["", "50.0", ""]
+    lines = accuracy.beside_one_deconvolution(found)
+    assert lines[0].startswith("layer by layer, all layers: 3 images of 8 right that one deconvolution has wrong, 0 ")
+    assert lines[0].endswith("probability 0.25")  # 2 / 2^3
+    assert "layer 1: 0 images of 8" in lines[1] and lines[1].endswith("probability 0.062")  # 2 / 2^5
 
 
 def test_time_of_a_test_image_in_words_and_as_a_figure():

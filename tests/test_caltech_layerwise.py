@@ -6,7 +6,7 @@ import xarray as xr
 from test_class_parallel import pictures  # noqa: F401
 
 from gdd import caltech, experiments
-from gdd.axes import LABEL
+from gdd.axes import LABEL, GddError
 from gdd.experiments import caltech_layerwise
 from gdd.layerwise import infer_layers
 from gdd.progress import Bar
@@ -15,7 +15,7 @@ from gdd.spec import LayerSpec, ModelSpec
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled; maps of 21 x 21 and 7 x 7, and 2 x 2
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 LENGTHS = {"burn_in": 4, "collect": 2, "test_burn_in": 3, "test_collect": 2, "layer_burn_in": 2, "layer_collect": 2}
-SETTINGS = LENGTHS | {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3, "voters": 2}
+SETTINGS = LENGTHS | {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3}
 SETTINGS |= {"model": "two layers"}
 
 
@@ -35,15 +35,21 @@ def test_every_way_is_classified_and_a_second_run_reads_what_is_there(once, monk
     ]  # fmt: skip
     below, above = 3 * 7 * 7, 4 * 2 * 2
     assert found.n_features.values.tolist() == [2 * 4 * 2 * 2, 2 * (below + above), 2 * below, 2 * above]
-    assert int(found.n_test_images) == 6 and found["class"].size == 2
-    shares = np.concatenate([found.accuracy.values.ravel(), found.baseline_accuracy.values])
-    np.testing.assert_allclose(shares * 6 / 100, np.round(shares * 6 / 100), atol=1e-9)
+    assert dict(found.right.sizes) == {"way": 4, "feature_kind": 2, "image": 6} and found["class"].size == 2
+    assert found.right.dtype == bool and (found.baseline_accuracy > 50).all()
 
     def no_more(*_):
         raise AssertionError("codes of images were made again")
 
     monkeypatch.setattr(caltech_layerwise, "infer_layers", no_more)
     xr.testing.assert_identical(once(), found)
+
+
+@pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
+def test_too_few_to_tune_on_is_refused_before_any_chain(once, monkeypatch, name, value):
+    monkeypatch.setattr(caltech_layerwise, "learn_classes", None)
+    with pytest.raises(GddError, match=f"{name}: {value}"):
+        caltech_layerwise.run(experiments.merge("caltech-layerwise", "demo", SETTINGS | {name: value}), Bar)
 
 
 def test_maps_are_those_of_each_class_and_differ_between_training_and_test(once, pictures, tmp_path):  # noqa: F811

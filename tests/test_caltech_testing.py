@@ -17,13 +17,17 @@ from gdd.spec import LayerSpec, ModelSpec
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "n_images": 2, "burn_in": 4, "collect": 2}
-SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers", "voters": 2}
+SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers"}
+
+
+def constant(gamma_e):
+    """Of the log-likelihood of an image of 28 x 28."""
+    return 0.5 * 28**2 * np.log(gamma_e / (2 * np.pi))
 
 
 @pytest.fixture
 def settings(pictures, monkeypatch):  # noqa: F811
     monkeypatch.setitem(caltech.MODELS, "two layers", TINY)
-    monkeypatch.setattr(caltech_testing, "model_for", lambda *_: TINY)
     monkeypatch.setenv("GDD_CACHE", str(pictures / "cache"))
     return experiments.merge("caltech-testing", "demo", SETTINGS)
 
@@ -40,5 +44,7 @@ def test_the_timed_chains_are_those_of_deconvolution(settings):
             normalised(test.isel(image=[image])), atoms, TINY.stride, gamma_e=gamma_e, gamma_w=gamma_w, burn_in=3,
             collect=2, seed=0, first_image=number,
         )  # fmt: skip
+        left = (-2 * (codes.log_likelihood.item() - constant(gamma_e)) / gamma_e / 28**2) ** 0.5
+        assert float(found.residual[number]) == pytest.approx(left, rel=1e-4)
         assert int((codes.ml_sample != 0).sum((ATOM, "row", "col", "image"))) == int(found.active[number])
     assert (found.cpu_seconds > 0).all() and np.isfinite(found.gram_cpu_seconds) and (found.active > 0).any()

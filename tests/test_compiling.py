@@ -85,21 +85,35 @@ def run_caller(folder, **environment):
     return tuple(int(word) for word in done.stdout.split())
 
 
-@pytest.mark.parametrize("chosen", [True, False])
-def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path, chosen):
-    package = tmp_path / "gdd"
+def compile_anew(folder, **environment):
+    """Write a package of one kernel that calls another, and run it."""
+    package = folder / "gdd"
     package.mkdir()
     (package / "__init__.py").touch()
     shutil.copy(PACKAGE / "compiling.py", package)
     (package / "caller.py").write_text(CALLER, encoding="utf-8")
     (package / "callee.py").write_text(CALLEE.format(value=1), encoding="utf-8")
-    environment = {"NUMBA_CACHE_DIR": str(tmp_path / "kept")} if chosen else {}
-    assert run_caller(tmp_path, **environment) == (1, 0)
+    return run_caller(folder, **environment)
+
+
+@pytest.mark.parametrize("chosen", [True, False])
+def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path, chosen):
+    package, environment = tmp_path / "gdd", {"NUMBA_CACHE_DIR": str(tmp_path / "kept")} if chosen else {}
+    assert compile_anew(tmp_path, **environment) == (1, 0)
     assert run_caller(tmp_path, **environment) == (1, 1)  # from the cache
     (package / "callee.py").write_text(CALLEE.format(value=22), encoding="utf-8")
     assert run_caller(tmp_path, **environment) == (22, 0)
     base = tmp_path / "kept" if chosen else package / "__pycache__"
     assert len(list(base.glob("kernels-*"))) == 2
+
+
+def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
+    (tmp_path / "file").touch()
+    there, below = tmp_path / "there" / "kernels", tmp_path / "file" / "kernels"  # no folder fits below a file
+    assert compiling.first_writable([below, there]) == there and there.is_dir()
+    assert compiling.first_writable([below]) is None
+    done = compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "file"))
+    assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
 def test_kernels_do_not_move_the_users_own_cache():

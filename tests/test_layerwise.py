@@ -73,6 +73,16 @@ def test_layers_weigh_alike_in_the_stack(fitted, images):
     np.testing.assert_allclose(first, one / np.sqrt((one**2).mean()))
 
 
+def test_a_test_image_is_scaled_as_in_training_whatever_the_other_test_images():
+    train, test = np.full((4, 3), 2.0), np.array([[1.0, 1, 1], [9, 9, 9]])
+    parts = [test, 10 * test]
+    stacked = stack_features(parts, [train, 5 * train])
+    np.testing.assert_allclose(stacked[0], [0.5] * 3 + [1.0] * 3)
+    np.testing.assert_array_equal(stacked[:1], stack_features([part[:1] for part in parts], [train, 5 * train]))
+    with pytest.raises(GddError, match="training: 1 parts given for 2"):
+        stack_features(parts, [train])
+
+
 def test_other_dictionaries_under_the_same_precisions(fitted, images):
     shared = shared_of(fitted)
     doubled = shared._replace(dictionaries=tuple(2 * part for part in shared.dictionaries))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from gdd import experiments
+from gdd.axes import GddError
 from gdd.experiments import mnist_curve, mnist_error
 from gdd.progress import Bar
 from gdd.subsets import repeated
@@ -37,3 +38,10 @@ def test_a_subset_that_was_not_run_is_missing(curve):
     assert curve.error.dims == ("size", "trial", "feature_kind")
     assert np.isnan(curve.error.sel(size=80, trial=1)).all() and np.isfinite(curve.error.sel(size=60)).all()
     assert (curve.error.sel(size=60, trial=0) != curve.error.sel(size=60, trial=1)).any()  # other digits
+
+
+@pytest.mark.parametrize("size", [40, 3000])
+def test_a_size_that_cannot_be_had_is_refused_before_any_chain(size, monkeypatch):
+    monkeypatch.setattr(mnist_curve, "pretrained_model", None)
+    with pytest.raises(GddError):
+        mnist_curve.run(experiments.merge("mnist-curve", "demo", CHAINS | {"sizes": (60, size)}), Bar)

@@ -47,6 +47,10 @@ def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table(
     assert table["paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
     assert table["sweeps a layer"].tolist() == ["", "", "", "", "3 + 2"]
     assert (figures.error_table(PAPER, [])["ours, pretrained"] == NO_RECORD).all()
+    longer = record(1000, "paper", [20, 22, 17, 16, 9, 5.25])
+    longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
+    for both in ([FULL, longer], [longer, FULL]):  # of one size the longest counts
+        assert figures.error_table(PAPER, both)["ours, pretrained"][1000] == "20.00"
 
 
 def test_short_chains_have_a_column_of_their_own():

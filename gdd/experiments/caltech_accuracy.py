@@ -18,6 +18,7 @@ from gdd import datasets
 from gdd.axes import ATOM, IMAGE, LABEL
 from gdd.baselines import learn_patches, patch_features
 from gdd.caltech import DATA, HEALTHY, MODELS, model_for
+from gdd.checks import check_whole
 from gdd.class_training import learn_classes
 from gdd.classify import error
 from gdd.contrast import normalise_contrast
@@ -66,6 +67,7 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
     ``resumable`` is there for the sake of form: classes, and codes of images, are kept always.
     """
     p = parameters
+    check_enough(p)
     names = classes_of(p)
     folder = checkpoint_folder(NAME, p)
     splits = [
@@ -77,6 +79,12 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
     checksum = splits[0][1]
     model = model_for(p["model"], p["noise_precision"], p["weight_precision"])
     return Outcome(dataset, {"model": model, "protocol": PROTOCOL}, p["data"], checksum, p["seeds"][0])
+
+
+def check_enough(p: dict) -> None:
+    """Refuse what no classifier can be tuned on, before the chains of hours."""
+    for name, least in (("n_classes", 2), ("per_class", PROTOCOL.folds)):
+        check_whole(f"parameter {name}", p[name], least)
 
 
 def classes_of(p: dict) -> tuple[str, ...]:

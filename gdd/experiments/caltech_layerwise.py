@@ -14,17 +14,27 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gdd.axes import LABEL
-from gdd.caltech import DATA, HEALTHY, MODELS, model_for, pretrained_model
+from gdd.axes import IMAGE, LABEL
+from gdd.caltech import DATA, HELD, MODELS, model_for, pretrained_model
 from gdd.class_training import learn_classes
 from gdd.experiments import Outcome, checkpoint_folder
-from gdd.experiments.caltech_accuracy import KINDS, baselines, classes_of, encode, keep, normalised, pictures, predict
+from gdd.experiments.caltech_accuracy import (
+    KINDS,
+    baselines,
+    check_enough,
+    classes_of,
+    encode,
+    keep,
+    normalised,
+    pictures,
+    predict,
+)
 from gdd.layerwise import infer_layers, stack_features
 
 NAME = "caltech-layerwise"
 #: its run takes ``jobs``, a number of processes, on which the result does not depend
 IN_PARALLEL = True
-_COMMON = {"data": "caltech101", "model": "three layers", "seed": 0, "voters": 10, **HEALTHY}
+_COMMON = {"data": "caltech101", "model": "three layers", "seed": 0, **HELD}
 PARAMETERS = {
     "demo": {
         "n_classes": 2, "per_class": 10, "n_test": 5, "burn_in": 15, "collect": 5, "test_burn_in": 30,
@@ -45,6 +55,7 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
     ``resumable`` is there for the sake of form: classes, and codes of images, are kept always.
     """
     p = parameters
+    check_enough(p)
     p = p | {"classes": classes_of(p), "refined": False}
     folder = checkpoint_folder(NAME, parameters)
     train, test = pictures(p)
@@ -61,22 +72,22 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
     ]
     for kind in KINDS:
         parts = [part[kind] for part in layers]
-        features[ALL_LAYERS, kind] = [stack_features([each for own in part for each in own]) for part in parts]
+        flat = [[each for own in part for each in own] for part in parts]
+        features[ALL_LAYERS, kind] = [stack_features(part, flat[0]) for part in flat]
         for number in range(len(parts[0][0])):
-            chosen = [stack_features([own[number] for own in part]) for part in parts]
-            features[f"layer by layer, layer {number + 1}", kind] = chosen
+            chosen = [[own[number] for own in part] for part in parts]
+            features[f"layer by layer, layer {number + 1}", kind] = [stack_features(part, chosen[0]) for part in chosen]
     ways = list(dict.fromkeys(way for way, _ in features))
     truth = test[LABEL].values
     right = {name: predict(*pair, train, test, p) == truth for name, pair in features.items()}
     atoms = sum(one.sizes["atom"] for one in records)
     without = baselines(train, test, atoms, p["seed"])
     dataset = xr.Dataset({
-        "accuracy": (("way", "feature_kind"), [[100 * right[way, kind].mean() for kind in KINDS] for way in ways]),
+        "right": (("way", "feature_kind", IMAGE), [[right[way, kind] for kind in KINDS] for way in ways]),
         "n_features": ("way", [np.shape(features[way, KINDS[0]][0])[1] for way in ways]),
         "baseline_accuracy": (
             "baseline", [100 * (predict(*pair, train, test, p) == truth).mean() for pair in without.values()]
         ),
-        "n_test_images": len(truth),
     }, {"way": ways, "feature_kind": list(KINDS), "baseline": list(without), "class": list(p["classes"])})  # fmt: skip
     model = model_for(p["model"], p["noise_precision"], p["weight_precision"])
     return Outcome(dataset, {"model": model}, p["data"], train.attrs["checksum"], p["seed"])

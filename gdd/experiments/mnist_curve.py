@@ -1,7 +1,7 @@
 """Table 1's protocol at several numbers of training digits, after pretraining, on several subsets of each.
 
-Each subset is one run of `gdd.experiments.mnist_error`, and only its errors are kept. At paper scale the chains are
-shorter than the paper's, as there are many.
+Each subset is one run of `gdd.experiments.mnist_error`, its number the seed, and only its errors are kept. At paper
+scale the chains are shorter than the paper's, as there are many.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import xarray as xr
 
 from gdd import datasets
+from gdd.axes import LABEL
 from gdd.experiments import Outcome, mnist_error
 from gdd.pipeline import project_model
 from gdd.spec import ChainSpec
 from gdd.subsets import repeated
-from gdd.training import digits, pretrained_model
+from gdd.training import digits, model_for, pretrained_model
+from gdd.tuning import FIVE_FOLD, tuning_subset
 
 NAME = "mnist-curve"
 CHOICES = {"codes": mnist_error.CODES}
@@ -38,11 +40,16 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     p = parameters
     test = datasets.load(p["data"], "test", n=p["n_test"])
     runs = repeated(p["sizes"], p["trials"], p["trials_above"])
+    for size, trial in runs:  # before any chain: are there so many digits, and enough of each to tune on?
+        labels = digits(p | {"n_train": size, "seed": trial})[LABEL].values
+        tuning_subset(labels, FIVE_FOLD, trial)
     found = [one_subset(p | {"n_train": size, "seed": trial}, test, progress, resumable) for size, trial in runs]
     places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
     table = xr.concat(found, "run").assign_coords(places).set_index(run=["size", "trial"]).unstack("run")
     table = table.transpose("size", "trial", ...)
-    return Outcome(table, {"chain": ChainSpec(p["burn_in"], p["collect"], 0)}, p["data"], test.attrs["checksum"], 0)
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    spec = {"model": model, "chain": ChainSpec(p["burn_in"], p["collect"], 0), "protocol": FIVE_FOLD}
+    return Outcome(table, spec, p["data"], test.attrs["checksum"], 0)
 
 
 def one_subset(p: dict, test: xr.DataArray, progress, resumable: bool) -> xr.Dataset:

@@ -15,6 +15,7 @@ import xarray as xr
 
 from gdd import datasets
 from gdd.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, LABEL, PLANE
+from gdd.baselines import MANY
 from gdd.classify import error
 from gdd.experiments import Outcome
 from gdd.features import one_step_features
@@ -28,8 +29,8 @@ NAME = "mnist-error"
 _COMMON = {"data": "mnist", "seed": 0, "noise_precision": 100.0, "weight_precision": 0.1}
 #: features from one test-time chain: the paper's, and what the whole chain says
 CODES = ("ml_sample", "mean", "magnitude", "inclusion")
-#: of so many training digits or more, the final classifier sees the kernel through so many of them
-MANY, LANDMARKS = 20_000, 2_000
+#: of very many training digits (`gdd.baselines.MANY`) the final classifier sees the kernel through so many of them
+LANDMARKS = 2_000
 CHOICES = {"codes": CODES}
 PARAMETERS = {
     "demo": {

@@ -51,6 +51,11 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     train, test = digits(p), datasets.load(p["data"], "test", n=p["n_test"], seed=p["seed"])
     fitted, refined = trained_models(p, progress, resumable)
     both = [infer_all(fitted, refined, images, p, progress) for images in (train, test)]
+    for name, part in [(name, part) for name in MODELS for part in both]:
+        part[name, WAYS[1]] = {
+            kind: stack_features(*([one[name, way][kind] for way in WAYS[2:4]] for one in (part, both[0])))
+            for kind in KINDS
+        }
     errors = [
         [[classify([part[model, way][kind] for part in both], train, test, p) for kind in KINDS] for way in WAYS]
         for model in MODELS
@@ -63,7 +68,7 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
 
 
 def infer_all(fitted: Pretrained, refined: Refined, images: xr.DataArray, p: dict, progress) -> dict:
-    """Features of these images for every model and way, each a mapping or Dataset with `KINDS`.
+    """Features of these images for every model and way but all layers' together, each a Dataset with `KINDS`.
 
     Training and test digits use different random numbers.
     """
@@ -80,11 +85,10 @@ def infer_all(fitted: Pretrained, refined: Refined, images: xr.DataArray, p: dic
     with progress(sweeps, f"inferring {images.attrs['split']}") as bar:
         for name, model in zip(MODELS, both, strict=True):
             bottom, top = infer_layers(model, images, **chain, seed=joint.seed, progress=bar.step)
-            stacked = {kind: stack_features([bottom[kind], top[kind]]) for kind in KINDS}
             noise = float(refined.state.local.gamma_e.mean())
             shared = shared_of(fitted) if name == "pretrained" else refined.state.shared
             at_once = infer_jointly(images, fitted.model, shared, refined.refinement, joint, noise, bar.step)
-            found |= zip(((name, way) for way in WAYS[1:]), (stacked, bottom, top, at_once), strict=True)
+            found |= zip(((name, way) for way in WAYS[2:]), (bottom, top, at_once), strict=True)
     return found
 
 

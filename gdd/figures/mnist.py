@@ -123,7 +123,8 @@ def error_table(
     healthy noise precision; then the paper's own feature in the shorter chains of `mnist-curve`, over several subsets.
     """
     full = [record for record in found if record.attrs["scale"] == "paper" and settings(record)["noise_precision"] > 0]
-    ours = {settings(record)["n_train"]: record for record in full}
+    full.sort(key=lambda record: settings(record)["burn_in"] + settings(record)["collect"])
+    ours = {settings(record)["n_train"]: record for record in full}  # of one size the longest
     several = curves(short, list(FEATURES)).get("ml_sample", {})
     rows = []
     for n, printed in paper[paper.ours][["n_train", "error"]].itertuples(index=False):
