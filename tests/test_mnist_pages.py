@@ -55,7 +55,7 @@ def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table(
 
 def test_short_chains_have_a_column_of_their_own():
     short = short_chains([1000, 2000], [[30.0, 34.0], [20.0, np.nan]])
-    column = figures.error_table(PAPER, [FULL], [short])["ours, short chains (subsets)"]
+    column = figures.error_table(PAPER, [FULL], [short])["ours, mnist-curve (subsets)"]
     assert column[[1000, 2000, 5000]].tolist() == ["32.00 \u00b1 2.00 (2)", "20.00 (1)", "not run"]
     table = figures.curve_table([short])
     assert table.columns.tolist() == [figures.FEATURES["ml_sample"], "raw pixels"]

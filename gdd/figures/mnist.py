@@ -138,7 +138,7 @@ def error_table(
             row["ours, best of any feature"] = f"{least:.2f} ({FEATURES[best]})"
         errors = several.get(int(n))
         short_row = "not run" if errors is None else f"{said(errors.mean(), spread_of(errors))} ({len(errors)})"
-        rows.append(row | {"ours, short chains (subsets)": short_row})
+        rows.append(row | {"ours, mnist-curve (subsets)": short_row})
     return pd.DataFrame(rows).set_index("training digits")
 
 
