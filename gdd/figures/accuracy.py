@@ -21,7 +21,7 @@ from gdd.figures.style import COLOURS, FONT, bare, finish, new_figure
 #: classes without the background; a record of fewer is no row of the paper's table
 ALL_CLASSES = 101
 NO_RECORD = "no record of all classes"
-WORDS = {"left out": "without", "counted as wrong": "with background"}
+WORDS = {"left out": "no background", "counted as wrong": "with background"}
 #: what the paper says of the length of a chain
 CHAIN = ("burn_in", "collect")
 LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
@@ -108,7 +108,7 @@ def described(record: xr.Dataset) -> str:
     tested = ", ".join(str(number) for number in np.unique(record.n_test_images))
     model, classes = LAYERS.get(p["model"], p["model"]), record.sizes["class"]
     return (
-        f"{model}, {classes} classes, {p['per_class']} training images of each, {tested} test images, splits "
+        f"{model}, {classes} classes, {p['per_class']} training images of each, {tested} test images, split by seed "
         f"{', '.join(map(str, p['seeds']))}; {', '.join(lengths)}"
     )
 
@@ -156,7 +156,7 @@ def beside_one_deconvolution(record: xr.Dataset) -> list[str]:
         chance = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
         lines.append(
             f"{way}: {gained} images of {one.size} right that one deconvolution has wrong, {lost} the other way round; "
-            f"by chance with probability {chance:.2g}"
+            f"were both as good, so uneven a split would come up with probability {chance:.2g}"
         )
     return lines
 
