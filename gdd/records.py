@@ -19,7 +19,8 @@ from gdd.axes import GddError
 from gdd.record_files import PROVENANCE, as_json, code_checksum, read, write
 
 __all__ = [
-    "PROVENANCE", "as_json", "code_checksum", "every", "find", "folder", "path_for", "provenance", "read", "write",
+    "PROVENANCE", "as_json", "code_checksum", "every", "find", "folder", "path_for", "provenance", "read",
+    "settings", "write",
 ]  # fmt: skip
 
 LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file needs some more
@@ -62,6 +63,11 @@ def every(experiment: str) -> list[xr.Dataset]:
     experiments.get(experiment)
     found = sorted(folder().glob(f"{experiment}--*.nc"))
     return [record for record in map(read, found) if record.attrs["experiment"] == experiment]
+
+
+def settings(record: xr.Dataset) -> dict:
+    """Parameters of the run of a record."""
+    return json.loads(record.attrs["parameters"])
 
 
 def provenance(record: xr.Dataset) -> str:

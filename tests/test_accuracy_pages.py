@@ -48,6 +48,19 @@ def test_only_all_classes_are_a_row_of_the_table():
     assert ours.loc["ours, 3 layers, pretrained"].tolist() == [accuracy.NO_RECORD, "32.0 ± 2.0"]
 
 
+def test_features_of_every_cell_side_by_side():
+    pretrained = record(101, [[50, 0, 70]]).isel(feature_kind=[0, 2])
+    both = record(101, [[50, 60, 70]])
+    few = record(101, [[30, 0, 45]], "two layers", 15).isel(feature_kind=[0, 2])
+    for found in ([pretrained, both, few, record(6, [[1, 2, 3]])], [both, few, pretrained]):
+        table = accuracy.every_feature(found)
+        assert table.index.tolist() == KINDS
+        assert table["2 layers", "15 images"].tolist() == ["30.0", "not run", "45.0"]
+        assert table["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
+        assert table.shape == (3, 2)
+    assert accuracy.every_feature([]).iloc[0, 0] == accuracy.NO_RECORD
+
+
 def test_table_and_figure_of_features():
     found = record(10, [[50, 60, 70]])
     table = accuracy.feature_table(found)
@@ -77,11 +90,11 @@ def test_layer_by_layer_beside_one_deconvolution():
     ways = ["layer by layer, all layers", ONE_DECONVOLUTION, "layer by layer, layer 1"]
     found = xr.Dataset({
         "right": (("way", "feature_kind", "image"), [[all_right, one], [one, one], [none, one]]),
-        "n_features": ("way", [90000, 1200, 80]), "baseline_accuracy": ("baseline", [50.0]),
-    }, {"way": ways, "feature_kind": ["ml_sample", "mean"], "baseline": ["raw pixels"]})  # fmt: skip
+        "n_features": ("way", [90000, 1200, 80]), "baseline_accuracy": ("baseline", [50.0, 60.0]),
+    }, {"way": ways, "feature_kind": ["ml_sample", "mean"], "baseline": ["raw pixels", "gradients"]})  # fmt: skip
     table = accuracy.layerwise_table(found)
-    assert table.index.tolist() == [*ways, "raw pixels"]
-    assert table.iloc[0].tolist() == ["90,000", "100.0", "62.5"] and table.iloc[3].tolist() == ["", "50.0", ""]
+    assert table.index.tolist() == [*ways, "raw pixels", "gradients"]
+    assert table.iloc[0].tolist() == ["90,000", "100.0", "62.5", ""] and table.iloc[3].tolist() == ["", "", "", "50.0"]
     lines = accuracy.beside_one_deconvolution(found)
     assert lines[0].startswith("layer by layer, all layers: 3 images of 8 right that one deconvolution has wrong, 0 ")
     assert lines[0].endswith("probability 0.25")  # 2 / 2^3

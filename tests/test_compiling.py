@@ -143,3 +143,41 @@ def test_every_kernel_is_kept_under_the_checksum():
             ours = isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("gdd.")
             if ours and used & {alias.asname or alias.name for alias in node.names}:
                 assert PACKAGE.parent / (node.module.replace(".", "/") + ".py") in files, (path, node.module)
+
+
+def called_from_python(source, buried):
+    """Names of ``buried`` (module, name) that a file uses outside its kernels."""
+    tree, names, modules, found = ast.parse(source), set(), {}, set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (node.module, alias.name) in buried:
+                    names.add(alias.asname or alias.name)
+                modules[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    outside = [node for node in tree.body if not is_kernel(node)]
+    for node in (inner for statement in outside for inner in ast.walk(statement)):
+        if isinstance(node, ast.Name) and node.id in names:
+            found.add(node.id)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            found |= {node.attr} if (modules.get(node.value.id), node.attr) in buried else set()
+    return found
+
+
+def test_python_calls_no_buried_kernel():
+    """It would end the process."""
+    buried = set()
+    for path in PACKAGE.rglob("*.py"):
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if is_kernel(node) and any("BURIED" in ast.unparse(d) for d in node.decorator_list):
+                buried.add((module, node.name))
+    assert len(buried) > 50
+    for path in (*PACKAGE.rglob("*.py"), *Path(__file__).parent.rglob("*.py")):
+        assert not called_from_python(path.read_text(encoding="utf-8"), buried), path
+
+
+@pytest.mark.parametrize("use", ["from gdd.a import f\nf(1)", "from gdd.a import f as g\ndef h():\n    g(1)",
+                                 "from gdd import a\na.f(1)"])  # fmt: skip
+def test_a_call_of_a_buried_kernel_would_be_seen(use):
+    assert called_from_python(use, {("gdd.a", "f")})
+    assert not called_from_python("from gdd.a import f\n@kernel()\ndef h():\n    f(1)", {("gdd.a", "f")})

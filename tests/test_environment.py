@@ -7,6 +7,7 @@ import tomllib
 from importlib.metadata import distributions, entry_points, version
 from pathlib import Path
 
+import conftest
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -107,3 +108,8 @@ assert handler.name == "book/" and hasattr(handler.load(), "read")
 assert callable(command.load())
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_modules_that_share_a_process_exist():
+    for name in {name for group in conftest.REFINING.values() for name in group}:
+        assert (ROOT / "tests" / f"{name}.py").exists(), name

@@ -1,11 +1,14 @@
 """Figures and tables of refinement: texts apart, every chain drawn where it belongs, numbers those of the record."""
 
+import json
+
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from test_flowchart import overlaps
 
-from gdd.figures import refinement
+from gdd.figures import refined_error, refinement, show_learning_curve
 from gdd.figures.directions import draw_directions
 from gdd.figures.mnist import show_dictionaries
 
@@ -136,10 +139,32 @@ def test_errors_before_and_after_refinement():
     pairs = np.array([[20.0, 21.0], [22.0, 21.0]]), np.array([[30.0, 22.0], [33.0, 24.0]])  # (subset, atoms) by kind
     data = {"error": (("feature_kind", "subset", "atoms"), np.stack(pairs)), "error_of_pixels": ("subset", [9.0, 9.0])}
     found = xr.Dataset(data, {"atoms": ["pretrained", "refined"], "feature_kind": ["ml_sample", "mean"]})
-    table = refinement.refined_error_table(found)["test error, %"]
+    table = refined_error.refined_error_table(found)["test error, %"]
     assert table["pretrained", "ml_sample"] == "21.00 \u00b1 1.00"
     assert table["refined, less pretrained", "mean"] == "-8.50 \u00b1 0.50"
     assert table["raw pixels", ""] == "9.00 \u00b1 0.00"
-    assert refinement.refined_error_table(found.isel(subset=[0]))["test error, %"]["refined", "mean"] == "22.00"
-    even, better = refinement.refined_error_verdict(found).splitlines()
+    assert refined_error.refined_error_table(found.isel(subset=[0]))["test error, %"]["refined", "mean"] == "22.00"
+    even, better = refined_error.refined_error_verdict(found).splitlines()
     assert even.startswith("ml_sample: no difference") and better.startswith("mean: better after refinement (-8.5")
+
+
+def refined_record(n_train, errors, scale="paper"):
+    """``errors`` : (subset, atoms), of the paper's feature."""
+    data = {"error": (("subset", "atoms", "feature_kind"), np.array(errors, float)[:, :, None])}
+    data["error_of_pixels"] = "subset", np.full(len(errors), 4.0)
+    lengths = {"burn_in": 60, "collect": 20, "refine_burn_in": 16, "refine_collect": 4}
+    attrs = {"scale": scale, "parameters": json.dumps({"n_train": n_train, "n_test": 1000} | lengths)}
+    return xr.Dataset(data, {"atoms": ["pretrained", "refined"], "feature_kind": ["ml_sample"]}, attrs)
+
+
+def test_refined_errors_by_training_digits():
+    many, few = refined_record(10000, [[15.0, 14.0]]), refined_record(1000, [[20.0, 22.0], [22.0, 28.0]])
+    table = refined_error.refined_size_table([many, refined_record(200, [[50.0, 60.0]], "demo"), few])
+    assert table.index.tolist() == [1000, 10000]
+    assert table.loc[1000, ["subsets", "pretrained", "refined", "change"]].tolist() == [
+        2, "21.00 \u00b1 1.00", "25.00 \u00b1 3.00", "4.00 \u00b1 2.00"]  # fmt: skip
+    assert table.loc[10000, ["change", "raw pixels", "of refinement"]].tolist() == ["-1.00", "4.00", "16 + 4"]
+    assert refined_error.refined_size_table([]).iloc[0, 0] == refined_error.NO_RECORD
+    paper = pd.DataFrame({"ours": [True], "n_train": [1000], "error": [1.66]})
+    (bar,) = show_learning_curve(paper, [], refined=[many, few]).axes[0].containers
+    assert bar.lines[0].get_xydata().tolist() == [[1000, 25], [10000, 14]] and bar.get_label().endswith("refined")

@@ -11,7 +11,6 @@ from gdd.figures.mnist import (
     error_table,
     feature_table,
     most_used,
-    settings,
     sharper_or_noisier,
     show_dictionaries,
     show_learning_curve,
@@ -21,6 +20,7 @@ from gdd.figures.operators import show_grids
 from gdd.figures.panels import show_pictures
 from gdd.figures.schematic import draw_generative_process
 from gdd.figures.style import COLOURS, FULL, bare, finish, new_figure
+from gdd.records import settings
 
 __all__ = [
     "COLOURS", "FEATURES", "FULL", "bare", "curve_table", "dictionary_table", "draw_algorithm", "draw_deconvolution",

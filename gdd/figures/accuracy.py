@@ -15,8 +15,8 @@ from gdd.axes import IMAGE, GddError
 from gdd.caltech import DATA
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
 from gdd.figures.dictionaries import atom_mosaic
-from gdd.figures.mnist import settings
 from gdd.figures.style import COLOURS, FONT, bare, finish, new_figure
+from gdd.records import settings
 
 #: classes without the background; a record of fewer is no row of the paper's table
 ALL_CLASSES = 101
@@ -53,6 +53,24 @@ def is_cell(record: xr.Dataset, model: str, per_class: int) -> bool:
     """Whether a record is one of the paper's table: all classes, this model, so many training images of each."""
     p = settings(record)
     return (p["model"], p["per_class"]) == (model, per_class) and p["n_classes"] >= ALL_CLASSES
+
+
+def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Accuracy in % over images, background left out: a row for each feature, a column for each record of all classes.
+
+    Of two records of one model and as many images a class, the one with more features.
+    """
+    columns = {}
+    for record in sorted(found, key=lambda one: one.sizes["feature_kind"]):
+        p = settings(record)
+        if p["n_classes"] >= ALL_CLASSES:
+            name = LAYERS[p["model"]], f"{p['per_class']} images"
+            columns[name] = {str(kind): mean_and_error(record, kind) for kind in record.feature_kind.values}
+    if not columns:
+        return pd.DataFrame({"accuracy": [NO_RECORD]})
+    table = pd.DataFrame(dict(sorted(columns.items()))).rename_axis("feature")
+    most = max(columns.values(), key=len)  # its features stand in the order of the experiment
+    return table.reindex([*most, *(kind for kind in table.index if kind not in most)]).fillna("not run")
 
 
 def text(value) -> str:
@@ -129,7 +147,7 @@ def show_features(record: xr.Dataset) -> Figure:
 
 
 def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
-    """Accuracy in % of a record of caltech-layerwise: each way with its two readings, then the baselines."""
+    """Accuracy in % of a record of caltech-layerwise: each way with its two readings; the baselines in a column."""
     columns = {"highest-likelihood sample": "ml_sample", "posterior mean": "mean"}
     share = 100 * record.right.mean(IMAGE)
     table = pd.DataFrame(
@@ -137,8 +155,9 @@ def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
         record.way.values,
     )
     table.insert(0, "numbers an image", [f"{count:,}" for count in record.n_features.values])
+    table["needs no model"] = ""
     for name, value in zip(record.baseline.values, record.baseline_accuracy.values, strict=True):
-        table.loc[name] = ["", f"{value:.1f}", ""]
+        table.loc[name] = ["", "", "", f"{value:.1f}"]
     return table
 
 

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from gdd.experiments.mnist_best import KINDS
 from gdd.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, mean_and_error, said, subset_table
-from gdd.figures.mnist import settings
 from gdd.figures.style import COLOURS, CYCLE, FONT, bare, finish, new_figure
+from gdd.records import settings
 
 ONE_STEP, REDUCED = KINDS[0], KINDS[2]
 #: in the name of a feature that was not judged on all test digits

@@ -15,8 +15,8 @@ from gdd.caltech import DATA, STAGES
 from gdd.dictionaries import unpack
 from gdd.figures.completion import CHANCE
 from gdd.figures.dictionaries import atom_mosaic
-from gdd.figures.mnist import settings
 from gdd.figures.style import FONT, FULL, bare, finish, new_figure
+from gdd.records import settings
 
 FOUND = 0.3  # correlation below which atoms count as different: the best pairing of unrelated ones reaches some tenths
 DEALS = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +12,9 @@ from matplotlib.figure import Figure
 from gdd.axes import ATOM, GddError
 from gdd.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, said, spread_of, subset_table
 from gdd.figures.dictionaries import atom_mosaic
+from gdd.figures.refined_error import refined_curve
 from gdd.figures.style import COLOURS, CYCLE, FONT, FULL, bare, finish, new_figure
+from gdd.records import settings
 
 #: words for the features of `gdd.experiments.mnist_error`, in the order of the tables
 FEATURES = {
@@ -109,11 +110,6 @@ def most_used(found: xr.Dataset, count: int) -> xr.DataArray:
     return xr.concat(chosen, "kind")
 
 
-def settings(record: xr.Dataset) -> dict:
-    """Parameters of the run of a record."""
-    return json.loads(record.attrs["parameters"])
-
-
 def error_table(
     paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
 ) -> pd.DataFrame:
@@ -163,7 +159,12 @@ def curve_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return subset_table(found, list(FEATURES)).rename(columns=FEATURES)
 
 
-def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()) -> Figure:
+def show_learning_curve(
+    paper: pd.DataFrame,
+    found: Sequence[xr.Dataset],
+    short: Sequence[xr.Dataset] = (),
+    refined: Sequence[xr.Dataset] = (),
+) -> Figure:
     """Test error against the number of training digits: the paper's, and one colour for each feature of ours.
 
     Parameters
@@ -171,6 +172,7 @@ def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset], short:
     paper : the paper's table of errors
     found : records of `mnist-error`; drawn, filled, are those of paper scale whose noise precision was not learned
     short : records of `mnist-curve`, hollow, with standard errors
+    refined : records of `mnist-refined-error`, of which the paper's feature is drawn, after refinement
     """
     figure, axes = new_figure(height=4.4)
     row = paper[paper.ours].sort_values("n_train")
@@ -184,4 +186,6 @@ def show_learning_curve(paper: pd.DataFrame, found: Sequence[xr.Dataset], short:
             draw_subsets(axes, several[kind], color=colour, markerfacecolor="white", linewidth=1)
         if points or kind in several:
             axes.plot(*np.reshape(sorted(points), (-1, 2)).T, "o", color=colour, markersize=5, label=words)
+    if after := refined_curve(refined):
+        draw_subsets(axes, after, fmt="^", color=COLOURS["blue"], label=f"{FEATURES['ml_sample']}, refined")
     return finish_curve(figure, axes)

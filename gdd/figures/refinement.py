@@ -217,35 +217,6 @@ def switches_line(found: xr.Dataset) -> str:
     return "\n".join(lines)
 
 
-def refined_error_table(found: xr.Dataset) -> pd.DataFrame:
-    """Test error in %, mean and standard error over the subsets of `gdd.experiments.mnist_refined_error`."""
-    rows = {
-        (str(atoms), str(kind)): _with_error(found.error.sel(atoms=atoms, feature_kind=kind).values, 2)
-        for atoms in found.atoms.values
-        for kind in found.feature_kind.values
-    }
-    rows["raw pixels", ""] = _with_error(found.error_of_pixels.values, 2)
-    for atoms, kind in [key for key in rows if key[0].startswith("refined")]:
-        error = found.error.sel(feature_kind=kind)
-        change = error.sel(atoms=atoms) - error.sel(atoms="pretrained")
-        rows[f"{atoms}, less pretrained", kind] = _with_error(change.values, 2)
-    return pd.Series(rows, name="test error, %").to_frame()
-
-
-def refined_error_verdict(found: xr.Dataset) -> str:
-    """Whether refined atoms classify otherwise than pretrained ones: two standard errors of the paired difference."""
-    lines = []
-    for kind in found.feature_kind.values:
-        error = found.error.sel(feature_kind=kind)
-        change = (error.sel(atoms="refined") - error.sel(atoms="pretrained")).values
-        wide = 2 * np.std(change, ddof=1) / len(change) ** 0.5
-        word = "no difference that this many subsets could show"
-        if abs(change.mean()) > wide:
-            word = "better after refinement" if change.mean() < 0 else "worse after refinement"
-        lines.append(f"{kind}: {word} ({change.mean():+.1f} points, twice its standard error {wide:.1f})")
-    return "\n".join(lines)
-
-
 def _with_error(values: Sequence[float], digits: int) -> str:
     """Mean and standard error as words; one value has no error."""
     mean = f"{np.mean(values):.{digits}f}"

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numba import prange
 
-from gdd.compiling import INNER, kernel
+from gdd.compiling import BURIED, INNER, kernel
 from gdd.sampler.joint_kernels_math import (
     carry_down,
     carry_up,
@@ -34,7 +34,7 @@ from gdd.sampler.windows import window_add, window_take
 PERTURB, LOOK, APPLY, FINISH = range(4)
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def value_of(layer, n, k, i, j, w, values, model):
     """Value of a block of any layer, 0 where it is empty."""
     positions, dictionaries, layout, _ = model
@@ -45,7 +45,7 @@ def value_of(layer, n, k, i, j, w, values, model):
     return values[layer + 1][(i * layout[layer][10] + j) * layout[layer][0] + k]
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def list_values(layer, n, w, values, model, entries, amounts):
     """Blocks of a layer that hold something: (atom, where it starts in the layer's input) and value; returns how many.
 
@@ -67,7 +67,7 @@ def list_values(layer, n, w, values, model, entries, amounts):
     return found
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def gather(layer, entries, amounts, found, back, layout, own, gradient):
     """Add the adjoint of one image's A, applied to what was carried up. Changes ``gradient``, ``own``.
 
@@ -82,7 +82,7 @@ def gather(layer, entries, amounts, found, back, layout, own, gradient):
         gradient[t] += own[t]
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def scatter(layer, entries, amounts, found, direction, change, box, layout):
     """Set the change of an upper layer's input to what a change of its dictionary does. Changes it and its box."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
@@ -116,7 +116,7 @@ def solve_images(task, layer, direction, residuals, masks, w, gamma_e, model, wo
         )  # fmt: skip
 
 
-@kernel()
+@kernel(**BURIED)
 def solve_chunk(
     slot, first, task, layer, direction, residuals, masks, w, gamma_e, positions, dictionaries, table, rows, columns,
     all_values, all_change, all_back, box, key, gradient, weights, energy,
@@ -172,7 +172,7 @@ def block_values(layer, w, model, work, first, out):
         )  # fmt: skip
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def value_chunk(slot, first, layer, w, positions, dictionaries, table, rows, columns, values, box, out):
     """One turn of the loop of `block_values`."""
     layout, size = layout_of(table, dictionaries), (rows, columns)
@@ -237,7 +237,7 @@ def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, r
                     add_pairs(places, weights, found, precision, layout, index, lags[chunk])
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def list_blocks(n, k, blocks, z, layout, places, weights):
     """Places and values of one atom's blocks in one image; returns how many. Changes ``places`` and ``weights``."""
     atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout
@@ -252,7 +252,7 @@ def list_blocks(n, k, blocks, z, layout, places, weights):
     return found
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def take_off(residual, mask, start, weight, step, layout):
     """Subtract weight * step at one place, where pixels are observed. Changes ``residual``."""
     _, height, length, _, width, _, _, _, _, _, _ = layout
@@ -262,7 +262,7 @@ def take_off(residual, mask, start, weight, step, layout):
             residual[pixel] -= weight * step[a * length + t] * mask[pixel]
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def add_pairs(places, weights, found, precision, layout, index, lags):
     """Add a map's autocorrelation. Changes ``lags``: entry [h + p, w + q] is the sum of S(u) S(u - (p, q)).
 
@@ -296,7 +296,7 @@ def add_pairs(places, weights, found, precision, layout, index, lags):
                         lags[h - row, w - col] += product
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def add_masked_pairs(places, weights, found, precision, mask, layout, gram):
     """Add to the precision of an atom's pixels where some of the image's are missing. Changes ``gram``."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout

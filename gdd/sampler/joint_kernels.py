@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numba import prange
 
-from gdd.compiling import INNER, kernel
+from gdd.compiling import BURIED, INNER, kernel
 from gdd.sampler.joint_coefficients import draw_switches
 from gdd.sampler.joint_flips import flip
 from gdd.sampler.joint_kernels_math import layout_of, lower_values, render, slots_of
@@ -25,7 +25,7 @@ from gdd.sampler.kernels import CHUNK, fill_key
 from gdd.sampler.random import WORDS, next_truncated_gamma
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, stream):
     """Residual of one image, and its noise precision. Changes gamma_e[n], values, back[0], box, stream."""
     positions, dictionaries, layout, size = model
@@ -43,7 +43,7 @@ def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, str
     return gamma_e[n if gamma_e.size > 1 else 0], pixels
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def end_image(n, precision, pixels, positions, w, residual, per_atom, energy):
     """Add one image to the sums. Changes ``per_atom`` and ``energy``."""
     top = len(positions) - 1
@@ -98,7 +98,7 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
         )  # fmt: skip
 
 
-@kernel()
+@kernel(**BURIED)
 def run_chunk(
     slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty,
     noise, flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited,

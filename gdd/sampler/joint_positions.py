@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from gdd.compiling import FAST, INNER, kernel
+from gdd.compiling import BURIED, FAST, INNER, kernel
 from gdd.sampler.joint_kernels_math import (
     add_unit,
     carry_down,
@@ -32,7 +32,7 @@ from gdd.sampler.windows import window_add, window_dot
 BORDERS = (0.1, 1.0, 3.0)
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def count_blocks(z, layout, counts):
     """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, grid_row, grid_col = layout
@@ -43,7 +43,7 @@ def count_blocks(z, layout, counts):
             counts[low + ((j + 1) * pool_col > map_col), z[i, j]] += 1  # -1, for empty, is the last column
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def log_counts(counts, layout, empty):
     """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's block shapes and outcomes, less the normaliser."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
@@ -62,7 +62,7 @@ def log_counts(counts, layout, empty):
     return total
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def prior_weights(i, j, counts, layout, empty, weights, places):
     """Prior weight and place (row, col of the map) of every position that a block has; return how many.
 
@@ -84,14 +84,14 @@ def prior_weights(i, j, counts, layout, empty, weights, places):
     return t
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def group_of(i, j, layout):
     """Row of the counts that a block belongs to."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
     return 2 * ((i + 1) * pool_row > map_row) + ((j + 1) * pool_col > map_col)
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def class_of(strength):
     """Class of a value by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
     found = 0
@@ -100,7 +100,7 @@ def class_of(strength):
     return found
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictionary, layout, size, scratch):
     """Weigh every outcome of a block of the bottom layer, which is now at ``old`` and not in the counts.
 
@@ -134,7 +134,7 @@ def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictiona
     return number, everything, largest
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def draw_bottom_positions(
     n, empty, gamma_e, lags, seen, model, values, back, scratch, visited, moved, stream
 ):  # fmt: skip
@@ -177,7 +177,7 @@ def draw_bottom_positions(
     return total
 
 
-@kernel(**INNER, fastmath=FAST)
+@kernel(**INNER, **BURIED, fastmath=FAST)
 def place_atom(residual, k, i, j, m, weight, mask, dictionary, layout, size):
     """Add ``weight`` times atom k of the bottom layer at position m of a block, if any. Changes ``residual``."""
     _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout
@@ -194,7 +194,7 @@ def place_atom(residual, k, i, j, m, weight, mask, dictionary, layout, size):
                 here[t] += weight * seen[t] * line[t]
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scratch):
     """Log weights of a proposal from ``slot`` (0: empty, t + 1: position t); return the log of their sum.
 
@@ -224,7 +224,7 @@ def guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scrat
     return largest + math.log(total)
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def draw_upper_positions(
     layer, n, empty, gamma_e, overlaps, mask, model, values, change, back, box, scratch, visited, moved, stream
 ):  # fmt: skip
@@ -252,7 +252,7 @@ def draw_upper_positions(
     return total
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def draw_upper_position(
     layer, n, k, i, j, empty, gamma_e, overlaps, mask, model, values, change, back, box, scratch, visited, moved, stream
 ):  # fmt: skip
@@ -295,7 +295,7 @@ def draw_upper_position(
     counts[group, z[n, k, i, j]] += 1
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def choose_slot(gains, number, target):
     """Slot at which the running sum of exp(gains), which add up to 1, passes ``target``."""
     total, last = 0.0, 0
@@ -308,7 +308,7 @@ def choose_slot(gains, number, target):
     return last
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def window_of_block(layer, i, j, layout, box):
     """Set the boxes of a layer's input and below to all that a unit can reach from any position of a block."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout[layer]
@@ -316,7 +316,7 @@ def window_of_block(layer, i, j, layout, box):
     window_of(layer, row, col, min(pool_row, map_row - row), min(pool_col, map_col - col), layout, box)
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def shift_unit(layer, k, slot, new, value, places, dictionaries, layout, change, box, size):
     """Set the change of a layer's input, within its box, to what moving a block between slots does. Changes it."""
     planes, width = layout[layer][3], layout[layer][4]

@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from gdd.compiling import INNER, kernel
+from gdd.compiling import BURIED, INNER, kernel
 from gdd.sampler.joint_kernels_math import add_unit, carry_down, carry_up, clear, correlation, render, whole_box
 from gdd.sampler.random import fill_normals, next_normal, next_uniform
 
@@ -32,7 +32,7 @@ LEFT = 0.1
 MOST_STEPS = 100
 
 
-@kernel()
+@kernel(**BURIED)
 def draw_weights(n, image, w, gamma_e, gamma_w, norms, mask, model, values, change, back, box, tally, stream):
     """Draw the weights of all coefficients of one image that are on.
 
@@ -76,7 +76,7 @@ def draw_weights(n, image, w, gamma_e, gamma_w, norms, mask, model, values, chan
         back[0][p] = image[p] - values[0][p] if mask.size == 0 else (image[p] - values[0][p]) * mask[p]
 
 
-@kernel()
+@kernel(**BURIED)
 def perturb(n, image, gamma_e, mask, model, values, residual, box, stream):
     """Image and its explanation together, perturbed, carried up to the top. Changes values, box, stream."""
     positions, dictionaries, layout, size = model
@@ -89,14 +89,14 @@ def perturb(n, image, gamma_e, mask, model, values, residual, box, stream):
     carry_up(len(dictionaries) - 1, n, positions, dictionaries, layout, values, box, size)
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def carried(k, i, j, model, back):
     """Inner product of what was carried up with a unit of top atom k at (i, j)."""
     _, dictionaries, layout, size = model
     return np.float64(correlation(len(dictionaries) - 1, k, i, j, dictionaries, layout, back, size))
 
 
-@kernel()
+@kernel(**BURIED)
 def solve(n, places, found, gamma_e, gamma_w, norms, mask, model, change, box, left, solved):
     """Conjugate gradients from 0 for Q ``solved`` = ``left``, scaled by the guessed diagonal of Q; returns its steps.
 
@@ -125,7 +125,7 @@ def solve(n, places, found, gamma_e, gamma_w, norms, mask, model, change, box, l
     return MOST_STEPS
 
 
-@kernel(**INNER)
+@kernel(**INNER, **BURIED)
 def times_precision(n, places, found, gamma_e, gamma_w, mask, model, change, box, direction, product):
     """Q times a direction: a way down and a way up. Changes product, change, box."""
     positions, dictionaries, layout, size = model
