@@ -45,6 +45,7 @@ def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table(
     assert table["ours, best of any feature"][1000] == "5.25 (one-step, layer 1)"
     assert (ours.drop(1000) == NO_RECORD).all()
     assert table["paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
+    assert table["paper, pretrained"].tolist() == ["about 0.9", *["not printed"] * 4]
     assert table["sweeps a layer"].tolist() == ["", "", "", "", "3 + 2"]
     assert (figures.error_table(PAPER, [])["ours, pretrained"] == NO_RECORD).all()
     longer = record(1000, "paper", [20, 22, 17, 16, 9, 5.25])

@@ -8,6 +8,7 @@ its time is then that of inner products of all pairs of digits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from math import nan
 
@@ -47,6 +48,7 @@ CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
 #: a shorter grid than `gdd.tuning.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
+MEASURED = ("error", "gamma", "cross_validation", "energy_kept")
 
 
 def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
@@ -93,28 +95,17 @@ def errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p
     runs = repeated(p["sizes"], p["trials"], p["trials_above"])
     kinds = p["kinds"]
     with progress(len(runs) * len(kinds), "classifying") as bar:
-        count = feed_forward(test[:1], atoms, chosen).size
-        patches = learn_patches(unlabelled, round(count / REGIONS**2), seed=p["seed"])
-        make = {
-            KINDS[0]: lambda digits: feed_forward(digits, atoms, chosen),
-            KINDS[1]: unfold,
-            KINDS[2]: unfold,
-            KINDS[3]: lambda digits: patch_features(digits, patches, REGIONS),
-        }
+        make = feature_makers(atoms, chosen, unlabelled, p["seed"])
         after = {kind: make[kind](test) for kind in kinds}
         columns = {kind: part.sizes[FEATURE] for kind, part in after.items()} | {KINDS[2]: p["components"]}
-        names = ("error", "gamma", "cross_validation", "energy_kept")
-        out = {name: np.full((len(p["sizes"]), max(trial for _, trial in runs) + 1, len(kinds)), nan) for name in names}
+        shape = len(p["sizes"]), max(trial for _, trial in runs) + 1, len(kinds)
+        out = {name: np.full(shape, nan) for name in MEASURED}
         for size, trial in runs:
             train = datasets.load(p["data"], "train", n=size, seed=trial)
-            labels, protocol = train[LABEL].values, replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, size // 10))
             for number, kind in enumerate(kinds):
-                pair = make[kind](train), after[kind]
-                few = kind == KINDS[2]
-                *pair, energy = principal_components(*pair, p["components"]) if few else fewer_features(*pair)
-                one = error(pair[0], labels, pair[1], test[LABEL].values, protocol, trial)
-                found = one.error, one.attrs["chosen_gamma"], one.cross_validation.min(), energy
-                for name, value in zip(names, found, strict=True):
+                labels = train[LABEL].values, test[LABEL].values
+                found = one_error(kind, (make[kind](train), after[kind]), labels, trial, p["components"])
+                for name, value in zip(MEASURED, found, strict=True):
                     out[name][p["sizes"].index(size), trial, number] = value
                 bar.step()
     axes = ("size", "trial", "feature_kind")
@@ -123,3 +114,31 @@ def errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p
         | {"features": ("feature_kind", [columns[kind] for kind in kinds])},
         {"size": list(p["sizes"]), "feature_kind": list(kinds)},
     )
+
+
+def feature_makers(
+    atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, seed: int
+) -> dict[str, Callable[[xr.DataArray], xr.DataArray]]:
+    """How to make each of `KINDS` of digits; of ``unlabelled`` as many patches are learned as give equal features."""
+    count = feed_forward(unlabelled[:1], atoms, chosen).size
+    patches = learn_patches(unlabelled, round(count / REGIONS**2), seed=seed)
+    return {
+        KINDS[0]: lambda digits: feed_forward(digits, atoms, chosen),
+        KINDS[1]: unfold,
+        KINDS[2]: unfold,
+        KINDS[3]: lambda digits: patch_features(digits, patches, REGIONS),
+    }
+
+
+def one_error(
+    kind: str,
+    pair: tuple[xr.DataArray, xr.DataArray],
+    labels: tuple[np.ndarray, np.ndarray],
+    seed: int,
+    components: int,
+) -> tuple[float, ...]:
+    """Tune and train on the first of ``pair``, judge on the second: the numbers of `MEASURED`."""
+    *pair, energy = principal_components(*pair, components) if kind == KINDS[2] else fewer_features(*pair)
+    protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(labels[0]) // 10))
+    one = error(pair[0], labels[0], pair[1], labels[1], protocol, seed)
+    return float(one.error), one.attrs["chosen_gamma"], float(one.cross_validation.min()), energy

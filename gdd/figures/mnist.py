@@ -9,6 +9,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
+from gdd import paper_values
 from gdd.axes import ATOM, GddError
 from gdd.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, said, spread_of, subset_table
 from gdd.figures.dictionaries import atom_mosaic
@@ -25,6 +26,8 @@ FEATURES = {
     "raw pixels": "raw pixels",
     "one-step, layer 1": "one-step, layer 1",
 }
+#: training digits of the only error that the paper prints of pretrained atoms
+ALL_DIGITS = 60000
 
 
 def show_dictionaries(atoms: xr.DataArray, across: int = 5) -> Figure:
@@ -122,9 +125,11 @@ def error_table(
     full.sort(key=lambda record: settings(record)["burn_in"] + settings(record)["collect"])
     ours = {settings(record)["n_train"]: record for record in full}  # of one size the longest
     several = curves(short, list(FEATURES)).get("ml_sample", {})
+    before = paper_values.fact("mnist_error_pretrained")["value"]
     rows = []
     for n, printed in paper[paper.ours][["n_train", "error"]].itertuples(index=False):
         row = {"training digits": int(n), "paper, refined": f"{printed:.2f}"}
+        row["paper, pretrained"] = f"about {before}" if n == ALL_DIGITS else "not printed"
         row |= {"ours, pretrained": NO_RECORD, "sweeps a layer": "", "ours, best of any feature": ""}
         if (record := ours.get(int(n))) is not None:
             best = str(record.feature_kind.values[record.error.values.argmin()])
@@ -187,5 +192,6 @@ def show_learning_curve(
         if points or kind in several:
             axes.plot(*np.reshape(sorted(points), (-1, 2)).T, "o", color=colour, markersize=5, label=words)
     if after := refined_curve(refined):
-        draw_subsets(axes, after, fmt="^", color=COLOURS["blue"], label=f"{FEATURES['ml_sample']}, refined")
+        style = {"fmt": "^", "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
+        draw_subsets(axes, after, **style, label="the paper's feature, refined")
     return finish_curve(figure, axes)
