@@ -25,8 +25,8 @@ import numba
 
 #: options of a kernel that is called by kernels: it neither allocates nor returns an array
 INNER = {"_nrt": False}
-#: options of a kernel with many arguments that only kernels call: their conversion from Python's takes as long to
-#: compile as the kernel does. Called from Python all the same, it ends the process.
+#: options of a kernel that only kernels call: to take its arguments from Python can take as long to compile as the
+#: kernel. Called from Python all the same, it ends the process.
 BURIED = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 #: lets sums of products use vector registers; keeps NaN and infinities honest
 FAST = {"reassoc", "contract", "nsz", "arcp"}

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-#: Modules that refine, by the precision of their arrays. Compiling the kernels of refinement takes minutes for every
-#: model; two processes that need the same ones at the same time would both compile them.
+#: Modules whose quick tests refine, by the precision of their arrays. Compiling the kernels of refinement takes minutes
+#: for every model; two processes that need the same ones at the same time would both compile them.
 REFINING = {
     "single": {
         "test_caltech", "test_completion_pages", "test_mnist_pages", "test_readme", "test_refine",

@@ -10,7 +10,7 @@ from gdd import experiments, figures, paper_values, records
 from gdd.axes import ATOM, DICTIONARY, GddError, as_labelled
 from gdd.dictionaries import cut_atoms
 from gdd.experiments import mnist_dictionary
-from gdd.figures.mnist import NO_RECORD
+from gdd.figures.mnist import NO_RUN
 from gdd.progress import Bar
 from gdd.spec import MNIST
 
@@ -43,11 +43,11 @@ def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table(
     ours = table["ours, pretrained"]
     assert ours[1000] == "24.00"
     assert table["ours, best of any feature"][1000] == "5.25 (one-step, layer 1)"
-    assert (ours.drop(1000) == NO_RECORD).all()
+    assert (ours.drop(1000) == NO_RUN).all()
     assert table["paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
-    assert table["paper, pretrained"].tolist() == ["about 0.9", *["not printed"] * 4]
+    assert table["paper, pretrained"].tolist() == ["about 0.9 (P36)", *["not printed"] * 4]
     assert table["sweeps a layer"].tolist() == ["", "", "", "", "3 + 2"]
-    assert (figures.error_table(PAPER, [])["ours, pretrained"] == NO_RECORD).all()
+    assert (figures.error_table(PAPER, [])["ours, pretrained"] == NO_RUN).all()
     longer = record(1000, "paper", [20, 22, 17, 16, 9, 5.25])
     longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
     for both in ([FULL, longer], [longer, FULL]):  # of one size the longest counts

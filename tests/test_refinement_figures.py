@@ -8,6 +8,7 @@ import pytest
 import xarray as xr
 from test_flowchart import overlaps
 
+from gdd.experiments import mnist_refined_error
 from gdd.figures import refined_error, refinement, show_learning_curve
 from gdd.figures.directions import draw_directions
 from gdd.figures.mnist import show_dictionaries
@@ -154,17 +155,18 @@ def refined_record(n_train, errors, scale="paper"):
     data["error_of_pixels"] = "subset", np.full(len(errors), 4.0)
     lengths = {"burn_in": 60, "collect": 20, "refine_burn_in": 16, "refine_collect": 4}
     attrs = {"scale": scale, "parameters": json.dumps({"n_train": n_train, "n_test": 1000} | lengths)}
-    return xr.Dataset(data, {"atoms": ["pretrained", "refined"], "feature_kind": ["ml_sample"]}, attrs)
+    return xr.Dataset(data, {"atoms": list(mnist_refined_error.ATOMS), "feature_kind": ["ml_sample"]}, attrs)
 
 
 def test_refined_errors_by_training_digits():
-    many, few = refined_record(10000, [[15.0, 14.0]]), refined_record(1000, [[20.0, 22.0], [22.0, 28.0]])
-    table = refined_error.refined_size_table([many, refined_record(200, [[50.0, 60.0]], "demo"), few])
+    many, few = refined_record(10000, [[15.0, 14, 13]]), refined_record(1000, [[20.0, 22, 9], [22, 28, 9]])
+    table = refined_error.refined_size_table([many, refined_record(200, [[50.0, 60.0, 70.0]], "demo"), few])
     assert table.index.tolist() == [1000, 10000]
     assert table.loc[1000, ["subsets", "pretrained", "refined", "change"]].tolist() == [
         2, "21.00 \u00b1 1.00", "25.00 \u00b1 3.00", "4.00 \u00b1 2.00"]  # fmt: skip
-    assert table.loc[10000, ["change", "raw pixels", "of refinement"]].tolist() == ["-1.00", "4.00", "16 + 4"]
+    assert table.loc[10000, ["change", "refined, pretraining's noise"]].tolist() == ["-1.00", "13.00"]
     assert refined_error.refined_size_table([]).iloc[0, 0] == refined_error.NO_RECORD
     paper = pd.DataFrame({"ours": [True], "n_train": [1000], "error": [1.66]})
-    (bar,) = show_learning_curve(paper, [], refined=[many, few]).axes[0].containers
-    assert bar.lines[0].get_xydata().tolist() == [[1000, 25], [10000, 14]] and bar.get_label().endswith("refined")
+    before, after = show_learning_curve(paper, [], refined=[many, few]).axes[0].containers
+    assert before.lines[0].get_xydata().tolist() == [[1000, 21], [10000, 15]] and "pretrained" in before.get_label()
+    assert after.lines[0].get_xydata().tolist() == [[1000, 25], [10000, 14]] and "refined" in after.get_label()

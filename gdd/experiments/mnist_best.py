@@ -119,7 +119,7 @@ def errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p
 def feature_makers(
     atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, seed: int
 ) -> dict[str, Callable[[xr.DataArray], xr.DataArray]]:
-    """How to make each of `KINDS` of digits; of ``unlabelled`` as many patches are learned as give equal features."""
+    """How to make each of `KINDS` of digits; from ``unlabelled`` as many patches as give equally many features."""
     count = feed_forward(unlabelled[:1], atoms, chosen).size
     patches = learn_patches(unlabelled, round(count / REGIONS**2), seed=seed)
     return {

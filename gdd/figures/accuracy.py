@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -41,36 +42,48 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
         for stage in ("pretrained", "refined"):
             row = {"method": f"ours, {words}, {stage}"}
             for per_class in (15, 30):
-                row[per_class] = next(
-                    (mean_and_error(one, f"{stage}, ml_sample") for one in found if is_cell(one, model, per_class)
-                     and f"{stage}, ml_sample" in one.feature_kind), NO_RECORD,
-                )  # fmt: skip
+                kind = f"{stage}, ml_sample"
+                cell = cell_of([one for one in found if kind in one.feature_kind], model, per_class)
+                row[per_class] = NO_RECORD if cell is None else mean_and_error(cell, kind)
             rows.append(row)
     return pd.DataFrame(rows).set_index("method")
 
 
-def is_cell(record: xr.Dataset, model: str, per_class: int) -> bool:
-    """Whether a record is one of the paper's table: all classes, this model, so many training images of each."""
-    p = settings(record)
-    return (p["model"], p["per_class"]) == (model, per_class) and p["n_classes"] >= ALL_CLASSES
+def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.Dataset | None:
+    """Record of all classes with this model and so many training images of each, or None.
+
+    Of several the one pretrained longest; of those the one with most features.
+    """
+
+    def key(record: xr.Dataset) -> tuple[int, int]:
+        p = settings(record)
+        return p["burn_in"] + p["collect"], record.sizes["feature_kind"]
+
+    whole = [one for one in found if settings(one)["n_classes"] >= ALL_CLASSES]
+    own = [one for one in whole if (settings(one)["model"], settings(one)["per_class"]) == (model, per_class)]
+    return max(own, key=key, default=None)
 
 
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % over images, background left out: a row for each feature, a column for each record of all classes.
+    """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table.
 
-    Of two records of one model and as many images a class, the one with more features.
+    Columns are those of which there is a record with all classes.
     """
     columns = {}
-    for record in sorted(found, key=lambda one: one.sizes["feature_kind"]):
-        p = settings(record)
-        if p["n_classes"] >= ALL_CLASSES:
-            name = LAYERS[p["model"]], f"{p['per_class']} images"
-            columns[name] = {str(kind): mean_and_error(record, kind) for kind in record.feature_kind.values}
+    for (model, words), per_class in product(LAYERS.items(), (15, 30)):
+        if (record := cell_of(found, model, per_class)) is not None:
+            known = {str(kind): mean_and_error(record, kind) for kind in record.feature_kind.values}
+            columns[words, f"{per_class} images"] = known
     if not columns:
         return pd.DataFrame({"accuracy": [NO_RECORD]})
-    table = pd.DataFrame(dict(sorted(columns.items()))).rename_axis("feature")
+    table = pd.DataFrame(columns).rename_axis("feature")
     most = max(columns.values(), key=len)  # its features stand in the order of the experiment
     return table.reindex([*most, *(kind for kind in table.index if kind not in most)]).fillna("not run")
+
+
+def size_of(record: xr.Dataset) -> tuple[int, int, int]:
+    """Classes, stages and training images a class of a record; the largest is the one to show."""
+    return record.sizes["class"], record.sizes["stage"], settings(record)["per_class"]
 
 
 def text(value) -> str:

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from gdd import paper_values
 from gdd.axes import ATOM, GddError
-from gdd.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, said, spread_of, subset_table
+from gdd.experiments.mnist_refined_error import ATOMS
+from gdd.figures.curves import curves, draw_subsets, finish_curve, said, spread_of, subset_table
 from gdd.figures.dictionaries import atom_mosaic
 from gdd.figures.refined_error import refined_curve
 from gdd.figures.style import COLOURS, CYCLE, FONT, FULL, bare, finish, new_figure
@@ -26,6 +27,8 @@ FEATURES = {
     "raw pixels": "raw pixels",
     "one-step, layer 1": "one-step, layer 1",
 }
+#: where the table has no single run of `mnist-error`
+NO_RUN = "no single run"
 #: training digits of the only error that the paper prints of pretrained atoms
 ALL_DIGITS = 60000
 
@@ -116,7 +119,7 @@ def most_used(found: xr.Dataset, count: int) -> xr.DataArray:
 def error_table(
     paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
 ) -> pd.DataFrame:
-    """Test error in % by number of training digits: the paper's row beside ours, or words for its lack.
+    """Test error in % by number of training digits: the paper's numbers beside ours, or words for their lack.
 
     Of ours the paper's own feature and our best one are shown, from records of `mnist-error` of paper scale and the
     healthy noise precision; then the paper's own feature in the shorter chains of `mnist-curve`, over several subsets.
@@ -129,8 +132,8 @@ def error_table(
     rows = []
     for n, printed in paper[paper.ours][["n_train", "error"]].itertuples(index=False):
         row = {"training digits": int(n), "paper, refined": f"{printed:.2f}"}
-        row["paper, pretrained"] = f"about {before}" if n == ALL_DIGITS else "not printed"
-        row |= {"ours, pretrained": NO_RECORD, "sweeps a layer": "", "ours, best of any feature": ""}
+        row["paper, pretrained"] = f"about {before} (P36)" if n == ALL_DIGITS else "not printed"
+        row |= {"ours, pretrained": NO_RUN, "sweeps a layer": "", "ours, best of any feature": ""}
         if (record := ours.get(int(n))) is not None:
             best = str(record.feature_kind.values[record.error.values.argmin()])
             same, least = float(record.error.sel(feature_kind="ml_sample")), float(record.error.min())
@@ -177,7 +180,7 @@ def show_learning_curve(
     paper : the paper's table of errors
     found : records of `mnist-error`; drawn, filled, are those of paper scale whose noise precision was not learned
     short : records of `mnist-curve`, hollow, with standard errors
-    refined : records of `mnist-refined-error`, of which the paper's feature is drawn, after refinement
+    refined : records of `mnist-refined-error`, of which the paper's feature is drawn, before and after refinement
     """
     figure, axes = new_figure(height=4.4)
     row = paper[paper.ours].sort_values("n_train")
@@ -191,7 +194,8 @@ def show_learning_curve(
             draw_subsets(axes, several[kind], color=colour, markerfacecolor="white", linewidth=1)
         if points or kind in several:
             axes.plot(*np.reshape(sorted(points), (-1, 2)).T, "o", color=colour, markersize=5, label=words)
-    if after := refined_curve(refined):
-        style = {"fmt": "^", "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
-        draw_subsets(axes, after, **style, label="the paper's feature, refined")
+    for atoms, marker in zip(ATOMS[:2], "v^", strict=True):
+        if curve := refined_curve(refined, atoms):
+            style = {"fmt": marker, "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
+            draw_subsets(axes, curve, **style, label=f"the paper's feature, {atoms}, short")
     return finish_curve(figure, axes)

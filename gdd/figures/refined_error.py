@@ -38,34 +38,40 @@ def refined_size_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        By training digits; "change" is of the same digits, with its standard error where there are several subsets.
+        By training digits; "change" is of refined atoms on the same digits, with its standard error where there are
+        several subsets. The last but one column has refined atoms under the noise precision of pretraining.
     """
     rows = []
     for record in by_size(found):
         p = settings(record)
-        before, after = (record.error.sel(atoms=atoms, feature_kind="ml_sample") for atoms in ATOMS[:2])
+        before, after, held = (record.error.sel(atoms=atoms, feature_kind="ml_sample") for atoms in ATOMS)
         rows.append({
             "training digits": p["n_train"], "test digits": p["n_test"], "subsets": record.sizes["subset"],
-            "sweeps a layer": f"{p['burn_in']} + {p['collect']}",
-            "of refinement": f"{p['refine_burn_in']} + {p['refine_collect']}",
+            "sweeps of pretraining": f"{p['burn_in']} + {p['collect']}",
+            "sweeps of refinement": f"{p['refine_burn_in']} + {p['refine_collect']}",
             "pretrained": of_subsets(before), "refined": of_subsets(after),
-            "change": of_subsets(after - before), "raw pixels": of_subsets(record.error_of_pixels),
+            "change": of_subsets(after - before), "refined, pretraining's noise": of_subsets(held),
+            "raw pixels": of_subsets(record.error_of_pixels),
         })  # fmt: skip
     return pd.DataFrame(rows).set_index("training digits") if rows else pd.DataFrame({"test error": [NO_RECORD]})
 
 
-def refined_curve(found: Sequence[xr.Dataset]) -> dict[int, np.ndarray]:
-    """Errors of the subsets after refinement, of the paper's feature, by training digits; of two records the later."""
+def refined_curve(found: Sequence[xr.Dataset], atoms: str) -> dict[int, np.ndarray]:
+    """Errors of the subsets by training digits, of the paper's feature with these of `ATOMS`; of two the longer."""
     return {
-        settings(record)["n_train"]: record.error.sel(atoms=ATOMS[1], feature_kind="ml_sample").values
+        settings(record)["n_train"]: record.error.sel(atoms=atoms, feature_kind="ml_sample").values
         for record in by_size(found)
     }  # fmt: skip
 
 
 def by_size(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
-    """Of these records those of paper scale, by the number of training digits."""
-    full = [record for record in found if record.attrs["scale"] == "paper"]
-    return sorted(full, key=lambda record: settings(record)["n_train"])
+    """Of these records those of paper scale, by the number of training digits, then by the sweeps of refinement."""
+
+    def key(record: xr.Dataset) -> tuple[int, int]:
+        p = settings(record)
+        return p["n_train"], p["refine_burn_in"] + p["refine_collect"]
+
+    return sorted((record for record in found if record.attrs["scale"] == "paper"), key=key)
 
 
 def refined_error_verdict(found: xr.Dataset) -> str:

@@ -34,7 +34,7 @@ def _slots_of(arrays, slot):
     return lambda arrays, slot: (arrays[0][slot],) + slots_of(arrays[1:], slot)  # noqa: RUF005 (no stars in a kernel)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**INNER)
 def row_of(table, layer):
     """One row of the table of sizes as a tuple."""
     row = table[layer]
