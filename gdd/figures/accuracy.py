@@ -81,9 +81,10 @@ def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return table.reindex([*most, *(kind for kind in table.index if kind not in most)]).fillna("not run")
 
 
-def size_of(record: xr.Dataset) -> tuple[int, int, int]:
-    """Classes, stages and training images a class of a record; the largest is the one to show."""
-    return record.sizes["class"], record.sizes["stage"], settings(record)["per_class"]
+def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
+    """Classes, stages, training images a class and layers of a record; the largest is the one to show."""
+    p = settings(record)
+    return record.sizes["class"], record.sizes["stage"], p["per_class"], list(LAYERS).index(p["model"])
 
 
 def text(value) -> str:
