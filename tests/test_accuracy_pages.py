@@ -145,3 +145,12 @@ def test_dictionaries_of_a_class():
     ]  # fmt: skip
     with pytest.raises(GddError, match="record: no atoms_1"):
         accuracy.show_class(xr.Dataset())
+
+
+def test_the_record_to_show_has_most_classes_then_stages_images_and_layers():
+    few = record(10, [[50, 60, 70]]).assign(active_at_test=("stage", [1.0, 2.0]))
+    three = record(101, [[50, 60, 70]]).assign(active_at_test=("stage", [1.0]))
+    two = record(101, [[50, 60, 70]], "two layers").assign(active_at_test=("stage", [1.0]))
+    refined = record(101, [[50, 60, 70]], per_class=15).assign(active_at_test=("stage", [1.0, 2.0]))
+    assert max([few, two, three], key=accuracy.size_of) is three
+    assert max([few, refined, two, three], key=accuracy.size_of) is refined
