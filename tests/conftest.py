@@ -27,6 +27,7 @@ class OneCompiles(LoadFileScheduling):
         return next((name for name, modules in REFINING.items() if Path(file).stem in modules), file)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     """Of ``--dist loadfile``; other ways of sharing the tests out are left as they are."""
     return OneCompiles(config, log) if config.getvalue("dist") == "loadfile" else None

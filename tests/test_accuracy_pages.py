@@ -59,6 +59,11 @@ def test_features_of_every_cell_side_by_side():
         assert table["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
         assert table.shape == (3, 2)
     assert accuracy.every_feature([]).iloc[0, 0] == accuracy.NO_RECORD
+    longer = record(101, [[90, 0, 70]]).isel(feature_kind=[0, 2])
+    longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
+    for found in ([longer, both], [both, longer]):  # of one cell the longest counts, in both tables
+        assert accuracy.every_feature(found)["3 layers", "30 images"].tolist() == ["90.0", "70.0"]
+        assert accuracy.table_two(PAPER, found).loc["ours, 3 layers, pretrained", 30] == "90.0"
 
 
 def test_table_and_figure_of_features():
@@ -154,3 +159,4 @@ def test_the_record_to_show_has_most_classes_then_stages_images_and_layers():
     refined = record(101, [[50, 60, 70]], per_class=15).assign(active_at_test=("stage", [1.0, 2.0]))
     assert max([few, two, three], key=accuracy.size_of) is three
     assert max([few, refined, two, three], key=accuracy.size_of) is refined
+    assert accuracy.size_of(record(6, [[1, 2, 3]], "faces").assign(active_at_test=("stage", [1.0]))) == (6, 1, 30, 3)

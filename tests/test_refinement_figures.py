@@ -165,6 +165,10 @@ def test_refined_errors_by_training_digits():
     assert table.loc[1000, ["subsets", "pretrained", "refined", "change"]].tolist() == [
         2, "21.00 \u00b1 1.00", "25.00 \u00b1 3.00", "4.00 \u00b1 2.00"]  # fmt: skip
     assert table.loc[10000, ["change", "refined, pretraining's noise"]].tolist() == ["-1.00", "13.00"]
+    longer = refined_record(1000, [[20.0, 19, 9]])
+    longer.attrs["parameters"] = longer.attrs["parameters"].replace('"refine_burn_in": 16', '"refine_burn_in": 80')
+    for found in ([few, longer], [longer, few]):
+        assert refined_error.refined_curve(found, "refined")[1000].tolist() == [19]
     assert refined_error.refined_size_table([]).iloc[0, 0] == refined_error.NO_RECORD
     paper = pd.DataFrame({"ours": [True], "n_train": [1000], "error": [1.66]})
     before, after = show_learning_curve(paper, [], refined=[many, few]).axes[0].containers

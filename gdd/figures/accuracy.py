@@ -13,7 +13,7 @@ from scipy.stats import binomtest
 
 from gdd import paper_values, records
 from gdd.axes import IMAGE, GddError
-from gdd.caltech import DATA
+from gdd.caltech import DATA, MODELS
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
 from gdd.figures.dictionaries import atom_mosaic
 from gdd.figures.style import COLOURS, FONT, bare, finish, new_figure
@@ -84,7 +84,7 @@ def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
     """Classes, stages, training images a class and layers of a record; the largest is the one to show."""
     p = settings(record)
-    return record.sizes["class"], record.sizes["stage"], p["per_class"], list(LAYERS).index(p["model"])
+    return record.sizes["class"], record.sizes["stage"], p["per_class"], len(MODELS[p["model"]].layers)
 
 
 def text(value) -> str:
