@@ -3,11 +3,9 @@
 import json
 
 import numpy as np
-import pytest
 import xarray as xr
 
-from gdd import paper_values, records
-from gdd.axes import GddError
+from gdd import paper_values
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
 from gdd.figures import accuracy
 
@@ -118,38 +116,6 @@ def test_time_of_a_test_image_in_words_and_as_a_figure():
     axes = accuracy.show_time(found, 1).axes[0]
     assert axes.get_lines()[0].get_xydata().tolist() == [[100, 0.5], [200, 1], [600, 4]]
     assert axes.get_lines()[1].get_ydata() == [1, 1]
-
-
-def test_cost_of_a_class():
-    attrs = {"parameters": json.dumps({"per_class": 30})}
-    found = xr.Dataset(
-        {"cpu_seconds": ("part", [60.0, 30.0]), "sweeps": ("part", [20, 0])}, {"part": ["layer 1", "projection"]}, attrs
-    )
-    table = accuracy.cost_table(found)
-    assert table.loc["layer 1"].tolist() == [20, 1.0, "100.00", 100.0]  # a hundred times as many sweeps
-    assert table.loc["projection"].tolist() == ["", 0.5, "", 0.5]
-    assert table.loc["in all"].tolist() == ["", 1.5, "", 100.5]
-
-
-def test_error_of_the_projection_in_words():
-    found = xr.Dataset({"projection_error": ("image", [2.0, 3.0])})
-    assert accuracy.projection_line(found).endswith("2.50 +- 0.50 of an image's energy, 2 training images")
-
-
-def test_longest_run_of_a_class():
-    assert accuracy.longest_class("no such scale") is None
-    longest, every = accuracy.longest_class("paper"), records.every("caltech-class")
-    assert int(longest.sweeps.sel(part="refinement")) == max(int(r.sweeps.sel(part="refinement")) for r in every)
-
-
-def test_dictionaries_of_a_class():
-    atoms = {f"atoms_{n}": (("stage", f"atom_{n}", f"r{n}", f"c{n}"), np.ones((2, 4, n + 2, n + 2))) for n in (1, 2)}
-    figure = accuracy.show_class(xr.Dataset(atoms, {"stage": ["pretrained", "refined"]}))
-    assert [axes.get_title() for axes in figure.axes] == [
-        "layer 1, pretrained", "layer 2, pretrained", "layer 1, refined", "layer 2, refined"
-    ]  # fmt: skip
-    with pytest.raises(GddError, match="record: no atoms_1"):
-        accuracy.show_class(xr.Dataset())
 
 
 def test_the_record_to_show_has_most_classes_then_stages_images_and_layers():

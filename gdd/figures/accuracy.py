@@ -11,20 +11,16 @@ import xarray as xr
 from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
-from gdd import paper_values, records
-from gdd.axes import IMAGE, GddError
-from gdd.caltech import DATA, MODELS
+from gdd.axes import IMAGE
+from gdd.caltech import MODELS
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
-from gdd.figures.dictionaries import atom_mosaic
-from gdd.figures.style import COLOURS, FONT, bare, finish, new_figure
+from gdd.figures.style import COLOURS, finish, new_figure
 from gdd.records import settings
 
 #: classes without the background; a record of fewer is no row of the paper's table
 ALL_CLASSES = 101
 NO_RECORD = "no record of all classes"
 WORDS = {"left out": "no background", "counted as wrong": "with background"}
-#: what the paper says of the length of a chain
-CHAIN = ("burn_in", "collect")
 LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
 
 
@@ -216,51 +212,4 @@ def show_time(record: xr.Dataset, printed: float) -> Figure:
     axes.plot(record.active.values, record.cpu_seconds.values, "o", color=COLOURS["blue"], markersize=4)
     axes.axhline(printed, linestyle="--", color=COLOURS["grey"], linewidth=1)
     axes.set(xlabel="active coefficients", ylabel="CPU seconds", xlim=(0, None), ylim=(0, None))
-    return finish(figure)
-
-
-def longest_class(scale: str) -> xr.Dataset | None:
-    """Record of caltech-class on real images at this scale with the longest refinement, or None."""
-    known = [r for r in records.every("caltech-class") if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
-    return max(known, key=lambda record: int(record.sweeps.sel(part="refinement")), default=None)
-
-
-def cost_table(record: xr.Dataset) -> pd.DataFrame:
-    """CPU time of every part of a run of caltech-class: sweeps, minutes, milliseconds for an image and sweep.
-
-    The last column takes each part to as many sweeps as the paper's chains have.
-    """
-    images, paper = settings(record)["per_class"], sum(paper_values.fact(name)["value"] for name in CHAIN)
-    seconds, sweeps = record.cpu_seconds.values, record.sweeps.values
-    each = [f"{1000 * s / n / images:.2f}" if n else "" for s, n in zip(seconds, sweeps, strict=True)]
-    whole = np.array([s * paper / n if n else s for s, n in zip(seconds, sweeps, strict=True)])
-    table = pd.DataFrame({
-        "sweeps": [n or "" for n in sweeps], "CPU minutes": (seconds / 60).round(1), "ms per image and sweep": each,
-        f"CPU minutes at {paper} sweeps": (whole / 60).round(1),
-    }, record.part.values)  # fmt: skip
-    table.loc["in all"] = ["", round(float(seconds.sum()) / 60, 1), "", round(float(whole.sum()) / 60, 1)]
-    return table
-
-
-def projection_line(record: xr.Dataset) -> str:
-    """How far the refined class's images are from what its projected atoms make of the same coefficients."""
-    error = record.projection_error.values
-    return (
-        f"projection of three refined layers: its error has {error.mean():.2f} +- "
-        f"{error.std(ddof=1) / len(error) ** 0.5:.2f} of an image's energy, {len(error)} training images"
-    )
-
-
-def show_class(record: xr.Dataset) -> Figure:
-    """Dictionaries of a run of caltech-class in the image plane: a row for each stage, a column for each layer."""
-    layers = sorted(name for name in record.data_vars if str(name).startswith("atoms_"))
-    if not layers:
-        raise GddError("record: no atoms_1; a record of caltech-class is needed")
-    figure, axes = new_figure(record.sizes["stage"], len(layers), height=2.4 * record.sizes["stage"], squeeze=False)
-    for row, stage in zip(axes, record.stage.values, strict=True):
-        for number, (panel, name) in enumerate(zip(row, layers, strict=True), 1):
-            atoms = record[name].sel(stage=stage).values[:, None] / 100
-            across = 4 if len(atoms) > 9 else 3
-            bare(panel).imshow(atom_mosaic(atoms, across), cmap="gray", vmin=-1, vmax=1)
-            panel.set_title(f"layer {number}, {stage}", fontsize=FONT - 1)
     return finish(figure)

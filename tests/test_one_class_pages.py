@@ -1,0 +1,100 @@
+"""What the chapters show of runs of caltech-class: only chains of the paper's lengths, one column for each class."""
+
+import json
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd import records
+from gdd.axes import GddError
+from gdd.figures import one_class
+
+PAPER = {"burn_in": 1500, "collect": 500, "refine_burn_in": 1500, "refine_collect": 500}
+STAGES = ["pretrained", "refined"]
+
+
+def record(name="stop_sign", minutes=1.0, seed=0, **lengths):
+    """A record of three layers of four atoms each, with noise for refined atoms and bars for pretrained ones."""
+    shape = {n: (2, 4, 17 + 10 * n, 17 + 10 * n) for n in (1, 2, 3)}
+    random = np.random.default_rng(seed)
+    atoms = {}
+    for n, size in shape.items():
+        values = random.normal(0, 30, size).clip(-100, 100)
+        values[0] = 0
+        values[0, :, 5] = 100
+        atoms[f"atoms_{n}"] = ("stage", f"atom_{n}", f"row_{n}", f"col_{n}"), values.astype(np.int8)
+    p = {"data": "caltech101", "classes": [name], "per_class": 30, "model": "three layers"} | PAPER | lengths
+    joint = 100.0 * np.arange(2000) + np.tile([-500.0, 500.0], 1000)
+    return xr.Dataset(
+        {
+            "cpu_seconds": ("part", [60 * minutes, 30 * minutes]), "sweeps": ("part", [20, 0]), **atoms,
+            "log_joint": ("refine_draw", joint), "active": ("refine_draw", np.linspace(90, 30, 2000)),
+            "projection_error": ("image", [2.0, 3.0]),
+        },
+        {"part": ["layer 1", "projection"], "stage": STAGES},
+        {"scale": "paper", "parameters": json.dumps(p)},
+    )  # fmt: skip
+
+
+def test_only_chains_of_the_papers_lengths_are_shown(monkeypatch):
+    known = [record("umbrella"), record("nautilus"), record("ketch", collect=499), record("pyramid", refine_burn_in=30),
+             record("butterfly", data="digits")]  # fmt: skip
+    monkeypatch.setattr(records, "every", lambda name: known)
+    assert [one_class.class_of(one) for one in one_class.at_length("paper")] == ["nautilus", "umbrella"]
+    assert one_class.at_length("demo") == []
+
+
+def test_cost_of_classes():
+    table = one_class.cost_table([record(minutes=1.0), record("ketch", minutes=3.0)])
+    assert table.columns.tolist() == ["sweeps", "stop sign", "ketch", "ms per image and sweep"]
+    assert table.loc["layer 1"].tolist() == ["20", "1.0", "3.0", "200.00"]  # 60 and 180 s over 20 sweeps of 30 images
+    assert table.loc["projection"].tolist() == ["", "0.5", "1.5", ""]
+    assert table.loc["in all"].tolist() == ["", "1.5", "4.5", ""]
+
+
+def test_error_of_the_projection_in_words():
+    line = one_class.projection_line(record())
+    assert line == "stop sign: its error has 2.50 ± 0.50 of an image's energy, 2 training images"
+
+
+def test_dictionaries_of_both_stages():
+    figure = one_class.show_stages(record())
+    assert [axes.get_title() for axes in figure.axes] == [
+        f"layer {number}, {stage}" for number in (1, 2, 3) for stage in STAGES
+    ]
+    picture = figure.axes[0].get_images()[0].get_array()
+    assert picture.max() == 1 and (picture[5, :27] == 1).all()  # the bar
+    with pytest.raises(GddError, match="record: no atoms_1"):
+        one_class.show_stages(xr.Dataset(coords={"stage": STAGES}))
+
+
+def test_noise_has_more_high_frequencies_and_less_kurtosis_than_a_bar():
+    table = one_class.sharpness_table([record(), record("ketch")]).astype(float)
+    assert table.columns.tolist() == [(name, stage) for name in ("stop sign", "ketch") for stage in STAGES]
+    assert table.index.tolist() == [
+        (words, number) for words in ("high-frequency share", "kurtosis") for number in (1, 2, 3)
+    ]
+    bar, noise = table["stop sign", "pretrained"], table["stop sign", "refined"]
+    assert (noise["high-frequency share"] > bar["high-frequency share"]).all()
+    assert (noise["kurtosis"] < bar["kurtosis"]).all()
+    assert noise["kurtosis", 3] == pytest.approx(3, abs=0.2)  # Gaussian
+
+
+def test_atoms_of_two_classes_that_are_the_same_match_and_noise_does_not():
+    table = one_class.alike_table([record(seed=0), record(seed=1)]).astype(float)
+    assert table.index.tolist() == [1, 2, 3] and (table["pretrained"] == 1).all()
+    assert (table["refined"] < 0.3).all()
+    assert (one_class.alike_table([record(seed=0)] * 2).astype(float) == 1).all(axis=None)
+
+
+def test_log_joint_over_the_sweeps():
+    figure = one_class.show_traces([record(), record("ketch")])
+    lines = figure.axes[0].get_lines()
+    assert [line.get_label() for line in lines[:2]] == ["stop sign", "ketch"]
+    assert lines[0].get_ydata()[[0, -1]] == pytest.approx([-200.9, 0])  # thousands, less the last
+    assert lines[2].get_xdata() == [1500, 1500]
+    line = one_class.rise_line(record())
+    # a hundred a sweep over 500 sweeps, about which the values jump by 500 up and down
+    assert line.startswith("stop sign: over the 500 kept sweeps the log joint rose by 50,0")
+    assert "100.0 times its spread" in line and line.endswith("90 in the first sweep, 30 in the last")
