@@ -1,0 +1,69 @@
+"""Figures and tables of mnist-atoms: how many atoms are left when those seldom used are dropped."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd.axes import DRAW
+from gdd.figures.style import CYCLE, finish, new_figure
+from gdd.records import settings
+from gdd.spec import MNIST
+
+STYLES = ("-", "--", ":")
+
+
+def left_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
+    """Atoms of a layer, from 1, that are left at the end: a row for each start, a column for each share; over seeds."""
+    left = record[f"atoms_{layer}"].isel({DRAW: -1})
+    words = [
+        [_range(left.sel({f"start_{layer}": start, "share": share}).values) for share in left.share.values]
+        for start in left[f"start_{layer}"].values
+    ]
+    columns = pd.Index([f"{share:g} of the mean" for share in left.share.values], name="dropped below")
+    return pd.DataFrame(words, pd.Index(left[f"start_{layer}"].values, name=f"atoms at first, layer {layer}"), columns)
+
+
+def residual_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
+    """Root mean square of what is left of a value of the layer's input at the end, mean over seeds; as `left_table`."""
+    left = record[f"residual_{layer}"].isel({DRAW: -1}).mean("seed")
+    table = left.transpose(f"start_{layer}", "share").to_pandas().map("{:.4f}".format)
+    return table.set_axis(left_table(record, layer).columns, axis=1).rename_axis(f"atoms at first, layer {layer}")
+
+
+def show_left(record: xr.Dataset) -> Figure:
+    """Atoms after every sweep, the first seed: a colour for each start, a kind of line for each share; two layers."""
+    p = settings(record)
+    figure, axes = new_figure(2, 1, height=5.6)
+    for layer, panel in enumerate(axes, 1):
+        atoms = record[f"atoms_{layer}"].isel(seed=0)
+        for start, colour in zip(atoms[f"start_{layer}"].values, CYCLE, strict=False):
+            for share, style in zip(atoms.share.values, STYLES, strict=False):
+                values = atoms.sel({f"start_{layer}": start, "share": share}).values
+                label = f"{start} at first, {share:g}"
+                panel.plot(np.arange(1, len(values) + 1), values, style, color=colour, linewidth=1.3, label=label)
+        panel.axhline(MNIST.layers[layer - 1].atoms, color="grey", linewidth=0.8)
+        panel.axvline(p["burn_in"], color="grey", linewidth=0.8, linestyle=":")
+        panel.set(ylabel=f"atoms of layer {layer}", yscale="log")
+        panel.legend(fontsize=8, loc="lower left")
+    axes[-1].set_xlabel("sweep")
+    return finish(figure)
+
+
+def show_uses(record: xr.Dataset) -> Figure:
+    """Share of blocks in which each atom of layer 1 is active, most used first; smallest share, all starts."""
+    figure, axes = new_figure(height=2.8)
+    uses = record.uses_1.isel(seed=0).sel(share=record.share.min())
+    for start in uses.start_1.values:
+        values = uses.sel(start_1=start).values
+        axes.plot(np.arange(1, len(values) + 1), values, ".-", linewidth=1, markersize=4, label=f"{start} at first")
+    axes.set(xlabel="atom, the most used first", ylabel="share of blocks", yscale="log")
+    axes.legend()
+    return finish(figure)
+
+
+def _range(values: np.ndarray) -> str:
+    low, high = int(values.min()), int(values.max())
+    return str(low) if low == high else f"{low} to {high}"
