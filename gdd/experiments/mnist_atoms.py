@@ -27,8 +27,8 @@ PARAMETERS = {
         "burn_in": 20, "collect": 5, "prune_from": 8, "prune_every": 4, **_COMMON,
     },
     "paper": {
-        "data": "mnist", "n_train": 1000, "starts_1": (32, 64, 128), "starts_2": (160, 320),
-        "shares": (0.01, 0.05, 0.2), "burn_in": 300, "collect": 20, "prune_from": 100, "prune_every": 50, **_COMMON,
+        "data": "mnist", "n_train": 300, "starts_1": (32, 64, 128), "starts_2": (160, 320),
+        "shares": (0.01, 0.05, 0.2), "burn_in": 200, "collect": 20, "prune_from": 60, "prune_every": 20, **_COMMON,
     },
 }  # fmt: skip
 
