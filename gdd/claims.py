@@ -34,7 +34,7 @@ class Claim(NamedTuple):
     claim: str
     place: str
     verdict: str
-    found: str  # one sentence: what stands behind the verdict, or what is missing
+    found: str  # what stands behind the verdict, or what is missing
     evidence: str | None = None  # page of the book, without the ending
     number: str = ""  # what the paper prints, from paper_values.yml
 

@@ -23,11 +23,13 @@ PAGE = "model/errata"
 MATTERS = {
     "posterior": "changes the posterior",
     "typo": "only a typo",
+    "finding": "no misprint, a finding",
     "open": "cannot be decided",
 }
 MEANS = {
     "posterior": "a program that follows the print draws from something else than one that follows the model",
     "typo": "what is meant is plain from its surroundings",
+    "finding": "the print can be followed as it stands, and leads to something that the paper does not tell",
     "open": "something needed is not printed, or two places exclude each other, and nothing says which holds",
 }
 
