@@ -23,7 +23,7 @@ PAGE = "model/errata"
 MATTERS = {
     "posterior": "changes the posterior",
     "typo": "only a typo",
-    "finding": "no misprint, a finding",
+    "finding": "a finding",
     "open": "cannot be decided",
 }
 MEANS = {
