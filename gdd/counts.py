@@ -1,4 +1,4 @@
-"""How many numbers a model has: counted as the paper's tables do, and as this package keeps them."""
+"""How many numbers a model has: counted as the paper's tables do, and as this package defines them."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def printed(model: ModelSpec, images: int) -> pd.DataFrame:
 
 
 def kept(model: ModelSpec, images: int) -> pd.DataFrame:
-    """Factors of every parameter, as this package defines and keeps it; the columns are those of `printed`.
+    """Factors of every parameter, as this package defines it; the columns are those of `printed`.
 
     W and Z have one number for each block (weight and place of its one active position). Each precision has the axes
     that its spec gives it. theta has B + 1 entries for each image, atom and shape of block; the row gives their sum
-    over shapes. In an elementwise layer it is one probability for each element, and integrated out.
+    over shapes. In an elementwise layer it is one probability for each element. Chains integrate both out.
 
     Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2.
     Departs: theta has B + 1 entries (P12), gamma_w is one per layer (P7).

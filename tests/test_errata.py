@@ -86,7 +86,8 @@ def test_bad_entry_is_refused(entries, message, tmp_path, monkeypatch):
 def test_table_as_shown():
     entry = errata.Erratum("P9", "Sizes", "a < b", "Sec. 1", "typo", pages=("model/pooling",))
     shown = errata.Errata([entry])
-    assert str(shown) == repr(shown) == "1 entries: 0 changes the posterior, 1 only a typo, 0 a finding, 0 cannot be decided"
+    said = "1 entries: 0 changes the posterior, 1 only a typo, 0 a finding, 0 cannot be decided"
+    assert str(shown) == repr(shown) == said
     page = shown._repr_html_()
     assert '<td><a href="#p9">P9</a></td><td>a &lt; b<small>Sec. 1</small></td>' in page
     assert '<span class="matters typo">only a typo</span>' in page

@@ -1,11 +1,16 @@
 """Chains that drop atoms: how many are left after every sweep, from every start, for both layers."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import xarray as xr
 
 from gdd import experiments
+from gdd.axes import GddError
 from gdd.experiments import mnist_atoms
 from gdd.progress import Bar
+from gdd.sampler import chain
 from gdd.spec import MNIST
 
 CHANGES = {"n_train": 12, "starts_1": (4, 6), "starts_2": (5,), "shares": (0.0, 0.9), "burn_in": 8, "collect": 3,
@@ -18,8 +23,12 @@ def found(tmp_path_factory):
         patch.setenv("GDD_CACHE", str(tmp_path_factory.mktemp("cache")))
         chosen = experiments.merge("mnist-atoms", "demo", CHANGES)
         first = mnist_atoms.run(chosen, Bar).dataset
-        again = mnist_atoms.run(chosen, Bar).dataset  # from its checkpoints
-        assert first.identical(again)
+
+        def refuse(*_):
+            raise AssertionError("a finished chain is run again")
+
+        patch.setattr(chain, "advance", refuse)
+        assert first.identical(mnist_atoms.run(chosen, Bar).dataset)
         yield first
 
 
@@ -34,7 +43,7 @@ def test_atoms_go_in_burn_in_only_and_never_come_back(found):
 
 
 def test_uses_are_those_of_the_atoms_that_are_left(found):
-    for layer in "12":
+    for layer in ("1", "2"):
         uses, left = found[f"uses_{layer}"], found[f"atoms_{layer}"].isel(draw=-1)
         assert (uses.notnull().sum(f"rank_{layer}") == left).all()
         assert ((uses.diff(f"rank_{layer}") <= 0) | uses.isel({f"rank_{layer}": slice(1, None)}).isnull()).all()
@@ -47,3 +56,40 @@ def test_one_layer_by_itself_explains_what_it_explains_in_the_model():
     assert alone.dictionary == (7, *within.dictionary[1:])
     assert (alone.input_size, alone.map_size, alone.grid) == (within.input_size, within.map_size, within.grid)
     assert np.prod(mnist_atoms.single(MNIST, 0, 9).shapes()[0].dictionary) == 9 * 64
+
+
+def test_uses_are_shares_of_blocks():
+    """Two images, three atoms, two blocks each: active in all four, in one, in none."""
+    z = np.array([[[[0, 4]], [[-1, -1]], [[-1, -1]]], [[[2, 0]], [[-1, -1]], [[-1, 8]]]])
+    traces = xr.Dataset({name: (("chain", "draw"), [[3.0, 3.0]]) for name in ("atoms", "residual")})
+    state = SimpleNamespace(local=SimpleNamespace(z=z))
+    atoms, residual, uses = mnist_atoms.describe(SimpleNamespace(traces=traces, state=state), 4)
+    assert atoms.tolist() == residual.tolist() == [3, 3]
+    assert uses[:3].tolist() == [1, 0.25, 0] and np.isnan(uses[3])
+
+
+def test_layer_2_stands_on_a_layer_1_of_32_atoms_that_is_not_pruned(monkeypatch):
+    seen = []
+
+    def pretrain(images, model, chain, mask, folder, bar):
+        seen.append((np.shape(images)[1], model.planes, chain.pruning))
+        if len(seen) == 4:  # the first chain of layer 2
+            raise KeyboardInterrupt
+        local = SimpleNamespace(w=np.zeros((12, model.layers[0].atoms, 7, 7)), z=np.zeros((12, 4, 7, 7), int))
+        traces = xr.Dataset({name: (("chain", "draw"), np.zeros((1, 11))) for name in ("atoms", "residual")})
+        return SimpleNamespace(layers=[SimpleNamespace(state=SimpleNamespace(local=local), traces=traces)])
+
+    monkeypatch.setattr(mnist_atoms, "pretrain", pretrain)
+    changes = CHANGES | {"starts_1": (4,), "seeds": (0,)}
+    with pytest.raises(KeyboardInterrupt):
+        mnist_atoms.run(experiments.merge("mnist-atoms", "demo", changes), Bar, resumable=False)
+    assert seen[0] == (1, 1, None)
+    assert [one[:2] for one in seen[1:]] == [(1, 1), (1, 1), (32, 32)]
+    assert all(one[2] is not None for one in seen[1:])
+
+
+def test_settings_that_drop_nothing_are_refused_before_any_chain():
+    with pytest.raises(GddError, match="prune_from: 8 given; below burn_in, 8, is needed"):
+        mnist_atoms.run(experiments.merge("mnist-atoms", "demo", CHANGES | {"prune_from": 8}), None)
+    with pytest.raises(GddError, match="atoms"):
+        mnist_atoms.run(experiments.merge("mnist-atoms", "demo", CHANGES | {"starts_2": (1,)}), None)

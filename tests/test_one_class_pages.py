@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import records
+from gdd import paper_values, records
 from gdd.axes import GddError
+from gdd.experiments import caltech_class
 from gdd.figures import one_class
 
-PAPER = {"burn_in": 1500, "collect": 500, "refine_burn_in": 1500, "refine_collect": 500}
+PAPER = caltech_class.PARAMETERS["paper"]
 STAGES = ["pretrained", "refined"]
 
 
-def record(name="stop_sign", minutes=1.0, seed=0, **lengths):
+def record(name="stop_sign", minutes=1.0, seed=0, **changes):
     """A record of three layers of four atoms each, with noise for refined atoms and bars for pretrained ones."""
     shape = {n: (2, 4, 17 + 10 * n, 17 + 10 * n) for n in (1, 2, 3)}
     random = np.random.default_rng(seed)
@@ -24,24 +25,32 @@ def record(name="stop_sign", minutes=1.0, seed=0, **lengths):
         values[0] = 0
         values[0, :, 5] = 100
         atoms[f"atoms_{n}"] = ("stage", f"atom_{n}", f"row_{n}", f"col_{n}"), values.astype(np.int8)
-    p = {"data": "caltech101", "classes": [name], "per_class": 30, "model": "three layers"} | PAPER | lengths
+    p = PAPER | {"classes": [name], "seed": seed} | changes
     joint = 100.0 * np.arange(2000) + np.tile([-500.0, 500.0], 1000)
     return xr.Dataset(
         {
             "cpu_seconds": ("part", [60 * minutes, 30 * minutes]), "sweeps": ("part", [20, 0]), **atoms,
             "log_joint": ("refine_draw", joint), "active": ("refine_draw", np.linspace(90, 30, 2000)),
-            "projection_error": ("image", [2.0, 3.0]),
+            "projection_error": ("image", [2.0] * 15 + [3.0] * 15),
         },
         {"part": ["layer 1", "projection"], "stage": STAGES},
         {"scale": "paper", "parameters": json.dumps(p)},
     )  # fmt: skip
 
 
+def test_the_experiments_own_settings_are_the_papers_lengths():
+    for name in ("burn_in", "collect"):
+        assert PAPER[name] == PAPER[f"refine_{name}"] == paper_values.fact(name)["value"]
+
+
 def test_only_chains_of_the_papers_lengths_are_shown(monkeypatch):
-    known = [record("umbrella"), record("nautilus"), record("ketch", collect=499), record("pyramid", refine_burn_in=30),
-             record("butterfly", data="digits")]  # fmt: skip
+    first = record("nautilus")
+    known = [record("umbrella"), record("nautilus", seed=3), first, record("ketch", collect=499),
+             record("pyramid", refine_burn_in=30), record("ant", model="two layers"), record("beaver", per_class=15),
+             record("camera", classes=["camera", "chair"])]  # fmt: skip
     monkeypatch.setattr(records, "every", lambda name: known)
-    assert [one_class.class_of(one) for one in one_class.at_length("paper")] == ["nautilus", "umbrella"]
+    found = one_class.at_length("paper")
+    assert [one_class.class_of(one) for one in found] == ["nautilus", "umbrella"] and found[0] is first
     assert one_class.at_length("demo") == []
 
 
@@ -55,7 +64,8 @@ def test_cost_of_classes():
 
 def test_error_of_the_projection_in_words():
     line = one_class.projection_line(record())
-    assert line == "stop sign: its error has 2.50 ± 0.50 of an image's energy, 2 training images"
+    # half of 30 values are half a unit off their mean on either side: 0.5 sqrt(30 / 29) / sqrt(30)
+    assert line == "stop sign: its error has 2.50 ± 0.09 of an image's energy, 30 training images"
 
 
 def test_dictionaries_of_both_stages():

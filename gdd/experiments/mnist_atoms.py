@@ -6,13 +6,16 @@ call other atoms seldom used. Both layers are tried, the upper one always on one
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import xarray as xr
 
-from gdd.axes import DRAW
+from gdd.axes import DRAW, GddError
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.sampler.chain import Fitted
 from gdd.sampler.pretrain import pretrain
@@ -39,38 +42,47 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
     ``starts_1``, ``starts_2`` are numbers of atoms of the two layers; atoms used less than one of ``shares`` times as
     often as the mean atom are dropped every ``prune_every`` sweeps from sweep ``prune_from`` on, in burn-in only.
     ``resumable``: keep checkpoints, and go on from those of an earlier call.
+
+    The record holds for each of the two layers ``atoms_1`` and ``residual_1`` (seed, start_1, share, draw), before the
+    pruning that is due in a sweep, and ``uses_1`` (seed, start_1, share, rank_1); see `describe`.
     """
     p = parameters
+    if p["prune_from"] >= p["burn_in"]:
+        raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
     model = model_for(p["noise_precision"], p["weight_precision"])
-    folder = checkpoint_folder(NAME, p) if resumable else None
-    sweeps = p["burn_in"] + p["collect"]
     starts = (p["starts_1"], p["starts_2"])
+    models = [[single(model, layer, atoms) for atoms in starts[layer]] for layer in (0, 1)]
+    folder = checkpoint_folder(NAME, p) if resumable else None
     chains = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"]))
     found = ([], [])
-    with progress(chains * sweeps, NAME) as bar:
+    with progress(chains * (p["burn_in"] + p["collect"]), NAME) as bar:
         for seed in p["seeds"]:
-            images = digits(p | {"seed": seed})
-            plain = ChainSpec(p["burn_in"], p["collect"], seed)
-            below = pretrain(images, replace(model, layers=model.layers[:1]), plain, None, of(folder, seed), bar)
-            inputs = (images.values, below.layers[0].state.local.w)
-            for layer in (0, 1):
-                for start in starts[layer]:
-                    for share in p["shares"]:
-                        alone = single(model, layer, start)
-                        chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
-                        name = of(folder, seed, layer, start, share)
-                        fitted = pretrain(inputs[layer], alone, chain, None, name, bar).layers[0]
-                        found[layer].append(describe(fitted, max(starts[layer])))
-    parts = []
-    for layer, name in enumerate(("1", "2")):
-        axes = {"seed": p["seeds"], f"start_{name}": starts[layer], "share": p["shares"]}
-        parts.append(stacked(found[layer], axes, name))
+            images, plain = digits(p | {"seed": seed}), ChainSpec(p["burn_in"], p["collect"], seed)
+            lower = replace(model, layers=model.layers[:1])
+            below = pretrain(images, lower, plain, None, chain_folder(folder, seed), bar).layers[0]
+            inputs = (images.values, below.state.local.w)
+            for layer, alone, share in every_setting(models, p["shares"]):
+                chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
+                name = chain_folder(folder, seed, layer, alone.layers[0].atoms, share)
+                fitted = pretrain(inputs[layer], alone, chain, None, name, bar).layers[0]
+                found[layer].append(describe(fitted, max(starts[layer])))
+    parts = [
+        stacked(found[layer], {"seed": p["seeds"], f"start_{name}": starts[layer], "share": p["shares"]}, name)
+        for layer, name in enumerate(("1", "2"))
+    ]
     checksum = digits(p | {"seed": p["seeds"][0]}).attrs["checksum"]
     return Outcome(xr.merge(parts), {"model": model}, p["data"], checksum, p["seeds"][0])
 
 
-def of(folder, *names):
-    """Folder of one chain's checkpoints."""
+def every_setting(models: list[list[ModelSpec]], shares: tuple[float, ...]) -> Iterator[tuple[int, ModelSpec, float]]:
+    """Layer (from 0), model of that layer alone, and share, in the order of a record."""
+    for layer, of_layer in enumerate(models):
+        for alone, share in product(of_layer, shares):
+            yield layer, alone, share
+
+
+def chain_folder(folder: Path | None, *names: float) -> Path | None:
+    """Folder of the checkpoints of the chain with these settings; None without a folder."""
     return folder and folder / "-".join(map(str, names))
 
 
@@ -81,9 +93,10 @@ def single(model: ModelSpec, layer: int, atoms: int) -> ModelSpec:
 
 
 def describe(fitted: Fitted, widest: int) -> list[np.ndarray]:
-    """Atoms after every sweep, what is left of a pixel after every sweep, and how often the kept sample uses each atom.
+    """How many atoms a chain has and what is left of a value in every sweep, both (draw,), and how its atoms are used.
 
-    Uses are those of a block, most used atom first, NaN behind the last up to ``widest`` atoms.
+    Uses (rank,), of length ``widest``: the share of blocks in which an atom of the kept sample is active, the most used
+    atom first, NaN behind the last.
     """
     traces = fitted.traces.isel(chain=0)
     z = fitted.state.local.z
@@ -93,7 +106,7 @@ def describe(fitted: Fitted, widest: int) -> list[np.ndarray]:
 
 
 def stacked(found: list[list[np.ndarray]], axes: dict, name: str) -> xr.Dataset:
-    """Results of all chains of one layer, in the order of ``axes``."""
+    """Results of all chains of one layer in the order of ``axes``; ``name`` of the layer ends the variables' names."""
     shape = [len(values) for values in axes.values()]
     dims = ((*axes, DRAW), (*axes, DRAW), (*axes, f"rank_{name}"))
     names = ("atoms", "residual", "uses")

@@ -3,44 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, cycle
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd import paper_values, records
-from gdd.axes import DICTIONARY, GddError
-from gdd.caltech import DATA, MODELS, STAGES
+from gdd import records
+from gdd.axes import DICTIONARY, IMAGE, GddError
+from gdd.caltech import MODELS, STAGES
 from gdd.dictionaries import LAYER, match_layers
-from gdd.experiments.caltech_class import NAME
+from gdd.experiments.caltech_class import NAME, PARAMETERS
 from gdd.experiments.caltech_classes import REACH
 from gdd.figures.dictionaries import atom_mosaic
 from gdd.figures.style import CYCLE, FONT, FULL, bare, finish, new_figure
 from gdd.records import settings
 from gdd.sharpness import gradient_kurtosis, high_frequency_share
 
-#: what the paper says of the length of a chain
-CHAIN = ("burn_in", "collect")
-#: per cent of an atom's values that a picture shows as grey; the rest is black or white
+#: percentile of an atom's magnitudes at which a picture is black or white
 SHOWN = 99.5
 
 
 def at_length(scale: str) -> list[xr.Dataset]:
-    """Records of this scale on real images whose chains all have the paper's lengths, sorted by the classes' names."""
-    paper = [paper_values.fact(name)["value"] for name in CHAIN]
+    """Records of this scale that differ from the paper's settings in the class and the seed alone, by class; one each.
 
-    def fits(record: xr.Dataset) -> bool:
+    Of several seeds of a class the lowest counts.
+    """
+    paper = PARAMETERS["paper"]
+    fixed = {name: value for name, value in paper.items() if name not in ("classes", "seed")}
+    found = {}
+    for record in records.every(NAME):
         p = settings(record)
-        lengths = ([p[prefix + name] for name in CHAIN] for prefix in ("", "refine_"))
-        return record.attrs["scale"] == scale and p["data"] in DATA and all(one == paper for one in lengths)
-
-    return sorted((record for record in records.every(NAME) if fits(record)), key=class_of)
+        same = record.attrs["scale"] == scale and all(p[name] == value for name, value in fixed.items())
+        older = found.get(class_of(record))
+        if same and len(p["classes"]) == 1 and (older is None or p["seed"] < settings(older)["seed"]):
+            found[class_of(record)] = record
+    return [found[name] for name in sorted(found)]
 
 
 def class_of(record: xr.Dataset) -> str:
-    """Name of the class, or of the classes taken together."""
+    """Name of the class, or of the classes taken together, as a person writes it."""
     return ", ".join(settings(record)["classes"]).replace("_", " ")
 
 
@@ -54,7 +57,7 @@ def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found}, found[0].part.values)
     minutes.loc["in all"] = minutes.sum()
     table = minutes.map("{:.1f}".format)
-    image_sweeps = np.array([one.sweeps.values * settings(one)["per_class"] for one in found])
+    image_sweeps = np.array([one.sweeps.values * one.sizes[IMAGE] for one in found])
     seconds = np.array([one.cpu_seconds.values for one in found])
     each = np.divide(1000 * seconds, image_sweeps, out=np.zeros(seconds.shape), where=image_sweeps > 0).mean(axis=0)
     table["ms per image and sweep"] = [f"{value:.2f}" if value else "" for value in each] + [""]
@@ -82,7 +85,7 @@ def atoms_of(record: xr.Dataset, stage: str) -> list[xr.DataArray]:
 def show_stages(record: xr.Dataset) -> Figure:
     """Dictionaries in the image plane: a row for each layer, a column for each stage; zero is mid grey.
 
-    Black and white are `SHOWN` per cent of an atom's magnitudes and above: few strong pixels would grey the rest.
+    Black and white begin at the `SHOWN`th percentile of an atom's magnitudes: a few strong pixels would grey the rest.
     """
     columns = [atoms_of(record, stage) for stage in record.stage.values]
     across = [min(4, len(atoms)) for atoms in columns[0]]
@@ -132,7 +135,7 @@ def show_traces(found: Sequence[xr.Dataset]) -> Figure:
     """
     figure, axes = new_figure(height=2.6)
     lowest = 0.0
-    for record, colour in zip(found, CYCLE, strict=False):
+    for record, colour in zip(found, cycle(CYCLE), strict=False):
         trace = (record.log_joint.values - record.log_joint.values[-1]) / 1000
         axes.plot(np.arange(1, len(trace) + 1), trace, color=colour, linewidth=1, label=class_of(record))
         lowest = min(lowest, trace[len(trace) // 20])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -12,7 +14,7 @@ from gdd.figures.style import CYCLE, finish, new_figure
 from gdd.records import settings
 from gdd.spec import MNIST
 
-STYLES = ("-", "--", ":")
+STYLES = ("-", "--", ":", "-.")
 
 
 def left_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
@@ -34,13 +36,13 @@ def residual_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
 
 
 def show_left(record: xr.Dataset) -> Figure:
-    """Atoms after every sweep, the first seed: a colour for each start, a kind of line for each share; two layers."""
+    """Atoms in every sweep, the first seed: a colour for each start, a kind of line for each share; two layers."""
     p = settings(record)
     figure, axes = new_figure(2, 1, height=5.6)
     for layer, panel in enumerate(axes, 1):
         atoms = record[f"atoms_{layer}"].isel(seed=0)
-        for start, colour in zip(atoms[f"start_{layer}"].values, CYCLE, strict=False):
-            for share, style in zip(atoms.share.values, STYLES, strict=False):
+        for start, colour in zip(atoms[f"start_{layer}"].values, cycle(CYCLE), strict=False):
+            for share, style in zip(atoms.share.values, cycle(STYLES), strict=False):
                 values = atoms.sel({f"start_{layer}": start, "share": share}).values
                 label = f"{start} at first, {share:g}"
                 panel.plot(np.arange(1, len(values) + 1), values, style, color=colour, linewidth=1.3, label=label)
