@@ -32,8 +32,10 @@ def test_atoms_left_over_the_seeds(record):
     assert pruning.left_table(record.isel(seed=[0]), 2).loc[9].tolist() == ["7", "4"]
 
 
-def test_what_is_left_of_the_input(record):
-    assert pruning.residual_table(record, 2).loc[8].tolist() == ["0.5500", "0.2500"]  # mean over the two seeds
+def test_what_is_left_of_the_input_and_how_many_coefficients_it_takes(record):
+    # means over the two seeds; uses add up to 63 / 32 of the 49 or 4 blocks of an atom
+    assert pruning.fit_table(record, 1).loc[8].tolist() == ["0.550, 96 active", "0.250, 96 active"]
+    assert pruning.fit_table(record, 2).loc[9, "0.5 of the mean"] == "0.350, 8 active"
 
 
 def test_lines_of_starts_and_shares(record):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import cycle
+from math import prod
 
 import numpy as np
 import pandas as pd
@@ -28,11 +29,18 @@ def left_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
     return pd.DataFrame(words, pd.Index(left[f"start_{layer}"].values, name=f"atoms at first, layer {layer}"), columns)
 
 
-def residual_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
-    """Root mean square of what is left of a value of the layer's input at the end, mean over seeds; as `left_table`."""
-    left = record[f"residual_{layer}"].isel({DRAW: -1}).mean("seed")
-    table = left.transpose(f"start_{layer}", "share").to_pandas().map("{:.4f}".format)
-    return table.set_axis(left_table(record, layer).columns, axis=1).rename_axis(f"atoms at first, layer {layer}")
+def fit_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
+    """What is left of a value of the layer's input, as root mean square, and coefficients active on a digit.
+
+    The first in the last sweep, the second in the kept sample, both means over seeds; rows and columns of `left_table`.
+    """
+    start, blocks = f"start_{layer}", prod(MNIST.shapes()[layer - 1].grid)
+    left = record[f"residual_{layer}"].isel({DRAW: -1}).mean("seed").transpose(start, "share").values
+    active = blocks * record[f"uses_{layer}"].sum(f"rank_{layer}").mean("seed").transpose(start, "share").values
+    table = left_table(record, layer)
+    for place in np.ndindex(table.shape):
+        table.iloc[place] = f"{left[place]:.3f}, {active[place]:.0f} active"
+    return table
 
 
 def show_left(record: xr.Dataset) -> Figure:
