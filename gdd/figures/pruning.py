@@ -11,7 +11,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.axes import DRAW
-from gdd.figures.style import CYCLE, finish, new_figure
+from gdd.figures.style import CYCLE, FONT, finish, new_figure
 from gdd.records import settings
 from gdd.spec import MNIST
 
@@ -46,7 +46,7 @@ def fit_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
 def show_left(record: xr.Dataset) -> Figure:
     """Atoms in every sweep, the first seed: a colour for each start, a kind of line for each share; two layers."""
     p = settings(record)
-    figure, axes = new_figure(2, 1, height=5.6)
+    figure, axes = new_figure(2, 1, height=6.4)
     for layer, panel in enumerate(axes, 1):
         atoms = record[f"atoms_{layer}"].isel(seed=0)
         for start, colour in zip(atoms[f"start_{layer}"].values, cycle(CYCLE), strict=False):
@@ -56,9 +56,13 @@ def show_left(record: xr.Dataset) -> Figure:
                 panel.plot(np.arange(1, len(values) + 1), values, style, color=colour, linewidth=1.3, label=label)
         panel.axhline(MNIST.layers[layer - 1].atoms, color="grey", linewidth=0.8)
         panel.axvline(p["burn_in"], color="grey", linewidth=0.8, linestyle=":")
-        panel.set(ylabel=f"atoms of layer {layer}", yscale="log")
-        panel.legend(fontsize=8, loc="lower left")
-    axes[-1].set_xlabel("sweep")
+        ticks = sorted({MNIST.layers[layer - 1].atoms, *atoms[f"start_{layer}"].values})
+        panel.set(ylabel=f"atoms of layer {layer}", yscale="log", ylim=(None, 1.1 * ticks[-1]))
+        panel.set_yticks(ticks, [str(tick) for tick in ticks])
+        panel.set_yticks([], minor=True)
+        columns = atoms.sizes[f"start_{layer}"]
+        panel.legend(fontsize=FONT - 3, ncols=columns, loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        panel.set_xlabel("sweep")
     return finish(figure)
 
 
