@@ -31,6 +31,8 @@ def record(name="stop_sign", minutes=1.0, seed=0, **changes):
         {
             "cpu_seconds": ("part", [60 * minutes, 30 * minutes]), "sweeps": ("part", [20, 0]), **atoms,
             "log_joint": ("refine_draw", joint), "active": ("refine_draw", np.linspace(90, 30, 2000)),
+            "pre_active": (("layer", "draw"), np.repeat([[400.0], [90.0], [25.0]], 3, axis=1)),
+            "winning_share": (("stage", "pooled_layer"), [[0.2, 0.4], [0.1, 0.3]]),
             "projection_error": ("image", [2.0] * 15 + [3.0] * 15),
         },
         {"part": ["layer 1", "projection"], "stage": STAGES},
@@ -98,6 +100,12 @@ def test_atoms_of_two_classes_that_are_the_same_match_and_noise_does_not():
     assert (one_class.alike_table([record(seed=0)] * 2).astype(float) == 1).all(axis=None)
 
 
+def test_weight_at_the_winning_positions_beside_chance():
+    assert one_class.winning_line(record()) == (
+        "stop sign: 10 % in layer 1 (by chance 6 %), 30 % in layer 2 (by chance 25 %)"
+    )
+
+
 def test_log_joint_over_the_sweeps():
     figure = one_class.show_traces([record(), record("ketch")])
     lines = figure.axes[0].get_lines()
@@ -107,4 +115,6 @@ def test_log_joint_over_the_sweeps():
     line = one_class.rise_line(record())
     # a hundred a sweep over 500 sweeps, about which the values jump by 500 up and down
     assert line.startswith("stop sign: over the 500 kept sweeps the log joint rose by 50,0")
-    assert "100.0 times its spread" in line and line.endswith("90 in the first sweep, 30 in the last")
+    assert "100.0 times its spread" in line and line.endswith(
+        "active on an image 25 in pretraining's last sweep, 90 in refinement's first, 30 in its last"
+    )

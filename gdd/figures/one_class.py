@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations, cycle
+from math import prod
 
 import numpy as np
 import pandas as pd
@@ -146,7 +147,10 @@ def show_traces(found: Sequence[xr.Dataset]) -> Figure:
 
 
 def rise_line(record: xr.Dataset) -> str:
-    """How far the log joint rose over the kept sweeps of refinement, beside its spread about a straight line there."""
+    """How far the log joint rose over the kept sweeps of refinement, beside its spread about a straight line there.
+
+    With it, how many top coefficients are active on an image, before and after.
+    """
     p = settings(record)
     kept = record.log_joint.values[p["refine_burn_in"] :]
     sweeps = np.arange(len(kept))
@@ -155,5 +159,15 @@ def rise_line(record: xr.Dataset) -> str:
     return (
         f"{class_of(record)}: over the {len(kept)} kept sweeps the log joint rose by {slope * len(kept):,.0f}, "
         f"{slope * len(kept) / spread:.1f} times its spread about that line; top coefficients active on an image "
-        f"{record.active.values[0]:.0f} in the first sweep, {record.active.values[-1]:.0f} in the last"
+        f"{record.pre_active.values[-1, -1]:.0f} in pretraining's last sweep, {record.active.values[0]:.0f} in "
+        f"refinement's first, {record.active.values[-1]:.0f} in its last"
     )
+
+
+def winning_line(record: xr.Dataset) -> str:
+    """Share of the weight at the positions that the projection chose, refined, beside chance, by pooled layer."""
+    layers = MODELS[settings(record)["model"]].layers
+    shares = record.winning_share.sel(stage="refined").values
+    said = [f"{100 * share:.0f} % in layer {number} (by chance {100 / prod(layer.pool):.0f} %)"
+            for number, (share, layer) in enumerate(zip(shares, layers, strict=False), 1)]  # fmt: skip
+    return f"{class_of(record)}: {', '.join(said)}"
