@@ -16,9 +16,11 @@ from gdd.deconvolution import deconvolve
 from gdd.joint_inference import Chain
 from gdd.matching import match_atoms
 from gdd.projection import render_projected
+from gdd.spec import ModelSpec
 
 LAYER = "layer"
 LEVELS = 127  # grey levels on either side of zero
+REACH = 4  # pixels; atoms of any layer may be looked for that far
 
 
 def pack(stacks: Sequence[Sequence[np.ndarray | xr.DataArray]], axis: str) -> xr.Dataset:
@@ -73,6 +75,11 @@ def join_layers(values: Sequence[np.ndarray | xr.DataArray]) -> xr.DataArray:
     layers = np.repeat(np.arange(1, len(values) + 1), [len(part) for part in values])
     joined = np.concatenate([np.asarray(part) for part in values])
     return xr.DataArray(joined, {LAYER: (ATOM, layers)}, (ATOM, IMAGE)[: joined.ndim])
+
+
+def reaches_of(model: ModelSpec) -> list[int]:
+    """Widest shift in pixels at which an atom of each layer is looked for: its stride, free of cost, or `REACH`."""
+    return [max(REACH, *shape.stride) for shape in model.shapes()]
 
 
 def match_layers(

@@ -6,8 +6,9 @@ import xarray as xr
 
 from gdd.axes import IMAGES, GddError
 from gdd.convolution import synthesise
-from gdd.dictionaries import cut_atoms, join_layers, match_layers, pack, rebuild, unpack
+from gdd.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, unpack
 from gdd.joint_inference import Chain
+from gdd.spec import CALTECH101, MNIST
 
 
 def stack(seed):
@@ -68,3 +69,7 @@ def test_images_are_rebuilt_from_their_own_atoms_and_not_from_others():
     assert own == pytest.approx(0.1, rel=0.15)
     assert 1 <= active < 8
     assert other > 3 * own
+
+
+def test_atoms_are_looked_for_within_their_stride_and_four_pixels_at_least():
+    assert reaches_of(CALTECH101) == [4, 4, 8] and reaches_of(MNIST) == [4, 4]

@@ -14,7 +14,7 @@ import xarray as xr
 
 from gdd.caltech import DATA, HEALTHY, STAGES, model_for, pictures, train_on
 from gdd.contrast import normalise_contrast
-from gdd.dictionaries import match_layers, pack
+from gdd.dictionaries import match_layers, pack, reaches_of
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.pipeline import project_layers
 from gdd.training import refinement_for
@@ -31,7 +31,6 @@ PARAMETERS = {
         "collect": 20, "refine_burn_in": 30, "refine_collect": 10, "voters": 4, "seed": 0, "stages": STAGES, **HEALTHY,
     },
 }  # fmt: skip
-REACH = 4  # pixels; an upper atom moves by its stride at no cost, and may be looked for that far
 EXAMPLES = 6
 
 
@@ -54,8 +53,7 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
             trained = train_on(part, model, p, seed, folder, progress, f"{name}, set {half + 1}")
             for stage, one in trained.items():
                 stacks.setdefault(stage, []).append(project_layers(one, min(p["voters"], len(part))))
-    reaches = [max(REACH, *shape.stride) for shape in model.shapes()]
-    parts = [pack(layers[::2], "class").assign(match_classes(layers, reaches)) for layers in stacks.values()]
+    parts = [pack(layers[::2], "class").assign(match_classes(layers, reaches_of(model))) for layers in stacks.values()]
     dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
     dataset["images"] = ("class", "example", "row", "col"), np.array(shown)
     spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}

@@ -14,7 +14,7 @@ import xarray as xr
 from gdd.axes import DRAW, IMAGE
 from gdd.caltech import DATA, HEALTHY, STAGES, model_for, pictures, train_on
 from gdd.contrast import normalise_contrast
-from gdd.dictionaries import cut_atoms, join_layers, match_layers, pack, rebuild
+from gdd.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.joint_inference import Chain
 from gdd.pipeline import project_layers
@@ -38,7 +38,6 @@ PARAMETERS = {
     },
 }  # fmt: skip
 YARDSTICK = "training faces"
-REACH = 4  # pixels; an upper atom moves by its stride at no cost, and may be looked for that far
 TEST_GAMMA_W = 1e-3  # precision of the weights for the second judge: atoms of unit norm need weights of some tens
 EXAMPLES = 8
 
@@ -60,8 +59,7 @@ def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
         folder = checkpoint_folder(NAME, p) / f"set{half}" if resumable else None
         chains.append(train_on(images, model, p, 2 * p["seed"] + half, folder, progress, f"set {half + 1}"))
         add_layers(stacks, chains[-1], images, p["voters"])
-    reaches = [max(REACH, *shape.stride) for shape in model.shapes()]
-    dataset = measure(stacks, reaches).merge(judge(stacks, held_out, model.stride, p)).merge(traces(chains))
+    dataset = measure(stacks, reaches_of(model)).merge(judge(stacks, held_out, model.stride, p)).merge(traces(chains))
     dataset["raw"] = (IMAGE, "row", "col"), np.rint(255 * raw.values[:EXAMPLES, 0]).astype(np.uint8)
     spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}
     return Outcome(dataset, spec, p["data"], raw.attrs["checksum"], p["seed"])

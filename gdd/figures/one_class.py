@@ -14,9 +14,8 @@ from matplotlib.figure import Figure
 from gdd import records
 from gdd.axes import DICTIONARY, IMAGE, GddError
 from gdd.caltech import MODELS, STAGES
-from gdd.dictionaries import LAYER, match_layers
+from gdd.dictionaries import LAYER, match_layers, reaches_of
 from gdd.experiments.caltech_class import NAME, PARAMETERS
-from gdd.experiments.caltech_classes import REACH
 from gdd.figures.dictionaries import atom_mosaic
 from gdd.figures.style import CYCLE, FONT, FULL, bare, finish, new_figure
 from gdd.records import settings
@@ -119,8 +118,7 @@ def sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 def alike_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Median correlation of matched atoms of two classes, over all pairs of the records; by layer and stage."""
-    shapes = MODELS[settings(found[0])["model"]].shapes()
-    reaches = [max(REACH, *shape.stride) for shape in shapes]
+    reaches = reaches_of(MODELS[settings(found[0])["model"]])
     columns = {}
     for stage in STAGES:
         stacks = [atoms_of(record, stage) for record in found]
