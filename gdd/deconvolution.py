@@ -66,12 +66,8 @@ class Problem(NamedTuple):
 
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gamma_w: float) -> Problem:
     """Check and prepare what the chains of all images share. ``gamma_e``: a number, or one per plane."""
-    if len(atoms) < 2:
-        raise GddError(f"atoms: {len(atoms)} along axis 'atom'; the prior odds 1 / (K - 1) need 2 or more")
     atoms, stride = as_finite(atoms, DICTIONARY, "atoms"), check_pair("stride", stride)
-    for axis, inner, outer in zip((ROW, COL), atoms.shape[2:], image_size, strict=True):
-        if inner > outer:
-            raise GddError(f"atoms: size {inner} along axis '{axis}' is larger than the image's {outer}")
+    check_atoms(atoms, image_size)
     scale = np.sqrt(noise_precision(gamma_e, atoms.shape[1])).astype(atoms.dtype)
     gamma_w = check_precision("gamma_w", gamma_w)
     atoms = atoms * scale[:, None, None]
@@ -83,6 +79,15 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gam
     norm = np.ascontiguousarray(np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]])
     side_by_side = np.ascontiguousarray(atoms.transpose(1, 2, 3, 0)).transpose(3, 0, 1, 2)
     return Problem(side_by_side, stride, grid, gram, slabs, norm, gamma_w)
+
+
+def check_atoms(atoms: np.ndarray, image_size: Size) -> None:
+    """Refuse a single atom, and atoms larger than the image."""
+    if len(atoms) < 2:
+        raise GddError(f"atoms: {len(atoms)} along axis 'atom'; the prior odds 1 / (K - 1) need 2 or more")
+    for axis, inner, outer in zip((ROW, COL), atoms.shape[2:], image_size, strict=True):
+        if inner > outer:
+            raise GddError(f"atoms: size {inner} along axis '{axis}' is larger than the image's {outer}")
 
 
 def noise_precision(gamma_e, planes: int) -> np.ndarray:

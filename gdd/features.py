@@ -1,4 +1,8 @@
-"""Features of images for a classifier: unfolded maps, and the one-step features of a pooled layer."""
+"""Features of images for a classifier: unfolded maps, and those of one step, without a chain.
+
+One step asks how strongly every block of a pooled layer, or every atom at test time, would answer to the image if it
+were alone with it.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import math
 import numpy as np
 import xarray as xr
 from numba import prange
+from scipy.special import erf, expit
 
-from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, GddError, as_array, as_finite, as_pixels, as_plain
-from gdd.checks import check_block, check_precision, check_whole
+from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS, GddError, as_array, as_finite, as_pixels, as_plain
+from gdd.checks import check_block, check_pair, check_precision, check_whole
 from gdd.compiling import INNER, kernel
 from gdd.convolution import correlate
-from gdd.deconvolution import noise_precision
+from gdd.deconvolution import check_atoms, noise_precision
+from gdd.placement import correlate_at_stride
 
 #: images whose correlation maps are held at once
 _CHUNK = 64
@@ -100,6 +106,73 @@ def one_step_features(
         _expected_weights(maps, precision, gamma_w, *pool, margin, parts[-1])
     along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
     return xr.DataArray(np.concatenate(parts), along, BLOCKS, "one_step")
+
+
+def one_step_codes(
+    images: np.ndarray | xr.DataArray,
+    atoms: np.ndarray | xr.DataArray,
+    stride: tuple[int, int],
+    *,
+    gamma_e: float | np.ndarray,
+    gamma_w: float,
+) -> xr.Dataset:
+    r"""What `gdd.deconvolution.deconvolve` would find of every coefficient, were it alone with the image.
+
+    The conditional of one placed atom, all the others explaining nothing. No chain, no random numbers:
+
+    .. math:: p_i = \sigma\left(\log\frac{1}{K - 1} + \tfrac12 \log\frac{\gamma_w}{\lambda_i}
+              + \frac{\lambda_i \mu_i^2}{2}\right), \qquad
+              E s_i = p_i \mu_i, \qquad E|s_i| = p_i\, E|\mathcal N(\mu_i, \lambda_i^{-1})|
+
+    with :math:`\mu_i = \gamma_e \langle x, d_i \rangle / \lambda_i` and
+    :math:`\lambda_i = \gamma_e \|d_i\|^2 + \gamma_w`.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)
+    atoms : (atom, plane, atom_row, atom_col)   projected top atoms, Dtilde in the paper
+    stride : pixels (row, col) between positions
+    gamma_e : noise precision, a number or one per plane
+    gamma_w : precision of the weights
+
+    Returns
+    -------
+    Dataset
+        ``mean``, ``inclusion``, ``magnitude`` (image, atom, row, col): of S, of Z and of \|S\|, in the type of the
+        images; positions and names as those of `gdd.deconvolution.deconvolve`.
+
+    Raises
+    ------
+    GddError
+        Bad pixels (see `gdd.axes.check_images`), sizes that do not fit, one atom only, a precision that is not
+        positive.
+
+    Notes
+    -----
+    Source: none in the paper; the conditional of its supplement, "Testing", used as a feed-forward feature.
+    Departs: the paper takes its features from a chain, in which atoms share what they explain.
+    Checked: tests/test_features.py (against the plain conditional; equal to the chain's averages where atoms do not
+    overlap).
+    """
+    labels = images.coords if isinstance(images, xr.DataArray) else {}
+    images, atoms = as_pixels(images), as_finite(atoms, DICTIONARY, "atoms")
+    if images.shape[1] != atoms.shape[1]:
+        raise GddError(f"atoms: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
+    check_atoms(atoms, images.shape[2:])
+    stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
+    scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(images.dtype)[:, None, None]
+    atoms = atoms.astype(images.dtype) * scale
+    precision = correlate_at_stride(np.ones_like(images[:1]), atoms**2, stride)[0].astype(float) + gamma_w
+    sd, log_odds = precision**-0.5, 0.5 * np.log(gamma_w / precision) - np.log(len(atoms) - 1)
+    found = {name: [] for name in ("mean", "inclusion", "magnitude")}
+    for low in range(0, len(images), _CHUNK):
+        answer = correlate_at_stride(images[low : low + _CHUNK] * scale, atoms, stride) * sd  # in standard deviations
+        p = expit(log_odds + 0.5 * answer**2)
+        size = math.sqrt(2 / math.pi) * np.exp(-0.5 * answer**2) + answer * erf(answer / math.sqrt(2))
+        for name, values in zip(found, (p * answer * sd, p, p * size * sd), strict=True):
+            found[name].append(values.astype(images.dtype).transpose(0, 3, 1, 2))
+    along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
+    return xr.Dataset({name: (MAPS, np.concatenate(parts)) for name, parts in found.items()}, along)
 
 
 @kernel(parallel=True, nogil=True, error_model="numpy")

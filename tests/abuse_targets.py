@@ -37,7 +37,7 @@ from gdd import (
 )
 from gdd.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS
 from gdd.deconvolution import deconvolve
-from gdd.features import one_step_features, unfold
+from gdd.features import one_step_codes, one_step_features, unfold
 from gdd.joint_inference import Chain
 from gdd.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec, layer_shape
 from gdd.tuning import SvmProtocol
@@ -53,12 +53,13 @@ NAMES = (
     "planted", "load", "class_names", "pool_sum", "max_pool", "max_blocks", "average_pool", "cut_into_blocks",
     "repeat_blocks", "spread", "block_grid", "block_places", "one_hot", "unpool", "blocks_of", "synthesise",
     "correlate", "correlate_with_maps", "stride", "projected_shapes", "threshold", "normalise_contrast",
-    "one_step_features", "unfold", "stack_features", "fit_svm", "predict", "error", "hide_at_random", "hide_halves",
-    "hidden_error", "fill_by_neighbour", "fill_by_pca", "choose_components", "match_atoms", "high_frequency_share",
-    "gradient_kurtosis", "show_atoms", "show_pictures", "show_grids", "records.find", "records.every", "defaults",
-    "paper_values", "pretrain", "refine", "project_model", "project_refined", "infer", "infer_refined",
-    "deconvolve", "interpolate_joint", "interpolate_one_layer", "infer_jointly", "infer_layers", "draw_from_prior",
-    "render_local", "vote_positions", "vote_positions_by_weight", "project", "render_projected", "blocks_following",
+    "one_step_features", "one_step_codes", "unfold", "stack_features", "fit_svm", "predict", "error", "hide_at_random",
+    "hide_halves", "hidden_error", "fill_by_neighbour", "fill_by_pca", "choose_components", "match_atoms",
+    "high_frequency_share", "gradient_kurtosis", "show_atoms", "show_pictures", "show_grids", "records.find",
+    "records.every", "defaults", "paper_values", "pretrain", "refine", "project_model", "project_refined", "infer",
+    "infer_refined", "deconvolve", "interpolate_joint", "interpolate_one_layer", "infer_jointly", "infer_layers",
+    "draw_from_prior", "render_local", "vote_positions", "vote_positions_by_weight", "project", "render_projected",
+    "blocks_following",
 )  # fmt: skip
 
 
@@ -405,6 +406,12 @@ def _functions(w, a) -> dict[str, Target]:
             one_step_features, lambda: {"images": w.images, "dictionary": w.dictionary, "pool": (2, 2), "gamma_e": 2.0,
                                         "gamma_w": 1.0},
             {"images": a["images"], "dictionary": a["dictionary"], "pool": bad.sizes, "gamma_e": bad.reals,
+             "gamma_w": bad.reals},
+        ),
+        "one_step_codes": Target(
+            one_step_codes, lambda: {"images": w.images, "atoms": w.atoms, "stride": (3, 3), "gamma_e": 2.0,
+                                     "gamma_w": 1.0},
+            {"images": a["images"], "atoms": a["atoms"], "stride": bad.sizes, "gamma_e": bad.reals,
              "gamma_w": bad.reals},
         ),
         "unfold": Target(unfold, lambda: {"features": w.features}, {"features": a["features"]}),

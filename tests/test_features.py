@@ -1,4 +1,4 @@
-"""Unfolding, and the one-step features against the formula written out and against numerical integration."""
+"""Unfolding, and features of one step against the formula, numerical integration, and the chain at test time."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import foldnorm, norm
 
-from gdd.axes import BLOCKS, GddError
-from gdd.features import one_step_features, unfold
+from gdd.axes import BLOCKS, MAPS, GddError
+from gdd.deconvolution import deconvolve
+from gdd.deconvolution_plain import coefficient_given_rest
+from gdd.features import one_step_codes, one_step_features, unfold
 
 GAMMA_E, GAMMA_W = np.array([4.0, 1.5]), 0.6
 
@@ -90,6 +92,65 @@ def test_bad_input_is_named(change, message):
     arguments = {"images": images, "dictionary": atoms, "pool": (3, 3), "gamma_e": 1.0, "gamma_w": 1.0}
     with pytest.raises(GddError, match=message):
         one_step_features(**(arguments | change))
+
+
+def test_one_step_codes_are_the_plain_conditional_of_an_atom_alone():
+    """Images of 8 x 7, atoms of 3 x 2 every (3, 2) pixels: the last row of positions sticks out and is cut off."""
+    images, atoms = example()
+    ours = one_step_codes(images, atoms, (3, 2), gamma_e=GAMMA_E, gamma_w=GAMMA_W)
+    assert ours.magnitude.dims == MAPS and ours.magnitude.shape == (70, 3, 3, 4)
+    scale = np.sqrt(GAMMA_E)[:, None, None]
+    padded = np.pad(images * scale, ((0, 0), (0, 0), (0, 1), (0, 1)))
+    inside = np.pad(np.ones((8, 7)), ((0, 1), (0, 1)))
+    for n, k, i, j in [(0, 0, 0, 0), (5, 2, 1, 3), (69, 1, 2, 2), (40, 0, 2, 3)]:
+        cut = np.s_[3 * i : 3 * i + 3, 2 * j : 2 * j + 2]
+        placed = atoms[k] * scale * inside[cut]
+        choice = coefficient_given_rest((padded[n, :, *cut] * placed).sum(), (placed**2).sum(), GAMMA_W, 1 / 2)
+        p, mean, sd = np.exp(choice.log_probability[0]), choice.mean[0], choice.precision[0] ** -0.5
+        size = foldnorm.mean(abs(mean) / sd, scale=sd)
+        found = [float(ours[name][n, k, i, j]) for name in ("mean", "inclusion", "magnitude")]
+        assert_allclose(found, [p * mean, p, p * size], rtol=1e-10)
+
+
+def test_one_step_codes_are_the_chains_averages_where_atoms_do_not_overlap():
+    """Two atoms on different pixels, placed side by side: nothing to explain away, so no sweep changes the rest."""
+    rng = np.random.default_rng(4)
+    atoms = rng.normal(size=(2, 1, 2, 2))
+    atoms[0, 0, 0], atoms[1, 0, 1] = 0, 0
+    images = rng.normal(size=(5, 1, 6, 8)) * 2
+    given = {"gamma_e": 1.7, "gamma_w": GAMMA_W}
+    chain = deconvolve(images, atoms, (2, 2), burn_in=1, collect=3, **given)
+    ours = one_step_codes(images, atoms, (2, 2), **given)
+    for name in ours:
+        assert_allclose(ours[name], chain[name], rtol=1e-5)
+
+
+def test_one_step_codes_keep_labels_and_survive_strong_evidence_in_single_precision():
+    images, atoms = example(np.float32)
+    labelled = xr.DataArray(images * 1000, {"label": ("image", np.arange(70))}, ("image", "plane", "row", "col"))
+    ours = one_step_codes(labelled, atoms, (3, 2), gamma_e=1e4, gamma_w=1e-3)
+    assert_array_equal(ours.label, labelled.label)
+    assert all(ours[name].dtype == np.float32 and np.isfinite(ours[name]).all() for name in ours)
+    assert float(ours.magnitude.min()) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"gamma_e": -1.0}, "gamma_e"),
+        ({"gamma_w": 0.0}, "gamma_w: 0.0"),
+        ({"stride": (0, 2)}, "stride"),
+        ({"atoms": np.ones((3, 1, 3, 2))}, "plane"),
+        ({"atoms": np.ones((3, 2, 9, 2))}, "row"),
+        ({"atoms": np.ones((1, 2, 3, 2))}, "atoms: 1 along axis 'atom'"),
+        ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
+    ],
+)
+def test_bad_input_of_one_step_codes_is_named(change, message):
+    images, atoms = example()
+    arguments = {"images": images, "atoms": atoms, "stride": (3, 2), "gamma_e": 1.0, "gamma_w": 1.0}
+    with pytest.raises(GddError, match=message):
+        one_step_codes(**(arguments | change))
 
 
 def test_unfold_puts_image_first_and_keeps_labels():

@@ -172,11 +172,12 @@ def together(classes: list[xr.Dataset], stage: str) -> tuple[np.ndarray, float, 
 
 
 def encode(
-    images: xr.DataArray, classes: list[xr.Dataset], stage: str, p: dict, offset: int, folder: Path, progress
+    images: xr.DataArray, classes: list[xr.Dataset], stage: str, p: dict, offset: int, folder: Path, progress,
+    kinds: tuple[str, ...] = KINDS,
 ) -> dict:  # fmt: skip
     """One-layer deconvolution by the atoms of all classes, kept in ``folder`` in parts.
 
-    Returns each of `KINDS`, (image, feature), and ``cpu_seconds`` of all images together.
+    Returns each of ``kinds``, (image, feature), and ``cpu_seconds`` of all images together.
     """
     atoms, gamma_e, gamma_w = together(classes, stage)
     parts = []
@@ -192,11 +193,11 @@ def encode(
                     some, atoms, stride, gamma_e=gamma_e, gamma_w=gamma_w, burn_in=p["test_burn_in"],
                     collect=p["test_collect"], seed=p["seed"], first_image=offset + low, progress=bar.step,
                 )  # fmt: skip
-                made = {kind: codes[kind].values.reshape(len(some), -1) for kind in KINDS}
+                made = {kind: codes[kind].values.reshape(len(some), -1) for kind in kinds}
                 keep(path, made | {"cpu_seconds": np.array(time.process_time() - begun)})
             with np.load(path) as stored:
                 parts.append({name: stored[name] for name in stored.files})
-    found = {kind: np.concatenate([part[kind] for part in parts]) for kind in KINDS}
+    found = {kind: np.concatenate([part[kind] for part in parts]) for kind in kinds}
     return found | {"cpu_seconds": sum(float(part["cpu_seconds"]) for part in parts)}
 
 
