@@ -7,7 +7,8 @@ import xarray as xr
 
 from gdd import paper_values
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
-from gdd.figures import accuracy
+from gdd.experiments.caltech_readings import PIXELS, PRINTED
+from gdd.figures import accuracy, readings
 
 PAPER = paper_values.table("caltech101_accuracy")
 KINDS = ["pretrained, ml_sample", "refined, ml_sample", "raw pixels"]
@@ -99,9 +100,36 @@ def test_layer_by_layer_beside_one_deconvolution():
     assert table.index.tolist() == [*ways, "raw pixels", "gradients"]
     assert table.iloc[0].tolist() == ["90,000", "100.0", "62.5", ""] and table.iloc[3].tolist() == ["", "", "", "50.0"]
     lines = accuracy.beside_one_deconvolution(found)
-    assert lines[0].startswith("layer by layer, all layers: 3 images of 8 right that one deconvolution has wrong, 0 ")
+    assert lines[0].startswith("layer by layer, all layers, beside one deconvolution: 3 images of 8 right that the ")
+    assert ", 0 the other way round; " in lines[0]
     assert lines[0].endswith("probability 0.25")  # 2 / 2^3
-    assert "layer 1: 0 images of 8" in lines[1] and lines[1].endswith("probability 0.062")  # 2 / 2^5
+    assert "layer 1, beside one deconvolution: 0 images of 8" in lines[1]
+    assert lines[1].endswith("probability 0.062")  # 2 / 2^5
+
+
+def readings_record(right):
+    """A record of caltech-readings: a row of ``right`` for each reading that the page compares."""
+    names = list(dict.fromkeys(name for pair in readings.PAIRS for name in reversed(pair)))
+    values = {"right": (("reading", "image"), np.array(right)[: len(names)])}
+    return xr.Dataset(values, {"reading": names, "class": ["a", "b", "c", "d"]})
+
+
+def test_readings_of_the_same_atoms_side_by_side():
+    """Of eight images the paper's reading gets two, the next four more, and so on by the rows below."""
+    counts = [2, 6, 6, 8, 1, 4]
+    found = readings_record([np.arange(8) < count for count in counts])
+    table = readings.table(found)
+    assert table.loc[PRINTED].tolist() == ["25.0", "15.3"]  # sqrt(0.25 * 0.75 / 8)
+    assert table.loc[PIXELS, "accuracy (%)"] == "50.0"
+    lines = readings.beside(found)
+    assert lines[0].startswith(f"chain, sample without signs, beside {PRINTED}: 4 images of 8 right that the other has")
+    assert lines[0].endswith("probability 0.12") and lines[1].endswith("probability 1")
+    assert "7 images of 8" in lines[3] and "4 images of 8" in lines[4]
+    axes = readings.show_readings(found).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == found.reading.values.tolist()
+    assert axes.get_lines()[-1].get_xdata() == [25, 25]  # guessing among four
+    places = [line.get_xdata()[0] for line in axes.get_lines() if line.get_marker() == "o"]
+    assert places == [100 * count / 8 for count in counts]
 
 
 def test_time_of_a_test_image_in_words_and_as_a_figure():

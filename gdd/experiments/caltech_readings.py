@@ -48,8 +48,7 @@ PARAMETERS = {
 CHOICES = {"data": DATA, "model": tuple(MODELS)}
 #: what is taken from a chain, and of it or of an atom alone with the image, by the words of the record
 SAMPLE, AVERAGES = "ml_sample", {"mean": "mean", "mean magnitude": "magnitude", "how probably active": "inclusion"}
-PAPER = "chain, sample"
-PIXELS = "raw pixels"
+PRINTED, PIXELS = "chain, sample", "raw pixels"  # the paper's reading; what needs no model
 
 
 def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Outcome:
@@ -90,7 +89,7 @@ def readings(
     ``codes`` : of the chains; ``both`` : normalised images; ``known`` : atoms, gamma_e and gamma_w
     """
     atoms, gamma_e, gamma_w = known
-    yield PAPER, [part[SAMPLE] for part in codes]
+    yield PRINTED, [part[SAMPLE] for part in codes]
     yield "chain, sample without signs", [np.abs(part[SAMPLE]) for part in codes]
     for words, name in AVERAGES.items():
         yield f"chain, {words}", [part[name] for part in codes]

@@ -172,22 +172,25 @@ def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def beside_one_deconvolution(record: xr.Dataset) -> list[str]:
-    """Each way of a record of caltech-layerwise beside one deconvolution, by the paper's feature, on the same images.
+    """Each way of a record of caltech-layerwise beside one deconvolution, by the paper's feature, on equal images."""
+    right = record.right.sel(feature_kind="ml_sample")
+    one = right.sel(way=ONE_DECONVOLUTION).values
+    others = right.way.values[right.way.values != ONE_DECONVOLUTION]
+    return [f"{way}, beside one deconvolution: {paired(right.sel(way=way).values, one)}" for way in others]
+
+
+def paired(one: np.ndarray, other: np.ndarray) -> str:
+    """How two classifiers that got these images right, (image,) each, differ, in words.
 
     The probability is that of so uneven a split of the images that only one of the two gets right, were both as good
     (McNemar's exact test); nothing is done about there being several comparisons.
     """
-    right = record.right.sel(feature_kind="ml_sample").astype(bool)
-    one, lines = right.sel(way=ONE_DECONVOLUTION), []
-    for way in right.way.values[right.way.values != ONE_DECONVOLUTION]:
-        other = right.sel(way=way)
-        gained, lost = int((other & ~one).sum()), int((one & ~other).sum())
-        chance = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-        lines.append(
-            f"{way}: {gained} images of {one.size} right that one deconvolution has wrong, {lost} the other way round; "
-            f"were both as good, so uneven a split would come up with probability {chance:.2g}"
-        )
-    return lines
+    gained, lost = int((one & ~other).sum()), int((other & ~one).sum())
+    chance = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+    return (
+        f"{gained} images of {len(one)} right that the other has wrong, {lost} the other way round; "
+        f"were both as good, so uneven a split would come up with probability {chance:.2g}"
+    )
 
 
 def time_line(record: xr.Dataset) -> str:
