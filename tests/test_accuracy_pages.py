@@ -107,29 +107,31 @@ def test_layer_by_layer_beside_one_deconvolution():
     assert lines[1].endswith("probability 0.062")  # 2 / 2^5
 
 
-def readings_record(right):
-    """A record of caltech-readings: a row of ``right`` for each reading that the page compares."""
+def readings_record(counts, per_class):
+    """A record of caltech-readings: each reading that the page compares gets the first so many of eight images."""
     names = list(dict.fromkeys(name for pair in readings.PAIRS for name in reversed(pair)))
-    values = {"right": (("reading", "image"), np.array(right)[: len(names)])}
-    return xr.Dataset(values, {"reading": names, "class": ["a", "b", "c", "d"]})
+    right = [np.arange(8) < count for count in counts]
+    coordinates = {"reading": names, "class": ["a", "b", "c", "d"]}
+    return xr.Dataset(
+        {"right": (("reading", "image"), right)}, coordinates, {"parameters": json.dumps({"per_class": per_class})}
+    )
 
 
 def test_readings_of_the_same_atoms_side_by_side():
-    """Of eight images the paper's reading gets two, the next four more, and so on by the rows below."""
-    counts = [2, 6, 6, 8, 1, 4]
-    found = readings_record([np.arange(8) < count for count in counts])
-    table = readings.table(found)
-    assert table.loc[PRINTED].tolist() == ["25.0", "15.3"]  # sqrt(0.25 * 0.75 / 8)
-    assert table.loc[PIXELS, "accuracy (%)"] == "50.0"
-    lines = readings.beside(found)
+    few, many = readings_record([2, 6, 6, 8, 1, 4], 15), readings_record([4, 4, 4, 4, 4, 4], 30)
+    table = readings.table([few, many])
+    assert table.loc[PRINTED].tolist() == ["25.0 ± 15.3", "50.0 ± 17.7"]  # sqrt(0.25 * 0.75 / 8)
+    assert table.loc[PIXELS, "15 images a class"] == "50.0 ± 17.7"
+    lines = readings.beside(few)
     assert lines[0].startswith(f"chain, sample without signs, beside {PRINTED}: 4 images of 8 right that the other has")
     assert lines[0].endswith("probability 0.12") and lines[1].endswith("probability 1")
     assert "7 images of 8" in lines[3] and "4 images of 8" in lines[4]
-    axes = readings.show_readings(found).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == found.reading.values.tolist()
+    axes = readings.show_readings([few, many]).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == few.reading.values.tolist()
     assert axes.get_lines()[-1].get_xdata() == [25, 25]  # guessing among four
-    places = [line.get_xdata()[0] for line in axes.get_lines() if line.get_marker() == "o"]
-    assert places == [100 * count / 8 for count in counts]
+    places = [line.get_xdata()[0] for line in axes.get_lines() if line.get_marker() == "o" and len(line.get_xdata())]
+    assert places == [25, 75, 75, 100, 12.5, 50]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["15 images a class", "30 images a class"]
 
 
 def test_time_of_a_test_image_in_words_and_as_a_figure():
