@@ -13,12 +13,24 @@ import xarray as xr
 from numba import prange
 from scipy.special import erf, expit
 
-from gdd.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS, GddError, as_array, as_finite, as_pixels, as_plain
+from gdd.axes import (
+    BLOCKS,
+    DICTIONARY,
+    FEATURE,
+    IMAGE,
+    MAPS,
+    GddError,
+    as_array,
+    as_finite,
+    as_pixels,
+    as_plain,
+    check_memory,
+)
 from gdd.checks import check_block, check_pair, check_precision, check_whole
 from gdd.compiling import INNER, kernel
 from gdd.convolution import correlate
 from gdd.deconvolution import check_atoms, noise_precision
-from gdd.placement import correlate_at_stride
+from gdd.placement import correlate_at_stride, placement_grid
 
 #: images whose correlation maps are held at once
 _CHUNK = 64
@@ -90,13 +102,9 @@ def one_step_features(
     Checked: tests/test_features.py (formula written out by hand; numerical integration).
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    images, atoms = as_pixels(images), as_finite(dictionary, DICTIONARY, "dictionary")
-    if images.shape[1] != atoms.shape[1]:
-        raise GddError(f"dictionary: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
+    images, atoms, scale = _scaled(images, dictionary, "dictionary", gamma_e)
     pool, gamma_w = check_block("pool", pool), check_precision("gamma_w", gamma_w)
     margin = check_whole("margin", margin, 0)
-    scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(images.dtype)[:, None, None]
-    atoms = atoms.astype(images.dtype) * scale
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
     parts = []
     for low in range(0, len(images), _CHUNK):
@@ -155,24 +163,31 @@ def one_step_codes(
     overlap).
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    images, atoms = as_pixels(images), as_finite(atoms, DICTIONARY, "atoms")
-    if images.shape[1] != atoms.shape[1]:
-        raise GddError(f"atoms: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
+    images, atoms, scale = _scaled(images, atoms, "atoms", gamma_e)
     check_atoms(atoms, images.shape[2:])
     stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
-    scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(images.dtype)[:, None, None]
-    atoms = atoms.astype(images.dtype) * scale
+    size = 3 * len(images) * len(atoms) * math.prod(placement_grid(images.shape[2:], atoms.shape[2:], stride))
+    check_memory("images, atoms, stride", size, images.itemsize)
     precision = correlate_at_stride(np.ones_like(images[:1]), atoms**2, stride)[0].astype(float) + gamma_w
     sd, log_odds = precision**-0.5, 0.5 * np.log(gamma_w / precision) - np.log(len(atoms) - 1)
     found = {name: [] for name in ("mean", "inclusion", "magnitude")}
     for low in range(0, len(images), _CHUNK):
         answer = correlate_at_stride(images[low : low + _CHUNK] * scale, atoms, stride) * sd  # in standard deviations
         p = expit(log_odds + 0.5 * answer**2)
-        size = math.sqrt(2 / math.pi) * np.exp(-0.5 * answer**2) + answer * erf(answer / math.sqrt(2))
-        for name, values in zip(found, (p * answer * sd, p, p * size * sd), strict=True):
+        folded = math.sqrt(2 / math.pi) * np.exp(-0.5 * answer**2) + answer * erf(answer / math.sqrt(2))
+        for name, values in zip(found, (p * answer * sd, p, p * folded * sd), strict=True):
             found[name].append(values.astype(images.dtype).transpose(0, 3, 1, 2))
     along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
     return xr.Dataset({name: (MAPS, np.concatenate(parts)) for name, parts in found.items()}, along)
+
+
+def _scaled(images, atoms, argument: str, gamma_e) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Check images and atoms; return the images, the atoms in units of noise precision 1, the factor by plane."""
+    images, atoms = as_pixels(images), as_finite(atoms, DICTIONARY, argument)
+    if images.shape[1] != atoms.shape[1]:
+        raise GddError(f"{argument}: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
+    scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(images.dtype)[:, None, None]
+    return images, atoms.astype(images.dtype) * scale, scale
 
 
 @kernel(parallel=True, nogil=True, error_model="numpy")

@@ -15,8 +15,12 @@ Size = tuple[int, int]
 
 
 def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
-    """Positions (row, col) at which an atom can stand; at ragged edges the last one sticks out and is cut off."""
-    return tuple(ceil((n - a) / s) + 1 for n, a, s in zip(image_size, atom_size, stride, strict=True))
+    """Positions (row, col) at which an atom can stand; at ragged edges the last one sticks out and is cut off.
+
+    An atom that would lie outside altogether, at a stride wider than it, has no such position.
+    """
+    along = zip(image_size, atom_size, stride, strict=True)
+    return tuple(min(ceil((n - a) / s) + 1, ceil(n / s)) for n, a, s in along)
 
 
 def _windows(image_size: Size, atom_size: Size, stride: Size):

@@ -7,7 +7,7 @@ import xarray as xr
 
 from gdd import paper_values
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
-from gdd.experiments.caltech_readings import PIXELS, PRINTED
+from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS
 from gdd.figures import accuracy, readings
 
 PAPER = paper_values.table("caltech101_accuracy")
@@ -107,31 +107,55 @@ def test_layer_by_layer_beside_one_deconvolution():
     assert lines[1].endswith("probability 0.062")  # 2 / 2^5
 
 
-def readings_record(counts, per_class):
-    """A record of caltech-readings: each reading that the page compares gets the first so many of eight images."""
-    names = list(dict.fromkeys(name for pair in readings.PAIRS for name in reversed(pair)))
-    right = [np.arange(8) < count for count in counts]
-    coordinates = {"reading": names, "class": ["a", "b", "c", "d"]}
+def readings_record(counts, per_class, **more):
+    """A record of caltech-readings: the first readings get the first so many of eight images, all others four."""
+    counts = dict.fromkeys(READINGS, 4) | counts
+    p = {"per_class": per_class, "model": "three layers", "n_classes": 101, "burn_in": 6, "collect": 2} | more
+    p |= {"test_burn_in": 3, "test_collect": 2}
+    right = [np.arange(8) < counts[name] for name in READINGS]
     return xr.Dataset(
-        {"right": (("reading", "image"), right)}, coordinates, {"parameters": json.dumps({"per_class": per_class})}
-    )
+        {"right": (("reading", "image"), right), "active": ("image", [100, 200, 300, 400, 500, 600, 700, 5000])},
+        {"reading": list(READINGS), "class": ["a", "b", "c", "d"]}, {"parameters": json.dumps(p)},
+    )  # fmt: skip
+
+
+FEW = {PAPERS_READING: 2, "chain, sample without signs": 6, "chain, mean": 1, "chain, mean magnitude": 6}
+FEW |= {"alone, mean magnitude": 8}
 
 
 def test_readings_of_the_same_atoms_side_by_side():
-    few, many = readings_record([2, 6, 6, 8, 1, 4], 15), readings_record([4, 4, 4, 4, 4, 4], 30)
+    few, many = readings_record(FEW, 15), readings_record({}, 30)
     table = readings.table([few, many])
-    assert table.loc[PRINTED].tolist() == ["25.0 ± 15.3", "50.0 ± 17.7"]  # sqrt(0.25 * 0.75 / 8)
+    assert table.loc[PAPERS_READING].tolist() == ["25.0 ± 15.3", "50.0 ± 17.7"]  # sqrt(0.25 * 0.75 / 8)
     assert table.loc[PIXELS, "15 images a class"] == "50.0 ± 17.7"
     lines = readings.beside(few)
-    assert lines[0].startswith(f"chain, sample without signs, beside {PRINTED}: 4 images of 8 right that the other has")
-    assert lines[0].endswith("probability 0.12") and lines[1].endswith("probability 1")
-    assert "7 images of 8" in lines[3] and "4 images of 8" in lines[4]
+    start = f"chain, sample without signs, beside {PAPERS_READING}: 4 images of 8 right that the other has wrong, 0 "
+    assert lines[0].startswith(start) and lines[0].endswith("probability 0.12")
+    assert "5 images of 8" in lines[1] and "2 images of 8" in lines[3] and lines[3].endswith("probability 0.5")
+    assert all(": 4 images of 8" in line for line in [lines[2], *lines[4:]]) and len(lines) == 8
+    assert "median" not in readings.active_line(few) and "450 active" in readings.active_line(few)
+
+
+def test_figure_of_readings_has_a_mark_for_each_record():
+    few, many = readings_record(FEW, 15), readings_record({}, 30)
     axes = readings.show_readings([few, many]).axes[0]
-    assert [label.get_text() for label in axes.get_yticklabels()] == few.reading.values.tolist()
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(READINGS)
     assert axes.get_lines()[-1].get_xdata() == [25, 25]  # guessing among four
-    places = [line.get_xdata()[0] for line in axes.get_lines() if line.get_marker() == "o" and len(line.get_xdata())]
-    assert places == [25, 75, 75, 100, 12.5, 50]
+    marked = [line for line in axes.get_lines() if line.get_marker() == "o" and len(line.get_xdata())]
+    assert [line.get_xdata()[0] for line in marked][:4] == [25, 75, 12.5, 75]
+    assert [line.get_ydata()[0] for line in marked][:2] == [-0.12, 0.88]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["15 images a class", "30 images a class"]
+    alone = readings.show_readings([few]).axes[0].get_lines()[0]
+    assert alone.get_ydata()[0] == 0
+
+
+def test_only_records_that_can_be_compared_stand_side_by_side():
+    few, many = readings_record(FEW, 15), readings_record({}, 30)
+    longer = readings_record({}, 30, burn_in=60)
+    others = [readings_record({}, 15, n_classes=2), readings_record({}, 15, model="two layers")]
+    assert readings.side_by_side([many, *others, few]) == [few, many]
+    assert readings.side_by_side([longer, many]) == readings.side_by_side([many, longer]) == [longer]
+    assert readings.side_by_side([]) == []
 
 
 def test_time_of_a_test_image_in_words_and_as_a_figure():

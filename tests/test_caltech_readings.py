@@ -6,21 +6,18 @@ import xarray as xr
 from test_class_parallel import pictures  # noqa: F401
 
 from gdd import caltech, experiments
-from gdd.axes import DICTIONARY, IMAGE, LABEL, GddError
+from gdd.axes import IMAGE, LABEL, PIXELS, GddError
 from gdd.experiments import caltech_accuracy, caltech_readings
+from gdd.experiments.caltech_readings import cut_windows
+from gdd.features import one_step_codes
 from gdd.progress import Bar
 from gdd.spec import LayerSpec, ModelSpec
+from gdd.subsets import generator
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 SETTINGS = {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3, "burn_in": 4, "collect": 2}
 SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers"}
-READINGS = [
-    "chain, sample", "chain, sample without signs", "chain, mean", "chain, mean magnitude",
-    "chain, how probably active", "alone, mean", "alone, mean magnitude", "alone, how probably active",
-    "windows of images alone, mean magnitude", "raw pixels",
-]  # fmt: skip
-
 
 @pytest.fixture
 def once(pictures, monkeypatch):  # noqa: F811
@@ -33,24 +30,49 @@ def once(pictures, monkeypatch):  # noqa: F811
 
 
 def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(once, monkeypatch):
-    seen = []
+    """What goes into the codes and into the classifier is noted on the way."""
+    seen, coded, cut = [], [], []
 
     def noted(train_features, test_features, *rest):
         seen.append((np.asarray(train_features), np.asarray(test_features)))
         return caltech_accuracy.predict(train_features, test_features, *rest)
 
-    monkeypatch.setattr(caltech_readings, "predict", noted)
+    def code(images, atoms, stride, **given):
+        coded.append((images, atoms))
+        return one_step_codes(images, atoms, stride, **given)
+
+    def window(images, atoms, random):
+        cut.append(images)
+        return cut_windows(images, atoms, random)
+
+    for name, instead in (("predict", noted), ("one_step_codes", code), ("cut_windows", window)):
+        monkeypatch.setattr(caltech_readings, name, instead)
     found = once()
-    assert found.reading.values.tolist() == READINGS and dict(found.right.sizes) == {"reading": 10, "image": 6}
-    assert found.right.dtype == bool and found.right.sel(reading="raw pixels").mean() > 0.5
-    given = dict(zip(READINGS, seen, strict=True))
-    sample, mean, size, active = (given[f"chain, {words}"][1] for words in ("sample", *caltech_readings.AVERAGES))
-    assert sample.shape == (6, 2 * 4 * 2 * 2) and found.active.values.tolist() == (sample != 0).sum(1).tolist()
-    np.testing.assert_array_equal(given["chain, sample without signs"][1], np.abs(sample))
-    assert (np.abs(mean) <= size * (1 + 1e-5)).all() and ((active >= 0) & (active <= 1)).all()
-    alone, alone_size = given["alone, mean"][1], given["alone, mean magnitude"][1]
-    assert alone.shape == sample.shape and (np.abs(alone) <= alone_size * (1 + 1e-5)).all()
-    assert not np.array_equal(alone_size, given["windows of images alone, mean magnitude"][1])
+    assert found.reading.values.tolist() == list(caltech_readings.READINGS)
+    assert dict(found.right.sizes) == {"reading": 12, "image": 6} and found.right.dtype == bool
+    assert found.right.sel(reading="raw pixels").mean() > 0.5
+    given = dict(zip(caltech_readings.READINGS, seen, strict=True))
+    sample, mean, size, active = (given[f"chain, {words}"] for words in ("sample", *caltech_readings.AVERAGES))
+    assert sample[0].shape == (12, 2 * 4 * 2 * 2) and sample[1].shape == (6, 2 * 4 * 2 * 2)
+    assert found.active.values.tolist() == (sample[1] != 0).sum(1).tolist()
+    for half in (0, 1):
+        np.testing.assert_array_equal(given["chain, sample without signs"][half], np.abs(sample[half]))
+        assert (np.abs(mean[half]) <= size[half] * (1 + 1e-5)).all()
+        assert ((active[half] >= 0) & (active[half] <= 1)).all()
+
+    p = experiments.merge("caltech-readings", "demo", SETTINGS)
+    p |= {"classes": caltech_accuracy.classes_of(p), "refined": False}
+    train, test = (caltech_accuracy.normalised(part) for part in caltech_accuracy.pictures(p))
+    placed = [coded[number][1] for number in (0, 2, 4, 6)]
+    for number, (images, atoms) in enumerate(coded):
+        xr.testing.assert_identical(images, (train, test)[number % 2])
+        assert atoms is placed[number // 2]
+    assert len(coded) == 8 and len(cut) == 3 and all(one.identical(train) for one in cut)
+    assert all(not np.array_equal(placed[0], other) for other in placed[1:])
+    again = [one_step_codes(part, placed[0], TINY.stride, gamma_e=3.0, gamma_w=0.01) for part in (train, test)]
+    for words, name in caltech_readings.AVERAGES.items():
+        for half in (0, 1):
+            np.testing.assert_allclose(given[f"alone, {words}"][half], again[half][name].values.reshape(-1, 32))
 
     def no_more(*_, **__):
         raise AssertionError("codes of images were made again")
@@ -67,27 +89,24 @@ def test_too_few_to_tune_on_is_refused_before_any_chain(once, monkeypatch, name,
 
 
 def test_windows_are_cut_from_each_class_and_have_the_norm_of_the_atoms():
-    """Classes of images of one value each but for a ramp, by which a window tells where it was cut."""
-    ramp = np.arange(30.0).reshape(5, 6)
-    images = xr.DataArray(
-        np.stack([ramp + 100 * label for label in (1, 1, 2, 2, 2)])[:, None], {LABEL: (IMAGE, [1, 1, 2, 2, 2])},
-        (IMAGE, "plane", "row", "col"),
-    )  # fmt: skip
-    atoms = np.random.default_rng(0).normal(size=(6, 1, 3, 2)).astype(np.float32)
-    windows = caltech_readings.cut_windows(images, atoms, {"seed": 3})
-    assert windows.shape == atoms.shape and windows.dtype == atoms.dtype and len(DICTIONARY) == windows.ndim
+    """Images are one ramp at different heights, by which a window tells of which image and where it was cut."""
+    ramp, labels = np.arange(30.0).reshape(5, 6), [1, 1, 2, 2, 2]
+    heights = 100 * np.arange(1, 6)
+    images = xr.DataArray((ramp + heights[:, None, None])[:, None], {LABEL: (IMAGE, labels)}, PIXELS)
+    atoms = np.random.default_rng(0).normal(size=(12, 1, 3, 2)).astype(np.float32)
+    windows = cut_windows(images, atoms, generator(3))
+    assert windows.shape == atoms.shape and windows.dtype == atoms.dtype
     wanted = (atoms.astype(float) ** 2).sum((1, 2, 3)).mean()
     np.testing.assert_allclose((windows.astype(float) ** 2).sum((1, 2, 3)), wanted, rtol=1e-5)
-    corners = set()
-    for number, window in enumerate(windows[:, 0].astype(float)):
-        step = window[0, 1] - window[0, 0]  # the ramp's step of 1, scaled as the window is
-        first = window[0, 0] / step
-        label, place = divmod(first, 100)
-        assert label == (1 if number < 3 else 2)
-        top, left = divmod(round(place), 6)
-        assert top <= 2 and left <= 4
-        np.testing.assert_allclose(window / step, ramp[top : top + 3, left : left + 2] + 100 * label, rtol=1e-3)
-        corners.add((top, left))
-    assert len(corners) > 1
-    again = caltech_readings.cut_windows(images, atoms, {"seed": 3})
-    np.testing.assert_array_equal(windows, again)
+    places = []
+    for window in windows[:, 0].astype(float):
+        step = window[2, 0] - window[1, 0]  # six of the ramp's steps, scaled as the window is
+        height, place = divmod(round(6 * window[0, 0] / step), 100)
+        top, left = divmod(place, 6)
+        expected = ramp[top : top + 3, left : left + 2] + 100 * height
+        assert expected.shape == (3, 2)
+        np.testing.assert_allclose(6 * window / step, expected, rtol=1e-3)
+        places.append((labels[height - 1], height, top, left))
+    assert [label for label, *_ in places] == [1] * 6 + [2] * 6
+    assert {height for _, height, *_ in places} == {1, 2, 3, 4, 5} and len(set(places)) > 6
+    np.testing.assert_array_equal(windows, cut_windows(images, atoms, generator(3)))

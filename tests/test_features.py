@@ -95,7 +95,7 @@ def test_bad_input_is_named(change, message):
 
 
 def test_one_step_codes_are_the_plain_conditional_of_an_atom_alone():
-    """Images of 8 x 7, atoms of 3 x 2 every (3, 2) pixels: the last row of positions sticks out and is cut off."""
+    """Images of 8 x 7, atoms of 3 x 2 every (3, 2): the last row and column of positions stick out, and are cut."""
     images, atoms = example()
     ours = one_step_codes(images, atoms, (3, 2), gamma_e=GAMMA_E, gamma_w=GAMMA_W)
     assert ours.magnitude.dims == MAPS and ours.magnitude.shape == (70, 3, 3, 4)
@@ -113,16 +113,32 @@ def test_one_step_codes_are_the_plain_conditional_of_an_atom_alone():
 
 
 def test_one_step_codes_are_the_chains_averages_where_atoms_do_not_overlap():
-    """Two atoms on different pixels, placed side by side: nothing to explain away, so no sweep changes the rest."""
+    """Three atoms on different rows, placed side by side: nothing to explain away, so no sweep changes the rest.
+
+    The last row and column of positions stick out: the images are 8 x 7, the atoms 3 x 2 every (3, 2) pixels.
+    """
     rng = np.random.default_rng(4)
-    atoms = rng.normal(size=(2, 1, 2, 2))
-    atoms[0, 0, 0], atoms[1, 0, 1] = 0, 0
-    images = rng.normal(size=(5, 1, 6, 8)) * 2
+    atoms = np.zeros((3, 1, 3, 2))
+    atoms[np.arange(3), 0, np.arange(3)] = rng.normal(size=(3, 2))
+    images = rng.normal(size=(5, 1, 8, 7)) * 2
     given = {"gamma_e": 1.7, "gamma_w": GAMMA_W}
-    chain = deconvolve(images, atoms, (2, 2), burn_in=1, collect=3, **given)
-    ours = one_step_codes(images, atoms, (2, 2), **given)
+    chain = deconvolve(images, atoms, (3, 2), burn_in=1, collect=3, **given)
+    ours = one_step_codes(images, atoms, (3, 2), **given)
+    assert ours.magnitude.shape == (5, 3, 3, 4)
     for name in ours:
-        assert_allclose(ours[name], chain[name], rtol=1e-5)
+        assert_allclose(ours[name], chain[name], rtol=1e-5, atol=1e-9)
+
+
+def test_a_stride_wider_than_an_atom_leaves_pixels_out():
+    """Images of 8 x 7 have two rows of atoms of 3 x 2 every 6 pixels, the second cut off; one every 9, none outside."""
+    images, atoms = example()
+    given = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W}
+    every = one_step_codes(images, atoms, (1, 1), **given)
+    assert one_step_codes(images, atoms, (6, 5), **given).sizes["row"] == 2
+    wide = one_step_codes(images, atoms, (9, 9), **given)
+    for name in wide:
+        assert_array_equal(wide[name].shape, (70, 3, 1, 1))
+        assert_allclose(wide[name][..., 0, 0], every[name][..., 0, 0], rtol=1e-10)
 
 
 def test_one_step_codes_keep_labels_and_survive_strong_evidence_in_single_precision():

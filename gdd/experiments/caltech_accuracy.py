@@ -209,7 +209,7 @@ def keep(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 def baselines(train: xr.DataArray, test: xr.DataArray, atoms: int, seed: int) -> dict[str, list]:
     """Features of training and test images by name: `BASELINES`, the last with as many numbers as the model's."""
-    small = [shrink(part, max(1, part.sizes["row"] // SMALL)) for part in (train, test)]
+    small = [shrink(part) for part in (train, test)]
     learned = learn_patches(small[0], atoms, seed=seed)
     gradients = [
         np.stack([hog(image, cells_per_block=(2, 2)) for image in part.values[:, 0]]) for part in (train, test)
@@ -218,8 +218,9 @@ def baselines(train: xr.DataArray, test: xr.DataArray, atoms: int, seed: int) ->
     return dict(zip(BASELINES, (small, gradients, patches), strict=True))
 
 
-def shrink(images: xr.DataArray, factor: int) -> xr.DataArray:
-    """Means of squares of pixels."""
+def shrink(images: xr.DataArray) -> xr.DataArray:
+    """Means of squares of pixels, about `SMALL` of them along each side."""
+    factor = max(1, images.sizes["row"] // SMALL)
     return images.coarsen(row=factor, col=factor, boundary="trim").mean()
 
 

@@ -3,12 +3,13 @@
 As in `gdd.experiments.caltech_accuracy` a model is pretrained of every class on its own, and the projected atoms of all
 classes stand side by side. Every image is coded by them in two ways: by the paper's chain, in which atoms share what
 they explain, and in one step, each coefficient as if it were alone with the image. Weights are read with their sign or
-without. Windows cut from the training images take the atoms' place once, and the pixels stand beside.
+without. Windows cut from the training images take the atoms' place, three times; the pixels stand beside.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 import xarray as xr
@@ -18,7 +19,6 @@ from gdd.caltech import DATA, HELD, MODELS, model_for
 from gdd.class_training import learn_classes
 from gdd.experiments import Outcome, checkpoint_folder
 from gdd.experiments.caltech_accuracy import (
-    SMALL,
     check_enough,
     classes_of,
     encode,
@@ -28,7 +28,7 @@ from gdd.experiments.caltech_accuracy import (
     shrink,
     together,
 )
-from gdd.features import one_step_codes
+from gdd.features import one_step_codes, unfold
 from gdd.subsets import generator
 
 NAME = "caltech-readings"
@@ -46,9 +46,15 @@ PARAMETERS = {
     },
 }  # fmt: skip
 CHOICES = {"data": DATA, "model": tuple(MODELS)}
-#: what is taken from a chain, and of it or of an atom alone with the image, by the words of the record
-SAMPLE, AVERAGES = "ml_sample", {"mean": "mean", "mean magnitude": "magnitude", "how probably active": "inclusion"}
-PRINTED, PIXELS = "chain, sample", "raw pixels"  # the paper's reading; what needs no model
+#: averages of a chain, or of an atom alone with the image, by the words of the record
+AVERAGES = {"mean": "mean", "mean magnitude": "magnitude", "how probably active": "inclusion"}
+SAMPLE = "ml_sample"  # of a chain, the one of highest likelihood: what the paper takes
+PAPERS_READING, PIXELS = "chain, sample", "raw pixels"
+WINDOWS = tuple(f"windows {draw} alone, mean magnitude" for draw in (1, 2, 3))
+READINGS = (
+    PAPERS_READING, "chain, sample without signs", *(f"chain, {words}" for words in AVERAGES),
+    *(f"alone, {words}" for words in AVERAGES), *WINDOWS, PIXELS,
+)  # fmt: skip
 
 
 def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Outcome:
@@ -68,50 +74,61 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
         encode(part, classes, "pretrained", p, first, folder, progress, kinds)
         for part, first in zip(both, (0, 10**6), strict=True)
     ]
-    right, truth = {}, test[LABEL].values
-    for name, pair in readings(codes, both, together(classes, "pretrained"), p):
-        right[name] = predict(*pair, train, test, p) == truth
-    small = [shrink(part, max(1, part.sizes["row"] // SMALL)) for part in (train, test)]
-    right[PIXELS] = predict(*small, train, test, p) == truth
-    dataset = xr.Dataset({
-        "right": (("reading", IMAGE), list(right.values())),
-        "active": (IMAGE, (codes[1][SAMPLE] != 0).sum(axis=1)),
-    }, {"reading": list(right), "class": list(p["classes"]), LABEL: (IMAGE, truth)})  # fmt: skip
+    active, truth = (codes[1][SAMPLE] != 0).sum(axis=1), test[LABEL].values
+    features = chain_readings(codes), one_step_readings(both, together(classes, "pretrained"), p)
+    pixels = [shrink(part) for part in (train, test)]
+    right = [predict(*pair, train, test, p) == truth for pair in chain(*features, [pixels])]
+    dataset = xr.Dataset(
+        {"right": (("reading", IMAGE), right), "active": (IMAGE, active)},
+        {"reading": list(READINGS), "class": list(p["classes"]), LABEL: (IMAGE, truth)},
+    )
     model = model_for(p["model"], p["noise_precision"], p["weight_precision"])
     return Outcome(dataset, {"model": model}, p["data"], train.attrs["checksum"], p["seed"])
 
 
-def readings(
-    codes: list[dict[str, np.ndarray]], both: list[xr.DataArray], known: tuple[np.ndarray, float, float], p: dict
-) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """Yield the name of each reading and its features of the training and the test images, (image, feature) each.
+def chain_readings(codes: list[dict[str, np.ndarray]]) -> Iterator[list[np.ndarray]]:
+    """Yield features of training and test images, (image, feature) each, in the order of `READINGS`.
 
-    ``codes`` : of the chains; ``both`` : normalised images; ``known`` : atoms, gamma_e and gamma_w
+    ``codes`` : of `encode`, which are used up, as each takes some hundred MB
+    """
+    sample = [part.pop(SAMPLE) for part in codes]
+    yield sample
+    yield [np.abs(part) for part in sample]
+    del sample
+    for name in AVERAGES.values():
+        yield [part.pop(name) for part in codes]
+
+
+def one_step_readings(
+    both: list[xr.DataArray], known: tuple[np.ndarray, float, float], p: dict
+) -> Iterator[list[np.ndarray]]:
+    """Yield such features without a chain, by the atoms and then by windows in their place.
+
+    ``both`` : normalised training and test images; ``known`` : atoms, gamma_e and gamma_w
     """
     atoms, gamma_e, gamma_w = known
-    yield PRINTED, [part[SAMPLE] for part in codes]
-    yield "chain, sample without signs", [np.abs(part[SAMPLE]) for part in codes]
-    for words, name in AVERAGES.items():
-        yield f"chain, {words}", [part[name] for part in codes]
-    stride, given = MODELS[p["model"]].stride, {"gamma_e": gamma_e, "gamma_w": gamma_w}
-    alone = [one_step_codes(part, atoms, stride, **given) for part in both]
-    for words, name in AVERAGES.items():
-        yield f"alone, {words}", [part[name].values.reshape(len(part[name]), -1) for part in alone]
-    windows = cut_windows(both[0], atoms, p)
-    alone = [one_step_codes(part, windows, stride, **given)["magnitude"].values for part in both]
-    yield "windows of images alone, mean magnitude", [part.reshape(len(part), -1) for part in alone]
+    stride, random = MODELS[p["model"]].stride, generator(p["seed"])
+
+    def alone(placed: np.ndarray) -> list[xr.Dataset]:
+        return [one_step_codes(part, placed, stride, gamma_e=gamma_e, gamma_w=gamma_w) for part in both]
+
+    codes = alone(atoms)
+    for name in AVERAGES.values():
+        yield [unfold(code[name]).values for code in codes]
+    del codes
+    for _ in WINDOWS:
+        yield [unfold(code["magnitude"]).values for code in alone(cut_windows(both[0], atoms, random))]
 
 
-def cut_windows(images: xr.DataArray, atoms: np.ndarray, p: dict) -> np.ndarray:
+def cut_windows(images: xr.DataArray, atoms: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """As many windows of training images as there are atoms, of their size, all of the atoms' mean squared norm.
 
     Each class gives as many; which image, and where in it, is drawn. Returned in the shape of ``atoms``.
     """
-    random, values, labels = generator(p["seed"]), images.values, images[LABEL].values
+    values, labels = images.values, images[LABEL].values
     size, names = atoms.shape[2:], np.unique(labels)
-    of_class = np.repeat(names, len(atoms) // len(names))
     cut = []
-    for name in of_class:
+    for name in np.repeat(names, len(atoms) // len(names)):
         image = values[random.choice(np.flatnonzero(labels == name))]
         top, left = (random.integers(whole - part + 1) for whole, part in zip(image.shape[1:], size, strict=True))
         cut.append(image[:, top : top + size[0], left : left + size[1]])

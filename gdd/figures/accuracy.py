@@ -172,7 +172,7 @@ def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def beside_one_deconvolution(record: xr.Dataset) -> list[str]:
-    """Each way of a record of caltech-layerwise beside one deconvolution, by the paper's feature, on equal images."""
+    """Each way of a record of caltech-layerwise beside one deconvolution on the same images, by the paper's feature."""
     right = record.right.sel(feature_kind="ml_sample")
     one = right.sel(way=ONE_DECONVOLUTION).values
     others = right.way.values[right.way.values != ONE_DECONVOLUTION]
