@@ -6,7 +6,7 @@ import xarray as xr
 from test_class_parallel import pictures  # noqa: F401
 
 from gdd import caltech, experiments
-from gdd.axes import IMAGE, LABEL, PIXELS, GddError
+from gdd.axes import IMAGE, IMAGES, LABEL, GddError
 from gdd.experiments import caltech_accuracy, caltech_readings
 from gdd.experiments.caltech_readings import cut_windows
 from gdd.features import one_step_codes
@@ -92,7 +92,7 @@ def test_windows_are_cut_from_each_class_and_have_the_norm_of_the_atoms():
     """Images are one ramp at different heights, by which a window tells of which image and where it was cut."""
     ramp, labels = np.arange(30.0).reshape(5, 6), [1, 1, 2, 2, 2]
     heights = 100 * np.arange(1, 6)
-    images = xr.DataArray((ramp + heights[:, None, None])[:, None], {LABEL: (IMAGE, labels)}, PIXELS)
+    images = xr.DataArray((ramp + heights[:, None, None])[:, None], {LABEL: (IMAGE, labels)}, IMAGES)
     atoms = np.random.default_rng(0).normal(size=(12, 1, 3, 2)).astype(np.float32)
     windows = cut_windows(images, atoms, generator(3))
     assert windows.shape == atoms.shape and windows.dtype == atoms.dtype
