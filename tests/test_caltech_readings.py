@@ -49,7 +49,7 @@ def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(onc
         monkeypatch.setattr(caltech_readings, name, instead)
     found = once()
     assert found.reading.values.tolist() == list(caltech_readings.READINGS)
-    assert dict(found.right.sizes) == {"reading": 12, "image": 6} and found.right.dtype == bool
+    assert dict(found.right.sizes) == {"reading": 14, "image": 6} and found.right.dtype == bool
     assert found.right.sel(reading="raw pixels").mean() > 0.5
     given = dict(zip(caltech_readings.READINGS, seen, strict=True))
     sample, mean, size, active = (given[f"chain, {words}"] for words in ("sample", *caltech_readings.AVERAGES))
@@ -69,6 +69,9 @@ def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(onc
         assert atoms is placed[number // 2]
     assert len(coded) == 8 and len(cut) == 3 and all(one.identical(train) for one in cut)
     assert all(not np.array_equal(placed[0], other) for other in placed[1:])
+    pixels = [given[name][1] for name in caltech_readings.PIXELS]
+    for ours, part in zip(pixels, (test, np.abs(test), caltech_accuracy.pictures(p)[1]), strict=True):
+        np.testing.assert_array_equal(ours, caltech_accuracy.shrink(part))
     again = [one_step_codes(part, placed[0], TINY.stride, gamma_e=3.0, gamma_w=0.01) for part in (train, test)]
     for words, name in caltech_readings.AVERAGES.items():
         for half in (0, 1):

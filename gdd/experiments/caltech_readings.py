@@ -3,7 +3,7 @@
 As in `gdd.experiments.caltech_accuracy` a model is pretrained of every class on its own, and the projected atoms of all
 classes stand side by side. Every image is coded by them in two ways: by the paper's chain, in which atoms share what
 they explain, and in one step, each coefficient as if it were alone with the image. Weights are read with their sign or
-without. Windows cut from the training images take the atoms' place, three times; the pixels stand beside.
+without. Windows cut from the training images take the atoms' place, three times; pixels stand beside.
 """
 
 from __future__ import annotations
@@ -49,11 +49,13 @@ CHOICES = {"data": DATA, "model": tuple(MODELS)}
 #: averages of a chain, or of an atom alone with the image, by the words of the record
 AVERAGES = {"mean": "mean", "mean magnitude": "magnitude", "how probably active": "inclusion"}
 SAMPLE = "ml_sample"  # of a chain, the one of highest likelihood: what the paper takes
-PAPERS_READING, PIXELS = "chain, sample", "raw pixels"
+PAPERS_READING = "chain, sample"
+#: the normalised pictures themselves, which atoms are held against, and the pictures as they were
+PIXELS = ("normalised pixels", "normalised pixels without signs", "raw pixels")
 WINDOWS = tuple(f"windows {draw} alone, mean magnitude" for draw in (1, 2, 3))
 READINGS = (
     PAPERS_READING, "chain, sample without signs", *(f"chain, {words}" for words in AVERAGES),
-    *(f"alone, {words}" for words in AVERAGES), *WINDOWS, PIXELS,
+    *(f"alone, {words}" for words in AVERAGES), *WINDOWS, *PIXELS,
 )  # fmt: skip
 
 
@@ -76,8 +78,8 @@ def run(parameters: dict, progress, resumable: bool = True, jobs: int = 1) -> Ou
     ]
     active, truth = (codes[1][SAMPLE] != 0).sum(axis=1), test[LABEL].values
     features = chain_readings(codes), one_step_readings(both, together(classes, "pretrained"), p)
-    pixels = [shrink(part) for part in (train, test)]
-    right = [predict(*pair, train, test, p) == truth for pair in chain(*features, [pixels])]
+    pixels = ([shrink(part) for part in pair] for pair in (both, [np.abs(part) for part in both], (train, test)))
+    right = [predict(*pair, train, test, p) == truth for pair in chain(*features, pixels)]
     dataset = xr.Dataset(
         {"right": (("reading", IMAGE), right), "active": (IMAGE, active)},
         {"reading": list(READINGS), "class": list(p["classes"]), LABEL: (IMAGE, truth)},

@@ -15,17 +15,18 @@ from gdd.figures.accuracy import ALL_CLASSES, paired
 from gdd.figures.style import COLOURS, finish, new_figure
 from gdd.records import settings
 
-#: what is compared on the same images: a reading, and one that differs from it in one thing; at last the pixels,
-#: which differ in everything
+#: what is compared on the same images: a reading, and one that differs from it in one thing; at last pixels, which
+#: differ in everything
 PAIRS = (
     ("chain, sample without signs", PAPERS_READING),
     ("chain, mean magnitude", "chain, mean"),
     ("alone, mean magnitude", "alone, mean"),
+    ("alone, mean", "chain, mean"),
     ("alone, mean magnitude", "chain, mean magnitude"),
     *(("alone, mean magnitude", windows) for windows in WINDOWS),
-    ("alone, mean magnitude", PIXELS),
+    ("alone, mean magnitude", PIXELS[-1]),
 )
-_COLOUR = {"chain": "orange", "alone": "blue"}  # by the first word of a reading; grey for all others
+_COLOUR = {"chain": "orange", "alone": "blue", "windows": "green"}  # by a reading's first word; grey for all others
 
 
 def shares(record: xr.Dataset) -> pd.DataFrame:
@@ -72,8 +73,8 @@ def active_line(record: xr.Dataset) -> str:
     """How many coefficients the chain's sample of a test image has, in one line."""
     low, middle, high = np.percentile(record.active.values, [5, 50, 95])
     return (
-        f"{named(record)}: a test image's sample has {middle:.0f} active coefficients, the middle nine tenths of the "
-        f"images {low:.0f} to {high:.0f}"
+        f"{named(record)}: the sample of a test image has {middle:.0f} active coefficients (median; nine tenths of the "
+        f"images {low:.0f} to {high:.0f})"
     )
 
 
@@ -84,11 +85,12 @@ def show_readings(found: Sequence[xr.Dataset]) -> Figure:
     for number, (record, mark) in enumerate(zip(found, "os^v"[: len(found)], strict=True)):
         shift = 0.24 * (number - (len(found) - 1) / 2)
         for place, (name, row) in enumerate(shares(record).iterrows()):
-            colour = COLOURS[_COLOUR.get(name.split(",")[0], "grey")]
+            colour = COLOURS[_COLOUR.get(name.split()[0].strip(","), "grey")]
             axes.errorbar(row.iloc[0], place + shift, xerr=2 * row.iloc[1], fmt=mark, color=colour, markersize=4)
         axes.plot([], [], mark, color=COLOURS["black"], markersize=4, label=named(record))
     axes.axvline(100 / found[0].sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
     axes.set(yticks=range(len(names)), yticklabels=names, xlabel="test images right (%)", xlim=(0, None))
     axes.invert_yaxis()
-    axes.legend()
+    if len(found) > 1:
+        axes.legend()
     return finish(figure)
