@@ -132,7 +132,7 @@ def test_readings_of_the_same_atoms_side_by_side():
     start = f"chain, sample without signs, beside {PAPERS_READING}: 4 images of 8 right that the other has wrong, 0 "
     assert lines[0].startswith(start) and lines[0].endswith("probability 0.12")
     gained = [int(line.split(": ")[1].split()[0]) for line in lines]
-    assert gained == [4, 5, 4, 3, 2, 4, 4, 4, 4] and lines[4].endswith("probability 0.5")
+    assert gained == [4, 5, 4, 3, 2, 4, 4, 4, 0, 4] and lines[4].endswith("probability 0.5")
     assert "450 active coefficients (median" in readings.active_line(few)
 
 

@@ -15,8 +15,8 @@ from gdd.figures.accuracy import ALL_CLASSES, paired
 from gdd.figures.style import COLOURS, finish, new_figure
 from gdd.records import settings
 
-#: what is compared on the same images: a reading, and one that differs from it in one thing; at last pixels, which
-#: differ in everything
+#: what is compared on the same images: a reading, and one that differs from it in one thing; at last the pixels that
+#: the atoms are held against
 PAIRS = (
     ("chain, sample without signs", PAPERS_READING),
     ("chain, mean magnitude", "chain, mean"),
@@ -24,7 +24,8 @@ PAIRS = (
     ("alone, mean", "chain, mean"),
     ("alone, mean magnitude", "chain, mean magnitude"),
     *(("alone, mean magnitude", windows) for windows in WINDOWS),
-    ("alone, mean magnitude", PIXELS[-1]),
+    (PIXELS[1], PIXELS[0]),
+    ("alone, mean magnitude", PIXELS[1]),
 )
 _COLOUR = {"chain": "orange", "alone": "blue", "windows": "green"}  # by a reading's first word; grey for all others
 
