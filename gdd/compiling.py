@@ -6,9 +6,13 @@ and two thirds of a random number. So only functions that allocate keep it. A ke
 of an array, by mistake, does not compile without it.
 
 Numba compiles a kept kernel again when the kernel's own file has changed, but not when a file has whose kernels it
-calls and has built in. So ours are kept in a folder named after a checksum of all files that hold kernels, within
-`NUMBA_CACHE_DIR`, beside the package or in the user's cache, whichever is the first that can be written to. Folders of
-earlier kernels, ``kernels-*``, stay, as another process may be at work with them; they can be deleted at any time.
+calls and has built in; nor does it ask how well the kept one was optimised (`NUMBA_OPT`). So ours are kept in a folder
+named after a checksum of all files that hold kernels, and after that level, within `NUMBA_CACHE_DIR`, beside the
+package or in the user's cache, whichever is the first that can be written to. Folders of earlier kernels,
+``kernels-*``, stay, as another process may be at work with them; they can be deleted at any time.
+
+A call ``f(0)`` gets a version of ``f`` of its own, beside that of ``f(i)``; so does a call with a variable that is a
+written 0 at first and is changed later, and that version is never used. ``np.int64(0)`` in place of 0 avoids both.
 
 *Checked:* tests/test_compiling.py.
 """
@@ -61,7 +65,7 @@ def first_writable(folders: Iterable[Path]) -> Path | None:
 PACKAGE = Path(__file__).parent
 _BASES = (*filter(None, [numba.config.CACHE_DIR]), PACKAGE / "__pycache__", Path.home() / ".cache" / "gdd")
 #: where compiled kernels are kept; None: nowhere, they are compiled in every process
-FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}" for base in _BASES)
+FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES)
 
 
 @contextmanager

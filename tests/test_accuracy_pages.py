@@ -44,7 +44,7 @@ def test_only_all_classes_are_a_row_of_the_table():
     ours = accuracy.table_two(PAPER, full).filter(like="ours,", axis=0)
     assert ours.loc["ours, 2 layers, refined"].tolist() == ["60.0", accuracy.NO_RECORD]
     # two splits: the standard error is half of their difference
-    assert ours.loc["ours, 3 layers, pretrained"].tolist() == [accuracy.NO_RECORD, "32.0 ± 2.0"]
+    assert ours.loc["ours, 3 layers, pretrained"].tolist() == [accuracy.NO_RECORD, "32.0 ± 2.0 (2 splits)"]
 
 
 def test_features_of_every_cell_side_by_side():
@@ -63,6 +63,35 @@ def test_features_of_every_cell_side_by_side():
     for found in ([longer, both], [both, longer]):  # of one cell the longest counts, in both tables
         assert accuracy.every_feature(found)["3 layers", "30 images"].tolist() == ["90.0", "70.0"]
         assert accuracy.table_two(PAPER, found).loc["ours, 3 layers, pretrained", 30] == "90.0"
+
+
+def changed(found, **settings):
+    """The same record with other settings."""
+    return found.assign_attrs(parameters=json.dumps(json.loads(found.attrs["parameters"]) | settings))
+
+
+def test_records_of_other_splits_join_a_cell():
+    first = record(101, [[50, 60, 70]])
+    again = changed(record(101, [[54, 0, 74]]).isel(feature_kind=[0, 2]), seeds=[1], refined=False, refine_burn_in=9)
+    for found in ([first, again], [again, first]):
+        table = accuracy.every_feature(found)["3 layers", "30 images"]
+        assert table.tolist() == ["52.0 ± 2.0 (2 splits)", "60.0", "72.0 ± 2.0 (2 splits)"]
+        assert table.index.tolist() == KINDS
+        ours = accuracy.table_two(PAPER, found)[30]
+        assert ours["ours, 3 layers, pretrained"] == "52.0 ± 2.0 (2 splits)"
+        assert ours["ours, 3 layers, refined"] == "60.0"
+    # a record of two splits, one of them known, gives the other; one with other voters, which only refinement has, too
+    both = changed(record(101, [[99, 0, 99], [54, 0, 74]]).isel(feature_kind=[0, 2]), refined=False, voters=7)
+    assert accuracy.every_feature([both, first])["3 layers", "30 images"].tolist() == table.tolist()
+    # not the same split again, no other chains at test time, no other refinement
+    refined = changed(record(101, [[54, 64, 74]]), seeds=[1], refine_burn_in=9)
+    for other in (changed(again, seeds=[0]), changed(again, test_burn_in=7), refined):
+        assert accuracy.every_feature([first, other])["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
+
+
+def test_shares_by_chance():
+    assert accuracy.chance_shares(record(101, [[50, 60, 70]])) == "1/16, 1/4"
+    assert accuracy.chance_shares(record(101, [[50, 60, 70]], "two layers")) == "1/64"
 
 
 def test_table_and_figure_of_features():

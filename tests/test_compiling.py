@@ -79,7 +79,8 @@ print(caller(), sum(caller.stats.cache_hits.values()))
 
 
 def run_caller(folder, **environment):
-    clean = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "PYTHONPATH")}
+    ours = ("NUMBA_CACHE_DIR", "NUMBA_OPT", "PYTHONPATH")
+    clean = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run([sys.executable, "-c", "import gdd.caller"], cwd=folder, check=True, text=True,
                           capture_output=True, env={**clean, **environment})
     return tuple(int(word) for word in done.stdout.split())
@@ -104,7 +105,9 @@ def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path, chosen):
     (package / "callee.py").write_text(CALLEE.format(value=22), encoding="utf-8")
     assert run_caller(tmp_path, **environment) == (22, 0)
     base = tmp_path / "kept" if chosen else package / "__pycache__"
-    assert len(list(base.glob("kernels-*"))) == 2
+    assert run_caller(tmp_path, **environment, NUMBA_OPT="1") == (22, 0)  # optimised less
+    assert run_caller(tmp_path, **environment) == (22, 1)
+    assert len(list(base.glob("kernels-*"))) == 3
 
 
 def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 from gdd.axes import IMAGE
-from gdd.caltech import MODELS
+from gdd.caltech import MODELS, PRETRAINING
+from gdd.class_training import RECORD
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
 from gdd.figures.style import COLOURS, finish, new_figure
 from gdd.records import settings
@@ -27,7 +28,8 @@ LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
 def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Accuracy in % by training images per class: the paper's rows, then ours, or words where there is none.
 
-    Ours are of records with all classes: over images, background left out, the feature of highest likelihood.
+    Ours are of records with all classes: over images, background left out, the feature of highest likelihood; with a
+    standard error where there are several splits.
     """
     rows = [
         {"method": " ".join(filter(None, (row.method, text(row.detail)))), 15: f"{row.train_15:g}",
@@ -40,15 +42,16 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
             for per_class in (15, 30):
                 kind = f"{stage}, ml_sample"
                 cell = cell_of([one for one in found if kind in one.feature_kind], model, per_class)
-                row[per_class] = NO_RECORD if cell is None else mean_and_error(cell, kind)
+                row[per_class] = NO_RECORD if cell is None else mean_and_error(cell.sel(feature_kind=kind))
             rows.append(row)
     return pd.DataFrame(rows).set_index("method")
 
 
-def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.Dataset | None:
-    """Record of all classes with this model and so many training images of each, or None.
+def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataArray | None:
+    """Accuracy of all classes with this model and so many training images of each, or None if no record has it.
 
-    Of several the one pretrained longest; of those the one with most features.
+    Of several records the one pretrained longest; of those the one with most features. Others that may stand beside it
+    add splits that are not there yet; where they lack a feature it is NaN.
     """
 
     def key(record: xr.Dataset) -> tuple[int, int]:
@@ -57,7 +60,23 @@ def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.Datas
 
     whole = [one for one in found if settings(one)["n_classes"] >= ALL_CLASSES]
     own = [one for one in whole if (settings(one)["model"], settings(one)["per_class"]) == (model, per_class)]
-    return max(own, key=key, default=None)
+    if not own:
+        return None
+    chosen, *others = sorted(own, key=key, reverse=True)
+    parts, seeds = [chosen.accuracy], {*settings(chosen)["seeds"]}
+    for other in others:
+        new = [i for i, seed in enumerate(settings(other)["seeds"]) if seed not in seeds]
+        if new and beside(other, chosen):
+            parts.append(other.accuracy.isel(split=new).reindex(feature_kind=chosen.feature_kind))
+            seeds.update(settings(other)["seeds"])
+    return xr.concat(parts, "split")
+
+
+def beside(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
+    """Whether both were made alike, splits apart; one that is not refined may stand beside one that is."""
+    free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *RECORD} - {*PRETRAINING}
+    one, other = ({name: p[name] for name in p.keys() - free} for p in map(settings, (candidate, chosen)))
+    return one == other
 
 
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -67,8 +86,8 @@ def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """
     columns = {}
     for (model, words), per_class in product(LAYERS.items(), (15, 30)):
-        if (record := cell_of(found, model, per_class)) is not None:
-            known = {str(kind): mean_and_error(record, kind) for kind in record.feature_kind.values}
+        if (cell := cell_of(found, model, per_class)) is not None:
+            known = {str(kind): mean_and_error(cell.sel(feature_kind=kind)) for kind in cell.feature_kind.values}
             columns[words, f"{per_class} images"] = known
     if not columns:
         return pd.DataFrame({"accuracy": [NO_RECORD]})
@@ -88,21 +107,20 @@ def text(value) -> str:
     return value if isinstance(value, str) else ""
 
 
-def mean_and_error(
-    record: xr.Dataset, kind: str, count: str = "over images", background: str = "left out"
-) -> str:  # fmt: skip
-    """Mean over the splits with its standard error; of a single split no error is known."""
-    values = record.accuracy.sel(feature_kind=kind, count=count, background=background).values
+def mean_and_error(accuracy: xr.DataArray, count: str = "over images", background: str = "left out") -> str:
+    """Mean over the splits that have this feature, its standard error, their number; of one split the value alone."""
+    values = accuracy.sel(count=count, background=background).dropna("split").values
     if len(values) == 1:
         return f"{values[0]:.1f}"
-    return f"{values.mean():.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}"
+    return f"{values.mean():.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f} ({len(values)} splits)"
 
 
 def feature_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of every feature of one record, counted in four ways."""
     columns = {
         (str(count), WORDS[str(background)]): [
-            mean_and_error(record, kind, count, background) for kind in record.feature_kind.values
+            mean_and_error(record.accuracy.sel(feature_kind=kind), count, background)
+            for kind in record.feature_kind.values
         ]
         for count in record["count"].values
         for background in record.background.values
@@ -139,6 +157,12 @@ def described(record: xr.Dataset) -> str:
         f"{model}, {classes} classes, {p['per_class']} training images of each, {tested} test images, split by seed "
         f"{', '.join(map(str, p['seeds']))}; {', '.join(lengths)}"
     )
+
+
+def chance_shares(record: xr.Dataset) -> str:
+    """What part of a block's weight would lie at any one position, were all alike: of each pooled layer."""
+    pools = [layer.pool for layer in MODELS[settings(record)["model"]].layers if layer.pool is not None]
+    return ", ".join(f"1/{rows * cols}" for rows, cols in pools)
 
 
 def show_features(record: xr.Dataset) -> Figure:

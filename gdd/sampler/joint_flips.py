@@ -124,7 +124,7 @@ def flip(n, w, gamma_e, odds, gamma_w, empty, lags, seen, model, values, change,
     for atom in range(atoms):
         count_blocks(below[n, atom], layout[0], counts[atom])
     saved, before = residual.copy(), energy_of(residual)
-    carry_down(1, n, positions, dictionaries, layout, change, box, size)
+    carry_down(np.int64(1), n, positions, dictionaries, layout, change, box, size)
     weigh(change[0], seen[0], residual, width, planes, box[0])
     subtract(change[0], 1, residual, width, planes, box[0])
     add_within(values[1], step, 1, window, layout)
@@ -137,7 +137,7 @@ def flip(n, w, gamma_e, odds, gamma_w, empty, lags, seen, model, values, change,
         new[e] = below[n, blocks[e, 0], blocks[e, 1], blocks[e, 2]]
     box[1, 0], box[1, 1], box[1, 2], box[1, 3] = window
     change[1][:] = step
-    carry_down(1, n, positions, dictionaries, layout, change, box, size)
+    carry_down(np.int64(1), n, positions, dictionaries, layout, change, box, size)
     weigh(change[0], seen[0], residual, width, planes, box[0])
     subtract(change[0], -1, residual, width, planes, box[0])
     add_within(values[1], step, -1, window, layout)

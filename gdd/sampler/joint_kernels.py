@@ -29,7 +29,7 @@ from gdd.sampler.random import WORDS, next_truncated_gamma
 def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, stream):
     """Residual of one image, and its noise precision. Changes gamma_e[n], values, back[0], box, stream."""
     positions, dictionaries, layout, size = model
-    render(n, 0, positions, w, dictionaries, layout, values, box, size)
+    render(n, np.int64(0), positions, w, dictionaries, layout, values, box, size)
     energy, pixels = 0.0, 0
     for p in range(image.size):
         left = image[p] - values[0][p]

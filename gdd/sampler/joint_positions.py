@@ -266,7 +266,7 @@ def draw_upper_position(
     strength = class_of(abs(v) * math.sqrt(gamma_e * norm))
     visited[layer, strength] += 1
     counts[group, old] -= 1
-    number, slot = prior_weights(i, j, counts, layout[layer], empty, weights, places), 0
+    number, slot = prior_weights(i, j, counts, layout[layer], empty, weights, places), np.int64(0)
     for t in range(number):
         if places[t, 2] == old:
             slot = t + 1

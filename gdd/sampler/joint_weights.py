@@ -44,7 +44,7 @@ def draw_weights(n, image, w, gamma_e, gamma_w, norms, mask, model, values, chan
     positions, dictionaries, layout, size = model
     top = len(positions) - 1
     atoms, rows, cols = positions[top].shape[1:]
-    places, found = np.empty((atoms * rows * cols, 3), np.int64), 0
+    places, found = np.empty((atoms * rows * cols, 3), np.int64), np.int64(0)
     for k in range(atoms):
         for i in range(rows):
             for j in range(cols):
@@ -71,7 +71,7 @@ def draw_weights(n, image, w, gamma_e, gamma_w, norms, mask, model, values, chan
     for e in range(found):
         k, i, j = places[e]
         w[n, k, i, j] = solved[e] - before[e]
-    render(n, 0, positions, w, dictionaries, layout, values, box, size)
+    render(n, np.int64(0), positions, w, dictionaries, layout, values, box, size)
     for p in range(image.size):
         back[0][p] = image[p] - values[0][p] if mask.size == 0 else (image[p] - values[0][p]) * mask[p]
 
