@@ -195,3 +195,31 @@ def test_a_call_of_a_buried_kernel_would_be_seen(use):
     assert called_from_python(use, {("gdd.a", "f")})
     assert called_from_python("def h():\n    f(1)", {("gdd.a", "f")}, "gdd.a")
     assert not called_from_python("from gdd.a import f\n@kernel()\ndef h():\n    f(1)", {("gdd.a", "f")})
+
+
+LOOPS = """
+import numba, numpy as np, {first}
+from gdd.compiling import kernel
+@kernel(parallel=True)
+def loop(a):
+    for i in numba.prange(a.size):
+        a[i] = i
+loop(np.zeros(8))
+print(numba.threading_layer())
+"""
+
+
+@pytest.mark.parametrize(("chosen", "policy"), [(None, "PASSIVE"), ("active", "ACTIVE")])
+def test_waiting_threads_sleep_unless_told_otherwise(chosen, policy, tmp_path):
+    """Whatever is imported before, scikit-learn with an OpenMP of its own too."""
+    script = tmp_path / "loops.py"
+    script.write_text(LOOPS.format(first="sklearn.cluster"))
+    env = os.environ | {"OMP_DISPLAY_ENV": "true", "NUMBA_THREADING_LAYER": "omp", "NUMBA_CACHE_DIR": str(tmp_path)}
+    env.pop("OMP_WAIT_POLICY", None)
+    env |= {"OMP_WAIT_POLICY": chosen} if chosen else {}
+    ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, cwd=PACKAGE.parent)
+    if "No threading layer" in ran.stderr:
+        pytest.skip("numba has no OpenMP here")
+    assert ran.returncode == 0 and ran.stdout.strip() == "omp", ran.stderr
+    last = ran.stderr.replace(" ", "").rpartition("OPENMPDISPLAYENVIRONMENTBEGIN")[2]  # numba's, loaded at the loop
+    assert f"OMP_WAIT_POLICY='{policy}'" in last
