@@ -7,8 +7,8 @@ import xarray as xr
 
 from gdd import paper_values
 from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
-from gdd.experiments.caltech_readings import PAPERS_READING, READINGS
-from gdd.figures import accuracy, readings
+from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS
+from gdd.figures import accuracy, chain_lengths, readings
 
 PAPER = paper_values.table("caltech101_accuracy")
 KINDS = ["pretrained, ml_sample", "refined, ml_sample", "raw pixels"]
@@ -139,8 +139,8 @@ def test_layer_by_layer_beside_one_deconvolution():
 def readings_record(counts, per_class, **more):
     """A record of caltech-readings: the first readings get the first so many of eight images, all others four."""
     counts = dict.fromkeys(READINGS, 4) | counts
-    p = {"per_class": per_class, "model": "three layers", "n_classes": 101, "burn_in": 6, "collect": 2} | more
-    p |= {"test_burn_in": 3, "test_collect": 2}
+    p = {"per_class": per_class, "model": "three layers", "n_classes": 101, "burn_in": 6, "collect": 2}
+    p |= {"test_burn_in": 3, "test_collect": 2} | more
     right = [np.arange(8) < counts[name] for name in READINGS]
     return xr.Dataset(
         {"right": (("reading", "image"), right), "active": ("image", [100, 200, 300, 400, 500, 600, 700, 5000])},
@@ -185,6 +185,47 @@ def test_only_records_that_can_be_compared_stand_side_by_side():
     assert readings.side_by_side([many, *others, few]) == [few, many]
     assert readings.side_by_side([longer, many]) == readings.side_by_side([many, longer]) == [longer]
     assert readings.side_by_side([]) == []
+
+
+def lengthened():
+    """Three records that differ in the lengths of their chains, shortest first."""
+    longest = readings_record(FEW, 15, burn_in=60, collect=20, test_burn_in=50, test_collect=20)
+    return [readings_record({}, 15), readings_record(FEW, 15, test_burn_in=50, test_collect=20), longest]
+
+
+def test_series_are_records_that_differ_in_length_only():
+    first, second, last = lengthened()
+    others = [readings_record({}, 30), readings_record({}, 15, model="two layers")]
+    assert chain_lengths.series([last, *others, first, second]) == [[first, second, last]]
+    assert chain_lengths.series(others) == chain_lengths.series([]) == []
+    words = "3 layers, 4 classes, 15 training images of each, 8 test images; not refined; guessing: 25.0 %"
+    assert chain_lengths.described([first, second]) == words
+
+
+def test_readings_by_length():
+    group = lengthened()
+    table = chain_lengths.table(group)
+    assert table.index.tolist() == ["6 + 2; test 3 + 2", "6 + 2; test 50 + 20", "60 + 20; test 50 + 20"]
+    assert table[PAPERS_READING].tolist() == ["50.0 ± 17.7", "25.0 ± 15.3", "25.0 ± 15.3"]
+    assert table["raw pixels"].tolist() == ["50.0 ± 17.7"] * 3
+    lines = chain_lengths.beside(group)
+    shown = len(chain_lengths.SHOWN)
+    assert len(lines) == 3 * shown and len(chain_lengths.beside(group[:2])) == shown
+    compared = f"{PAPERS_READING}, 60 + 20; test 50 + 20 beside 6 + 2; test 3 + 2"
+    assert lines[2].startswith(f"{compared}: 0 images of 8 right that the other has wrong, 2 the other way round")
+    assert [line.split(",")[0] for line in lines[:3]] == ["chain"] * 3
+
+
+def test_figure_by_length():
+    axes = chain_lengths.show(lengthened()).axes[0]
+    curves = {container.get_label(): container.lines[0] for container in axes.containers}
+    assert list(curves) == list(chain_lengths.SHOWN)
+    assert curves[PAPERS_READING].get_ydata().tolist() == [50, 25, 25]
+    assert curves["alone, mean magnitude"].get_ydata().tolist() == [50, 100, 100]
+    flat = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines() if line.get_label() in PIXELS}
+    assert flat == dict.fromkeys(PIXELS, 50)
+    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == list(chain_lengths.SHOWN)[-1]
+    assert axes.get_xticklabels()[2].get_text() == "60 + 20\ntest 50 + 20"
 
 
 def test_time_of_a_test_image_in_words_and_as_a_figure():

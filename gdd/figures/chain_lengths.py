@@ -1,0 +1,96 @@
+"""What longer chains change: records of caltech-readings that differ in nothing but how long their chains are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS
+from gdd.figures.accuracy import LAYERS, paired
+from gdd.figures.readings import shares
+from gdd.figures.style import COLOURS, finish, new_figure
+from gdd.records import settings
+
+LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
+#: readings of the atoms that are shown, and their colours; the chain as the paper reads it first
+SHOWN = {
+    PAPERS_READING: "orange", "chain, sample without signs": "red", "alone, mean": "sky",
+    "alone, mean magnitude": "blue",
+}  # fmt: skip
+
+
+def series(found: Sequence[xr.Dataset]) -> list[list[xr.Dataset]]:
+    """Records that are alike but for `LENGTHS`, two and more of them, each series with its shortest chains first."""
+    groups = {}
+    for record in found:
+        alike = {name: value for name, value in settings(record).items() if name not in LENGTHS}
+        groups.setdefault(json.dumps(alike, sort_keys=True), []).append(record)
+    return [sorted(group, key=_sweeps) for group in groups.values() if len(group) > 1]
+
+
+def _sweeps(record: xr.Dataset) -> tuple[int, int]:
+    p = settings(record)
+    return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
+
+
+def lengths(record: xr.Dataset, between: str = "; ") -> str:
+    """Lengths of its chains in a few words."""
+    p = settings(record)
+    return f"{p['burn_in']} + {p['collect']}{between}test {p['test_burn_in']} + {p['test_collect']}"
+
+
+def described(group: Sequence[xr.Dataset]) -> str:
+    """What the records of one series have in common."""
+    p = settings(group[0])
+    return (
+        f"{LAYERS[p['model']]}, {group[0].sizes['class']} classes, {p['per_class']} training images of each, "
+        f"{group[0].right.sizes['image']} test images; not refined; guessing: {100 / group[0].sizes['class']:.1f} %"
+    )
+
+
+def table(group: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Test images right in %, with the standard error: a row for each length, a column for each reading and for pixels."""
+    names = [*SHOWN, *PIXELS]
+    rows = {
+        lengths(record): [f"{share:.1f} ± {error:.1f}" for share, error in shares(record).loc[names].values]
+        for record in group
+    }
+    return pd.DataFrame(rows, names).T.rename_axis("sweeps")
+
+
+def beside(group: Sequence[xr.Dataset]) -> list[str]:
+    """Each reading of one record beside that of the record before it, and of the last beside the first."""
+    steps = [*pairwise(group), *([(group[0], group[-1])] if len(group) > 2 else [])]
+    return [
+        f"{name}, {lengths(later)} beside {lengths(earlier)}: "
+        f"{paired(later.right.sel(reading=name).values, earlier.right.sel(reading=name).values)}"
+        for name in SHOWN
+        for earlier, later in steps
+    ]
+
+
+def show(group: Sequence[xr.Dataset]) -> Figure:
+    """Test images right by length, with two standard errors; dashed: pixels, and guessing in black."""
+    figure, axes = new_figure(height=3.4)
+    places = np.arange(len(group))
+    for number, (name, colour) in enumerate(SHOWN.items()):
+        found = [shares(record).loc[name] for record in group]
+        shift = 0.06 * (number - (len(SHOWN) - 1) / 2)
+        axes.errorbar(
+            places + shift, [row.iloc[0] for row in found], yerr=[2 * row.iloc[1] for row in found], fmt="o-",
+            color=COLOURS[colour], markersize=4, linewidth=1, label=name,
+        )  # fmt: skip
+    known = shares(group[0])
+    for name, dashes in zip(PIXELS, ("-.", "--", ":"), strict=True):
+        axes.axhline(known.loc[name].iloc[0], color=COLOURS["grey"], linestyle=dashes, linewidth=1, label=name)
+    axes.axhline(100 / group[0].sizes["class"], color=COLOURS["black"], linestyle="--", linewidth=1, label="guessing")
+    axes.set(xticks=places, xticklabels=[lengths(record, "\n") for record in group], xlabel="sweeps",
+             ylabel="test images right (%)", ylim=(0, None))  # fmt: skip
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    return finish(figure)
