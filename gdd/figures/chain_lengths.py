@@ -55,7 +55,7 @@ def described(group: Sequence[xr.Dataset]) -> str:
 
 
 def table(group: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test images right in %, with the standard error: a row for each length, a column for each reading and for pixels."""
+    """Test images right in %, with the standard error: a row for each length, a column for each reading and pixels."""
     names = [*SHOWN, *PIXELS]
     rows = {
         lengths(record): [f"{share:.1f} ± {error:.1f}" for share, error in shares(record).loc[names].values]
