@@ -7,9 +7,6 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/.venv
 # compiled kernels are kept here, so that a second run starts at once
 export NUMBA_CACHE_DIR ?= $(CURDIR)/_build/numba
-# Level 2 compiles in 40 % less time; kernels of refinement then run a tenth slower: a gain for the short chains of tests
-# and book. All else runs at numba's own level, 3; `make test NUMBA_OPT=3` tests that, after a change of kernels say.
-test book: export NUMBA_OPT ?= 2
 unexport PYTHONHOME
 unexport PYTHONPATH
 
