@@ -205,9 +205,9 @@ def test_series_are_records_that_differ_in_length_only():
 def test_readings_by_length():
     group = lengthened()
     table = chain_lengths.table(group)
-    assert table.index.tolist() == ["6 + 2; test 3 + 2", "6 + 2; test 50 + 20", "60 + 20; test 50 + 20"]
-    assert table[PAPERS_READING].tolist() == ["50.0 ± 17.7", "25.0 ± 15.3", "25.0 ± 15.3"]
-    assert table["raw pixels"].tolist() == ["50.0 ± 17.7"] * 3
+    assert table.columns.tolist() == ["6 + 2; test 3 + 2", "6 + 2; test 50 + 20", "60 + 20; test 50 + 20"]
+    assert table.loc[PAPERS_READING].tolist() == ["50.0 ± 17.7", "25.0 ± 15.3", "25.0 ± 15.3"]
+    assert table.loc["raw pixels"].tolist() == ["50.0 ± 17.7"] * 3
     lines = chain_lengths.beside(group)
     shown = len(chain_lengths.SHOWN)
     assert len(lines) == 3 * shown and len(chain_lengths.beside(group[:2])) == shown
@@ -224,8 +224,8 @@ def test_figure_by_length():
     assert curves["alone, mean magnitude"].get_ydata().tolist() == [50, 100, 100]
     flat = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines() if line.get_label() in PIXELS}
     assert flat == dict.fromkeys(PIXELS, 50)
-    assert [text.get_text() for text in axes.get_legend().get_texts()][-1] == list(chain_lengths.SHOWN)[-1]
-    assert axes.get_xticklabels()[2].get_text() == "60 + 20\ntest 50 + 20"
+    assert [text.get_text() for text in axes.figure.legends[0].get_texts()][-1] == list(chain_lengths.SHOWN)[-1]
+    assert axes.get_xticklabels()[2].get_text() == "60 + 20\ntest\n50 + 20"
 
 
 def test_time_of_a_test_image_in_words_and_as_a_figure():

@@ -11,10 +11,10 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS
+from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS, WINDOWS
 from gdd.figures.accuracy import LAYERS, paired
 from gdd.figures.readings import shares
-from gdd.figures.style import COLOURS, finish, new_figure
+from gdd.figures.style import COLOURS, FONT, finish, new_figure
 from gdd.records import settings
 
 LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
@@ -39,10 +39,10 @@ def _sweeps(record: xr.Dataset) -> tuple[int, int]:
     return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
 
 
-def lengths(record: xr.Dataset, between: str = "; ") -> str:
-    """Lengths of its chains in a few words."""
+def lengths(record: xr.Dataset, words: str = "; test ") -> str:
+    """Sweeps of pretraining and of test time with these words between them."""
     p = settings(record)
-    return f"{p['burn_in']} + {p['collect']}{between}test {p['test_burn_in']} + {p['test_collect']}"
+    return f"{p['burn_in']} + {p['collect']}{words}{p['test_burn_in']} + {p['test_collect']}"
 
 
 def described(group: Sequence[xr.Dataset]) -> str:
@@ -55,13 +55,13 @@ def described(group: Sequence[xr.Dataset]) -> str:
 
 
 def table(group: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test images right in %, with the standard error: a row for each length, a column for each reading and pixels."""
-    names = [*SHOWN, *PIXELS]
-    rows = {
+    """Test images right in %, with the standard error: a row for each reading, a column for each length."""
+    names = [*SHOWN, *WINDOWS, *PIXELS]
+    columns = {
         lengths(record): [f"{share:.1f} ± {error:.1f}" for share, error in shares(record).loc[names].values]
         for record in group
     }
-    return pd.DataFrame(rows, names).T.rename_axis("sweeps")
+    return pd.DataFrame(columns, pd.Index(names, name="reading"))
 
 
 def beside(group: Sequence[xr.Dataset]) -> list[str]:
@@ -76,8 +76,8 @@ def beside(group: Sequence[xr.Dataset]) -> list[str]:
 
 
 def show(group: Sequence[xr.Dataset]) -> Figure:
-    """Test images right by length, with two standard errors; dashed: pixels, and guessing in black."""
-    figure, axes = new_figure(height=3.4)
+    """Test images right by length, with two standard errors; without marks: windows, pixels, guessing."""
+    figure, axes = new_figure(height=4.4)
     places = np.arange(len(group))
     for number, (name, colour) in enumerate(SHOWN.items()):
         found = [shares(record).loc[name] for record in group]
@@ -86,11 +86,16 @@ def show(group: Sequence[xr.Dataset]) -> Figure:
             places + shift, [row.iloc[0] for row in found], yerr=[2 * row.iloc[1] for row in found], fmt="o-",
             color=COLOURS[colour], markersize=4, linewidth=1, label=name,
         )  # fmt: skip
+    for number, name in enumerate(WINDOWS):
+        found = [shares(record).loc[name].iloc[0] for record in group]
+        label = "windows alone, mean magnitude" if number == 0 else None
+        axes.plot(places, found, color=COLOURS["green"], linewidth=1, label=label)
     known = shares(group[0])
     for name, dashes in zip(PIXELS, ("-.", "--", ":"), strict=True):
         axes.axhline(known.loc[name].iloc[0], color=COLOURS["grey"], linestyle=dashes, linewidth=1, label=name)
     axes.axhline(100 / group[0].sizes["class"], color=COLOURS["black"], linestyle="--", linewidth=1, label="guessing")
-    axes.set(xticks=places, xticklabels=[lengths(record, "\n") for record in group], xlabel="sweeps",
-             ylabel="test images right (%)", ylim=(0, None))  # fmt: skip
-    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
+    ticks = [lengths(record, "\ntest\n") for record in group]
+    axes.set(xticks=places, xticklabels=ticks, xlabel="sweeps of pretraining, and at test time")
+    axes.set(ylabel="test images right (%)", ylim=(0, None))
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=FONT - 2)
     return finish(figure)
