@@ -14,9 +14,10 @@ package or in the user's cache, whichever is the first that can be written to. F
 A call ``f(0)`` gets a version of ``f`` of its own, beside that of ``f(i)``; so does a call with a variable that is a
 written 0 at first and is changed later, and that version is never used. ``np.int64(0)`` in place of 0 avoids both.
 
-Threads that wait for the end of a loop sleep instead of turning (`OMP_WAIT_POLICY`, unless it is set). Turning gains
-nothing at the sizes of the paper, and takes the processor from whoever else is at work: two processes with small arrays
-on two cores, such as tests are, took five times as long by it.
+Threads that wait for the end of a loop sleep instead of turning. Turning gains nothing at the sizes of the paper, and
+takes the processor from whoever else is at work: two processes with small arrays on two cores, such as tests are, took
+five times as long by it. `OMP_WAIT_POLICY` says so, of this process and its children, unless it is set already; it
+comes too late where another package has loaded the same OpenMP library before.
 
 *Checked:* tests/test_compiling.py.
 """
@@ -31,7 +32,7 @@ from pathlib import Path
 
 import numba
 
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # OpenMP asks when it is loaded, at the first loop in parallel
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when OpenMP is loaded
 
 #: options of a kernel that is called by kernels: it neither allocates nor returns an array
 INNER = {"_nrt": False}

@@ -89,9 +89,9 @@ def test_records_of_other_splits_join_a_cell():
         assert accuracy.every_feature([first, other])["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
 
 
-def test_shares_by_chance():
-    assert accuracy.chance_shares(record(101, [[50, 60, 70]])) == "1/16, 1/4"
-    assert accuracy.chance_shares(record(101, [[50, 60, 70]], "two layers")) == "1/64"
+def test_even_shares():
+    assert accuracy.even_shares(record(101, [[50, 60, 70]])) == "1/16, 1/4"
+    assert accuracy.even_shares(record(101, [[50, 60, 70]], "two layers")) == "1/64"
 
 
 def test_table_and_figure_of_features():
@@ -105,6 +105,11 @@ def test_table_and_figure_of_features():
     line = accuracy.described(found)
     for part in ("3 layers, 10 classes, 30 training images", "40 test images", "3 + 2", "4 + 1", "6 + 5 sweeps"):
         assert part in line
+
+
+def test_gain_by_refinement_beside_its_error():
+    gains = accuracy.refinement_gains(record(101, [[50, 60, 70], [50, 50, 70]]))
+    assert gains == "ml_sample +5.0 (two standard errors 15.8)"  # 80 images, 100 * 2 sqrt((0.25 + 0.2475) / 80)
 
 
 def test_beside_pixels_needs_more_than_chance():
@@ -193,13 +198,15 @@ def lengthened():
     return [readings_record({}, 15), readings_record(FEW, 15, test_burn_in=50, test_collect=20), longest]
 
 
-def test_series_are_records_that_differ_in_length_only():
+def test_a_series_is_records_that_differ_in_length_only():
     first, second, last = lengthened()
-    others = [readings_record({}, 30), readings_record({}, 15, model="two layers")]
-    assert chain_lengths.series([last, *others, first, second]) == [[first, second, last]]
-    assert chain_lengths.series(others) == chain_lengths.series([]) == []
-    words = "3 layers, 4 classes, 15 training images of each, 8 test images; not refined; guessing: 25.0 %"
-    assert chain_lengths.described([first, second]) == words
+    others = [readings_record({}, 30), readings_record({}, 30, burn_in=7), readings_record({}, 15, model="two layers")]
+    assert chain_lengths.series([last, *others, first, second]) == [first, second, last]
+    assert chain_lengths.series(others) == others[:2]
+    assert chain_lengths.series(others[1:]) == chain_lengths.series([]) == []
+    words = "4 classes, 15 training images of each, 8 test images; not refined; guessing: 25.0 %"
+    assert chain_lengths.described([first, second]) == f"3 layers, {words}"
+    assert chain_lengths.described([readings_record({}, 15, model="faces")]) == f"faces, {words}"
 
 
 def test_readings_by_length():
@@ -213,18 +220,25 @@ def test_readings_by_length():
     assert len(lines) == 3 * shown and len(chain_lengths.beside(group[:2])) == shown
     compared = f"{PAPERS_READING}, 60 + 20; test 50 + 20 beside 6 + 2; test 3 + 2"
     assert lines[2].startswith(f"{compared}: 0 images of 8 right that the other has wrong, 2 the other way round")
-    assert [line.split(",")[0] for line in lines[:3]] == ["chain"] * 3
+    assert lines[3].startswith(f"{list(chain_lengths.SHOWN)[1]}, 6 + 2; test 50 + 20 beside 6 + 2; test 3 + 2: ")
 
 
 def test_figure_by_length():
-    axes = chain_lengths.show(lengthened()).axes[0]
+    flat = dict(zip(PIXELS, (1, 3, 5), strict=True))
+    group = [one.copy(deep=True) for one in lengthened()]
+    for record in group:
+        for name, count in flat.items():
+            record.right.loc[name] = np.arange(8) < count
+    axes = chain_lengths.show(group).axes[0]
     curves = {container.get_label(): container.lines[0] for container in axes.containers}
     assert list(curves) == list(chain_lengths.SHOWN)
     assert curves[PAPERS_READING].get_ydata().tolist() == [50, 25, 25]
     assert curves["alone, mean magnitude"].get_ydata().tolist() == [50, 100, 100]
-    flat = {line.get_label(): line.get_ydata()[0] for line in axes.get_lines() if line.get_label() in PIXELS}
-    assert flat == dict.fromkeys(PIXELS, 50)
-    assert [text.get_text() for text in axes.figure.legends[0].get_texts()][-1] == list(chain_lengths.SHOWN)[-1]
+    lines = {line.get_label(): set(line.get_ydata()) for line in axes.get_lines()}
+    assert {name: lines[name] for name in PIXELS} == {name: {12.5 * count} for name, count in flat.items()}
+    assert lines["guessing"] == {25} and lines["windows alone, mean magnitude"] == {50}
+    named = {text.get_text() for text in axes.figure.legends[0].get_texts()}
+    assert named == {*chain_lengths.SHOWN, *PIXELS, "guessing", "windows alone, mean magnitude"}
     assert axes.get_xticklabels()[2].get_text() == "60 + 20\ntest\n50 + 20"
 
 

@@ -66,13 +66,13 @@ def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataA
     parts, seeds = [chosen.accuracy], {*settings(chosen)["seeds"]}
     for other in others:
         new = [i for i, seed in enumerate(settings(other)["seeds"]) if seed not in seeds]
-        if new and beside(other, chosen):
+        if new and can_join(other, chosen):
             parts.append(other.accuracy.isel(split=new).reindex(feature_kind=chosen.feature_kind))
             seeds.update(settings(other)["seeds"])
     return xr.concat(parts, "split")
 
 
-def beside(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
+def can_join(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
     """Whether both were made alike, splits apart; one that is not refined may stand beside one that is."""
     free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *RECORD} - {*PRETRAINING}
     one, other = ({name: p[name] for name in p.keys() - free} for p in map(settings, (candidate, chosen)))
@@ -128,6 +128,20 @@ def feature_table(record: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(columns, pd.Index(record.feature_kind.values, name="feature"))
 
 
+def refinement_gains(record: xr.Dataset) -> str:
+    """What refinement changes on the images of one record, in points of accuracy, beside two standard errors.
+
+    The errors are those of two shares of the test images of all splits, taken as independent.
+    """
+    share = record.accuracy.sel(count="over images", background="left out").mean("split").to_series()
+    images, said = float(record.n_test_images.sum()), []
+    for kind in (str(name) for name in share.index if str(name).startswith("refined, ")):
+        before, after = share[kind.replace("refined", "pretrained")], share[kind]
+        chance = 2 * ((before * (100 - before) + after * (100 - after)) / images) ** 0.5
+        said.append(f"{kind.removeprefix('refined, ')} {after - before:+.1f} (two standard errors {chance:.1f})")
+    return "; ".join(said)
+
+
 def beside_pixels(record: xr.Dataset) -> str:
     """Verdict on the model's features beside raw pixels on the same images; alike within two standard errors.
 
@@ -159,8 +173,8 @@ def described(record: xr.Dataset) -> str:
     )
 
 
-def chance_shares(record: xr.Dataset) -> str:
-    """What part of a block's weight would lie at any one position, were all alike: of each pooled layer."""
+def even_shares(record: xr.Dataset) -> str:
+    """Part of a block's weight at any one position, were it spread evenly, for each pooled layer."""
     pools = [layer.pool for layer in MODELS[settings(record)["model"]].layers if layer.pool is not None]
     return ", ".join(f"1/{rows * cols}" for rows, cols in pools)
 

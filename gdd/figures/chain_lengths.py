@@ -25,13 +25,14 @@ SHOWN = {
 }  # fmt: skip
 
 
-def series(found: Sequence[xr.Dataset]) -> list[list[xr.Dataset]]:
-    """Records that are alike but for `LENGTHS`, two and more of them, each series with its shortest chains first."""
+def series(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """Most of the records that are alike but for `LENGTHS`, shortest chains first; none if no two are."""
     groups = {}
     for record in found:
         alike = {name: value for name, value in settings(record).items() if name not in LENGTHS}
         groups.setdefault(json.dumps(alike, sort_keys=True), []).append(record)
-    return [sorted(group, key=_sweeps) for group in groups.values() if len(group) > 1]
+    most = max(groups.values(), key=len, default=[])
+    return sorted(most, key=_sweeps) if len(most) > 1 else []
 
 
 def _sweeps(record: xr.Dataset) -> tuple[int, int]:
@@ -48,8 +49,9 @@ def lengths(record: xr.Dataset, words: str = "; test ") -> str:
 def described(group: Sequence[xr.Dataset]) -> str:
     """What the records of one series have in common."""
     p = settings(group[0])
+    model = LAYERS.get(p["model"], p["model"])
     return (
-        f"{LAYERS[p['model']]}, {group[0].sizes['class']} classes, {p['per_class']} training images of each, "
+        f"{model}, {group[0].sizes['class']} classes, {p['per_class']} training images of each, "
         f"{group[0].right.sizes['image']} test images; not refined; guessing: {100 / group[0].sizes['class']:.1f} %"
     )
 
