@@ -215,12 +215,11 @@ def test_readings_by_length():
     assert table.columns.tolist() == ["6 + 2; test 3 + 2", "6 + 2; test 50 + 20", "60 + 20; test 50 + 20"]
     assert table.loc[PAPERS_READING].tolist() == ["50.0 ± 17.7", "25.0 ± 15.3", "25.0 ± 15.3"]
     assert table.loc["raw pixels"].tolist() == ["50.0 ± 17.7"] * 3
+    assert table.index.tolist() == list(READINGS)
     lines = chain_lengths.beside(group)
-    shown = len(chain_lengths.SHOWN)
-    assert len(lines) == 3 * shown and len(chain_lengths.beside(group[:2])) == shown
-    compared = f"{PAPERS_READING}, 60 + 20; test 50 + 20 beside 6 + 2; test 3 + 2"
-    assert lines[2].startswith(f"{compared}: 0 images of 8 right that the other has wrong, 2 the other way round")
-    assert lines[3].startswith(f"{list(chain_lengths.SHOWN)[1]}, 6 + 2; test 50 + 20 beside 6 + 2; test 3 + 2: ")
+    assert [line.partition(": ")[0] for line in lines] == [name for name in READINGS if name[:5] in ("chain", "alone")]
+    assert lines[0].startswith(f"{PAPERS_READING}: 0 images of 8 right that the other has wrong, 2 the other way round")
+    assert lines[1].startswith("chain, sample without signs: 2 images of 8 right that the other has wrong, 0 the other")
 
 
 def test_figure_by_length():
@@ -231,14 +230,14 @@ def test_figure_by_length():
             record.right.loc[name] = np.arange(8) < count
     axes = chain_lengths.show(group).axes[0]
     curves = {container.get_label(): container.lines[0] for container in axes.containers}
-    assert list(curves) == list(chain_lengths.SHOWN)
+    assert list(curves) == list(chain_lengths.CURVES)
     assert curves[PAPERS_READING].get_ydata().tolist() == [50, 25, 25]
     assert curves["alone, mean magnitude"].get_ydata().tolist() == [50, 100, 100]
     lines = {line.get_label(): set(line.get_ydata()) for line in axes.get_lines()}
     assert {name: lines[name] for name in PIXELS} == {name: {12.5 * count} for name, count in flat.items()}
     assert lines["guessing"] == {25} and lines["windows alone, mean magnitude"] == {50}
     named = {text.get_text() for text in axes.figure.legends[0].get_texts()}
-    assert named == {*chain_lengths.SHOWN, *PIXELS, "guessing", "windows alone, mean magnitude"}
+    assert named == {*chain_lengths.CURVES, *PIXELS, "guessing", "windows alone, mean magnitude"}
     assert axes.get_xticklabels()[2].get_text() == "60 + 20\ntest\n50 + 20"
 
 

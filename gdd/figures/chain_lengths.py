@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS, WINDOWS
+from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS, WINDOWS
 from gdd.figures.accuracy import LAYERS, paired
 from gdd.figures.readings import shares
 from gdd.figures.style import COLOURS, FONT, finish, new_figure
 from gdd.records import settings
 
 LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
-#: readings of the atoms that are shown, and their colours; the chain as the paper reads it first
-SHOWN = {
-    PAPERS_READING: "orange", "chain, sample without signs": "red", "alone, mean": "sky",
+#: readings that have a curve, and its colour; the chain as the paper reads it first
+CURVES = {
+    PAPERS_READING: "orange", "chain, sample without signs": "red", "chain, how probably active": "purple",
     "alone, mean magnitude": "blue",
 }  # fmt: skip
 
@@ -58,32 +57,27 @@ def described(group: Sequence[xr.Dataset]) -> str:
 
 def table(group: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Test images right in %, with the standard error: a row for each reading, a column for each length."""
-    names = [*SHOWN, *WINDOWS, *PIXELS]
     columns = {
-        lengths(record): [f"{share:.1f} ± {error:.1f}" for share, error in shares(record).loc[names].values]
+        lengths(record): [f"{share:.1f} ± {error:.1f}" for share, error in shares(record).loc[list(READINGS)].values]
         for record in group
     }
-    return pd.DataFrame(columns, pd.Index(names, name="reading"))
+    return pd.DataFrame(columns, pd.Index(READINGS, name="reading"))
 
 
 def beside(group: Sequence[xr.Dataset]) -> list[str]:
-    """Each reading of one record beside that of the record before it, and of the last beside the first."""
-    steps = [*pairwise(group), *([(group[0], group[-1])] if len(group) > 2 else [])]
-    return [
-        f"{name}, {lengths(later)} beside {lengths(earlier)}: "
-        f"{paired(later.right.sel(reading=name).values, earlier.right.sel(reading=name).values)}"
-        for name in SHOWN
-        for earlier, later in steps
-    ]
+    """Each reading of the atoms under the longest chains beside the shortest, on the same images; of two and more."""
+    first, last = group[0].right, group[-1].right
+    names = [name for name in READINGS if name not in WINDOWS + PIXELS]
+    return [f"{name}: {paired(last.sel(reading=name).values, first.sel(reading=name).values)}" for name in names]
 
 
 def show(group: Sequence[xr.Dataset]) -> Figure:
     """Test images right by length, with two standard errors; without marks: windows, pixels, guessing."""
     figure, axes = new_figure(height=4.4)
     places = np.arange(len(group))
-    for number, (name, colour) in enumerate(SHOWN.items()):
+    for number, (name, colour) in enumerate(CURVES.items()):
         found = [shares(record).loc[name] for record in group]
-        shift = 0.06 * (number - (len(SHOWN) - 1) / 2)
+        shift = 0.06 * (number - (len(CURVES) - 1) / 2)
         axes.errorbar(
             places + shift, [row.iloc[0] for row in found], yerr=[2 * row.iloc[1] for row in found], fmt="o-",
             color=COLOURS[colour], markersize=4, linewidth=1, label=name,
