@@ -107,9 +107,12 @@ def test_table_and_figure_of_features():
         assert part in line
 
 
-def test_gain_by_refinement_beside_its_error():
-    gains = accuracy.refinement_gains(record(101, [[50, 60, 70], [50, 50, 70]]))
-    assert gains == "ml_sample +5.0 (two standard errors 15.8)"  # 80 images, 100 * 2 sqrt((0.25 + 0.2475) / 80)
+def test_gain_by_refinement_is_paired_by_class():
+    found = record(4, [[50, 60, 70], [50, 56, 70]])
+    found.class_accuracy.loc[{"feature_kind": "refined, ml_sample"}] = [52, 48, 54, 46]  # changes 2, -2, 4, -4
+    found.class_accuracy.loc[{"split": 1, "feature_kind": "refined, ml_sample"}] += 4  # and so 4, 0, 6, -2 on average
+    # sqrt(40 / 3) points of scatter over four classes
+    assert accuracy.refinement_gains(found) == "ml_sample +2.0 ± 1.8"
 
 
 def test_beside_pixels_needs_more_than_chance():
@@ -220,6 +223,8 @@ def test_readings_by_length():
     assert [line.partition(": ")[0] for line in lines] == [name for name in READINGS if name[:5] in ("chain", "alone")]
     assert lines[0].startswith(f"{PAPERS_READING}: 0 images of 8 right that the other has wrong, 2 the other way round")
     assert lines[1].startswith("chain, sample without signs: 2 images of 8 right that the other has wrong, 0 the other")
+    lines = chain_lengths.beside_pictures(group)
+    assert len(lines) == 6 and lines[-1].startswith("alone, mean magnitude, beside raw pixels: 4 images of 8 right")
 
 
 def test_figure_by_length():

@@ -129,16 +129,14 @@ def feature_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def refinement_gains(record: xr.Dataset) -> str:
-    """What refinement changes on the images of one record, in points of accuracy, beside two standard errors.
+    """What refinement changes in the mean accuracy over classes, in points, with its standard error.
 
-    The errors are those of two shares of the test images of all splits, taken as independent.
+    The error is that over classes of the change of each, so that only what differs on the same images counts.
     """
-    share = record.accuracy.sel(count="over images", background="left out").mean("split").to_series()
-    images, said = float(record.n_test_images.sum()), []
-    for kind in (str(name) for name in share.index if str(name).startswith("refined, ")):
-        before, after = share[kind.replace("refined", "pretrained")], share[kind]
-        chance = 2 * ((before * (100 - before) + after * (100 - after)) / images) ** 0.5
-        said.append(f"{kind.removeprefix('refined, ')} {after - before:+.1f} (two standard errors {chance:.1f})")
+    own, said = record.class_accuracy.mean("split"), []
+    for kind in (str(name).removeprefix("refined, ") for name in own.feature_kind.values if "refined, " in str(name)):
+        change = (own.sel(feature_kind=f"refined, {kind}") - own.sel(feature_kind=f"pretrained, {kind}")).values
+        said.append(f"{kind} {change.mean():+.1f} ± {change.std(ddof=1) / len(change) ** 0.5:.1f}")
     return "; ".join(said)
 
 

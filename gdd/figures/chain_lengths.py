@@ -71,6 +71,13 @@ def beside(group: Sequence[xr.Dataset]) -> list[str]:
     return [f"{name}: {paired(last.sel(reading=name).values, first.sel(reading=name).values)}" for name in names]
 
 
+def beside_pictures(group: Sequence[xr.Dataset]) -> list[str]:
+    """The atoms alone, without signs, under the longest chains beside windows in their place and beside pixels."""
+    right, one = group[-1].right, "alone, mean magnitude"
+    own = right.sel(reading=one).values
+    return [f"{one}, beside {name}: {paired(own, right.sel(reading=name).values)}" for name in WINDOWS + PIXELS]
+
+
 def show(group: Sequence[xr.Dataset]) -> Figure:
     """Test images right by length, with two standard errors; without marks: windows, pixels, guessing."""
     figure, axes = new_figure(height=4.4)
