@@ -16,6 +16,7 @@ from gdd.distributions import DiagonalShiftGaussian, Gaussian
 from gdd.pooling import unpool
 from gdd.sampler import joint_dictionary_kernels as kernels
 from gdd.sampler.joint_arrays import SLOTS, Arrays, batches, plane_second
+from gdd.sampler.joint_atom_kernels import atom_images
 from gdd.sampler.kernels import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom
 from gdd.sampler.preconditioner_by_frequency import guess_by_frequency
@@ -174,7 +175,7 @@ def draw_bottom_dictionary(
     for k in range(shape.atoms + 1):
         for array in sums:
             array[:] = 0.0
-        kernels.atom_images(
+        atom_images(
             k if k < shape.atoms else -1, k - 1, step, blocks, arrays.residuals, arrays.masks, arrays.gamma_e,
             arrays.positions[0], tuple(int(n) for n in arrays.table[0]), *arrays.size, sums,
         )  # fmt: skip

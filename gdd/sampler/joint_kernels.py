@@ -19,7 +19,8 @@ from gdd.compiling import BURIED, INNER, kernel
 from gdd.sampler.joint_coefficients import draw_switches
 from gdd.sampler.joint_flips import flip
 from gdd.sampler.joint_kernels_math import layout_of, lower_values, render, slots_of
-from gdd.sampler.joint_positions import draw_bottom_positions, draw_upper_positions
+from gdd.sampler.joint_positions import draw_bottom_positions
+from gdd.sampler.joint_upper_positions import draw_upper_positions
 from gdd.sampler.joint_weights import draw_weights
 from gdd.sampler.kernels import CHUNK, fill_key
 from gdd.sampler.random import WORDS, next_truncated_gamma

@@ -10,7 +10,8 @@ from gdd.sampler.joint_arrays import Arrays
 from gdd.sampler.joint_coefficients import draw_switches
 from gdd.sampler.joint_kernels import begin_image
 from gdd.sampler.joint_kernels_math import layout_of, lower_values, render, slots_of
-from gdd.sampler.joint_positions import draw_bottom_positions, draw_upper_positions
+from gdd.sampler.joint_positions import draw_bottom_positions
+from gdd.sampler.joint_upper_positions import draw_upper_positions
 from gdd.sampler.joint_weights import draw_weights
 from gdd.sampler.kernels import fill_key
 from gdd.sampler.random import WORDS
