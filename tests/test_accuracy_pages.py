@@ -214,7 +214,7 @@ def test_a_series_is_records_that_differ_in_length_only():
 
 def test_readings_by_length():
     group = lengthened()
-    table = chain_lengths.table(group)
+    table = readings.table(group, chain_lengths.lengths)
     assert table.columns.tolist() == ["6 + 2; test 3 + 2", "6 + 2; test 50 + 20", "60 + 20; test 50 + 20"]
     assert table.loc[PAPERS_READING].tolist() == ["50.0 ± 17.7", "25.0 ± 15.3", "25.0 ± 15.3"]
     assert table.loc["raw pixels"].tolist() == ["50.0 ± 17.7"] * 3
@@ -223,8 +223,9 @@ def test_readings_by_length():
     assert [line.partition(": ")[0] for line in lines] == [name for name in READINGS if name[:5] in ("chain", "alone")]
     assert lines[0].startswith(f"{PAPERS_READING}: 0 images of 8 right that the other has wrong, 2 the other way round")
     assert lines[1].startswith("chain, sample without signs: 2 images of 8 right that the other has wrong, 0 the other")
-    lines = chain_lengths.beside_pictures(group)
-    assert len(lines) == 6 and lines[-1].startswith("alone, mean magnitude, beside raw pixels: 4 images of 8 right")
+    title, *lines = chain_lengths.beside_pictures(group[-1]).split("\n  ")
+    assert title == "60 + 20; test 50 + 20" and len(lines) == 6
+    assert lines[-1].startswith("alone, mean magnitude, beside raw pixels: 4 images of 8 right")
 
 
 def test_figure_by_length():

@@ -1,4 +1,7 @@
-"""What longer chains change: records of caltech-readings that differ in nothing but how long their chains are."""
+"""What longer chains change: records of caltech-readings that differ in nothing but how long their chains are.
+
+The book's page is caltech/accuracy, "Whether longer chains help".
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS, WINDOWS
+from gdd.figures import readings
 from gdd.figures.accuracy import LAYERS, paired
-from gdd.figures.readings import shares
 from gdd.figures.style import COLOURS, FONT, finish, new_figure
 from gdd.records import settings
 
@@ -55,15 +57,6 @@ def described(group: Sequence[xr.Dataset]) -> str:
     )
 
 
-def table(group: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test images right in %, with the standard error: a row for each reading, a column for each length."""
-    columns = {
-        lengths(record): [f"{share:.1f} ± {error:.1f}" for share, error in shares(record).loc[list(READINGS)].values]
-        for record in group
-    }
-    return pd.DataFrame(columns, pd.Index(READINGS, name="reading"))
-
-
 def beside(group: Sequence[xr.Dataset]) -> list[str]:
     """Each reading of the atoms under the longest chains beside the shortest, on the same images; of two and more."""
     first, last = group[0].right, group[-1].right
@@ -71,11 +64,10 @@ def beside(group: Sequence[xr.Dataset]) -> list[str]:
     return [f"{name}: {paired(last.sel(reading=name).values, first.sel(reading=name).values)}" for name in names]
 
 
-def beside_pictures(group: Sequence[xr.Dataset]) -> list[str]:
-    """The atoms alone, without signs, under the longest chains beside windows in their place and beside pixels."""
-    right, one = group[-1].right, "alone, mean magnitude"
-    own = right.sel(reading=one).values
-    return [f"{one}, beside {name}: {paired(own, right.sel(reading=name).values)}" for name in WINDOWS + PIXELS]
+def beside_pictures(record: xr.Dataset) -> str:
+    """The atoms alone, without signs, beside windows in their place and beside pixels, in a paragraph."""
+    pairs = [("alone, mean magnitude", name) for name in WINDOWS + PIXELS]
+    return "\n  ".join([lengths(record), *readings.beside(record, pairs)])
 
 
 def show(group: Sequence[xr.Dataset]) -> Figure:
@@ -83,17 +75,17 @@ def show(group: Sequence[xr.Dataset]) -> Figure:
     figure, axes = new_figure(height=4.4)
     places = np.arange(len(group))
     for number, (name, colour) in enumerate(CURVES.items()):
-        found = [shares(record).loc[name] for record in group]
+        found = [readings.shares(record).loc[name] for record in group]
         shift = 0.06 * (number - (len(CURVES) - 1) / 2)
         axes.errorbar(
             places + shift, [row.iloc[0] for row in found], yerr=[2 * row.iloc[1] for row in found], fmt="o-",
             color=COLOURS[colour], markersize=4, linewidth=1, label=name,
         )  # fmt: skip
     for number, name in enumerate(WINDOWS):
-        found = [shares(record).loc[name].iloc[0] for record in group]
+        found = [readings.shares(record).loc[name].iloc[0] for record in group]
         label = "windows alone, mean magnitude" if number == 0 else None
         axes.plot(places, found, color=COLOURS["green"], linewidth=1, label=label)
-    known = shares(group[0])
+    known = readings.shares(group[0])
     for name, dashes in zip(PIXELS, ("-.", "--", ":"), strict=True):
         axes.axhline(known.loc[name].iloc[0], color=COLOURS["grey"], linestyle=dashes, linewidth=1, label=name)
     axes.axhline(100 / group[0].sizes["class"], color=COLOURS["black"], linestyle="--", linewidth=1, label="guessing")

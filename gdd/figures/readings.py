@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -58,16 +58,16 @@ def named(record: xr.Dataset) -> str:
     return f"{settings(record)['per_class']} images a class"
 
 
-def table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % with its standard error: a row for each reading, a column for each of `side_by_side`."""
-    known = {named(one): [f"{share:.1f} ± {error:.1f}" for share, error in shares(one).values] for one in found}
+def table(found: Sequence[xr.Dataset], title: Callable[[xr.Dataset], str] = named) -> pd.DataFrame:
+    """Accuracy in % with its standard error: a row for each reading, a column for each record, so titled."""
+    known = {title(one): [f"{share:.1f} ± {error:.1f}" for share, error in shares(one).values] for one in found}
     return pd.DataFrame(known, pd.Index(found[0].reading.values, name="reading"))
 
 
-def beside(record: xr.Dataset) -> list[str]:
-    """Each of `PAIRS` on the same images, in one line."""
+def beside(record: xr.Dataset, pairs: Sequence[tuple[str, str]] = PAIRS) -> list[str]:
+    """The two readings of each pair on the same images, in one line."""
     right = {str(name): record.right.sel(reading=name).values for name in record.reading.values}
-    return [f"{one}, beside {other}: {paired(right[one], right[other])}" for one, other in PAIRS]
+    return [f"{one}, beside {other}: {paired(right[one], right[other])}" for one, other in pairs]
 
 
 def active_line(record: xr.Dataset) -> str:
