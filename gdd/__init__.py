@@ -1,9 +1,7 @@
 """Generative deep deconvolution: the model of Pu, Yuan & Carin (ICLR 2015), exact and reproducible."""
 
-from gdd.pipeline import infer, infer_refined, project_model, project_refined
-from gdd.sampler.pretrain import Pretrained, pretrain
-from gdd.sampler.refine import Refined, refine
-from gdd.spec import (
+from gdd.inference.pipeline import infer, infer_refined
+from gdd.model.spec import (
     CALTECH101,
     FACES,
     FACES_INTERPOLATION,
@@ -15,6 +13,9 @@ from gdd.spec import (
     Pruning,
     RefinementSpec,
 )
+from gdd.projection.models import project_model, project_refined
+from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sampler.refine import Refined, refine
 
 __version__ = "0.1.0"
 __all__ = [

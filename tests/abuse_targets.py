@@ -15,32 +15,19 @@ from tiny import layer
 from tiny_joint import refinement, top
 
 import gdd
-from gdd import (
-    classify,
-    contrast,
-    convolution,
-    counts,
-    datasets,
-    experiments,
-    figures,
-    filling,
-    generation,
-    interpolation,
-    joint_inference,
-    layerwise,
-    matching,
-    paper_values,
-    pooling,
-    projection,
-    records,
-    sharpness,
-)
-from gdd.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS
-from gdd.deconvolution import deconvolve
-from gdd.features import one_step_codes, one_step_features, unfold
-from gdd.joint_inference import Chain
-from gdd.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec, layer_shape
-from gdd.tuning import SvmProtocol
+from gdd.base.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS
+from gdd.data import contrast, datasets
+from gdd.evaluate import classify, filling, matching, sharpness
+from gdd.evaluate.tuning import SvmProtocol
+from gdd.inference import generation, interpolation, joint_inference, layerwise
+from gdd.inference.deconvolution import deconvolve
+from gdd.inference.features import one_step_codes, one_step_features, unfold
+from gdd.inference.joint_inference import Chain
+from gdd.model import convolution, pooling
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec, layer_shape
+from gdd.projection import collapse as projection
+from gdd_book import experiments, figures, paper_values, records
+from gdd_book.pages import counts
 
 SIZE, CHAIN = (11, 15), {"burn_in": 1, "collect": 2, "seed": 3}
 #: atoms as wide as the paper's for MNIST, for which other tests compile kernels anyway; the rest is tiny

@@ -8,10 +8,10 @@ import signal
 import numpy as np
 from tiny_joint import TWO, draw_joint
 
+from gdd.model.spec import ChainSpec, Precision, Pruning, RefinementSpec
 from gdd.sampler import checkpoint, stretch
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import refine
-from gdd.spec import ChainSpec, Precision, Pruning, RefinementSpec
 
 PLACES = ("half the data", "before the sync", "before the renames", "between the renames", "after the renames")
 

@@ -5,10 +5,10 @@ Its model is a small one, known under its name to the processes that it starts, 
 
 import sys
 
-from gdd import caltech
-from gdd.experiments import caltech_accuracy
+from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.sampler import stretch
-from gdd.spec import LayerSpec, ModelSpec
+from gdd_book.experiments import caltech_accuracy
+from gdd_book.training import caltech
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 caltech.MODELS["tiny"] = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))

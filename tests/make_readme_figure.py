@@ -8,9 +8,9 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from gdd import figures
-from gdd.figures.dictionaries import atom_mosaic
-from gdd.projection import render_projected
+from gdd.projection.collapse import render_projected
+from gdd_book import figures
+from gdd_book.figures.dictionaries import atom_mosaic
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = ROOT / "book" / "_static" / "readme-figure.png"

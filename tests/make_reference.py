@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import yaml
 
-from gdd import notebooks
+from gdd_book.pages import notebooks
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 TEXT = ("text/plain", "text/html", "text/markdown")

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import experiments
-from gdd.experiments import mnist_ablation as ablation
-from gdd.experiments.mnist_best import PROTOCOL
-from gdd.progress import Bar
+from gdd_book import experiments
+from gdd_book.experiments import mnist_ablation as ablation
+from gdd_book.experiments.mnist_best import PROTOCOL
+from gdd_book.progress import Bar
 
 SMALL = {
     "n_train": 60, "n_test": 30, "seeds": (3,), "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 2,

@@ -13,7 +13,7 @@ from abuse_targets import NAMES, targets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdd import axes
+from gdd.base import axes
 
 EXAMPLES = 140
 #: the chains of these shapes alone take minutes to compile

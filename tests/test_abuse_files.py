@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gdd import cli, datasets, experiments, records, sources
-from gdd.axes import GddError
+from gdd.base.axes import GddError
+from gdd.data import datasets, sources
+from gdd_book import cli, experiments, records
 
 FEW, MANY = 10, 250
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import xarray as xr
 
-from gdd import paper_values
-from gdd.experiments.caltech_layerwise import ONE_DECONVOLUTION
-from gdd.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS
-from gdd.figures import accuracy, chain_lengths, readings
+from gdd_book import paper_values
+from gdd_book.experiments.caltech_layerwise import ONE_DECONVOLUTION
+from gdd_book.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS
+from gdd_book.figures import accuracy, chain_lengths, readings
 
 PAPER = paper_values.table("caltech101_accuracy")
 KINDS = ["pretrained, ml_sample", "refined, ml_sample", "raw pixels"]

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
-from gdd.axes import GddError
-from gdd.baselines import LEAST_VARIANCE, learn_patches, patch_features, principal_components
+from gdd.base.axes import GddError
+from gdd.evaluate.baselines import LEAST_VARIANCE, learn_patches, patch_features, principal_components
 
 
 @pytest.fixture(scope="module")

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import experiments, timing
-from gdd.axes import GddError
-from gdd.benchmarks import contest, material, scaling, testing, threads
-from gdd.benchmarks.peers import Curve
-from gdd.benchmarks.rows import as_dataset, ratio, row, single
-from gdd.experiments import bench
-from gdd.figures import performance
-from gdd.progress import Bar
+from gdd.base.axes import GddError
+from gdd.model.spec import layer_shape
 from gdd.sampler.random import Stream
-from gdd.spec import layer_shape
-from gdd.timing import Timing
-from gdd.training import model_for
+from gdd_book import experiments
+from gdd_book.benchmarks import contest, material, scaling, testing, threads, timing
+from gdd_book.benchmarks.peers import Curve
+from gdd_book.benchmarks.rows import as_dataset, ratio, row, single
+from gdd_book.benchmarks.timing import Timing
+from gdd_book.experiments import bench
+from gdd_book.figures import performance
+from gdd_book.progress import Bar
+from gdd_book.training.training import model_for
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import paper_values
-from gdd.experiments.mnist_ablation import ROWS
-from gdd.experiments.mnist_best import CANDIDATES, KINDS
-from gdd.figures import best
-from gdd.figures.curves import curves
+from gdd_book import paper_values
+from gdd_book.experiments.mnist_ablation import ROWS
+from gdd_book.experiments.mnist_best import CANDIDATES, KINDS
+from gdd_book.figures import best
+from gdd_book.figures.curves import curves
 
 PAPER = paper_values.table("mnist_error")
 

@@ -10,10 +10,10 @@ position is enumerated (tests/test_joint.py) it falls below one in a million.
 import numpy as np
 import pytest
 
-from gdd.calibration import STATISTICS, holm
-from gdd.experiments import calibration
-from gdd.figures import show_p_values, show_ranks
-from gdd.progress import Bar
+from gdd.testing.calibration import STATISTICS, holm
+from gdd_book.experiments import calibration
+from gdd_book.figures import show_p_values, show_ranks
+from gdd_book.progress import Bar
 
 PASSES, FAILS = 1e-3, 1e-4
 #: the smallest run that has every part

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from gdd import caltech, datasets
-from gdd.contrast import normalise_contrast
-from gdd.experiments import caltech_class
-from gdd.progress import Bar
-from gdd.spec import CALTECH101, LayerSpec, ModelSpec
-from gdd.training import folder_of
+from gdd.data import datasets
+from gdd.data.contrast import normalise_contrast
+from gdd.model.spec import CALTECH101, LayerSpec, ModelSpec
+from gdd_book.experiments import caltech_class
+from gdd_book.progress import Bar
+from gdd_book.training import caltech
+from gdd_book.training.training import folder_of
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))

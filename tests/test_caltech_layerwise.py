@@ -5,12 +5,13 @@ import pytest
 import xarray as xr
 from test_class_parallel import pictures  # noqa: F401
 
-from gdd import caltech, experiments
-from gdd.axes import LABEL, GddError
-from gdd.experiments import caltech_layerwise
-from gdd.layerwise import infer_layers
-from gdd.progress import Bar
-from gdd.spec import LayerSpec, ModelSpec
+from gdd.base.axes import LABEL, GddError
+from gdd.inference.layerwise import infer_layers
+from gdd.model.spec import LayerSpec, ModelSpec
+from gdd_book import experiments
+from gdd_book.experiments import caltech_layerwise
+from gdd_book.progress import Bar
+from gdd_book.training import caltech
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled; maps of 21 x 21 and 7 x 7, and 2 x 2
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))

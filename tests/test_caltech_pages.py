@@ -7,16 +7,17 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import caltech, experiments, records
-from gdd.axes import ATOM, IMAGES, LABEL
-from gdd.experiments import caltech_classes, caltech_faces, caltech_interpolation, caltech_joint
-from gdd.figures import caltech as figures
-from gdd.figures import completion, mnist
-from gdd.progress import Bar
+from gdd.base.axes import ATOM, IMAGES, LABEL
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, RefinementSpec
+from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import Refined, label_traces, start_from, trace_names
-from gdd.spec import ChainSpec, LayerSpec, ModelSpec, RefinementSpec
-from gdd.state import LayerData
+from gdd_book import experiments, records
+from gdd_book.experiments import caltech_classes, caltech_faces, caltech_interpolation, caltech_joint
+from gdd_book.figures import caltech as figures
+from gdd_book.figures import completion, mnist
+from gdd_book.progress import Bar
+from gdd_book.training import caltech
 
 #: maps of 20x20, 10x10, 8x8, 4x4, 3x3: projected atoms of 17x17 at every fourth pixel
 THREE = ModelSpec((LayerSpec(4, (5, 5), (2, 2)), LayerSpec(3, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (24, 24))

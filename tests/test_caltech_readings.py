@@ -5,14 +5,15 @@ import pytest
 import xarray as xr
 from test_class_parallel import pictures  # noqa: F401
 
-from gdd import caltech, experiments
-from gdd.axes import IMAGE, IMAGES, LABEL, GddError
-from gdd.experiments import caltech_accuracy, caltech_readings
-from gdd.experiments.caltech_readings import cut_windows
-from gdd.features import one_step_codes
-from gdd.progress import Bar
-from gdd.spec import LayerSpec, ModelSpec
-from gdd.subsets import generator
+from gdd.base.axes import IMAGE, IMAGES, LABEL, GddError
+from gdd.data.subsets import generator
+from gdd.inference.features import one_step_codes
+from gdd.model.spec import LayerSpec, ModelSpec
+from gdd_book import experiments
+from gdd_book.experiments import caltech_accuracy, caltech_readings
+from gdd_book.experiments.caltech_readings import cut_windows
+from gdd_book.progress import Bar
+from gdd_book.training import caltech
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from test_class_parallel import pictures  # noqa: F401
 
-from gdd import caltech, experiments
-from gdd.axes import ATOM
-from gdd.class_training import learn_classes
-from gdd.deconvolution import deconvolve
-from gdd.experiments import caltech_testing
-from gdd.experiments.caltech_accuracy import normalised, together
-from gdd.experiments.caltech_accuracy import pictures as load
-from gdd.progress import Bar
-from gdd.spec import LayerSpec, ModelSpec
+from gdd.base.axes import ATOM
+from gdd.inference.deconvolution import deconvolve
+from gdd.model.spec import LayerSpec, ModelSpec
+from gdd_book import experiments
+from gdd_book.experiments import caltech_testing
+from gdd_book.experiments.caltech_accuracy import normalised, together
+from gdd_book.experiments.caltech_accuracy import pictures as load
+from gdd_book.progress import Bar
+from gdd_book.training import caltech
+from gdd_book.training.class_training import learn_classes
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))

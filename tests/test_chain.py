@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from tiny import layer
 
-from gdd.axes import GddError
-from gdd.model import draw_data, draw_state, log_joint, log_likelihood
+from gdd.base.axes import GddError
+from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood
+from gdd.model.spec import ChainSpec, LayerSpec, Pruning, layer_shape
+from gdd.model.state import LayerData
 from gdd.sampler import chain as chains
 from gdd.sampler import checkpoint, stretch
 from gdd.sampler.chain import TRACES, run_chain, used_atoms
-from gdd.spec import ChainSpec, LayerSpec, Pruning, layer_shape
-from gdd.state import LayerData
 
 SIZE = (7, 7)
 CHAIN = ChainSpec(burn_in=12, collect=6, seed=4, single_precision=False, scale_every=3, shift_every=4)

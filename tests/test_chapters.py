@@ -13,8 +13,8 @@ import pytest
 import yaml
 from jupyter_cache import get_cache
 
-from gdd import notebooks, papermill_io
-from gdd.axes import GddError
+from gdd.base.axes import GddError
+from gdd_book.pages import notebooks, papermill_io
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 CHAPTERS = notebooks.chapters()

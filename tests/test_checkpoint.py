@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from tiny import layer
 
-from gdd.axes import GddError
-from gdd.model import draw_state
+from gdd.base.axes import GddError
+from gdd.model.layer import draw_state
+from gdd.model.spec import ChainSpec, layer_shape
+from gdd.model.state import LayerData
 from gdd.sampler.checkpoint import Progressed, fingerprint, previous, read, write
-from gdd.spec import ChainSpec, layer_shape
-from gdd.state import LayerData
 
 
 def progressed(done=2, images=6):
@@ -148,7 +148,7 @@ TOO_LARGE = """
     sys.path.insert(0, {tests!r})
     from pathlib import Path
     from test_checkpoint import owner, progressed
-    from gdd.axes import GddError
+    from gdd.base.axes import GddError
     from gdd.sampler.checkpoint import write
     path = Path({path!r})
     write(path, owner(), progressed(1))

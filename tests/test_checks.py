@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import axes, checks, counts, joint_inference
-from gdd.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, check_memory, shown
-from gdd.contrast import normalise_contrast
-from gdd.spec import MNIST
+from gdd.base import axes, checks
+from gdd.base.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, check_memory, shown
+from gdd.data.contrast import normalise_contrast
+from gdd.inference import joint_inference
+from gdd.model.spec import MNIST
+from gdd_book.pages import counts
 
 
 def test_what_is_right_comes_back_plain():

@@ -5,8 +5,8 @@ import re
 import pytest
 import yaml
 
-from gdd import claims, notebooks
-from gdd.axes import GddError
+from gdd.base.axes import GddError
+from gdd_book.pages import claims, notebooks
 
 FOUND = claims.load()
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import datasets
-from gdd.axes import LABEL
-from gdd.class_atoms import class_energies, class_model, learn_class_atoms
-from gdd.convolution import synthesise
-from gdd.progress import Bar
-from gdd.training import HEALTHY
+from gdd.base.axes import LABEL
+from gdd.data import datasets
+from gdd.model.convolution import synthesise
+from gdd_book.progress import Bar
+from gdd_book.training.class_atoms import class_energies, class_model, learn_class_atoms
+from gdd_book.training.training import HEALTHY
 
 P = {"data": "digits", "n_train": 300, "seed": 0, "burn_in": 20, "collect": 5, **HEALTHY}
 CHAIN = {"gamma_e": 100.0, "gamma_w": 1.0, "burn_in": 10, "collect": 5}

@@ -10,10 +10,11 @@ import pytest
 import xarray as xr
 from PIL import Image
 
-from gdd import cli, datasets
-from gdd.axes import GddError
-from gdd.experiments import caltech_accuracy
-from gdd.subsets import generator
+from gdd.base.axes import GddError
+from gdd.data import datasets
+from gdd.data.subsets import generator
+from gdd_book import cli
+from gdd_book.experiments import caltech_accuracy
 
 SCRIPT = Path(__file__).parent / "classes_to_kill.py"
 

@@ -13,9 +13,9 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
-from gdd.axes import GddError
-from gdd.classify import error, fit_svm
-from gdd.tuning import SvmProtocol, best_of, gaussian_kernel, squared_distances, tuning_subset
+from gdd.base.axes import GddError
+from gdd.evaluate.classify import error, fit_svm
+from gdd.evaluate.tuning import SvmProtocol, best_of, gaussian_kernel, squared_distances, tuning_subset
 
 QUICK = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3)
 
@@ -29,7 +29,7 @@ def digits():
 @pytest.mark.parametrize("whole", [True, False])
 def test_same_decisions_as_scikit_learn(digits, whole, monkeypatch):
     train, labels, test, _ = digits
-    monkeypatch.setattr("gdd.classify._WHOLE_KERNEL", len(train) - (not whole))
+    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", len(train) - (not whole))
     svm = fit_svm(train, labels, QUICK)
     given = [svm.scaling(part) for part in (train, test)]
     machine = SVC(C=svm.cost, gamma=svm.gamma)
@@ -67,7 +67,7 @@ def test_landmarks_are_scikit_learns_approximation(digits):
 def test_kernel_formed_at_once_or_row_by_row_gives_the_same_machines(digits, monkeypatch):
     train, labels, test, _ = digits
     whole = fit_svm(train, labels, QUICK)
-    monkeypatch.setattr("gdd.classify._WHOLE_KERNEL", len(train) - 1)
+    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", len(train) - 1)
     by_rows = fit_svm(train, labels, QUICK)
     assert_allclose(whole.decide(test), by_rows.decide(test), atol=0.01)  # libsvm stops at 0.001 in the gradient
 

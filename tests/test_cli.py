@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import cli, experiments, records
-from gdd.axes import GddError
+from gdd.base.axes import GddError
+from gdd_book import cli, experiments, records
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def toy(monkeypatch, tmp_path):
     module = SimpleNamespace(NAME="toy", PARAMETERS={"demo": settings, "paper": settings | {"n": 50}}, run=run)
     monkeypatch.setattr(experiments, "names", lambda: ["bench", "toy"])
     load = importlib.import_module  # others import too: netCDF4 when a record is first written
-    toys = {f"gdd.experiments.{name}": module for name in experiments.names()}
+    toys = {f"gdd_book.experiments.{name}": module for name in experiments.names()}
     monkeypatch.setattr(experiments.importlib, "import_module", lambda name, *more: toys.get(name) or load(name, *more))
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path / "results"))
     monkeypatch.setenv("GDD_CACHE", str(tmp_path / "cache"))
@@ -176,7 +176,7 @@ def test_checkpoint_folder_depends_on_every_parameter(toy):
 
 
 def test_bench_prints_the_tables_of_its_record(toy, capsys, monkeypatch):
-    from gdd.benchmarks.rows import as_dataset, single
+    from gdd_book.benchmarks.rows import as_dataset, single
 
     measured = as_dataset({"images": {"sweep of 9 images": single(1.25, "ms per image", 9)}})
     module = experiments.get("toy")

@@ -13,8 +13,8 @@ import pytest
 from numba import njit
 from numba.core.errors import NumbaError
 
-from gdd import compiling
-from gdd.compiling import INNER
+from gdd.base import compiling
+from gdd.base.compiling import INNER
 
 PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
 
@@ -67,10 +67,10 @@ def test_numba_refuses(function):
         njit(_nrt=INNER["_nrt"])(function)(np.zeros(3))
 
 
-CALLEE = "from gdd.compiling import kernel\n@kernel()\ndef called():\n    return {value}\n"
+CALLEE = "from gdd.base.compiling import kernel\n@kernel()\ndef called():\n    return {value}\n"
 CALLER = """
 from gdd.callee import called
-from gdd.compiling import kernel
+from gdd.base.compiling import kernel
 @kernel()
 def caller():
     return called()
@@ -89,9 +89,10 @@ def run_caller(folder, **environment):
 def compile_anew(folder, **environment):
     """Write a package of one kernel that calls another, and run it."""
     package = folder / "gdd"
-    package.mkdir()
+    (package / "base").mkdir(parents=True)
     (package / "__init__.py").touch()
-    shutil.copy(PACKAGE / "compiling.py", package)
+    (package / "base" / "__init__.py").touch()
+    shutil.copy(PACKAGE / "base" / "compiling.py", package / "base")
     (package / "caller.py").write_text(CALLER, encoding="utf-8")
     (package / "callee.py").write_text(CALLEE.format(value=1), encoding="utf-8")
     return run_caller(folder, **environment)
@@ -199,7 +200,7 @@ def test_a_call_of_a_buried_kernel_would_be_seen(use):
 
 LOOPS = """
 import numba, numpy as np, sklearn.cluster
-from gdd.compiling import kernel
+from gdd.base.compiling import kernel
 @kernel(parallel=True)
 def loop(a):
     for i in numba.prange(a.size):

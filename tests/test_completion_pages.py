@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from gdd import experiments
-from gdd.experiments import mnist_generated, mnist_interpolation, mnist_layerwise
-from gdd.figures import completion
-from gdd.progress import Bar
+from gdd_book import experiments
+from gdd_book.experiments import mnist_generated, mnist_interpolation, mnist_layerwise
+from gdd_book.figures import completion
+from gdd_book.progress import Bar
 
 SMALL = {"data": "digits", "n_train": 50, "burn_in": 2, "collect": 1, "refine_burn_in": 1, "refine_collect": 1}
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from tiny import LAYERS, draw, with_local, with_shared
 
-from gdd import distributions
-from gdd.model import log_joint, log_positions_given
+from gdd.model import distributions
+from gdd.model.layer import log_joint, log_positions_given
+from gdd.model.state import EMPTY, block_positions
 from gdd.sampler import conditionals
-from gdd.state import EMPTY, block_positions
 
 TOLERANCE = 1e-9
 HELPERS = {"pixel_precision", "without_block", "log_block_prior", "atom_statistics", "design_of"}

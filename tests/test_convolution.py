@@ -6,8 +6,8 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdd.axes import DICTIONARY, MAPS, GddError
-from gdd.convolution import CHUNK, correlate, correlate_with_maps, synthesise
+from gdd.base.axes import DICTIONARY, MAPS, GddError
+from gdd.model.convolution import CHUNK, correlate, correlate_with_maps, synthesise
 
 sizes = st.integers(1, 5)
 ROUNDING = 1e-12  # relative; double precision loses a few units in 1e-16 per addition

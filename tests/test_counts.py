@@ -2,8 +2,10 @@
 
 import pytest
 
-from gdd import counts, paper_values, spec
-from gdd.axes import GddError
+from gdd.base.axes import GddError
+from gdd.model import spec
+from gdd_book import paper_values
+from gdd_book.pages import counts
 
 
 @pytest.mark.parametrize(

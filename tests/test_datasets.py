@@ -22,10 +22,10 @@ from scipy.signal import convolve2d
 from scipy.stats import binom, chi2, chisquare, kstest
 from sklearn.datasets import load_digits
 
-from gdd import datasets, sources
-from gdd.axes import GddError
-from gdd.contrast import normalise_contrast
-from gdd.planted import planted
+from gdd.base.axes import GddError
+from gdd.data import datasets, sources
+from gdd.data.contrast import normalise_contrast
+from gdd.data.planted import planted
 
 
 def have(name: str) -> bool:
@@ -546,7 +546,7 @@ def test_content_checksums_are_those_of_the_files(tmp_path):
 
 def test_nothing_that_prints_in_a_notebook_is_imported():
     """pooch imports a progress bar that warns inside a kernel; a chapter with anything on stderr fails the build."""
-    modules = "gdd, gdd.datasets, gdd.experiments, gdd.records"
+    modules = "gdd, gdd.data.datasets, gdd_book.experiments, gdd_book.records"
     script = f"import sys, {modules}; print({{'pooch', 'tqdm.auto'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -8,10 +8,14 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import foldnorm, multivariate_normal
 
-from gdd import deconvolution_kernels as kernels
-from gdd.axes import GddError
-from gdd.deconvolution import deconvolve, make_problem
-from gdd.deconvolution_plain import (
+from gdd.base.axes import GddError
+from gdd.inference import deconvolution_kernels as kernels
+from gdd.inference.deconvolution import deconvolve, make_problem
+from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
+from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
+from gdd.projection.collapse import render_projected
+from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
+from gdd.testing.deconvolution_plain import (
     coefficient_given_rest,
     dense_gram,
     draw_gap,
@@ -19,10 +23,6 @@ from gdd.deconvolution_plain import (
     pursue_plain,
     sweep_plain,
 )
-from gdd.placement import correlate_at_stride, placement_grid, slab_index
-from gdd.projection import render_projected
-from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
-from gdd.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 
 GAMMA_E, GAMMA_W = np.array([3.0, 0.7]), 0.5
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.axes import IMAGES, GddError
-from gdd.convolution import synthesise
-from gdd.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, unpack
-from gdd.joint_inference import Chain
-from gdd.spec import CALTECH101, MNIST
+from gdd.base.axes import IMAGES, GddError
+from gdd.inference.joint_inference import Chain
+from gdd.model.convolution import synthesise
+from gdd.model.spec import CALTECH101, MNIST
+from gdd_book.training.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, unpack
 
 
 def stack(seed):

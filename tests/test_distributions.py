@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from gdd.distributions import (
+from gdd.model.distributions import (
     BlockChoice,
     DiagonalShiftGaussian,
     Dirichlet,

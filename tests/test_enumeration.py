@@ -5,17 +5,18 @@ import pytest
 from scipy import stats
 from tiny import layer
 
-from gdd import enumeration, model, printed
-from gdd.axes import GddError
+from gdd.base.axes import GddError
+from gdd.model import layer as model
+from gdd.model.spec import LayerSpec, Precision, layer_shape
+from gdd.model.state import EMPTY, LayerData
 from gdd.sampler.conditionals import block_in_layer, without_block
-from gdd.sampler.plain import draw_map, with_block
 from gdd.sampler.random import PRETRAIN, Stream
-from gdd.spec import LayerSpec, Precision, layer_shape
-from gdd.state import EMPTY, LayerData
+from gdd.testing import enumeration, printed
+from gdd.testing.plain import draw_map, with_block
 
 PASSES, FAILS = 1e-3, 1e-6
 HELD = {f"gamma_{part}": Precision(fixed=value) for part, value in (("e", 4.0), ("d", 1.0), ("w", 1.0))}
-#: each sampler of the page on errata, and the control of gdd.printed that it must be
+#: each sampler of the page on errata, and the control of gdd.testing.printed that it must be
 MISPRINTS = {
     "right": ({}, draw_map),
     "P2 mended": ({"weight": printed.mended_weight}, printed.MENDED["P2"].map),

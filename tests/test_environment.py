@@ -99,7 +99,7 @@ def imported(source: str) -> set[str]:
     return {name.partition(".")[0] for name in whole | parts}
 
 
-@pytest.mark.parametrize("first", ["papermill", "gdd.notebooks", "gdd.cli"])
+@pytest.mark.parametrize("first", ["papermill", "gdd_book.pages.notebooks", "gdd_book.cli"])
 def test_command_and_papermill_handler_can_be_loaded(first):
     """Whichever is imported first: papermill loads our handler while it is itself being imported."""
     if not any(e.value.startswith("gdd.") for e in entry_points(group="papermill.io")):

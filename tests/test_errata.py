@@ -11,10 +11,15 @@ import pytest
 import yaml
 from scipy import signal, stats
 
-from gdd import enumeration, errata, figures, model, notebooks, paper_values, sources, spec
-from gdd.axes import GddError
-from gdd.distributions import Gamma, Gaussian
-from gdd.pooling import repeat_blocks, spread
+from gdd.base.axes import GddError
+from gdd.data import sources
+from gdd.model import layer as model
+from gdd.model import spec
+from gdd.model.distributions import Gamma, Gaussian
+from gdd.model.pooling import repeat_blocks, spread
+from gdd.testing import enumeration
+from gdd_book import figures, paper_values
+from gdd_book.pages import errata, notebooks
 
 LISTED = errata.load()
 NUMBER = re.compile(r"\bP([1-9][0-9]?)\b")

@@ -7,10 +7,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import foldnorm, norm
 
-from gdd.axes import BLOCKS, MAPS, GddError
-from gdd.deconvolution import deconvolve
-from gdd.deconvolution_plain import coefficient_given_rest
-from gdd.features import one_step_codes, one_step_features, unfold
+from gdd.base.axes import BLOCKS, MAPS, GddError
+from gdd.inference.deconvolution import deconvolve
+from gdd.inference.features import one_step_codes, one_step_features, unfold
+from gdd.testing.deconvolution_plain import coefficient_given_rest
 
 GAMMA_E, GAMMA_W = np.array([4.0, 1.5]), 0.6
 

@@ -5,14 +5,15 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gdd import baselines, experiments
-from gdd.axes import GddError
-from gdd.contrast import high_pass
-from gdd.experiments import mnist_best
-from gdd.features import one_step_features
-from gdd.feedforward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
-from gdd.progress import Bar
-from gdd.spec import ChainSpec
+from gdd.base.axes import GddError
+from gdd.data.contrast import high_pass
+from gdd.evaluate import baselines
+from gdd.inference.features import one_step_features
+from gdd.inference.feedforward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
+from gdd.model.spec import ChainSpec
+from gdd_book import experiments
+from gdd_book.experiments import mnist_best
+from gdd_book.progress import Bar
 
 SPEC = FeedForward()
 

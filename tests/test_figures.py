@@ -6,9 +6,9 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd import figures
-from gdd.axes import DICTIONARY, GddError
-from gdd.figures.dictionaries import atom_mosaic
+from gdd.base.axes import DICTIONARY, GddError
+from gdd_book import figures
+from gdd_book.figures.dictionaries import atom_mosaic
 
 
 def pixels(figure):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from gdd.files import written_whole
+from gdd.base.files import written_whole
 
 
 def write(path, text, previous=None):

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gdd.axes import GddError
-from gdd.filling import choose_components, fill_by_neighbour, fill_by_pca
-from gdd.interpolation import hidden_error, hide_at_random, hide_halves
+from gdd.base.axes import GddError
+from gdd.evaluate.filling import choose_components, fill_by_neighbour, fill_by_pca
+from gdd.inference.interpolation import hidden_error, hide_at_random, hide_halves
 
 
 def gaussian_images(count, seed, components=3):

@@ -7,8 +7,8 @@ import matplotlib.pyplot as plt
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from gdd import figures
-from gdd.figures.flowchart import STEPS
+from gdd_book import figures
+from gdd_book.figures.flowchart import STEPS
 
 
 def overlaps(figure):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.axes import GddError
-from gdd.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
-from gdd.joint import draw_joint_state, layer_values
-from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
-from gdd.state import EMPTY
+from gdd.base.axes import GddError
+from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
+from gdd.model.joint import draw_joint_state, layer_values
+from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.state import EMPTY
 
 FIXED = Precision(fixed=1.0)
 MODEL = ModelSpec(

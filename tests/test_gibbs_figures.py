@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 from test_flowchart import overlaps
 
-from gdd.axes import CHAIN, DRAW, GddError
-from gdd.figures import gibbs
+from gdd.base.axes import CHAIN, DRAW, GddError
+from gdd_book.figures import gibbs
 
 
 def traces(names=tuple(gibbs.TRACES)):

@@ -1,44 +1,40 @@
-"""Data flow down: a module of the package imports only from those above it in this list."""
+"""A folder imports only from folders below it; the library never imports the book's own code; no circles."""
 
 import ast
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).resolve().parents[1] / "gdd"
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = {"gdd": ROOT / "gdd", "gdd_book": ROOT / "book" / "gdd_book"}
 
-LEVELS = [
-    ["axes", "compiling", "machine", "files", "progress", "interrupt", "processes"],
-    ["checks"],
-    ["subsets", "contrast", "sources", "folders", "formats", "planted", "datasets", "record_files"],
-    ["spec", "counts"],
-    ["convolution", "pooling", "placement", "distributions", "state", "model", "joint"],
-    ["sampler", "printed", "calibration", "shortcuts", "calibration_joint", "enumeration"],
-    ["voting", "voting_joint", "projection"],
-    ["deconvolution_kernels", "deconvolution", "deconvolution_plain", "features", "baselines", "feedforward",
-     "tuning", "classify", "matching", "sharpness", "timing"],
-    ["joint_inference", "interpolation", "filling", "completion", "generation", "layerwise"],
-    ["pipeline", "means", "dictionaries"],
-    ["training", "class_atoms", "caltech", "class_training"],
-    ["benchmarks"],
-    ["experiments"],
-    ["paper_values", "claims", "errata", "records", "figures", "papermill_io", "notebooks", "runlog", "cli"],
+#: from the ground up; a file that stands directly in a package is a floor of its own
+FLOORS = [
+    *("gdd.base", "gdd.model", "gdd.data", "gdd.sampler", "gdd.inference", "gdd.projection", "gdd.evaluate"),
+    *("gdd.testing", "gdd"),
+    *("gdd_book.paper_values", "gdd_book.machine", "gdd_book.progress", "gdd_book.interrupt", "gdd_book.processes"),
+    "gdd_book.folders",
+    *("gdd_book.record_files", "gdd_book.training", "gdd_book.benchmarks", "gdd_book.experiments", "gdd_book.records"),
+    *("gdd_book.figures", "gdd_book.pages", "gdd_book.runlog", "gdd_book.cli", "gdd_book"),
 ]
-ORDER = [name for level in LEVELS for name in level]
 
 
-def modules():
-    """Every module of the package, by its dotted name without the leading ``gdd.``."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        if name:
-            yield name, path
+def modules() -> dict[str, Path]:
+    """Every module of both packages, by its dotted name."""
+    found = {}
+    for package, root in PACKAGES.items():
+        for path in sorted(root.rglob("*.py")):
+            parts = (package, *path.relative_to(root).with_suffix("").parts)
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
 
 
-def imported(path, name):
-    """Modules of the package that a file imports, anywhere in it."""
-    known = {module for module, _ in modules()}
+MODULES = modules()
+
+
+def imported(path: Path, name: str) -> set[str]:
+    """Modules of the two packages that a file imports, anywhere in it."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             wanted = [alias.name for alias in node.names]
@@ -47,33 +43,36 @@ def imported(path, name):
             wanted = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        for full in wanted:
-            dotted = full.removeprefix("gdd.") if full.startswith("gdd.") else ""
-            while dotted and dotted not in known:
+        for dotted in wanted:
+            while dotted and dotted not in MODULES:
                 dotted = dotted.rpartition(".")[0]
             if dotted:
-                yield dotted
+                found.add(dotted)
+    return found
 
 
-def rank(name):
-    """Place in the order; the files of a folder have the place of the folder."""
-    first = name.partition(".")[0]
-    assert first in ORDER, f"gdd.{name} is not in the order; add it where it belongs"
-    return ORDER.index(first)
+def floor(name: str) -> int:
+    """Place of a module's folder, from the ground up."""
+    parts = name.split(".")
+    folder = ".".join(parts[:2]) if ".".join(parts[:2]) in FLOORS else parts[0]
+    assert folder in FLOORS and (len(parts) == 1 or folder != parts[0]), f"{name}: not in FLOORS; add it there"
+    return FLOORS.index(folder)
 
 
-@pytest.mark.parametrize("name", [name for name, _ in modules()])
-def test_imports_go_one_way(name):
-    for other in imported(dict(modules())[name], name):
-        inside = other.partition(".")[0] == name.partition(".")[0]
-        assert inside or rank(other) < rank(name), f"gdd.{name} imports gdd.{other}, which is not above it"
+@pytest.mark.parametrize("name", MODULES)
+def test_a_folder_imports_only_lower_folders(name):
+    for other in imported(MODULES[name], name):
+        if other != "gdd":  # its version and its place
+            assert floor(other) <= floor(name), f"{name} imports {other}, which is not below it"
 
 
-@pytest.mark.parametrize("folder", ["figures", "experiments", "sampler", "benchmarks"])
-def test_no_circle_inside_a_folder(folder):
-    """Files that share a place in the order must still be importable in some order."""
-    paths = {name: path for name, path in modules() if name == folder or name.startswith(folder + ".")}
-    waiting = {name: {o for o in imported(path, name) if o in paths and o != name} for name, path in paths.items()}
+@pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "gdd"])
+def test_the_library_knows_nothing_of_the_book(name):
+    assert not any(other.startswith("gdd_book") for other in imported(MODULES[name], name))
+
+
+def test_no_circles():
+    waiting = {name: imported(path, name) - {name, "gdd"} for name, path in MODULES.items()}
     while waiting:
         free = [name for name, needs in waiting.items() if not needs & set(waiting)]
         assert free, f"these import each other: {sorted(waiting)}"
@@ -83,6 +82,6 @@ def test_no_circle_inside_a_folder(folder):
 
 def test_a_wrong_import_would_be_seen(tmp_path):
     wrong = tmp_path / "spec.py"
-    wrong.write_text("def f():\n    from gdd.records import write\n")
-    assert list(imported(wrong, "spec")) == ["records"]
-    assert rank("records") > rank("spec")
+    wrong.write_text("def f():\n    from gdd_book.records import write\n")
+    assert imported(wrong, "gdd.model.spec") == {"gdd_book.records"}
+    assert floor("gdd_book.records") > floor("gdd.model.spec")

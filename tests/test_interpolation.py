@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 from tiny import draw
 
-from gdd.axes import IMAGES, GddError
-from gdd.interpolation import (
+from gdd.base.axes import IMAGES, GddError
+from gdd.inference.interpolation import (
     hidden_error,
     hide_at_random,
     hide_halves,
@@ -14,12 +14,12 @@ from gdd.interpolation import (
     interpolate_one_layer,
     start_layer,
 )
-from gdd.joint import draw_joint_data, draw_joint_state
-from gdd.joint_inference import Chain, joint_draws
-from gdd.model import draw_data, draw_state, reconstruction
+from gdd.inference.joint_inference import Chain, joint_draws
+from gdd.model.joint import draw_joint_data, draw_joint_state
+from gdd.model.layer import draw_data, draw_state, reconstruction
+from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
+from gdd.model.state import LayerData
 from gdd.sampler.chain import Fitted
-from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
-from gdd.state import LayerData
 
 FIXED = Precision(fixed=1.0)
 MODEL = ModelSpec(

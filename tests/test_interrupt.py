@@ -12,7 +12,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import gdd
-from gdd.interrupt import run_watched
+from gdd_book.interrupt import run_watched
 
 
 def compiled():
@@ -40,7 +40,8 @@ def test_what_the_work_returns_and_raises_comes_through():
 BUSY = """
     import signal, sys
     from types import SimpleNamespace
-    from gdd import cli, experiments, timing
+    from gdd_book import cli, experiments
+    from gdd_book.benchmarks import timing
 
     def run(parameters, progress):
         timing.many_uniforms(1)

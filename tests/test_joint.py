@@ -10,7 +10,11 @@ import pytest
 from scipy import stats
 from tiny import LAYERS, layer
 
-from gdd.calibration import (
+from gdd.model.spec import layer_shape
+from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared
+from gdd.sampler.random import PRETRAIN, Stream
+from gdd.sampler.sweep import Key, image_pass
+from gdd.testing.calibration import (
     STATISTICS,
     Case,
     compiled_step,
@@ -21,14 +25,10 @@ from gdd.calibration import (
     shifting_step,
     uniformity,
 )
-from gdd.enumeration import draw_weights
-from gdd.enumeration import enumerated as enumerate_positions
-from gdd.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
-from gdd.sampler.plain import draw_map, one_image
-from gdd.sampler.random import PRETRAIN, Stream
-from gdd.sampler.sweep import Key, image_pass
-from gdd.spec import layer_shape
-from gdd.state import EMPTY, LayerData, LayerState, Local, Shared
+from gdd.testing.enumeration import draw_weights
+from gdd.testing.enumeration import enumerated as enumerate_positions
+from gdd.testing.plain import draw_map, one_image
+from gdd.testing.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
 
 PASSES, FAILS = 1e-3, 1e-6
 

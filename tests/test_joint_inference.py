@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.axes import IMAGE, GddError
-from gdd.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
-from gdd.joint_inference import COLD, Chain, infer_jointly, joint_draws, noise_of, shared_of, start_empty
+from gdd.base.axes import IMAGE, GddError
+from gdd.inference.joint_inference import COLD, Chain, infer_jointly, joint_draws, noise_of, shared_of, start_empty
+from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.state import EMPTY, JointState, LayerData
 from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import TEST
 from gdd.sampler.refine_sweep import local_pass
-from gdd.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
-from gdd.state import EMPTY, JointState, LayerData
 
 
 def proper(fixed):
@@ -84,7 +84,7 @@ def test_warm_up_climbs_to_the_noise_precision_and_stays(drawn):
 
 def leftover(state, data, gamma_e=None):
     """Error of one chain's mean times another chain's mean over hidden pixels, in standard errors; see the tests of
-    `gdd.interpolation`: its expectation is 0 if both draw from the posterior.
+    `gdd.inference.interpolation`: its expectation is 0 if both draw from the posterior.
     """
     truth, means = layer_values(state.local, state.shared.dictionaries, MODEL.shapes())[0], []
     for seed in (1, 2):

@@ -8,8 +8,8 @@ from scipy import stats
 from tiny import with_local, with_shared
 from tiny_joint import JOINTS, ONE, THREE, TWO, draw_joint, refinement
 
-from gdd.axes import IMAGE
-from gdd.joint import (
+from gdd.base.axes import IMAGE
+from gdd.model.joint import (
     draw_joint_data,
     draw_joint_state,
     joint_log_joint,
@@ -17,9 +17,9 @@ from gdd.joint import (
     joint_residual,
     layer_values,
 )
-from gdd.model import log_joint, log_positions
-from gdd.spec import RefinementSpec
-from gdd.state import EMPTY, LayerState, Local, Shared
+from gdd.model.layer import log_joint, log_positions
+from gdd.model.spec import RefinementSpec
+from gdd.model.state import EMPTY, LayerState, Local, Shared
 
 LOWEST = ("one layer", "two layers", "three layers", "signal")
 
@@ -99,7 +99,7 @@ def test_joint_sees_each_unknown(name):
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("axes", [(), (IMAGE,)])
 def test_one_layer_alone_is_the_layers_own_model(axes, masked):
-    """With the noise's prior given to the layer, log_joint of `gdd.model`."""
+    """With the noise's prior given to the layer, log_joint of `gdd.model.layer`."""
     generator = np.random.default_rng(2)
     spec = refinement(*axes)
     state = draw_joint_state(3, ONE, spec, generator)

@@ -8,15 +8,17 @@ import pytest
 from scipy.signal import correlate
 from tiny import LAYERS, WHOLE, draw, layer, proper
 
-from gdd.axes import IMAGE
-from gdd.model import draw_data, draw_state, log_joint, log_likelihood, residual
-from gdd.sampler import image_sums, kernels, shared
+from gdd.base.axes import IMAGE
+from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood, residual
+from gdd.model.spec import layer_shape
+from gdd.model.state import LayerData, block_positions, maps_of
+from gdd.sampler import shared
 from gdd.sampler.conditionals import atom_statistics
-from gdd.sampler.plain import plain_sweep
+from gdd.sampler.kernels import image_sums
+from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.random import PRETRAIN
 from gdd.sampler.sweep import Key, autocorrelations, image_pass, sweep
-from gdd.spec import layer_shape
-from gdd.state import LayerData, block_positions, maps_of
+from gdd.testing.plain import plain_sweep
 
 SWEEPS = 4
 

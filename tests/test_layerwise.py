@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.axes import GddError
-from gdd.interpolation import start_layer
-from gdd.joint_inference import shared_of
-from gdd.layerwise import infer_layers, stack_features, with_dictionaries
-from gdd.model import log_likelihood, reconstruction
+from gdd.base.axes import GddError
+from gdd.inference.interpolation import start_layer
+from gdd.inference.joint_inference import shared_of
+from gdd.inference.layerwise import infer_layers, stack_features, with_dictionaries
+from gdd.model.layer import log_likelihood, reconstruction
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
+from gdd.model.state import LayerData
 from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import TEST
 from gdd.sampler.sweep import image_pass
-from gdd.spec import ChainSpec, LayerSpec, ModelSpec, Precision
-from gdd.state import LayerData
 
 LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), gamma_e=Precision()))
 MODEL = ModelSpec(LAYERS, (9, 10))

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gdd.axes import GddError
-from gdd.matching import match_atoms
+from gdd.base.axes import GddError
+from gdd.evaluate.matching import match_atoms
 
 ATOMS = np.random.default_rng(3).standard_normal((5, 2, 8, 7))
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gdd import ChainSpec, LayerSpec, ModelSpec, pretrain
-from gdd.convolution import synthesise
-from gdd.means import layer_mean, layers_with_means
-from gdd.state import maps_of
+from gdd.model.convolution import synthesise
+from gdd.model.state import maps_of
+from gdd_book.training.means import layer_mean, layers_with_means
 
 MODEL = ModelSpec((LayerSpec(3, (3, 2), (2, 2)), LayerSpec(2, (2, 2))), (8, 7), planes=2)
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import experiments
-from gdd.axes import GddError
-from gdd.experiments import mnist_atoms
-from gdd.progress import Bar
+from gdd.base.axes import GddError
+from gdd.model.spec import MNIST
 from gdd.sampler import chain
-from gdd.spec import MNIST
+from gdd_book import experiments
+from gdd_book.experiments import mnist_atoms
+from gdd_book.progress import Bar
 
 CHANGES = {"n_train": 12, "starts_1": (4, 6), "starts_2": (5,), "shares": (0.0, 0.9), "burn_in": 8, "collect": 3,
            "prune_from": 3, "prune_every": 2, "seeds": (0, 1)}  # fmt: skip

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from gdd import experiments
-from gdd.axes import GddError
-from gdd.experiments import mnist_curve, mnist_error
-from gdd.progress import Bar
-from gdd.subsets import repeated
+from gdd.base.axes import GddError
+from gdd.data.subsets import repeated
+from gdd_book import experiments
+from gdd_book.experiments import mnist_curve, mnist_error
+from gdd_book.progress import Bar
 
 CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn_in": 2, "test_collect": 2}
 

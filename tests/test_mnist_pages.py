@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import experiments, figures, paper_values, records
-from gdd.axes import ATOM, DICTIONARY, GddError, as_labelled
-from gdd.dictionaries import cut_atoms
-from gdd.experiments import mnist_dictionary
-from gdd.figures.mnist import NO_RUN
-from gdd.progress import Bar
-from gdd.spec import MNIST
+from gdd.base.axes import ATOM, DICTIONARY, GddError, as_labelled
+from gdd.model.spec import MNIST
+from gdd_book import experiments, figures, paper_values, records
+from gdd_book.experiments import mnist_dictionary
+from gdd_book.figures.mnist import NO_RUN
+from gdd_book.progress import Bar
+from gdd_book.training.dictionaries import cut_atoms
 
 PAPER = paper_values.table("mnist_error")
 

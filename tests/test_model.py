@@ -7,7 +7,7 @@ import pytest
 from scipy import signal, stats
 from tiny import LAYERS, draw, layer, with_local, with_shared
 
-from gdd.model import (
+from gdd.model.layer import (
     block_groups,
     draw_positions,
     log_joint,
@@ -18,9 +18,9 @@ from gdd.model import (
     reconstruction,
     residual,
 )
+from gdd.model.spec import layer_shape
+from gdd.model.state import EMPTY, block_positions, maps_of
 from gdd.sampler.conditionals import theta_given_z
-from gdd.spec import layer_shape
-from gdd.state import EMPTY, block_positions, maps_of
 
 
 def every_z(shape, empty=True):

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.axes import IMAGE, PLANE
-from gdd.distributions import Gaussian
-from gdd.model import draw_data, draw_state, log_joint, residual
+from gdd.base.axes import IMAGE, PLANE
+from gdd.model.distributions import Gaussian
+from gdd.model.layer import draw_data, draw_state, log_joint, residual
+from gdd.model.spec import ChainSpec, LayerSpec, Precision, layer_shape
+from gdd.model.state import EMPTY, LayerData, LayerState
 from gdd.sampler import moves
 from gdd.sampler.chain import start
 from gdd.sampler.conditionals import block_in_layer
 from gdd.sampler.random import MOVE, PRETRAIN, Stream, shared_generator
 from gdd.sampler.sweep import Key, sweep
-from gdd.spec import ChainSpec, LayerSpec, Precision, layer_shape
-from gdd.state import EMPTY, LayerData, LayerState
 
 PROPER = {"gamma_d": Precision(("atom", "plane"), 4.0, 8.0), "gamma_w": Precision((), 4.0, 2.0)}
 BY_IMAGE, ONE = Precision((IMAGE,), 4.0, 0.5), Precision((), 4.0, 0.5)

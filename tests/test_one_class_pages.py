@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import paper_values, records
-from gdd.axes import GddError
-from gdd.experiments import caltech_class
-from gdd.figures import one_class
+from gdd.base.axes import GddError
+from gdd_book import paper_values, records
+from gdd_book.experiments import caltech_class
+from gdd_book.figures import one_class
 
 PAPER = caltech_class.PARAMETERS["paper"]
 STAGES = ["pretrained", "refined"]

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.benchmarks import contest, material, peers
-from gdd.benchmarks.peers import Curve
-from gdd.progress import Bar
-from gdd.projection import render_projected
-from gdd.training import model_for
+from gdd.projection.collapse import render_projected
+from gdd_book.benchmarks import contest, material, peers
+from gdd_book.benchmarks.peers import Curve
+from gdd_book.progress import Bar
+from gdd_book.training.training import model_for
 
 needs = {p: pytest.mark.skipif(not peers.installed(p), reason=f"{p} is not installed") for p in peers.PACKAGES}
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gdd import datasets
-from gdd.axes import GddError
-from gdd.experiments import planted
-from gdd.figures.planted import show_planted
-from gdd.model import log_likelihood, reconstruction
-from gdd.progress import Bar
+from gdd.base.axes import GddError
+from gdd.data import datasets
+from gdd.model.layer import log_likelihood, reconstruction
+from gdd_book.experiments import planted
+from gdd_book.figures.planted import show_planted
+from gdd_book.progress import Bar
 
 SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "12 atoms pruned")}
 

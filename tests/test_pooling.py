@@ -6,9 +6,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gdd.axes import GddError
-from gdd.convolution import synthesise
-from gdd.pooling import (
+from gdd.base.axes import GddError
+from gdd.model.convolution import synthesise
+from gdd.model.pooling import (
     average_pool,
     block_grid,
     block_places,

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.axes import IMAGES, GddError
-from gdd.pooling import average_pool, max_pool
+from gdd.base.axes import IMAGES, GddError
+from gdd.model.pooling import average_pool, max_pool
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Pruning
+from gdd.model.state import maps_of
 from gdd.sampler.pretrain import pretrain
-from gdd.spec import ChainSpec, LayerSpec, ModelSpec, Pruning
-from gdd.state import maps_of
 
 CHAIN = ChainSpec(burn_in=3, collect=2, seed=1, shift_every=2, scale_every=2)
 LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), (2, 2)), LayerSpec(5, (1, 2)))
@@ -76,9 +76,9 @@ def test_pruned_atoms_leave_the_model(images):
 
 def test_every_layer_has_its_own_random_numbers(images):
     """The same layer on the same input, once as the first and once as the second, is not the same chain."""
+    from gdd.model.spec import layer_shape
+    from gdd.model.state import LayerData
     from gdd.sampler.chain import run_chain
-    from gdd.spec import layer_shape
-    from gdd.state import LayerData
 
     spec = LAYERS[0]
     shape = layer_shape(spec, (11, 12), 1)

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from gdd.axes import GddError
-from gdd.processes import run_tasks
+from gdd.base.axes import GddError
+from gdd_book.processes import run_tasks
 
 
 def write_square(number, folder, say):

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from gdd import progress
-from gdd.progress import Bar, in_words
+from gdd_book import progress
+from gdd_book.progress import Bar, in_words
 
 
 class Terminal(io.StringIO):

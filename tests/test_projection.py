@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdd import spec
-from gdd.axes import GddError
-from gdd.convolution import synthesise
-from gdd.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
-from gdd.projection import (
+from gdd.base.axes import GddError
+from gdd.model import spec
+from gdd.model.convolution import synthesise
+from gdd.model.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
+from gdd.projection.collapse import (
     blocks_following,
     project,
     projected_shapes,

@@ -3,17 +3,18 @@
 import numpy as np
 import pytest
 
-from gdd.axes import GddError
-from gdd.convolution import synthesise
-from gdd.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
-from gdd.pipeline import infer_refined, project_layers, project_refined, project_state, projection_error
-from gdd.pooling import block_places, unpool
-from gdd.projection import blocks_following, project, render_projected, threshold
+from gdd.base.axes import GddError
+from gdd.inference.pipeline import infer_refined
+from gdd.model.convolution import synthesise
+from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
+from gdd.model.pooling import block_places, unpool
+from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, count
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
+from gdd.projection.collapse import blocks_following, project, render_projected, threshold
+from gdd.projection.models import project_layers, project_refined, project_state, projection_error
+from gdd.projection.voting_joint import unit_images, vote_joint
 from gdd.sampler.refine import Refined
 from gdd.sampler.refine_conditionals import of_images
-from gdd.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, count
-from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData
-from gdd.voting_joint import unit_images, vote_joint
 
 PROPER = Precision((), 4.0, 3.0)
 NOISE = RefinementSpec(noise=Precision(("image",), 4.0, 3.0))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.figures import pruning
+from gdd_book.figures import pruning
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import make_readme_figure
 import numpy as np
 import pytest
 
-from gdd import cli, experiments, notebooks
+from gdd_book import cli, experiments
+from gdd_book.pages import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")

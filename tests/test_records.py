@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd import experiments, record_files, records, spec
-from gdd.axes import GddError
+from gdd.base.axes import GddError
+from gdd.model import spec
+from gdd_book import experiments, record_files, records
 
 
 @pytest.fixture
@@ -157,8 +158,8 @@ def test_a_real_limit_on_the_file_keeps_the_old_one(tmp_path, results):
     before = path.read_bytes()
     code = f"""
         import resource, signal, xarray as xr
-        from gdd import records
-        from gdd.axes import GddError
+        from gdd_book import records
+        from gdd.base.axes import GddError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         try:

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from tiny_joint import SIGNAL, TWO, draw_joint
 
-from gdd.axes import GddError
-from gdd.joint import draw_joint_data, draw_joint_state
+from gdd.base.axes import GddError
+from gdd.model.joint import draw_joint_data, draw_joint_state
+from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.state import EMPTY, LayerData
 from gdd.sampler import refine as chain_of
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import fresh_start, refine, start_from
 from gdd.sampler.refine_sweep import dictionary_mean
-from gdd.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
-from gdd.state import EMPTY, LayerData
 
 CHAIN = ChainSpec(4, 3, 5, single_precision=False)
 FIXED = RefinementSpec(Precision(fixed=4.0))

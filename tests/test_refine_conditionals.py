@@ -12,10 +12,10 @@ import pytest
 from tiny import with_local, with_shared
 from tiny_joint import JOINTS, draw_joint
 
-from gdd import distributions
-from gdd.joint import joint_log_joint, joint_residual, layer_values
+from gdd.model import distributions
+from gdd.model.joint import joint_log_joint, joint_residual, layer_values
+from gdd.model.state import EMPTY, block_positions
 from gdd.sampler import refine_conditionals
-from gdd.state import EMPTY, block_positions
 
 TOLERANCE = 1e-9
 HELPERS = {

@@ -14,11 +14,11 @@ from scipy import stats
 from tiny import layer, with_local
 from tiny_joint import draw_joint, p_values_of_draws, refinement, top
 
-from gdd.axes import IMAGE
-from gdd.calibration import exact_start, geweke, holm
-from gdd.calibration_joint import JointCase, joint_step
-from gdd.joint import layer_values
-from gdd.model import log_positions
+from gdd.base.axes import IMAGE
+from gdd.model.joint import layer_values
+from gdd.model.layer import log_positions
+from gdd.model.spec import ModelSpec
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, block_positions
 from gdd.sampler.contract import Key
 from gdd.sampler.random import REFINE, Stream
 from gdd.sampler.refine_conditionals import (
@@ -30,13 +30,13 @@ from gdd.sampler.refine_conditionals import (
     with_coefficient,
     with_position,
 )
-from gdd.sampler.refine_plain import CORRECT, with_dictionary
-from gdd.sampler.refine_steps import with_weights
 from gdd.sampler.refine_sweep import local_pass
 from gdd.sampler.screening import screening_overlaps
-from gdd.shortcuts import SHORTCUTS
-from gdd.spec import ModelSpec
-from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData, block_positions
+from gdd.testing.calibration import exact_start, geweke, holm
+from gdd.testing.calibration_joint import JointCase, joint_step
+from gdd.testing.refine_plain import CORRECT, with_dictionary
+from gdd.testing.refine_steps import with_weights
+from gdd.testing.shortcuts import SHORTCUTS
 
 PASSES, FAILS = 1e-3, 1e-6
 

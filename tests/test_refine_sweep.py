@@ -11,17 +11,18 @@ import pytest
 from tiny import layer, proper
 from tiny_joint import JOINTS, draw_joint, p_values_of_draws, refinement, top
 
-from gdd.axes import IMAGE
-from gdd.joint import draw_joint_data, draw_joint_state, joint_log_joint, joint_log_likelihood, joint_residual
-from gdd.sampler import joint_dictionary, kernels
+from gdd.base.axes import IMAGE
+from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_joint, joint_log_likelihood, joint_residual
+from gdd.model.spec import ModelSpec
+from gdd.model.state import EMPTY
+from gdd.sampler import joint_dictionary
 from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import SLOTS, as_arrays, flat_images
+from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.random import REFINE, shared_generator
 from gdd.sampler.refine_conditionals import dictionary_given_rest
-from gdd.sampler.refine_plain import plain_local_pass, plain_refine_sweep
 from gdd.sampler.refine_sweep import local_pass, refine_sweep
-from gdd.spec import ModelSpec
-from gdd.state import EMPTY
+from gdd.testing.refine_plain import plain_local_pass, plain_refine_sweep
 
 SWEEPS = 4
 SOLVED = 1e-13  # tolerance of the solver at which its draw is the plain twin's to rounding

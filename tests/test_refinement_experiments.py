@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from gdd import experiments
-from gdd.axes import GddError
-from gdd.experiments import mnist_refined_error, mnist_refinement, mnist_starts
-from gdd.progress import Bar
-from gdd.spec import MNIST
+from gdd.base.axes import GddError
+from gdd.model.spec import MNIST
+from gdd_book import experiments
+from gdd_book.experiments import mnist_refined_error, mnist_refinement, mnist_starts
+from gdd_book.progress import Bar
 
 SHORT = {"burn_in": 1, "collect": 1, "n_train": 20}
 

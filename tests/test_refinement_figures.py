@@ -8,10 +8,10 @@ import pytest
 import xarray as xr
 from test_flowchart import overlaps
 
-from gdd.experiments import mnist_refined_error
-from gdd.figures import refined_error, refinement, show_learning_curve
-from gdd.figures.directions import draw_directions
-from gdd.figures.mnist import show_dictionaries
+from gdd_book.experiments import mnist_refined_error
+from gdd_book.figures import refined_error, refinement, show_learning_curve
+from gdd_book.figures.directions import draw_directions
+from gdd_book.figures.mnist import show_dictionaries
 
 SWEEPS, REFINED, IMAGES, ATOMS = 6, 4, 7, 3
 NOISES = ["noise fixed at 44", "noise learned"]

@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 from scipy.signal import correlate2d
 
-from gdd.sampler.register_tiles import VECTOR_BYTES, VECTORS, correlate_tiles, fits_tiles
+from gdd.sampler.kernels.register_tiles import VECTOR_BYTES, VECTORS, correlate_tiles, fits_tiles
 
 
 @njit

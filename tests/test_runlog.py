@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from gdd.axes import GddError
-from gdd.runlog import RunLog
+from gdd.base.axes import GddError
+from gdd_book.runlog import RunLog
 
 
 def lines(path):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from gdd.joint import layer_values
+from gdd.model.joint import layer_values
+from gdd.model.spec import LayerSpec, ModelSpec
+from gdd.model.state import EMPTY, JointLocal
 from gdd.sampler.preconditioner import designed, guess_by_atom, products
 from gdd.sampler.preconditioner_by_frequency import guess_by_frequency, map_products
 from gdd.sampler.screening import average_images, screening_norms
-from gdd.spec import LayerSpec, ModelSpec
-from gdd.state import EMPTY, JointLocal
 
 TWO = ModelSpec((LayerSpec(2, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (8, 8))
 THREE = ModelSpec((LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2))), (11, 11))

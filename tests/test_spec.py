@@ -2,8 +2,8 @@
 
 import pytest
 
-from gdd.axes import GddError
-from gdd.spec import (
+from gdd.base.axes import GddError
+from gdd.model.spec import (
     CALTECH101,
     FACES,
     FACES_INTERPOLATION,

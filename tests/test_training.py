@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gdd import training
-from gdd.progress import Bar
-from gdd.spec import MNIST
+from gdd.model.spec import MNIST
+from gdd_book.progress import Bar
+from gdd_book.training import training
 
 P = {
     "data": "digits", "n_train": 20, "seed": 0, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,

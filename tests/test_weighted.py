@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gdd import model
-from gdd.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.base.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.model import layer as model
+from gdd.model.spec import LayerSpec, Precision, layer_shape
+from gdd.model.state import LayerData, LayerState, block_positions
 from gdd.sampler import conditionals, weighted, weighted_sums
 from gdd.sampler.random import Stream, shared_generator
 from gdd.sampler.sweep import Key, sweep
-from gdd.spec import LayerSpec, Precision, layer_shape
-from gdd.state import LayerData, LayerState, block_positions
 
 BY_ATOM, BY_IMAGE = Precision((ATOM,), 4.0, 3.0), Precision((IMAGE,), 5.0, 2.0)
 PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0, 5.0)}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import njit
 
-from gdd.sampler.windows import window_add, window_dot, window_size, window_take
+from gdd.sampler.kernels.windows import window_add, window_dot, window_size, window_take
 
 
 @njit

@@ -4,10 +4,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.axes import ATOM, IMAGE, PLANE
-from gdd.model import draw_data, draw_state
-from gdd.spec import LayerShape, LayerSpec, Precision, layer_shape
-from gdd.state import LayerData, LayerState
+from gdd.base.axes import ATOM, IMAGE, PLANE
+from gdd.model.layer import draw_data, draw_state
+from gdd.model.spec import LayerShape, LayerSpec, Precision, layer_shape
+from gdd.model.state import LayerData, LayerState
 
 
 class Tiny(NamedTuple):

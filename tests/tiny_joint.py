@@ -6,10 +6,10 @@ import numpy as np
 from scipy import stats
 from tiny import layer, proper
 
-from gdd.axes import ATOM, IMAGE, PLANE
-from gdd.joint import draw_joint_data, draw_joint_state
-from gdd.spec import ModelSpec, RefinementSpec
-from gdd.state import JointState, LayerData
+from gdd.base.axes import ATOM, IMAGE, PLANE
+from gdd.model.joint import draw_joint_data, draw_joint_state
+from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.state import JointState, LayerData
 
 
 class TinyJoint(NamedTuple):

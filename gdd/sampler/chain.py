@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import CHAIN, DRAW
+from gdd.base.axes import CHAIN, DRAW
+from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Pruning
+from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
 from gdd.sampler.contract import within_range
@@ -20,8 +22,6 @@ from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, START, shared_generator
 from gdd.sampler.stretch import run_to_end
 from gdd.sampler.sweep import Info, Key, sweep
-from gdd.spec import ChainSpec, LayerShape, LayerSpec, Pruning
-from gdd.state import EMPTY, LayerData, LayerState, Local, Shared, precision_shapes
 
 TRACES = ("log_likelihood", "log_joint", "residual", "active", "atoms", "gamma_e", "gamma_d", "gamma_w", "shifts")
 
@@ -48,7 +48,7 @@ def run_chain(
     chain : lengths, seed, moves
     layer : number of the layer from 0; part of the random numbers' names
     folder : of checkpoints; None for none
-    progress : `gdd.progress.Bar`, optional
+    progress : `gdd_book.progress.Bar`, optional
 
     Returns
     -------

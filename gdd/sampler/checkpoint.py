@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.axes import GddError
-from gdd.files import written_whole
-from gdd.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
+from gdd.base.axes import GddError
+from gdd.base.files import written_whole
+from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
 
 FORMAT = "gdd checkpoint 2"
 #: what reading a damaged archive raises, by the place of the damage

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gdd.distributions import BlockChoice, Dirichlet, Gamma, Gaussian, GeneralisedInverseGaussian
-from gdd.model import block_groups, outcome_counts, residual
-from gdd.spec import LayerShape, LayerSpec
-from gdd.state import EMPTY, LayerData, LayerState, block_positions, maps_of
+from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian, GeneralisedInverseGaussian
+from gdd.model.layer import block_groups, outcome_counts, residual
+from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of
 
 
 def block_given_rest(
@@ -110,7 +110,7 @@ def log_block_prior(
 def theta_given_z(z: np.ndarray, shape: LayerShape) -> list[Dirichlet]:
     """Multinomial probabilities of each block shape given the positions: Dirichlet(1/(B+1) + counts).
 
-    One `Dirichlet` with alpha (image, atom, outcome) per block shape, in the order of `gdd.model.block_groups`.
+    One `Dirichlet` with alpha (image, atom, outcome) per block shape, in the order of `gdd.model.layer.block_groups`.
 
     *Source:* supplement, "Sample theta". *Departs:* one theta per block shape, so that ragged edges are exact.
     *Checked:* tests/test_conditionals.py.

@@ -13,13 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from gdd.axes import GddError
-from gdd.checks import REMEDY
-from gdd.distributions import LOG_TWO_PI
-from gdd.model import block_groups, log_precision
+from gdd.base.axes import GddError
+from gdd.base.checks import REMEDY
+from gdd.model.distributions import LOG_TWO_PI
+from gdd.model.layer import block_groups, log_precision
+from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.state import LayerState, Local, Shared
 from gdd.sampler.shared import draw_precisions, draw_scales
-from gdd.spec import LayerShape, LayerSpec
-from gdd.state import LayerState, Local, Shared
 
 #: width of a one-plane atom from which the image pass is compiled for that very width, at some seconds each
 SPECIAL_FROM = 6
@@ -90,7 +90,7 @@ def close_sweep(
 def log_prior_from(
     state: LayerState, log_counts: float, per_atom: np.ndarray, spec: LayerSpec, shape: LayerShape
 ) -> float:
-    """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.log_joint`."""
+    """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.layer.log_joint`."""
     shared = state.shared
     images = state.local.z.shape[0]
     active = per_atom[0].sum()

@@ -6,17 +6,17 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gdd.model.spec import LayerShape, ModelSpec
+from gdd.model.state import JointLocal, JointState, LayerData
+from gdd.sampler.kernels.windows import window_size
 from gdd.sampler.screening import Average, average_images
-from gdd.sampler.windows import window_size
-from gdd.spec import LayerShape, ModelSpec
-from gdd.state import JointLocal, JointState, LayerData
 
 #: chunks of images whose sums are held at once; free to change
 SLOTS = 8
 
 
 class Arrays(NamedTuple):
-    """What the passes share. See `gdd.sampler.joint_kernels.run_images` for the axes."""
+    """What the passes share. See `gdd.sampler.kernels.joint_kernels.run_images` for the axes."""
 
     images: np.ndarray
     masks: np.ndarray
@@ -68,7 +68,7 @@ def flat_images(images: np.ndarray, dtype) -> np.ndarray:
 
 
 def layout_of(shape: LayerShape) -> tuple[int, ...]:
-    """Sizes of a layer, in the order of `gdd.sampler.joint_kernels_math`."""
+    """Sizes of a layer, in the order of `gdd.sampler.kernels.joint_kernels_math`."""
     h, w = shape.atom_size
     return (
         shape.atoms, h, w * shape.planes, shape.planes, shape.input_size[1] * shape.planes, *shape.map_size,

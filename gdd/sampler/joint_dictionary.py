@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.distributions import DiagonalShiftGaussian, Gaussian
-from gdd.pooling import unpool
-from gdd.sampler import joint_dictionary_kernels as kernels
+from gdd.model.distributions import DiagonalShiftGaussian, Gaussian
+from gdd.model.pooling import unpool
+from gdd.model.spec import LayerShape
 from gdd.sampler.joint_arrays import SLOTS, Arrays, batches, plane_second
-from gdd.sampler.joint_atom_kernels import atom_images
-from gdd.sampler.kernels import CHUNK
+from gdd.sampler.kernels import joint_dictionary_kernels as kernels
+from gdd.sampler.kernels.joint_atom_kernels import atom_images
+from gdd.sampler.kernels.layer import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom
 from gdd.sampler.preconditioner_by_frequency import guess_by_frequency
 from gdd.sampler.shared import toeplitz
-from gdd.spec import LayerShape
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdd.compiling import kernel
+from gdd.base.compiling import kernel
+from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.state import JointShared
 from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import Arrays
-from gdd.sampler.joint_coefficients import draw_switches
-from gdd.sampler.joint_kernels import begin_image
-from gdd.sampler.joint_kernels_math import layout_of, lower_values, render, slots_of
-from gdd.sampler.joint_positions import draw_bottom_positions
-from gdd.sampler.joint_upper_positions import draw_upper_positions
-from gdd.sampler.joint_weights import draw_weights
-from gdd.sampler.kernels import fill_key
+from gdd.sampler.kernels.joint_coefficients import draw_switches
+from gdd.sampler.kernels.joint_kernels import begin_image
+from gdd.sampler.kernels.joint_kernels_math import layout_of, lower_values, render, slots_of
+from gdd.sampler.kernels.joint_positions import draw_bottom_positions
+from gdd.sampler.kernels.joint_upper_positions import draw_upper_positions
+from gdd.sampler.kernels.joint_weights import draw_weights
+from gdd.sampler.kernels.layer import fill_key
 from gdd.sampler.random import WORDS
-from gdd.spec import ModelSpec, RefinementSpec
-from gdd.state import JointShared
 
 #: the first is what every part needs before it: the residual
 PARTS = ("beginning", "top weights", "top switches", "upper positions", "bottom positions")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdd.distributions import GeneralisedInverseGaussian
+from gdd.model.distributions import GeneralisedInverseGaussian
+from gdd.model.state import JointShared, Shared
 from gdd.sampler.shared import draw_scales
-from gdd.state import JointShared, Shared
 
 
 def draw_joint_scales(

@@ -12,13 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.axes import PLANE
-from gdd.distributions import DiagonalShiftGaussian
-from gdd.sampler import kernels, move_kernels
+from gdd.base.axes import PLANE
+from gdd.model.distributions import DiagonalShiftGaussian
+from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.state import LayerData, LayerState
+from gdd.sampler.kernels import layer as kernels
+from gdd.sampler.kernels import move_kernels
 from gdd.sampler.random import MOVE, shared_generator
 from gdd.sampler.sweep import Key, autocorrelations
-from gdd.spec import LayerShape, LayerSpec
-from gdd.state import LayerData, LayerState
 
 STEPS = ((1, 0), (-1, 0), (0, 1), (0, -1))  # each beside its reverse
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.linalg import eigh
 
-from gdd.pooling import Size
+from gdd.model.pooling import Size
+from gdd.model.spec import LayerShape
 from gdd.sampler.screening import Average
-from gdd.spec import LayerShape
 
 #: modes of the mean images weaker than this share of the variance are left to the diagonal
 WEAK = 0.05

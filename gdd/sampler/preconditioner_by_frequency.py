@@ -19,9 +19,9 @@ from collections.abc import Callable
 import numpy as np
 from scipy.fft import irfft2, rfft2
 
-from gdd.pooling import Size
+from gdd.model.pooling import Size
+from gdd.model.spec import LayerShape
 from gdd.sampler.screening import Average
-from gdd.spec import LayerShape
 
 #: images whose spectra are held at once
 AT_ONCE = 256

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import IMAGES, GddError, as_pixels, as_plain, check_memory, shown
-from gdd.checks import check_kind
-from gdd.pooling import average_pool, max_pool
+from gdd.base.axes import IMAGES, GddError, as_pixels, as_plain, check_memory, shown
+from gdd.base.checks import check_kind
+from gdd.model.pooling import average_pool, max_pool
+from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, layer_shape
+from gdd.model.state import LayerData, LayerState, maps_of
 from gdd.sampler.chain import Fitted, run_chain
-from gdd.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, layer_shape
-from gdd.state import LayerData, LayerState, maps_of
 
 
 class Pretrained(NamedTuple):
@@ -39,7 +39,7 @@ def pretrain(
     chain : lengths, seed and moves of every layer's chain; the paper's by default
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from them
-    progress : ``gdd.progress.Bar`` over layers x sweeps, optional
+    progress : ``gdd_book.progress.Bar`` over layers x sweeps, optional
 
     Returns
     -------

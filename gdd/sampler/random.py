@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from gdd.compiling import INNER, kernel
+from gdd.base.compiling import INNER, kernel
 
 #: stages of the whole procedure: the tag that keeps their random numbers apart
 PRETRAIN, REFINE, TEST, START, PLANT, MOVE = range(6)

@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.axes import CHAIN, DRAW, IMAGE, GddError
-from gdd.checks import check_kind
-from gdd.model import block_groups, draw_positions
+from gdd.base.axes import CHAIN, DRAW, IMAGE, GddError
+from gdd.base.checks import check_kind
+from gdd.model.layer import block_groups, draw_positions
+from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
 from gdd.sampler import chain as layer_chain
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
@@ -24,8 +26,6 @@ from gdd.sampler.pretrain import Pretrained, taken
 from gdd.sampler.random import REFINE, START, shared_generator
 from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
 from gdd.sampler.stretch import run_to_end
-from gdd.spec import ChainSpec, ModelSpec, RefinementSpec
-from gdd.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
 
 #: traces with one number a sweep; those of `Refined.traces` that have more axes are listed in `label_traces`
 SCALARS = (
@@ -65,7 +65,7 @@ def refine(
         no top coefficient active
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from it
-    progress : ``gdd.progress.Bar`` over sweeps, optional
+    progress : ``gdd_book.progress.Bar`` over sweeps, optional
 
     Returns
     -------

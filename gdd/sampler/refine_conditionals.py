@@ -3,7 +3,8 @@ afresh through all layers, and returns a distribution.
 
 Slow and plain. tests/test_refine_conditionals.py holds every one to ``joint_log_joint`` by exact ratios, and
 tests/test_refine_sweep.py holds the compiled sweep to these. Layers are counted from 0, bottom first. Given what is
-above it, any layer is a layer of `gdd.model`: what depends on one layer alone is taken from `gdd.sampler.conditionals`.
+above it, any layer is a layer of `gdd.model.layer`: what depends on one layer alone is taken from
+`gdd.sampler.conditionals`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gdd.convolution import synthesise
-from gdd.distributions import BlockChoice, Gamma, Gaussian, GeneralisedInverseGaussian, PositionChoice, TruncatedGamma
-from gdd.joint import joint_residual, layer_values, noise_prior
-from gdd.pooling import unpool
+from gdd.model.convolution import synthesise
+from gdd.model.distributions import (
+    BlockChoice,
+    Gamma,
+    Gaussian,
+    GeneralisedInverseGaussian,
+    PositionChoice,
+    TruncatedGamma,
+)
+from gdd.model.joint import joint_residual, layer_values, noise_prior
+from gdd.model.pooling import unpool
+from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
+from gdd.model.state import EMPTY, JointLocal, JointState, LayerData, LayerState, Local, Shared, block_positions
 from gdd.sampler import conditionals
-from gdd.spec import LayerShape, ModelSpec, RefinementSpec
-from gdd.state import EMPTY, JointLocal, JointState, LayerData, LayerState, Local, Shared, block_positions
 
 Where = tuple[int, int, int, int]
 
@@ -187,7 +195,7 @@ def dictionary_given_rest(state: JointState, data: LayerData, model: ModelSpec, 
 
 
 def layer_state(state: JointState, model: ModelSpec, layer: int) -> LayerState:
-    """One layer as `gdd.model` has it: its positions, its blocks' values as weights, its dictionary."""
+    """One layer as `gdd.model.layer` has it: its positions, its blocks' values as weights, its dictionary."""
     local, shared = state
     z = [*local.positions, local.z][layer]
     values = [*layer_values(local, shared.dictionaries, model.shapes())[1:], local.w.astype(float)][layer]

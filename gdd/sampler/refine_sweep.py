@@ -11,20 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.axes import IMAGE
-from gdd.distributions import LOG_TWO_PI, TruncatedGamma
-from gdd.joint import layer_values
-from gdd.model import log_precision
-from gdd.sampler import joint_kernels
+from gdd.base.axes import IMAGE
+from gdd.model.distributions import LOG_TWO_PI, TruncatedGamma
+from gdd.model.joint import layer_values
+from gdd.model.layer import log_precision
+from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.state import JointLocal, JointShared, JointState, LayerData
 from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import SLOTS, Arrays, as_arrays, batches, flat_images
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, mean_dictionary
 from gdd.sampler.joint_scales import draw_joint_scales
-from gdd.sampler.kernels import CHUNK
+from gdd.sampler.kernels import joint_kernels
+from gdd.sampler.kernels.layer import CHUNK
 from gdd.sampler.random import shared_generator
 from gdd.sampler.shared import draw_shared_precision
-from gdd.spec import ModelSpec, RefinementSpec
-from gdd.state import JointLocal, JointShared, JointState, LayerData
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
@@ -45,7 +45,7 @@ class JointInfo(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What an image pass leaves behind, summed over images; see `gdd.sampler.joint_kernels.run_images`."""
+    """What an image pass leaves behind, summed over images; see `gdd.sampler.kernels.joint_kernels.run_images`."""
 
     per_atom: np.ndarray
     energy: np.ndarray
@@ -61,7 +61,7 @@ def refine_sweep(
 
     Parameters
     ----------
-    state, data : see `gdd.state`
+    state, data : see `gdd.model.state`
     model, refinement : layers, and what the joint model adds to them
     key : names the random numbers; its ``layer`` is not used. Equal keys give equal sweeps for any number of threads
     scale : whether to make the scale moves (exact either way)
@@ -203,7 +203,9 @@ def tell(
 
 
 def log_prior_from(state: JointState, per_atom: np.ndarray, model: ModelSpec, refinement: RefinementSpec) -> float:
-    """Log prior of all unknowns but the positions of pooled layers: the running twin of `gdd.joint.joint_log_joint`."""
+    """Log prior of all unknowns but the positions of pooled layers: the running twin of
+    `gdd.model.joint.joint_log_joint`.
+    """
     local, shared = state
     top, (number, squares) = model.layers[-1], per_atom
     a, b = top.beta

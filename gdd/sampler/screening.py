@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.pooling import Size
+from gdd.model.pooling import Size
 
 
 class Average(NamedTuple):

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.compiling import INNER, kernel
-from gdd.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
-from gdd.spec import LayerShape, LayerSpec
-from gdd.state import Shared
+from gdd.base.compiling import INNER, kernel
+from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
+from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.state import Shared
 
 
 class Sums(NamedTuple):

@@ -29,7 +29,7 @@ def run_to_end(
     sweeps : of the whole chain
     stage : what the progress shows
     path, owner : of the checkpoint, see `gdd.sampler.checkpoint`; None for none
-    progress : `gdd.progress.Bar`, optional
+    progress : `gdd_book.progress.Bar`, optional
 
     Raises
     ------

@@ -9,11 +9,15 @@ from __future__ import annotations
 import numpy as np
 from scipy.signal import fftconvolve
 
-from gdd.axes import IMAGE, PLANE
-from gdd.distributions import LOG_TWO_PI
-from gdd.placement import gram_slabs
-from gdd.sampler import gram_kernels, kernels, weighted
+from gdd.base.axes import IMAGE, PLANE
+from gdd.model.distributions import LOG_TWO_PI
+from gdd.model.placement import gram_slabs
+from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.state import LayerData, LayerState, Local, Shared
+from gdd.sampler import weighted
 from gdd.sampler.contract import SPECIAL_FROM, Info, Key, Tally, close_sweep
+from gdd.sampler.kernels import gram_kernels
+from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.random import shared_generator
 from gdd.sampler.shared import (
     Sums,
@@ -21,8 +25,6 @@ from gdd.sampler.shared import (
     draw_atoms_jointly,
     draw_shared_precision,
 )
-from gdd.spec import LayerShape, LayerSpec
-from gdd.state import LayerData, LayerState, Local, Shared
 
 #: chunks of images whose sums are held at once; part of the order of summation only through CHUNK, so free to change
 SLOTS = 8
@@ -35,7 +37,7 @@ def sweep(
 
     Parameters
     ----------
-    state, data : see `gdd.state`
+    state, data : see `gdd.model.state`
     spec, shape : of the layer
     key : names the random numbers; equal keys give equal sweeps, whatever the number of threads
     scale : whether to make the scale move (exact either way)
@@ -93,7 +95,7 @@ def image_pass(state: LayerState, data: LayerData, spec: LayerSpec, shape: Layer
 
 
 def by_gram(spec: LayerSpec, shape: LayerShape) -> bool:
-    """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.gram_kernels`."""
+    """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.kernels.gram_kernels`."""
     numbers = shape.atoms**2 * int(np.prod([2 * m - 1 for m in shape.map_size]))
     overlapping = all(m <= a for m, a in zip(shape.map_size, shape.atom_size, strict=True))
     return spec.elementwise and overlapping and numbers <= gram_kernels.LARGEST

@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.axes import IMAGE, PLANE, GddError
-from gdd.distributions import LOG_TWO_PI, DiagonalShiftGaussian, Gaussian
-from gdd.sampler import weighted_kernels, weighted_sums
+from gdd.base.axes import IMAGE, PLANE, GddError
+from gdd.model.distributions import LOG_TWO_PI, DiagonalShiftGaussian, Gaussian
+from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.state import LayerData, LayerState, Local
+from gdd.sampler import weighted_sums
 from gdd.sampler.contract import SPECIAL_FROM, Info, Key, Tally, close_sweep
-from gdd.sampler.kernels import CHUNK
+from gdd.sampler.kernels import weighted_kernels
+from gdd.sampler.kernels.layer import CHUNK
 from gdd.sampler.random import shared_generator
 from gdd.sampler.shared import draw_shared_precision
-from gdd.spec import LayerShape, LayerSpec
-from gdd.state import LayerData, LayerState, Local
 
 #: a Gamma of a smaller shape falls below the smallest double in a draw one can expect to meet
 LEAST_SHAPE = 0.1

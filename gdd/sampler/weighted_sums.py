@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from gdd.compiling import FAST, INNER, kernel
-from gdd.sampler.kernels import CHUNK
-from gdd.sampler.weighted_kernels import plane_energies, subtract_seen
-from gdd.spec import LayerShape
-from gdd.state import Local
+from gdd.base.compiling import FAST, INNER, kernel
+from gdd.model.spec import LayerShape
+from gdd.model.state import Local
+from gdd.sampler.kernels.layer import CHUNK
+from gdd.sampler.kernels.weighted_kernels import plane_energies, subtract_seen
 
 #: chunks of images whose sums are held at once
 SLOTS = 8

@@ -22,11 +22,12 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gdd import datasets, experiments, records
-from gdd.axes import LABEL
-from gdd.classify import error
-from gdd.experiments.mnist_best import PROTOCOL
-from gdd.subsets import repeated
+from gdd.base.axes import LABEL
+from gdd.data import datasets
+from gdd.data.subsets import repeated
+from gdd.evaluate.classify import error
+from gdd_book import experiments, records
+from gdd_book.experiments.mnist_best import PROTOCOL
 
 #: test digits of MNIST
 ALL = 10000

@@ -1,0 +1,140 @@
+"""Planted data: are the atoms that made the images found again from random initial atoms?
+
+Images are drawn from the layer itself, sparse and noisy. Chains under several settings start from random atoms; one
+more chain starts at the truth. Where atoms are missed, the fit and the log joint beside those of the truth say whether
+the chain found something better or merely got stuck.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, CHAIN, PLANE
+from gdd.data import datasets
+from gdd.evaluate.matching import match_atoms
+from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Precision, Pruning, layer_shape
+from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shapes
+from gdd.sampler.chain import TRACES, Fitted, advance, label_traces, run_chain
+from gdd.sampler.checkpoint import Progressed
+from gdd_book.experiments import Outcome, checkpoint_folder
+
+NAME = "planted"
+SETTING = "setting"
+TRUTH = "started at the truth"
+ENOUGH = 0.95  # correlation from which an atom counts as recovered
+
+#: what differs from 8 atoms, the printed priors (gamma_e by image; everything learned), random atoms and no moves.
+#: The paper scale runs the first three; the others by name, as in `gdd run planted -p settings "12 atoms pruned"`.
+SETTINGS = {
+    "no moves": {},
+    "shift": {"shift_every": 1},
+    "scale": {"scale_every": 1},
+    "shift and scale": {"shift_every": 1, "scale_every": 1},
+    "one gamma_e": {"gamma_e": Precision()},
+    "12 atoms pruned": {"atoms": 12, "shift_every": 1},
+    "16 atoms pruned": {"atoms": 16, "shift_every": 1},
+    "from patches": {"start": "patches"},
+}
+CHOICES = {"settings": tuple(SETTINGS)}
+PARAMETERS = {
+    "demo": {"images": 100, "seeds": 2, "burn_in": 120, "collect": 30, "settings": ("no moves", "shift")},
+    "paper": {
+        "images": 300, "seeds": 10, "burn_in": 250, "collect": 50,
+        "settings": ("no moves", "shift", "scale"),
+    },
+}  # fmt: skip
+
+
+def specs(name: str, p: dict, seed: int) -> tuple[LayerSpec, ChainSpec]:
+    """Layer and chain of one setting."""
+    changes = dict(SETTINGS[name])
+    atoms = changes.pop("atoms", 8)
+    layer = LayerSpec(atoms, (8, 8), (3, 3), gamma_e=changes.pop("gamma_e", LayerSpec(8, (8, 8)).gamma_e))
+    pruning = Pruning(start=p["burn_in"] // 3, every=max(1, p["burn_in"] // 7)) if atoms > 8 else None
+    chain = ChainSpec(p["burn_in"], p["collect"], seed, pruning, "random")
+    return layer, replace(chain, **changes)
+
+
+def run(parameters: dict, progress) -> Outcome:
+    """Every setting on every data set; see the module."""
+    p = parameters
+    digest, of_seeds = hashlib.sha256(), []
+    with progress(p["seeds"] * (len(p["settings"]) + 1) * (p["burn_in"] + p["collect"]), NAME) as bar:
+        for seed in range(p["seeds"]):
+            truth = datasets.planted(seed, images=p["images"])
+            digest.update(truth.images.values.tobytes())
+            rows = [one_chain(name, truth, p, seed, bar) for name in p["settings"]]
+            of_seeds.append(xr.concat(rows, SETTING).merge(at_truth(truth, p, seed, bar)))
+    dataset = xr.concat(of_seeds, CHAIN).assign_coords({SETTING: list(p["settings"]), CHAIN: np.arange(p["seeds"])})
+    used = {name: specs(name, p, 0) for name in p["settings"]}
+    return Outcome(dataset, used, NAME, digest.hexdigest(), 0)
+
+
+def one_chain(name: str, truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:
+    """One chain, and its atoms beside those that were planted."""
+    layer, chain = specs(name, p, seed)
+    folder = checkpoint_folder(NAME, p) / f"{seed}-{name.replace(' ', '-')}"
+    begun = time.process_time()
+    fitted = run_chain(data_of(truth), layer, shape_of(layer, truth), chain, folder=folder, progress=bar)
+    return summary(fitted, truth, p).assign(cpu_seconds=time.process_time() - begun)
+
+
+def summary(fitted: Fitted, truth: xr.Dataset, p: dict) -> xr.Dataset:
+    """What a chain found: matched atoms, how many count as recovered, fit and log joint over the collected sweeps."""
+    match = match_atoms(fitted.state.shared.dictionary, truth.atoms)
+    last = fitted.traces.isel(chain=0, draw=slice(-p["collect"], None))
+    sign = np.sign(match.correlation.values)[:, None, None, None]
+    learned = sign * fitted.state.shared.dictionary[match.partner.values]  # no partner: sign 0
+    return xr.Dataset({
+        "correlation": np.abs(match.correlation),
+        "recovered": (np.abs(match.correlation) >= ENOUGH).sum(),
+        "offset": ((ATOM, "axis"), np.stack([match.row, match.col], axis=1)),
+        "learned": ((ATOM, PLANE, ATOM_ROW, ATOM_COL), learned.astype("f4")),
+        "atoms_left": fitted.spec.atoms, "shifts": fitted.traces.shifts.sum(),
+        "active": last.active.mean() / (fitted.spec.atoms * np.prod(fitted.shape.grid)),
+        "log_joint": last.log_joint.mean(), "log_likelihood": last.log_likelihood.mean(),
+    })  # fmt: skip
+
+
+def at_truth(truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:
+    """A chain without moves that starts at the planted atoms, positions and weights; its names begin with truth_."""
+    layer, chain = specs("no moves", p, seed)
+    shape, data = shape_of(layer, truth), data_of(truth)
+    kept = np.arange(layer.atoms)
+    at = Progressed(0, planted_state(truth, layer), None, -np.inf, kept, kept, np.empty((0, len(TRACES))))
+    bar.begin("at the truth", chain.sweeps)
+    while at.done < chain.sweeps:
+        at = advance(at, data, layer, shape, chain, 0)
+        bar.step()
+    found = summary(Fitted(layer, shape, at.best, label_traces(at.traces)), truth, p)
+    keep = ["recovered", "correlation", "log_joint", "log_likelihood", "active"]
+    return found[keep].rename({name: f"truth_{name}" for name in keep}).assign(true_atoms=truth.atoms.astype("f4"))
+
+
+def planted_state(truth: xr.Dataset, layer: LayerSpec) -> LayerState:
+    """The planted unknowns as a state; precisions at the values that made the data (gamma_d: of unit-norm atoms)."""
+    images, atoms = truth.images, truth.atoms
+    pixels = float(np.prod(atoms.shape[1:]))
+    gamma_e, gamma_d, gamma_w = (
+        np.full(shape, value)
+        for shape, value in zip(
+            precision_shapes(layer, images.sizes["image"], 1), (truth.attrs["noise_sd"] ** -2, pixels, 1.0), strict=True
+        )
+    )
+    local = Local(truth.z.values.astype(np.int16), truth.w.values.astype(np.float32), gamma_e)
+    return LayerState(local, Shared(atoms.values.astype(float), gamma_d, gamma_w))
+
+
+def data_of(truth: xr.Dataset) -> LayerData:
+    """The planted images as a layer sees them."""
+    return LayerData(truth.images.values.astype(np.float32))
+
+
+def shape_of(layer: LayerSpec, truth: xr.Dataset) -> LayerShape:
+    """Sizes of the layer over the planted images."""
+    return layer_shape(layer, truth.images.shape[2:], truth.images.shape[1])

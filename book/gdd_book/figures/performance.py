@@ -1,0 +1,172 @@
+"""The chapter on cost: records of `gdd bench` in, tables and figures out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import cycle
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullFormatter
+
+from gdd_book.figures.style import COLOURS, FONT, finish, new_figure
+
+_STYLES = (
+    ("blue", "-"), ("red", "--"), ("green", "-."), ("purple", ":"), ("orange", "-"), ("sky", "--"), ("grey", "-."),
+    ("black", ":"),
+)  # fmt: skip
+LINES = [(COLOURS[name], style) for name, style in _STYLES]
+MARKS = "osD^vP*X"
+
+
+class Goal(NamedTuple):
+    """What this package asks of itself; the last row whose name matches the pattern is judged."""
+
+    what: str
+    pattern: str
+    asked: str
+    met: Callable[[float], bool]
+
+
+GOALS = (
+    Goal("layer-1 sweep / bound", "layer 1: whole sweep / bound", "at most 3", lambda v: v <= 3),
+    Goal("two threads: sweep / bounds", "two threads: sweep / bound",
+         "at least 0.9", lambda v: v >= 0.9),
+    Goal("image-sweep, most images / fewest", r"sweep of \d+ images / of", "0.9 to 1.1",
+         lambda v: abs(v - 1) <= 0.1),
+    Goal("MNIST test time, ms per image", "MNIST shapes.* sweeps$", "at most 20", lambda v: v <= 20),
+    Goal("Caltech test time, ms per image", "Caltech shapes.* sweeps$", "at most 1000", lambda v: v <= 1000),
+)  # fmt: skip
+
+
+def has(record: xr.Dataset | None, part: str) -> bool:
+    """Whether there is a record, and this part of the bench in it."""
+    return record is not None and ("peer_task" in record if part == "peers" else part in record.part.values)
+
+
+def goal_table(record: xr.Dataset) -> pd.DataFrame:
+    """What is asked, and the medians of this record beside it."""
+    table = record.quantity.to_index()
+    lines = {}
+    for goal in GOALS:
+        names = [name for name in table if re.match(goal.pattern, name)]
+        value = float(record["median"].sel(quantity=names[-1])) if names else np.nan
+        verdict = "not measured" if np.isnan(value) else "met" if goal.met(value) else "not met"
+        lines[goal.what] = {"asked": goal.asked, "measured": _written(value), "": verdict}
+    return pd.DataFrame(lines).T
+
+
+def part_table(record: xr.Dataset, *parts: str) -> pd.DataFrame:
+    """Every row of these parts: median and minimum over the repeats."""
+    chosen = record.sel(quantity=np.isin(record.part, parts))
+    columns = {name: [_written(v) for v in chosen[name].values] for name in ("median", "minimum")}
+    table = pd.DataFrame(columns | {"unit": chosen.unit.values}, chosen.quantity.values)
+    return table.rename_axis("quantity")
+
+
+def peer_table(record: xr.Dataset) -> pd.DataFrame:
+    """Where every method is compared: time per image, time over ours, error, active coefficients."""
+    if not has(record, "peers"):
+        return pd.DataFrame()
+    columns = {
+        "ms per image": [_written(1e3 * v) for v in record.peer_seconds.values],
+        "time / ours": [_written(v) for v in record.peer_ratio.values],
+        "error": [_written(v) for v in record.peer_error.values],
+        "active": [_written(v) for v in record.peer_active.values],
+        "how": record.peer_note.values,
+    }
+    index = pd.MultiIndex.from_arrays([record.peer_task.values, record.peer_method.values], names=["task", "method"])
+    return pd.DataFrame(columns, index)
+
+
+def tables(record: xr.Dataset) -> list[pd.DataFrame]:
+    """All that `gdd bench` prints."""
+    return [part_table(record, *np.unique(record.part)), peer_table(record), goal_table(record)]
+
+
+def show_ratios(record: xr.Dataset) -> Figure:
+    """Every kernel's time over its bound, medians; the dotted line is the bound."""
+    chosen = record.sel(quantity=(record.part == "kernels") & record.quantity.str.endswith("/ bound"))
+    figure, axes = new_figure(height=0.6 + 0.42 * chosen.sizes["quantity"])
+    names = [name.removesuffix(" / bound").replace(": ", ":\n") for name in chosen.quantity.values[::-1]]
+    bars = axes.barh(range(len(names)), chosen["median"].values[::-1], color=COLOURS["sky"], height=0.7)
+    axes.bar_label(bars, [_written(v) for v in chosen["median"].values[::-1]], padding=3, fontsize=FONT - 2)
+    axes.set_yticks(range(len(names)), names, fontsize=FONT - 3)
+    axes.axvline(1, color="black", linestyle=":", linewidth=1)
+    axes.set(xlabel="time / bound", xlim=(0, 1.15 * float(chosen["median"].max())))
+    return finish(figure)
+
+
+def show_images(record: xr.Dataset) -> Figure:
+    """Time of a whole layer-1 sweep per image against the number of images; the band is 10 % about the fewest."""
+    chosen = record.sel(quantity=(record.part == "images") & (record.unit != "ratio"))
+    sizes, times = chosen["size"].values, chosen["median"].values
+    figure, axes = new_figure(height=2.8)
+    axes.axhspan(0.9 * times[0], 1.1 * times[0], color="#E4F0F8", label="within 10 % of the fewest")
+    axes.plot(sizes, times, "o-", color=COLOURS["blue"], label="median")
+    axes.plot(sizes, chosen["minimum"].values, "v:", color=COLOURS["grey"], label="minimum")
+    axes.set(xscale="log", xlabel="images", ylabel="ms per image and sweep", ylim=(0, 1.35 * times.max()))
+    _marked(axes, sizes, lambda value: f"{value:,.0f}")
+    axes.legend(fontsize=FONT - 2, loc="lower left")
+    return finish(figure)
+
+
+def show_atom_sizes(record: xr.Dataset) -> Figure:
+    """Time of a layer-1 image pass and of its bound against the size of the atoms."""
+    rows = record.sel(quantity=record.part == "atoms")
+    figure, axes = new_figure(height=2.8)
+    for (colour, style), (ends, label) in zip(
+        LINES, {"image pass": "image pass", ": bound": "bound"}.items(), strict=False
+    ):
+        chosen = rows.sel(quantity=rows.quantity.str.endswith(ends))
+        axes.plot(chosen["size"], chosen["median"], style, marker="o", color=colour, label=label)
+    axes.set(xlabel="pixels along a side of an atom", ylabel="ms per image", ylim=(0, None))
+    _marked(axes, chosen["size"].values, lambda value: f"{value:g}")
+    axes.legend(fontsize=FONT - 2)
+    return finish(figure)
+
+
+def show_contest(record: xr.Dataset) -> Figure:
+    """Error against time per image, a panel a task, a line a method, a mark where it is compared with the others."""
+    tasks = list(dict.fromkeys(record.peer_task.values))
+    figure, axes = new_figure(len(tasks), 1, height=4.0 * len(tasks), squeeze=False)
+    for panel, task in zip(axes[:, 0], tasks, strict=True):
+        chosen = record.sel(entry=(record.peer_task == task) & record.curve_seconds.notnull().any("iteration"))
+        for entry, (colour, style), mark in zip(range(chosen.sizes["entry"]), cycle(LINES), cycle(MARKS), strict=False):
+            one = chosen.isel(entry=entry)
+            note = str(one.peer_note.item()).split(",")[0] if task == "coding" else ""
+            label = f"{one.peer_method.item()}{f', {note}' if note else ''}"
+            alone = int(one.curve_seconds.notnull().sum()) == 1
+            panel.plot(1e3 * one.curve_seconds, one.curve_error, "" if alone else style, color=colour, linewidth=1.4)
+            panel.plot(1e3 * one.peer_seconds, one.peer_error, mark, color=colour, label=label, markersize=7)
+        panel.set(xscale="log", yscale="log", ylabel="error, root mean square", title=task)
+        panel.set_ylim(*_of_interest(chosen))
+        panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        panel.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
+        panel.set_xlabel("ms per image, one core")
+        panel.legend(fontsize=FONT - 3, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2, frameon=False)
+    return finish(figure)
+
+
+def _of_interest(chosen: xr.Dataset) -> tuple[float, float]:
+    """Limits of the errors: where methods are compared, and some way above, as first iterations may be far off."""
+    ends = chosen.peer_error.values if chosen.peer_error.notnull().any() else chosen.curve_error.values
+    return 0.7 * float(np.nanmin(ends)), 6 * float(np.nanmax(ends))
+
+
+def _marked(axes, places, words: Callable[[float], str]) -> None:
+    """Ticks along the horizontal axis at exactly these places."""
+    axes.xaxis.set_major_locator(FixedLocator(list(places)))
+    axes.xaxis.set_major_formatter(lambda value, _: words(value))
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _written(value: float) -> str:
+    """Three digits that count; thousands separated."""
+    if np.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

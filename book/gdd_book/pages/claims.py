@@ -1,0 +1,122 @@
+"""What the paper claims and what this project found: ``book/claims.yml``, read and shown only here."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from gdd.base.axes import GddError
+from gdd_book import paper_values
+
+PATH = Path(__file__).resolve().parents[2] / "claims.yml"
+
+#: each verdict and what it means; a claim has one of these
+VERDICTS = {
+    "reproduced": "checked here as claimed, at the scale of the paper where a scale matters",
+    "partly": "holds under conditions that the paper does not state, or after a correction",
+    "not reproduced": "another outcome, at the size and chain lengths that the finding states",
+    "open": "no run of the needed size yet, or not built yet",
+    "cannot be judged": "rests on something that was never published",
+}
+#: verdicts that need a page of the book to stand on
+PROVEN = ("reproduced", "partly", "not reproduced")
+
+
+class Claim(NamedTuple):
+    """One claim of the paper, in our words."""
+
+    part: str
+    claim: str
+    place: str
+    verdict: str
+    found: str  # what stands behind the verdict, or what is missing
+    evidence: str | None = None  # page of the book, without the ending
+    number: str = ""  # what the paper prints, from paper_values.yml
+
+
+class Claims(tuple):
+    """Claims in the order of the book; in a notebook, a table with links."""
+
+    def __str__(self) -> str:
+        counts = Counter(claim.verdict for claim in self)
+        return f"{len(self)} claims: " + ", ".join(f"{counts[v]} {v}" for v in VERDICTS if counts[v])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        head = ("The paper says", "Verdict", "What we found")
+        return table_in_parts(head, [(claim.part, _row(claim)) for claim in self], "claims")
+
+
+def table_in_parts(head: Sequence[str], rows: Iterable[tuple[str, str]], style: str) -> str:
+    """HTML table of (part, row) pairs, with a heading above the first row of every part."""
+    body, above = [], None
+    for part, row in rows:
+        if part != above:
+            above = part
+            body.append(f'<tr class="part"><th colspan="{len(head)}">{escape(part)}</th></tr>')
+        body.append(row)
+    heads = "".join(f"<th>{name}</th>" for name in head)
+    return f'<table class="{style}"><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table>'
+
+
+def load() -> Claims:
+    """Every claim of ``book/claims.yml``, checked.
+
+    Raises
+    ------
+    GddError
+        A verdict that is not in `VERDICTS`, or one that needs evidence and names no page.
+
+    Notes
+    -----
+    *Source:* the whole paper. *Departs:* none. *Checked:* tests/test_claims.py (every page named exists).
+    """
+    return Claims(_checked(part, entry) for part, entries in _read().items() for entry in entries)
+
+
+def _read() -> dict:
+    return yaml.safe_load(PATH.read_text(encoding="utf-8"))
+
+
+def _checked(part: str, entry: dict) -> Claim:
+    number = printed_number(**entry["number"]) if "number" in entry else ""
+    claim = Claim(part, **(entry | {"number": number}))
+    if claim.verdict not in VERDICTS:
+        raise GddError(f"claim {claim.claim!r}: verdict {claim.verdict!r}; one of {', '.join(VERDICTS)} is needed")
+    if claim.verdict in PROVEN and not claim.evidence:
+        raise GddError(f"claim {claim.claim!r}: verdict {claim.verdict!r} without evidence; name a page of the book")
+    return claim
+
+
+def printed_number(fact: str | None = None, table: str | None = None, row: dict | None = None, column: str = "") -> str:
+    """Text of one number of the paper with its unit: a fact, or the cell of a table in the row with these entries.
+
+    Raises
+    ------
+    GddError
+        An unknown fact or table, or not exactly one such row.
+    """
+    if fact:
+        known = paper_values.fact(fact)
+        return f"{known['value']:g} ({known['unit']})"
+    frame = paper_values.table(table)
+    chosen = frame[[all(entry[key] == value for key, value in (row or {}).items()) for _, entry in frame.iterrows()]]
+    if len(chosen) != 1:
+        raise GddError(f"paper table {table!r}: {len(chosen)} rows with {row}, exactly one is needed")
+    return f"{chosen[column].item():g} ({frame.attrs['unit']})"
+
+
+def _row(claim: Claim) -> str:
+    place = escape(f"{claim.place}: {claim.number}" if claim.number else claim.place)
+    link = f' <a href="{claim.evidence}.html">{claim.evidence}</a>' if claim.evidence else ""
+    kind = claim.verdict.replace(" ", "-")
+    return (
+        f"<tr><td>{escape(claim.claim)}<small>{place}</small></td>"
+        f'<td><span class="verdict {kind}">{claim.verdict}</span></td><td>{escape(claim.found)}{link}</td></tr>'
+    )

@@ -1,0 +1,180 @@
+"""Chapters (MyST text notebooks) through papermill into jupyter-cache, and from there into the book.
+
+`jupyter-book build` takes its outputs from jupyter-cache, which looks at the text of the code cells only. What else a
+page shows (the package, the records, the paper's numbers, the parameters) is watched here: a chapter whose stamp
+differs from that of its last execution is executed again, all others are left alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import jupytext
+import nbformat
+import papermill
+import yaml
+from jupyter_cache import get_cache
+from nbformat import NotebookNode
+from papermill.exceptions import PapermillExecutionError
+
+from gdd.base.axes import GddError
+from gdd_book import paper_values, records
+from gdd_book.pages import claims, errata
+
+ROOT = Path(__file__).resolve().parents[3]
+BOOK = ROOT / "book"
+EXECUTED = ROOT / "_build" / "executed"
+CACHE = ROOT / "_build" / ".jupyter_cache"  # where jupyter-book looks
+LIBRARIES = ("numpy", "scipy", "matplotlib", "xarray", "pandas")
+
+
+def pages() -> list[str]:
+    """Pages of ``_toc.yml`` in order, without the leading ``book/``."""
+    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    found = [toc["root"]]
+    for part in [toc, *toc.get("parts", [])]:
+        found += [entry["file"] for entry in part.get("chapters", [])]
+    return [name.removeprefix("book/") for name in found]
+
+
+def chapters() -> list[str]:
+    """Pages that have code to execute."""
+    return [page for page in pages() if "```{code-cell}" in text_path(page).read_text(encoding="utf-8")]
+
+
+def text_path(page: str) -> Path:
+    """File of a page."""
+    return BOOK / f"{page}.md"
+
+
+def parameters(page: str) -> dict:
+    """Parameters that the book sets for a page in ``book/params/<page>.yml``; none if there is no such file."""
+    path = BOOK / "params" / f"{page}.yml"
+    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.exists() else {}
+
+
+def stamp(page: str) -> str:
+    """SHA-256 of everything that a page shows or depends on."""
+    versions = [platform.python_version(), *(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)]
+    digest = hashlib.sha256("\n".join([records.code_checksum(), *versions, repr(parameters(page))]).encode())
+    for path in [text_path(page), paper_values.PATH, claims.PATH, errata.PATH, *sorted(records.folder().glob("*.nc"))]:
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def execute(page: str, changes: dict | None = None) -> NotebookNode:
+    """Execute a chapter through papermill with these parameters; the output names them in the parameters cell.
+
+    Raises
+    ------
+    GddError
+        A cell failed; the message names chapter, cell and error.
+    """
+    try:
+        return papermill.execute_notebook(
+            jupytext.read(text_path(page)), None, parameters=changes, cwd=BOOK, progress_bar=False
+        )
+    except PapermillExecutionError as error:
+        raise GddError(f"chapter {page}: cell {error.exec_count} failed: {error.ename}: {error.evalue}") from error
+
+
+def with_outputs(page: str, executed: NotebookNode) -> NotebookNode:
+    """Chapter as written, with the outputs of an execution; the injected cell becomes a line of output."""
+    chapter = jupytext.read(text_path(page))
+    injected = [cell for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
+    ran = [cell for cell in executed.cells if cell.cell_type == "code" and cell not in injected]
+    code = [cell for cell in chapter.cells if cell.cell_type == "code"]
+    for count, (cell, source) in enumerate(zip(code, ran, strict=True), 1):
+        cell.outputs, cell.execution_count = source.outputs, count
+        if injected and "parameters" in cell.metadata.get("tags", []):
+            changed = ", ".join(f"{name} = {value!r}" for name, value in executed.metadata.papermill.parameters.items())
+            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=f"this page was run with {changed}\n")]
+    return chapter
+
+
+def refresh(only: Iterable[str] | None = None) -> list[str]:
+    """Execute the stale chapters, two at a time, and put their outputs where jupyter-book looks; return their names.
+
+    Raises
+    ------
+    GddError
+        A chapter failed; those that succeeded are kept.
+    """
+    store = get_cache(str(CACHE))
+    stale = [page for page in only or chapters() if not _is_fresh(page, store)]
+    for page in stale:
+        _forget(page, store)
+    failures = []
+    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
+        for page, job in [(page, pool.submit(_execute_to_file, page)) for page in stale]:
+            try:
+                job.result()
+                _remember(page, store)
+                print(f"executed {page}", flush=True)
+            except GddError as error:
+                failures.append(str(error))
+    if failures:
+        raise GddError("; ".join(failures))
+    return stale
+
+
+def build() -> Path:
+    """Execute what is stale and build the book, strictly; return the path of its first page.
+
+    Raises
+    ------
+    GddError
+        A chapter failed, or the build gave a warning.
+    """
+    refresh()
+    # --all: Sphinx looks at the chapters' text only, and new outputs or styles would stay unseen
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", ROOT, "--all", "-W", "-n", "--keep-going"]
+    if subprocess.run(command, cwd=ROOT, check=False).returncode:
+        raise GddError("book: the strict build failed; the warnings above say where")
+    return ROOT / "_build" / "html" / "index.html"
+
+
+def _execute_to_file(page: str) -> None:
+    target = EXECUTED / f"{page}.ipynb"
+    before = stamp(page)
+    executed = execute(page, parameters(page))
+    executed.metadata["gdd_stamp"] = before
+    target.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(executed, target)
+
+
+def _is_fresh(page: str, store) -> bool:
+    path = EXECUTED / f"{page}.ipynb"
+    if not path.exists() or nbformat.read(path, 4).metadata.get("gdd_stamp") != stamp(page):
+        return False
+    try:
+        store.match_cache_notebook(jupytext.read(text_path(page)))
+    except KeyError:
+        return False
+    return True
+
+
+def _forget(page: str, store) -> None:
+    """Drop the outputs of an earlier execution, so that no build can show them."""
+    (EXECUTED / f"{page}.ipynb").unlink(missing_ok=True)
+    try:
+        store.remove_cache(store.match_cache_notebook(jupytext.read(text_path(page))).pk)
+    except KeyError:
+        return
+
+
+def _remember(page: str, store) -> None:
+    notebook = with_outputs(page, nbformat.read(EXECUTED / f"{page}.ipynb", 4))
+    path = EXECUTED / f"{page}.cached.ipynb"
+    nbformat.write(notebook, path)
+    store.cache_notebook_file(str(path), uri=str(text_path(page)), overwrite=True)
+    path.unlink()

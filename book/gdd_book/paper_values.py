@@ -1,0 +1,34 @@
+"""Numbers that the paper prints, each with its place in the paper: ``book/paper_values.yml``, read only here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from gdd.base.axes import GddError, shown
+
+PATH = Path(__file__).resolve().parents[1] / "paper_values.yml"
+
+
+def table(name: str) -> pd.DataFrame:
+    """One table of the paper, a row each; ``attrs`` hold ``place`` and ``unit``; GddError for an unknown name."""
+    known = _read("tables")
+    if not isinstance(name, str) or name not in known:
+        raise GddError(f"paper table {shown(name)} is not known; choose from {', '.join(known)}")
+    frame = pd.DataFrame(known[name]["rows"])
+    frame.attrs = {key: value for key, value in known[name].items() if key != "rows"}
+    return frame
+
+
+def fact(name: str) -> dict:
+    """One number of the paper's text: ``value``, ``unit``, ``place``; GddError for an unknown name."""
+    known = _read("facts")
+    if not isinstance(name, str) or name not in known:
+        raise GddError(f"paper fact {shown(name)} is not known; choose from {', '.join(known)}")
+    return known[name]
+
+
+def _read(part: str) -> dict:
+    return yaml.safe_load(PATH.read_text(encoding="utf-8"))[part]

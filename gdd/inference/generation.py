@@ -1,0 +1,120 @@
+"""Images drawn from a joint model whose dictionaries are known: what the model takes a new image to be.
+
+Whatever draws the local part of a state, `render_local` makes the pictures, without noise. The prior knows little:
+every top coefficient is on with the same small probability, and positions come from a Dirichlet. Two further sources
+borrow from the images that the model was trained on: how often each top coefficient was on and with which weights, and
+to which positions the blocks of one training image went.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import IMAGES, as_labelled, check_memory
+from gdd.base.checks import check_kind, check_whole
+from gdd.inference.joint_inference import check_shared
+from gdd.model.distributions import Dirichlet
+from gdd.model.joint import layer_values
+from gdd.model.layer import block_groups, draw_positions, outcome_counts
+from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
+from gdd.model.state import EMPTY, JointLocal, JointShared
+
+
+def draw_from_prior(
+    images: int, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, generator: np.random.Generator
+) -> JointLocal:
+    """Draw activations, weights and positions from their priors, precisions and dictionaries known.
+
+    Parameters
+    ----------
+    images : how many
+    model, shared, refinement : of a joint model
+    generator : of random numbers
+
+    Returns
+    -------
+    JointLocal
+        Axes as in `gdd.model.state`; gamma_e is 1 and means nothing.
+
+    Raises
+    ------
+    GddError
+        If ``images`` is not positive, dictionaries are not the model's, or the maps do not fit in memory.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.3; supplement, "Generated Images".
+    Departs: the paper does not say which of its random numbers it draws, or from what.
+    Checked: tests/test_generation.py.
+    """
+    images, shapes = check_whole("images", images, 1), _checked(model, shared)
+    check_kind("refinement", refinement, RefinementSpec)
+    check_kind("generator", generator, np.random.Generator)
+    for number, shape in enumerate(shapes, 1):
+        check_memory(f"images, atoms of layer {number}", images * shape.atoms * prod(shape.map_size))
+    positions = tuple(
+        draw_positions(images, spec, shape, generator, refinement.empty_blocks)
+        for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
+    )
+    z = draw_positions(images, model.layers[-1], shapes[-1], generator)
+    spread = 1 / np.sqrt(np.broadcast_to(shared.gamma_w, shapes[-1].atoms))[:, None, None]
+    w = np.where(z == EMPTY, 0.0, generator.standard_normal(z.shape) * spread)
+    return JointLocal(positions, z, w, np.ones(1))
+
+
+def resample_top(local: JointLocal, fitted: JointLocal, generator: np.random.Generator) -> JointLocal:
+    """Redraw the top maps of ``local`` from how a fitted state used each coefficient, coefficients taken on their own.
+
+    Each (atom, row, col) is on as often as in the fitted images, and takes the weight of one of those where it was on.
+    """
+    images, seen = len(local.z), len(fitted.z)
+    z, w = np.full(local.z.shape, EMPTY, np.int16), np.zeros(local.w.shape)
+    for place in np.ndindex(fitted.z.shape[1:]):
+        here = (slice(None), *place)
+        weights = fitted.w[here][fitted.z[here] != EMPTY]
+        on = np.flatnonzero(generator.random(images) < len(weights) / seen)
+        z[(on, *place)] = 0
+        w[(on, *place)] = generator.choice(weights, len(on)) if len(on) else 0.0
+    return local._replace(z=z, w=w)
+
+
+def positions_of_one_image(
+    local: JointLocal, fitted: JointLocal, model: ModelSpec, refinement: RefinementSpec, generator: np.random.Generator
+) -> JointLocal:
+    """Redraw the positions of ``local``, each image from theta given those of one fitted image, chosen at random.
+
+    theta belongs to an image and a map, so a new image has a theta of its own, on which the prior has little to say;
+    here it is drawn as if the new image were another one from a fitted image's theta.
+    """
+    images, positions = len(local.z), []
+    donor = generator.integers(0, len(fitted.z), images)
+    for z, shape in zip(fitted.positions, model.shapes()[:-1], strict=True):
+        positions.append(_redrawn(z[donor], shape, refinement.empty_blocks, generator))
+    return local._replace(positions=tuple(positions))
+
+
+def render_local(local: JointLocal, model: ModelSpec, shared: JointShared) -> xr.DataArray:
+    """Pictures that the layers make of a local part, without noise: (image, plane, row, col)."""
+    check_kind("local", local, JointLocal)
+    _checked(model, shared)
+    return as_labelled(layer_values(local, shared.dictionaries, model.shapes())[0], IMAGES, "generated")
+
+
+def _checked(model: ModelSpec, shared: JointShared) -> tuple[LayerShape, ...]:
+    check_kind("model", model, ModelSpec)
+    check_shared(shared, model)
+    return model.shapes()
+
+
+def _redrawn(z: np.ndarray, shape: LayerShape, empty: bool, generator: np.random.Generator) -> np.ndarray:
+    new = np.full(z.shape, EMPTY, np.int16)
+    for group in block_groups(shape):
+        counts = outcome_counts(z, group)[..., : len(group[1]) + empty]
+        theta = Dirichlet(counts + 1.0 / counts.shape[2]).sample(generator)
+        edges = np.cumsum(theta, axis=2)[:, :, None, :]
+        uniform = generator.random((*z.shape[:2], int(group[0].sum()), 1)) * edges[..., -1:]
+        new[:, :, group[0]] = np.append(group[1], EMPTY)[(uniform > edges).sum(axis=3)]
+    return new

@@ -1,0 +1,88 @@
+"""Atoms placed on a grid of the image: their correlations with images, their Gram matrix.
+
+A projected atom stands at pixels ``(row, col) * stride``. Where pooling blocks were ragged, an atom in the last row or
+column of the grid sticks out of the image, and what sticks out is cut off. Their sum is
+`gdd.projection.collapse.render_projected`.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+
+import numpy as np
+
+Size = tuple[int, int]
+
+
+def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
+    """Positions (row, col) at which an atom can stand; at ragged edges the last one sticks out and is cut off.
+
+    An atom that would lie outside altogether, at a stride wider than it, has no such position.
+    """
+    along = zip(image_size, atom_size, stride, strict=True)
+    return tuple(min(ceil((n - a) / s) + 1, ceil(n / s)) for n, a, s in along)
+
+
+def _windows(image_size: Size, atom_size: Size, stride: Size):
+    """Yield (row, col), slices of the image and slices of the atom for every position of the grid."""
+    rows, cols = placement_grid(image_size, atom_size, stride)
+    for i in range(rows):
+        for j in range(cols):
+            top, left = i * stride[0], j * stride[1]
+            height = min(atom_size[0], image_size[0] - top)
+            width = min(atom_size[1], image_size[1] - left)
+            yield (i, j), np.s_[..., top : top + height, left : left + width], np.s_[..., :height, :width]
+
+
+def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> np.ndarray:
+    """Inner products of every image with every placed atom: (image, row, col, atom).
+
+    The readable twin of `gdd.inference.deconvolution_kernels.correlate_image`.
+    """
+    size, reach = images.shape[2:], atoms.shape[2:]
+    out = np.empty((len(images), *placement_grid(size, reach, stride), len(atoms)), np.result_type(images, atoms))
+    for (i, j), window, part in _windows(size, reach, stride):
+        out[:, i, j] = images[window].reshape(len(images), -1) @ atoms[part].reshape(len(atoms), -1).T
+    return out
+
+
+def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
+    """Inner products of all pairs of placed atoms, (atom, row slab, col slab, atom), from the offset of the second.
+
+    Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
+    stick out of the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
+    says which entry a pair of positions has. All that a change of one coefficient needs lies together. The whole
+    matrix, (positions x atoms) squared, is `gdd.testing.deconvolution_plain.dense_gram`.
+    """
+    grid = placement_grid(image_size, atoms.shape[2:], stride)
+    cuts = []
+    for positions, size, reach, step in zip(grid, image_size, atoms.shape[2:], stride, strict=True):
+        offsets = [o * step for o in range(1 - positions, positions)]
+        shared = [max(reach - abs(o), 0) for o in offsets]  # pixels in which the two overlap
+        starts = [(max(o, 0), max(-o, 0), n) for o, n in zip(offsets, shared, strict=True)]
+        pairs = [(slice(one, one + n), slice(two, two + n)) for one, two, n in starts]
+        edge = size - (positions - 1) * step
+        cuts.append(pairs + [(slice(0, edge), slice(0, edge))] * (edge < reach))
+    gram = np.empty((len(atoms), len(cuts[0]), len(cuts[1]), len(atoms)), atoms.dtype)
+    for a, (row_1, row_2) in enumerate(cuts[0]):
+        for b, (col_1, col_2) in enumerate(cuts[1]):
+            opposite = _opposite(a, grid[0]), _opposite(b, grid[1])
+            if opposite < (a, b):
+                gram[:, a, b] = gram[:, *opposite].T
+            else:
+                one, two = atoms[:, :, row_1, col_1], atoms[:, :, row_2, col_2]
+                gram[:, a, b] = one.reshape(len(atoms), -1) @ two.reshape(len(atoms), -1).T
+    return gram
+
+
+def _opposite(slab: int, positions: int) -> int:
+    """Return the slab of the two atoms exchanged."""
+    return slab if slab == 2 * positions - 1 else 2 * positions - 2 - slab
+
+
+def slab_index(positions: int, size: int, reach: int, step: int) -> np.ndarray:
+    """Which entry of `gram_slabs` a pair of positions along one axis has: (positions, positions)."""
+    index = np.arange(positions)[None, :] - np.arange(positions)[:, None] + positions - 1
+    if size - (positions - 1) * step < reach:
+        index[-1, -1] = 2 * positions - 1
+    return index

@@ -1,0 +1,315 @@
+"""What a model and a chain are, as frozen data; the paper's settings as named constants; shapes derived and checked.
+
+Nothing here computes on images. A variant of the model is a field of a spec, never a second copy of the code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import ceil, prod
+
+from gdd.base.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.base.checks import (
+    LARGEST_COUNT,
+    check_block,
+    check_choice,
+    check_kind,
+    check_lengths,
+    check_pair,
+    check_precision,
+    check_real,
+    check_seed,
+    check_whole,
+)
+
+Size = tuple[int, int]
+
+#: the paper's a = b = 1e-6 for every precision (Sec. 4, after Paisley & Carin 2009)
+FLAT = 1e-6
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Prior of a precision, and the axes over which it has an entry of its own.
+
+    ``Gamma(shape, rate)`` in each entry, unless ``fixed`` is given: then it is that number and is never drawn.
+    ``axes`` names the axes along which the precision varies; along all others it is shared.
+    """
+
+    axes: tuple[str, ...] = ()
+    shape: float = FLAT
+    rate: float = FLAT
+    fixed: float | None = None
+
+    def __post_init__(self) -> None:
+        check_kind("axes", self.axes, (tuple, list))
+        _keep(self, axes=tuple(self.axes))
+
+    def check(self, name: str, allowed: tuple[str, ...]) -> None:
+        """Refuse axes that this precision cannot have, and values that are not positive."""
+        for axis in self.axes:
+            check_choice(f"{name}.axes", axis, allowed)
+        for label, value in (("shape", self.shape), ("rate", self.rate), ("fixed", self.fixed)):
+            if value is not None or label != "fixed":
+                _keep(self, **{label: check_precision(f"{name}.{label}", value)})
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """One layer: how many atoms, how large, how pooled, under which priors.
+
+    Attributes
+    ----------
+    atoms : K
+    atom_size : (atom_row, atom_col)
+    pool : (row, col) of a pooling block; None for a top layer, whose elements are Bernoulli one by one
+    pooling : "probabilistic" (the paper's), or "max" / "average": Bernoulli elements, pooled afterwards
+    gamma_e : noise precision; may vary by image and plane. Default: by image (the paper's tables)
+    gamma_d : precision of the dictionary; may vary by atom and plane. Default: by both
+    gamma_w : precision of the weights; may vary by atom. Default: one per layer (P7 in the errata)
+    joint_dictionary : draw all atoms of a one-plane layer in one Gaussian draw, not atom by atom
+    """
+
+    atoms: int
+    atom_size: Size
+    pool: Size | None = None
+    pooling: str = "probabilistic"
+    gamma_e: Precision = field(default_factory=lambda: Precision((IMAGE,)))
+    gamma_d: Precision = field(default_factory=lambda: Precision((ATOM, PLANE)))
+    gamma_w: Precision = field(default_factory=Precision)
+    joint_dictionary: bool = False
+
+    def __post_init__(self) -> None:
+        _keep(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
+        _keep(self, pool=None if self.pool is None else check_block("pool", self.pool))
+        check_choice("pooling", self.pooling, ("probabilistic", "max", "average"))
+        check_kind("joint_dictionary", self.joint_dictionary, bool)
+        if self.pool is None and self.pooling != "probabilistic":
+            raise GddError(f"pool: None given with pooling '{self.pooling}', which needs the size of its blocks")
+        if self.elementwise and self.atoms == 1:
+            raise GddError("atoms: 1 given in an elementwise layer, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
+        for name, allowed in (("gamma_e", (IMAGE, PLANE)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", (ATOM,))):
+            check_kind(name, getattr(self, name), Precision)
+            getattr(self, name).check(name, allowed)
+
+    @property
+    def elementwise(self) -> bool:
+        """Whether every element of a map has a Bernoulli of its own: the top layer, and max or average pooling."""
+        return self.pool is None or self.pooling != "probabilistic"
+
+    @property
+    def block(self) -> Size:
+        """Size of the blocks in which at most one position is active: the pool, or (1, 1) if elementwise."""
+        return (1, 1) if self.elementwise else self.pool
+
+    @property
+    def beta(self) -> tuple[float, float]:
+        """(a0, b0) = (1/K, 1 - 1/K), the Beta prior of an element (paper, Sec. 4)."""
+        return 1 / self.atoms, 1 - 1 / self.atoms
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """Every size of one layer, derived from its spec and its input. All sizes are (row, col)."""
+
+    planes: int
+    input_size: Size
+    atoms: int
+    atom_size: Size
+    map_size: Size
+    block: Size
+    grid: Size
+    output_size: Size
+    stride: Size
+
+    @property
+    def dictionary(self) -> tuple[int, int, int, int]:
+        """Shape of the dictionary, (atom, plane, atom_row, atom_col)."""
+        return (self.atoms, self.planes, *self.atom_size)
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """Layers from the data upwards, and the images they explain."""
+
+    layers: tuple[LayerSpec, ...]
+    image_size: Size
+    planes: int = 1
+
+    def __post_init__(self) -> None:
+        check_kind("layers", self.layers, (tuple, list))
+        if not self.layers:
+            raise GddError("layers: none given, at least one LayerSpec is needed")
+        for number, layer in enumerate(self.layers, 1):
+            check_kind(f"layers: layer {number}", layer, LayerSpec)
+        _keep(self, layers=tuple(self.layers), image_size=check_pair("image_size", self.image_size))
+        _keep(self, planes=check_whole("planes", self.planes, 1))
+        for number, layer in enumerate(self.layers[:-1], 1):
+            if layer.pool is None:
+                raise GddError(f"layers: layer {number} has pool None, which only the top layer may have")
+        self.shapes()
+
+    def shapes(self) -> tuple[LayerShape, ...]:
+        """Sizes of every layer, bottom first; GddError if an atom does not fit its input."""
+        shapes, size, planes, stride = [], self.image_size, self.planes, (1, 1)
+        for number, layer in enumerate(self.layers, 1):
+            shapes.append(layer_shape(layer, size, planes, stride, f"layer {number}"))
+            size, planes = shapes[-1].output_size, layer.atoms
+            stride = tuple(s * p for s, p in zip(stride, layer.pool or (1, 1), strict=True))
+        return tuple(shapes)
+
+    @property
+    def stride(self) -> Size:
+        """Pixels between neighbouring positions of a projected top atom: the product of the pools below."""
+        return self.shapes()[-1].stride
+
+    @property
+    def projected_size(self) -> Size:
+        """(row, col) of a top atom projected to the image plane."""
+        shapes = self.shapes()
+        size = shapes[0].atom_size
+        for layer, below, shape in zip(self.layers, shapes, shapes[1:], strict=False):
+            reach = ((a * p - 1) * s + 1 for a, p, s in zip(shape.atom_size, layer.pool, below.stride, strict=True))
+            size = tuple(n + r - 1 for n, r in zip(size, reach, strict=True))
+        return size
+
+    def with_atoms(self, number: int, atoms: int) -> ModelSpec:
+        """Give layer ``number`` (from 0) another number of atoms, as pruning does."""
+        layers = list(self.layers)
+        layers[number] = replace(layers[number], atoms=atoms)
+        return replace(self, layers=tuple(layers))
+
+
+def layer_shape(
+    layer: LayerSpec, input_size: Size, planes: int, stride: Size = (1, 1), name: str = "layer"
+) -> LayerShape:
+    """Sizes of one layer over an input of ``planes`` planes; GddError naming the axis where an atom does not fit."""
+    check_kind(name, layer, LayerSpec)
+    input_size, planes = check_pair("input_size", input_size), check_whole("planes", planes, 1)
+    for axis, inner, outer in zip(("row", "col"), layer.atom_size, input_size, strict=True):
+        if inner > outer:
+            raise GddError(f"{name}: atom of size {inner} along axis '{axis}' is larger than its input of size {outer}")
+    map_size = tuple(n - a + 1 for n, a in zip(input_size, layer.atom_size, strict=True))
+    grid = tuple(ceil(m / b) for m, b in zip(map_size, layer.block, strict=True))
+    output = tuple(ceil(m / p) for m, p in zip(map_size, layer.pool or (1, 1), strict=True))
+    return LayerShape(planes, input_size, layer.atoms, layer.atom_size, map_size, layer.block, grid, output, stride)
+
+
+@dataclass(frozen=True)
+class Pruning:
+    """Which atoms go, and when: in burn-in, every ``every`` sweeps from ``start``, those active in fewer blocks than
+    ``share`` of the layer's mean use per atom.
+    """
+
+    start: int = 200
+    every: int = 100
+    share: float = 0.05
+
+    def __post_init__(self) -> None:
+        _keep(self, start=check_whole("start", self.start, 0), every=check_whole("every", self.every, 1))
+        _keep(self, share=check_real("share", self.share, 0, LARGEST_COUNT))
+
+
+@dataclass(frozen=True)
+class ChainSpec:
+    """How long a chain runs and from which seed. Defaults are the paper's (Sec. 3).
+
+    Attributes
+    ----------
+    burn_in, collect : sweeps thrown away, sweeps among which the one of highest likelihood is kept
+    seed : of every random number of the chain
+    pruning : None keeps every atom
+    start : "patches" of the data, or "random" atoms
+    scale_every : sweeps between two scale moves; 0 for never
+    shift_every : sweeps between two attempts to move an atom and its positions by one pixel; 0 for never
+    single_precision : arithmetic of the image pass; sums and shared draws are double always
+    """
+
+    burn_in: int = 1500
+    collect: int = 500
+    seed: int = 0
+    pruning: Pruning | None = None
+    start: str = "patches"
+    scale_every: int = 0
+    shift_every: int = 0
+    single_precision: bool = True
+
+    def __post_init__(self) -> None:
+        burn_in, collect, _ = check_lengths(self.burn_in, self.collect)
+        _keep(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
+        _keep(self, **{name: check_whole(name, getattr(self, name), 0) for name in ("scale_every", "shift_every")})
+        check_choice("start", self.start, ("patches", "random"))
+        check_kind("pruning", self.pruning, (Pruning, type(None)))
+        check_kind("single_precision", self.single_precision, bool)
+
+    @property
+    def sweeps(self) -> int:
+        """Sweeps in all."""
+        return self.burn_in + self.collect
+
+
+@dataclass(frozen=True)
+class RefinementSpec:
+    """What the joint model of all layers adds to the specs of its layers, and how its chain moves.
+
+    In the joint model the layers' own ``gamma_e`` play no part: the only noise is that of the data.
+
+    Attributes
+    ----------
+    noise : precision of the data's noise; may vary by image. The default, a standard deviation of 0.15 for pixels from
+        0 to 1, keeps the chain moving; learned under the printed flat prior it runs away (P15 in the errata)
+    ceiling : bound that a learned noise precision never passes; None for none
+    empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
+    tolerance : the solver of a dictionary's draw stops when about this share of the way to the exact draw is left
+    flips : attempts, in every image and sweep, to switch a top coefficient together with the positions under it
+    """
+
+    noise: Precision = field(default_factory=lambda: Precision(fixed=44.0))
+    ceiling: float | None = None
+    empty_blocks: bool = False
+    tolerance: float = 1e-2
+    flips: int = 0
+
+    def __post_init__(self) -> None:
+        check_kind("noise", self.noise, Precision)
+        self.noise.check("noise", (IMAGE,))
+        if self.ceiling is not None:
+            _keep(self, ceiling=check_precision("ceiling", self.ceiling))
+        if self.ceiling is not None and (self.noise.fixed or 0) > self.ceiling:
+            raise GddError(f"ceiling: {self.ceiling} is below the fixed noise precision {self.noise.fixed}")
+        _keep(self, tolerance=check_real("tolerance", self.tolerance, 1e-16, 0.999, "a share"))
+        _keep(self, flips=check_whole("flips", self.flips, 0))
+        check_kind("empty_blocks", self.empty_blocks, bool)
+
+    def check_model(self, model: ModelSpec) -> None:
+        """Refuse models that have no joint form: another pooling than the probabilistic, a top layer that is pooled."""
+        check_kind("model", model, ModelSpec)
+        for number, layer in enumerate(model.layers, 1):
+            if layer.pooling != "probabilistic":
+                raise GddError(
+                    f"layers: layer {number} has pooling '{layer.pooling}'; the joint model needs 'probabilistic'"
+                )
+        if model.layers[-1].pool is not None:
+            raise GddError(f"layers: the top layer has pool {model.layers[-1].pool}; the joint model needs None")
+
+
+def _keep(spec: object, **values) -> None:
+    """Put checked values into a frozen spec that is being made: whole numbers as int, sizes as tuples."""
+    for name, value in values.items():
+        object.__setattr__(spec, name, value)
+
+
+def count(size: Size) -> int:
+    """Elements of a (row, col) size."""
+    return prod(size)
+
+
+MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 28))
+CALTECH101 = ModelSpec(
+    (LayerSpec(8, (17, 17), (4, 4)), LayerSpec(12, (9, 9), (2, 2)), LayerSpec(16, (6, 6))), (128, 128)
+)
+FACES = ModelSpec(
+    (LayerSpec(16, (17, 17), (4, 4)), LayerSpec(24, (9, 9), (2, 2)), LayerSpec(36, (6, 6))), (128, 128)
+)
+#: layer sizes from Sec. 4 (Fig. 4); the paper does not say how many atoms, so those of FACES stand in
+FACES_INTERPOLATION = ModelSpec((LayerSpec(16, (14, 14), (3, 3)), LayerSpec(24, (13, 13))), (128, 128))

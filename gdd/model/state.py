@@ -1,0 +1,108 @@
+"""What a sweep carries, with axes. Plain arrays only; local parts belong to an image, shared parts to all.
+
+``z`` and ``w`` are compact: one position index and one value per pooling block, never a dense map. An atom of the MNIST
+model's first layer costs 49 blocks x (2 + 4) bytes per image in single precision.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gdd.model.pooling import EMPTY, block_places, unpool
+from gdd.model.spec import LayerShape, LayerSpec
+
+__all__ = [
+    "EMPTY", "JointLocal", "JointShared", "JointState", "LayerData", "LayerState", "Local", "Shared",
+    "block_positions", "maps_of", "precision_shapes",
+]  # fmt: skip
+
+
+class LayerData(NamedTuple):
+    """What a layer explains: X of the paper, and which of its pixels were observed."""
+
+    images: np.ndarray  # (image, plane, row, col)
+    mask: np.ndarray | None = None  # (image, plane, row, col) of bool, True = observed; None: all
+
+
+class Local(NamedTuple):
+    """The part of a state that belongs to each image.
+
+    theta is not here: the sampler integrates it out, and `gdd.sampler.conditionals.theta_given_z` draws it when wanted.
+    """
+
+    z: np.ndarray  # (image, atom, block_row, block_col) of int16: active position, EMPTY for none
+    w: np.ndarray  # (image, atom, block_row, block_col): weight of the active position, 0 where empty
+    gamma_e: np.ndarray  # (image or 1, plane or 1)
+
+
+class Shared(NamedTuple):
+    """The part of a state that all images share."""
+
+    dictionary: np.ndarray  # (atom, plane, atom_row, atom_col)
+    gamma_d: np.ndarray  # (atom or 1, plane or 1)
+    gamma_w: np.ndarray  # (atom or 1,)
+
+
+class LayerState(NamedTuple):
+    """All unknowns of one layer."""
+
+    local: Local
+    shared: Shared
+
+    def as_double(self) -> LayerState:
+        """Return the same state in double precision."""
+        local, shared = self
+        return LayerState(
+            local._replace(w=local.w.astype(float), gamma_e=local.gamma_e.astype(float)),
+            Shared(*(part.astype(float) for part in shared)),
+        )
+
+
+class JointLocal(NamedTuple):
+    """The part of the joint model's state that belongs to each image; theta is integrated out here too.
+
+    Only the top layer has weights. What a block of a pooled layer holds follows from the layers above it.
+    """
+
+    positions: tuple[np.ndarray, ...]  # per pooled layer, bottom first: (image, atom, block_row, block_col) of int16
+    z: np.ndarray  # top layer, (image, atom, row, col) of int16: 0 for active, EMPTY for not
+    w: np.ndarray  # top layer, (image, atom, row, col): weight, 0 where not active
+    gamma_e: np.ndarray  # (image or 1,): precision of the data's noise
+
+
+class JointShared(NamedTuple):
+    """The part of the joint model's state that all images share; one entry a layer, bottom first."""
+
+    dictionaries: tuple[np.ndarray, ...]  # (atom, plane, atom_row, atom_col)
+    gamma_d: tuple[np.ndarray, ...]  # (atom or 1, plane or 1)
+    gamma_w: np.ndarray  # top layer, (atom or 1,)
+
+
+class JointState(NamedTuple):
+    """All unknowns of all layers."""
+
+    local: JointLocal
+    shared: JointShared
+
+
+def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, tuple, tuple]:
+    """Shapes of gamma_e, gamma_d and gamma_w under a spec's sharing axes."""
+    sizes = {"image": images, "plane": planes, "atom": spec.atoms}
+    shape = lambda precision, axes: tuple(sizes[a] if a in precision.axes else 1 for a in axes)  # noqa: E731
+    return (
+        shape(spec.gamma_e, ("image", "plane")),
+        shape(spec.gamma_d, ("atom", "plane")),
+        shape(spec.gamma_w, ("atom",)),
+    )
+
+
+def block_positions(shape: LayerShape) -> np.ndarray:
+    """Which positions each block has: (block_row, block_col, position) of bool; ragged edge blocks lack some."""
+    return block_places(shape.map_size, shape.block) >= 0
+
+
+def maps_of(local: Local, shape: LayerShape) -> np.ndarray:
+    """Activation maps S (image, atom, row, col): every block's weight at its position, zero elsewhere."""
+    return unpool(local.z, local.w, shape.map_size, shape.block)

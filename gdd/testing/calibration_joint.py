@@ -1,0 +1,82 @@
+"""The joint model of several layers as a case for the tests of `gdd.testing.calibration`.
+
+*Checked:* tests/test_refine_joint.py, tests/test_calibration.py: correct samplers pass, shortcuts
+(`gdd.testing.shortcuts`) fail.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gdd.model.joint import draw_joint_data, draw_joint_state
+from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.state import EMPTY, JointState, LayerData
+from gdd.sampler.contract import Key
+from gdd.sampler.refine_conditionals import layer_state
+from gdd.sampler.refine_sweep import local_pass, refine_sweep
+from gdd.testing.calibration import Step, blocks_alike, layer_statistics
+from gdd.testing.refine_plain import CORRECT, Pieces, draw_joint_shared, plain_local_pass
+
+
+class JointCase(NamedTuple):
+    """A small joint model under proper priors, and how many images it explains."""
+
+    model: ModelSpec
+    refinement: RefinementSpec
+    images: int
+    hidden: float = 0.0  # share of pixels that a mask hides at random
+
+    @property
+    def spec(self) -> tuple[ModelSpec, RefinementSpec]:
+        """What a record keeps of it."""
+        return self.model, self.refinement
+
+    @property
+    def size(self) -> tuple[int, ...]:
+        """Axes of the data, (image, plane, row, col)."""
+        return (self.images, self.model.planes, *self.model.image_size)
+
+    def draw_state(self, generator: np.random.Generator) -> JointState:
+        """All unknowns from their prior."""
+        return draw_joint_state(self.images, self.model, self.refinement, generator)
+
+    def draw_data(self, state: JointState, generator: np.random.Generator, mask: np.ndarray | None = None) -> LayerData:
+        """Draw the data given all unknowns."""
+        return draw_joint_data(state, self.model, generator, mask)
+
+    def statistics(self, state: JointState, data: LayerData) -> dict[str, float]:
+        """Numbers by the names of `gdd.testing.calibration.STATISTICS`.
+
+        Overlap, fit and likelihood are those of the bottom layer, activity and weights those of the top; the rest are
+        means over layers.
+        """
+        local, shared = state
+        norms = [(atoms**2).sum(axis=(1, 2, 3)) for atoms in shared.dictionaries]
+        return layer_statistics(layer_state(state, self.model, 0), data, self.model.shapes()[0]) | {
+            "active blocks": float((local.z != EMPTY).mean()),
+            "blocks alike": float(np.mean([blocks_alike(z) for z in (*local.positions, local.z)])),
+            "log gamma_d": float(np.mean([np.log(each).mean() for each in shared.gamma_d])),
+            "log atom norm": float(np.mean([np.log(each).mean() for each in norms])),
+            "log weights": float(np.log1p((local.w**2).sum())),
+        }
+
+
+def joint_step(state: JointState, data: LayerData, case: JointCase, key: Key) -> JointState:
+    """One compiled sweep, every second time with the scale moves."""
+    return refine_sweep(state, data, case.model, case.refinement, key, scale=key.sweep % 2 == 0)[0]
+
+
+def joint_plain_step(pieces: Pieces = CORRECT) -> Step:
+    """Build a step from exchangeable pieces, through the compiled image pass if only the dictionary's is exchanged."""
+
+    def step(state: JointState, data: LayerData, case: JointCase, key: Key) -> JointState:
+        model, refinement, scale = case.model, case.refinement, key.sweep % 2 == 0
+        if pieces._replace(dictionary=CORRECT.dictionary) == CORRECT:
+            state = state._replace(local=local_pass(state, data, model, refinement, key)[0])
+        else:
+            state = plain_local_pass(state, data, model, refinement, key, pieces)
+        return draw_joint_shared(state, data, model, refinement, key, scale, pieces)
+
+    return step

@@ -1,0 +1,164 @@
+"""The sweep once more, as the equations read: no sums, no caches, everything computed afresh from the conditionals.
+
+It consumes the same random numbers in the same order as `gdd.sampler.sweep`, so that both give the same chain
+(tests/test_kernels.py). It is far slower. A piece of it can be exchanged, which is how `gdd.testing.printed` puts
+the paper's
+misprints into an otherwise right sampler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gdd.base.axes import IMAGE
+from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
+from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.state import EMPTY, LayerData, LayerState
+from gdd.sampler.conditionals import (
+    all_atoms_given_rest,
+    atom_given_rest,
+    block_in_layer,
+    gamma_d_given_rest,
+    gamma_e_given_rest,
+    gamma_w_given_rest,
+    squared_scale_given_rest,
+)
+from gdd.sampler.random import Stream, shared_generator
+
+
+def draw_map(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
+) -> LayerState:
+    """Visit every block of atom k's map in a state of one image, row by row; return the new state."""
+    for i in range(shape.grid[0]):
+        for j in range(shape.grid[1]):
+            where = (0, k, i, j)
+            state = with_block(state, where, *block_in_layer(state, data, spec, shape, where).sample(stream))
+    return state
+
+
+def with_block(state: LayerState, where: tuple[int, int, int, int], position: int, weight: float) -> LayerState:
+    """Return the state with one block's position and weight replaced."""
+    z, w = state.local.z.copy(), state.local.w.copy()
+    z[where], w[where] = position, weight
+    return state._replace(local=state.local._replace(z=z, w=w))
+
+
+class Pieces(NamedTuple):
+    """What a sweep is made of and a negative control may exchange."""
+
+    gamma_e: Callable[..., Gamma] = gamma_e_given_rest
+    map: Callable[..., LayerState] = draw_map
+    atom: Callable[..., list[Gaussian]] = atom_given_rest
+    gamma_d: Callable[..., Gamma] = gamma_d_given_rest
+
+
+CORRECT = Pieces()
+
+
+def plain_sweep(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: tuple[int, int, int, int],
+    scale: bool = True, pieces: Pieces = CORRECT,
+) -> LayerState:  # fmt: skip
+    """Draw every unknown of a layer once, as `gdd.sampler.sweep.sweep` does.
+
+    Parameters
+    ----------
+    state, data : see `gdd.model.state`; unchanged
+    spec, shape : of the layer
+    key : (seed, stage, layer, sweep), names the random numbers
+    scale : whether to make the scale move
+    pieces : the conditionals; the correct ones by default
+
+    Notes
+    -----
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions".
+    *Departs:* as the conditionals say. *Checked:* tests/test_kernels.py, tests/test_joint.py.
+    """
+    images = [
+        draw_image(one_image(state, data, n), spec, shape, Stream(*key, n), pieces) for n in range(len(data.images))
+    ]
+    state = gathered(state, images)
+    return draw_shared(state, data, spec, shape, shared_generator(*key), scale, pieces)
+
+
+def one_image(state: LayerState, data: LayerData, n: int) -> tuple[LayerState, LayerData]:
+    """State and data of image n alone, its axis kept."""
+    z, w, gamma_e = state.local
+    cut = np.s_[n : n + 1]
+    local = state.local._replace(z=z[cut], w=w[cut], gamma_e=gamma_e[cut] if len(gamma_e) > 1 else gamma_e)
+    return state._replace(local=local), LayerData(data.images[cut], None if data.mask is None else data.mask[cut])
+
+
+def gathered(state: LayerState, images: list[LayerState]) -> LayerState:
+    """Put the local parts of single images together."""
+    z, w, gamma_e = (np.concatenate(parts) for parts in zip(*(image.local for image in images), strict=True))
+    return state._replace(local=state.local._replace(z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)]))
+
+
+def draw_image(
+    one: tuple[LayerState, LayerData], spec: LayerSpec, shape: LayerShape, stream: Stream, pieces: Pieces
+) -> LayerState:
+    """Noise precision, if it has an image axis, then every block, of a state of one image."""
+    state, data = one
+    if spec.gamma_e.fixed is None and IMAGE in spec.gamma_e.axes:
+        choice = pieces.gamma_e(state, data, spec, shape)
+        drawn = np.array([stream.gamma(float(a)) for a in choice.shape.ravel()]).reshape(choice.shape.shape)
+        state = state._replace(local=state.local._replace(gamma_e=drawn / choice.rate))
+    for k in range(shape.atoms):
+        state = pieces.map(state, data, spec, shape, k, stream)
+    return state
+
+
+def draw_shared(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator,
+    scale: bool, pieces: Pieces,
+) -> LayerState:  # fmt: skip
+    """Dictionary, a noise precision that images share, scales, precisions of dictionary and weights, in this order."""
+    if spec.joint_dictionary and shape.planes == 1:
+        draw = all_atoms_given_rest(state, data, shape).sample(generator)
+        state = with_dictionary(state, draw.reshape(shape.dictionary))
+    else:
+        for k in range(shape.atoms):
+            dictionary = state.shared.dictionary.copy()
+            dictionary[k] = draw_atom(pieces.atom(state, data, shape, k), state, shape, k, generator)
+            state = with_dictionary(state, dictionary)
+    if spec.gamma_e.fixed is None and IMAGE not in spec.gamma_e.axes:
+        gamma_e = pieces.gamma_e(state, data, spec, shape).sample(generator)
+        state = state._replace(local=state.local._replace(gamma_e=gamma_e))
+    if scale:
+        squared = [squared_scale_given_rest(state, shape, k).sample(generator) for k in range(shape.atoms)]
+        state = scaled(state, np.sqrt(np.array(squared)))
+    gamma_d = state.shared.gamma_d if spec.gamma_d.fixed else pieces.gamma_d(state, spec, shape).sample(generator)
+    gamma_w = state.shared.gamma_w if spec.gamma_w.fixed else gamma_w_given_rest(state, spec).sample(generator)
+    return state._replace(shared=state.shared._replace(gamma_d=gamma_d, gamma_w=gamma_w))
+
+
+def draw_atom(
+    parts: list[Gaussian], state: LayerState, shape: LayerShape, k: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Draw one atom's planes, in the way that the fast sweeps take: from one eigendecomposition where it serves all."""
+    gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k]
+    eye = np.eye(len(parts[0].linear))
+    grams = [part.precision - g * eye for part, g in zip(parts, gamma_d, strict=True)]
+    one_gram = all(np.allclose(gram, grams[0], rtol=1e-9, atol=1e-9) for gram in grams)
+    if one_gram and not (gamma_d == gamma_d[0]).all():
+        draw = DiagonalShiftGaussian(grams[0], gamma_d, np.stack([part.linear for part in parts])).sample(generator)
+    else:
+        draw = np.stack([part.sample(generator) for part in parts])
+    return draw.reshape(shape.dictionary[1:])
+
+
+def with_dictionary(state: LayerState, dictionary: np.ndarray) -> LayerState:
+    """Return the state with another dictionary."""
+    return state._replace(shared=state.shared._replace(dictionary=dictionary))
+
+
+def scaled(state: LayerState, scales: np.ndarray) -> LayerState:
+    """Return the state after (D_k, w_k) -> (s_k D_k, w_k / s_k)."""
+    w = np.where(state.local.z == EMPTY, 0.0, state.local.w / scales[:, None, None])
+    state = with_dictionary(state, state.shared.dictionary * scales[:, None, None, None])
+    return state._replace(local=state.local._replace(w=w))

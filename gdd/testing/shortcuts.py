@@ -1,0 +1,135 @@
+"""Shortcuts that a sampler of the joint model must not take: negative controls for the tests.
+
+Each is a `Pieces` for `gdd.testing.refine_plain.plain_refine_sweep`: one step saves something, all others are right.
+All of them look plausible in the traces of a chain.
+
+*Checked:* tests/test_refine_joint.py (each is rejected by one step from its own conditional), tests/test_calibration.py
+(three of them are rejected by the tests of a whole sampler; the others are too mild there).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy.special import expit
+
+from gdd.model.distributions import PositionChoice
+from gdd.model.joint import layer_values
+from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.state import EMPTY, JointState, LayerData
+from gdd.sampler.conditionals import log_block_prior
+from gdd.sampler.random import Stream
+from gdd.sampler.refine_conditionals import (
+    Where,
+    active_coefficients,
+    block_places_of,
+    coefficient_given_rest,
+    dictionary_design,
+    dictionary_given_rest,
+    position_given_rest,
+    unit_images,
+    with_coefficient,
+    with_position,
+)
+from gdd.testing.refine_plain import Pieces
+from gdd.testing.refine_steps import (
+    Key,
+    guess_of_moves,
+    log_odds,
+    noise_of_covariance,
+    perturb_and_solve,
+    with_weights,
+)
+
+
+def switch_unaccepted(
+    state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
+) -> JointState:
+    """Switched by the odds under a guess of the norm, which nothing corrects; a new weight is drawn rightly."""
+    choice = coefficient_given_rest(state, data, model, where)
+    gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
+    screen, c = float(state.local.gamma_e[0]) * guess + gamma_w, float(choice.mean[0] * choice.precision[0])
+    a, b = model.layers[-1].beta
+    if stream.uniform() >= float(expit(log_odds(c, screen, gamma_w, math.log(a / b)))):
+        return with_coefficient(state, where, EMPTY, 0.0)
+    if state.local.z[where] != EMPTY:
+        return state
+    weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))
+    return with_coefficient(state, where, 0, weight)
+
+
+def weights_unaccepted(
+    state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
+) -> JointState:
+    """The solver is left after one step, which nothing corrects."""
+    active = active_coefficients(state)
+    if not len(active):
+        return state
+    solved, _ = perturb_and_solve(state, data, model, norms, stream, 1)
+    return with_weights(state, solved - state.local.w[0][tuple(active.T)])
+
+
+def position_unaccepted(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
+    overlaps: np.ndarray, stream: Stream,
+) -> JointState:  # fmt: skip
+    """An upper position moves wherever the guess proposes."""
+    choice = guess_of_moves(state, data, model, refinement, layer, where, overlaps)
+    return with_position(state, layer, where, choice.sample(stream))
+
+
+def position_without_norm(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
+    overlaps: np.ndarray, stream: Stream,
+) -> JointState:  # fmt: skip
+    """Weighed without the squared norm of the image, as if it were the same at every position.
+
+    It is the same in the bottom layer, where all pixels are observed.
+    """
+    value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
+    positions, places = block_places_of(model.shapes()[layer], *where[2:])
+    images = value * unit_images(state, data, model, layer, where[1], places)
+    log_weight = position_given_rest(state, data, model, refinement, layer, where).log_weight.copy()
+    energy = (images**2).sum(axis=(1, 2, 3))
+    log_weight[positions] += 0.5 * state.local.gamma_e[0] * (energy - energy.mean())
+    return with_position(state, layer, where, PositionChoice(log_weight).sample(stream))
+
+
+def position_counted_twice(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
+    overlaps: np.ndarray, stream: Stream,
+) -> JointState:  # fmt: skip
+    """The counts that stand for theta include the block itself."""
+    old = state.local.positions[layer][where]
+    z = with_position(state, layer, where, EMPTY).local.positions[layer]
+    prior = log_block_prior(z, model.layers[layer], model.shapes()[layer], where, refinement.empty_blocks)[old]
+    log_weight = position_given_rest(state, data, model, refinement, layer, where).log_weight.copy()
+    log_weight[old] += np.logaddexp(prior, 0.0) - prior
+    return with_position(state, layer, where, PositionChoice(log_weight).sample(stream))
+
+
+def dictionary_cut_off(state: JointState, data: LayerData, model: ModelSpec, layer: int, key: Key) -> np.ndarray:
+    """Perturb and solve, but leave the solver (conjugate gradients, from the present dictionary) after two steps."""
+    choice, design = dictionary_given_rest(state, data, model, layer), dictionary_design(state, data, model, layer)
+    x = state.shared.dictionaries[layer].ravel().astype(float)
+    right = choice.linear + noise_of_covariance(state, data, design, layer, model.shapes()[layer].dictionary, key)
+    left = right - choice.precision @ x
+    direction = left
+    for _ in range(2):
+        product = choice.precision @ direction
+        size = left @ left
+        x = x + size / (direction @ product) * direction
+        left = left - size / (direction @ product) * product
+        direction = left + left @ left / size * direction
+    return x.reshape(model.shapes()[layer].dictionary)
+
+
+SHORTCUTS = {
+    "switch not accepted": Pieces(switch=switch_unaccepted),
+    "weights not accepted": Pieces(weights=weights_unaccepted),
+    "position not accepted": Pieces(upper=position_unaccepted),
+    "position without norm": Pieces(upper=position_without_norm, bottom=position_without_norm),
+    "position counted twice": Pieces(bottom=position_counted_twice),
+    "solver cut off": Pieces(dictionary=dictionary_cut_off),
+}
