@@ -9,7 +9,8 @@ import numpy as np
 from tiny_joint import TWO, draw_joint
 
 from gdd.model.spec import ChainSpec, Precision, Pruning, RefinementSpec
-from gdd.sampler import checkpoint, stretch
+from gdd.sampler import chain as chains
+from gdd.sampler import checkpoint
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import refine
 
@@ -84,7 +85,7 @@ def run(folder, length, progress=None):
     refined = refine(images, fitted.model, chain, refinement, start=fitted, folder=folder, progress=progress)
     digest = hashlib.sha256()
     for part in (*fitted.layers, refined):
-        for leaf in leaves((part.state, part.traces, getattr(part, "last", ()), getattr(part, "means", ()))):
+        for leaf in leaves((part.state, part.traces, getattr(part, "last", ()))):
             digest.update(np.ascontiguousarray(leaf).tobytes())
     return digest.hexdigest()
 
@@ -100,7 +101,7 @@ def child(pipe, folder, length, place="", write=0):
 
     With ``place``, one of `PLACES`: kill the process there, within its checkpoint number ``write``.
     """
-    stretch.SECONDS_BETWEEN_CHECKPOINTS, stretch.SHARE_OF_WRITING = 0.0, np.inf
+    chains.SECONDS_BETWEEN_CHECKPOINTS, chains.SHARE_OF_WRITING = 0.0, np.inf
     if place:
         count_writes(place, write)
     pipe.send(run(folder, length, Say(pipe)))

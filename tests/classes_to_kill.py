@@ -6,13 +6,13 @@ Its model is a small one, known under its name to the processes that it starts, 
 import sys
 
 from gdd.model.spec import LayerSpec, ModelSpec
-from gdd.sampler import stretch
+from gdd.sampler import chain as chains
 from gdd_book.experiments import caltech_accuracy
 from gdd_book.training import caltech
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 caltech.MODELS["tiny"] = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
-stretch.SECONDS_BETWEEN_CHECKPOINTS, stretch.SHARE_OF_WRITING = 0.0, float("inf")
+chains.SECONDS_BETWEEN_CHECKPOINTS, chains.SHARE_OF_WRITING = 0.0, float("inf")
 P = {
     "data": "caltech256", "model": "tiny", "refined": True, "n_classes": 3, "per_class": 6, "n_test": 4, "seeds": (0,),
     "voters": 2, "burn_in": 12, "collect": 4, "refine_burn_in": 6, "refine_collect": 2, "test_burn_in": 4,

@@ -11,7 +11,7 @@ from gdd.base.axes import ATOM, IMAGES, LABEL
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.refine import Refined, label_traces, start_from, trace_names
+from gdd.sampler.refine import Refined, start_from
 from gdd_book import experiments, records
 from gdd_book.experiments import caltech_classes, caltech_faces, caltech_interpolation, caltech_joint
 from gdd_book.figures import caltech as figures
@@ -41,8 +41,8 @@ def fake_train(images, model, p, seed, folder, progress, label):
     fitted = pretrain(images, model, ChainSpec(2, 1, seed))
     refinement, chain = RefinementSpec(), ChainSpec(1, 1, seed)
     state = start_from(fitted, refinement, chain)
-    traces = label_traces(np.zeros((2, len(trace_names(model)))), model)
-    refined = Refined(fitted.model, refinement, state, state, (), traces, LayerData(images.values))
+    traces = xr.Dataset({name: (("chain", "draw"), np.zeros((1, 2))) for name in ("residual", "active", "log_joint")})
+    refined = Refined(fitted.model, refinement, state, state, traces, LayerData(images.values))
     return {"pretrained": fitted, "refined": refined} if "refined" in p["stages"] else {"pretrained": fitted}
 
 

@@ -1,18 +1,21 @@
 """Chains: stopped and resumed to the same bits, the best sample kept, pruning in burn-in, foreign checkpoints."""
 
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tiny import layer
 
+import gdd
 from gdd.base.axes import GddError
 from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood
 from gdd.model.spec import ChainSpec, LayerSpec, Pruning, layer_shape
 from gdd.model.state import LayerData
 from gdd.sampler import chain as chains
-from gdd.sampler import checkpoint, stretch
-from gdd.sampler.chain import TRACES, run_chain, used_atoms
+from gdd.sampler import checkpoint
+from gdd.sampler.pretrain import fit_layer, initial_state, used_atoms
 
 SIZE = (7, 7)
 CHAIN = ChainSpec(burn_in=12, collect=6, seed=4, single_precision=False, scale_every=3, shift_every=4)
@@ -30,7 +33,7 @@ def data():
 
 def run(data, chain=CHAIN, atoms=4, folder=None, progress=None, **more):
     spec = replace(layer(atoms), **more)
-    return run_chain(data, spec, layer_shape(spec, SIZE, 1), chain, 0, folder, progress)
+    return fit_layer(data, spec, layer_shape(spec, SIZE, 1), chain, 0, folder, progress)
 
 
 def assert_equal(one, other):
@@ -78,8 +81,8 @@ def test_stopped_twice(data, tmp_path):
 
 def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
     """What kill -9 leaves behind: the last written checkpoint, from which the same chain follows."""
-    monkeypatch.setattr(stretch, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    monkeypatch.setattr(stretch, "SHARE_OF_WRITING", np.inf)
+    monkeypatch.setattr(chains, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(chains, "SHARE_OF_WRITING", np.inf)
     written = []
     write = checkpoint.write
     monkeypatch.setattr(checkpoint, "write", lambda p, o, at: (write(p, o, at), written.append(p.read_bytes())))
@@ -92,10 +95,10 @@ def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
 
 def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch):
     """Were a write to take an hour, the next one would have to wait for 20."""
-    monkeypatch.setattr(stretch, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(chains, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     written, clock = [], [0.0]
     write = checkpoint.write
-    monkeypatch.setattr(stretch.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(chains.time, "monotonic", lambda: clock[0])
 
     def slow(path, owner, at):
         written.append(at.done)
@@ -107,10 +110,10 @@ def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch):
     assert written == [0, 1, CHAIN.sweeps]
 
 
-def test_seconds_of_a_chain_add_up_over_its_stretches(data, tmp_path, monkeypatch):
+def test_seconds_of_a_chain_add_up_over_its_runs(data, tmp_path, monkeypatch):
     clock = [0.0]
-    monkeypatch.setattr(stretch.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(stretch.time, "process_time", lambda: 2 * clock[0])
+    monkeypatch.setattr(chains.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(chains.time, "process_time", lambda: 2 * clock[0])
 
     class Watch(StopAt):
         def begin(self, stage, sweeps, done, seconds, owner):
@@ -126,7 +129,7 @@ def test_seconds_of_a_chain_add_up_over_its_stretches(data, tmp_path, monkeypatc
             run(data, folder=tmp_path, progress=Watch(last))
     run(data, folder=tmp_path, progress=Watch(100))
     again = run(data, folder=tmp_path, progress=Watch(100))
-    # a sweep ends before the clock is moved: n sweeps of a stretch are seen to take 10 (n - 1) seconds
+    # a sweep ends before the clock is moved: n sweeps of a run are seen to take 10 (n - 1) seconds
     assert begun == [(0, 0.0), (7, 60.0), (12, 100.0), (18, 150.0)]
     assert again.traces.attrs == {"seconds": 150.0, "cpu_seconds": 300.0}
 
@@ -161,6 +164,33 @@ def test_a_foreign_checkpoint_is_refused_and_left(data, tmp_path, name):
     with pytest.raises(GddError, match=f"written by another chain: {what}.*name another folder"):
         foreign(name, data)(tmp_path)
     assert path.read_bytes() == before
+
+
+def test_a_checkpoint_of_other_code_is_refused_and_left(data, tmp_path, monkeypatch):
+    """Be the chain finished or not: its numbers are not those of the code that would be named in a record."""
+    monkeypatch.setattr(checkpoint, "code_checksum", lambda: "code of yesterday")
+    with pytest.raises(KeyboardInterrupt):
+        run(data, folder=tmp_path / "stopped", progress=StopAt(7))
+    run(data, folder=tmp_path / "finished")
+    monkeypatch.undo()
+    for name in ("stopped", "finished"):
+        before = (tmp_path / name / "layer1.npz").read_bytes()
+        with pytest.raises(GddError, match="made by other code: gdd/model and gdd/sampler have changed.*--restart"):
+            run(data, folder=tmp_path / name, progress=StopAt(1))
+        assert (tmp_path / name / "layer1.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize("changed", ["gdd/sampler/sweep.py", "gdd/model/spec.py", "gdd/sampler/kernels/layer.py"])
+def test_the_code_of_a_chain_is_that_of_model_and_sampler(tmp_path, monkeypatch, changed):
+    root = Path(gdd.__file__).parents[1]
+    shutil.copytree(root / "gdd", tmp_path / "gdd", ignore=shutil.ignore_patterns("__pycache__"))
+    assert (root / changed).is_file()
+    monkeypatch.setattr(gdd, "__file__", str(tmp_path / "gdd" / "__init__.py"))
+    code_checksum = checkpoint.code_checksum.__wrapped__  # past its cache
+    assert code_checksum() == checkpoint.code_checksum()
+    with open(tmp_path / changed, "a") as file:
+        file.write("# edited\n")
+    assert code_checksum() != checkpoint.code_checksum()
 
 
 @pytest.mark.parametrize("content", ["half", "nothing", "text"])
@@ -198,9 +228,10 @@ def test_the_best_collected_sample_is_kept(data):
 
 def test_traces_are_labelled_and_finite(data):
     traces = run(data).traces
-    assert set(traces.data_vars) == set(TRACES)
+    assert set(traces.data_vars) == {"log_likelihood", "log_joint", "residual", "active", "atoms", "gamma_e", "gamma_d",
+                                     "gamma_w", "shifts"}
     assert dict(traces.sizes) == {"chain": 1, "draw": CHAIN.sweeps}
-    assert all(np.isfinite(traces[name]).all() for name in TRACES)
+    assert all(np.isfinite(trace).all() for trace in traces.values())
     assert (traces["shifts"].values[0, [t for t in range(CHAIN.sweeps) if t % 4 != 3]] == 0).all()
 
 
@@ -234,7 +265,7 @@ def test_which_atoms_go():
 def test_starts_differ_and_have_unit_norm(data):
     spec = layer(4)
     shape = layer_shape(spec, SIZE, 1)
-    starts = [chains.start(data, spec, shape, replace(CHAIN, start=s), 0) for s in ("patches", "random")]
+    starts = [initial_state(data, spec, shape, replace(CHAIN, start=s), 0) for s in ("patches", "random")]
     for state in starts:
         np.testing.assert_allclose((state.shared.dictionary**2).sum(axis=(1, 2, 3)), 1.0)
         assert (state.local.z == -1).all()
@@ -246,7 +277,7 @@ def test_starts_differ_and_have_unit_norm(data):
 def test_fixed_precisions_start_where_they_stay(data):
     spec = LayerSpec(3, (3, 3), (2, 2))
     spec = replace(spec, gamma_w=replace(spec.gamma_w, fixed=2.0), gamma_e=replace(spec.gamma_e, fixed=5.0))
-    fitted = run_chain(data, spec, layer_shape(spec, SIZE, 1), CHAIN)
+    fitted = fit_layer(data, spec, layer_shape(spec, SIZE, 1), CHAIN)
     assert (fitted.state.shared.gamma_w == 2.0).all()
     assert (fitted.state.local.gamma_e == 5.0).all()
 

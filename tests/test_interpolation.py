@@ -19,7 +19,7 @@ from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.layer import draw_data, draw_state, reconstruction
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
 from gdd.model.state import LayerData
-from gdd.sampler.chain import Fitted
+from gdd.sampler.pretrain import Fitted
 
 FIXED = Precision(fixed=1.0)
 MODEL = ModelSpec(

@@ -8,7 +8,7 @@ import xarray as xr
 
 from gdd.base.axes import GddError
 from gdd.model.spec import MNIST
-from gdd.sampler import chain
+from gdd.sampler import pretrain as stage
 from gdd_book import experiments
 from gdd_book.experiments import mnist_atoms
 from gdd_book.progress import Bar
@@ -27,7 +27,7 @@ def found(tmp_path_factory):
         def refuse(*_):
             raise AssertionError("a finished chain is run again")
 
-        patch.setattr(chain, "advance", refuse)
+        patch.setattr(stage, "sweep", refuse)
         assert first.identical(mnist_atoms.run(chosen, Bar).dataset)
         yield first
 

@@ -13,8 +13,8 @@ from gdd.model.layer import draw_data, draw_state, log_joint, residual
 from gdd.model.spec import ChainSpec, LayerSpec, Precision, layer_shape
 from gdd.model.state import EMPTY, LayerData, LayerState
 from gdd.sampler import moves
-from gdd.sampler.chain import start
 from gdd.sampler.conditionals import block_in_layer
+from gdd.sampler.pretrain import initial_state
 from gdd.sampler.random import MOVE, PRETRAIN, Stream, shared_generator
 from gdd.sampler.sweep import Key, sweep
 
@@ -238,7 +238,7 @@ def test_what_is_not_covered_comes_back_unchanged():
 def test_single_precision_and_an_empty_start():
     _, data, spec, shape = drawn(SMALL, SMALL_SHAPE, 4, np.random.default_rng(3))
     data = LayerData(data.images.astype(np.float32))
-    state = start(data, spec, shape, ChainSpec(1, 1, start="random"), 0)
+    state = initial_state(data, spec, shape, ChainSpec(1, 1, start="random"), 0)
     move = moves.propose_shift(state, data, spec, shape, 0, (1, 0), KEY, shared_generator(1, MOVE, 0, 0))
     assert isinstance(move.state, LayerState) and np.isfinite(move.log_ratio)
     assert move.state.local.w.dtype == np.float32

@@ -78,12 +78,12 @@ def test_every_layer_has_its_own_random_numbers(images):
     """The same layer on the same input, once as the first and once as the second, is not the same chain."""
     from gdd.model.spec import layer_shape
     from gdd.model.state import LayerData
-    from gdd.sampler.chain import run_chain
+    from gdd.sampler.pretrain import fit_layer
 
     spec = LAYERS[0]
     shape = layer_shape(spec, (11, 12), 1)
     data = LayerData(images.astype(np.float32))
-    one, other = (run_chain(data, spec, shape, CHAIN, number).state.shared.dictionary for number in (0, 1))
+    one, other = (fit_layer(data, spec, shape, CHAIN, number).state.shared.dictionary for number in (0, 1))
     assert not np.allclose(one, other)
 
 

@@ -41,20 +41,20 @@ def leaves(part):
 
 def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_path, monkeypatch):
     whole = refine(images, TWO, CHAIN, FIXED, start=pretrained)
-    advance, calls = chain_of.advance, []
+    sweep, calls = chain_of.refine_sweep, []
 
     def stopped(*arguments):
         if len(calls) == 5:
             raise KeyboardInterrupt
         calls.append(1)
-        return advance(*arguments)
+        return sweep(*arguments)
 
-    monkeypatch.setattr(chain_of, "advance", stopped)
+    monkeypatch.setattr(chain_of, "refine_sweep", stopped)
     with pytest.raises(KeyboardInterrupt):
         refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
-    monkeypatch.setattr(chain_of, "advance", advance)
+    monkeypatch.setattr(chain_of, "refine_sweep", sweep)
     resumed = refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
-    assert same(whole.last, resumed.last) and same(whole.state, resumed.state) and same(whole.means, resumed.means)
+    assert same(whole.last, resumed.last) and same(whole.state, resumed.state)
     assert whole.traces.equals(resumed.traces)
 
 
@@ -71,7 +71,6 @@ def test_kept_sample_and_traces(images, pretrained):
     assert (traces.moved <= traces.visited).all()
     blocks = float(np.prod(refined.state.local.positions[0].shape[1:]))
     np.testing.assert_allclose(traces.visited.sum("strength"), blocks)
-    assert refined.means[0].shape == TWO.shapes()[0].dictionary
 
 
 def test_start_fills_empty_blocks_and_keeps_the_rest(pretrained):
@@ -112,12 +111,24 @@ def test_dictionary_mean_is_where_the_draws_are(images, pretrained):
         (lambda im: (im[:6], TWO), "axis 'image'"),
         (lambda im: (im, POOLED_TOP), "top layer has pool"),
         (lambda im: (np.where(np.arange(8) == 3, np.nan, im), TWO), "images"),
+        (lambda im: (im[::-1], TWO), "start: pretrained on other images, image 0 differs"),
     ],
 )
 def test_bad_input_is_named(images, pretrained, change, match):
     given, model = change(images)
     with pytest.raises(GddError, match=match):
         refine(given, model, CHAIN, FIXED, start=pretrained)
+
+
+def test_a_start_under_another_mask_is_refused(images, pretrained):
+    mask = np.random.default_rng(1).random(images.shape) < 0.8
+    masked = pretrain(images, TWO, CHAIN, mask=mask)
+    for start, given, match in ((masked, None, "under a mask, and none is given"),
+                                (masked, ~mask, "under a mask, and another is given"),
+                                (pretrained, mask, "without a mask, and another is given")):
+        with pytest.raises(GddError, match=match):
+            refine(images, TWO, CHAIN, FIXED, start=start, mask=given)
+    assert refine(images, TWO, CHAIN, FIXED, start=masked, mask=mask).data.mask is not None
 
 
 @pytest.mark.parametrize("values", [{"ceiling": -1.0}, {"tolerance": 2.0}, {"flips": -1}, {"ceiling": 10.0}])

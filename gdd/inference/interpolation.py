@@ -19,8 +19,8 @@ from gdd.model.layer import reconstruction
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointShared, LayerData, LayerState, Local
 from gdd.sampler import weighted
-from gdd.sampler.chain import Fitted
 from gdd.sampler.contract import Key
+from gdd.sampler.pretrain import Fitted
 from gdd.sampler.random import TEST
 
 Array = np.ndarray | xr.DataArray

@@ -1,8 +1,10 @@
 """Checkpoints of a chain: written whole or not at all, read only by the chain they belong to.
 
-A chain has no hidden random state, so the state, the best sample so far, the traces and the number of sweeps done are
-all that a continuation needs to equal the uninterrupted run bit for bit. The checkpoint before the last one is kept: if
-the last one is damaged, the chain can go on from there, to the same bits.
+A chain has no hidden random state. Its state, its best sample, its traces and the number of its sweeps are all that a
+continuation needs to equal the uninterrupted run bit for bit. The checkpoint before the last one is kept: should the
+last one be damaged, the chain goes on from there to the same bits.
+
+A checkpoint belongs to a model, to data by their content, and to the code that made it. Another chain refuses it.
 """
 
 from __future__ import annotations
@@ -13,52 +15,54 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+import gdd
 from gdd.base.axes import GddError
 from gdd.base.files import written_whole
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
 
-FORMAT = "gdd checkpoint 2"
+FORMAT = "gdd checkpoint 3"
 #: what reading a damaged archive raises, by the place of the damage
-DAMAGED = (
-    OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError,
-    MemoryError, OverflowError, SyntaxError, TypeError,
-)  # fmt: skip
+DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError,
+           MemoryError, OverflowError, SyntaxError, TypeError)
+#: how to start afresh and keep what is there
+ASIDE = "move it away to start afresh (gdd run --restart does)"
 
 
-class Progressed(NamedTuple):
-    """How far a chain has come."""
+class ChainState(NamedTuple):
+    """A chain after some sweeps."""
 
     done: int  # sweeps
     state: LayerState | JointState
     best: LayerState | JointState | None
     best_likelihood: float
-    kept: np.ndarray  # indices of the starting atoms that pruning has left; of a joint chain empty
-    best_kept: np.ndarray
-    traces: np.ndarray  # (sweep, trace)
-    sums: tuple[np.ndarray, ...] = ()  # of a joint chain: dictionaries added up over the collected sweeps
+    traces: dict[str, np.ndarray]  # by name, (sweep, ...)
     seconds: float = 0.0  # spent on the sweeps done, over all runs
     cpu_seconds: float = 0.0  # of all threads of the process, likewise
 
 
-def fingerprint(
-    data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = (), traces: Iterable[str] = ()
-) -> str:
-    """Describe a chain as JSON: its specs (dataclasses), its layer, digests of its data and of a start from outside.
-
-    ``traces``: names of what it notes, where versions differ in that; those of an earlier one cannot be gone on with
-    """
-    described = {type(spec).__name__: asdict(spec) for spec in specs}
-    described |= {"traces": list(traces)} if traces else {}
-    described |= {"layer": layer, "data": _digest((data.images, data.mask)), "start": _digest(first)}
-    return json.dumps(described, sort_keys=True)
+@cache
+def code_checksum() -> str:
+    """SHA-256 over every Python file of gdd/model and gdd/sampler: the code that a chain's numbers depend on."""
+    root, digest = Path(gdd.__file__).parent, hashlib.sha256()
+    for path in sorted(path for folder in ("model", "sampler") for path in (root / folder).rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
-def _digest(arrays: Iterable[np.ndarray | None]) -> str:
+def describe_chain(data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = ()) -> dict:
+    """What a checkpoint belongs to: specs (dataclasses), layer, code, digests of data and of a start from outside."""
+    content = {"data": digest_of((data.images, data.mask)), "start": digest_of(first)}
+    return {type(spec).__name__: asdict(spec) for spec in specs} | content | {"layer": layer, "code": code_checksum()}
+
+
+def digest_of(arrays: Iterable[np.ndarray | None]) -> str:
+    """SHA-256 over the content, the shapes and the types of arrays."""
     digest = hashlib.sha256()
     for array in arrays:
         if array is not None:
@@ -72,7 +76,7 @@ def previous(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def write(path: Path, owner: str, progressed: Progressed) -> None:
+def write(path: Path, owner: dict, at: ChainState) -> None:
     """Write a checkpoint; the last one stays whole until this one is, and is kept as `previous`.
 
     Raises
@@ -80,16 +84,12 @@ def write(path: Path, owner: str, progressed: Progressed) -> None:
     GddError
         It cannot be written: a full disk, a folder that cannot be written.
     """
-    arrays = {
-        "format": np.array(FORMAT), "owner": np.array(owner), "done": np.array(progressed.done),
-        "kept": progressed.kept, "best_kept": progressed.best_kept, "traces": progressed.traces,
-        "best_likelihood": np.array(progressed.best_likelihood), "seconds": np.array(progressed.seconds),
-        "cpu_seconds": np.array(progressed.cpu_seconds),
-        **_pack("state", progressed.state),
-    }  # fmt: skip
-    if progressed.best is not None:
-        arrays |= _pack("best", progressed.best)
-    arrays |= {f"sums.{number}": array for number, array in enumerate(progressed.sums)}
+    arrays = {name: np.array(value) for name, value in (
+        ("format", FORMAT), ("owner", json.dumps(owner)), ("done", at.done), ("best_likelihood", at.best_likelihood),
+        ("seconds", at.seconds), ("cpu_seconds", at.cpu_seconds))}
+    arrays |= {f"traces.{name}": values for name, values in at.traces.items()} | _pack("state", at.state)
+    if at.best is not None:
+        arrays |= _pack("best", at.best)
     arrays["count"] = np.array(len(arrays) + 1)
     try:
         with written_whole(path, previous(path)) as part, open(part, "wb") as file:
@@ -101,7 +101,7 @@ def write(path: Path, owner: str, progressed: Progressed) -> None:
         ) from error
 
 
-def read(path: Path, owner: str) -> Progressed | None:
+def read(path: Path, owner: dict) -> ChainState | None:
     """Read a checkpoint, or the one before it if there is no last one; None if there is neither.
 
     Raises
@@ -113,7 +113,12 @@ def read(path: Path, owner: str) -> Progressed | None:
         arrays = _load(place)
         if arrays is not None:
             _check_owner(place, arrays, owner)
-            return _unpack_all(arrays)
+            traces = {name.removeprefix("traces."): arrays[name] for name in arrays if name.startswith("traces.")}
+            numbers = (float(arrays[name]) for name in ("seconds", "cpu_seconds"))
+            best = _unpack("best", arrays) if "best.z" in arrays else None
+            return ChainState(
+                int(arrays["done"]), _unpack("state", arrays), best, float(arrays["best_likelihood"]), traces, *numbers
+            )
     return None
 
 
@@ -134,16 +139,17 @@ def _load(path: Path) -> dict[str, np.ndarray] | None:
         raise GddError(f"checkpoint: {path} is not a whole checkpoint ({error}); {remedy}") from error
 
 
-#: how to start afresh and keep what is there
-ASIDE = "move it away to start afresh (gdd run --restart does)"
-
-
-def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: str) -> None:
+def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: dict) -> None:
     found = str(arrays.get("format", "an older one" if "owner" in arrays else "none of ours"))
     if found != FORMAT:
         raise GddError(f"checkpoint: {path} is in another format ({found}; '{FORMAT}' is needed); {ASIDE}")
-    there, here = (dict(_entries(json.loads(text))) for text in (str(arrays["owner"]), owner))
+    there, here = dict(_entries(json.loads(str(arrays["owner"])))), dict(_entries(owner))
     differing = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
+    if differing == ["code"]:
+        raise GddError(
+            f"checkpoint: {path} was made by other code: gdd/model and gdd/sampler have changed since "
+            f"({there['code']:.12} there, {here['code']:.12} here); {ASIDE}"
+        )
     if differing:
         said = [f"{name} is {there.get(name)!s:.12} there, {here.get(name)!s:.12} here" for name in differing[:3]]
         raise GddError(
@@ -152,21 +158,12 @@ def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: str) -> None:
 
 
 def _entries(value, name: str = "") -> Iterator[tuple[str, object]]:
-    """Entries of nested JSON with their dotted names."""
-    if isinstance(value, dict | list):
+    """Entries of nested mappings and sequences with their dotted names."""
+    if isinstance(value, dict | list | tuple):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _entries(inner, f"{name}.{key}" if name else str(key))
     else:
         yield name, value
-
-
-def _unpack_all(arrays: dict[str, np.ndarray]) -> Progressed:
-    best = _unpack("best", arrays) if "best.z" in arrays else None
-    return Progressed(
-        int(arrays["done"]), _unpack("state", arrays), best, float(arrays["best_likelihood"]), arrays["kept"],
-        arrays["best_kept"], arrays["traces"], _numbered("sums", arrays), float(arrays["seconds"]),
-        float(arrays.get("cpu_seconds", 0.0)),
-    )  # fmt: skip
 
 
 def _pack(name: str, state: LayerState | JointState) -> dict[str, np.ndarray]:
@@ -181,10 +178,10 @@ def _pack(name: str, state: LayerState | JointState) -> dict[str, np.ndarray]:
 def _unpack(name: str, arrays: dict[str, np.ndarray]) -> LayerState | JointState:
     joint = f"{name}.dictionaries.0" in arrays
     state, parts = (JointState, (JointLocal, JointShared)) if joint else (LayerState, (Local, Shared))
-    find = lambda field: arrays[field] if field in arrays else _numbered(field, arrays)  # noqa: E731
-    return state(*(type_(*(find(f"{name}.{field}") for field in type_._fields)) for type_ in parts))
 
+    def find(field: str) -> np.ndarray | tuple[np.ndarray, ...]:
+        if field in arrays:
+            return arrays[field]
+        return tuple(arrays[f"{field}.{i}"] for i in range(sum(key.startswith(f"{field}.") for key in arrays)))
 
-def _numbered(name: str, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-    count = sum(key.startswith(f"{name}.") for key in arrays)
-    return tuple(arrays[f"{name}.{number}"] for number in range(count))
+    return state(*(part(*(find(f"{name}.{field}") for field in part._fields)) for part in parts))

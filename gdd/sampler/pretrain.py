@@ -13,9 +13,23 @@ import xarray as xr
 from gdd.base.axes import IMAGES, GddError, as_pixels, as_plain, check_memory, shown
 from gdd.base.checks import check_kind
 from gdd.model.pooling import average_pool, max_pool
-from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, layer_shape
-from gdd.model.state import LayerData, LayerState, maps_of
-from gdd.sampler.chain import Fitted, run_chain
+from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Pruning, layer_shape
+from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
+from gdd.sampler.chain import label_traces, run_chain
+from gdd.sampler.checkpoint import describe_chain
+from gdd.sampler.contract import Info, Key
+from gdd.sampler.moves import shift_atom
+from gdd.sampler.random import PRETRAIN, START, shared_generator
+from gdd.sampler.sweep import sweep
+
+
+class Fitted(NamedTuple):
+    """One layer after its chain."""
+
+    spec: LayerSpec  # as pruned
+    shape: LayerShape
+    state: LayerState  # the collected sample of highest likelihood
+    traces: xr.Dataset  # dims (chain, draw); attributes: seconds and cpu_seconds of all its runs
 
 
 class Pretrained(NamedTuple):
@@ -29,7 +43,7 @@ class Pretrained(NamedTuple):
 def pretrain(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
     mask: np.ndarray | None = None, folder: Path | None = None, progress=None,
-) -> Pretrained:  # fmt: skip
+) -> Pretrained:
     """Learn every layer of a model from the bottom up.
 
     Parameters
@@ -39,7 +53,7 @@ def pretrain(
     chain : lengths, seed and moves of every layer's chain; the paper's by default
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from them
-    progress : ``gdd_book.progress.Bar`` over layers x sweeps, optional
+    progress : bar over layers x sweeps, optional
 
     Returns
     -------
@@ -48,30 +62,66 @@ def pretrain(
     Raises
     ------
     GddError
-        Bad images or mask, images of another size than the model's, a checkpoint of another run.
+        Bad images or mask, images of another size than the model's, a checkpoint of another chain or of other code.
 
     Notes
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 and 3.
     *Departs:* theta integrated out; exact conditionals (P2-P6).
-    *Checked:* tests/test_pretrain.py.
+    *Checked:* tests/test_pretrain.py, tests/test_chain.py.
     """
     chain = chain or ChainSpec()
-    data = taken(images, model, chain, mask, folder)
-    fitted, inputs, layers = [], [], []
+    data = validate_data(images, model, chain, mask, folder)
+    fitted, inputs = [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
-        fitted.append(run_chain(data, spec, shape, chain, number, folder, progress))
+        fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress))
         inputs.append(data)
-        layers.append(fitted[-1].spec)
         data = LayerData(pool_up(fitted[-1].state, fitted[-1].spec, fitted[-1].shape))
-    return Pretrained(replace(model, layers=tuple(layers)), tuple(fitted), tuple(inputs))
+    return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
 
 
-def taken(
+def fit_layer(
+    data: LayerData, spec: LayerSpec, shape: LayerShape, chain: ChainSpec, number: int = 0,
+    folder: Path | None = None, progress=None, first: LayerState | None = None,
+) -> Fitted:
+    """Run the chain of one layer from its start, from ``first``, or from its checkpoint in ``folder``."""
+
+    def step(state: LayerState, sweeps: int):
+        atoms = len(state.shared.dictionary)
+        here = replace(spec, atoms=atoms), replace(shape, atoms=atoms)
+        key, moved = Key(chain.seed, PRETRAIN, number, sweeps), False
+        if chain.shift_every and sweeps % chain.shift_every == chain.shift_every - 1:
+            state, moved = shift_atom(state, data, *here, key)
+        scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
+        state, info = sweep(state, data, *here, key, scale)
+        traces = trace(state, info) | {"shifts": float(moved)}
+        if chain.pruning and prune_due(sweeps, chain.pruning, chain.burn_in):
+            state = take_atoms(state, used_atoms(info.active, chain.pruning))
+        return state, info.log_likelihood, traces
+
+    path = Path(folder) / f"layer{number + 1}.npz" if folder else None
+    owner = describe_chain(data, (spec, chain), number) if folder else {}
+    begin = lambda: initial_state(data, spec, shape, chain, number) if first is None else first  # noqa: E731
+    at = run_chain(begin, step, chain, f"layer {number + 1}", path, owner, progress)
+    atoms = len(at.best.shared.dictionary)
+    return Fitted(replace(spec, atoms=atoms), replace(shape, atoms=atoms), at.best, label_traces(at))
+
+
+def trace(state: LayerState, info: Info) -> dict[str, float]:
+    """Traces of a sweep; active blocks are counted per image."""
+    local, shared = state
+    return {
+        "log_likelihood": info.log_likelihood, "log_joint": info.log_joint, "residual": info.residual,
+        "active": info.active.sum() / len(local.z), "atoms": len(shared.dictionary), "gamma_e": local.gamma_e.mean(),
+        "gamma_d": shared.gamma_d.mean(), "gamma_w": shared.gamma_w.mean(),
+    }
+
+
+def validate_data(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec, mask: np.ndarray | None, folder: Path | None
 ) -> LayerData:
-    """Take what a chain learns from, after every check that can be made before work."""
+    """Return what a chain learns from, after every check that can be made before work."""
     check_kind("chain", chain, ChainSpec)
     check_kind("folder", folder, (str, Path, type(None)))
     if "\0" in str(folder):
@@ -92,6 +142,53 @@ def check_fits(images: np.ndarray, model: ModelSpec) -> None:
         maps = len(images) * shape.atoms * prod(shape.map_size)
         pairs = shape.atoms**2 * prod(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
         check_memory(f"atoms of layer {number}", max(maps, pairs, prod(shape.dictionary)))
+
+
+def initial_state(
+    data: LayerData, spec: LayerSpec, shape: LayerShape, chain: ChainSpec, number: int = 0
+) -> LayerState:
+    """Empty maps, and atoms of unit norm: patches of the data where it is not blank, or Gaussian noise."""
+    images = data.images if data.mask is None else np.where(data.mask, data.images, 0.0)
+    dtype = np.float32 if chain.single_precision else np.float64
+    generator = shared_generator(chain.seed, START, number, 0)
+    atoms = generator.standard_normal(shape.dictionary)
+    if chain.start == "patches":
+        (h, w), (rows, cols) = shape.atom_size, shape.map_size
+        for k in range(shape.atoms):
+            n, i, j = (generator.integers(0, size, 20) for size in (len(images), rows, cols))
+            patches = [images[a, :, b : b + h, c : c + w] for a, b, c in zip(n, i, j, strict=True)]
+            best = max(patches, key=lambda patch: float((patch**2).sum()))
+            atoms[k] = best + 1e-3 * max(float(np.abs(best).max()), 1e-6) * atoms[k]
+    atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
+    sizes = precision_shapes(spec, len(images), shape.planes)
+    first = (1 / images.var(), shape.atom_size[0] * shape.atom_size[1] * shape.planes, 1.0)
+    gamma_e, gamma_d, gamma_w = (
+        np.full(size, value if prior.fixed is None else prior.fixed, float)
+        for size, value, prior in zip(sizes, first, (spec.gamma_e, spec.gamma_d, spec.gamma_w), strict=True)
+    )
+    z = np.full((len(images), shape.atoms, *shape.grid), EMPTY, np.int16)
+    return LayerState(Local(z, np.zeros(z.shape, dtype), gamma_e), Shared(atoms, gamma_d, gamma_w))
+
+
+def prune_due(sweeps: int, pruning: Pruning, burn_in: int) -> bool:
+    """Whether atoms are pruned after sweep number ``sweeps``: in burn-in only, from the start sweep on."""
+    return pruning.start <= sweeps < burn_in and (sweeps - pruning.start) % pruning.every == 0
+
+
+def used_atoms(active: np.ndarray, pruning: Pruning) -> np.ndarray:
+    """Indices of the atoms used at least ``share`` times as often as the mean atom; at least two stay."""
+    keep = np.flatnonzero(active >= pruning.share * active.mean())
+    return keep if len(keep) > 1 else np.sort(np.argsort(active)[-2:])
+
+
+def take_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
+    """Return the state with only these atoms."""
+    local, shared = state
+    pick = lambda array: array[keep] if len(array) > 1 else array  # noqa: E731
+    return LayerState(
+        local._replace(z=local.z[:, keep].copy(), w=local.w[:, keep].copy()),
+        Shared(shared.dictionary[keep], pick(shared.gamma_d), pick(shared.gamma_w)),
+    )
 
 
 def pool_up(state: LayerState, spec: LayerSpec, shape: LayerShape) -> np.ndarray:

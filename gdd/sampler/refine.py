@@ -1,7 +1,7 @@
 """Refinement: the chain of the joint model of all layers, from a pretrained start or from none.
 
-A chain keeps traces, the collected sample of highest likelihood, the last state, the mean dictionaries over the
-collected sweeps, and nothing else. Like a pretraining chain it can be stopped at any moment and resumed.
+A chain keeps traces, the collected sample of highest likelihood and the last state. Like a pretraining chain it can be
+stopped at any moment and resumed.
 """
 
 from __future__ import annotations
@@ -12,27 +12,25 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import CHAIN, DRAW, IMAGE, GddError
+from gdd.base.axes import IMAGE, GddError
 from gdd.base.checks import check_kind
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
-from gdd.sampler import chain as layer_chain
-from gdd.sampler import checkpoint
-from gdd.sampler.checkpoint import Progressed
+from gdd.sampler.chain import label_traces, run_chain
+from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.conditionals import theta_given_z
-from gdd.sampler.contract import Key, within_range
-from gdd.sampler.pretrain import Pretrained, taken
+from gdd.sampler.contract import Key
+from gdd.sampler.pretrain import Pretrained, initial_state, validate_data
 from gdd.sampler.random import REFINE, START, shared_generator
 from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
-from gdd.sampler.stretch import run_to_end
 
-#: traces with one number a sweep; those of `Refined.traces` that have more axes are listed in `label_traces`
-SCALARS = (
-    "log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w", "proposed_on", "switched_on",
-    "proposed_off", "switched_off", "joint_tried", "joint_made", "weights_proposed", "weights_accepted",
-    "weight_steps",
-)  # fmt: skip
+#: what the image pass counts of the moves that switch top coefficients and redraw their weights
+SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "joint_tried", "joint_made",
+            "weights_proposed", "weights_accepted", "weight_steps")
+#: axes of traces that have more than one number a sweep
+TRACE_AXES = {"steps": ("layer",), "gamma_d": ("layer",), "visited": ("pooled_layer", "strength"),
+              "moved": ("pooled_layer", "strength")}
 
 
 class Refined(NamedTuple):
@@ -42,9 +40,7 @@ class Refined(NamedTuple):
     refinement: RefinementSpec
     state: JointState  # the collected sample of highest likelihood
     last: JointState
-    means: tuple[np.ndarray, ...]  # dictionaries, averaged over the collected sweeps
-    traces: xr.Dataset  # dims (chain, draw, and pooled layer x strength for the positions); attributes: seconds and
-    # cpu_seconds of all its stretches
+    traces: xr.Dataset  # dims (chain, draw) and `TRACE_AXES`; attributes: seconds, cpu_seconds of all its runs
     data: LayerData
 
 
@@ -52,7 +48,7 @@ def refine(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
     refinement: RefinementSpec | None = None, start: Pretrained | None = None, mask: np.ndarray | None = None,
     folder: Path | None = None, progress=None,
-) -> Refined:  # fmt: skip
+) -> Refined:
     """Learn all layers of a model together.
 
     Parameters
@@ -65,7 +61,7 @@ def refine(
         no top coefficient active
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from it
-    progress : ``gdd_book.progress.Bar`` over sweeps, optional
+    progress : bar over sweeps, optional
 
     Returns
     -------
@@ -74,7 +70,8 @@ def refine(
     Raises
     ------
     GddError
-        Bad images or mask, a model without a joint form, a start that is of other images, a foreign checkpoint.
+        Bad images or mask, a model without a joint form, a start from other images
+        or another mask, a checkpoint of another chain or of other code.
 
     Notes
     -----
@@ -85,7 +82,7 @@ def refine(
     chain, refinement = chain or ChainSpec(), refinement or RefinementSpec()
     check_kind("refinement", refinement, RefinementSpec)
     check_kind("start", start, (Pretrained, type(None)))
-    data = taken(images, model, chain, mask, folder)
+    data = validate_data(images, model, chain, mask, folder)
     refinement.check_model(model)
     if start is None:
         first = fresh_start(data, model, chain, refinement)
@@ -98,85 +95,49 @@ def refine(
 def run_joint_chain(
     first: JointState, data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
     folder: Path | None = None, progress=None,
-) -> Refined:  # fmt: skip
-    """Run the chain from a first state, or from where a checkpoint in ``folder`` left it."""
+) -> Refined:
+    """Run the chain from a first state, or from its checkpoint in ``folder``."""
+
+    def step(state: JointState, sweeps: int):
+        scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
+        state, info = refine_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), scale)
+        return state, info.log_likelihood, trace(state, info)
+
     path = Path(folder) / "refined.npz" if folder else None
     begun = (first.local.w, *first.shared.dictionaries)
-    spec = model, chain, refinement
-    owner = checkpoint.fingerprint(data, spec, len(model.layers), begun, SCALARS) if folder else ""
-
-    def begin() -> Progressed:
-        nothing, columns = np.empty(0, int), trace_names(model)
-        zeros = tuple(np.zeros(part.shape) for part in first.shared.dictionaries)
-        return Progressed(0, first, None, -np.inf, nothing, nothing, np.empty((0, len(columns))), zeros)
-
-    at = run_to_end(
-        begin, lambda at: advance(at, data, model, chain, refinement), chain.sweeps, "all layers", path, owner, progress
-    )
-    means = tuple(total / chain.collect for total in at.sums)
-    traces = label_traces(at.traces, model).assign_attrs(seconds=at.seconds, cpu_seconds=at.cpu_seconds)
-    return Refined(model, refinement, at.best, at.state, means, traces, data)
+    owner = describe_chain(data, (model, chain, refinement), len(model.layers), begun) if folder else {}
+    at = run_chain(lambda: first, step, chain, "all layers", path, owner, progress)
+    traces = label_traces(at, TRACE_AXES).assign_coords(strength=list(STRENGTHS))
+    return Refined(model, refinement, at.best, at.state, traces, data)
 
 
-def advance(
-    at: Progressed, data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec
-) -> Progressed:
-    """One sweep."""
-    number = at.done
-    scale = bool(chain.scale_every) and number % chain.scale_every == 0
-    with within_range(f"refinement, sweep {number}") as check:
-        state, info = refine_sweep(at.state, data, model, refinement, Key(chain.seed, REFINE, 0, number), scale)
-        check(info.log_likelihood)
-    best, best_likelihood, sums = at.best, at.best_likelihood, at.sums
-    if number >= chain.burn_in:
-        sums = tuple(total + part for total, part in zip(sums, state.shared.dictionaries, strict=True))
-        if best is None or info.log_likelihood > best_likelihood:
-            best, best_likelihood = state, info.log_likelihood
-    traces = np.vstack([at.traces, trace_row(state, info, len(data.images))])
-    return Progressed(number + 1, state, best, best_likelihood, at.kept, at.best_kept, traces, sums)
-
-
-def trace_names(model: ModelSpec) -> list[tuple[str, ...]]:
-    """Name of every column of the traces: a scalar's, or (what, layer from 1, strength)."""
-    pooled = range(1, len(model.layers))
-    many = [(name, layer, strength) for name in ("visited", "moved") for layer in pooled for strength in STRENGTHS]
-    layers = [(name, layer) for name in ("steps", "gamma_d") for layer in range(1, len(model.layers) + 1)]
-    return [(name,) for name in SCALARS] + layers + many
-
-
-def trace_row(state: JointState, info: JointInfo, images: int) -> np.ndarray:
-    """Values of `trace_names` after a sweep; counts are per image."""
+def trace(state: JointState, info: JointInfo) -> dict[str, np.ndarray]:
+    """Traces of a sweep; counts are per image."""
     local, shared = state
-    scalars = [
-        info.log_likelihood, info.log_joint, info.residual, info.active.sum() / images, local.gamma_e.mean(),
-        shared.gamma_w.mean(), *info.switches / images,
-    ]  # fmt: skip
-    layers = [*info.steps, *(part.mean() for part in shared.gamma_d)]
-    return np.array([*scalars, *layers, *info.visited.ravel() / images, *info.moved.ravel() / images])
-
-
-def label_traces(traces: np.ndarray, model: ModelSpec) -> xr.Dataset:
-    """Traces as a Dataset with dims (chain, draw); steps and gamma_d have a layer axis, visited and moved two more."""
-    out = {name: ((CHAIN, DRAW), traces[None, :, i]) for i, name in enumerate(SCALARS)}
-    count, at = len(model.layers), len(SCALARS)
-    for name in ("steps", "gamma_d"):
-        out[name] = ((CHAIN, DRAW, "layer"), traces[None, :, at : at + count])
-        at += count
-    for name in ("visited", "moved"):
-        columns = traces[None, :, at : at + (count - 1) * len(STRENGTHS)]
-        shape = (1, len(traces), count - 1, len(STRENGTHS))
-        out[name] = ((CHAIN, DRAW, "pooled_layer", "strength"), columns.reshape(shape))
-        at += (count - 1) * len(STRENGTHS)
-    return xr.Dataset(out, {"strength": list(STRENGTHS)})
+    images = len(local.z)
+    return {
+        "log_likelihood": info.log_likelihood, "log_joint": info.log_joint, "residual": info.residual,
+        "active": info.active.sum() / images, "gamma_e": local.gamma_e.mean(), "gamma_w": shared.gamma_w.mean(),
+        "gamma_d": np.array([part.mean() for part in shared.gamma_d]), "steps": info.steps,
+        "visited": info.visited / images, "moved": info.moved / images,
+    } | dict(zip(SWITCHES, info.switches / images, strict=True))
 
 
 def check_start(start: Pretrained, data: LayerData, model: ModelSpec) -> None:
-    """Refuse a pretrained model of other sizes or of another number of images."""
+    """Refuse a model that was pretrained with other layers, on other images, or under another mask."""
     if start.model.layers != model.layers:
         raise GddError("start: a model pretrained with other layers; give refine that model, start.model")
-    given = len(start.layers[0].state.local.z)
-    if given != len(data.images):
-        raise GddError(f"start: axis 'image' has size {given}; {len(data.images)} images are given")
+    there = start.inputs[0]
+    if len(there.images) != len(data.images):
+        raise GddError(f"start: axis 'image' has size {len(there.images)}; {len(data.images)} images are given")
+    if (there.mask is None) != (data.mask is None) or not np.array_equal(there.mask, data.mask):
+        had = "without a mask" if there.mask is None else "under a mask"
+        now = "none is" if data.mask is None else "another is"
+        raise GddError(f"start: pretrained {had}, and {now} given; give refine the mask of pretraining")
+    differ = (there.images.astype(np.float32) != data.images.astype(np.float32)).any(axis=(1, 2, 3))
+    if differ.any():
+        n = int(differ.argmax())
+        raise GddError(f"start: pretrained on other images, image {n} differs; give refine the images of pretraining")
 
 
 def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) -> JointState:
@@ -212,7 +173,7 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
     """
     generator = shared_generator(chain.seed, START, len(model.layers), 2)
     shapes, images = model.shapes(), len(data.images)
-    bottom = layer_chain.start(data, model.layers[0], shapes[0], chain, 0)
+    bottom = initial_state(data, model.layers[0], shapes[0], chain)
     dictionaries, gamma_d = [bottom.shared.dictionary], []
     for shape in shapes[1:]:
         atoms = generator.standard_normal(shape.dictionary)

@@ -20,8 +20,7 @@ from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import LayerData
 from gdd.projection.collapse import render_projected
 from gdd.projection.models import project_model
-from gdd.sampler.chain import run_chain, start
-from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sampler.pretrain import Pretrained, fit_layer, initial_state, pretrain
 from gdd_book.benchmarks import peers
 from gdd_book.benchmarks.peers import Curve
 
@@ -49,7 +48,7 @@ class Outcome(NamedTuple):
 def contest(images: xr.DataArray, model: ModelSpec, seed: int, progress) -> xr.Dataset:
     """Run both tasks; the table that `as_dataset` makes of all outcomes."""
     pixels = images.values.astype(np.float32)
-    run_chain(LayerData(pixels[:2]), model.layers[0], model.shapes()[0], ChainSpec(0, 1, seed))  # compiles
+    fit_layer(LayerData(pixels[:2]), model.layers[0], model.shapes()[0], ChainSpec(0, 1, seed))  # compiles
     with progress(9, "peers") as bar:
         outcomes = learning(pixels, model, seed, bar)
         fitted = pretrain(pixels, model, ChainSpec(*LEARNING, seed))
@@ -62,14 +61,14 @@ def learning(pixels: np.ndarray, model: ModelSpec, seed: int, bar) -> list[Outco
     task, data = "learning", LayerData(pixels)
     chain = ChainSpec(*LEARNING, seed)
     watch = _Laps()
-    fitted = run_chain(data, model.layers[0], model.shapes()[0], chain, progress=watch)
+    fitted = fit_layer(data, model.layers[0], model.shapes()[0], chain, progress=watch)
     traces = fitted.traces.isel(chain=0)
     ours = Curve(np.array(watch.laps) / len(pixels), traces.residual.values, traces.active.values)
     found = [Outcome(task, "gdd", ours, len(ours.error) - 1, f"{chain.sweeps} sweeps")]
     bar.step()
     if not peers.installed("sporco"):
         return [*found, missing(task, "sporco", "sporco")]
-    atoms = start(data, model.layers[0], model.shapes()[0], chain, 0).shared.dictionary[:, 0]
+    atoms = initial_state(data, model.layers[0], model.shapes()[0], chain, 0).shared.dictionary[:, 0]
     goal = float(ours.error[-1]), float(ours.active[-1])
     few = pixels[:TUNED_ON, 0]
     tried = {

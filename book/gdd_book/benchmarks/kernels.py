@@ -17,8 +17,7 @@ from gdd.inference.pipeline import infer
 from gdd.model.state import LayerData
 from gdd.projection.models import project_model
 from gdd.sampler import weighted
-from gdd.sampler.chain import Fitted
-from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.random import PRETRAIN, TEST, Stream
 from gdd.sampler.sweep import Key, draw_shared_part, image_pass
 from gdd.testing.deconvolution_plain import sweep_plain

@@ -12,8 +12,7 @@ from gdd.data import datasets
 from gdd.data.sources import inventory
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec
 from gdd.model.state import LayerData, LayerState
-from gdd.sampler.chain import Fitted, start
-from gdd.sampler.pretrain import Pretrained, pool_up
+from gdd.sampler.pretrain import Fitted, Pretrained, initial_state, pool_up
 from gdd.sampler.random import PRETRAIN
 from gdd.sampler.sweep import Key, draw_shared_part, image_pass
 
@@ -45,7 +44,7 @@ def warm_up(images: np.ndarray, model: ModelSpec, sweeps: int, seed: int) -> Pre
 
 def warm_layer(data: LayerData, spec: LayerSpec, shape: LayerShape, sweeps: int, seed: int, number: int = 0) -> Fitted:
     """One layer of `warm_up`."""
-    state = start(data, spec, shape, ChainSpec(seed=seed), number)
+    state = initial_state(data, spec, shape, ChainSpec(seed=seed), number)
     for sweep in range(sweeps):
         state = one_sweep(state, data, spec, shape, Key(seed, PRETRAIN, number, sweep))
     return Fitted(spec, shape, state, xr.Dataset())
@@ -60,7 +59,7 @@ def one_sweep(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerS
 def on_images(layer: Fitted, images: np.ndarray, passes: int, seed: int) -> tuple[Fitted, LayerData]:
     """Return the layer on other images: its shared part kept, their own part from a few passes from empty maps."""
     data = LayerData(images)
-    first = start(data, layer.spec, layer.shape, ChainSpec(seed=seed), 0)
+    first = initial_state(data, layer.spec, layer.shape, ChainSpec(seed=seed), 0)
     state = first._replace(shared=layer.state.shared)
     for number in range(passes):
         local, _ = image_pass(state, data, layer.spec, layer.shape, Key(seed, PRETRAIN, 0, number))

@@ -14,8 +14,7 @@ import xarray as xr
 
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Precision, layer_shape
 from gdd.model.state import LayerData
-from gdd.sampler.chain import Fitted, run_chain
-from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer
 from gdd.sampler.random import PRETRAIN
 from gdd.sampler.sweep import Key
 from gdd_book.benchmarks.kernels import bound_of, pass_job
@@ -107,7 +106,7 @@ def memory_of(spec: LayerSpec, shape: LayerShape, images: np.ndarray, seed: int)
         data = LayerData(images[np.arange(n) % len(images)])
         tracemalloc.start()
         try:
-            run_chain(data, spec, shape, ChainSpec(1, 2, seed))
+            fit_layer(data, spec, shape, ChainSpec(1, 2, seed))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()

@@ -17,8 +17,7 @@ import xarray as xr
 
 from gdd.base.axes import DRAW, GddError
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning
-from gdd.sampler.chain import Fitted
-from gdd.sampler.pretrain import pretrain
+from gdd.sampler.pretrain import Fitted, pretrain
 from gdd_book.experiments import Outcome, checkpoint_folder
 from gdd_book.training.training import digits, model_for
 

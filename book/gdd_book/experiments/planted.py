@@ -19,8 +19,7 @@ from gdd.data import datasets
 from gdd.evaluate.matching import match_atoms
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Precision, Pruning, layer_shape
 from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shapes
-from gdd.sampler.chain import TRACES, Fitted, advance, label_traces, run_chain
-from gdd.sampler.checkpoint import Progressed
+from gdd.sampler.pretrain import Fitted, fit_layer
 from gdd_book.experiments import Outcome, checkpoint_folder
 
 NAME = "planted"
@@ -80,7 +79,7 @@ def one_chain(name: str, truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Datas
     layer, chain = specs(name, p, seed)
     folder = checkpoint_folder(NAME, p) / f"{seed}-{name.replace(' ', '-')}"
     begun = time.process_time()
-    fitted = run_chain(data_of(truth), layer, shape_of(layer, truth), chain, folder=folder, progress=bar)
+    fitted = fit_layer(data_of(truth), layer, shape_of(layer, truth), chain, folder=folder, progress=bar)
     return summary(fitted, truth, p).assign(cpu_seconds=time.process_time() - begun)
 
 
@@ -105,13 +104,7 @@ def at_truth(truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:
     """A chain without moves that starts at the planted atoms, positions and weights; its names begin with truth_."""
     layer, chain = specs("no moves", p, seed)
     shape, data = shape_of(layer, truth), data_of(truth)
-    kept = np.arange(layer.atoms)
-    at = Progressed(0, planted_state(truth, layer), None, -np.inf, kept, kept, np.empty((0, len(TRACES))))
-    bar.begin("at the truth", chain.sweeps)
-    while at.done < chain.sweeps:
-        at = advance(at, data, layer, shape, chain, 0)
-        bar.step()
-    found = summary(Fitted(layer, shape, at.best, label_traces(at.traces)), truth, p)
+    found = summary(fit_layer(data, layer, shape, chain, progress=bar, first=planted_state(truth, layer)), truth, p)
     keep = ["recovered", "correlation", "log_joint", "log_likelihood", "active"]
     return found[keep].rename({name: f"truth_{name}" for name in keep}).assign(true_atoms=truth.atoms.astype("f4"))
 

@@ -12,8 +12,7 @@ from scipy.sparse.linalg import LinearOperator, cg
 from gdd.base.axes import GddError
 from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.state import EMPTY, JointState, LayerData, maps_of
-from gdd.sampler.chain import Fitted
-from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.refine import Refined
 from gdd.sampler.refine_sweep import dictionary_mean
 
