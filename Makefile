@@ -1,4 +1,4 @@
-# Needs Python 3.11 or 3.12 and make; everything else is installed into .venv, once.
+# Needs Python 3.11 to 3.14 and make; everything else is installed into .venv, once.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
@@ -32,7 +32,7 @@ bench: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
-	    sys.exit(None if (3, 11) <= v < (3, 13) else "Python 3.11 or 3.12 is needed, %d.%d found: make PYTHON=python3.11" % v)'
+	    sys.exit(None if (3, 11) <= v < (3, 15) else "Python 3.11 to 3.14 is needed, %d.%d found: make PYTHON=python3.11" % v)'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[book,test]"
 	touch $@
