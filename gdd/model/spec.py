@@ -221,7 +221,7 @@ class ChainSpec:
     pruning : None keeps every atom
     start : "patches" of the data, or "random" atoms
     scale_every : sweeps between two scale moves; 0 for never
-    shift_every : sweeps between two attempts to move an atom and its positions by one pixel; 0 for never
+    shift_every : sweeps of pretraining between two attempts to move an atom and its positions by one pixel; 0 for never
     single_precision : arithmetic of the image pass; sums and shared draws are double always
     """
 
@@ -231,7 +231,7 @@ class ChainSpec:
     pruning: Pruning | None = None
     start: str = "patches"
     scale_every: int = 0
-    shift_every: int = 0
+    shift_every: int = 10
     single_precision: bool = True
 
     def __post_init__(self) -> None:

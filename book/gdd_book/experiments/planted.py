@@ -55,7 +55,7 @@ def specs(name: str, p: dict, seed: int) -> tuple[LayerSpec, ChainSpec]:
     atoms = changes.pop("atoms", 8)
     layer = LayerSpec(atoms, (8, 8), (3, 3), gamma_e=changes.pop("gamma_e", LayerSpec(8, (8, 8)).gamma_e))
     pruning = Pruning(start=p["burn_in"] // 3, every=max(1, p["burn_in"] // 7)) if atoms > 8 else None
-    chain = ChainSpec(p["burn_in"], p["collect"], seed, pruning, "random")
+    chain = ChainSpec(p["burn_in"], p["collect"], seed, pruning, "random", shift_every=0)
     return layer, replace(chain, **changes)
 
 
