@@ -1,0 +1,99 @@
+"""The index of the book: every symbol and equation of the paper with its code, its test and its page (book/index.yml)."""
+
+from __future__ import annotations
+
+import ast
+import html
+import importlib
+import inspect
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+from IPython.display import HTML
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+BOOK = Path(__file__).resolve().parents[2]
+TESTS = BOOK.parent / "tests"
+
+
+class Row(NamedTuple):
+    """One line of the index."""
+
+    equation: str  # LaTeX
+    word: str  # its name in the code
+    paper: str  # where it is printed
+    code: str  # dotted name of a function
+    test: str  # file::function
+    page: str  # page#label of an equation or page#heading
+
+
+def sections() -> dict[str, list[Row]]:
+    """Rows of every part of the paper, in its order."""
+    parts = yaml.safe_load((BOOK / "index.yml").read_text(encoding="utf-8"))
+    return {part["section"]: [Row(**row) for row in part["rows"]] for part in parts}
+
+
+def function(row: Row) -> object:
+    """The function that a row names."""
+    module, _, name = row.code.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def test_source(test: str) -> str:
+    """Source of the test that ``file::function`` names."""
+    file, _, name = test.partition("::")
+    text = (TESTS / file).read_text(encoding="utf-8")
+    found = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
+    first = min([found.lineno, *(line.lineno for line in found.decorator_list)])
+    return "\n".join(text.splitlines()[first - 1 : found.end_lineno])
+
+
+def link(page: str) -> str:
+    """Address, in the built book, of an equation's label, a target or a heading of a page."""
+    name, _, label = page.partition("#")
+    text = (BOOK / f"{name}.md").read_text(encoding="utf-8")
+    if f":label: {label}\n" in text:
+        return f"{name}.html#equation-{label}"
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    slugs = {re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") for heading in headings}
+    if label not in slugs and f"({label})=\n" not in text:
+        raise KeyError(f"{page}: no equation, target or heading of this name")
+    return f"{name}.html#{label}"
+
+
+def table(rows: list[Row]) -> HTML:
+    """Rows as a table; code and test lead to their source below, the page to the equation."""
+    cells = [
+        (rf"\({row.equation}\)", html.escape(row.word), row.paper.replace("$", ""), _inner(row.code),
+         _inner(row.test), f'<a href="{link(row.page)}">{row.page.partition("#")[0]}</a>')
+        for row in rows
+    ]
+    head = "".join(f"<th>{name}</th>" for name in ("equation", "word in code", "paper", "function", "test", "page"))
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in cells)
+    return HTML(f'<table class="index"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
+
+
+def listing() -> HTML:
+    """Source of every function and every test of the index, each once, in the order of the rows."""
+    rows = [row for part in sections().values() for row in part]
+    sources = {row.code: inspect.getsource(function(row)) for row in rows}
+    sources |= {row.test: test_source(row.test) for row in rows}
+    show = HtmlFormatter(cssclass="highlight", nowrap=False)
+    blocks = [
+        f'<div id="{_anchor(name)}"><h4><code>{name}</code></h4>{highlight(source, PythonLexer(), show)}</div>'
+        for name, source in sources.items()
+    ]
+    return HTML("".join(blocks))
+
+
+def _anchor(name: str) -> str:
+    return "code-" + re.sub(r"[^a-z0-9]+", "-", name.lower())
+
+
+def _inner(name: str) -> str:
+    """Link to a source in the listing, its last name shown."""
+    return f'<a href="#{_anchor(name)}"><code>{re.split(r"[.:]", name)[-1]}</code></a>'

@@ -1,0 +1,26 @@
+"""The index of the book: every link resolves, every public conditional and every equation of the paper stands in it."""
+
+import inspect
+import re
+
+import pytest
+
+from gdd_book.pages import index
+
+ROWS = [row for part in index.sections().values() for row in part]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.word[:40])
+def test_every_link_resolves(row):
+    assert callable(index.function(row))
+    source = index.test_source(row.test)
+    assert source.lstrip("@").split("def ")[-1].startswith("test_")
+    page, _, anchor = index.link(row.page).partition("#")
+    assert (index.BOOK / page).with_suffix(".md").is_file() and anchor
+
+
+def test_a_link_that_leads_nowhere_is_an_error():
+    with pytest.raises(KeyError, match="no equation, target or heading"):
+        index.link("notation#nowhere")
+    with pytest.raises(StopIteration):
+        index.test_source("test_index.py::test_nothing")
