@@ -225,7 +225,7 @@ def show_learning_curve(
     changed = refined_subsets(refined)
     for atoms, marker in zip(changed.feature_kind.values, "v^", strict=False):
         style = {"fmt": marker, "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
-        label = f"the paper's feature, {atoms}, short"
+        label = f"the same, {atoms}, short"
         draw_subsets(axes, changed.sel(feature_kind=atoms), **style, label=label)
     return _finish_curve(figure, axes)
 
@@ -438,13 +438,12 @@ def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """Test error in % of one way less another's, by model and feature; over ``tested`` digits taken as independent."""
-    rows = []
-    for one, other in pairs:
-        parts = [found.error.sel(way=way) for way in (one, other)]
-        error = sum(share_error(part, tested) ** 2 for part in parts) ** 0.5
-        write = np.vectorize(lambda *pair: plus_minus(*pair, sign="+"), otypes=[object])
-        rows.append(xr.apply_ufunc(write, parts[0] - parts[1], error).assign_coords(way=f"{one}, less {other}"))
-    return layerwise_table(xr.Dataset({"error": xr.concat(rows, "way")}))
+    write = np.vectorize(lambda *pair: plus_minus(*pair, sign="+"), otypes=[object])
+    one, other = (xr.concat([found.error.sel(way=pair[i]) for pair in pairs], "way") for i in (0, 1))
+    error = (share_error(one, tested) ** 2 + share_error(other, tested) ** 2) ** 0.5
+    text = xr.apply_ufunc(write, one.drop_vars("way") - other.drop_vars("way"), error.drop_vars("way"))
+    table = layerwise_table(xr.Dataset({"error": text}))
+    return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "less"]))
 
 
 # --------------------------------------------------------------------------------------- atoms that are seldom used
