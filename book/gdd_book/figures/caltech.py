@@ -30,6 +30,7 @@ from gdd_book.figures.style import (
     legend_outside,
     new_figure,
     plus_minus,
+    plus_minus_each,
     with_error,
 )
 from gdd_book.records import settings
@@ -639,8 +640,7 @@ def _lengths(record: xr.Dataset) -> tuple[int, int]:
 
 def readings_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Accuracy in % with its standard error: a row for each reading, a column for each record."""
-    write = np.vectorize(lambda *pair: plus_minus(*pair, 1), otypes=[object])
-    columns = {title: write(*share_and_error(record.right, IMAGE)) for title, record in found.items()}
+    columns = {title: plus_minus_each(*share_and_error(record.right, IMAGE), 1) for title, record in found.items()}
     return pd.DataFrame(columns, pd.Index(list(next(iter(found.values())).reading.values), name="reading"))
 
 

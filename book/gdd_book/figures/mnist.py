@@ -31,6 +31,7 @@ from gdd_book.figures.style import (
     legend_outside,
     new_figure,
     plus_minus,
+    plus_minus_each,
     with_error,
     write_ticks,
 )
@@ -420,7 +421,7 @@ def generated_table(found: xr.Dataset) -> pd.DataFrame:
     apart = found.told_apart.values
     errors = share_error(apart, found.sizes[IMAGE])  # half of the pictures and as many real digits are classified
     return pd.DataFrame({
-        "told from real digits, %": [plus_minus(*pair, 1) for pair in zip(apart, errors, strict=True)],
+        "told from real digits, %": plus_minus_each(apart, errors, 1),
         "distance to nearest training digit": with_error(found.nearest, IMAGE, 3).values,
         "rms of a pixel": found.rms.values.round(3),
         "energy below zero": found.negative.values.round(3),
@@ -438,10 +439,9 @@ def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """Test error in % of one way less another's, by model and feature; over ``tested`` digits taken as independent."""
-    write = np.vectorize(lambda *pair: plus_minus(*pair, sign="+"), otypes=[object])
-    one, other = (xr.concat([found.error.sel(way=pair[i]) for pair in pairs], "way") for i in (0, 1))
-    error = (share_error(one, tested) ** 2 + share_error(other, tested) ** 2) ** 0.5
-    text = xr.apply_ufunc(write, one.drop_vars("way") - other.drop_vars("way"), error.drop_vars("way"))
+    one, other = (xr.concat([found.error.sel(way=pair[i]) for pair in pairs], "way").drop_vars("way") for i in (0, 1))
+    error = np.hypot(share_error(one, tested), share_error(other, tested))
+    text = xr.apply_ufunc(plus_minus_each, one - other, error, kwargs={"sign": "+"})
     table = layerwise_table(xr.Dataset({"error": text}))
     return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "less"]))
 

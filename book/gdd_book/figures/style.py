@@ -88,7 +88,10 @@ def plus_minus(value: float, error: float = np.nan, digits: int = 2, sign: str =
     return f"{value:{sign}.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
 
 
+#: the same for arrays: an array of text
+plus_minus_each = np.vectorize(plus_minus, otypes=[object])
+
+
 def with_error(values: xr.DataArray, over: str, digits: int = 2, sign: str = "") -> xr.DataArray:
     """Mean over an axis with its standard error, as text, for every entry of the other axes."""
-    write = np.vectorize(lambda mean, error: plus_minus(mean, error, digits, sign), otypes=[object])
-    return xr.apply_ufunc(write, *mean_and_error(values, over))
+    return xr.apply_ufunc(plus_minus_each, *mean_and_error(values, over), kwargs={"digits": digits, "sign": sign})
