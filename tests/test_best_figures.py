@@ -24,7 +24,7 @@ def record(sizes, trials, first=3.0):
         "error": (("size", "trial", "feature_kind"), values), "choice": (("subset", "candidate"), choice),
         "chosen": 2, "margin": ("candidate", [c.margin for c in CANDIDATES]),
     }, {"size": list(sizes), "feature_kind": list(KINDS)}, {"scale": "paper", "parameters": json.dumps({})}
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture

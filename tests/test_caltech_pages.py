@@ -217,14 +217,14 @@ def test_the_largest_record_of_a_stage_is_shown(tmp_path, monkeypatch):
     runs = [
         ({"n_train": 5, "burn_in": 50}, "paper"), ({"n_train": 9, "stages": ("pretrained",)}, "paper"),
         ({"n_train": 4, "refine_collect": 30}, "paper"), ({"n_train": 99}, "demo"),
-    ]  # fmt: skip
+    ]
     for changes, scale in runs:
         path = records.path_for("caltech-joint", scale, changes)
         p = experiments.merge("caltech-joint", scale, changes)
         records.write(
             path, xr.Dataset({"a": 1.0}), experiment="caltech-joint", scale=scale, parameters=p, spec=THREE, seed=0,
             data_name=p["data"], data_checksum="0" * 64, seconds=1.0,
-        )  # fmt: skip
+        )
     shown = figures.largest("caltech-joint", "paper")
     assert records.settings(shown)["n_train"] == 9
     assert figures.chains_table([shown]).loc["ours", "refinement"] == "none"

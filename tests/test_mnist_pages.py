@@ -69,7 +69,7 @@ def test_every_record_has_a_column_that_names_its_scale():
     assert list(table.columns) == [
         ("2000 mnist", "demo", "3 + 2", "100"), ("1000 mnist", "paper", "3 + 2", "100"),
         ("5000 mnist", "paper", "3 + 2", "learned"),
-    ]  # fmt: skip
+    ]
     assert table.iloc[:, 1].tolist() == ["24.00", "22.00", "17.00", "16.00", "9.00", "5.25"]
     assert (figures.feature_table([]) == "no record yet").all(axis=None)
 

@@ -36,7 +36,7 @@ def record(name="stop_sign", minutes=1.0, seed=0, **changes):
         },
         {"part": ["layer 1", "projection"], "stage": STAGES},
         {"scale": "paper", "parameters": json.dumps(p)},
-    )  # fmt: skip
+    )
 
 
 def test_the_experiments_own_settings_are_the_papers_lengths():
@@ -48,7 +48,7 @@ def test_only_chains_of_the_papers_lengths_are_shown(monkeypatch):
     first = record("nautilus")
     known = [record("umbrella"), record("nautilus", seed=3), first, record("ketch", collect=499),
              record("pyramid", refine_burn_in=30), record("ant", model="two layers"), record("beaver", per_class=15),
-             record("camera", classes=["camera", "chair"])]  # fmt: skip
+             record("camera", classes=["camera", "chair"])]
     monkeypatch.setattr(records, "every", lambda name: known)
     found = caltech.at_length("paper")
     assert [caltech.class_of(one) for one in found] == ["nautilus", "umbrella"] and found[0] is first
