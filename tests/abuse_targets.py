@@ -26,8 +26,8 @@ from gdd.inference.joint_inference import Chain
 from gdd.model import convolution, pooling
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec, layer_shape
 from gdd.projection import collapse as projection
-from gdd_book import experiments, figures, paper_values, records
-from gdd_book.pages import counts
+from gdd_book import experiments, paper_values, records
+from gdd_book.figures.model import kept_counts, printed_counts
 
 SIZE, CHAIN = (11, 15), {"burn_in": 1, "collect": 2, "seed": 3}
 #: atoms as wide as the paper's for MNIST, for which other tests compile kernels anyway; the rest is tiny
@@ -42,8 +42,8 @@ NAMES = (
     "correlate", "correlate_with_maps", "stride", "projected_shapes", "threshold", "normalise_contrast",
     "one_step_features", "one_step_codes", "unfold", "stack_features", "fit_svm", "predict", "error", "hide_at_random",
     "hide_halves", "hidden_error", "fill_by_neighbour", "fill_by_pca", "choose_components", "match_atoms",
-    "high_frequency_share", "gradient_kurtosis", "show_atoms", "show_pictures", "show_grids", "records.find",
-    "records.every", "defaults", "paper_values", "pretrain", "refine", "project_model", "project_refined", "infer",
+    "high_frequency_share", "gradient_kurtosis", "records.find", "records.every",
+    "defaults", "paper_values", "pretrain", "refine", "project_model", "project_refined", "infer",
     "infer_refined", "deconvolve", "interpolate_joint", "interpolate_one_layer", "infer_jointly", "infer_layers",
     "draw_from_prior", "render_local", "vote_positions", "vote_positions_by_weight", "project", "render_projected",
     "blocks_following",
@@ -310,8 +310,8 @@ def _specs() -> dict[str, Target]:
             {"layer": bad.numbers, "input_size": bad.sizes, "planes": bad.counts},
         ),
         "counts": Target(
-            lambda **given: (counts.printed(**given), counts.kept(**given)), lambda: {"model": gdd.MNIST, "images": 5},
-            {"model": bad.numbers | st.just(gdd.CALTECH101), "images": bad.counts},
+            lambda images: (printed_counts(gdd.MNIST, images), kept_counts(gdd.MNIST, images)), lambda: {"images": 5},
+            {"images": bad.counts},
         ),
         "planted": Target(
             datasets.planted,
@@ -450,24 +450,10 @@ def _functions(w, a) -> dict[str, Target]:
 
 
 def _tables() -> dict[str, Target]:
-    pictures = st.lists(bad.arrays(np.eye(4), ("row", "col")), max_size=2) | bad.numbers
     values = st.one_of(st.integers(-5, 5), bad.numbers, bad.words, st.lists(bad.numbers, max_size=2))
     names = ["n_train", "seed", "codes", "data", "burn_in", "noise_precision", "n", "settings", "images"]
     names = st.sampled_from(names)
     return {
-        "show_atoms": Target(
-            figures.show_atoms, lambda: {"dictionary": np.ones((2, 1, 3, 3))},
-            {"dictionary": bad.arrays(np.ones((2, 1, 3, 3)), DICTIONARY), "plane": bad.counts,
-             "labels": st.lists(st.text(max_size=2), max_size=3) | bad.numbers},
-        ),
-        "show_pictures": Target(
-            figures.show_pictures, lambda: {"titles": ["a"], "pictures": [np.eye(4)]},
-            {"titles": st.lists(st.text("ab", max_size=3), max_size=2), "pictures": pictures, "columns": bad.counts},
-        ),
-        "show_grids": Target(
-            figures.show_grids, lambda: {"grids": [np.eye(4)], "titles": ["a"], "between": []},
-            {"grids": pictures, "titles": st.lists(st.text("ab", max_size=3), max_size=2)},
-        ),
         "records.find": Target(
             lambda experiment, scale, parameters: records.find(experiment, scale, **parameters),
             lambda: {"experiment": "mnist-error", "scale": "demo", "parameters": {"seed": 99}},

@@ -9,8 +9,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from gdd.projection.collapse import render_projected
-from gdd_book import figures
-from gdd_book.figures.dictionaries import atom_mosaic
+from gdd_book.figures.model import atom_mosaic
+from gdd_book.figures.style import bare, new_figure
 
 ROOT = Path(__file__).resolve().parents[1]
 FIGURE = ROOT / "book" / "_static" / "readme-figure.png"
@@ -48,9 +48,9 @@ def draw(made: dict):
         "new digits": mosaic(made["new"].values[:16, 0], 4, signed=False),
         "rebuilt": mosaic(rebuilt[:16, 0], 4, signed=False),
     }
-    figure, axes = figures.new_figure(1, len(panels), width=11, height=2.5)
+    figure, axes = new_figure(1, len(panels), width=11, height=2.5)
     for panel, (title, picture) in zip(axes, panels.items(), strict=True):
-        figures.bare(panel).imshow(picture, cmap="gray", vmin=0, vmax=1)
+        bare(panel).imshow(picture, cmap="gray", vmin=0, vmax=1)
         panel.set_title(title)
     plt.close(figure)
     return figure

@@ -1,7 +1,8 @@
 """Make the reference notebooks that nbval compares with: ``python tests/make_reference.py [PAGE ...]``.
 
 Run it after an intended change of a chapter, and look at the difference before keeping it. A chapter runs with the
-parameters of the book, changed by those in ``tests/reference/parameters.yml`` so that a comparison takes seconds.
+parameters of the book, changed by those in ``tests/reference/parameters.yml`` so that a comparison takes seconds. A
+reference holds the code cells and what they print, no prose.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ def quick_parameters(page: str) -> dict:
 
 
 def small(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Notebook without images, times and whatever else changes from run to run; cells numbered in order."""
+    """Code cells of a notebook without images, times and whatever else changes from run to run, numbered in order."""
+    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     for number, cell in enumerate(notebook.cells):
         cell.id = f"cell-{number}"
         tags = cell.metadata.get("tags", [])
         cell.metadata = {"tags": tags} if tags else {}
-        if cell.cell_type == "code":
-            ignored = "nbval-ignore-output" in tags
-            cell.outputs = [] if ignored else [_text_only(output) for output in cell.outputs]
+        ignored = "nbval-ignore-output" in tags
+        cell.outputs = [] if ignored else [_text_only(output) for output in cell.outputs]
     notebook.metadata = {"kernelspec": notebook.metadata.kernelspec}
     return notebook
 

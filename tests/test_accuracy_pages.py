@@ -8,7 +8,7 @@ import xarray as xr
 from gdd_book import paper_values
 from gdd_book.experiments.caltech_layerwise import ONE_DECONVOLUTION
 from gdd_book.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS
-from gdd_book.figures import accuracy, chain_lengths, readings
+from gdd_book.figures import caltech
 
 PAPER = paper_values.table("caltech101_accuracy")
 KINDS = ["pretrained, ml_sample", "refined, ml_sample", "raw pixels"]
@@ -21,7 +21,7 @@ def record(n_classes, values, model="three layers", per_class=30):
     settings = {
         "model": model, "per_class": per_class, "n_classes": n_classes, "refined": True, "burn_in": 3, "collect": 2,
         "refine_burn_in": 4, "refine_collect": 1, "test_burn_in": 6, "test_collect": 5, "seeds": [0, 1][: len(values)],
-    }  # fmt: skip
+    }
     return xr.Dataset(
         {
             "accuracy": (("split", "feature_kind", "count", "background"), four),
@@ -31,20 +31,20 @@ def record(n_classes, values, model="three layers", per_class=30):
         {"feature_kind": KINDS, "count": ["over images", "mean over classes"],
          "background": ["left out", "counted as wrong"]},
         {"scale": "paper", "parameters": json.dumps(settings)},
-    )  # fmt: skip
+    )
 
 
 def test_only_all_classes_are_a_row_of_the_table():
-    table = accuracy.table_two(PAPER, [record(10, [[50, 60, 70]])])
+    table = caltech.table_two(PAPER, [record(10, [[50, 60, 70]])])
     ours = table.filter(like="ours,", axis=0)
     assert ours.shape == (4, 2)
-    assert (ours == accuracy.NO_RECORD).all(axis=None)
+    assert (ours == caltech.NO_RECORD).all(axis=None)
     assert table.loc["this paper 3 layers"].tolist() == ["75.24", "82.78"]
     full = [record(101, [[50, 60, 70]], "two layers", 15), record(101, [[30, 40, 50], [34, 42, 50]])]
-    ours = accuracy.table_two(PAPER, full).filter(like="ours,", axis=0)
-    assert ours.loc["ours, 2 layers, refined"].tolist() == ["60.0", accuracy.NO_RECORD]
+    ours = caltech.table_two(PAPER, full).filter(like="ours,", axis=0)
+    assert ours.loc["ours, 2 layers, refined"].tolist() == ["60.0", caltech.NO_RECORD]
     # two splits: the standard error is half of their difference
-    assert ours.loc["ours, 3 layers, pretrained"].tolist() == [accuracy.NO_RECORD, "32.0 ± 2.0 (2 splits)"]
+    assert ours.loc["ours, 3 layers, pretrained"].tolist() == [caltech.NO_RECORD, "32.0 ± 2.0 (2 splits)"]
 
 
 def test_features_of_every_cell_side_by_side():
@@ -52,17 +52,17 @@ def test_features_of_every_cell_side_by_side():
     both = record(101, [[50, 60, 70]])
     few = record(101, [[30, 0, 45]], "two layers", 15).isel(feature_kind=[0, 2])
     for found in ([pretrained, both, few, record(6, [[1, 2, 3]])], [both, few, pretrained]):
-        table = accuracy.every_feature(found)
+        table = caltech.every_feature(found)
         assert table.index.tolist() == KINDS
         assert table["2 layers", "15 images"].tolist() == ["30.0", "not run", "45.0"]
         assert table["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
         assert table.shape == (3, 2)
-    assert accuracy.every_feature([]).iloc[0, 0] == accuracy.NO_RECORD
+    assert caltech.every_feature([]).iloc[0, 0] == caltech.NO_RECORD
     longer = record(101, [[90, 0, 70]]).isel(feature_kind=[0, 2])
     longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
     for found in ([longer, both], [both, longer]):  # of one cell the longest counts, in both tables
-        assert accuracy.every_feature(found)["3 layers", "30 images"].tolist() == ["90.0", "70.0"]
-        assert accuracy.table_two(PAPER, found).loc["ours, 3 layers, pretrained", 30] == "90.0"
+        assert caltech.every_feature(found)["3 layers", "30 images"].tolist() == ["90.0", "70.0"]
+        assert caltech.table_two(PAPER, found).loc["ours, 3 layers, pretrained", 30] == "90.0"
 
 
 def changed(found, **settings):
@@ -74,37 +74,37 @@ def test_records_of_other_splits_join_a_cell():
     first = record(101, [[50, 60, 70]])
     again = changed(record(101, [[54, 0, 74]]).isel(feature_kind=[0, 2]), seeds=[1], refined=False, refine_burn_in=9)
     for found in ([first, again], [again, first]):
-        table = accuracy.every_feature(found)["3 layers", "30 images"]
+        table = caltech.every_feature(found)["3 layers", "30 images"]
         assert table.tolist() == ["52.0 ± 2.0 (2 splits)", "60.0", "72.0 ± 2.0 (2 splits)"]
         assert table.index.tolist() == KINDS
-        ours = accuracy.table_two(PAPER, found)[30]
+        ours = caltech.table_two(PAPER, found)[30]
         assert ours["ours, 3 layers, pretrained"] == "52.0 ± 2.0 (2 splits)"
         assert ours["ours, 3 layers, refined"] == "60.0"
     # a record of two splits, one of them known, gives the other; one with other voters, which only refinement has, too
     both = changed(record(101, [[99, 0, 99], [54, 0, 74]]).isel(feature_kind=[0, 2]), refined=False, voters=7)
-    assert accuracy.every_feature([both, first])["3 layers", "30 images"].tolist() == table.tolist()
+    assert caltech.every_feature([both, first])["3 layers", "30 images"].tolist() == table.tolist()
     # not the same split again, no other chains at test time, no other refinement
     refined = changed(record(101, [[54, 64, 74]]), seeds=[1], refine_burn_in=9)
     for other in (changed(again, seeds=[0]), changed(again, test_burn_in=7), refined):
-        assert accuracy.every_feature([first, other])["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
+        assert caltech.every_feature([first, other])["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
 
 
 def test_even_shares():
-    assert accuracy.even_shares(record(101, [[50, 60, 70]])) == "1/16, 1/4"
-    assert accuracy.even_shares(record(101, [[50, 60, 70]], "two layers")) == "1/64"
+    assert caltech.even_shares(record(101, [[50, 60, 70]])) == "1/16, 1/4"
+    assert caltech.even_shares(record(101, [[50, 60, 70]], "two layers")) == "1/64"
 
 
 def test_table_and_figure_of_features():
     found = record(10, [[50, 60, 70]])
-    table = accuracy.feature_table(found)
+    table = caltech.feature_table(found)
     assert table.loc["raw pixels"].tolist() == ["70.0", "63.0", "56.0", "49.0"]
-    axes = accuracy.show_features(found).axes[0]
+    axes = caltech.show_features(found).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == KINDS
     assert axes.get_lines()[1].get_xdata().tolist() == [50, 50]
     assert axes.get_lines()[-1].get_xdata() == [10, 10]  # guessing
-    line = accuracy.described(found)
-    for part in ("3 layers, 10 classes, 30 training images", "40 test images", "3 + 2", "4 + 1", "6 + 5 sweeps"):
-        assert part in line
+    table = caltech.chains_table([found])
+    assert table.loc["ours"].tolist() == ["3 layers", "10", "10.0", 30, "40", "0", "3 + 2", "4 + 1", "6 + 5"]
+    assert table.loc["the paper"].tolist() == [""] * 6 + ["1500 + 500"] * 2 + ["500 + 200"]
 
 
 def test_gain_by_refinement_is_paired_by_class():
@@ -112,17 +112,14 @@ def test_gain_by_refinement_is_paired_by_class():
     found.class_accuracy.loc[{"feature_kind": "refined, ml_sample"}] = [52, 48, 54, 46]  # changes 2, -2, 4, -4
     found.class_accuracy.loc[{"split": 1, "feature_kind": "refined, ml_sample"}] += 4  # and so 4, 0, 6, -2 on average
     # sqrt(40 / 3) points of scatter over four classes
-    assert accuracy.refinement_gains(found) == "ml_sample +2.0 ± 1.8"
+    gains = caltech.refinement_gains([found, changed(found, refined=False)])
+    assert gains["ml_sample"].to_dict() == {("3 layers", 4, 30, "0, 1"): "+2.0 ± 1.8"}
 
 
-def test_beside_pixels_needs_more_than_chance():
-    """Of 40 images, two standard errors of the difference of shares near 70 % are 20 points."""
-    said = accuracy.beside_pixels(record(10, [[45, 60, 70]]))
-    assert said == (
-        "pretrained, ml_sample worse than raw pixels (45.0 % and 70.0 %); "
-        "refined, ml_sample like raw pixels (60.0 % and 70.0 %)"
-    )
-    assert "better than" in accuracy.beside_pixels(record(10, [[95, 60, 70]]))
+def test_gain_over_pixels():
+    """Of 40 images, the standard error of the difference of shares of 45 and 70 % is 10.7 points."""
+    table = caltech.pixel_gains([record(10, [[45, 60, 70]])])
+    assert table.iloc[0].tolist() == ["-25.0 ± 10.7", "-10.0 ± 10.6"]
 
 
 def test_layer_by_layer_beside_one_deconvolution():
@@ -132,16 +129,13 @@ def test_layer_by_layer_beside_one_deconvolution():
     found = xr.Dataset({
         "right": (("way", "feature_kind", "image"), [[all_right, one], [one, one], [none, one]]),
         "n_features": ("way", [90000, 1200, 80]), "baseline_accuracy": ("baseline", [50.0, 60.0]),
-    }, {"way": ways, "feature_kind": ["ml_sample", "mean"], "baseline": ["raw pixels", "gradients"]})  # fmt: skip
-    table = accuracy.layerwise_table(found)
+    }, {"way": ways, "feature_kind": ["ml_sample", "mean"], "baseline": ["raw pixels", "gradients"]})
+    table = caltech.layerwise_table(found)
     assert table.index.tolist() == [*ways, "raw pixels", "gradients"]
     assert table.iloc[0].tolist() == ["90,000", "100.0", "62.5", ""] and table.iloc[3].tolist() == ["", "", "", "50.0"]
-    lines = accuracy.beside_one_deconvolution(found)
-    assert lines[0].startswith("layer by layer, all layers, beside one deconvolution: 3 images of 8 right that the ")
-    assert ", 0 the other way round; " in lines[0]
-    assert lines[0].endswith("probability 0.25")  # 2 / 2^3
-    assert "layer 1, beside one deconvolution: 0 images of 8" in lines[1]
-    assert lines[1].endswith("probability 0.062")  # 2 / 2^5
+    table = caltech.layerwise_comparison(found)
+    assert table.index.tolist() == [(ways[0], ONE_DECONVOLUTION), (ways[2], ONE_DECONVOLUTION)]
+    assert table.values.tolist() == [[3, 0, "0.25"], [0, 5, "0.062"]]  # 2 / 2^3 and 2 / 2^5
 
 
 def readings_record(counts, per_class, **more):
@@ -153,7 +147,7 @@ def readings_record(counts, per_class, **more):
     return xr.Dataset(
         {"right": (("reading", "image"), right), "active": ("image", [100, 200, 300, 400, 500, 600, 700, 5000])},
         {"reading": list(READINGS), "class": ["a", "b", "c", "d"]}, {"parameters": json.dumps(p)},
-    )  # fmt: skip
+    )
 
 
 FEW = {PAPERS_READING: 2, "chain, sample without signs": 6, "chain, mean": 1, "chain, mean magnitude": 6}
@@ -162,27 +156,26 @@ FEW |= {"alone, mean magnitude": 8}
 
 def test_readings_of_the_same_atoms_side_by_side():
     few, many = readings_record(FEW, 15), readings_record({}, 30)
-    table = readings.table([few, many])
+    table = caltech.readings_table({"15 images a class": few, "30 images a class": many})
     assert table.loc[PAPERS_READING].tolist() == ["25.0 ± 15.3", "50.0 ± 17.7"]  # sqrt(0.25 * 0.75 / 8)
     assert table.loc["raw pixels", "15 images a class"] == "50.0 ± 17.7"
-    lines = readings.beside(few)
-    start = f"chain, sample without signs, beside {PAPERS_READING}: 4 images of 8 right that the other has wrong, 0 "
-    assert lines[0].startswith(start) and lines[0].endswith("probability 0.12")
-    gained = [int(line.split(": ")[1].split()[0]) for line in lines]
-    assert gained == [4, 5, 4, 3, 2, 4, 4, 4, 0, 4] and lines[4].endswith("probability 0.5")
-    assert "450 active coefficients (median" in readings.active_line(few)
+    table = caltech.readings_comparison(few)
+    assert table.index[0] == ("chain, sample without signs", PAPERS_READING)
+    assert table.wins.tolist() == [4, 5, 4, 3, 2, 4, 4, 4, 0, 4] and not table.losses.any()
+    assert table.p.tolist()[:5] == ["0.12", "0.062", "0.12", "0.25", "0.5"]
+    assert caltech.active_table({"few": few})["few"].tolist() == ["450", "135", "3495"]
 
 
 def test_figure_of_readings_has_a_mark_for_each_record():
     few, many = readings_record(FEW, 15), readings_record({}, 30)
-    axes = readings.show_readings([few, many]).axes[0]
+    axes = caltech.show_readings({"15 images a class": few, "30 images a class": many}).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == list(READINGS)
     assert axes.get_lines()[-1].get_xdata() == [25, 25]  # guessing among four
     marked = [line for line in axes.get_lines() if line.get_marker() == "o" and len(line.get_xdata())]
     assert [line.get_xdata()[0] for line in marked][:4] == [25, 75, 12.5, 75]
     assert [line.get_ydata()[0] for line in marked][:2] == [-0.12, 0.88]
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["15 images a class", "30 images a class"]
-    alone = readings.show_readings([few]).axes[0].get_lines()[0]
+    alone = caltech.show_readings({"few": few}).axes[0].get_lines()[0]
     assert alone.get_ydata()[0] == 0 and alone.axes.get_legend() is None
 
 
@@ -190,9 +183,10 @@ def test_only_records_that_can_be_compared_stand_side_by_side():
     few, many = readings_record(FEW, 15), readings_record({}, 30)
     longer = readings_record({}, 30, burn_in=60)
     others = [readings_record({}, 15, n_classes=2), readings_record({}, 15, model="two layers")]
-    assert readings.side_by_side([many, *others, few]) == [few, many]
-    assert readings.side_by_side([longer, many]) == readings.side_by_side([many, longer]) == [longer]
-    assert readings.side_by_side([]) == []
+    assert list(caltech.side_by_side([many, *others, few]).values()) == [few, many]
+    for found in ([longer, many], [many, longer]):
+        assert list(caltech.side_by_side(found).items()) == [("30 images a class", longer)]
+    assert caltech.side_by_side([]) == {}
 
 
 def lengthened():
@@ -204,28 +198,25 @@ def lengthened():
 def test_a_series_is_records_that_differ_in_length_only():
     first, second, last = lengthened()
     others = [readings_record({}, 30), readings_record({}, 30, burn_in=7), readings_record({}, 15, model="two layers")]
-    assert chain_lengths.series([last, *others, first, second]) == [first, second, last]
-    assert chain_lengths.series(others) == others[:2]
-    assert chain_lengths.series(others[1:]) == chain_lengths.series([]) == []
-    words = "4 classes, 15 training images of each, 8 test images; not refined; guessing: 25.0 %"
-    assert chain_lengths.described([first, second]) == f"3 layers, {words}"
-    assert chain_lengths.described([readings_record({}, 15, model="faces")]) == f"faces, {words}"
+    assert list(caltech.series([last, *others, first, second]).values()) == [first, second, last]
+    assert list(caltech.series(others).values()) == others[:2]
+    assert caltech.series(others[1:]) == caltech.series([]) == {}
+    row = caltech.chains_table([readings_record({}, 15, model="faces")]).loc["ours"]
+    assert row.tolist() == ["faces", "4", "25.0", 15, "8", "6 + 2", "none", "3 + 2"]
 
 
 def test_readings_by_length():
-    group = lengthened()
-    table = readings.table(group, chain_lengths.lengths)
+    group = caltech.series(lengthened())
+    table = caltech.readings_table(group)
     assert table.columns.tolist() == ["6 + 2; test 3 + 2", "6 + 2; test 50 + 20", "60 + 20; test 50 + 20"]
     assert table.loc[PAPERS_READING].tolist() == ["50.0 ± 17.7", "25.0 ± 15.3", "25.0 ± 15.3"]
     assert table.loc["raw pixels"].tolist() == ["50.0 ± 17.7"] * 3
     assert table.index.tolist() == list(READINGS)
-    lines = chain_lengths.beside(group)
-    assert [line.partition(": ")[0] for line in lines] == [name for name in READINGS if name[:5] in ("chain", "alone")]
-    assert lines[0].startswith(f"{PAPERS_READING}: 0 images of 8 right that the other has wrong, 2 the other way round")
-    assert lines[1].startswith("chain, sample without signs: 2 images of 8 right that the other has wrong, 0 the other")
-    title, *lines = chain_lengths.beside_pictures(group[-1]).split("\n  ")
-    assert title == "60 + 20; test 50 + 20" and len(lines) == 6
-    assert lines[-1].startswith("alone, mean magnitude, beside raw pixels: 4 images of 8 right")
+    table = caltech.lengths_comparison(group)
+    assert table.index.get_level_values(0).tolist() == [name for name in READINGS if name[:5] in ("chain", "alone")]
+    assert table.iloc[:2, :2].values.tolist() == [[0, 2], [2, 0]]  # as the paper reads it, and without signs
+    table = caltech.pictures_comparison(group["60 + 20; test 50 + 20"])
+    assert len(table) == 6 and table.loc[("alone, mean magnitude", "raw pixels"), "wins"] == 4
 
 
 def test_figure_by_length():
@@ -234,29 +225,28 @@ def test_figure_by_length():
     for record in group:
         for name, count in flat.items():
             record.right.loc[name] = np.arange(8) < count
-    axes = chain_lengths.show(group).axes[0]
+    axes = caltech.show_lengths(caltech.series(group)).axes[0]
     curves = {container.get_label(): container.lines[0] for container in axes.containers}
-    assert list(curves) == list(chain_lengths.CURVES)
+    assert list(curves) == list(caltech.CURVES)
     assert curves[PAPERS_READING].get_ydata().tolist() == [50, 25, 25]
     assert curves["alone, mean magnitude"].get_ydata().tolist() == [50, 100, 100]
     lines = {line.get_label(): set(line.get_ydata()) for line in axes.get_lines()}
     assert {name: lines[name] for name in PIXELS} == {name: {12.5 * count} for name, count in flat.items()}
     assert lines["guessing"] == {25} and lines["windows alone, mean magnitude"] == {50}
     named = {text.get_text() for text in axes.figure.legends[0].get_texts()}
-    assert named == {*chain_lengths.CURVES, *PIXELS, "guessing", "windows alone, mean magnitude"}
+    assert named == {*caltech.CURVES, *PIXELS, "guessing", "windows alone, mean magnitude"}
     assert axes.get_xticklabels()[2].get_text() == "60 + 20\ntest\n50 + 20"
 
 
-def test_time_of_a_test_image_in_words_and_as_a_figure():
+def test_time_of_a_test_image_as_a_table_and_as_a_figure():
     p = {"test_burn_in": 500, "test_collect": 200}
     found = xr.Dataset({
         "cpu_seconds": ("image", [0.5, 1.0, 4.0]), "active": ("image", [100, 200, 600]), "gram_cpu_seconds": 17.2,
         "gram_bytes": 846_000_000, "n_atoms": 1616, "n_positions": 25,
-    }, attrs={"parameters": json.dumps(p)})  # fmt: skip
-    line = accuracy.time_line(found)
-    assert "1616 atoms at 25 positions, 500 + 200 sweeps, 3 test images: median 1.00 CPU seconds an image" in line
-    assert "0.50 to 4.00, with 300 coefficients" in line and "17 seconds and 846 MB" in line
-    axes = accuracy.show_time(found, 1).axes[0]
+    }, attrs={"parameters": json.dumps(p)})
+    table = caltech.time_table(found)["ours"].tolist()
+    assert table == ["1616", "25", "500 + 200", "3", "1.00", "0.50 to 4.00", "300", "17", "846"]
+    axes = caltech.show_time(found, 1).axes[0]
     assert axes.get_lines()[0].get_xydata().tolist() == [[100, 0.5], [200, 1], [600, 4]]
     assert axes.get_lines()[1].get_ydata() == [1, 1]
 
@@ -266,6 +256,6 @@ def test_the_record_to_show_has_most_classes_then_stages_images_and_layers():
     three = record(101, [[50, 60, 70]]).assign(active_at_test=("stage", [1.0]))
     two = record(101, [[50, 60, 70]], "two layers").assign(active_at_test=("stage", [1.0]))
     refined = record(101, [[50, 60, 70]], per_class=15).assign(active_at_test=("stage", [1.0, 2.0]))
-    assert max([few, two, three], key=accuracy.size_of) is three
-    assert max([few, refined, two, three], key=accuracy.size_of) is refined
-    assert accuracy.size_of(record(6, [[1, 2, 3]], "faces").assign(active_at_test=("stage", [1.0]))) == (6, 1, 30, 3)
+    assert max([few, two, three], key=caltech.size_of) is three
+    assert max([few, refined, two, three], key=caltech.size_of) is refined
+    assert caltech.size_of(record(6, [[1, 2, 3]], "faces").assign(active_at_test=("stage", [1.0]))) == (6, 1, 30, 3)

@@ -9,8 +9,8 @@ import xarray as xr
 from gdd_book import paper_values
 from gdd_book.experiments.mnist_ablation import ROWS
 from gdd_book.experiments.mnist_best import CANDIDATES, KINDS
-from gdd_book.figures import best
-from gdd_book.figures.curves import curves
+from gdd_book.figures import mnist as best
+from gdd_book.figures.mnist import subset_errors, subset_table
 
 PAPER = paper_values.table("mnist_error")
 
@@ -24,7 +24,7 @@ def record(sizes, trials, first=3.0):
         "error": (("size", "trial", "feature_kind"), values), "choice": (("subset", "candidate"), choice),
         "chosen": 2, "margin": ("candidate", [c.margin for c in CANDIDATES]),
     }, {"size": list(sizes), "feature_kind": list(KINDS)}, {"scale": "paper", "parameters": json.dumps({})}
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture
@@ -35,37 +35,38 @@ def ablation():
 
 
 def test_table_has_means_and_standard_errors():
-    table = best.best_table([record([1000, 5000], 2)])
+    table = subset_table(subset_errors([record([1000, 5000], 2)], KINDS))
     assert table.index.tolist() == [1000, 5000] and table.columns.tolist() == list(KINDS)
     # 3 and 7: mean 5, standard error sqrt(8) / sqrt(2)
     assert table.iloc[0, 0] == "5.00 \u00b1 2.00 (2)" and table.iloc[1, 0] == "11.00 (1)"
-    assert best.best_table([]).iloc[0, 0] == "no paper-scale record yet"
+    assert subset_table(subset_errors([])).iloc[0, 0] == "no paper-scale record yet"
 
 
 def test_of_two_records_of_a_size_the_one_with_more_subsets_counts():
-    found = curves([record([5000], 1), record([1000], 3), record([1000], 2, 50.0)], KINDS)
-    assert list(found) == list(KINDS) and list(found[KINDS[0]]) == [1000, 5000]
-    np.testing.assert_array_equal(found[KINDS[0]][1000], [3, 7, 11])
+    found = subset_errors([record([5000], 1), record([1000], 3), record([1000], 2, 50.0)], KINDS)
+    assert found.feature_kind.values.tolist() == list(KINDS) and found["size"].values.tolist() == [1000, 5000]
+    np.testing.assert_array_equal(found.sel(feature_kind=KINDS[0], size=1000), [3, 7, 11])
+    np.testing.assert_array_equal(found.sel(feature_kind=KINDS[0], size=5000), [3, np.nan, np.nan])
 
 
 def test_a_record_of_another_feature_joins_the_table():
     other = record([1000], 2).isel(feature_kind=[0]).assign_coords(feature_kind=["scattering"])
-    table = best.best_table([other, record([1000, 5000], 2)])
+    table = subset_table(subset_errors([other, record([1000, 5000], 2)], KINDS))
     assert table["scattering"].tolist() == ["5.00 \u00b1 2.00 (2)", "not run"]
 
 
-def test_what_principal_components_keep_is_told():
+def test_what_principal_components_keep():
     whole = record([1000], 2)
     cut = record([60000], 2)
     cut["energy_kept"] = (cut.error.dims, np.full(cut.error.shape, 1.0))
     cut.energy_kept[0, :, 0], cut.energy_kept[0, :, 2] = [0.96, 0.98], 0.5  # the third kind is meant to be cut
-    assert best.kept_lines([whole, cut]) == [f"60000 digits, {KINDS[0]}: 97.0 % of the variance"]
-    assert best.kept_lines([whole]) == []
+    assert best.kept_table([whole, cut]).iloc[:, 0].to_dict() == {(60000, KINDS[0]): "97.0"}
+    assert best.kept_table([whole]).empty
 
 
 def test_choice_is_marked():
     table = best.choice_table(record([1000], 2))
-    assert table[""].tolist() == ["", "", "taken", ""]
+    assert table[""].tolist() == ["", "", "chosen", ""]
     assert table.iloc[2, 1] == "3.25 \u00b1 0.25"
 
 
@@ -83,25 +84,7 @@ def test_ablation_shows_every_row_in_order(ablation):
     order = points[np.argsort(-points[:, 1])]
     np.testing.assert_allclose(order[:, 0], ablation.error.mean("subset"))
     assert len(axes.get_yticklabels()) == len(ROWS)
-    assert "no paper-scale record" in best.show_ablation(None).axes[0].texts[0].get_text()
     table = best.ablation_table(ablation)
     assert table.iloc[0].tolist() == ["31.00 \u00b1 1.00", ""]
     gain = ablation.error[:, -1] - ablation.error[:, 0]  # -25 and -26
     assert float(gain.mean()) == -25.5 and table.iloc[-1, 1] == "-25.50 \u00b1 0.50"
-
-
-def test_conclusion_says_what_the_records_say(ablation):
-    three = best.conclusion(PAPER, [record([1000], 2)], [ablation])
-    assert len(three) == 3
-    assert "protocol, not refined, gives 31.0 %" in three[0] and "5.5 % for raw pixels" in three[0]
-    assert "5.00 % at 1000 digits" in three[1] and f"lower than with: {', '.join(KINDS[1:])}." in three[1]
-    assert three[1].endswith("The closest is raw pixels at 1000 digits: 6.00 %.")
-    assert three[2].endswith("none.")
-    other = record([1000], 2).isel(feature_kind=[1]).assign_coords(feature_kind=["scattering (2000 test digits)"])
-    assert "scattering" not in best.conclusion(PAPER, [record([1000], 2), other], [])[0]
-    whole = other.assign_coords(feature_kind=["scattering"])
-    two = record([1000], 2).isel(feature_kind=[0, 1])
-    assert "raw pixels, scattering" in best.conclusion(PAPER, [two, whole], [])[0]
-    good = record([1000], 2, -2.0)
-    assert best.conclusion(PAPER, [good], [])[-1].endswith("1000.")
-    assert best.conclusion(PAPER, [], []) == []

@@ -12,7 +12,7 @@ import pytest
 
 from gdd.testing.calibration import STATISTICS, holm
 from gdd_book.experiments import calibration
-from gdd_book.figures import show_p_values, show_ranks
+from gdd_book.figures.inference import show_p_values, show_ranks
 from gdd_book.progress import Bar
 
 PASSES, FAILS = 1e-3, 1e-4

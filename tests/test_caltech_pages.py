@@ -15,7 +15,7 @@ from gdd.sampler.refine import Refined, start_from
 from gdd_book import experiments, records
 from gdd_book.experiments import caltech_classes, caltech_faces, caltech_interpolation, caltech_joint
 from gdd_book.figures import caltech as figures
-from gdd_book.figures import completion, mnist
+from gdd_book.figures import mnist
 from gdd_book.progress import Bar
 from gdd_book.training import caltech
 
@@ -116,13 +116,13 @@ def test_classes_are_matched_within_and_between(classes):
     assert classes["class"].values.tolist() == ["0", "1"]
     assert dict(classes.same.sizes) == {"stage": 2, "class": 2, "atom": 9}
     assert dict(classes.different.sizes) == {"stage": 2, "pair": 1, "atom": 9}
-    table = figures.alike_table(classes)
+    table = figures.match_table(classes)
     assert table.loc[3, ("refined", "two classes")] == f"{float(classes.different[1, 0, 7:].median()):.2f}"
     titles = [axes.get_title() for axes in figures.show_class(classes, "1", "refined").axes]
     assert titles == ["1: images, normalised", "layer 1", "layer 2", "layer 3"]
 
 
-def test_alike_is_judged_by_the_spread_of_the_atoms():
+def test_match_has_an_error_from_the_spread_of_the_atoms():
     spread = np.linspace(-0.1, 0.1, 40)
     layer = ("atom", np.repeat([1, 2, 3], 20))
     higher = np.concatenate([0.8 + spread[::2], 0.8 + spread[::2], 0.2 + spread[::2]])
@@ -130,10 +130,9 @@ def test_alike_is_judged_by_the_spread_of_the_atoms():
     lower = np.concatenate([0.79 + spread[::2], 0.4 + spread[::2], 0.2 + spread[::2]])
     other = xr.DataArray(lower[None, None], {"layer": layer}, ("stage", "pair", "atom"))
     found = xr.Dataset({"same": same, "different": other}, {"stage": ["refined"]})
-    said = figures.how_alike(found, "refined")
-    assert "layer 1: atoms of two classes match as well as those of one class (0.79 beside 0.80" in said[0]
-    assert "layer 2: atoms of two classes match worse than those of one class (0.40 beside 0.80" in said[1]
-    assert "layer 3: one class does not give the same atoms twice" in said[2]
+    # 20 atoms of a standard deviation of 0.059: standard error 0.0166 of a median, 0.0234 of a difference
+    difference = figures.match_table(found)["refined", "difference"]
+    assert difference.tolist() == ["-0.01 ± 0.02", "-0.40 ± 0.02", "+0.00 ± 0.02"]
 
 
 @pytest.fixture(scope="module")
@@ -188,9 +187,9 @@ def test_faces_are_filled_in_by_methods_that_know_no_layers(run):
     blank = found.hidden_error.sel(way="left blank")
     np.testing.assert_allclose(blank, found.hidden_error.sel(way="one layer"), rtol=1e-6)
     assert (found.hidden_error.sel(way="principal components").mean("image") < blank.mean("image")).all()
-    table = completion.filled_table(found)
+    table = mnist.filled_table(found)
     assert table.columns.tolist() == [(hiding, "squared error") for hiding in caltech_interpolation.HIDING]
-    figure = completion.show_filled(found, "at random", ["one layer"], 2, "face", (-2, 2))
+    figure = mnist.show_filled(found, "at random", ["one layer"], 2, "face", (-2, 2))
     names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
     assert names == ["what is seen", "one layer", "the whole face"]
 
@@ -218,18 +217,20 @@ def test_the_largest_record_of_a_stage_is_shown(tmp_path, monkeypatch):
     runs = [
         ({"n_train": 5, "burn_in": 50}, "paper"), ({"n_train": 9, "stages": ("pretrained",)}, "paper"),
         ({"n_train": 4, "refine_collect": 30}, "paper"), ({"n_train": 99}, "demo"),
-    ]  # fmt: skip
+    ]
     for changes, scale in runs:
         path = records.path_for("caltech-joint", scale, changes)
         p = experiments.merge("caltech-joint", scale, changes)
         records.write(
             path, xr.Dataset({"a": 1.0}), experiment="caltech-joint", scale=scale, parameters=p, spec=THREE, seed=0,
             data_name=p["data"], data_checksum="0" * 64, seconds=1.0,
-        )  # fmt: skip
+        )
     shown = figures.largest("caltech-joint", "paper")
-    assert mnist.settings(shown)["n_train"] == 9
-    assert "no refinement" in figures.lengths(shown)
+    assert records.settings(shown)["n_train"] == 9
+    assert figures.chains_table([shown]).loc["ours", "refinement"] == "none"
     refined = figures.largest("caltech-joint", "paper", "refined")
-    assert mnist.settings(refined)["n_train"] == 4
-    assert "refinement 30 + 30 (the paper: 1500 + 500 each); 4 images" in figures.lengths(refined)
+    assert records.settings(refined)["n_train"] == 4
+    table = figures.chains_table([refined])
+    assert table.loc["ours", ["training images of a class", "refinement"]].tolist() == [4, "30 + 30"]
+    assert table.loc["the paper", "refinement"] == "1500 + 500"
     assert figures.largest("caltech-joint", "demo") is None

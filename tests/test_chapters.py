@@ -120,6 +120,15 @@ def test_page_exists(page):
     assert notebooks.text_path(page).is_file()
 
 
+@pytest.mark.parametrize("page", notebooks.pages())
+def test_files_that_a_page_names_exist(page):
+    path = notebooks.text_path(page)
+    text = path.read_text(encoding="utf-8")
+    named = re.findall(r"\{download\}`[^`]*<([^>]+)>`|^```\{(?:literalinclude|figure)\} (\S+)", text, re.MULTILINE)
+    missing = [name for names in named for name in names if name and not (path.parent / name).is_file()]
+    assert missing == []
+
+
 def test_every_text_of_the_book_is_in_the_table_of_contents():
     found = {path.relative_to(notebooks.BOOK).with_suffix("").as_posix() for path in notebooks.BOOK.rglob("*.md")}
     assert found == set(notebooks.pages())
@@ -147,7 +156,8 @@ def test_reference_has_the_code_of_its_chapter(page):
 def test_reference_has_something_to_compare(page):
     """nbval passes a notebook without outputs whatever it does."""
     reference = nbformat.read(REFERENCE / f"{page}.ipynb", 4)
-    compared = [cell for cell in code_cells(reference) if cell.outputs]
+    assert code_cells(reference) == reference.cells, "prose in a reference goes out of date unseen"
+    compared = [cell for cell in reference.cells if cell.outputs]
     assert compared
     assert not any("nbval-ignore-output" in cell.metadata.get("tags", []) for cell in compared)
     assert "image/png" not in (REFERENCE / f"{page}.ipynb").read_text(encoding="utf-8")

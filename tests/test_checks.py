@@ -13,7 +13,7 @@ from gdd.base.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, chec
 from gdd.data.contrast import normalise_contrast
 from gdd.inference import joint_inference
 from gdd.model.spec import MNIST
-from gdd_book.pages import counts
+from gdd_book.figures.model import printed_counts
 
 
 def test_what_is_right_comes_back_plain():
@@ -88,6 +88,6 @@ def test_small_whole_numbers_of_numpy_do_not_overflow():
     """Sums and products of numbers given as np.int8 must not wrap round."""
     chain = joint_inference.Chain(np.int8(100), np.int8(100)).check()
     assert chain.burn_in + chain.collect == 200
-    assert counts.printed(MNIST, np.int8(100)).equals(counts.printed(MNIST, 100))
+    assert printed_counts(MNIST, np.int8(100)).equals(printed_counts(MNIST, 100))
     images = np.random.default_rng(0).random((1, 1, 9, 9))
     np.testing.assert_array_equal(normalise_contrast(images, np.uint8(5)), normalise_contrast(images, 5))

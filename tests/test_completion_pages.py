@@ -1,13 +1,12 @@
 """What the chapters on interpolation, generated digits and layer-by-layer inference show; their experiments."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
 from gdd_book import experiments
 from gdd_book.experiments import mnist_generated, mnist_interpolation, mnist_layerwise
-from gdd_book.figures import completion
+from gdd_book.figures import mnist as figures
 from gdd_book.progress import Bar
 
 SMALL = {"data": "digits", "n_train": 50, "burn_in": 2, "collect": 1, "refine_burn_in": 1, "refine_collect": 1}
@@ -38,7 +37,7 @@ def test_interpolation_judges_every_method_on_the_same_hidden_pixels(filled):
 
 
 def test_table_of_filled_digits(filled):
-    table = completion.filled_table(filled)
+    table = figures.filled_table(filled)
     assert table.index.tolist() == list(mnist_interpolation.METHODS)
     errors = filled.hidden_error.sel(hiding="at random", way="one layer").values.astype(float)
     expected = f"{errors.mean():.4f} ± {errors.std(ddof=1) / 3:.4f}"
@@ -53,13 +52,14 @@ def test_better_is_judged_digit_by_digit():
     found = xr.Dataset(
         {"hidden_error": (("hiding", "way", "image"), errors)}, {"hiding": ["h"], "way": ["a", "b", "c"]}
     )
-    assert "'a' is better than 'b'" in completion.better_filled(found, "h", "a", "b")
-    assert "'b' is worse than 'a'" in completion.better_filled(found, "h", "b", "a")
-    assert "'a' is as good as 'c'" in completion.better_filled(found, "h", "a", "c")
+    table = figures.filled_comparison(found, [("a", "b"), ("b", "a"), ("a", "c")])
+    distance = table["h", "difference, standard errors"].astype(float)
+    assert distance["a", "b"] == -distance["b", "a"] < -60 and distance["a", "c"] == 0
+    assert table["h", "error over the other's"].tolist() == ["1.00"] * 3
 
 
 def test_filled_digits_keep_what_was_seen(filled):
-    figure = completion.show_filled(filled, "half as a block", mnist_interpolation.MODELS, digits=4)
+    figure = figures.show_filled(filled, "half as a block", mnist_interpolation.MODELS, digits=4)
     pictures = [axes.images[0].get_array().filled(np.nan) for axes in figure.axes]
     names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
     assert names == ["what is seen", *mnist_interpolation.MODELS, "the whole digit"]
@@ -83,9 +83,12 @@ def test_every_source_is_judged_beside_real_digits(generated):
     assert float(real.negative) == 0.0
     assert (generated.nearest > 0).all()
     assert ((generated.told_apart >= 0) & (generated.told_apart <= 100)).all()
-    table = completion.generated_table(generated)
-    assert table["told from real digits, %"].tolist() == generated.told_apart.values.round(1).tolist()
-    figure = completion.show_generated(generated, "refined", count=10)
+    table = figures.generated_table(generated)
+    apart = float(generated.told_apart[0])
+    error = (apart * (100 - apart) / 40) ** 0.5
+    told = f"{apart:.1f} ± {error:.1f}"
+    assert table["told from real digits, %"].iloc[0] == told
+    figure = figures.show_generated(generated, "refined", count=10)
     assert [axes.get_title() for axes in figure.axes] == [*mnist_generated.SOURCES, "real digits"]
 
 
@@ -94,10 +97,8 @@ def test_noise_is_told_from_digits_and_digits_are_not():
     digits = np.random.default_rng(1).random((300, 1, 6, 6)) ** 4
     same, other = digits[:100], generator.standard_normal((100, 1, 6, 6))
     found = [mnist_generated.describe(kind, digits[100:200], digits[200:], 0) for kind in (same, other)]
-    both = xr.concat(found, "kind").assign_coords(model=("kind", ["m", "m"]), source=("kind", ["same", "noise"]))
-    said = completion.told_apart(both)
-    assert "m, same: cannot be told from real digits" in said[0]
-    assert "m, noise: are told from real digits (100 % right)" in said[1]
+    same, noise = (float(one.told_apart) for one in found)
+    assert abs(same - 50) < 3 * 100 * (0.25 / 100) ** 0.5 and noise == 100
 
 
 @pytest.fixture(scope="module")
@@ -108,18 +109,17 @@ def layerwise():
 def test_every_way_is_classified_with_both_dictionaries(layerwise):
     assert layerwise.error.sizes == {"model": 2, "way": 5, "feature_kind": 2}
     assert ((layerwise.error >= 0) & (layerwise.error <= 100)).all()
-    table = completion.layerwise_table(layerwise)
+    table = figures.layerwise_table(layerwise)
     assert table.index.tolist() == list(mnist_layerwise.WAYS)
     one = float(layerwise.error.sel(model="refined", way=mnist_layerwise.WAYS[1], feature_kind="mean"))
     assert table.loc[mnist_layerwise.WAYS[1], ("refined", "posterior mean")] == round(one, 2)
 
 
-def test_as_well_is_within_two_standard_errors():
-    ways = pd.Index(["a", "b", "c"])
+def test_ways_are_compared_with_the_error_of_independent_rates():
     errors = np.array([5.0, 6.0, 20.0])[None, :, None]
-    found = xr.Dataset(
-        {"error": (("model", "way", "feature_kind"), errors)}, {"model": ["m"], "way": ways, "feature_kind": ["mean"]}
-    )
-    assert "'a' does as well as 'b' (5.00 % and 6.00 %)" in completion.as_well(found, 1000, "a", "b")[0]
-    assert "'c' does worse than 'a'" in completion.as_well(found, 1000, "c", "a")[0]
-    assert "'a' does better than 'b'" in completion.as_well(found, 100000, "a", "b")[0]
+    coordinates = {"model": ["m"], "way": ["a", "b", "c"], "feature_kind": ["mean"]}
+    found = xr.Dataset({"error": (("model", "way", "feature_kind"), errors)}, coordinates)
+    table = figures.layerwise_comparison(found, 1000, [("a", "b"), ("c", "a")])
+    assert table["m", "posterior mean"].to_dict() == {
+        ("a", "b"): "-1.00 ± 1.02", ("c", "a"): "+15.00 ± 1.44"
+    }

@@ -5,7 +5,7 @@ import pytest
 from gdd.base.axes import GddError
 from gdd.model import spec
 from gdd_book import paper_values
-from gdd_book.pages import counts
+from gdd_book.figures.model import kept_counts, printed_counts
 
 
 @pytest.mark.parametrize(
@@ -13,13 +13,13 @@ from gdd_book.pages import counts
 )
 def test_printed_tables_follow_from_the_spec(model, table):
     paper = paper_values.table(table)
-    derived = counts.printed(model, paper.attrs["images"])
+    derived = printed_counts(model, paper.attrs["images"])
     assert derived[["layer", "parameter"]].values.tolist() == paper[["layer", "parameter"]].values.tolist()
     assert [list(factors) for factors in derived.factors] == paper.factors.tolist()
 
 
 def test_theta_has_one_more_entry_than_positions_and_gamma_w_is_one_per_layer():
-    kept = counts.kept(spec.MNIST, 100).set_index(["layer", "parameter"]).factors
+    kept = kept_counts(spec.MNIST, 100).set_index(["layer", "parameter"]).factors
     assert kept[1, "theta"] == (32, 10, 100)  # 3 x 3 positions and "none"
     assert kept[1, "W"] == kept[1, "Z"] == (32, 7, 7, 100)
     assert kept[1, "gamma_w"] == kept[2, "gamma_w"] == (1,)
@@ -28,14 +28,14 @@ def test_theta_has_one_more_entry_than_positions_and_gamma_w_is_one_per_layer():
 
 def test_ragged_blocks_have_a_theta_for_each_shape():
     """115 = 38 * 3 + 1: full, right edge, bottom edge and corner blocks of 9, 3, 3 and 1 positions."""
-    kept = counts.kept(spec.FACES_INTERPOLATION, 1).set_index(["layer", "parameter"]).factors
+    kept = kept_counts(spec.FACES_INTERPOLATION, 1).set_index(["layer", "parameter"]).factors
     assert kept[1, "theta"] == (spec.FACES_INTERPOLATION.layers[0].atoms, 10 + 4 + 4 + 2, 1)
     assert kept[1, "W"][1:3] == (39, 39)
 
 
 def test_no_images_is_refused():
     with pytest.raises(GddError, match="images: 0"):
-        counts.printed(spec.MNIST, 0)
+        printed_counts(spec.MNIST, 0)
 
 
 def test_unknown_paper_values_list_the_known():

@@ -1,4 +1,8 @@
-"""Figures show what they were given: positions and scales of pixels, numbers of cells; bad input is named."""
+"""Figures show what they were given: positions and scales of pixels; a drawing names what exists and is shown once."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+from importlib.util import find_spec
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -6,19 +10,18 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import DICTIONARY, GddError
-from gdd_book import figures
-from gdd_book.figures.dictionaries import atom_mosaic
+from gdd.base.axes import CHAIN, DICTIONARY, DRAW
+from gdd_book.figures import inference, style
+from gdd_book.figures.model import atom_mosaic, most_used, show_atoms, show_dictionaries, show_pictures
+from gdd_book.pages import notebooks
+
+DRAWINGS = sorted((notebooks.BOOK / "_static").glob("*.svg"))
+SHOWN = re.compile(r"^```\{figure\} (?:\.\./)*_static/(\S+)\.svg\n:name: (\S+)\n:alt: (.+)\n:width: 100%\n\n(.+)", re.M)
 
 
 def pixels(figure):
-    """What the only picture of a figure shows."""
+    """What the first picture of a figure shows."""
     return np.asarray(figure.axes[0].images[0].get_array(), float)
-
-
-def texts(figure):
-    """Every text in the first axes."""
-    return [text.get_text() for text in figure.axes[0].texts]
 
 
 def test_mosaic_puts_each_atom_in_its_place():
@@ -31,80 +34,75 @@ def test_mosaic_puts_each_atom_in_its_place():
     assert np.isnan(picture[2]).all() and np.isnan(picture[:, 2]).all() and np.isnan(picture[3:, 3:]).all()
 
 
-@pytest.mark.parametrize(("each", "largest"), [(True, [1, 1]), (False, [0.25, 1])])
-def test_grey_scale_is_symmetric_and_says_its_unit(each, largest):
+def test_grey_scale_is_symmetric_and_says_its_unit():
     atoms = np.array([[[[0.0, -1.0]]], [[[4.0, 2.0]]]])
-    figure = figures.show_atoms(xr.DataArray(atoms, dims=DICTIONARY), columns=1, each=each)
-    shown = pixels(figure)
-    np.testing.assert_allclose([np.nanmax(abs(shown[0])), np.nanmax(abs(shown[2]))], largest)
-    assert shown[0, 0] == 0
+    figure = show_atoms(xr.DataArray(atoms, dims=DICTIONARY), columns=1)
+    np.testing.assert_allclose(pixels(figure)[[0, 2]], [[0, -1], [1, 0.5]])
     assert figure.axes[0].images[0].get_clim() == (-1, 1)
-    assert ("its largest" if each else "over 4") in figure.axes[1].get_ylabel()
+    assert "its largest" in figure.axes[1].get_ylabel()
 
 
 def test_colour_atoms_have_zero_in_the_middle():
     atoms = np.zeros((1, 3, 2, 2))
     atoms[0, 0, 0, 0], atoms[0, 2, 1, 1] = 2.0, -2.0
-    shown = pixels(figures.show_atoms(atoms))
+    shown = pixels(show_atoms(atoms))
     np.testing.assert_allclose(shown[0, 0], [1, 0.5, 0.5])
     np.testing.assert_allclose(shown[1, 1], [0.5, 0.5, 0])
 
 
-def test_an_unused_atom_is_grey_and_labels_are_written():
-    figure = figures.show_atoms(np.zeros((2, 1, 3, 3)), labels=["a", "b"])
-    assert np.nanmax(abs(pixels(figure))) == 0
-    assert texts(figure) == ["a", "b"]
+def test_an_unused_atom_is_grey():
+    assert np.nanmax(abs(pixels(show_atoms(np.zeros((2, 1, 3, 3)))))) == 0
 
 
-def test_one_plane_of_many():
-    atoms = np.random.default_rng(0).normal(size=(1, 5, 2, 2))
-    shown = pixels(figures.show_atoms(atoms, plane=3))
-    np.testing.assert_allclose(shown, atoms[0, 3] / abs(atoms[0, 3]).max())
-
-
-def test_grids_write_every_number():
-    figure = figures.show_grids([np.array([[1, -2]]), np.array([[3.5], [0]])], ["left", "right"], ["="], [None, (1, 1)])
-    assert texts(figure) == ["1", "\N{MINUS SIGN}2", "left", "=", "3.5", "0", "right"]
+def test_most_used_atoms_come_first_in_a_panel_for_each_kind():
+    atoms = xr.DataArray(np.arange(2 * 3 * 4.0).reshape(2, 3, 1, 2, 2), dims=("kind", *DICTIONARY))
+    uses = xr.DataArray([[[1, 5, 5], [9, 0, 0]], [[7, 0, 8], [0, 0, 0]]], dims=("kind", "half", "atom"))
+    found = xr.Dataset({"projected_atoms": atoms, "uses": uses}, {"kind": ["a", "b"]})
+    top = most_used(found, 2)
+    np.testing.assert_array_equal(top, [atoms[0, [1, 2]], atoms[1, [2, 0]]])
+    figure = show_dictionaries(top)
+    assert [axes.get_title() for axes in figure.axes] == ["a", "b"]
+    assert [len(axes.images) for axes in figure.axes] == [1, 1]
 
 
 def test_pictures_have_scales_of_their_own_about_zero():
-    figure = figures.show_pictures(["a", "b", "c"], [np.eye(2), -5 * np.eye(2), np.zeros((2, 2))], columns=2)
+    figure = show_pictures(["a", "b", "c"], [np.eye(2), -5 * np.eye(2), np.zeros((2, 2))], columns=2)
     assert [panel.get_title() for panel in figure.axes] == ["a", "b", "c", ""]
     assert [panel.images[0].get_clim() for panel in figure.axes[:3]] == [(-1, 1), (-5, 5), (-1, 1)]
     assert not figure.axes[3].images
 
 
-def test_schematic_names_both_directions():
-    shown = texts(figures.draw_generative_process())
-    for word in ("Pretraining", "Refinement", "one of $B+1$ a block", "one of $B$ a block"):
-        assert word in shown
+def test_every_chain_has_a_line_in_every_panel():
+    names = ["one", "two", "three", "four", "five"]
+    traces = xr.Dataset({name: ((CHAIN, DRAW), np.linspace(1.0, 2.0, 5)[None]) for name in inference.TRACES})
+    for panel in inference.show_regimes(dict.fromkeys(names, traces)).axes:
+        assert [line.get_label() for line in panel.lines] == names
+        for line in panel.lines:
+            np.testing.assert_array_equal(line.get_xydata(), np.c_[np.arange(1, 6), np.linspace(1.0, 2.0, 5)])
+        assert len({(line.get_color(), line.get_linestyle()) for line in panel.lines}) == 5
 
 
 def test_a_notebook_shows_a_figure_once():
-    for figure in (figures.draw_generative_process(), figures.show_atoms(np.ones((1, 1, 2, 2)))):
-        assert isinstance(figure, Figure)
-        assert figure.number not in plt.get_fignums()
+    figure = show_atoms(np.ones((1, 1, 2, 2)))
+    assert isinstance(figure, Figure)
+    assert figure.number not in plt.get_fignums()
 
 
-@pytest.mark.parametrize(
-    ("call", "names"),
-    [
-        (lambda: figures.show_atoms(np.ones((2, 4, 3, 3))), ["dictionary", "plane", "4"]),
-        (lambda: figures.show_atoms(np.ones((2, 4, 3, 3)), plane=4), ["plane", "4", "3"]),
-        (lambda: figures.show_atoms(np.ones((0, 1, 3, 3))), ["dictionary", "atom", "0"]),
-        (lambda: figures.show_atoms(np.full((1, 1, 3, 3), np.nan)), ["dictionary", "is nan"]),
-        (lambda: figures.show_atoms(np.ones((2, 1, 3, 3)), labels=["a"]), ["labels", "1", "2"]),
-        (lambda: figures.show_atoms(np.ones((3, 3))), ["dictionary", "2 axes"]),
-        (lambda: figures.show_pictures(["a"], []), ["titles", "1", "0"]),
-        (lambda: figures.show_pictures(["a"], np.array(3.0)), ["pictures", "without an axis"]),
-        (lambda: figures.show_atoms(np.ones((1, 1, 3, 3)), labels=np.array(3.0)), ["labels", "without an axis"]),
-        (lambda: figures.show_pictures(["a"], [np.full((2, 2), np.inf)]), ["pictures", "number 0"]),
-        (lambda: figures.show_grids([np.ones(3)], ["a"]), ["grids", "1 axes"]),
-        (lambda: figures.show_grids([np.ones((2, 2))], ["a", "b"]), ["titles", "2", "1 grids"]),
-    ],
-)
-def test_bad_input_is_named(call, names):
-    with pytest.raises(GddError) as error:
-        call()
-    for name in names:
-        assert name in str(error.value)
+def test_a_mean_stands_with_its_error_if_it_has_one():
+    values = xr.DataArray([[3.0, 7.0], [-1.25, np.nan]], dims=("row", "trial"))
+    assert style.with_error(values, "trial").values.tolist() == ["5.00 ± 2.00", "-1.25"]
+    assert style.with_error(values, "trial", 1, "+").values.tolist() == ["+5.0 ± 2.0", "-1.2"]
+
+
+def test_every_drawing_is_shown_once_with_words_for_those_who_do_not_see_it():
+    texts = [notebooks.text_path(page).read_text(encoding="utf-8") for page in notebooks.pages()]
+    shown = [found for text in texts for found in SHOWN.findall(text)]
+    assert sorted(name for name, *_ in shown) == [path.stem for path in DRAWINGS]
+    assert len({label for _, label, *_ in shown}) == len(shown) == sum(text.count("```{figure}") for text in texts)
+
+
+@pytest.mark.parametrize("path", DRAWINGS, ids=lambda path: path.stem)
+def test_drawing_is_small_and_names_modules_that_exist(path):
+    assert path.stat().st_size < 50e3
+    words = "".join(ElementTree.parse(path).getroot().itertext())
+    assert [module for module in re.findall(r"gdd(?:\.\w+)+", words) if find_spec(module) is None] == []

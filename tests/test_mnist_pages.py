@@ -8,8 +8,9 @@ import xarray as xr
 
 from gdd.base.axes import ATOM, DICTIONARY, GddError, as_labelled
 from gdd.model.spec import MNIST
-from gdd_book import experiments, figures, paper_values, records
+from gdd_book import experiments, paper_values, records
 from gdd_book.experiments import mnist_dictionary
+from gdd_book.figures import mnist as figures
 from gdd_book.figures.mnist import NO_RUN
 from gdd_book.progress import Bar
 from gdd_book.training.dictionaries import cut_atoms
@@ -58,8 +59,8 @@ def test_short_chains_have_a_column_of_their_own():
     short = short_chains([1000, 2000], [[30.0, 34.0], [20.0, np.nan]])
     column = figures.error_table(PAPER, [FULL], [short])["ours, mnist-curve (subsets)"]
     assert column[[1000, 2000, 5000]].tolist() == ["32.00 \u00b1 2.00 (2)", "20.00 (1)", "not run"]
-    table = figures.curve_table([short])
-    assert table.columns.tolist() == [figures.FEATURES["ml_sample"], "raw pixels"]
+    table = figures.subset_table(figures.subset_errors([short]))
+    assert table.columns.tolist() == ["ml_sample", "raw pixels"]
     assert table["raw pixels"].tolist() == ["22.00 \u00b1 2.00 (2)", "10.00 (1)"]
 
 
@@ -68,7 +69,7 @@ def test_every_record_has_a_column_that_names_its_scale():
     assert list(table.columns) == [
         ("2000 mnist", "demo", "3 + 2", "100"), ("1000 mnist", "paper", "3 + 2", "100"),
         ("5000 mnist", "paper", "3 + 2", "learned"),
-    ]  # fmt: skip
+    ]
     assert table.iloc[:, 1].tolist() == ["24.00", "22.00", "17.00", "16.00", "9.00", "5.25"]
     assert (figures.feature_table([]) == "no record yet").all(axis=None)
 
@@ -151,42 +152,17 @@ def test_table_of_dictionaries(tiny):
     assert table.loc["training digits", "gradient kurtosis"] == pytest.approx(float(median), abs=0.05)
 
 
-def test_sharper_needs_both_judges():
-    """Kind "a" is sharper than "b"; its judges are made better, a little worse within chance, and worse beyond it."""
-    shares = np.array([0.5, 0.1])[:, None, None] + np.zeros((2, 2, 101))
-    spread = np.linspace(-0.2, 0.2, 101)
-
-    def verdict(match, error, first="a", second="b"):
-        found = xr.Dataset({
-            "high_frequency_share": (("kind", "half", ATOM), shares),
-            "gradient_kurtosis": (("kind", "half", ATOM), 10 * shares),
-            "correlation": (("kind", ATOM), np.array([[match], [0.6]]) + spread),
-            "rms": (("kind", "half"), np.array([[error], [0.06]]) + [-0.001, 0.001]),
-        }, {"kind": ["a", "b"]})  # fmt: skip
-        return figures.sharper_or_noisier(found, first, second)
-
-    assert verdict(0.7, 0.05).endswith("match no worse, held-out error no worse: sharper")
-    assert verdict(0.59, 0.0615).endswith("match no worse, held-out error no worse: sharper")
-    assert verdict(0.5, 0.05).endswith("match worse, held-out error no worse: noisier")
-    assert verdict(0.7, 0.063).endswith("match no worse, held-out error worse: noisier")
-    assert "not sharper" in verdict(0.7, 0.05, "b", "a")
-
-
-def test_most_used_atoms_come_first(tiny):
-    found = tiny.dataset
-    top = figures.most_used(found, 3)
-    uses = found.uses.isel(half=0)
-    for kind in range(3):
-        best = np.argsort(-uses[kind].values, kind="stable")[0]
-        np.testing.assert_array_equal(top[kind, 0], found.projected_atoms[kind, best])
-
-
-def test_every_kind_has_a_panel_with_its_name(tiny):
-    figure = figures.show_dictionaries(figures.most_used(tiny.dataset, 5))
-    assert [axes.get_title() for axes in figure.axes] == list(mnist_dictionary.KINDS)
-    assert [len(axes.images) for axes in figure.axes] == [1] * len(mnist_dictionary.KINDS)
-    with pytest.raises(GddError, match="plane"):
-        figures.show_dictionaries(xr.concat([tiny.dataset.projected_atoms] * 2, "plane"))
+def test_two_dictionaries_are_compared_by_their_medians():
+    """Over 101 atoms of standard deviation 0.117 a median has the standard error 0.0146, a difference 0.0206."""
+    shares, spread = np.array([0.5, 0.1])[:, None, None] + np.zeros((2, 2, 101)), np.linspace(-0.2, 0.2, 101)
+    found = xr.Dataset({
+        "high_frequency_share": (("kind", "half", ATOM), shares),
+        "gradient_kurtosis": (("kind", "half", ATOM), 10 * shares),
+        "correlation": (("kind", ATOM), np.array([[0.5], [0.6]]) + spread),
+        "rms": (("kind", "half"), [[0.062, 0.064], [0.059, 0.060]]),
+    }, {"kind": ["a", "b"]})
+    row = figures.dictionary_comparison(found, [("a", "b")]).loc["a, less b"]
+    assert row.tolist() == ["+0.400", "+4.0", "-0.100 ± 0.021", "+0.0035", "0.0020"]
 
 
 def test_matches_are_sorted(tiny):
@@ -205,6 +181,6 @@ def test_every_record_of_an_experiment_is_found_and_no_other(tmp_path, monkeypat
         settings = experiments.merge(name, scale, changes)
         records.write(path, xr.Dataset({"a": 1.0}), experiment=name, scale=scale, parameters=settings, **known)
     found = records.every("mnist-error")
-    assert [(r.attrs["scale"], figures.settings(r)["n_train"]) for r in found] == [("demo", 1000), ("paper", 7)]
+    assert [(r.attrs["scale"], records.settings(r)["n_train"]) for r in found] == [("demo", 1000), ("paper", 7)]
     with pytest.raises(GddError, match="not known"):
         records.every("no-such-thing")

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
 from gdd_book import paper_values, records
 from gdd_book.experiments import caltech_class
-from gdd_book.figures import one_class
+from gdd_book.figures import caltech
 
 PAPER = caltech_class.PARAMETERS["paper"]
 STAGES = ["pretrained", "refined"]
@@ -37,7 +36,7 @@ def record(name="stop_sign", minutes=1.0, seed=0, **changes):
         },
         {"part": ["layer 1", "projection"], "stage": STAGES},
         {"scale": "paper", "parameters": json.dumps(p)},
-    )  # fmt: skip
+    )
 
 
 def test_the_experiments_own_settings_are_the_papers_lengths():
@@ -49,40 +48,37 @@ def test_only_chains_of_the_papers_lengths_are_shown(monkeypatch):
     first = record("nautilus")
     known = [record("umbrella"), record("nautilus", seed=3), first, record("ketch", collect=499),
              record("pyramid", refine_burn_in=30), record("ant", model="two layers"), record("beaver", per_class=15),
-             record("camera", classes=["camera", "chair"])]  # fmt: skip
+             record("camera", classes=["camera", "chair"])]
     monkeypatch.setattr(records, "every", lambda name: known)
-    found = one_class.at_length("paper")
-    assert [one_class.class_of(one) for one in found] == ["nautilus", "umbrella"] and found[0] is first
-    assert one_class.at_length("demo") == []
+    found = caltech.at_length("paper")
+    assert [caltech.class_of(one) for one in found] == ["nautilus", "umbrella"] and found[0] is first
+    assert caltech.at_length("demo") == []
 
 
 def test_cost_of_classes():
-    table = one_class.cost_table([record(minutes=1.0), record("ketch", minutes=3.0)])
+    table = caltech.cost_table([record(minutes=1.0), record("ketch", minutes=3.0)])
     assert table.columns.tolist() == ["sweeps", "stop sign", "ketch", "ms per image and sweep"]
     assert table.loc["layer 1"].tolist() == ["20", "1.0", "3.0", "200.00"]  # 60 and 180 s over 20 sweeps of 30 images
     assert table.loc["projection"].tolist() == ["", "0.5", "1.5", ""]
     assert table.loc["in all"].tolist() == ["", "1.5", "4.5", ""]
 
 
-def test_error_of_the_projection_in_words():
-    line = one_class.projection_line(record())
+def test_error_of_the_projection():
     # half of 30 values are half a unit off their mean on either side: 0.5 sqrt(30 / 29) / sqrt(30)
-    assert line == "stop sign: its error has 2.50 ± 0.09 of an image's energy, 30 training images"
+    assert caltech.projection_table([record()]).loc["stop sign"].tolist() == ["2.50 ± 0.09", 30]
 
 
 def test_dictionaries_of_both_stages():
-    figure = one_class.show_stages(record())
+    figure = caltech.show_class_stages(record())
     assert [axes.get_title() for axes in figure.axes] == [
         f"layer {number}, {stage}" for number in (1, 2, 3) for stage in STAGES
     ]
     picture = figure.axes[0].get_images()[0].get_array()
     assert picture.max() == 1 and (picture[5, :27] == 1).all()  # the bar
-    with pytest.raises(GddError, match="record: no atoms_1"):
-        one_class.show_stages(xr.Dataset(coords={"stage": STAGES}))
 
 
 def test_noise_has_more_high_frequencies_and_less_kurtosis_than_a_bar():
-    table = one_class.sharpness_table([record(), record("ketch")]).astype(float)
+    table = caltech.class_sharpness_table([record(), record("ketch")]).astype(float)
     assert table.columns.tolist() == [(name, stage) for name in ("stop sign", "ketch") for stage in STAGES]
     assert table.index.tolist() == [
         (words, number) for words in ("high-frequency share", "kurtosis") for number in (1, 2, 3)
@@ -94,27 +90,24 @@ def test_noise_has_more_high_frequencies_and_less_kurtosis_than_a_bar():
 
 
 def test_atoms_of_two_classes_that_are_the_same_match_and_noise_does_not():
-    table = one_class.alike_table([record(seed=0), record(seed=1)]).astype(float)
+    table = caltech.class_match_table([record(seed=0), record(seed=1)]).astype(float)
     assert table.index.tolist() == [1, 2, 3] and (table["pretrained"] == 1).all()
     assert (table["refined"] < 0.3).all()
-    assert (one_class.alike_table([record(seed=0)] * 2).astype(float) == 1).all(axis=None)
+    assert (caltech.class_match_table([record(seed=0)] * 2).astype(float) == 1).all(axis=None)
 
 
 def test_weight_at_the_winning_positions_beside_chance():
-    assert one_class.winning_line(record()) == (
-        "stop sign: 10 % in layer 1 (by chance 6 %), 30 % in layer 2 (by chance 25 %)"
-    )
+    table = caltech.winning_table([record()])
+    assert table.index.tolist() == ["stop sign", "by chance"] and table.values.tolist() == [["10", "30"], ["6", "25"]]
 
 
 def test_log_joint_over_the_sweeps():
-    figure = one_class.show_traces([record(), record("ketch")])
+    figure = caltech.show_class_traces([record(), record("ketch")])
     lines = figure.axes[0].get_lines()
     assert [line.get_label() for line in lines[:2]] == ["stop sign", "ketch"]
     assert lines[0].get_ydata()[[0, -1]] == pytest.approx([-200.9, 0])  # thousands, less the last
     assert lines[2].get_xdata() == [1500, 1500]
-    line = one_class.rise_line(record())
+    sweeps, rise, over_spread, *active = caltech.rise_table([record()]).loc["stop sign"]
     # a hundred a sweep over 500 sweeps, about which the values jump by 500 up and down
-    assert line.startswith("stop sign: over the 500 kept sweeps the log joint rose by 50,0")
-    assert "100.0 times its spread" in line and line.endswith(
-        "active on an image 25 in pretraining's last sweep, 90 in refinement's first, 30 in its last"
-    )
+    assert sweeps == "500" and rise.startswith("50,0") and over_spread == "100.0"
+    assert active == ["25", "90", "30"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd_book.figures import pruning
+from gdd_book.figures import mnist as pruning
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def test_lines_of_starts_and_shares(record):
     lines = upper.get_lines()
     assert [line.get_label() for line in lines[:4]] == [
         "8 at first, 0.05", "8 at first, 0.5", "9 at first, 0.05", "9 at first, 0.5"
-    ]  # fmt: skip
+    ]
     assert lines[1].get_ydata().tolist() == [8, 8, 3, 3]  # of the first seed
     assert lines[4].get_ydata() == [32, 32] and lower.get_lines()[4].get_ydata() == [160, 160]  # the paper's
     assert lines[5].get_xdata() == [3, 3]

@@ -1,4 +1,4 @@
-"""Figures and tables of refinement: texts apart, every chain drawn where it belongs, numbers those of the record."""
+"""Figures and tables of refinement: every chain drawn where it belongs, numbers those of the record."""
 
 import json
 
@@ -6,12 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from test_flowchart import overlaps
 
 from gdd_book.experiments import mnist_refined_error
-from gdd_book.figures import refined_error, refinement, show_learning_curve
-from gdd_book.figures.directions import draw_directions
-from gdd_book.figures.mnist import show_dictionaries
+from gdd_book.figures import mnist
+from gdd_book.figures import model as refinement
 
 SWEEPS, REFINED, IMAGES, ATOMS = 6, 4, 7, 3
 NOISES = ["noise fixed at 44", "noise learned"]
@@ -36,12 +34,6 @@ def found():
     out["projection_error"] = ("model", "image"), rng.random((3, IMAGES))
     coords = {"noise": NOISES, "model": ["pretrained", *NOISES], "estimate": ["kept draw", "conditional mean"]}
     return xr.Dataset(out, coords | {"strength": ["below 0.1", "0.1 to 1", "1 to 3", "above 3"]})
-
-
-def test_texts_of_the_two_directions_are_apart_and_inside():
-    figure = draw_directions()
-    assert len(figure.axes[0].texts) > 15
-    assert overlaps(figure) == []
 
 
 def test_stages_follow_one_another_on_one_axis(found):
@@ -95,16 +87,16 @@ def test_atoms_of_every_model_stand_beside_their_means(found):
     )
     bottom = (("model", "estimate", "bottom_atom", "plane", "bottom_row", "bottom_col"), rng.random((3, 2, 4, 1, 2, 3)))
     found = found.assign(projected_atoms=atoms, bottom_dictionary=bottom)
-    shown = refinement.most_used_atoms(found, 2)
+    shown = refinement.refined_atoms(found, 2)
     assert shown.kind.values.tolist()[:3] == [
         "pretrained: kept draw", "pretrained: conditional mean", "noise fixed at 44: kept draw"
-    ]  # fmt: skip
+    ]
     np.testing.assert_array_equal(shown[1], found.projected_atoms[0, 1, [2, 1]])
     below = refinement.bottom_atoms(found)
     assert below.dims == ("kind", "atom", "plane", "atom_row", "atom_col")
     np.testing.assert_array_equal(below[5], found.bottom_dictionary[2, 1])
     for atoms in (shown, below):
-        assert [panel.get_title() for panel in show_dictionaries(atoms).axes] == list(atoms.kind.values)
+        assert [panel.get_title() for panel in refinement.show_dictionaries(atoms).axes] == list(atoms.kind.values)
 
 
 def test_starts_have_a_colour_each_and_a_line_a_seed():
@@ -121,32 +113,27 @@ def test_starts_have_a_colour_each_and_a_line_a_seed():
     assert table.loc["random", "residual"] == f"{last.mean():.4f} ± {last.std(ddof=1) / 3**0.5:.4f}"
 
 
-def test_verdict_on_starts_needs_more_than_chance():
-    """Two standard errors of the mean difference are about 2."""
-
-    def verdict(log_joint, held_out):
-        spread = np.array([-1.0, 0.0, 1.0])[:, None] + np.zeros(8)
-        pair = {"log_joint": log_joint, "held_out": held_out}
-        data = {name: (("start", "seed", "draw"), np.stack([spread + 10, x - spread])) for name, x in pair.items()}
-        found = xr.Dataset(data, {"start": ["pretrained", "random"], "seed": [0, 1, 2]})
-        return refinement.starts_verdict(found)
-
-    assert verdict(13, 13) == "start 'random' beside 'pretrained': log joint better, held-out error worse"
-    assert verdict(7, 7) == "start 'random' beside 'pretrained': log joint worse, held-out error better"
-    assert verdict(11, 9).endswith("log joint no different, held-out error no different")
+def test_starts_are_compared_on_the_same_digits():
+    """The differences of each seed vary by 2 less than the values themselves."""
+    spread, ones = np.array([-10.0, 0.0, 10.0])[:, None], np.ones(8)
+    other = spread + np.array([2.0, 3, 4])[:, None]
+    names = ("log_joint", "residual", "held_out", "active")
+    data = {name: (("start", "seed", "draw"), np.stack([spread * ones, other * ones])) for name in names}
+    found = xr.Dataset(data, {"start": ["pretrained", "random"], "seed": [0, 1, 2]})
+    table = refinement.starts_table(found)
+    assert table.loc["random", "active"] == "3.0 ± 6.4"  # 11 / sqrt(3)
+    assert table.loc["random, less pretrained", "active"] == "+3.0 ± 0.6"  # 1 / sqrt(3)
 
 
 def test_errors_before_and_after_refinement():
     pairs = np.array([[20.0, 21.0], [22.0, 21.0]]), np.array([[30.0, 22.0], [33.0, 24.0]])  # (subset, atoms) by kind
     data = {"error": (("feature_kind", "subset", "atoms"), np.stack(pairs)), "error_of_pixels": ("subset", [9.0, 9.0])}
     found = xr.Dataset(data, {"atoms": ["pretrained", "refined"], "feature_kind": ["ml_sample", "mean"]})
-    table = refined_error.refined_error_table(found)["test error, %"]
+    table = refinement.refined_error_table(found)["test error, %"]
     assert table["pretrained", "ml_sample"] == "21.00 \u00b1 1.00"
     assert table["refined, less pretrained", "mean"] == "-8.50 \u00b1 0.50"
     assert table["raw pixels", ""] == "9.00 \u00b1 0.00"
-    assert refined_error.refined_error_table(found.isel(subset=[0]))["test error, %"]["refined", "mean"] == "22.00"
-    even, better = refined_error.refined_error_verdict(found).splitlines()
-    assert even.startswith("ml_sample: no difference") and better.startswith("mean: better after refinement (-8.5")
+    assert refinement.refined_error_table(found.isel(subset=[0]))["test error, %"]["refined", "mean"] == "22.00"
 
 
 def refined_record(n_train, errors, scale="paper"):
@@ -160,17 +147,17 @@ def refined_record(n_train, errors, scale="paper"):
 
 def test_refined_errors_by_training_digits():
     many, few = refined_record(10000, [[15.0, 14, 13]]), refined_record(1000, [[20.0, 22, 9], [22, 28, 9]])
-    table = refined_error.refined_size_table([many, refined_record(200, [[50.0, 60.0, 70.0]], "demo"), few])
+    table = mnist.refined_size_table([many, refined_record(200, [[50.0, 60.0, 70.0]], "demo"), few])
     assert table.index.tolist() == [1000, 10000]
     assert table.loc[1000, ["subsets", "pretrained", "refined", "change"]].tolist() == [
-        2, "21.00 \u00b1 1.00", "25.00 \u00b1 3.00", "4.00 \u00b1 2.00"]  # fmt: skip
+        2, "21.00 \u00b1 1.00", "25.00 \u00b1 3.00", "4.00 \u00b1 2.00"]
     assert table.loc[10000, ["change", "refined, pretraining's noise"]].tolist() == ["-1.00", "13.00"]
     longer = refined_record(1000, [[20.0, 19, 9]])
     longer.attrs["parameters"] = longer.attrs["parameters"].replace('"refine_burn_in": 16', '"refine_burn_in": 80')
     for found in ([few, longer], [longer, few]):
-        assert refined_error.refined_curve(found, "refined")[1000].tolist() == [19]
-    assert refined_error.refined_size_table([]).iloc[0, 0] == refined_error.NO_RECORD
+        assert mnist.refined_subsets(found).sel(feature_kind="refined", size=1000).values.tolist() == [19]
+    assert mnist.refined_size_table([]).iloc[0, 0] == mnist.NO_RECORD
     paper = pd.DataFrame({"ours": [True], "n_train": [1000], "error": [1.66]})
-    before, after = show_learning_curve(paper, [], refined=[many, few]).axes[0].containers
+    before, after = mnist.show_learning_curve(paper, [], refined=[many, few]).axes[0].containers
     assert before.lines[0].get_xydata().tolist() == [[1000, 21], [10000, 15]] and "pretrained" in before.get_label()
     assert after.lines[0].get_xydata().tolist() == [[1000, 25], [10000, 14]] and "refined" in after.get_label()

@@ -14,21 +14,19 @@ PATH = Path(__file__).resolve().parents[1] / "paper_values.yml"
 
 def table(name: str) -> pd.DataFrame:
     """One table of the paper, a row each; ``attrs`` hold ``place`` and ``unit``; GddError for an unknown name."""
-    known = _read("tables")
-    if not isinstance(name, str) or name not in known:
-        raise GddError(f"paper table {shown(name)} is not known; choose from {', '.join(known)}")
-    frame = pd.DataFrame(known[name]["rows"])
-    frame.attrs = {key: value for key, value in known[name].items() if key != "rows"}
+    rows = _known("table", name)
+    frame = pd.DataFrame(rows.pop("rows"))
+    frame.attrs = rows
     return frame
 
 
 def fact(name: str) -> dict:
     """One number of the paper's text: ``value``, ``unit``, ``place``; GddError for an unknown name."""
-    known = _read("facts")
+    return _known("fact", name)
+
+
+def _known(kind: str, name: str) -> dict:
+    known = yaml.safe_load(PATH.read_text(encoding="utf-8"))[f"{kind}s"]
     if not isinstance(name, str) or name not in known:
-        raise GddError(f"paper fact {shown(name)} is not known; choose from {', '.join(known)}")
+        raise GddError(f"paper {kind} {shown(name)} is not known; choose from {', '.join(known)}")
     return known[name]
-
-
-def _read(part: str) -> dict:
-    return yaml.safe_load(PATH.read_text(encoding="utf-8"))[part]

@@ -1,26 +1,69 @@
-"""Figures and tables of the Caltech chapters that show dictionaries: records in, a figure or a table out."""
+"""Figures and tables of the Caltech chapters: records in, a figure or a table out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from itertools import combinations, cycle, product
+from math import prod
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, IMAGE
+from gdd.base.axes import ATOM, DICTIONARY, IMAGE
+from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
+from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error, share_error
 from gdd_book import paper_values, records
-from gdd_book.figures.completion import CHANCE
-from gdd_book.figures.dictionaries import atom_mosaic
-from gdd_book.figures.style import FONT, FULL, bare, finish, new_figure
+from gdd_book.experiments import caltech_class
+from gdd_book.experiments.caltech_layerwise import ONE_DECONVOLUTION
+from gdd_book.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS, WINDOWS
+from gdd_book.figures.model import draw_atoms
+from gdd_book.figures.style import (
+    COLOURS,
+    CYCLE,
+    FONT,
+    FULL,
+    bare,
+    finish,
+    legend_outside,
+    new_figure,
+    plus_minus,
+    plus_minus_each,
+    with_error,
+)
 from gdd_book.records import settings
-from gdd_book.training.caltech import DATA, STAGES
-from gdd_book.training.dictionaries import unpack
+from gdd_book.training.caltech import DATA, MODELS, PRETRAINING, STAGES
+from gdd_book.training.class_training import RECORD
+from gdd_book.training.dictionaries import LAYER, match_layers, reaches_of, unpack
 
-FOUND = 0.3  # correlation below which atoms count as different: the best pairing of unrelated ones reaches some tenths
-DEALS = 200
-MEDIAN = (np.pi / 2) ** 0.5  # standard error of a median over that of a mean, Gaussian values
+ALL_CLASSES = 101  # without the background; a record of fewer is no row of the paper's table
+NO_RECORD = "no record of all classes"
+BACKGROUND = {"left out": "no background", "counted as wrong": "with background"}
+LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
+DEALS = 200  # of the classes to the images at random
+SHOWN = 99.5  # percentile of an atom's magnitudes at which a picture is black or white
+LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
+#: readings compared on the same images: each with one that differs from it in one thing; at last the pixels
+PAIRS = (
+    ("chain, sample without signs", PAPERS_READING),
+    ("chain, mean magnitude", "chain, mean"),
+    ("alone, mean magnitude", "alone, mean"),
+    ("alone, mean", "chain, mean"),
+    ("alone, mean magnitude", "chain, mean magnitude"),
+    *(("alone, mean magnitude", windows) for windows in WINDOWS),
+    (PIXELS[1], PIXELS[0]),
+    ("alone, mean magnitude", PIXELS[1]),
+)
+#: readings that have a curve against the length of the chains, and its colour
+CURVES = {
+    PAPERS_READING: "orange", "chain, sample without signs": "red", "chain, how probably active": "purple",
+    "alone, mean magnitude": "blue",
+}
+_COLOUR = {"chain": "orange", "alone": "blue", "windows": "green"}  # by a reading's first word; grey for all others
+
+# ------------------------------------------------------------------------------------ which record, and what was run
 
 
 def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
@@ -38,30 +81,68 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
-def lengths(found: xr.Dataset) -> str:
-    """One line that says how long the chains of a record were, and how long the paper's."""
-    p = settings(found)
-    paper = "{} + {}".format(*(paper_values.fact(name)["value"] for name in ("burn_in", "collect")))
-    refined = STAGES[1] in p.get("stages", STAGES)
-    filling = ""
-    if "n_test" in p and "test_burn_in" in p:
-        test = "{} + {}".format(*(paper_values.fact(f"test_{name}")["value"] for name in ("burn_in", "collect")))
-        filling = f"; {p['n_test']} test images, {p['test_burn_in']} + {p['test_collect']} sweeps (the paper: {test})"
-    words = f"refinement {p['refine_burn_in']} + {p['refine_collect']}" if refined else "no refinement"
-    return (
-        f"Chains: pretraining {p['burn_in']} + {p['collect']} sweeps a layer, {words} (the paper: {paper} each); "
-        f"{p['n_train']} images of a class in each training set{filling}"
-    )
+def at_length(scale: str) -> list[xr.Dataset]:
+    """Records of `caltech-class` that differ from the paper's settings in class and seed alone; one for each class.
+
+    Of several seeds of a class the lowest counts.
+    """
+    fixed = {k: v for k, v in caltech_class.PARAMETERS["paper"].items() if k not in ("classes", "seed")}
+    found = {}
+    for record in sorted(records.every(caltech_class.NAME), key=lambda record: settings(record)["seed"]):
+        p = settings(record)
+        if record.attrs["scale"] == scale and len(p["classes"]) == 1 and fixed.items() <= p.items():
+            found.setdefault(class_of(record), record)
+    return [found[name] for name in sorted(found)]
+
+
+def class_of(record: xr.Dataset) -> str:
+    """Name of the class, or of the classes taken together, as a person writes it."""
+    return ", ".join(settings(record)["classes"]).replace("_", " ")
+
+
+def chains_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """What records were made from, a row for each, and the sweeps of their chains; the last row has the paper's."""
+    rows = []
+    for record in found:
+        p = settings(record)
+        tested = p.get("n_test", ()) if "test_burn_in" in p else ()
+        tested = record.get("n_test_images", record.sizes[IMAGE] if "right" in record else tested)
+        refined = "refine_burn_in" in p and p.get("refined", STAGES[1] in p.get("stages", STAGES))
+        row = {
+            "training images of a class": p.get("per_class", p.get("n_train")),
+            "test images": ", ".join(f"{count:.0f}" for count in np.unique(tested)),
+            "split by seed": ", ".join(map(str, p.get("seeds", ()))), "pretraining": _sweeps(p),
+            "refinement": _sweeps(p, "refine_") if refined else "none",
+            "test": _sweeps(p, "test_") if np.size(tested) else "",
+        }
+        if "per_class" in p:
+            count = record.sizes["class"]
+            row = {"model": _layers_of(p), "classes": f"{count}", "guessing, %": f"{100 / count:.1f}"} | row
+        rows.append(row)
+    paper = {name: paper_values.fact(name)["value"] for name in LENGTHS}
+    rows.append(dict.fromkeys(("pretraining", "refinement"), _sweeps(paper)) | {"test": _sweeps(paper, "test_")})
+    table = pd.DataFrame(rows, ["ours"] * len(found) + ["the paper"], dtype=object).fillna("")
+    return table.loc[:, (table[:-1] != "").any()]
+
+
+def _layers_of(p: Mapping) -> str:
+    return LAYERS.get(p["model"], p["model"])
+
+
+def _sweeps(p: Mapping, stage: str = "") -> str:
+    return f"{p[f'{stage}burn_in']} + {p[f'{stage}collect']}"
+
+
+def lengths(record: xr.Dataset, words: str = "; test ") -> str:
+    """Sweeps of pretraining and of test time with these words between them."""
+    return words.join([_sweeps(settings(record)), _sweeps(settings(record), "test_")])
+
+
+# ------------------------------------------------------------------------------------------------- faces and classes
 
 
 def show_contrast(before: np.ndarray | xr.DataArray, after: np.ndarray | xr.DataArray, count: int = 4) -> Figure:
-    """Pictures as they are, from black to white, above the same ones normalised, zero mid grey.
-
-    Parameters
-    ----------
-    before, after : (image, row, col)
-    count : pictures
-    """
+    """Pictures (image, row, col), black to white, above the same ones normalised, zero mid grey."""
     figure, axes = new_figure(2, 1, height=2 * FULL / count + 0.5)
     scales = ({"vmin": 0, "vmax": 255}, {"vmin": -2, "vmax": 2})
     titles = ("before", "after local contrast normalisation")
@@ -77,98 +158,68 @@ def stages_of(found: xr.Dataset, layer: int, count: int | None = None) -> xr.Dat
     return xr.concat(parts, "kind").assign_coords(kind=found.stage.values)
 
 
-def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `gdd_book.experiments.caltech_faces` by layer and kind: sharpness, then the match between the
-    two sets.
-
-    Medians over atoms. The last two columns, of the top layer alone, are the error on held-out images and the active
-    coefficients.
-    """
-    rows, top = {}, int(found.layer.max())
-    for layer in range(1, top + 1):
-        part = found.isel(atom=found.layer.values == layer)
-        for kind in found.kind.values:
-            one = part.sel(kind=kind)
-            rows[layer, kind] = {
-                "high-frequency share": f"{float(one.high_frequency_share.median()):.3f}",
-                "kurtosis": f"{float(one.gradient_kurtosis.median()):.1f}",
-                "match": f"{float(one.correlation.median()):.2f}",
-                "held-out error": f"{float(one.rms.mean()):.3f}" if layer == top else "",
-                "active": f"{float(one.active.mean()):.0f}" if layer == top else "",
-            }
-    table = pd.DataFrame(rows).T
-    table.index.names = ["layer", ""]
-    return table
-
-
 def of_layer(found: xr.Dataset, layer: int) -> xr.Dataset:
     """The part of a record that belongs to the atoms of one layer, from 1."""
     return found.isel(atom=found.layer.values == layer)
 
 
+def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
+    """Results of `caltech-faces` by layer and kind: sharpness, then the match between the two sets, medians over atoms.
+
+    The last two columns, of the top layer alone, are the error on held-out images and the active coefficients.
+    """
+    rows, layers = {}, _layers(found)
+    for layer, kind in product(layers, found.kind.values):
+        one = of_layer(found, layer).sel(kind=kind)
+        rows[layer, kind] = {
+            "high-frequency share": f"{float(one.high_frequency_share.median()):.3f}",
+            "kurtosis": f"{float(one.gradient_kurtosis.median()):.1f}",
+            "match": f"{float(one.correlation.median()):.2f}",
+            "held-out error": f"{float(one.rms.mean()):.3f}" if layer == layers[-1] else "",
+            "active": f"{float(one.active.mean()):.0f}" if layer == layers[-1] else "",
+        }
+    return pd.DataFrame(rows).T.rename_axis(["layer", ""])
+
+
 def show_class(found: xr.Dataset, name: str, stage: str) -> Figure:
-    """One class of `gdd_book.experiments.caltech_classes`: images, then the atoms of each layer; 0 is mid grey."""
-    one = found.sel({"class": name})
-    images = one["images"].values[:, None] / 100
-    layers = [unpack(one, layer, stage=stage).values for layer in range(1, int(found.layer.max()) + 1)]
-    return _panels([(f"{name}: images, normalised", images, 3), *_titled(layers)])
+    """One class of `caltech-classes`: images, then the atoms of each layer; 0 is mid grey."""
+    return _images_and_layers(found.sel({"class": name}), stage, f"{name}: images, normalised")
 
 
 def show_joint(found: xr.Dataset, stage: str) -> Figure:
-    """All classes of `gdd_book.experiments.caltech_joint`: an image of each, then the atoms of each layer; 0 is mid
-    grey.
-    """
-    layers = [unpack(found, layer, stage=stage).values for layer in range(1, int(found.layer.max()) + 1)]
-    return _panels([("an image of each class", found["images"].values[:, None] / 100, 3), *_titled(layers)])
+    """All classes of `caltech-joint`: an image of each, then the atoms of each layer; 0 is mid grey."""
+    return _images_and_layers(found, stage, "an image of each class")
 
 
-def _titled(layers: Sequence[np.ndarray]) -> list[tuple[str, np.ndarray, int]]:
-    return [(f"layer {n}", atoms, int(np.ceil(len(atoms) ** 0.5))) for n, atoms in enumerate(layers, 1)]
-
-
-def _panels(parts: Sequence[tuple[str, np.ndarray, int]]) -> Figure:
-    """Mosaics (title, pictures, pictures in a row), two beside one another, each picture over its largest magnitude."""
-    tall = max(-(-len(pictures) // across) / across for _, pictures, across in parts)
-    figure, axes = new_figure(-(-len(parts) // 2), 2, height=-(-len(parts) // 2) * (FULL / 2 * tall + 0.28))
+def _images_and_layers(found: xr.Dataset, stage: str, title: str) -> Figure:
+    layers = [unpack(found, layer, stage=stage).values for layer in _layers(found)]
+    parts = [(title, found["images"].values[:, None] / 100, 3)]
+    parts += [(f"layer {n}", atoms, int(np.ceil(len(atoms) ** 0.5))) for n, atoms in enumerate(layers, 1)]
+    tall, rows = max(-(-len(pictures) // across) / across for _, pictures, across in parts), -(-len(parts) // 2)
+    figure, axes = new_figure(rows, 2, height=rows * (FULL / 2 * tall + 0.28))
     for panel in axes.flat:
         bare(panel)
     for panel, (title, pictures, across) in zip(axes.flat, parts, strict=False):
-        panel.set_title(title, fontsize=FONT - 1)
-        largest = np.abs(pictures).max(axis=(1, 2, 3), keepdims=True)
-        scaled = np.divide(pictures, largest, out=np.zeros(pictures.shape), where=largest > 0)
-        panel.imshow(atom_mosaic(scaled, across), cmap="gray", vmin=-1, vmax=1)
+        draw_atoms(panel, pictures, across, title)
     return finish(figure)
 
 
-def alike_table(found: xr.Dataset) -> pd.DataFrame:
-    """Median correlation of matched atoms by layer: two sets of one class, and two classes; one column pair a stage."""
-    columns = {}
-    for stage in found.stage.values:
-        for name, words in (("same", "same class"), ("different", "two classes")):
-            values = found[name].sel(stage=stage)
-            columns[stage, words] = [f"{float(of_layer(values, n).median()):.2f}" for n in _layers(found)]
-    return pd.DataFrame(columns, index=pd.Index(_layers(found), name="layer"))
+def match_table(found: xr.Dataset) -> pd.DataFrame:
+    """Median correlation of matched atoms by layer and stage: two sets of one class, two classes, and the difference.
 
-
-def how_alike(found: xr.Dataset, stage: str) -> list[str]:
-    """Say for each layer whether atoms of two classes match as well as those of two sets of images of one class.
-
-    As well: the medians are less than `CHANCE` standard errors apart, atoms taken as independent. Where not even one
-    class gives the same atoms twice, with a median of `FOUND`, nothing is said about two.
+    The standard error of the difference takes atoms as independent.
     """
-    said = []
-    for layer in _layers(found):
-        same, other = (of_layer(found[name].sel(stage=stage), layer).values.ravel() for name in ("same", "different"))
-        chance = CHANCE * MEDIAN * np.hypot(same.std() / len(same) ** 0.5, other.std() / len(other) ** 0.5)
-        gap = np.median(same) - np.median(other)
-        says = "as well as" if abs(gap) < chance else "worse than" if gap > 0 else "better than"
-        numbers = f"({np.median(other):.2f} beside {np.median(same):.2f}, two standard errors {chance:.2f})"
-        if np.median(same) < FOUND:
-            outcome = "one class does not give the same atoms twice, nothing to compare"
-        else:
-            outcome = f"atoms of two classes match {says} those of one class"
-        said.append(f"{stage}, layer {layer}: {outcome} {numbers}")
-    return said
+    columns = {}
+    for stage, layer in product(found.stage.values, _layers(found)):
+        part = of_layer(found.sel(stage=stage), layer)
+        same, other = median_and_error(part.same), median_and_error(part.different)
+        error = np.hypot(same.error, other.error)
+        for name, text in (
+            ("same class", f"{float(same.value):.2f}"), ("two classes", f"{float(other.value):.2f}"),
+            ("difference", plus_minus(float(other.value - same.value), error, sign="+")),
+        ):
+            columns.setdefault((stage, name), {})[layer] = text
+    return pd.DataFrame(columns).rename_axis("layer")
 
 
 def class_shares(found: xr.Dataset, layer: int) -> xr.DataArray:
@@ -177,9 +228,7 @@ def class_shares(found: xr.Dataset, layer: int) -> xr.DataArray:
 
 
 def show_shares(found: xr.Dataset) -> Figure:
-    """Share of every atom's weight that each class of `gdd_book.experiments.caltech_joint` has; a panel for each
-    layer.
-    """
+    """Share of every atom's weight that each class of `caltech-joint` has; a panel for each layer."""
     layers = _layers(found)
     figure, axes = new_figure(len(layers), 1, height=1.75 * len(layers))
     for panel, layer in zip(axes, layers, strict=True):
@@ -200,25 +249,465 @@ def share_table(found: xr.Dataset) -> pd.DataFrame:
     Beside it the same for classes dealt out to the images at random, mean and standard deviation over `DEALS` deals,
     and the atoms of which one class has more than half.
     """
-    rows = {}
+    rows, classes = {}, found["class"].values
     for layer in _layers(found):
-        shares, classes = of_layer(found.weight_share, layer).values, found["class"].values
-        most, generator = _most(shares, classes), np.random.default_rng(0)
-        dealt = [np.nanmedian(_most(shares, generator.permutation(classes))) for _ in range(DEALS)]
+        shares, generator = of_layer(found.weight_share, layer).values, np.random.default_rng(0)
+        own = _largest_share(shares, classes)
+        dealt = [np.nanmedian(_largest_share(shares, generator.permutation(classes))) for _ in range(DEALS)]
         rows[layer] = {
-            "median": f"{np.nanmedian(most):.2f}",
-            "classes at random": f"{np.mean(dealt):.2f} ± {np.std(dealt):.2f}",
-            "more than half": f"{(most > 0.5).sum()} of {len(most)}",
+            "median": f"{np.nanmedian(own):.2f}",
+            "classes at random": plus_minus(np.mean(dealt), np.std(dealt)),
+            "more than half": f"{(own > 0.5).sum()} of {len(own)}",
         }
-    table = pd.DataFrame(rows).T
-    table.index.name = "layer"
-    return table
+    return pd.DataFrame(rows).T.rename_axis("layer")
 
 
-def _most(shares: np.ndarray, classes: np.ndarray) -> np.ndarray:
+def _largest_share(shares: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Largest share of a class for every atom, (atom,)."""
     return np.max([shares[classes == name].sum(axis=0) for name in np.unique(classes)], axis=0)
 
 
 def _layers(found: xr.Dataset) -> list[int]:
     return list(range(1, int(found.layer.max()) + 1))
+
+
+# -------------------------------------------------------------------------------- one class, at the paper's lengths
+
+
+def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """CPU minutes of every part of the runs, a column for each class; beside them milliseconds for an image and sweep.
+
+    Parameters
+    ----------
+    found : records of runs with the same parts; the last column is the mean over them
+    """
+    minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found}, found[0].part.values)
+    minutes.loc["in all"] = minutes.sum()
+    table, sweeps = minutes.map("{:.1f}".format), found[0].sweeps.values
+    milli = np.mean([1000 * one.cpu_seconds.values / one.sizes[IMAGE] for one in found], axis=0)
+    each = [f"{one / count:.2f}" if count else "" for one, count in zip(milli, sweeps, strict=True)]
+    table["ms per image and sweep"] = [*each, ""]
+    table.insert(0, "sweeps", [*(str(count or "") for count in sweeps), ""])
+    return table
+
+
+def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Squared distance of the refined class's images from what its projected atoms make of the same coefficients.
+
+    As a share of an image's energy, mean over the training images.
+    """
+    rows = {
+        class_of(record): {
+            "projection error, share of energy": with_error(record.projection_error, IMAGE).item(),
+            "training images": record.sizes[IMAGE],
+        }
+        for record in found
+    }
+    return pd.DataFrame(rows).T
+
+
+def atoms_of(record: xr.Dataset, stage: str) -> list[xr.DataArray]:
+    """Dictionaries of one stage in the image plane, bottom layer first, each (atom, plane, atom_row, atom_col)."""
+    names = sorted(name for name in record.data_vars if str(name).startswith("atoms_"))
+    return [xr.DataArray(record[name].sel(stage=stage).values[:, None] / 100, dims=DICTIONARY) for name in names]
+
+
+def show_class_stages(record: xr.Dataset) -> Figure:
+    """Dictionaries in the image plane: a row for each layer, a column for each stage; zero is mid grey.
+
+    Black and white begin at the `SHOWN`th percentile of an atom's magnitudes: a few strong pixels would grey the rest.
+    """
+    columns = [atoms_of(record, stage) for stage in record.stage.values]
+    across = [min(4, len(atoms)) for atoms in columns[0]]
+    tall = [-(-len(atoms) // wide) / wide for atoms, wide in zip(columns[0], across, strict=True)]
+    height = sum(tall) * FULL / len(columns) + 0.25 * len(tall)
+    figure, axes = new_figure(len(tall), len(columns), height=height, height_ratios=tall, squeeze=False)
+    for panels, stage, layers in zip(axes.T, record.stage.values, columns, strict=True):
+        for number, (panel, atoms, wide) in enumerate(zip(panels, layers, across, strict=True), 1):
+            draw_atoms(panel, atoms, wide, f"layer {number}, {stage}", SHOWN)
+    return finish(figure)
+
+
+def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Median sharpness over the atoms of every layer, before and after refinement; a column pair for each class."""
+    measures = {"high-frequency share": (high_frequency_share, 3), "kurtosis": (gradient_kurtosis, 1)}
+    columns = {
+        (class_of(record), stage): {
+            (words, number): f"{float(measure(atoms).median()):.{digits}f}"
+            for words, (measure, digits) in measures.items()
+            for number, atoms in enumerate(atoms_of(record, stage), 1)
+        }
+        for record in found for stage in STAGES
+    }
+    return pd.DataFrame(columns).rename_axis(["", LAYER])
+
+
+def class_match_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Median correlation of matched atoms of two classes, over all pairs of the records; by layer and stage."""
+    reaches = reaches_of(MODELS[settings(found[0])["model"]])
+    columns = {}
+    for stage in STAGES:
+        stacks = [atoms_of(record, stage) for record in found]
+        pairs = xr.concat([match_layers(b, a, reaches) for a, b in combinations(stacks, 2)], "pair")
+        columns[stage] = pairs.groupby(LAYER).median(...).to_series().map("{:.2f}".format)
+    return pd.DataFrame(columns)
+
+
+def show_class_traces(found: Sequence[xr.Dataset]) -> Figure:
+    """Log joint of every sweep of refinement less that of the last, in thousands; a line for each class.
+
+    Left of the grey line is burn-in. The first sweeps, far below the rest, are cut off.
+    """
+    figure, axes = new_figure(height=2.6)
+    lowest = 0.0
+    for record, colour in zip(found, cycle(CYCLE), strict=False):
+        trace = (record.log_joint.values - record.log_joint.values[-1]) / 1000
+        axes.plot(np.arange(1, len(trace) + 1), trace, color=colour, linewidth=1, label=class_of(record))
+        lowest = min(lowest, trace[len(trace) // 20])
+    axes.axvline(settings(found[0])["refine_burn_in"], color="grey", linewidth=1)
+    axes.set(xlabel="sweep of refinement", ylabel="log joint (thousands)", ylim=(lowest, None))
+    axes.legend(loc="lower right")
+    return finish(figure)
+
+
+def rise_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Rise of the log joint over the kept sweeps of refinement, beside its spread about a straight line there.
+
+    With it, how many top coefficients are active on an image, before and after.
+    """
+    rows = {}
+    for record in found:
+        kept = record.log_joint.values[settings(record)["refine_burn_in"] :]
+        sweeps = np.arange(len(kept))
+        slope, level = np.polyfit(sweeps, kept, 1)
+        rise, spread = slope * len(kept), (kept - slope * sweeps - level).std()
+        rows[class_of(record)] = {
+            "kept sweeps": f"{len(kept)}", "rise of the log joint": f"{rise:,.0f}",
+            "rise over spread": f"{rise / spread:.1f}",
+            "active: end of pretraining": f"{record.pre_active.values[-1, -1]:.0f}",
+            "first sweep of refinement": f"{record.active.values[0]:.0f}", "last": f"{record.active.values[-1]:.0f}",
+        }
+    return pd.DataFrame(rows).T
+
+
+def winning_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Share in % of the weight at the positions that the projection chose, refined; the last row has chance."""
+    pooled = [layer for layer in MODELS[settings(found[0])["model"]].layers if layer.pool]
+    rows = {class_of(record): 100 * record.winning_share.sel(stage="refined").values for record in found}
+    rows["by chance"] = [100 / prod(layer.pool) for layer in pooled]
+    return pd.DataFrame(rows, [f"layer {n}, %" for n in range(1, len(pooled) + 1)]).T.map("{:.0f}".format)
+
+
+# ---------------------------------------------------------------------------------------------------------- accuracy
+
+
+def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Accuracy in % by training images per class: the paper's rows, then ours, or words where there is none.
+
+    Ours are of records with all classes: over images, background left out, the feature of highest likelihood; with a
+    standard error where there are several splits.
+    """
+    method = paper.method + paper.detail.map(lambda text: f" {text}" if isinstance(text, str) else "")
+    table = pd.DataFrame({"method": method, 15: paper.train_15, 30: paper.train_30}).set_index("method")
+    table = table.map("{:g}".format)
+    for (model, words), stage in product(LAYERS.items(), STAGES):
+        kind = f"{stage}, ml_sample"
+        cells = [cell_of([one for one in found if kind in one.feature_kind], model, n) for n in (15, 30)]
+        cells = [NO_RECORD if cell is None else over_splits(cell.sel(feature_kind=kind)) for cell in cells]
+        table.loc[f"ours, {words}, {stage}"] = cells
+    return table
+
+
+def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataArray | None:
+    """Accuracy of all classes with this model and so many training images of each, or None if no record has it.
+
+    Of several records the one pretrained longest; of those the one with most features. Others that may stand beside it
+    add splits that are not there yet; where they lack a feature it is NaN.
+    """
+
+    def key(record: xr.Dataset) -> tuple[int, int]:
+        p = settings(record)
+        return p["burn_in"] + p["collect"], record.sizes["feature_kind"]
+
+    wanted = {"model": model, "per_class": per_class}.items()
+    whole = [record for record in found if settings(record)["n_classes"] >= ALL_CLASSES]
+    own = [record for record in whole if wanted <= settings(record).items()]
+    if not own:
+        return None
+    chosen, *others = sorted(own, key=key, reverse=True)
+    parts, seeds = [chosen.accuracy], {*settings(chosen)["seeds"]}
+    for other in others:
+        new = [i for i, seed in enumerate(settings(other)["seeds"]) if seed not in seeds]
+        if new and can_join(other, chosen):
+            parts.append(other.accuracy.isel(split=new).reindex(feature_kind=chosen.feature_kind))
+            seeds.update(settings(other)["seeds"])
+    return xr.concat(parts, "split")
+
+
+def can_join(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
+    """Whether both were made alike, splits apart; one that is not refined may stand beside one that is."""
+    free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *RECORD} - {*PRETRAINING}
+    one, other = ({name: p[name] for name in p.keys() - free} for p in map(settings, (candidate, chosen)))
+    return one == other
+
+
+def over_splits(accuracy: xr.DataArray, count: str = "over images", background: str = "left out") -> str:
+    """Mean over the splits that have this feature, its standard error, their number; of one split the value alone."""
+    values = accuracy.sel(count=count, background=background).dropna("split")
+    return with_error(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
+
+
+def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table.
+
+    Columns are those of which there is a record with all classes.
+    """
+    columns = {}
+    for (model, words), per_class in product(LAYERS.items(), (15, 30)):
+        if (cell := cell_of(found, model, per_class)) is not None:
+            known = {str(kind): over_splits(cell.sel(feature_kind=kind)) for kind in cell.feature_kind.values}
+            columns[words, f"{per_class} images"] = known
+    if not columns:
+        return pd.DataFrame({"accuracy": [NO_RECORD]})
+    table = pd.DataFrame(columns).rename_axis("feature")
+    most = max(columns.values(), key=len)  # its features stand in the order of the experiment
+    return table.reindex([*most, *(kind for kind in table.index if kind not in most)]).fillna("not run")
+
+
+def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
+    """Classes, stages, training images a class and layers of a record; the largest is the one to show."""
+    p = settings(record)
+    return record.sizes["class"], record.sizes["stage"], p["per_class"], len(MODELS[p["model"]].layers)
+
+
+def feature_table(record: xr.Dataset) -> pd.DataFrame:
+    """Accuracy in % of every feature of one record, counted in four ways."""
+    kinds = record.feature_kind.values
+    columns = {
+        (count, BACKGROUND[background]): [
+            over_splits(record.accuracy.sel(feature_kind=kind), count, background) for kind in kinds
+        ]
+        for count, background in product(record["count"].values, record.background.values)
+    }
+    return pd.DataFrame(columns, pd.Index(kinds, name="feature"))
+
+
+def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Change of the mean accuracy over classes by refinement, in points, a row for each refined record.
+
+    The standard error is that over classes of the change of each, so that only what differs on the same images counts.
+    """
+    rows = {}
+    for record in (record for record in found if settings(record)["refined"]):
+        own = record.class_accuracy.mean("split")
+        for name in (name for name in own.feature_kind.values if name.startswith("refined, ")):
+            change = own.sel(feature_kind=name) - own.sel(feature_kind=name.replace("refined", "pretrained"))
+            row = rows.setdefault(_run_name(record), {})
+            row[name.removeprefix("refined, ")] = with_error(change, "class", 1, "+").item()
+    return pd.DataFrame(rows).T.rename_axis(_RUN)
+
+
+def pixel_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Accuracy of the model's features less that of raw pixels on the same images, in points, a row for each record.
+
+    The standard errors are those of two shares of the test images of all splits, taken as independent.
+    """
+    rows = {}
+    for record in found:
+        share = record.accuracy.sel(count="over images", background="left out").mean("split").to_series()
+        pixels, images = share["raw pixels"], float(record.n_test_images.sum())
+        for kind in share.index[: list(share.index).index("raw pixels")]:
+            error = np.hypot(share_error(share[kind], images), share_error(pixels, images))
+            rows.setdefault(_run_name(record), {})[kind] = plus_minus(share[kind] - pixels, error, 1, "+")
+    return pd.DataFrame(rows).T.fillna("not run").rename_axis(_RUN)
+
+
+_RUN = ["model", "classes", "images a class", "seeds"]
+
+
+def _run_name(record: xr.Dataset) -> tuple[str, int, int, str]:
+    p = settings(record)
+    return _layers_of(p), record.sizes["class"], p["per_class"], ", ".join(map(str, p["seeds"]))
+
+
+def even_shares(record: xr.Dataset) -> str:
+    """Part of a block's weight at any one position, were it spread evenly, for each pooled layer."""
+    pools = [layer.pool for layer in MODELS[settings(record)["model"]].layers if layer.pool is not None]
+    return ", ".join(f"1/{prod(pool)}" for pool in pools)
+
+
+def show_features(record: xr.Dataset) -> Figure:
+    """Accuracy of every feature: a dot for each class, a bar for their mean, a dashed line for guessing."""
+    kinds = record.feature_kind.values
+    figure, axes = new_figure(height=0.36 * len(kinds) + 0.9)
+    for place, kind in enumerate(kinds):
+        each = record.class_accuracy.sel(feature_kind=kind).mean("split").values
+        spread = 0.25 * np.linspace(-1, 1, len(each))
+        axes.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
+        axes.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
+    axes.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
+    axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlabel="accuracy on a class (%)", xlim=(-2, 102))
+    axes.invert_yaxis()
+    return finish(figure)
+
+
+def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
+    """Accuracy in % of `caltech-layerwise`: each way with its two features; the baselines in a column."""
+    columns = {"highest-likelihood sample": "ml_sample", "posterior mean": "mean"}
+    share = 100 * record.right.mean(IMAGE)
+    table = pd.DataFrame({"numbers an image": [f"{count:,}" for count in record.n_features.values]}, record.way.values)
+    for title, kind in columns.items():
+        table[title] = [f"{value:.1f}" for value in share.sel(feature_kind=kind).values]
+    table["needs no model"] = ""
+    for name, value in zip(record.baseline.values, record.baseline_accuracy.values, strict=True):
+        table.loc[name] = ["", "", "", f"{value:.1f}"]
+    return table
+
+
+def layerwise_comparison(record: xr.Dataset) -> pd.DataFrame:
+    """Each way of `caltech-layerwise` beside one deconvolution on the same images, by the paper's feature."""
+    right = record.right.sel(feature_kind="ml_sample")
+    one, ways = right.sel(way=ONE_DECONVOLUTION), [way for way in right.way.values if way != ONE_DECONVOLUTION]
+    return paired_table({(way, ONE_DECONVOLUTION): (right.sel(way=way), one) for way in ways})
+
+
+def paired_table(pairs: Mapping[tuple[str, str], tuple[xr.DataArray, xr.DataArray]]) -> pd.DataFrame:
+    """Two classifiers on the same images, (image,) of bool each, a row for each pair of names.
+
+    Wins are images that only the first gets right, losses those that only the other does; p is McNemar's exact test,
+    with nothing done about there being several.
+    """
+    rows = [compare_paired(one.values, other.values) for one, other in pairs.values()]
+    table = pd.DataFrame(rows, pd.MultiIndex.from_tuples(pairs, names=["", "beside"]))
+    return table.assign(p=table.p.map("{:.2g}".format))
+
+
+def time_table(record: xr.Dataset) -> pd.DataFrame:
+    """What a test image costs, of `caltech-testing`."""
+    seconds = record.cpu_seconds.values
+    rows = {
+        "atoms": f"{int(record.n_atoms)}", "positions": f"{int(record.n_positions)}",
+        "sweeps": _sweeps(settings(record), "test_"), "test images": f"{len(seconds)}",
+        "CPU seconds an image, median": f"{np.median(seconds):.2f}",
+        "CPU seconds an image, least to most": f"{seconds.min():.2f} to {seconds.max():.2f}",
+        "active coefficients, mean": f"{record.active.values.mean():.0f}",
+        "products of atoms, once: CPU seconds": f"{float(record.gram_cpu_seconds):.0f}",
+        "products of atoms, once: MB": f"{float(record.gram_bytes) / 1e6:.0f}",
+    }
+    return pd.Series(rows, name="ours").to_frame()
+
+
+def show_time(record: xr.Dataset, printed: float) -> Figure:
+    """CPU seconds of every test image of `caltech-testing` against its active coefficients; dashed the paper's."""
+    figure, axes = new_figure(height=2.8)
+    axes.plot(record.active.values, record.cpu_seconds.values, "o", color=COLOURS["blue"], markersize=4)
+    axes.axhline(printed, linestyle="--", color=COLOURS["grey"], linewidth=1)
+    axes.set(xlabel="active coefficients", ylabel="CPU seconds", xlim=(0, None), ylim=(0, None))
+    return finish(figure)
+
+
+# ------------------------------------------------------------------ several readings of the same atoms, and by length
+
+
+def side_by_side(found: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Those of all classes and three layers that can stand in one table, by training images, the fewest first.
+
+    Of several with as many training images the one whose chains are longest.
+    """
+    best: dict[str, xr.Dataset] = {}
+    longest_first = sorted(found, key=lambda record: _lengths(record)[::-1], reverse=True)
+    for record in sorted(longest_first, key=lambda record: settings(record)["per_class"]):
+        p = settings(record)
+        if p["n_classes"] >= ALL_CLASSES and p["model"] == "three layers":
+            best.setdefault(f"{p['per_class']} images a class", record)
+    return best
+
+
+def series(found: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Most of the records that are alike but for `LENGTHS`, shortest chains first, by length; none if no two are."""
+    groups: dict[str, list] = {}
+    for record in found:
+        alike = {name: value for name, value in settings(record).items() if name not in LENGTHS}
+        groups.setdefault(json.dumps(alike, sort_keys=True), []).append(record)
+    most = sorted(max(groups.values(), key=len, default=[]), key=_lengths)
+    return {lengths(record): record for record in most} if len(most) > 1 else {}
+
+
+def _lengths(record: xr.Dataset) -> tuple[int, int]:
+    p = settings(record)
+    return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
+
+
+def readings_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Accuracy in % with its standard error: a row for each reading, a column for each record."""
+    columns = {title: plus_minus_each(*share_and_error(record.right, IMAGE), 1) for title, record in found.items()}
+    return pd.DataFrame(columns, pd.Index(list(next(iter(found.values())).reading.values), name="reading"))
+
+
+def readings_comparison(record: xr.Dataset, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
+    """The two readings of each pair on the same images."""
+    return paired_table({pair: tuple(record.right.sel(reading=name) for name in pair) for pair in pairs})
+
+
+def pictures_comparison(record: xr.Dataset) -> pd.DataFrame:
+    """The atoms alone, without signs, beside windows in their place and beside pixels."""
+    return readings_comparison(record, [("alone, mean magnitude", name) for name in WINDOWS + PIXELS])
+
+
+def lengths_comparison(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Each reading of the atoms under the longest chains of a `series` beside the shortest, on the same images."""
+    first, *_, last = found.values()
+    names = [name for name in READINGS if name not in WINDOWS + PIXELS]
+    pairs = {(name, "shortest chains"): (last.right.sel(reading=name), first.right.sel(reading=name)) for name in names}
+    return paired_table(pairs)
+
+
+def active_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Active coefficients of a test image in the chain's sample: median, and the middle nine tenths of the images."""
+    columns = {title: np.percentile(one.active.values, [50, 5, 95]) for title, one in found.items()}
+    return pd.DataFrame(columns, ["median", "5 % have fewer", "5 % have more"]).map("{:.0f}".format)
+
+
+def show_readings(found: Mapping[str, xr.Dataset]) -> Figure:
+    """Accuracy of each reading, with two standard errors, a mark for each of `side_by_side`; dashed: guessing."""
+    first = next(iter(found.values()))
+    names = first.reading.values
+    figure, axes = new_figure(height=0.3 * len(names) + 0.9)
+    for number, ((title, record), mark) in enumerate(zip(found.items(), "os^v", strict=False)):
+        shift = 0.24 * (number - (len(found) - 1) / 2)
+        share, error = share_and_error(record.right, IMAGE)
+        for place, name in enumerate(names):
+            colour = COLOURS[_COLOUR.get(name.split()[0].strip(","), "grey")]
+            axes.errorbar(share[place], place + shift, xerr=2 * error[place], fmt=mark, color=colour, markersize=4)
+        axes.plot([], [], mark, color=COLOURS["black"], markersize=4, label=title)
+    axes.axvline(100 / first.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
+    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="test images right (%)", xlim=(0, None))
+    axes.invert_yaxis()
+    if len(found) > 1:
+        axes.legend()
+    return finish(figure)
+
+
+def show_lengths(found: Mapping[str, xr.Dataset]) -> Figure:
+    """Test images right by length, with two standard errors; without marks: windows, pixels, guessing."""
+    group = list(found.values())
+    share, error = share_and_error(xr.concat([record.right for record in group], "length"), IMAGE)
+    figure, axes = new_figure(height=4.4)
+    places = np.arange(len(group))
+    for number, (name, colour) in enumerate(CURVES.items()):
+        bars, shift = 2 * error.sel(reading=name), 0.06 * (number - (len(CURVES) - 1) / 2)
+        style = {"fmt": "o-", "color": COLOURS[colour], "markersize": 4, "linewidth": 1, "label": name}
+        axes.errorbar(places + shift, share.sel(reading=name), yerr=bars, **style)
+    for number, name in enumerate(WINDOWS):
+        label = "windows alone, mean magnitude" if number == 0 else None
+        axes.plot(places, share.sel(reading=name), color=COLOURS["green"], linewidth=1, label=label)
+    for name, dashes in zip(PIXELS, ("-.", "--", ":"), strict=True):
+        known = float(share.sel(reading=name)[0])
+        axes.axhline(known, color=COLOURS["grey"], linestyle=dashes, linewidth=1, label=name)
+    guess = 100 / group[0].sizes["class"]
+    axes.axhline(guess, color=COLOURS["black"], linestyle="--", linewidth=1, label="guessing")
+    ticks = [lengths(record, "\ntest\n") for record in group]
+    axes.set(xticks=places, xticklabels=ticks, xlabel="sweeps of pretraining, and at test time")
+    axes.set(ylabel="test images right (%)", ylim=(0, None))
+    legend_outside(figure, smaller=2)
+    return finish(figure)

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+from textwrap import fill
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, GddError
+from gdd.base.axes import ATOM, DRAW, IMAGE
+from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
+from gdd.model.spec import MNIST
 from gdd_book import paper_values
+from gdd_book.experiments.mnist_best import KINDS
 from gdd_book.experiments.mnist_refined_error import ATOMS
-from gdd_book.figures.curves import curves, draw_subsets, finish_curve, said, spread_of, subset_table
-from gdd_book.figures.dictionaries import atom_mosaic
-from gdd_book.figures.refined_error import refined_curve
-from gdd_book.figures.style import COLOURS, CYCLE, FONT, FULL, bare, finish, new_figure
+from gdd_book.figures.model import atom_mosaic
+from gdd_book.figures.style import (
+    COLOURS,
+    CYCLE,
+    FONT,
+    FULL,
+    NO_RECORD,
+    bare,
+    finish,
+    legend_outside,
+    new_figure,
+    plus_minus,
+    plus_minus_each,
+    with_error,
+    write_ticks,
+)
 from gdd_book.records import settings
 
-#: words for the features of `gdd_book.experiments.mnist_error`, in the order of the tables
+#: words for the features of `mnist-error`, in the order of the tables
 FEATURES = {
     "ml_sample": "highest-likelihood sample (the paper's)",
     "mean": "posterior mean",
@@ -27,38 +46,11 @@ FEATURES = {
     "raw pixels": "raw pixels",
     "one-step, layer 1": "one-step, layer 1",
 }
-#: where the table has no single run of `mnist-error`
 NO_RUN = "no single run"
-#: training digits of the only error that the paper prints of pretrained atoms
-ALL_DIGITS = 60000
+ALL_DIGITS = 60000  # of the only error that the paper prints of pretrained atoms
+REDUCED = KINDS[2]  # principal components of pixels, meant to be cut
 
-
-def show_dictionaries(atoms: xr.DataArray, across: int = 5) -> Figure:
-    """Atoms of several dictionaries, one panel each; 0 is mid grey, each atom over its own largest magnitude.
-
-    Parameters
-    ----------
-    atoms : (kind, atom, plane, atom_row, atom_col)   of one plane; ``kind`` holds the titles
-    across : atoms in a row of a panel
-
-    Raises
-    ------
-    GddError
-        More than one plane, or a value that is not finite.
-    """
-    if atoms.sizes["plane"] != 1 or not np.isfinite(atoms).all():
-        raise GddError(f"atoms: axis 'plane' has size {atoms.sizes['plane']}; 1 is needed, and finite values")
-    rows, tall = -(-atoms.sizes["kind"] // 2), FULL / 2 * -(-atoms.sizes[ATOM] // across) / across + 0.28
-    figure, axes = new_figure(rows, 2, height=rows * tall, squeeze=False)
-    for panel in axes.flat:
-        bare(panel)
-    for title, panel in zip(atoms.kind.values, axes.flat, strict=False):
-        panel.set_title(title, fontsize=FONT - 1)
-        chosen = atoms.sel(kind=title).transpose(ATOM, "plane", ...).values
-        scale = np.abs(chosen).max(axis=(1, 2, 3), keepdims=True)
-        mosaic = atom_mosaic(np.divide(chosen, scale, out=np.zeros(chosen.shape), where=scale > 0), across)
-        panel.imshow(mosaic, cmap="gray", vmin=-1, vmax=1)
-    return finish(figure)
+# --------------------------------------------------------------------------------------------------- dictionaries
 
 
 def show_matches(correlation: xr.DataArray) -> Figure:
@@ -68,12 +60,12 @@ def show_matches(correlation: xr.DataArray) -> Figure:
     for kind, values in zip(correlation.kind.values, correlation.transpose("kind", ATOM).values, strict=True):
         axes.plot(share, np.sort(values)[::-1], label=kind)
     axes.set(xlabel="atoms, best match first (%)", ylabel="|correlation| with its match", xlim=(0, 100), ylim=(0, 1))
-    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=FONT - 1)
+    legend_outside(figure)
     return finish(figure)
 
 
 def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `gdd_book.experiments.mnist_dictionary`, a row for each kind: sharpness, then the two judges.
+    """Results of `mnist-dictionary`, a row for each kind: sharpness, then match between halves and held-out error.
 
     Medians are over atoms; "used most" is the half of the first dictionary's atoms that is used most often.
     """
@@ -91,44 +83,84 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rounded, found.kind.values)
 
 
-def sharper_or_noisier(found: xr.Dataset, one: str, other: str) -> str:
-    """Verdict on two kinds of `gdd_book.experiments.mnist_dictionary`: sharper only if no judge says worse, else
-    noisier.
+def dictionary_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Differences of two kinds of dictionary, a row for each pair: in sharpness, in match, in held-out error.
 
-    Worse means by more than chance: two standard errors of the medians for the match, the larger of the two differences
-    between halves for the held-out error.
+    Differences of medians over atoms; the match with its standard error, the held-out error beside the larger of its
+    two differences between the halves of the training images.
     """
-    a, b = found.sel(kind=one), found.sel(kind=other)
-    for name in ("high_frequency_share", "gradient_kurtosis"):
-        if not a[name].median() > b[name].median():
-            return f"'{one}' is not sharper than '{other}' by both measures"
-    sizes, spread = a.sizes[ATOM], np.hypot(a.correlation.std(), b.correlation.std())
-    chance = 2 * 1.2533 * spread / sizes**0.5  # sqrt(pi / 2): of a median
-    match = b.correlation.median() - a.correlation.median() > chance
-    error = a.rms.mean() - b.rms.mean() > max(np.ptp(a.rms.values), np.ptp(b.rms.values))
-    said = f"match {'worse' if match else 'no worse'}, held-out error {'worse' if error else 'no worse'}"
-    return f"'{one}' beside '{other}': sharper by both measures, {said}: {'noisier' if match or error else 'sharper'}"
+    rows = {}
+    for one, other in pairs:
+        a, b = found.sel(kind=one), found.sel(kind=other)
+        match, other_match = median_and_error(a.correlation), median_and_error(b.correlation)
+        energy = a.high_frequency_share.median() - b.high_frequency_share.median()
+        kurtosis = a.gradient_kurtosis.median() - b.gradient_kurtosis.median()
+        rows[f"{one}, less {other}"] = {
+            "energy above half Nyquist": plus_minus(energy, digits=3, sign="+"),
+            "gradient kurtosis": plus_minus(kurtosis, digits=1, sign="+"),
+            "match": plus_minus(match.value - other_match.value, np.hypot(match.error, other_match.error), 3, "+"),
+            "held-out error": plus_minus(a.rms.mean() - b.rms.mean(), digits=4, sign="+"),
+            "between halves": f"{max(np.ptp(a.rms.values), np.ptp(b.rms.values)):.4f}",
+        }
+    return pd.DataFrame(rows).T
 
 
-def most_used(found: xr.Dataset, count: int) -> xr.DataArray:
-    """Projected atoms (kind, atom, plane, row, col) that are used most often, in each kind the first ``count``."""
-    order = [np.argsort(-uses, kind="stable")[:count] for uses in found.uses.isel(half=0).values]
-    chosen = [found.projected_atoms.isel(kind=i, atom=atoms) for i, atoms in enumerate(order)]
-    return xr.concat(chosen, "kind")
+# ----------------------------------------------------------------------------- test errors over subsets of the digits
 
 
-def error_table(
-    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
-) -> pd.DataFrame:
+def padded(errors: Mapping[tuple[str, int], np.ndarray]) -> xr.DataArray:
+    """Errors of the subsets by feature and number of training digits, NaN where there is none."""
+    kinds, sizes = list(dict.fromkeys(kind for kind, _ in errors)), sorted({size for _, size in errors})
+    out = np.full((len(kinds), len(sizes), max(map(len, errors.values()), default=0)), np.nan)
+    for (kind, size), values in errors.items():
+        out[kinds.index(kind), sizes.index(size), : len(values)] = values
+    return xr.DataArray(out, {"feature_kind": kinds, "size": sizes}, ("feature_kind", "size", "trial"))
+
+
+def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEATURES)) -> xr.DataArray:
+    """Errors (feature_kind, size, trial) of records of `mnist-curve` or `mnist-best`, of the one with most subsets.
+
+    Features stand in this order, those that are not in it last.
+    """
+    best: dict[tuple[str, int], np.ndarray] = {}
+    for record in found:
+        for kind, size in product(record.feature_kind.values, record["size"].values):
+            errors = record.error.sel(feature_kind=kind, size=size).dropna("trial").values
+            if len(errors) > len(best.get((str(kind), int(size)), ())):
+                best[str(kind), int(size)] = errors
+    place = {kind: number for number, kind in enumerate(order)}
+    return padded(dict(sorted(best.items(), key=lambda item: place.get(item[0][0], len(place)))))
+
+
+def subset_table(errors: xr.DataArray) -> pd.DataFrame:
+    """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
+    if not errors.size:
+        return pd.DataFrame({"test error": [NO_RECORD]})
+    count = errors.count("trial").astype(str)
+    text = (with_error(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
+    return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
+
+
+def draw_subsets(axes: Axes, errors: xr.DataArray, **style) -> None:
+    """Mean error (size, trial) against the number of training digits, with standard errors."""
+    mean, error = mean_and_error(errors.dropna("size", how="all"), "trial")
+    axes.errorbar(mean["size"], mean, error.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | style))
+
+
+def whole_runs(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """Records of `mnist-error` of paper scale whose noise precision was not learned."""
+    return [one for one in found if one.attrs["scale"] == "paper" and settings(one)["noise_precision"] > 0]
+
+
+def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()) -> pd.DataFrame:
     """Test error in % by number of training digits: the paper's numbers beside ours, or words for their lack.
 
-    Of ours the paper's own feature and our best one are shown, from records of `mnist-error` of paper scale and the
-    healthy noise precision; then the paper's own feature in the shorter chains of `mnist-curve`, over several subsets.
+    Ours are the paper's own feature and our best one, of `whole_runs`, of one size the longest; then the paper's own
+    feature in the shorter chains of `mnist-curve`, over several subsets.
     """
-    full = [record for record in found if record.attrs["scale"] == "paper" and settings(record)["noise_precision"] > 0]
-    full.sort(key=lambda record: settings(record)["burn_in"] + settings(record)["collect"])
-    ours = {settings(record)["n_train"]: record for record in full}  # of one size the longest
-    several = curves(short, list(FEATURES)).get("ml_sample", {})
+    full = sorted(whole_runs(found), key=lambda record: settings(record)["burn_in"] + settings(record)["collect"])
+    ours = {settings(record)["n_train"]: record for record in full}
+    several = subset_table(subset_errors(short)).get("ml_sample", {})
     before = paper_values.fact("mnist_error_pretrained")["value"]
     rows = []
     for n, printed in paper[paper.ours][["n_train", "error"]].itertuples(index=False):
@@ -136,42 +168,41 @@ def error_table(
         row["paper, pretrained"] = f"about {before} (P36)" if n == ALL_DIGITS else "not printed"
         row |= {"ours, pretrained": NO_RUN, "sweeps a layer": "", "ours, best of any feature": ""}
         if (record := ours.get(int(n))) is not None:
-            best = str(record.feature_kind.values[record.error.values.argmin()])
-            same, least = float(record.error.sel(feature_kind="ml_sample")), float(record.error.min())
-            row["ours, pretrained"] = f"{same:.2f}"
+            error = record.error.to_series()
+            row["ours, pretrained"] = f"{error['ml_sample']:.2f}"
             row["sweeps a layer"] = "{burn_in} + {collect}".format(**settings(record))
-            row["ours, best of any feature"] = f"{least:.2f} ({FEATURES[best]})"
-        errors = several.get(int(n))
-        short_row = "not run" if errors is None else f"{said(errors.mean(), spread_of(errors))} ({len(errors)})"
-        rows.append(row | {"ours, mnist-curve (subsets)": short_row})
+            row["ours, best of any feature"] = f"{error.min():.2f} ({FEATURES[error.idxmin()]})"
+        rows.append(row | {"ours, mnist-curve (subsets)": several.get(int(n), "not run")})
     return pd.DataFrame(rows).set_index("training digits")
 
 
-def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test error in % of every feature, a column for every record; above them what was run."""
+def feature_table(found: Sequence[xr.Dataset], less: str | None = None) -> pd.DataFrame:
+    """Test error in % of every feature, a column for every record of `mnist-error`; above them what was run.
+
+    With ``less``, every feature's error less that feature's, with the standard error of a difference between two
+    independent error rates of that size.
+    """
+    if not found:
+        return pd.DataFrame({"test error": ["no record yet"] * len(FEATURES)}, index=list(FEATURES.values()))
     columns = {}
     for record in found:
-        p = settings(record)
+        p, known, error = settings(record), record.error.to_series(), np.nan
+        if less:
+            error = 2**0.5 * share_error(known[less], p["n_test"])
+            known = known.drop(less) - known[less]
         noise = f"{p['noise_precision']:g}" if p["noise_precision"] else "learned"
         name = (f"{p['n_train']} {p['data']}", record.attrs["scale"], f"{p['burn_in']} + {p['collect']}", noise)
-        known = record.error.to_series()
-        columns[name] = [f"{known[kind]:.2f}" if kind in known else "not run" for kind in FEATURES]
-    if not columns:
-        return pd.DataFrame({"test error": ["no record yet"] * len(FEATURES)}, index=list(FEATURES.values()))
-    table = pd.DataFrame(columns, index=list(FEATURES.values()))
+        columns[name] = [
+            plus_minus(known[kind], error, sign="+" if less else "") if kind in known else "not run"
+            for kind in FEATURES if kind != less
+        ]
+    table = pd.DataFrame(columns, index=[words for kind, words in FEATURES.items() if kind != less])
     table.columns = pd.MultiIndex.from_tuples(columns, names=["training", "scale", "sweeps", "noise precision"])
     return table
 
 
-def curve_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test error in % of the records of `mnist-curve`: a row for each number of training digits; (subsets)."""
-    return subset_table(found, list(FEATURES)).rename(columns=FEATURES)
-
-
 def show_learning_curve(
-    paper: pd.DataFrame,
-    found: Sequence[xr.Dataset],
-    short: Sequence[xr.Dataset] = (),
+    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = (),
     refined: Sequence[xr.Dataset] = (),
 ) -> Figure:
     """Test error against the number of training digits: the paper's, and one colour for each feature of ours.
@@ -179,24 +210,299 @@ def show_learning_curve(
     Parameters
     ----------
     paper : the paper's table of errors
-    found : records of `mnist-error`; drawn, filled, are those of paper scale whose noise precision was not learned
+    found : records of `mnist-error`; `whole_runs` are drawn, filled
     short : records of `mnist-curve`, hollow, with standard errors
     refined : records of `mnist-refined-error`, of which the paper's feature is drawn, before and after refinement
     """
+    figure, axes = _learning_curve(paper)
+    several, full = subset_errors(short), whole_runs(found)
+    for colour, (kind, words) in zip([*CYCLE[:5], COLOURS["sky"]], FEATURES.items(), strict=True):
+        if kind in several.feature_kind:
+            draw_subsets(axes, several.sel(feature_kind=kind), color=colour, markerfacecolor="white", linewidth=1)
+        have = [record for record in full if kind in record.feature_kind]
+        points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind))) for one in have)
+        if points or kind in several.feature_kind:
+            axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, markersize=5, label=words)
+    changed = refined_subsets(refined)
+    for atoms, marker in zip(changed.feature_kind.values, "v^", strict=False):
+        style = {"fmt": marker, "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
+        label = f"the same, {atoms}, short"
+        draw_subsets(axes, changed.sel(feature_kind=atoms), **style, label=label)
+    return _finish_curve(figure, axes)
+
+
+def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: Sequence[xr.Dataset]) -> Figure:
+    """Test error against the number of training digits: the paper's, `whole_runs` of its protocol, `mnist-best`."""
+    figure, axes = _learning_curve(paper)
+    runs = sorted(whole_runs(protocol), key=lambda record: settings(record)["n_train"])
+    points = [(settings(one)["n_train"], float(one.error.sel(feature_kind="ml_sample"))) for one in runs]
+    axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
+    colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[1])
+    for colour, errors in zip(colours, subset_errors(found, KINDS), strict=False):
+        draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
+    return _finish_curve(figure, axes)
+
+
+def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes]:
     figure, axes = new_figure(height=4.4)
     row = paper[paper.ours].sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4, label="the paper, refined")
-    full = [r for r in found if r.attrs["scale"] == "paper" and settings(r)["noise_precision"] > 0]
-    several = curves(short, list(FEATURES))
-    for colour, (kind, words) in zip([*CYCLE[:5], COLOURS["sky"]], FEATURES.items(), strict=True):
-        have = [r for r in full if kind in r.feature_kind]
-        points = [(settings(r)["n_train"], float(r.error.sel(feature_kind=kind))) for r in have]
-        if kind in several:
-            draw_subsets(axes, several[kind], color=colour, markerfacecolor="white", linewidth=1)
-        if points or kind in several:
-            axes.plot(*np.reshape(sorted(points), (-1, 2)).T, "o", color=colour, markersize=5, label=words)
-    for atoms, marker in zip(ATOMS[:2], "v^", strict=True):
-        if curve := refined_curve(refined, atoms):
-            style = {"fmt": marker, "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
-            draw_subsets(axes, curve, **style, label=f"the paper's feature, {atoms}, short")
-    return finish_curve(figure, axes)
+    return figure, axes
+
+
+def _finish_curve(figure: Figure, axes: Axes) -> Figure:
+    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
+    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
+    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))
+    legend_outside(figure, "lower center", smaller=2)
+    return finish(figure)
+
+
+def refined_subsets(found: Sequence[xr.Dataset]) -> xr.DataArray:
+    """Errors (feature_kind, size, trial) of the paper's feature, pretrained and refined; of one size the longest."""
+    return padded({
+        (atoms, settings(record)["n_train"]): record.error.sel(atoms=atoms, feature_kind="ml_sample").values
+        for atoms in ATOMS[:2]
+        for record in _by_size(found)
+    })
+
+
+def refined_size_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Test error in % of the paper's feature before and after refinement, a row for each record of paper scale.
+
+    "change" is of refined atoms on the same digits, with its standard error where there are several subsets. The last
+    but one column has refined atoms under the noise precision of pretraining.
+    """
+    rows = []
+    for record in _by_size(found):
+        p, errors = settings(record), record.error.sel(feature_kind="ml_sample")
+        before, after, held = (errors.sel(atoms=atoms) for atoms in ATOMS)
+        row = {"training digits": p["n_train"], "test digits": p["n_test"], "subsets": record.sizes["subset"]}
+        row["sweeps of pretraining"] = f"{p['burn_in']} + {p['collect']}"
+        row["sweeps of refinement"] = f"{p['refine_burn_in']} + {p['refine_collect']}"
+        columns = {"pretrained": before, "refined": after, "change": after - before}
+        columns |= {"refined, pretraining's noise": held, "raw pixels": record.error_of_pixels}
+        rows.append(row | {name: with_error(values, "subset").item() for name, values in columns.items()})
+    return pd.DataFrame(rows).set_index("training digits") if rows else pd.DataFrame({"test error": [NO_RECORD]})
+
+
+def _by_size(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
+    """Those of paper scale, by the number of training digits, then by the sweeps of refinement."""
+    whole = [(settings(record), record) for record in found if record.attrs["scale"] == "paper"]
+    whole.sort(key=lambda pair: (pair[0]["n_train"], pair[0]["refine_burn_in"] + pair[0]["refine_collect"]))
+    return [record for _, record in whole]
+
+
+# ---------------------------------------------------------------------------------------- best use, and what it costs
+
+
+def kept_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Share in % of a feature's variance that the classifier saw, where it saw leading principal components only."""
+    rows = {}
+    for record in found:
+        shares = record.energy_kept.mean("trial").to_series().dropna() if "energy_kept" in record else {}
+        rows |= {(size, kind): f"{100 * share:.1f}" for (size, kind), share in shares.items() if share < 1}
+    rows = {key: text for key, text in rows.items() if key[1] != REDUCED}
+    index = pd.MultiIndex.from_tuples(rows, names=["training digits", "feature"]) if rows else None
+    return pd.DataFrame({"variance kept, %": list(rows.values())}, index)
+
+
+def choice_table(record: xr.Dataset) -> pd.DataFrame:
+    """Cross-validation error in % of every candidate of a `mnist-best` record, and which was chosen."""
+    chosen = np.arange(record.sizes["candidate"]) == int(record.chosen)
+    error = with_error(record.choice, "subset").values
+    columns = {"margin": record.margin.values, "cross-validation error, %": error, "": np.where(chosen, "chosen", "")}
+    return pd.DataFrame(columns)
+
+
+def show_ablation(record: xr.Dataset) -> Figure:
+    """Every row of a `mnist-ablation` record as a point with its standard error; the line is the paper's protocol."""
+    mean, error = mean_and_error(record.error, "subset")
+    places = np.arange(record.sizes["row"])[::-1]
+    figure, axes = new_figure(height=0.29 * len(places) + 0.7)
+    axes.axvline(float(mean[0]), color=COLOURS["grey"], linewidth=0.8, linestyle="--")
+    for number, factor in enumerate(dict.fromkeys(record.factor.values)):
+        of, colour = record.factor.values == factor, CYCLE[number % len(CYCLE)]
+        bars = error[of].fillna(0)
+        axes.errorbar(mean[of], places[of], xerr=bars, fmt="o", markersize=5, capsize=2, color=colour)
+    words = [
+        setting if factor in ("the paper's protocol", "no model") else f"{factor}: {setting}"
+        for factor, setting in zip(record.factor.values, record.setting.values, strict=True)
+    ]
+    axes.set(yticks=places, xlabel="test error, %", xlim=(0, None))
+    axes.set_yticklabels([word.replace(": ", ":\n") if len(word) > 34 else word for word in words], fontsize=FONT - 3)
+    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+    return finish(figure)
+
+
+def ablation_table(record: xr.Dataset) -> pd.DataFrame:
+    """Mean test error in % of every row of a `mnist-ablation` record, and its paired difference from the protocol."""
+    gains = with_error(record.error - record.error.isel(row=0), "subset", sign="+").values[1:]
+    index = pd.MultiIndex.from_arrays([record.factor.values, record.setting.values], names=["changed", "into"])
+    columns = {"test error, %": with_error(record.error, "subset").values, "beside the protocol": ["", *gains]}
+    return pd.DataFrame(columns, index)
+
+
+# ------------------------------------------------------------------- interpolation, generated digits, layer by layer
+
+
+def show_filled(
+    found: xr.Dataset, hiding: str, methods: Sequence[str], digits: int = 8, word: str = "digit",
+    ends: tuple[float, float] = (1, 0),
+) -> Figure:
+    """Test images side by side: as seen, as each method fills them in, and whole. Seen pixels are put back.
+
+    Hidden pixels of the first row are light blue. ``ends``: pixels that are shown black and white; ``word``: what the
+    images show.
+    """
+    one = found.sel(hiding=hiding)
+    mask, truth = one.mask.values[:digits].astype(bool), found.truth.values[:digits]
+    rows = {name: np.where(mask, truth, one.filled.sel(way=name).values[:digits]) for name in methods}
+    rows = {"what is seen": np.where(mask, truth, np.nan)} | rows | {f"the whole {word}": truth}
+    label = 1.35  # inches on the left
+    figure, axes = new_figure(len(rows), 1, height=len(rows) * ((FULL - label) / len(truth) + 0.03) + 0.05)
+    grey = {"cmap": "gray" if ends[0] < ends[1] else "gray_r", "vmin": min(ends), "vmax": max(ends)}
+    for panel, (name, pictures) in zip(axes, rows.items(), strict=True):
+        bare(panel).set_facecolor("#CFE3F2")
+        panel.imshow(np.concatenate(list(pictures), axis=1), **grey)
+        panel.set_ylabel(fill(name, 12), rotation=0, ha="right", va="center", fontsize=FONT - 1)
+        for border in range(1, len(pictures)):
+            panel.axvline(border * pictures.shape[2] - 0.5, color=COLOURS["grey"], linewidth=0.5)
+    return finish(figure)
+
+
+def filled_table(found: xr.Dataset) -> pd.DataFrame:
+    """Mean squared error on hidden pixels, with its standard error, by method and by what was hidden.
+
+    Beside it, where the experiment has a classifier, the share in % of filled-in images that it gets wrong.
+    """
+    errors, columns = with_error(found.hidden_error, IMAGE, 4), {}
+    for hiding in found.hiding.values:
+        columns[hiding, "squared error"] = errors.sel(hiding=hiding).values
+        if "wrong" in found:
+            columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding).values.round(1)
+    table = pd.DataFrame(columns, found.way.values)
+    table.columns.names = ["hidden", ""]
+    return table
+
+
+def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """One method's squared error over another's, and their mean difference in its standard errors, image by image.
+
+    Differences below zero are in favour of the first.
+    """
+    columns = {}
+    for hiding in found.hiding.values:
+        errors = found.hidden_error.sel(hiding=hiding).astype(float)
+        for one, other in pairs:
+            mean, error = mean_and_error(errors.sel(way=one) - errors.sel(way=other), IMAGE)
+            ratio = float(errors.sel(way=one).mean() / errors.sel(way=other).mean())
+            columns.setdefault((hiding, "error over the other's"), []).append(f"{ratio:.2f}")
+            columns.setdefault((hiding, "difference, standard errors"), []).append(f"{float(mean / error):+.1f}")
+    return pd.DataFrame(columns, pd.MultiIndex.from_tuples(pairs, names=["method", "beside"]))
+
+
+def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int = 10) -> Figure:
+    """Pictures of every source of one model of `mnist-generated`, real digits below.
+
+    All on one grey scale: 0 or less is white, 1 or more is black.
+    """
+    chosen = [kind for kind in range(found.sizes["kind"]) if found.model.values[kind] in (model, "real digits")]
+    figure, axes = new_figure(len(chosen), 1, height=len(chosen) * (FULL * (count // across) / across + 0.3))
+    for panel, kind in zip(axes, chosen, strict=True):
+        mosaic = atom_mosaic(found.pictures.values[kind, :count, None], across)
+        bare(panel).imshow(mosaic, cmap="gray_r", vmin=0, vmax=1)
+        panel.set_title(str(found.source.values[kind]), fontsize=FONT - 1)
+    return finish(figure)
+
+
+def generated_table(found: xr.Dataset) -> pd.DataFrame:
+    """Results of `mnist-generated`, a row for each model and source; a guess is right in half of the cases."""
+    apart = found.told_apart.values
+    errors = share_error(apart, found.sizes[IMAGE])  # half of the pictures and as many real digits are classified
+    return pd.DataFrame({
+        "told from real digits, %": plus_minus_each(apart, errors, 1),
+        "distance to nearest training digit": with_error(found.nearest, IMAGE, 3).values,
+        "rms of a pixel": found.rms.values.round(3),
+        "energy below zero": found.negative.values.round(3),
+    }, pd.MultiIndex.from_arrays([found.model.values, found.source.values], names=["model", "drawn from"]))
+
+
+def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of every way of `mnist-layerwise`, by model and kind of feature."""
+    table = found.error.stack(column=("model", "feature_kind")).to_pandas().round(2)
+    words = {"ml_sample": "best sample", "mean": "posterior mean"}
+    pairs = [(model, words[kind]) for model, kind in table.columns]
+    table.columns = pd.MultiIndex.from_tuples(pairs, names=["dictionaries", "feature"])
+    return table
+
+
+def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
+    """Test error in % of one way less another's, by model and feature; over ``tested`` digits taken as independent."""
+    one, other = (xr.concat([found.error.sel(way=pair[i]) for pair in pairs], "way").drop_vars("way") for i in (0, 1))
+    error = np.hypot(share_error(one, tested), share_error(other, tested))
+    text = xr.apply_ufunc(plus_minus_each, one - other, error, kwargs={"sign": "+"})
+    table = layerwise_table(xr.Dataset({"error": text}))
+    return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "less"]))
+
+
+# --------------------------------------------------------------------------------------- atoms that are seldom used
+
+
+def left_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
+    """Atoms of a layer, from 1, that are left at the end of `mnist-atoms`: a row for each start, over the seeds."""
+    left = record[f"atoms_{layer}"].isel({DRAW: -1})
+    return _by_start(record, layer, left.min("seed"), left.max("seed"), write=_range)
+
+
+def fit_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
+    """What is left of a value of the layer's input, as root mean square, and coefficients active on a digit.
+
+    The first in the last sweep, the second in the kept sample, both means over seeds; rows and columns of `left_table`.
+    """
+    left = record[f"residual_{layer}"].isel({DRAW: -1}).mean("seed")
+    active = prod(MNIST.shapes()[layer - 1].grid) * record[f"uses_{layer}"].sum(f"rank_{layer}").mean("seed")
+    return _by_start(record, layer, left, active, write="{:.3f}, {:.0f} active".format)
+
+
+def _by_start(record: xr.Dataset, layer: int, *values: xr.DataArray, write) -> pd.DataFrame:
+    text = xr.apply_ufunc(np.vectorize(write, otypes=[object]), *values).transpose(f"start_{layer}", "share").values
+    columns = pd.Index([f"{share:g} of the mean" for share in record.share.values], name="dropped below")
+    return pd.DataFrame(text, pd.Index(record[f"start_{layer}"].values, name=f"atoms at first, layer {layer}"), columns)
+
+
+def _range(low: float, high: float) -> str:
+    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
+
+
+def show_left(record: xr.Dataset) -> Figure:
+    """Atoms in every sweep, the first seed: a colour for each start, a kind of line for each share; two layers."""
+    figure, axes = new_figure(2, 1, height=6.4)
+    for layer, panel in enumerate(axes, 1):
+        atoms, paper = record[f"atoms_{layer}"].isel(seed=0), MNIST.layers[layer - 1].atoms
+        starts = atoms[f"start_{layer}"].values
+        ticks = sorted({paper, *starts})
+        for (start, colour), (share, style) in product(
+            zip(starts, CYCLE, strict=False), zip(atoms.share.values, ("-", "--", ":", "-."), strict=False)
+        ):
+            values = atoms.sel({f"start_{layer}": start, "share": share}).values
+            label = f"{start} at first, {share:g}"
+            panel.plot(np.arange(1, len(values) + 1), values, style, color=colour, linewidth=1.3, label=label)
+        panel.axhline(paper, color="grey", linewidth=0.8)
+        panel.axvline(settings(record)["burn_in"], color="grey", linewidth=0.8, linestyle=":")
+        panel.set(xlabel="sweep", ylabel=f"atoms of layer {layer}", yscale="log", ylim=(None, 1.1 * ticks[-1]))
+        write_ticks(panel.yaxis, ticks)
+        panel.legend(fontsize=FONT - 3, ncols=len(starts), loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    return finish(figure)
+
+
+def show_uses(record: xr.Dataset) -> Figure:
+    """Share of blocks in which each atom of layer 1 is active, most used first; smallest share, all starts."""
+    figure, axes = new_figure(height=2.8)
+    uses = record.uses_1.isel(seed=0).sel(share=record.share.min())
+    for start in uses.start_1.values:
+        values = uses.sel(start_1=start).values
+        axes.plot(np.arange(1, len(values) + 1), values, ".-", linewidth=1, markersize=4, label=f"{start} at first")
+    axes.set(xlabel="atom, the most used first", ylabel="share of blocks", yscale="log")
+    axes.legend()
+    return finish(figure)

@@ -1,4 +1,4 @@
-"""How every figure of the book looks: widths, font sizes, colours; no global setting is changed.
+"""How figures and tables of the book look: widths, fonts, colours, a mean with its error; no global setting is changed.
 
 Widths are chosen so that text stays readable when a page is shown 360 pixels wide.
 """
@@ -6,47 +6,42 @@ Widths are chosen so that text stays readable when a page is shown 360 pixels wi
 from __future__ import annotations
 
 import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, NullFormatter
+
+from gdd.evaluate.statistics import mean_and_error
 
 FULL = 5.4  # inches: the width of the text column; every figure takes it, so that all text has one size
 DPI = 170
 FONT = 11  # points
 MARGIN = 0.04  # inches around everything
+NO_RECORD = "no paper-scale record yet"
 
 #: Okabe and Ito's colours, told apart by all common kinds of colour vision
 COLOURS = {
-    "black": "#000000",
-    "orange": "#E69F00",
-    "sky": "#56B4E9",
-    "green": "#009E73",
-    "yellow": "#F0E442",
-    "blue": "#0072B2",
-    "red": "#D55E00",
-    "purple": "#CC79A7",
-    "grey": "#767676",
+    "black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73", "yellow": "#F0E442",
+    "blue": "#0072B2", "red": "#D55E00", "purple": "#CC79A7", "grey": "#767676",
 }
 CYCLE = [COLOURS[name] for name in ("blue", "orange", "green", "red", "purple", "sky", "black")]
+#: colour and line style, where lines must be told apart in black and white too
+LINES = [
+    (COLOURS[name], style)
+    for name, style in zip(("blue", "red", "green", "purple", "orange", "sky", "grey", "black"),
+                           ("-", "--", "-.", ":") * 2, strict=True)
+]
 
 RC = {
-    "figure.dpi": DPI,
-    "font.size": FONT,
-    "axes.titlesize": FONT,
-    "axes.labelsize": FONT,
-    "legend.fontsize": FONT - 1,
-    "xtick.labelsize": FONT - 1,
-    "ytick.labelsize": FONT - 1,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "image.interpolation": "nearest",
-    "axes.prop_cycle": plt.cycler(color=CYCLE),
-    "figure.constrained_layout.use": True,
-    "figure.constrained_layout.h_pad": MARGIN,
-    "figure.constrained_layout.w_pad": MARGIN,
-    "mathtext.fontset": "cm",
-    "figure.facecolor": "white",
+    "figure.dpi": DPI, "figure.facecolor": "white", "figure.constrained_layout.use": True,
+    "figure.constrained_layout.h_pad": MARGIN, "figure.constrained_layout.w_pad": MARGIN,
+    "font.size": FONT, "axes.titlesize": FONT, "axes.labelsize": FONT, "legend.fontsize": FONT - 1,
+    "xtick.labelsize": FONT - 1, "ytick.labelsize": FONT - 1, "mathtext.fontset": "cm",
+    "axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False,
+    "image.interpolation": "nearest", "axes.prop_cycle": plt.cycler(color=CYCLE),
 }
 
 
@@ -69,8 +64,34 @@ def finish(figure: Figure) -> Figure:
 
 def bare(axes: Axes) -> Axes:
     """No ticks and no frame: for pictures."""
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)
     return axes
+
+
+def legend_outside(figure: Figure, place: str = "upper center", columns: int = 2, smaller: int = 1, **kwargs) -> None:
+    """Legend of all axes outside of them, in a font that is so many points smaller than the text."""
+    figure.legend(loc=f"outside {place}", ncols=columns, frameon=False, fontsize=FONT - smaller, **kwargs)
+
+
+def write_ticks(axis: Axis, places=None, words="{:g}".format) -> None:
+    """Write the ticks of an axis in plain numbers, at exactly these places if any are given; no minor ticks."""
+    if places is not None:
+        axis.set_major_locator(FixedLocator(list(places)))
+    axis.set_major_formatter(lambda value, _: words(value))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def plus_minus(value: float, error: float = np.nan, digits: int = 2, sign: str = "") -> str:
+    """Value with its standard error, if it has one; ``sign`` "+" writes the sign of positive values."""
+    return f"{value:{sign}.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
+
+
+#: the same for arrays: an array of text
+plus_minus_each = np.vectorize(plus_minus, otypes=[object])
+
+
+def with_error(values: xr.DataArray, over: str, digits: int = 2, sign: str = "") -> xr.DataArray:
+    """Mean over an axis with its standard error, as text, for every entry of the other axes."""
+    return xr.apply_ufunc(plus_minus_each, *mean_and_error(values, over), kwargs={"digits": digits, "sign": sign})

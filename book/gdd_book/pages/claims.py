@@ -23,7 +23,7 @@ VERDICTS = {
     "open": "no run of the needed size yet, or not built yet",
     "cannot be judged": "rests on something that was never published",
 }
-#: verdicts that need a page of the book to stand on
+#: verdicts that need a page of the book as evidence
 PROVEN = ("reproduced", "partly", "not reproduced")
 
 
@@ -49,39 +49,24 @@ class Claims(tuple):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        head = ("The paper says", "Verdict", "What we found")
-        return table_in_parts(head, [(claim.part, _row(claim)) for claim in self], "claims")
+        return html_table(("The paper says", "Verdict", "What we found"), [(one.part, _row(one)) for one in self])
 
 
-def table_in_parts(head: Sequence[str], rows: Iterable[tuple[str, str]], style: str) -> str:
+def html_table(head: Sequence[str], rows: Iterable[tuple[str, str]], style: str = "claims") -> str:
     """HTML table of (part, row) pairs, with a heading above the first row of every part."""
     body, above = [], None
     for part, row in rows:
-        if part != above:
-            above = part
-            body.append(f'<tr class="part"><th colspan="{len(head)}">{escape(part)}</th></tr>')
-        body.append(row)
+        heading = f'<tr class="part"><th colspan="{len(head)}">{escape(part)}</th></tr>' if part != above else ""
+        body.append(heading + row)
+        above = part
     heads = "".join(f"<th>{name}</th>" for name in head)
     return f'<table class="{style}"><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
 
 def load() -> Claims:
-    """Every claim of ``book/claims.yml``, checked.
-
-    Raises
-    ------
-    GddError
-        A verdict that is not in `VERDICTS`, or one that needs evidence and names no page.
-
-    Notes
-    -----
-    *Source:* the whole paper. *Departs:* none. *Checked:* tests/test_claims.py (every page named exists).
-    """
-    return Claims(_checked(part, entry) for part, entries in _read().items() for entry in entries)
-
-
-def _read() -> dict:
-    return yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    """Every claim of ``book/claims.yml``; GddError for an unknown verdict, or one that lacks evidence."""
+    parts = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    return Claims(_checked(part, entry) for part, entries in parts.items() for entry in entries)
 
 
 def _checked(part: str, entry: dict) -> Claim:
@@ -95,13 +80,7 @@ def _checked(part: str, entry: dict) -> Claim:
 
 
 def printed_number(fact: str | None = None, table: str | None = None, row: dict | None = None, column: str = "") -> str:
-    """Text of one number of the paper with its unit: a fact, or the cell of a table in the row with these entries.
-
-    Raises
-    ------
-    GddError
-        An unknown fact or table, or not exactly one such row.
-    """
+    """One number of the paper with its unit: a fact, or the cell of a table in the only row with these entries."""
     if fact:
         known = paper_values.fact(fact)
         return f"{known['value']:g} ({known['unit']})"

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import yaml
 
 from gdd.base.axes import GddError
-from gdd_book.pages.claims import table_in_parts
+from gdd_book.pages.claims import html_table
 
 PATH = Path(__file__).resolve().parents[2] / "errata.yml"
 PAGE = "model/errata"
@@ -51,37 +51,24 @@ class Errata(tuple):
 
     def __str__(self) -> str:
         counts = Counter(entry.matters for entry in self)
-        return f"{len(self)} entries: " + ", ".join(f"{counts[key]} {said}" for key, said in MATTERS.items())
+        return f"{len(self)} entries: " + ", ".join(f"{counts[key]} {words}" for key, words in MATTERS.items())
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        said = "".join(f"<li><b>{MATTERS[key]}</b>: {escape(text)}</li>" for key, text in MEANS.items())
+        meanings = "".join(f"<li><b>{MATTERS[key]}</b>: {escape(text)}</li>" for key, text in MEANS.items())
         rows = [(entry.group, _row(entry)) for entry in self]
-        return f"<ul>{said}</ul>{table_in_parts(('', 'What', 'Does it matter', 'Shown'), rows, 'claims errata')}"
+        return f"<ul>{meanings}</ul>{html_table(('', 'What', 'Does it matter', 'Shown'), rows, 'claims errata')}"
 
 
 def load() -> Errata:
-    """Every entry of ``book/errata.yml``, checked.
-
-    Raises
-    ------
-    GddError
-        A number that is not the letter P and digits, one that occurs twice, or an answer that is not in `MATTERS`.
-
-    Notes
-    -----
-    *Source:* the whole paper. *Departs:* none. *Checked:* tests/test_errata.py.
-    """
-    found = [_checked(group, entry) for group, entries in _read().items() for entry in entries]
+    """Every entry of ``book/errata.yml``; GddError for a bad or repeated number, or an answer not in `MATTERS`."""
+    groups = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    found = [_checked(group, entry) for group, entries in groups.items() for entry in entries]
     for number, times in Counter(entry.number for entry in found).items():
         if times > 1:
             raise GddError(f"erratum {number}: {times} entries; each number has one")
     return Errata(found)
-
-
-def _read() -> dict:
-    return yaml.safe_load(PATH.read_text(encoding="utf-8"))
 
 
 def _checked(group: str, entry: dict) -> Erratum:
@@ -95,11 +82,9 @@ def _checked(group: str, entry: dict) -> Erratum:
 
 
 def _row(entry: Erratum) -> str:
-    here = f'<a href="#{entry.number.lower()}">{entry.number}</a>'
-    up = "../" * PAGE.count("/")
-    links = [f'<a href="{up}{page}.html">{page}</a>' for page in entry.pages]
-    shown = "<br/>".join([f'<a href="#{entry.number.lower()}">below</a>', *links])
+    anchor, up = f'<a href="#{entry.number.lower()}">', "../" * PAGE.count("/")
+    shown = "<br/>".join([f"{anchor}below</a>", *(f'<a href="{up}{page}.html">{page}</a>' for page in entry.pages)])
     return (
-        f"<tr><td>{here}</td><td>{escape(entry.what)}<small>{escape(entry.place)}</small></td>"
+        f"<tr><td>{anchor}{entry.number}</a></td><td>{escape(entry.what)}<small>{escape(entry.place)}</small></td>"
         f'<td><span class="matters {entry.matters}">{MATTERS[entry.matters]}</span></td><td>{shown}</td></tr>'
     )

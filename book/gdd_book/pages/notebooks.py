@@ -72,17 +72,10 @@ def stamp(page: str) -> str:
 
 
 def execute(page: str, changes: dict | None = None) -> NotebookNode:
-    """Execute a chapter through papermill with these parameters; the output names them in the parameters cell.
-
-    Raises
-    ------
-    GddError
-        A cell failed; the message names chapter, cell and error.
-    """
+    """Execute a chapter through papermill with these parameters; a GddError names chapter, cell and error."""
+    options = {"cwd": BOOK, "progress_bar": False, "coalesce_streams": True}
     try:
-        return papermill.execute_notebook(
-            jupytext.read(text_path(page)), None, parameters=changes, cwd=BOOK, progress_bar=False
-        )
+        return papermill.execute_notebook(jupytext.read(text_path(page)), None, parameters=changes, **options)
     except PapermillExecutionError as error:
         raise GddError(f"chapter {page}: cell {error.exec_count} failed: {error.ename}: {error.evalue}") from error
 
@@ -104,10 +97,7 @@ def with_outputs(page: str, executed: NotebookNode) -> NotebookNode:
 def refresh(only: Iterable[str] | None = None) -> list[str]:
     """Execute the stale chapters, two at a time, and put their outputs where jupyter-book looks; return their names.
 
-    Raises
-    ------
-    GddError
-        A chapter failed; those that succeeded are kept.
+    If some fail, a GddError names them at the end; those that succeeded are kept.
     """
     store = get_cache(str(CACHE))
     stale = [page for page in only or chapters() if not _is_fresh(page, store)]
@@ -128,13 +118,7 @@ def refresh(only: Iterable[str] | None = None) -> list[str]:
 
 
 def build() -> Path:
-    """Execute what is stale and build the book, strictly; return the path of its first page.
-
-    Raises
-    ------
-    GddError
-        A chapter failed, or the build gave a warning.
-    """
+    """Execute what is stale and build the book, strictly: a warning is an error; return the path of its first page."""
     refresh()
     # --all: Sphinx looks at the chapters' text only, and new outputs or styles would stay unseen
     command = [Path(sys.executable).with_name("jupyter-book"), "build", ROOT, "--all", "-W", "-n", "--keep-going"]
@@ -152,24 +136,25 @@ def _execute_to_file(page: str) -> None:
     nbformat.write(executed, target)
 
 
+def _cached(page: str, store) -> list[int]:
+    """Number of the page's outputs in the cache, if there are any."""
+    try:
+        return [store.match_cache_notebook(jupytext.read(text_path(page))).pk]
+    except KeyError:
+        return []
+
+
 def _is_fresh(page: str, store) -> bool:
     path = EXECUTED / f"{page}.ipynb"
-    if not path.exists() or nbformat.read(path, 4).metadata.get("gdd_stamp") != stamp(page):
-        return False
-    try:
-        store.match_cache_notebook(jupytext.read(text_path(page)))
-    except KeyError:
-        return False
-    return True
+    executed = path.exists() and nbformat.read(path, 4).metadata.get("gdd_stamp") == stamp(page)
+    return executed and bool(_cached(page, store))
 
 
 def _forget(page: str, store) -> None:
     """Drop the outputs of an earlier execution, so that no build can show them."""
     (EXECUTED / f"{page}.ipynb").unlink(missing_ok=True)
-    try:
-        store.remove_cache(store.match_cache_notebook(jupytext.read(text_path(page))).pk)
-    except KeyError:
-        return
+    for number in _cached(page, store):
+        store.remove_cache(number)
 
 
 def _remember(page: str, store) -> None:

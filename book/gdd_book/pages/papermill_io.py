@@ -17,24 +17,16 @@ from gdd.base.axes import GddError
 class ChapterHandler:
     """Reads ``book/....md`` as a notebook; papermill chooses it by the beginning of the path, so from the root only."""
 
-    @classmethod
-    def read(cls, path: str) -> str:
+    listdir, pretty_path = staticmethod(os.listdir), staticmethod(str)
+
+    @staticmethod
+    def read(path: str) -> str:
         """Text of the chapter as notebook JSON; a file that is a notebook already is passed on."""
         return nbformat.writes(jupytext.read(path))
 
-    @classmethod
-    def write(cls, content: str, path: str) -> None:
+    @staticmethod
+    def write(content: str, path: str) -> None:
         """Write a notebook; a chapter's own text is never overwritten by its outputs."""
         if not path.endswith(".ipynb"):
             raise GddError(f"output {path}: the name of a notebook (.ipynb) is needed")
         Path(path).write_text(content, encoding="utf-8")
-
-    @classmethod
-    def listdir(cls, path: str) -> list[str]:
-        """Files in a folder of the book."""
-        return sorted(os.listdir(path))
-
-    @classmethod
-    def pretty_path(cls, path: str) -> str:
-        """Name that messages show."""
-        return path

@@ -1,0 +1,175 @@
+"""Figures of the chapters on inference: chains under several priors, calibration, planted atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+from scipy import stats
+
+from gdd.base.axes import ATOM, CHAIN, DRAW
+from gdd_book.figures.model import atom_mosaic, over_largest
+from gdd_book.figures.style import COLOURS, FONT, LINES, bare, finish, legend_outside, new_figure
+
+TRACES = {
+    "active": "active blocks\nper image",
+    "residual": "residual,\nroot mean square",
+    "log_joint": "log joint",
+}
+SMALLEST = 1e-20  # p-values below are drawn here
+
+
+def show_regimes(runs: Mapping[str, xr.Dataset]) -> Figure:
+    """Traces (chain, draw) of several runs, by name: active blocks, residual, log joint against the sweep."""
+    figure, axes = new_figure(len(TRACES), 1, height=6.2, sharex=True)
+    for (name, label), panel in zip(TRACES.items(), axes, strict=True):
+        for (colour, style), (run, traces) in zip(LINES, runs.items(), strict=False):
+            sweeps = range(1, traces.sizes[DRAW] + 1)
+            panel.plot(sweeps, traces[name].isel({CHAIN: 0}), style, color=colour, label=run, linewidth=1.8)
+        panel.set_ylabel(label)
+    axes[0].set_ylim(bottom=0)
+    axes[1].set_yscale("log")
+    axes[-1].set_xlabel("sweep")
+    axes[-1].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)
+    legend_outside(figure, "upper left", 1, handles=axes[0].get_legend_handles_labels()[0])
+    return finish(figure)
+
+
+def show_p_values(record: xr.Dataset) -> Figure:
+    """Every p-value of every sampler of `calibration`, as a dot; right samplers blue, misprints red.
+
+    The line is where the smallest p-value of a right sampler would fall once in a thousand times, among as many tests
+    as a row has (Bonferroni).
+    """
+    names = list(record.sampler.values)
+    figure, axes = new_figure(1, 2, height=0.9 + 0.24 * len(names), sharey=True)
+    for panel, test, title in zip(axes, ("exact_start", "geweke"), ("exact start", "alternating chain"), strict=True):
+        p = np.maximum(record[test].values.reshape(len(names), -1), SMALLEST)
+        for row, right in enumerate(record.correct.values):
+            colour = COLOURS["blue" if right else "red"]
+            panel.plot(p[row], np.full(p.shape[1], row), "o", markersize=3, color=colour, alpha=0.6, clip_on=False)
+        panel.axvline(1e-3 / p.shape[1], color=COLOURS["grey"], linewidth=1, linestyle=":")
+        panel.set(xscale="log", xlim=(SMALLEST, 1), xlabel="p-value")
+        panel.set_xticks([1e-20, 1e-10, 1], ["$10^{-20}$", "$10^{-10}$", "1"])
+        panel.set_title(title, fontsize=FONT)
+    axes[0].set_yticks(range(len(names)), names, fontsize=FONT - 2)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    return finish(figure)
+
+
+def show_ranks(record: xr.Dataset, right: str = "pooled", wrong: str = "P5") -> Figure:
+    """Where the truth ranks among draws: cumulative share minus the uniform one, a line for each statistic.
+
+    The band holds 99.9 % of the paths at each rank if ranks are uniform.
+
+    Source: Säilynoja, Bürkner & Vehtari 2022 for the form.
+    Checked: tests/test_calibration.py.
+    """
+    ranks = int(record.attrs.get("ranks", record["rank"].values.max() + 1))
+    share = np.arange(1, ranks + 1) / ranks
+    figure, axes = new_figure(1, 2, height=2.6, sharey=True)
+    for panel, name in zip(axes, (right, wrong), strict=True):
+        rank = record["rank"].sel(ranked=name).values
+        rank = rank[rank[:, 0] >= 0]
+        low, high = (stats.binom.ppf(q, len(rank), share) / len(rank) - share for q in (0.0005, 0.9995))
+        panel.fill_between(np.arange(ranks), low, high, color=COLOURS["grey"], alpha=0.3, linewidth=0)
+        for column in rank.T:
+            found = np.bincount(column, minlength=ranks).cumsum() / len(rank)
+            panel.plot(np.arange(ranks), found - share, linewidth=1)
+        panel.set_title(name, fontsize=FONT)
+        panel.set_xlabel("rank of the truth")
+    axes[0].set_ylabel("share below − uniform")
+    return finish(figure)
+
+
+def show_planted(record: xr.Dataset, setting: str | None = None, chain: int = 0) -> Figure:
+    """True atoms over learned ones; atoms recovered by setting and data set; fit and log joint beside the truth's.
+
+    Parameters
+    ----------
+    record : of `planted`
+    setting, chain : whose atoms are drawn; by default the first two settings of the first chain
+
+    The last panel has the settings that end with as many atoms as were planted: else the two are not comparable.
+    """
+    settings = list(record.setting.values[:2]) if setting is None else [setting]
+    same_size = record.isel(setting=(record.atoms_left == record.sizes[ATOM]).any(CHAIN).values)
+    rows = record.sizes["setting"], same_size.sizes["setting"]
+    heights = [1.05 + 0.75 * len(settings), 0.7 + 0.27 * rows[0], 1.2 + 0.27 * rows[1]]
+    figure, axes = new_figure(3, 1, height=sum(heights), height_ratios=heights)
+    _draw_planted(axes[0], record.sel(setting=settings, chain=chain))
+    _draw_recovered(axes[1], record)
+    _draw_gaps(axes[2], same_size)
+    return finish(figure)
+
+
+def recovery_table(record: xr.Dataset) -> pd.DataFrame:
+    """Chains of each setting of `planted`: all atoms recovered; some missed, and how their log joint compares.
+
+    Only chains that end with as many atoms as were planted can be compared with the truth.
+    """
+    gap = record.log_joint - record.truth_log_joint
+    missed = (record.recovered < record.sizes[ATOM]) & (record.atoms_left == record.sizes[ATOM])
+    columns = {
+        "all recovered, chains": record.recovered == record.sizes[ATOM], "atoms missed, chains": missed,
+        "of these worse than the truth": missed & (gap < 0), "of these better": missed & (gap > 0),
+    }
+    return pd.DataFrame({name: chosen.sum(CHAIN).to_series() for name, chosen in columns.items()})
+
+
+def _draw_planted(axes, runs: xr.Dataset) -> None:
+    """True atoms, and under each that of every run, moved back where it belongs; blank where it has no pixel."""
+    true = runs.true_atoms.values
+    both = np.concatenate([true] + [_moved_back(runs.sel(setting=name)) for name in runs.setting.values])
+    axes.imshow(atom_mosaic(over_largest(both), len(true)), cmap="gray", vmin=-1, vmax=1)
+    bare(axes).set_title(f"atoms of data set {int(runs.chain)}", fontsize=FONT - 1)
+    high, names = true.shape[2] + 1, ["true", *runs.setting.values]
+    axes.set_yticks([high * (i + 0.5) - 1 for i in range(len(names))], names, fontsize=FONT - 2)
+    axes.tick_params(length=0)
+
+
+def _moved_back(one: xr.Dataset) -> np.ndarray:
+    learned = one.learned.values.copy()
+    height, width = learned.shape[2:]
+    for k, (row, col) in enumerate(one.offset.values.astype(int)):
+        learned[k] = np.roll(learned[k], (-row, -col), axis=(1, 2))
+        learned[k][:, (np.arange(height) + row < 0) | (np.arange(height) + row >= height)] = np.nan
+        learned[k][:, :, (np.arange(width) + col < 0) | (np.arange(width) + col >= width)] = np.nan
+    return learned
+
+
+def _draw_recovered(axes, record: xr.Dataset) -> None:
+    counts, whole = record.recovered.transpose("setting", CHAIN).values.astype(int), record.sizes[ATOM]
+    axes.imshow(counts, cmap="RdYlGn", vmin=whole - 4, vmax=whole + 1.5, aspect="auto")  # green: all of them
+    for (i, j), value in np.ndenumerate(counts):
+        colour = "white" if value < whole - 2 else "black"
+        axes.text(j, i, str(value), ha="center", va="center", fontsize=FONT - 2, color=colour)
+    complete = (counts == whole).sum(axis=1)
+    names = [f"{name}: {n} of {counts.shape[1]}" for name, n in zip(record.setting.values, complete, strict=True)]
+    axes.set_yticks(range(len(names)), names, fontsize=FONT - 2)
+    axes.set_xticks(range(counts.shape[1]), record.chain.values)
+    axes.set_xlabel("data set")
+    axes.set_title(f"atoms recovered, of {whole}", fontsize=FONT - 1)
+
+
+def _draw_gaps(axes, record: xr.Dataset) -> None:
+    whole = record.sizes[ATOM]
+    kinds = (("log_likelihood", "blue", -0.16, 0.0), ("log_joint", "orange", 0.16, 0.5))
+    for kind, colour, offset, place in kinds:
+        for i, name in enumerate(record.setting.values):
+            row = record.sel(setting=name)
+            gap = ((row[kind] - record[f"truth_{kind}"]) / 1000).values
+            for hit, marker in ((row.recovered == whole, "o"), (row.recovered < whole, "X")):
+                shown = (hit & (row.atoms_left == whole)).values
+                places = np.full(shown.sum(), i + offset)
+                axes.plot(gap[shown], places, marker, color=COLOURS[colour], ms=4, alpha=0.75)
+        axes.text(place, 1.02, f"\N{BLACK CIRCLE} {kind.replace('_', ' ')}", color=COLOURS[colour],
+                  transform=axes.transAxes, fontsize=FONT - 1, va="bottom")
+    axes.axvline(0, color=COLOURS["black"], lw=0.8)
+    axes.set_yticks(range(record.sizes["setting"]), record.setting.values, fontsize=FONT - 2)
+    axes.set_ylim(record.sizes["setting"] - 0.5, -0.5)
+    words = "difference to a chain started at the truth,\nthousands of nats (crosses: some atoms missed)"
+    axes.set_xlabel(words, x=0.35)

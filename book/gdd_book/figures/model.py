@@ -1,0 +1,455 @@
+"""Figures and tables of the chapters on the model: atoms and pictures, numbers of parameters, misprints, refinement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import ceil, prod
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+from scipy import stats
+
+from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
+from gdd.base.checks import check_whole
+from gdd.model.distributions import Gamma, Gaussian
+from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision
+from gdd_book.figures.style import (
+    COLOURS,
+    FONT,
+    FULL,
+    LINES,
+    bare,
+    finish,
+    legend_outside,
+    new_figure,
+    plus_minus,
+    with_error,
+    write_ticks,
+)
+
+GAP = 1  # pixels between atoms
+SHARE = 0.95  # of the mass, inside a contour
+ACTIVE, NONE = "\N{BLACK CIRCLE}", "\N{MIDDLE DOT}"
+
+# ---------------------------------------------------------------------------------------------- atoms and pictures
+
+
+def atom_mosaic(atoms: np.ndarray, columns: int) -> np.ndarray:
+    """Atoms (atom, plane, row, col) beside one another, (row, col) or (row, col, 3); NaN between them."""
+    count, planes, height, width = atoms.shape
+    shape = (ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP, planes)
+    picture = np.full(shape, np.nan)
+    for number, atom in enumerate(atoms):
+        top, left = number // columns * (height + GAP), number % columns * (width + GAP)
+        picture[top : top + height, left : left + width] = np.moveaxis(atom, 0, -1)
+    return picture[..., 0] if planes == 1 else np.where(np.isnan(picture), 1.0, picture)
+
+
+def over_largest(atoms: np.ndarray, percentile: float = 100) -> np.ndarray:
+    """Each atom (atom, plane, row, col) over its largest magnitude, or over a percentile; 0 where it is all zero."""
+    largest = np.nanpercentile(np.abs(atoms), percentile, axis=(1, 2, 3), keepdims=True)
+    return np.divide(atoms, largest, out=np.zeros(atoms.shape), where=largest > 0)
+
+
+def draw_atoms(panel: Axes, atoms: np.ndarray, columns: int, title: str = "", percentile: float = 100):
+    """Atoms in a panel, zero mid grey, black and white at the largest magnitude of each."""
+    bare(panel).set_title(title, fontsize=FONT - 1)
+    picture = atom_mosaic(over_largest(np.asarray(atoms, float), percentile), columns)
+    picture = (picture + 1) / 2 if picture.ndim == 3 else picture
+    return panel.imshow(picture, cmap="gray", vmin=-1, vmax=1)
+
+
+def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None) -> Figure:
+    """All atoms in one grid, each over its own largest magnitude; zero is mid grey.
+
+    Parameters
+    ----------
+    dictionary : (atom, plane, atom_row, atom_col)     of one plane, or three (red, green, blue)
+    columns : atoms in a row; by default about twice as many as rows
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Fig. 2a, 3, 4 and 5 show dictionaries in this way.
+    Departs: the paper does not say how it scaled them; here the scale is written beside the grid.
+    Checked: tests/test_figures.py.
+    """
+    atoms = np.asarray(dictionary, float)
+    count, _, height, width = atoms.shape
+    columns = min(count, columns or ceil((2 * count) ** 0.5))
+    high, wide = ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP
+    figure, axes = new_figure(height=(FULL - 0.9) * high / wide + 0.1)
+    grey = draw_atoms(axes, atoms, columns)
+    bar = figure.colorbar(grey, ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, aspect=30)
+    bar.ax.set_yticklabels(["\N{MINUS SIGN}1", "0", "1"])
+    bar.set_label("each atom over its largest |value|", fontsize=FONT - 2 if high > wide / 2 else FONT - 4)
+    return finish(figure)
+
+
+def show_dictionaries(atoms: xr.DataArray, across: int = 5) -> Figure:
+    """Several dictionaries of one plane, a panel for each ``kind``, ``across`` atoms in a row; zero is mid grey."""
+    rows, tall = -(-atoms.sizes["kind"] // 2), FULL / 2 * -(-atoms.sizes[ATOM] // across) / across + 0.28
+    figure, axes = new_figure(rows, 2, height=rows * tall, squeeze=False)
+    for panel in axes.flat:
+        bare(panel)
+    for title, panel in zip(atoms.kind.values, axes.flat, strict=False):
+        draw_atoms(panel, atoms.sel(kind=title).transpose(ATOM, PLANE, ...), across, title)
+    return finish(figure)
+
+
+def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns: int = 4) -> Figure:
+    """Pictures (row, col), each on a grey scale of its own: 0 is mid grey, the largest magnitude black or white."""
+    rows = ceil(len(pictures) / columns)
+    tall = max(picture.shape[0] / picture.shape[1] for picture in pictures)
+    figure, axes = new_figure(rows, columns, height=rows * (FULL / columns * tall + 0.25), squeeze=False)
+    for panel in axes.flat:
+        bare(panel)
+    for picture, panel, title in zip(pictures, axes.flat, titles, strict=False):
+        largest = np.abs(picture).max() or 1
+        panel.imshow(picture, cmap="gray", vmin=-largest, vmax=largest)
+        panel.set_title(title, fontsize=FONT - 1)
+        for spine in panel.spines.values():
+            spine.set(visible=True, color=COLOURS["grey"], linewidth=0.5)
+    return finish(figure)
+
+
+def most_used(found: xr.Dataset, count: int) -> xr.DataArray:
+    """Projected atoms that each dictionary of a record uses most, the first ``count``; in the record's own axes."""
+    uses = found.uses.isel(half=0, missing_dims="ignore")
+    axis = uses.dims[0]
+    order = [np.argsort(-one, kind="stable")[:count] for one in uses.values]
+    return xr.concat([found.projected_atoms.isel({axis: i, ATOM: atoms}) for i, atoms in enumerate(order)], axis)
+
+
+# ------------------------------------------------------------------------------------------- numbers of parameters
+
+
+def printed_counts(model: ModelSpec, images: int) -> pd.DataFrame:
+    """Factors of every parameter, counted as the paper's tables do: layer (from 1), parameter, factors, count.
+
+    Weights, positions, gamma_w and theta all have one number for each element of each map; gamma_e has one for each
+    image, gamma_d one for each atom and plane.
+
+    Source: Pu, Yuan & Carin 2015, supplement, tables of parameter numbers.
+    Checked: tests/test_counts.py (equal to the printed tables, MNIST and Caltech 101).
+    """
+    images, rows = check_whole("images", images, 1), []
+    for number, shape in enumerate(model.shapes(), 1):
+        planes = () if shape.planes == 1 else (shape.planes,)  # a factor of 1 is not printed
+        element = (shape.atoms, *shape.map_size, images)
+        rows += _counts(number, D=(shape.atoms, *shape.atom_size, *planes), W=element, Z=element, gamma_e=(images,),
+                        gamma_d=(shape.atoms, *planes), gamma_w=element, theta=element)
+    return pd.DataFrame(rows)
+
+
+def kept_counts(model: ModelSpec, images: int) -> pd.DataFrame:
+    """Factors of every parameter, as this package defines it; the columns are those of `printed_counts`.
+
+    W and Z have one number for each block (weight and place of its one active position). Each precision has the axes
+    that its spec gives it. theta has B + 1 entries for each image, atom and shape of block; the row gives their sum
+    over shapes. In an elementwise layer it is one probability for each element. Chains integrate both out.
+
+    Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2.
+    Departs: theta has B + 1 entries (P12), gamma_w is one per layer (P7).
+    Checked: tests/test_counts.py (ragged blocks included).
+    """
+    images, rows = check_whole("images", images, 1), []
+    for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1):
+        block, sizes = (shape.atoms, *shape.grid, images), {IMAGE: images, ATOM: shape.atoms, PLANE: shape.planes}
+        gammas = {name: _precision_axes(getattr(layer, name), sizes) for name in ("gamma_e", "gamma_d", "gamma_w")}
+        rows += _counts(number, D=shape.dictionary, W=block, Z=block, **gammas, theta=_theta(layer, shape, images))
+    return pd.DataFrame(rows)
+
+
+def parameter_table(paper: pd.DataFrame, model: ModelSpec, images: int) -> pd.DataFrame:
+    """Factors of every parameter: as the paper's table prints them, as derived from the spec, as defined here."""
+    kept = kept_counts(model, images)
+    columns = {"layer": kept.layer, "parameter": kept.parameter, "the paper prints": paper.factors.map(product)}
+    columns["derived"] = printed_counts(model, images).factors.map(product)
+    columns["as defined here"] = kept.factors.map(product)
+    return pd.DataFrame(columns).set_index(["layer", "parameter"])
+
+
+def product(factors: Sequence[int]) -> str:
+    """Factors as a person writes them, thousands set apart by a narrow space that does not break: ``32 × 8 × 8``."""
+    return " × ".join(f"{factor:,}".replace(",", "\u202f") for factor in factors)
+
+
+def _theta(layer: LayerSpec, shape: LayerShape, images: int) -> tuple[int, ...]:
+    if layer.elementwise:
+        return (shape.atoms, *shape.map_size, images)
+    rows, cols = (
+        {size} if n % size == 0 else {size, n % size} if n > size else {n}
+        for n, size in zip(shape.map_size, shape.block, strict=True)
+    )
+    return (shape.atoms, sum(row * col + 1 for row in rows for col in cols), images)
+
+
+def _precision_axes(precision: Precision, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(sizes[axis] for axis in precision.axes) or (1,)
+
+
+def _counts(layer: int, **parameters: tuple[int, ...]) -> list[dict]:
+    return [
+        {"layer": layer, "parameter": name, "factors": factors, "count": prod(factors)}
+        for name, factors in parameters.items()
+    ]
+
+
+# ------------------------------------------------------------------------ the printed conditionals beside the right
+
+
+def show_outcomes(space: np.ndarray, shares: Mapping[str, np.ndarray], positions: int) -> Figure:
+    """Probability of every z of a one-row map: black the exact posterior, a colour for each sampler.
+
+    Parameters
+    ----------
+    space : (outcome, ..., block) of int, EMPTY for none
+    shares : name -> (outcome,); the first is the exact posterior
+    positions : of a block
+    """
+    figure, axes = new_figure(height=3.4)
+    width = 0.84 / len(shares)
+    colours = [COLOURS[name] for name in ("black", "blue", "orange", "red", "purple")]
+    for number, ((name, share), colour) in enumerate(zip(shares.items(), colours, strict=False)):
+        axes.bar(np.arange(len(space)) - 0.42 + (number + 0.5) * width, share, width, color=colour, label=name)
+    words = [_as_dots(z, positions) for z in space.reshape(len(space), -1)]
+    axes.set_xticks(range(len(space)), words, fontsize=FONT - 2)
+    axes.set(ylabel="probability", xlabel="positions of the two blocks, active where the dot is full")
+    legend_outside(figure, "upper left", smaller=2)
+    return finish(figure)
+
+
+def _as_dots(z: np.ndarray, positions: int) -> str:
+    """One outcome as text, a line for each block: a full dot at its active position, small dots elsewhere."""
+    return "\n".join(" ".join(ACTIVE if m == i else NONE for i in range(positions)) for m in z)
+
+
+def show_contours(right: Gaussian, printed: Gaussian, truth: np.ndarray) -> Figure:
+    """Contours that hold 95 % of two Gaussians over the two pixels of an atom, and the atom that made the data."""
+    figure, axes = new_figure(height=3.4)
+    for choice, name, colour in ((right, "right", "blue"), (printed, "as printed", "red")):
+        axes.plot(*contour(choice), color=COLOURS[colour], label=name, linewidth=2)
+        axes.plot(*choice.mean, "o", color=COLOURS[colour], markersize=4)
+    axes.plot(*truth, "x", color=COLOURS["black"], label="the atom of the data", markersize=8, markeredgewidth=2)
+    axes.set(xlabel="first pixel", ylabel="second pixel", aspect="equal")
+    legend_outside(figure, "right upper", columns=1)
+    return finish(figure)
+
+
+def contour(choice: Gaussian) -> np.ndarray:
+    """Points of the ellipse that holds `SHARE` of a Gaussian over two numbers: (2, point)."""
+    turn = np.linspace(0, 2 * np.pi, 200)
+    circle = np.stack([np.cos(turn), np.sin(turn)]) * np.sqrt(stats.chi2(2).ppf(SHARE))
+    return choice.mean[:, None] + np.linalg.solve(np.linalg.cholesky(choice.precision).T, circle)
+
+
+def show_precisions(panels: Mapping[str, Mapping[str, Gamma]], truths: Mapping[str, float]) -> Figure:
+    """Densities of precisions over their logarithm, each scaled to its own peak; a dotted line at the true value.
+
+    Parameters
+    ----------
+    panels : title -> (name -> Gamma of one number); the first name of a panel is the right one
+    truths : title -> the value that made the data
+    """
+    figure, axes = new_figure(len(panels), 1, height=2.1 * len(panels), squeeze=False)
+    for panel, (title, choices) in zip(axes[:, 0], panels.items(), strict=True):
+        made = {name: stats.gamma(np.ravel(c.shape)[0], scale=1 / np.ravel(c.rate)[0]) for name, c in choices.items()}
+        ends = min(choice.ppf(0.05) for choice in made.values()), max(choice.ppf(0.999) for choice in made.values())
+        grid = np.geomspace(ends[0], 2 * ends[1], 4000)
+        for (name, choice), colour in zip(made.items(), ("blue", "red", "orange"), strict=False):
+            density = choice.pdf(grid) * grid
+            panel.fill_between(grid, density / density.max(), color=COLOURS[colour], alpha=0.25, linewidth=0)
+            panel.plot(grid, density / density.max(), color=COLOURS[colour], label=name)
+        panel.axvline(truths[title], color=COLOURS["black"], linestyle=":", linewidth=1)
+        panel.set(xscale="log", xlim=(grid[0], grid[-1]), ylim=(0, 1.05), yticks=[], xlabel=title)
+        panel.set_ylabel("density / peak", fontsize=FONT - 1)
+        panel.legend(fontsize=FONT - 2, loc="upper left", frameon=False)
+    return finish(figure)
+
+
+# ------------------------------------------------------------------------------------------------------ refinement
+
+
+def show_stages(found: xr.Dataset) -> Figure:
+    """Every sweep of `mnist-refinement`: both layers' pretraining, then each refinement, on one axis.
+
+    Residual: root mean square of what is left of a number of the layer's input; of a pixel in layer 1 and refinement.
+    Log joint: divided by how many numbers are explained, as each stage has another model.
+    """
+    figure, axes = new_figure(3, 1, height=6.6, sharex=True)
+    sweeps, numbers = found.sizes[DRAW], found.numbers_explained.values
+    labels = {"residual": "residual,\nroot mean square", "log_joint": "log joint\nper number",
+              "active": "active per image"}
+    for panel, (name, label) in zip(axes, labels.items(), strict=True):
+        scales = numbers if name == "log_joint" else np.ones(len(numbers))
+        for layer, (values, scale) in enumerate(zip(found[f"pre_{name}"].values, scales, strict=True)):
+            style = COLOURS["grey"], "-", f"pretraining, layer {layer + 1}"
+            _draw_chain(panel, values / scale, *style, first=layer * sweeps)
+        for (colour, style), noise in zip(LINES, found.noise.values, strict=False):
+            values = found[name].sel(noise=noise).values / scales[0]
+            _draw_chain(panel, values, colour, style, f"refinement, {noise}", first=found.pre_residual.size)
+        for border in range(sweeps, found.pre_residual.size + 1, sweeps):
+            panel.axvline(border, color="#CCCCCC", linewidth=1)
+        panel.set_ylabel(label)
+    axes[1].set_ylim(*_without_start(axes[1]))
+    _logarithmic(axes[0])
+    _logarithmic(axes[2])
+    axes[2].set_xlabel("sweep")
+    figure.align_ylabels()
+    for number in (1, 2):
+        axes[0].text((number - 0.5) * sweeps, 1.02, f"layer {number}", transform=axes[0].get_xaxis_transform(),
+                     ha="center", fontsize=FONT - 2, color=COLOURS["grey"])
+    lines = [line for line in axes[0].lines if line.get_label().startswith("refinement")]
+    legend_outside(figure, handles=lines)
+    return finish(figure)
+
+
+def show_health(found: xr.Dataset) -> Figure:
+    """How freely each refinement moves, sweep by sweep: positions of strong blocks, top coefficients, and gamma_e."""
+    figure, axes = new_figure(3, 1, height=6.2, sharex=True)
+    for (colour, style), noise in zip(LINES, found.noise.values, strict=False):
+        one = found.sel(noise=noise)
+        for strength, width in (("1 to 3", 0.8), ("above 3", 2.0)):
+            share = moved_share(one).sel(strength=strength).isel(pooled_layer=0)
+            _draw_chain(axes[0], share.values, colour, style, f"{noise}; strength {strength}", width)
+        _draw_chain(axes[1], (one.switched_on + one.switched_off).values, colour, style)
+        _draw_chain(axes[2], one.gamma_e.values, colour, style)
+    labels = ("share of positions\nthat move", "coefficients switched\nper image", r"$\gamma_e$")
+    for panel, label in zip(axes, labels, strict=True):
+        panel.set_ylabel(label)
+    axes[0].set_ylim(bottom=0)
+    axes[1].set_ylim(bottom=0)
+    _logarithmic(axes[2])
+    axes[2].set_xlabel("sweep of the refinement")
+    figure.align_ylabels()
+    legend_outside(figure, smaller=2)
+    return finish(figure)
+
+
+def health_table(found: xr.Dataset) -> pd.DataFrame:
+    """Each refinement at its first sweep and in the mean of its last tenth, as "first, last"."""
+    columns = {}
+    for noise in found.noise.values:
+        one = found.sel(noise=noise)
+        rows = {
+            "gamma_e": (one.gamma_e, 0), "residual": (one.residual, 4), "active per image": (one.active, 1),
+            "log joint per number": (one.log_joint / one.numbers_explained[0], 3),
+            "share of strong positions that move": (moved_share(one).sel(strength="above 3").isel(pooled_layer=0), 3),
+            "coefficients switched per image": (one.switched_on + one.switched_off, 2),
+        }
+        sweeps = int(one.residual.notnull().sum())
+        last = slice(sweeps - max(1, sweeps // 10), sweeps)
+        columns[f"{noise}, {sweeps} sweeps"] = {
+            name: f"{values[0].item():.{d}f}, {values[last].mean().item():.{d}f}" for name, (values, d) in rows.items()
+        }
+    return pd.DataFrame(columns)
+
+
+def moved_share(found: xr.Dataset) -> xr.DataArray:
+    """Share of the visited blocks that came out at another position; NaN where none was visited."""
+    return found.blocks_moved / found.blocks_visited.where(found.blocks_visited > 0)
+
+
+def show_starts(found: xr.Dataset) -> Figure:
+    """Refinements from several starts, of `mnist-starts`: one colour a start, one line a seed."""
+    labels = {
+        "log_joint": "log joint", "residual": "residual,\nroot mean square", "held_out": "held-out digits:\nresidual",
+        "active": "active per image",
+    }
+    figure, axes = new_figure(len(labels), 1, height=7.4, sharex=True)
+    for panel, (name, label) in zip(axes, labels.items(), strict=True):
+        for (colour, style), start in zip(LINES, found.start.values, strict=False):
+            for number, values in enumerate(found[name].sel(start=start).values):
+                _draw_chain(panel, values, colour, style, f"start: {start}" if number == 0 else "")
+        panel.set_ylabel(label)
+    axes[0].set_ylim(*_without_start(axes[0]))
+    axes[0].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)
+    for panel in axes[1:]:
+        _logarithmic(panel)
+    axes[-1].set(xscale="log", xlabel="sweep of the refinement")
+    write_ticks(axes[-1].xaxis)
+    figure.align_ylabels()
+    legend_outside(figure, columns=3, smaller=2, handles=axes[0].get_legend_handles_labels()[0])
+    return finish(figure)
+
+
+def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
+    """Last quarter of every chain of `mnist-starts`, mean over seeds with its standard error.
+
+    The last rows have the differences to the usual start; chains of one seed share their digits.
+    """
+    last = found.isel({DRAW: slice(-(found.sizes[DRAW] // 4), None)}).mean(DRAW)
+    less = (last - last.sel(start=usual)).drop_sel(start=usual)
+    less = less.assign_coords(start=[f"{name}, less {usual}" for name in less.start.values])
+    columns = {}
+    for name, digits in {"log_joint": 0, "residual": 4, "held_out": 4, "active": 1}.items():
+        parts = with_error(last[name], "seed", digits), with_error(less[name], "seed", digits, "+")
+        columns[name.replace("_", " ")] = xr.concat(parts, "start").to_series()
+    return pd.DataFrame(columns).rename_axis(None)
+
+
+def refinement_table(found: xr.Dataset) -> pd.DataFrame:
+    """Before and after: medians over atoms for the kept draw, and what layers and projection make of the digits."""
+    kept = found.sel(estimate="kept draw")
+    columns = {
+        "residual": (kept.rms, 3),
+        "active per image": (kept.uses.sum(ATOM) / kept.sizes[IMAGE], 1),
+        "atoms used by fewer than 5 images": ((kept.uses < 5).sum(ATOM), 0),
+        "energy above half Nyquist": (kept.high_frequency_share.median(ATOM), 3),
+        "gradient kurtosis": (kept.gradient_kurtosis.median(ATOM), 1),
+        "weight at winning positions": (kept.winning_share, 2),
+        "projection error, share of energy": (kept.projection_error.median(IMAGE), 2),
+    }
+    written = {name: [plus_minus(v, digits=d) for v in values.values] for name, (values, d) in columns.items()}
+    return pd.DataFrame(written, found.model.values).T
+
+
+def refined_atoms(found: xr.Dataset, count: int = 25) -> xr.DataArray:
+    """Projected atoms that each model uses most, for `show_dictionaries`: draw beside mean, a row for each model."""
+    return _as_kinds(most_used(found, count))
+
+
+def bottom_atoms(found: xr.Dataset) -> xr.DataArray:
+    """Dictionary of layer 1, arranged likewise."""
+    names = {"bottom_atom": ATOM, "bottom_row": ATOM_ROW, "bottom_col": ATOM_COL}
+    return _as_kinds(found.bottom_dictionary.rename(names))
+
+
+def _as_kinds(atoms: xr.DataArray) -> xr.DataArray:
+    flat = atoms.stack(kind=("model", "estimate"))
+    titles = [f"{model}: {estimate}" for model, estimate in flat.kind.values]
+    return flat.drop_vars(["kind", "model", "estimate"]).assign_coords(kind=titles).transpose("kind", ...).astype(float)
+
+
+def refined_error_table(found: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of `mnist-refined-error`, and its change by refinement; with standard errors over the subsets."""
+    refined = [name for name in found.atoms.values if name.startswith("refined")]
+    change = found.error.sel(atoms=refined) - found.error.sel(atoms="pretrained")
+    change = change.assign_coords(atoms=[f"{name}, less pretrained" for name in refined])
+    before, after = (with_error(one, "subset").stack(row=["atoms", "feature_kind"]) for one in (found.error, change))
+    pixels = {("raw pixels", ""): with_error(found.error_of_pixels, "subset").item()}
+    rows = before.to_series().to_dict() | pixels | after.to_series().to_dict()
+    return pd.Series(rows, name="test error, %").to_frame()
+
+
+def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4, first: int = 0):
+    panel.plot(first + np.arange(1, len(values) + 1), values, style, color=colour, label=label, linewidth=width)
+
+
+def _logarithmic(panel: Axes) -> None:
+    """Vertical axis in steps of 1, 2 and 5, written out."""
+    panel.set_yscale("log")
+    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    write_ticks(panel.yaxis)
+
+
+def _without_start(panel: Axes) -> tuple[float, float]:
+    """Limits that show nine tenths of what the lines hold: the first sweeps would flatten the rest."""
+    values = np.concatenate([line.get_ydata() for line in panel.lines if len(line.get_ydata()) > 2])
+    low, high = np.nanquantile(values, 0.1), np.nanmax(values)
+    room = 0.15 * (high - low)
+    return low - room, high + room
