@@ -1,7 +1,5 @@
 """The index of the book: every link resolves, every public conditional and every equation of the paper stands in it."""
 
-import inspect
-import re
 
 import pytest
 
