@@ -1,4 +1,4 @@
-"""The index of the book: every symbol and equation of the paper with its code, its test and its page (book/index.yml)."""
+"""The index of the book: every symbol and equation with its code, its test and its page (book/index.yml)."""
 
 from __future__ import annotations
 
