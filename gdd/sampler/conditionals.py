@@ -193,22 +193,6 @@ def squared_scale_given_rest(state: LayerState, shape: LayerShape, k: int) -> Ge
     return GeneralisedInverseGaussian((atom.size - active) / 2, a, energy if active else 0.0)
 
 
-def all_atoms_given_rest(state: LayerState, data: LayerData, shape: LayerShape) -> Gaussian:
-    """All pixels of all atoms of a one-plane layer given all else, one Gaussian over (atom * hw,).
-
-    *Departs:* the paper draws atom by atom. *Checked:* tests/test_conditionals.py.
-    """
-    size = shape.atom_size[0] * shape.atom_size[1]
-    designs = [design_of(maps, shape) for maps in maps_of(state.local, shape).astype(float).swapaxes(0, 1)]
-    design = np.concatenate(designs, axis=2)  # (image, pixel, atom * hw)
-    precision = pixel_precision(state, data).reshape(*design.shape[:2])
-    images = np.where(precision > 0, data.images.reshape(*design.shape[:2]), 0.0)
-    gram = np.einsum("nua,nu,nub->ab", design, precision, design, optimize=True)
-    linear = np.einsum("nua,nu,nu->a", design, precision, images, optimize=True)
-    gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, 1))[:, 0]
-    return Gaussian(gram + np.diag(np.repeat(gamma_d, size)), linear)
-
-
 def design_of(maps: np.ndarray, shape: LayerShape) -> np.ndarray:
     """What pixel a of an atom adds to pixel u of an image: (image, u, a), S_n(u - a), from maps (image, row, col)."""
     rows, cols = shape.atom_size

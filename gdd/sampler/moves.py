@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.axes import PLANE
 from gdd.model.distributions import DiagonalShiftGaussian
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState
@@ -61,12 +60,12 @@ def shift_atom(
 
     Notes
     -----
-    Missing pixels and a noise precision per plane are not covered: the state comes back as it is.
+    Missing pixels are not covered: the state comes back as it is.
 
     *Source:* not in the paper. *Departs:* an addition; the posterior is the same.
     *Checked:* tests/test_moves.py (each term against log_joint and plain conditionals; exact start; wrong versions).
     """
-    if data.mask is not None or PLANE in spec.gamma_e.axes:
+    if data.mask is not None:
         return state, False
     generator = shared_generator(key.seed, MOVE, key.layer, key.sweep)
     k, direction = int(generator.integers(shape.atoms)), int(generator.integers(len(STEPS)))

@@ -132,26 +132,6 @@ def draw_atoms_in_turn(
     return np.ascontiguousarray(atoms.reshape(shape.atoms, h, w, shape.planes).transpose(0, 3, 1, 2)), change
 
 
-def all_pairs(pairs: np.ndarray) -> np.ndarray:
-    """Fill k > k' from k < k' with the lag reversed: (atom, atom, lag_row, lag_col)."""
-    upper = np.triu(np.ones(pairs.shape[:2], bool), 1)[:, :, None, None]
-    return np.where(upper.transpose(1, 0, 2, 3), pairs.transpose(1, 0, 2, 3)[:, :, ::-1, ::-1], pairs)
-
-
-def draw_atoms_jointly(
-    sums: Sums, dictionary: np.ndarray, gamma_d: np.ndarray, shape: LayerShape, generator: np.random.Generator
-) -> tuple[np.ndarray, float]:
-    """Draw all atoms of a one-plane layer from one Gaussian. Returns as `draw_atoms_in_turn`."""
-    size = shape.atoms * shape.atom_size[0] * shape.atom_size[1]
-    gram = toeplitz(all_pairs(sums.pairs), shape.atom_size).transpose(0, 2, 1, 3).reshape(size, size)
-    linear = sums.cross.reshape(size)
-    per_pixel = np.repeat(np.broadcast_to(gamma_d, (shape.atoms, 1))[:, 0], size // shape.atoms)
-    new = Gaussian(gram + np.diag(per_pixel), linear).sample(generator)
-    old = dictionary.reshape(size).astype(float)
-    change = float((gram @ new - 2 * linear) @ new - (gram @ old - 2 * linear) @ old)
-    return new.reshape(shape.dictionary), change
-
-
 def draw_precisions(
     dictionary: np.ndarray, per_atom: np.ndarray, shared: Shared, spec: LayerSpec, generator: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:

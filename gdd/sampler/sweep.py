@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.signal import fftconvolve
 
-from gdd.base.axes import IMAGE, PLANE
+from gdd.base.axes import IMAGE
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.placement import gram_slabs
 from gdd.model.spec import LayerShape, LayerSpec
@@ -22,7 +22,6 @@ from gdd.sampler.random import shared_generator
 from gdd.sampler.shared import (
     Sums,
     draw_atoms_in_turn,
-    draw_atoms_jointly,
     draw_shared_precision,
 )
 
@@ -52,7 +51,7 @@ def sweep(
     *Departs:* exact conditionals throughout (P2-P7); theta integrated out; scale move added.
     *Checked:* tests/test_kernels.py, tests/test_joint.py, tests/test_calibration.py.
     """
-    if data.mask is not None or PLANE in spec.gamma_e.axes:
+    if data.mask is not None:
         return weighted.sweep(state, data, spec, shape, key, scale)
     local, sums = image_pass(state, data, spec, shape, key)
     return draw_shared_part(local, sums, state.shared, data, spec, shape, key, scale)
@@ -139,8 +138,7 @@ def draw_shared_part(
     generator = shared_generator(*key)
     by_image = IMAGE in spec.gamma_e.axes
     gamma_e = 1.0 if by_image else float(local.gamma_e[0, 0])
-    draw = draw_atoms_jointly if spec.joint_dictionary and shape.planes == 1 else draw_atoms_in_turn
-    dictionary, change = draw(sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator)
+    dictionary, change = draw_atoms_in_turn(sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator)
     energy = (sums.energy[1] if by_image else gamma_e * sums.energy[0]) + change
     if not by_image:
         pixels = np.full((1, 1), float(data.images.size))

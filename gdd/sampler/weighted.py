@@ -44,8 +44,7 @@ def sweep(
     Raises
     ------
     GddError
-        If the spec asks for a joint draw of the dictionary, which exists for fully observed images only; if a gamma_e
-        has no observed pixel and a prior too flat to draw it from.
+        If a gamma_e has no observed pixel and a prior too flat to draw it from.
 
     Notes
     -----
@@ -53,11 +52,6 @@ def sweep(
     *Departs:* as `gdd.sampler.sweep.sweep`; an atom's norm and the precision of its pixels follow the mask.
     *Checked:* tests/test_weighted.py.
     """
-    if spec.joint_dictionary and shape.planes == 1:
-        raise GddError(
-            "joint_dictionary: True given with missing pixels or a gamma_e by plane, where atoms are drawn in turn;"
-            " set it to False"
-        )
     seen = weigh_pixels(data, spec)
     refuse_unseen(seen.pixels, state.local.gamma_e.shape, spec)
     local, left, energy, tally = image_pass(state, data, seen, spec, shape, key)
