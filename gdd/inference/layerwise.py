@@ -20,9 +20,8 @@ from gdd.inference.joint_inference import Chain, check_shared
 from gdd.model.convolution import synthesise
 from gdd.model.state import JointShared, LayerData, LayerState, maps_of
 from gdd.sampler.chain import Fitted
-from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import Pretrained, check_fits
-from gdd.sampler.random import TEST
+from gdd.sampler.random import TEST, Key
 from gdd.sampler.sweep import image_pass
 
 #: what a chain of a layer leaves

@@ -17,11 +17,10 @@ from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Pruning
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
-from gdd.sampler.contract import within_range
 from gdd.sampler.moves import shift_atom
-from gdd.sampler.random import PRETRAIN, START, shared_generator
+from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.stretch import run_to_end
-from gdd.sampler.sweep import Info, Key, sweep
+from gdd.sampler.sweep import Info, sweep, within_range
 
 TRACES = ("log_likelihood", "log_joint", "residual", "active", "atoms", "gamma_e", "gamma_d", "gamma_w", "shifts")
 

@@ -21,11 +21,11 @@ from gdd.sampler import chain as layer_chain
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
 from gdd.sampler.conditionals import theta_given_z
-from gdd.sampler.contract import Key, within_range
 from gdd.sampler.pretrain import Pretrained, taken
-from gdd.sampler.random import REFINE, START, shared_generator
+from gdd.sampler.random import REFINE, START, Key, shared_generator
 from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
 from gdd.sampler.stretch import run_to_end
+from gdd.sampler.sweep import within_range
 
 #: traces with one number a sweep; those of `Refined.traces` that have more axes are listed in `label_traces`
 SCALARS = (
