@@ -15,8 +15,8 @@ from gdd.model.spec import layer_shape
 from gdd.model.state import LayerData, block_positions, maps_of
 from gdd.sampler.conditionals import atom_statistics
 from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplitz
-from gdd.sampler.kernels.layer import make_work, sweep_map
-from gdd.sampler.kernels.operations import CHUNK, Atom, Model, copy, correlate, count_outcomes
+from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
+from gdd.sampler.kernels.operations import CHUNK, Model, copy, correlate, count_outcomes
 from gdd.sampler.random import PRETRAIN, Key, fill_key
 from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, sweep, taps_of
 from gdd.testing.plain import plain_sweep
@@ -128,7 +128,7 @@ def scan_repeatedly(image, z, w, atom, lags, layout, prior, taps, key):
     count_outcomes(z, layout, work.counts)
     for _ in range(50):
         correlate(work.left, atom, work.correlations, model)
-        sweep_map(z, w, Atom(atom, lags, 2.0, 0.5), model, work)
+        sweep_map(z, w, make_atom(atom, lags, 2.0, 0.5), model, work)
     return work.left, work.correlations, work.counts
 
 

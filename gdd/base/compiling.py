@@ -105,4 +105,4 @@ def subkernel(**options):
     kernels alone; called from Python it runs in the interpreter. Numba hands a caller's `FAST` and its way to divide
     down to what it calls, if that has none of its own, and keeps the first result: all have both here, whoever calls.
     """
-    return register_jitable(**(INNER | {"error_model": "numpy", "fastmath": FAST} | options))
+    return register_jitable(**(INNER | {"error_model": "numpy", "fastmath": FAST, "forceinline": True} | options))

@@ -39,7 +39,7 @@ from gdd.sampler.kernels.operations import (
     log_counts,
     set_outcome,
     shift_correlations,
-    slab_odds,
+    slab_of,
     subtract_active,
     subtract_atom,
     surely_empty,
@@ -85,9 +85,9 @@ def make_work(z, lags, left, layout):
 
 
 @subkernel()
-def precision_of(atom):
-    """Posterior precision of a weight: gamma_e ||d||^2 + gamma_w."""
-    return atom.gamma_e * atom.lags[atom.lags.shape[0] // 2, atom.lags.shape[1] // 3 - 1] + atom.gamma_w
+def make_atom(pixels, lags, gamma_e, gamma_w):
+    """One atom under these precisions; its squared norm is the autocorrelation at lag 0."""
+    return Atom(pixels, lags, slab_of(gamma_e, lags[lags.shape[0] // 2, lags.shape[1] // 3 - 1], gamma_w))
 
 
 @subkernel()
@@ -97,7 +97,6 @@ def open_block(i, j, z, w, atom, model, work):
     block, old, old_w = block_at(i, j, layout), z[i, j], w[i, j]
     old_i, old_j = block.row + old // layout.pool_col, block.col + old % layout.pool_col
     reach_row, reach_col = atom.lags.shape[0] // 2, atom.lags.shape[1] // 3 - 1
-    precision = precision_of(atom)
     work.counts[block.group, old] -= 1
     empty = fill_prior(block, work.counts, layout, model.prior, work.outcomes.weight)
     t = 0
@@ -107,7 +106,7 @@ def open_block(i, j, z, w, atom, model, work):
             c = np.float64(work.correlations[row * layout.width + col])
             if old >= 0 and abs(row - old_i) <= reach_row and abs(col - old_j) <= reach_col:
                 c += old_w * atom.lags[row - old_i + reach_row, col - old_j + reach_col]
-            set_outcome(work.outcomes, t, atom.gamma_e * c, precision, atom.gamma_w)
+            set_outcome(work.outcomes, t, c, atom.slab)
             t += 1
     return block, empty
 
@@ -145,29 +144,28 @@ def sweep_map(z, w, atom, model, work):
     it; the rest is drawn.
     """
     layout, peaks, stream = model.layout, work.peaks, work.stream
-    per_square, factor = slab_odds(atom.gamma_e, precision_of(atom), atom.gamma_w)
     for i in range(z.shape[0]):
         here = block_at(i, 0, layout)
         below = work.correlations[here.row * layout.width :]
         column_peaks(below, layout.width, here.rows, peaks)
-        empty, others = bound_weights(here, work.counts, model, factor)
+        empty, others = bound_weights(here, work.counts, model, atom.slab.factor)
         for j in range(z.shape[1]):
             block = block_at(i, j, layout)
             if block.group != here.group:
                 here = block
-                empty, others = bound_weights(here, work.counts, model, factor)
+                empty, others = bound_weights(here, work.counts, model, atom.slab.factor)
             uniform = next_uniform(stream)
             if z[i, j] < 0:
                 peak = peaks[block.col]
                 for b in range(block.col + 1, block.col + block.cols):
                     peak = max(peak, peaks[b])
-                if surely_empty(SLACK * per_square * peak, empty, others, uniform):
+                if surely_empty(SLACK * atom.slab.gain * peak, empty, others, uniform):
                     continue
             block, prior = open_block(i, j, z, w, atom, model, work)
             position, weight = draw_block(block, work.outcomes, prior, layout, uniform, stream)
             if close_block(i, j, z, w, block, position, weight, atom, model, work):
                 column_peaks(below, layout.width, block.rows, peaks)
-                empty, others = bound_weights(block, work.counts, model, factor)
+                empty, others = bound_weights(block, work.counts, model, atom.slab.factor)
 
 
 @subkernel()
@@ -212,7 +210,7 @@ def update_image(n, images, atoms, model, work, sums):
     for k in range(z.shape[0]):
         correlate(work.left, atoms.pixels[k], work.correlations, model)
         count_outcomes(z[k], model.layout, work.counts)
-        sweep_map(z[k], w[k], Atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w[k]), model, work)
+        sweep_map(z[k], w[k], make_atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w[k]), model, work)
         if model.prior.counted:
             sums.energy[3] += log_counts(work.counts, model.layout)
     found = list_active(z, w, model.layout, work.active)

@@ -32,6 +32,7 @@ from gdd.sampler.kernels.operations import (
     list_active,
     log_counts,
     set_outcome,
+    slab_of,
 )
 from gdd.sampler.random import fill_key, next_uniform
 
@@ -100,9 +101,9 @@ def sweep_map(z, w, left, seen, atom, model, work):
             empty, t = fill_prior(block, work.counts, layout, model.prior, outcomes.weight), 0
             for row in range(block.row, block.row + block.rows):
                 for col in range(block.col, block.col + block.cols):
-                    linear = atom.gamma_e * np.float64(window_product(left, atom.pixels, row, col, model))
-                    precision = atom.gamma_e * np.float64(atom.norms[row * layout.width + col]) + atom.gamma_w
-                    set_outcome(outcomes, t, linear, precision, atom.gamma_w)
+                    correlation = np.float64(window_product(left, atom.pixels, row, col, model))
+                    slab = slab_of(atom.gamma_e, np.float64(atom.norms[row * layout.width + col]), atom.gamma_w)
+                    set_outcome(outcomes, t, correlation, slab)
                     t += 1
             uniform = next_uniform(work.stream)
             m, w[i, j] = draw_block(block, outcomes, empty, layout, uniform, work.stream)

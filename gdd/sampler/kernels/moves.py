@@ -13,10 +13,9 @@ import math
 from numba import prange
 
 from gdd.base.compiling import kernel, subkernel
-from gdd.sampler.kernels.layer import close_block, make_work, open_block
+from gdd.sampler.kernels.layer import close_block, make_atom, make_work, open_block
 from gdd.sampler.kernels.operations import (
     CHUNK,
-    Atom,
     Model,
     apply_gains,
     copy,
@@ -152,7 +151,7 @@ def move_positions(images, target, drawing, atoms, k, step, layout, prior, key, 
         z, w = images.z[0].copy(), images.w[0].copy()
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(images.pixels))):
             precision, gamma_w = images.gamma_e[n if images.gamma_e.size > 1 else 0], atoms.gamma_w[0]
-            atom = Atom(atoms.pixels[k], atoms.lags[0], precision, gamma_w)
+            atom = make_atom(atoms.pixels[k], atoms.lags[0], precision, gamma_w)
             z[:], w[:] = images.z[n], images.w[n]
             shift_positions(images.z[n, k], images.w[n, k], step, layout, z[k], w[k])
             fill_key(work.stream, key, n)

@@ -68,13 +68,21 @@ class Images(NamedTuple):
     gamma_e: np.ndarray  # (image or 1,)
 
 
+class Slab(NamedTuple):
+    """Where an active position would stand, its weight integrated out; see `slab_of`."""
+
+    gamma_e: float
+    precision: float  # of the weight given all else
+    gain: float  # exponent of the odds against empty for a squared correlation of 1
+    factor: float  # of the odds
+
+
 class Atom(NamedTuple):
-    """One atom, its autocorrelation summed over planes, and two precisions."""
+    """One atom, its autocorrelation summed over planes, and what follows for its weights."""
 
     pixels: np.ndarray  # (atom_row, atom_col * plane)
     lags: np.ndarray  # (2 atom_row - 1, 3 atom_col): see `shift_correlations`
-    gamma_e: float
-    gamma_w: float
+    slab: Slab
 
 
 class Outcomes(NamedTuple):
@@ -153,17 +161,21 @@ def fill_prior(block, counts, layout, prior, weight):
 
 
 @subkernel()
-def slab_odds(linear, precision, gamma_w):
-    """Odds of a position against empty, its weight integrated out, as exponent c^2 / (2 lambda) and factor."""
-    return linear * linear / (2.0 * precision), math.sqrt(gamma_w / precision)
+def slab_of(gamma_e, norm, gamma_w):
+    """Odds against empty of a position with correlation r: sqrt(gamma_w / lambda) exp(gamma_e^2 r^2 / (2 lambda)).
+
+    lambda = gamma_e ||d||^2 + gamma_w; ``norm`` is ||d||^2.
+    """
+    precision = gamma_e * norm + gamma_w
+    return Slab(gamma_e, precision, gamma_e * gamma_e / (2.0 * precision), math.sqrt(gamma_w / precision))
 
 
 @subkernel()
-def set_outcome(outcomes, t, linear, precision, gamma_w):
+def set_outcome(outcomes, t, correlation, slab):
     """Multiply the prior weight of position t by its odds."""
-    gain, factor = slab_odds(linear, precision, gamma_w)
-    outcomes.linear[t], outcomes.precision[t], outcomes.gain[t] = linear, precision, gain
-    outcomes.weight[t] *= factor
+    outcomes.linear[t], outcomes.precision[t] = slab.gamma_e * correlation, slab.precision
+    outcomes.gain[t] = slab.gain * correlation * correlation
+    outcomes.weight[t] *= slab.factor
 
 
 @subkernel()

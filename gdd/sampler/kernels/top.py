@@ -33,7 +33,7 @@ from gdd.sampler.kernels.operations import (
     energy_of,
     list_active,
     set_outcome,
-    slab_odds,
+    slab_of,
     subtract_active,
     surely_empty,
 )
@@ -97,23 +97,22 @@ def visit_all(z, w, correlations, atoms, gamma_e, prior, work):
     rows, cols, number = correlations.shape
     outcomes, stream = work.outcomes, work.stream
     for k in range(number):
-        norm, gamma_w = np.float64(atoms.gram[k, rows - 1, cols - 1, k]), atoms.gamma_w[k]
-        precision = gamma_e * norm + gamma_w
+        norm = np.float64(atoms.gram[k, rows - 1, cols - 1, k])
+        slab = slab_of(gamma_e, norm, atoms.gamma_w[k])
         for i in range(rows):
             for j in range(cols):
                 uniform = next_uniform(stream)
                 old, c = w[k, i, j], np.float64(correlations[i, j, k])
                 if z[k, i, j] < 0:
-                    gain, factor = slab_odds(gamma_e * c, precision, gamma_w)
-                    if surely_empty(SLACK * gain, prior.empty, factor * prior.active, uniform):
+                    if surely_empty(SLACK * slab.gain * c * c, prior.empty, slab.factor * prior.active, uniform):
                         continue
                 else:
                     c += np.float64(old) * norm
                 outcomes.weight[0] = prior.active
-                set_outcome(outcomes, 0, gamma_e * c, precision, gamma_w)
+                set_outcome(outcomes, 0, c, slab)
                 z[k, i, j], w[k, i, j] = choose(outcomes, 1, prior.empty, uniform), 0.0
                 if z[k, i, j] == 0:
-                    w[k, i, j] = draw_slab(gamma_e * c, precision, stream)
+                    w[k, i, j] = draw_slab(gamma_e * c, slab.precision, stream)
                 change = w[k, i, j] - old  # as stored: the correlations must agree with the state to rounding
                 if change != 0:
                     explain_row(correlations, atoms.gram, k, i, j, change)
