@@ -99,8 +99,8 @@ def _refine(images, mask, model, chain, added, start):
     return gdd.refine(images, model, chain, added, start, mask).traces
 
 
-def _layer(atoms, atom_size, pool, pooling, joint_dictionary, **precision):
-    return LayerSpec(atoms, atom_size, pool, pooling, Precision(**precision), joint_dictionary=joint_dictionary)
+def _layer(atoms, atom_size, pool, pooling, **precision):
+    return LayerSpec(atoms, atom_size, pool, pooling, Precision(**precision))
 
 
 def _fit(features, labels, seed, **protocol):
@@ -277,9 +277,9 @@ def _specs() -> dict[str, Target]:
     return {
         "LayerSpec": Target(
             _layer,
-            lambda: {"atoms": 3, "atom_size": (3, 3), "pool": (2, 2), "pooling": "max", "joint_dictionary": False},
+            lambda: {"atoms": 3, "atom_size": (3, 3), "pool": (2, 2), "pooling": "max"},
             {"atoms": bad.counts, "atom_size": bad.sizes, "pool": bad.sizes, "pooling": bad.words, "shape": bad.reals,
-             "joint_dictionary": bad.numbers, "axes": st.tuples(bad.words) | bad.words, "rate": bad.reals,
+             "axes": st.tuples(bad.words) | bad.words, "rate": bad.reals,
              "fixed": bad.reals},
         ),
         "ModelSpec": Target(

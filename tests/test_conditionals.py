@@ -17,7 +17,7 @@ from gdd.model.state import EMPTY, block_positions
 from gdd.sampler import conditionals
 
 TOLERANCE = 1e-9
-HELPERS = {"pixel_precision", "without_block", "log_block_prior", "atom_statistics", "design_of"}
+HELPERS = {"pixel_precision", "without_block", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
 
 
 def test_every_public_conditional_has_a_ratio_test():
@@ -94,14 +94,6 @@ def ratio_atom_given_rest(tiny, rng):
         yield None
 
 
-def ratio_all_atoms_given_rest(tiny, rng):
-    state, data, spec, shape = tiny
-    choice = conditionals.all_atoms_given_rest(state, data, shape)
-    for _ in range(3):
-        dictionary = rng.standard_normal(shape.dictionary)
-        yield choice.logpdf(dictionary.ravel()), log_joint(with_shared(state, dictionary=dictionary), data, spec, shape)
-
-
 def ratio_gamma_d_given_rest(tiny, rng):
     state, data, spec, shape = tiny
     choice = conditionals.gamma_d_given_rest(state, spec, shape)
@@ -152,10 +144,9 @@ RATIOS = [f for name, f in sorted(globals().items()) if name.startswith("ratio_"
 
 def applies(ratio, name):
     """Whether a layer has this conditional."""
-    spec, planes, _, _ = LAYERS[name]
+    spec = LAYERS[name][0]
     return {
         ratio_theta_given_z: not spec.elementwise,  # an element has no theta
-        ratio_all_atoms_given_rest: planes == 1,
         ratio_gamma_e_given_rest: spec.gamma_e.fixed is None,  # else never drawn
     }.get(ratio, True)
 

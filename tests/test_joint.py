@@ -45,9 +45,8 @@ SMALL = Case(SMALL, layer_shape(SMALL, (5, 6), 1), 2)
 
 @pytest.mark.parametrize(
     "name",
-    ["pooled, ragged", "several planes", "top, planes", "max pooling", "gamma_e shared", "all atoms at once", "masked",
-     "gamma_e by image and plane"],
-)  # fmt: skip
+    ["pooled, ragged", "several planes", "top, planes", "max pooling", "gamma_e shared", "masked", "masked, planes"],
+)
 def test_exact_start(name):
     assert holm(exact_start(case(name), compiled_step, 150, 2, seed=1)).min() > PASSES
 

@@ -9,9 +9,8 @@ from gdd.inference.joint_inference import COLD, Chain, infer_jointly, joint_draw
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
-from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import TEST
+from gdd.sampler.random import TEST, Key
 from gdd.sampler.refine_sweep import local_pass
 
 

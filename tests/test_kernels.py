@@ -5,19 +5,20 @@ from dataclasses import replace
 import numba
 import numpy as np
 import pytest
-from scipy.signal import correlate
+from numba import njit
+from scipy.signal import correlate as scipy_correlate
 from tiny import LAYERS, WHOLE, draw, layer, proper
 
 from gdd.base.axes import IMAGE
-from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood, residual
+from gdd.model.layer import block_groups, draw_data, draw_state, log_joint, log_likelihood, outcome_counts, residual
 from gdd.model.spec import layer_shape
 from gdd.model.state import LayerData, block_positions, maps_of
-from gdd.sampler import shared
 from gdd.sampler.conditionals import atom_statistics
-from gdd.sampler.kernels import image_sums
-from gdd.sampler.kernels import layer as kernels
-from gdd.sampler.random import PRETRAIN
-from gdd.sampler.sweep import Key, autocorrelations, image_pass, sweep
+from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplitz
+from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
+from gdd.sampler.kernels.operations import CHUNK, Model, copy, correlate, count_outcomes
+from gdd.sampler.random import PRETRAIN, Key, fill_key
+from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, sweep, taps_of
 from gdd.testing.plain import plain_sweep
 
 SWEEPS = 4
@@ -83,7 +84,7 @@ def test_one_image_is_no_special_case(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_running_log_joint_is_the_judges(name):
+def test_running_log_joint_is_that_of_the_model(name):
     state, data, spec, shape = draw(name)
     for number in range(SWEEPS):
         state, info = sweep(state, data, spec, shape, key(number), scale=number % 2 == 0)
@@ -105,57 +106,80 @@ def test_sums_are_those_of_the_state(name):
     assert sums.energy[0] == pytest.approx(energy.sum(), rel=1e-10)
     assert sums.energy[1] == pytest.approx((gamma_e[:, 0] * energy).sum(), rel=1e-10)
     weighed = state._replace(local=local._replace(gamma_e=gamma_e))
-    atoms = np.ascontiguousarray(state.shared.dictionary.transpose(0, 2, 3, 1)).reshape(
-        shape.atoms, shape.atom_size[0], -1
-    )
+    atoms = plane_last(state.shared.dictionary, float)
     for k in range(shape.atoms):
         gram, linear = atom_statistics(weighed, data, shape, k)
-        found = shared.toeplitz(sums.pairs[k, k], shape.atom_size)
+        found = toeplitz(sums.pairs[k, k], shape.atom_size)
         np.testing.assert_allclose(found, gram[0], rtol=1e-9, atol=1e-9)
-        out = np.empty(atoms.shape[1:])
-        shared.linear_term(k, sums.pairs, sums.cross, atoms, shape.planes, out)
+        out = sums.cross[k].copy()
+        explain_atoms(k, 0, shape.atoms, sums.pairs, atoms, shape.planes, out)
         rows = out.reshape(-1, shape.planes).T
         np.testing.assert_allclose(rows, linear, rtol=1e-8, atol=1e-8)
         assert sums.per_atom[0, k] == (local.z[:, k] >= 0).sum()
         assert sums.per_atom[1, k] == pytest.approx((local.w[:, k] ** 2).sum(), rel=1e-10)
 
 
+@njit
+def scan_repeatedly(image, z, w, atom, lags, layout, prior, taps, key):
+    """Fifty scans of one map with the residual carried along; returns residual, correlations and counts."""
+    model, work = Model(layout, prior, taps), make_work(z.reshape((1, *z.shape)), lags, image, layout)
+    fill_key(work.stream, key, 0)
+    copy(image, work.left)
+    count_outcomes(z, layout, work.counts)
+    for _ in range(50):
+        correlate(work.left, atom, work.correlations, model)
+        sweep_map(z, w, make_atom(atom, lags, 2.0, 0.5), model, work)
+    return work.left, work.correlations, work.counts
+
+
 def test_caches_inside_a_map_are_current():
-    """One map visited fifty times over with the residual carried along: residual and correlations as if made afresh."""
+    """One map visited fifty times over: residual, counts and correlations as if made afresh."""
     state, data, spec, shape = wide((3, 3), images=1)
     image, atom = data.images[0, 0], np.ascontiguousarray(state.shared.dictionary[0, 0])
-    width = shape.input_size[1]
-    lags = np.zeros((7, 18))
-    lags[:, :11] = autocorrelations(state.shared.dictionary)[0]
+    lags = padded_autocorrelations(state.shared.dictionary, float)[0]
     z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
-    left, counts, scratch = image.copy(), np.empty((4, 10), np.int64), tuple(np.empty((3, 9)))
-    out = np.zeros(shape.map_size[0] * width + 18)
-    peaks = np.empty(-(-shape.map_size[1] // kernels.LANES) * kernels.LANES)
-    seen = out[: shape.map_size[0] * width].reshape(-1, width)[:, : shape.map_size[1]]
-    stream = np.empty(kernels.WORDS, np.uint64)
-    kernels.fill_key(stream, key(0), 0)
-    image_sums.count_outcomes(z, shape.map_size, shape.block, counts)
-    layout, prior = (*shape.map_size, *shape.block, 1, width), (0.0, 0.0, 1.0)
-    last = (shape.grid[0] - 1) * shape.block[0]  # earlier rows are not kept, nothing reads them again
-    for _ in range(50):
-        seen[:] = correlate(left, atom, "valid")
-        kernels.sweep_map(
-            z, w, left, atom, lags, out, layout, prior, counts, (2.0, 0.5), scratch, peaks, (0,) * 6, stream
-        )
-    fresh = np.empty_like(counts)
-    image_sums.count_outcomes(z, shape.map_size, shape.block, fresh)
-    np.testing.assert_array_equal(counts, fresh)
+    arguments = atom, lags, layout_of(shape), prior_of(spec), taps_of(shape), key(0)
+    left, correlations, counts = scan_repeatedly(image, z, w, *arguments)
     local = state.local._replace(z=z[None, None], w=w[None, None])
     alone = state._replace(local=local, shared=state.shared._replace(dictionary=state.shared.dictionary[:1]))
     expected = residual(alone, data, replace(shape, atoms=1))[0, 0]
     assert (z >= 0).any()
     np.testing.assert_allclose(left, expected, atol=1e-11)
-    np.testing.assert_allclose(seen[last:], correlate(expected, atom, "valid")[last:], atol=1e-11)
+    (rows, cols), width = shape.map_size, shape.input_size[1]
+    found = correlations[: rows * width].reshape(rows, width)[:, :cols]
+    last = (shape.grid[0] - 1) * shape.block[0]  # earlier rows are not kept, nothing reads them again
+    np.testing.assert_allclose(found[last:], scipy_correlate(expected, atom, "valid")[last:], atol=1e-11)
+    assert sorted(counts[counts > 0]) == sorted(
+        n for group in block_groups(shape) for n in outcome_counts(z[None, None], group).ravel() if n > 0
+    )
+
+
+@njit
+def correlate_once(left, atom, out, layout, prior, taps):
+    correlate(left, atom, out, Model(layout, prior, taps))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("planes", [1, 3])
+@pytest.mark.parametrize("size", [(28, 28), (9, 40), (11, 12)])
+def test_correlations(size, planes, dtype):
+    rng = np.random.default_rng(0)
+    image, atom = rng.normal(size=(*size, planes)).astype(dtype), rng.normal(size=(8, 8, planes)).astype(dtype)
+    spec = layer(2, (8, 8), (3, 3))
+    shape = layer_shape(spec, size, planes)
+    rows, cols = shape.map_size
+    out = np.full(rows * size[1] + 1, -7.0, dtype)
+    flat = image.reshape(size[0], -1), atom.reshape(8, -1)
+    correlate_once(*flat, out, layout_of(shape), prior_of(spec), taps_of(shape))
+    expected = sum(scipy_correlate(image[..., c], atom[..., c], "valid") for c in range(planes))
+    found = out[:-1].reshape(rows, size[1])[:, :cols]
+    np.testing.assert_allclose(found, expected, atol=400 * np.finfo(dtype).eps)
+    assert out[-1] == -7.0  # nothing is written past the map's last row
 
 
 @pytest.mark.parametrize(
     "name",
-    ["pooled, ragged", "several planes", "top, planes", "masked", "gamma_e by plane", "top, atoms fill the input"],
+    ["pooled, ragged", "several planes", "top, planes", "masked", "masked, planes", "top, atoms fill the input"],
 )
 def test_single_precision_is_close(name):
     """One sweep from the same state. Float32 rounding (6e-8), summed over at most a thousand terms: 1e-4.
@@ -187,7 +211,7 @@ def test_threads_change_no_bit(dtype):
     spec = layer(2, (2, 2), (2, 2))
     shape = layer_shape(spec, (4, 5), 1)
     generator = np.random.default_rng(5)
-    state = draw_state(8 * kernels.CHUNK + 70, spec, shape, generator)
+    state = draw_state(8 * CHUNK + 70, spec, shape, generator)
     data = LayerData(draw_data(state, shape, generator).images.astype(dtype))
     ends = []
     for threads in (1, 2):

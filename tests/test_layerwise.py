@@ -11,9 +11,8 @@ from gdd.inference.layerwise import infer_layers, stack_features, with_dictionar
 from gdd.model.layer import log_likelihood, reconstruction
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerData
-from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import TEST
+from gdd.sampler.random import TEST, Key
 from gdd.sampler.sweep import image_pass
 
 LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), gamma_e=Precision()))

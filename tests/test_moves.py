@@ -1,13 +1,11 @@
 """The shift move: its ratio term by term against log_joint and plain conditionals, its invariance, wrong versions."""
 
-from dataclasses import replace
-
 import numba
 import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.base.axes import IMAGE, PLANE
+from gdd.base.axes import IMAGE
 from gdd.model.distributions import Gaussian
 from gdd.model.layer import draw_data, draw_state, log_joint, residual
 from gdd.model.spec import ChainSpec, LayerSpec, Precision, layer_shape
@@ -228,9 +226,7 @@ def test_an_atom_learned_one_pixel_off_finds_its_place():
 
 
 def test_what_is_not_covered_comes_back_unchanged():
-    spec = replace(SMALL, gamma_e=Precision((IMAGE, PLANE), 4.0, 0.5))
-    state, data, spec, shape = drawn(spec, SMALL_SHAPE, 2, np.random.default_rng(1))
-    assert moves.shift_atom(state, data, spec, shape, KEY) == (state, False)
+    state, data, _, shape = drawn(SMALL, SMALL_SHAPE, 2, np.random.default_rng(1))
     masked = LayerData(data.images, np.ones(data.images.shape, bool))
     assert moves.shift_atom(state, masked, SMALL, shape, KEY) == (state, False)
 

@@ -19,8 +19,7 @@ from gdd.model.joint import layer_values
 from gdd.model.layer import log_positions
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, block_positions
-from gdd.sampler.contract import Key
-from gdd.sampler.random import REFINE, Stream
+from gdd.sampler.random import REFINE, Key, Stream
 from gdd.sampler.refine_conditionals import (
     coefficient_given_rest,
     dictionary_given_rest,

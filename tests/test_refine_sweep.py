@@ -16,10 +16,9 @@ from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_joint, 
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY
 from gdd.sampler import joint_dictionary
-from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import SLOTS, as_arrays, flat_images
 from gdd.sampler.kernels import layer as kernels
-from gdd.sampler.random import REFINE, shared_generator
+from gdd.sampler.random import REFINE, Key, shared_generator
 from gdd.sampler.refine_conditionals import dictionary_given_rest
 from gdd.sampler.refine_sweep import local_pass, refine_sweep
 from gdd.testing.refine_plain import plain_local_pass, plain_refine_sweep

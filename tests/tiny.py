@@ -48,17 +48,15 @@ LAYERS = {
     "gamma_e fixed by image": (LayerSpec(2, (3, 3), (2, 2), gamma_e=proper(IMAGE, fixed=2.0), gamma_d=proper(),
                                          gamma_w=proper()), 1, (6, 6), False),
     "gamma_w by atom": (layer(3, weights=(ATOM,)), 1, (7, 7), False),
-    "all atoms at once": (layer(3, joint_dictionary=True), 1, (7, 7), False),
     "atom larger than map": (layer(2, (5, 4), (2, 2)), 1, (7, 6), False),
-    "gamma_e by plane": (layer(2, noise=(PLANE,)), 2, (6, 6), False),
-    "gamma_e by image and plane": (layer(2, noise=(IMAGE, PLANE)), 2, (6, 6), False),
+    "masked, planes": (layer(2), 2, (6, 6), True),
     "masked": (layer(2), 1, (7, 7), True),
     "masked, planes, top": (layer(3, (3, 2), None, noise=()), 2, (6, 5), True),
     "top, atoms fill the input": (layer(4, (4, 4), None), 2, (6, 5), False),
     "top, filled, gamma_e shared": (layer(3, (4, 4), None, noise=(), weights=(ATOM,)), 1, (6, 5), False),
 }  # fmt: skip
-#: layers whose images are whole and whose noise precision does not depend on the plane
-WHOLE = [name for name, (spec, _, _, masked) in LAYERS.items() if not masked and PLANE not in spec.gamma_e.axes]
+#: layers whose images are whole
+WHOLE = [name for name, (*_, masked) in LAYERS.items() if not masked]
 
 
 def draw(name, images=3, seed=0):

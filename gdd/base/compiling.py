@@ -31,6 +31,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import numba
+from numba.extending import register_jitable
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when OpenMP is loaded
 
@@ -95,3 +96,13 @@ def kernel(**options):
             return numba.njit(cache=True, **options)(function)
 
     return compiled
+
+
+def subkernel(**options):
+    """Part of a kernel that only kernels call, compiled into each of them; it neither allocates nor returns an array.
+
+    To take tuples of arrays from Python can take longer to compile than the work on them, so this is compiled for
+    kernels alone; called from Python it runs in the interpreter. Numba hands a caller's `FAST` and its way to divide
+    down to what it calls, if that has none of its own, and keeps the first result: all have both here, whoever calls.
+    """
+    return register_jitable(**(INNER | {"error_model": "numpy", "fastmath": FAST, "forceinline": True} | options))

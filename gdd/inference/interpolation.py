@@ -18,10 +18,9 @@ from gdd.inference.joint_inference import Chain, joint_draws
 from gdd.model.layer import reconstruction
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointShared, LayerData, LayerState, Local
-from gdd.sampler import weighted
-from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import Fitted
-from gdd.sampler.random import TEST
+from gdd.sampler.random import TEST, Key
+from gdd.sampler.sweep import image_pass
 
 Array = np.ndarray | xr.DataArray
 
@@ -158,10 +157,9 @@ def _checked(images: Array, mask: Array, truth: Array | None) -> LayerData:
 def _one_layer_images(data: LayerData, layer: Fitted, burn_in: int, collect: int, seed: int, progress):
     """Yield the noise-free images of every collected sweep."""
     state = start_layer(layer, len(data.images), data.images.dtype)
-    seen = weighted.weigh_pixels(data, layer.spec)
     for sweep in range(burn_in + collect):
         key = Key(seed, TEST, 1, sweep)
-        local, *_ = weighted.image_pass(state, data, seen, layer.spec, layer.shape, key)
+        local, _ = image_pass(state, data, layer.spec, layer.shape, key)
         state = state._replace(local=local)
         if progress is not None:
             progress(len(data.images))

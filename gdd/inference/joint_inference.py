@@ -19,9 +19,8 @@ from gdd.model.joint import layer_values
 from gdd.model.layer import draw_positions
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
-from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import Pretrained, check_fits
-from gdd.sampler.random import TEST, shared_generator
+from gdd.sampler.random import TEST, Key, shared_generator
 from gdd.sampler.refine_sweep import local_pass
 
 #: share of the noise precision at which a warm-up begins

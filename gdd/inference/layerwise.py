@@ -19,9 +19,8 @@ from gdd.inference.interpolation import start_layer
 from gdd.inference.joint_inference import Chain, check_shared
 from gdd.model.convolution import synthesise
 from gdd.model.state import JointShared, LayerData, LayerState, maps_of
-from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
-from gdd.sampler.random import TEST
+from gdd.sampler.random import TEST, Key
 from gdd.sampler.sweep import image_pass
 
 #: what a chain of a layer leaves

@@ -24,8 +24,7 @@ def infer(fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray | np.nda
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.4 and 3. *Departs:* P16. *Checked:* tests/test_pipeline.py.
     """
     check_kind("fitted", fitted, Pretrained)
-    gamma_e = fitted.layers[0].state.local.gamma_e.mean(axis=0)
-    gamma_e = float(gamma_e[0]) if len(gamma_e) == 1 else gamma_e
+    gamma_e = float(fitted.layers[0].state.local.gamma_e.mean(axis=0)[0])
     gamma_w = float(fitted.layers[-1].state.shared.gamma_w.mean())
     return _deconvolved(images, atoms, fitted.model, gamma_e, gamma_w, chain)
 

@@ -64,10 +64,9 @@ class LayerSpec:
     atom_size : (atom_row, atom_col)
     pool : (row, col) of a pooling block; None for a top layer, whose elements are Bernoulli one by one
     pooling : "probabilistic" (the paper's), or "max" / "average": Bernoulli elements, pooled afterwards
-    gamma_e : noise precision; may vary by image and plane. Default: by image (the paper's tables)
+    gamma_e : noise precision; may vary by image. Default: by image (the paper's tables)
     gamma_d : precision of the dictionary; may vary by atom and plane. Default: by both
     gamma_w : precision of the weights; may vary by atom. Default: one per layer (P7 in the errata)
-    joint_dictionary : draw all atoms of a one-plane layer in one Gaussian draw, not atom by atom
     """
 
     atoms: int
@@ -77,18 +76,16 @@ class LayerSpec:
     gamma_e: Precision = field(default_factory=lambda: Precision((IMAGE,)))
     gamma_d: Precision = field(default_factory=lambda: Precision((ATOM, PLANE)))
     gamma_w: Precision = field(default_factory=Precision)
-    joint_dictionary: bool = False
 
     def __post_init__(self) -> None:
         _keep(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
         _keep(self, pool=None if self.pool is None else check_block("pool", self.pool))
         check_choice("pooling", self.pooling, ("probabilistic", "max", "average"))
-        check_kind("joint_dictionary", self.joint_dictionary, bool)
         if self.pool is None and self.pooling != "probabilistic":
             raise GddError(f"pool: None given with pooling '{self.pooling}', which needs the size of its blocks")
         if self.elementwise and self.atoms == 1:
             raise GddError("atoms: 1 given in an elementwise layer, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
-        for name, allowed in (("gamma_e", (IMAGE, PLANE)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", (ATOM,))):
+        for name, allowed in (("gamma_e", (IMAGE,)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", (ATOM,))):
             check_kind(name, getattr(self, name), Precision)
             getattr(self, name).check(name, allowed)
 

@@ -18,7 +18,7 @@ from gdd.model.spec import ChainSpec
 from gdd.model.state import JointState, LayerState
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import ChainState
-from gdd.sampler.contract import within_range
+from gdd.sampler.sweep import within_range
 
 SECONDS_BETWEEN_CHECKPOINTS = 120.0
 SHARE_OF_WRITING = 0.05  # of the time, at most: a checkpoint of 60,000 images is of the order of a gigabyte

@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
-from gdd.model.spec import LayerShape, LayerSpec
+from gdd.model.spec import LayerShape, LayerSpec, Precision
 from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of
 
 
@@ -152,28 +152,33 @@ def gamma_d_given_rest(state: LayerState, spec: LayerSpec, shape: LayerShape) ->
     """Precision of the dictionary: a + pixels/2, b + ||D||^2/2 in each entry. *Departs:* P5. *Checked:* ratio test."""
     norms = (state.shared.dictionary.astype(float) ** 2).sum(axis=(2, 3))  # (atom, plane)
     pixels = np.full(norms.shape, shape.atom_size[0] * shape.atom_size[1], float)
-    return _shared_over(spec.gamma_d, pixels, norms, state.shared.gamma_d.shape)
+    return _precision_given(spec.gamma_d, pixels, norms, state.shared.gamma_d.shape)
 
 
 def gamma_w_given_rest(state: LayerState, spec: LayerSpec) -> Gamma:
     """Precision of the weights: a + (active)/2, b + (sum of w^2)/2. *Departs:* P7. *Checked:* ratio test."""
     active = (state.local.z != EMPTY).sum(axis=(0, 2, 3)).astype(float)  # (atom,)
     energy = (state.local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
-    return _shared_over(spec.gamma_w, active, energy, state.shared.gamma_w.shape)
+    return _precision_given(spec.gamma_w, active, energy, state.shared.gamma_w.shape)
 
 
 def gamma_e_given_rest(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape) -> Gamma:
     """Precision of the noise: a + (observed pixels)/2, b + ||E||^2/2. *Departs:* P6. *Checked:* ratio test."""
     energy = (residual(state, data, shape) ** 2).sum(axis=(2, 3))  # (image, plane)
     pixels = np.ones(data.images.shape) if data.mask is None else data.mask
-    return _shared_over(spec.gamma_e, pixels.sum(axis=(2, 3)).astype(float), energy, state.local.gamma_e.shape)
+    return _precision_given(spec.gamma_e, pixels.sum(axis=(2, 3)).astype(float), energy, state.local.gamma_e.shape)
 
 
-def _shared_over(prior, number: np.ndarray, energy: np.ndarray, shape: tuple[int, ...]) -> Gamma:
+def sum_shared(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Sum over the axes along which a precision of this shape has one entry."""
     for axis, size in enumerate(shape):
         if size == 1:
-            number, energy = number.sum(axis=axis, keepdims=True), energy.sum(axis=axis, keepdims=True)
-    return Gamma(prior.shape + number / 2, prior.rate + energy / 2)
+            values = values.sum(axis=axis, keepdims=True)
+    return values
+
+
+def _precision_given(prior: Precision, number: np.ndarray, energy: np.ndarray, shape: tuple[int, ...]) -> Gamma:
+    return Gamma(prior.shape + sum_shared(number, shape) / 2, prior.rate + sum_shared(energy, shape) / 2)
 
 
 def squared_scale_given_rest(state: LayerState, shape: LayerShape, k: int) -> GeneralisedInverseGaussian:
@@ -191,22 +196,6 @@ def squared_scale_given_rest(state: LayerState, shape: LayerShape, k: int) -> Ge
     energy = float(gamma_w * (state.local.w[:, k].astype(float) ** 2).sum())
     a = float((gamma_d * (atom**2).sum(axis=(1, 2))).sum())
     return GeneralisedInverseGaussian((atom.size - active) / 2, a, energy if active else 0.0)
-
-
-def all_atoms_given_rest(state: LayerState, data: LayerData, shape: LayerShape) -> Gaussian:
-    """All pixels of all atoms of a one-plane layer given all else, one Gaussian over (atom * hw,).
-
-    *Departs:* the paper draws atom by atom. *Checked:* tests/test_conditionals.py.
-    """
-    size = shape.atom_size[0] * shape.atom_size[1]
-    designs = [design_of(maps, shape) for maps in maps_of(state.local, shape).astype(float).swapaxes(0, 1)]
-    design = np.concatenate(designs, axis=2)  # (image, pixel, atom * hw)
-    precision = pixel_precision(state, data).reshape(*design.shape[:2])
-    images = np.where(precision > 0, data.images.reshape(*design.shape[:2]), 0.0)
-    gram = np.einsum("nua,nu,nub->ab", design, precision, design, optimize=True)
-    linear = np.einsum("nua,nu,nu->a", design, precision, images, optimize=True)
-    gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, 1))[:, 0]
-    return Gaussian(gram + np.diag(np.repeat(gamma_d, size)), linear)
 
 
 def design_of(maps: np.ndarray, shape: LayerShape) -> np.ndarray:

@@ -15,13 +15,13 @@ import numpy as np
 from gdd.model.distributions import DiagonalShiftGaussian, Gaussian
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerShape
+from gdd.sampler.dictionary import toeplitz
 from gdd.sampler.joint_arrays import SLOTS, Arrays, batches, plane_second
 from gdd.sampler.kernels import joint_dictionary_kernels as kernels
 from gdd.sampler.kernels.joint_atom_kernels import atom_images
-from gdd.sampler.kernels.layer import CHUNK
+from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom
 from gdd.sampler.preconditioner_by_frequency import guess_by_frequency
-from gdd.sampler.shared import toeplitz
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves

@@ -7,7 +7,6 @@ import numpy as np
 from gdd.base.compiling import kernel
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointShared
-from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import Arrays
 from gdd.sampler.kernels.joint_coefficients import draw_switches
 from gdd.sampler.kernels.joint_kernels import begin_image
@@ -15,8 +14,7 @@ from gdd.sampler.kernels.joint_kernels_math import layout_of, lower_values, rend
 from gdd.sampler.kernels.joint_positions import draw_bottom_positions
 from gdd.sampler.kernels.joint_upper_positions import draw_upper_positions
 from gdd.sampler.kernels.joint_weights import draw_weights
-from gdd.sampler.kernels.layer import fill_key
-from gdd.sampler.random import WORDS
+from gdd.sampler.random import WORDS, Key, fill_key
 
 #: the first is what every part needs before it: the residual
 PARTS = ("beginning", "top weights", "top switches", "upper positions", "bottom positions")

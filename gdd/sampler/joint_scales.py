@@ -6,7 +6,7 @@ import numpy as np
 
 from gdd.model.distributions import GeneralisedInverseGaussian
 from gdd.model.state import JointShared, Shared
-from gdd.sampler.shared import draw_scales
+from gdd.sampler.dictionary import draw_scales
 
 
 def draw_joint_scales(

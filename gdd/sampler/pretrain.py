@@ -17,10 +17,9 @@ from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Pruning,
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
-from gdd.sampler.contract import Info, Key
 from gdd.sampler.moves import shift_atom
-from gdd.sampler.random import PRETRAIN, START, shared_generator
-from gdd.sampler.sweep import sweep
+from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
+from gdd.sampler.sweep import Info, sweep
 
 
 class Fitted(NamedTuple):

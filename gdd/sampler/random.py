@@ -8,11 +8,9 @@ sharding of the images, and after a restart.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
 from gdd.base.compiling import INNER, kernel
 
@@ -21,6 +19,15 @@ PRETRAIN, REFINE, TEST, START, PLANT, MOVE = range(6)
 
 _TO_UNIT = 2.0**-52  # 52 bits and a half: with 53 the largest would round to 1
 WORDS = 11  # of a compiled stream: counter 0-3, key 4-5, buffer 6-9, words used 10
+
+
+class Key(NamedTuple):
+    """Names the random numbers of one sweep."""
+
+    seed: int
+    stage: int
+    layer: int
+    sweep: int
 
 
 def _counter(stage: int, layer: int, sweep: int, image: int) -> list[int]:
@@ -89,19 +96,13 @@ class Stream:
                     return x
 
 
-@intrinsic
-def _multiply_wide(typing_context, a, b):
-    """High and low word of a 64 x 64 bit product."""
-    signature = types.UniTuple(types.uint64, 2)(types.uint64, types.uint64)
-
-    def codegen(context, builder, signature, args):
-        wide = ir.IntType(128)
-        product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
-        high = builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
-        low = builder.trunc(product, ir.IntType(64))
-        return context.make_tuple(builder, signature.return_type, (high, low))
-
-    return signature, codegen
+@kernel(**INNER)
+def _high_word(a, b):
+    """Upper 64 bits of a 128-bit product, from products of halves."""
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    middle = (a >> half) * (b & low) + (((a & low) * (b & low)) >> half)
+    other = (a & low) * (b >> half) + (middle & low)
+    return (a >> half) * (b >> half) + (middle >> half) + (other >> half)
 
 
 @kernel(**INNER)
@@ -117,14 +118,19 @@ def fill_stream(stream, seed, stage, layer, sweep, image):
 
 
 @kernel(**INNER)
+def fill_key(stream, key, image):
+    """`fill_stream` with a `Key`."""
+    fill_stream(stream, key[0], key[1], key[2], key[3], image)
+
+
+@kernel(**INNER)
 def _refill(stream):
     stream[0] += np.uint64(1)
     c0, c1, c2, c3 = stream[0], stream[1], stream[2], stream[3]
     k0, k1 = stream[4], stream[5]
+    m0, m1 = np.uint64(0xD2E7470EE14C6C93), np.uint64(0xCA5A826395121157)
     for _ in range(10):
-        high0, low0 = _multiply_wide(np.uint64(0xD2E7470EE14C6C93), c0)
-        high1, low1 = _multiply_wide(np.uint64(0xCA5A826395121157), c2)
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
+        c0, c1, c2, c3 = _high_word(m1, c2) ^ c1 ^ k0, m1 * c2, _high_word(m0, c0) ^ c3 ^ k1, m0 * c0
         k0 += np.uint64(0x9E3779B97F4A7C15)
         k1 += np.uint64(0xBB67AE8584CAA73B)
     stream[6], stream[7], stream[8], stream[9] = c0, c1, c2, c3

@@ -20,9 +20,8 @@ from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerDat
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.conditionals import theta_given_z
-from gdd.sampler.contract import Key
 from gdd.sampler.pretrain import Pretrained, initial_state, validate_data
-from gdd.sampler.random import REFINE, START, shared_generator
+from gdd.sampler.random import REFINE, START, Key, shared_generator
 from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
 
 #: what the image pass counts of the moves that switch top coefficients and redraw their weights

@@ -17,14 +17,13 @@ from gdd.model.joint import layer_values
 from gdd.model.layer import log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData
-from gdd.sampler.contract import Key
+from gdd.sampler.dictionary import draw_shared_precision
 from gdd.sampler.joint_arrays import SLOTS, Arrays, as_arrays, batches, flat_images
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, mean_dictionary
 from gdd.sampler.joint_scales import draw_joint_scales
 from gdd.sampler.kernels import joint_kernels
-from gdd.sampler.kernels.layer import CHUNK
-from gdd.sampler.random import shared_generator
-from gdd.sampler.shared import draw_shared_precision
+from gdd.sampler.kernels.operations import CHUNK
+from gdd.sampler.random import Key, shared_generator
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")

@@ -2,32 +2,82 @@
 
 ``sweep(state, data, spec, shape, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each image, every
 block (z, w) with theta integrated out, the dictionary, a shared gamma_e, the scale of every atom, gamma_d, gamma_w.
+
+Missing pixels have no weight. They cost the shortcuts of whole images, so those have kernels of their own. The order of
+draws and the random numbers are the same: if every pixel is observed both ways give the same chain, to rounding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
 import numpy as np
 from scipy.signal import fftconvolve
+from scipy.special import gammaln
 
-from gdd.base.axes import IMAGE, PLANE
+from gdd.base.axes import IMAGE, GddError
+from gdd.base.checks import REMEDY
 from gdd.model.distributions import LOG_TWO_PI
+from gdd.model.layer import block_groups, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, Local, Shared
-from gdd.sampler import weighted
-from gdd.sampler.contract import SPECIAL_FROM, Info, Key, Tally, close_sweep
-from gdd.sampler.kernels import gram_kernels
-from gdd.sampler.kernels import layer as kernels
-from gdd.sampler.random import shared_generator
-from gdd.sampler.shared import (
-    Sums,
-    draw_atoms_in_turn,
-    draw_atoms_jointly,
+from gdd.sampler.dictionary import (
+    SLOTS,
+    add_slots,
+    draw_dictionary,
+    draw_masked_dictionary,
+    draw_precisions,
+    draw_scales,
     draw_shared_precision,
+    layout_of,
+    plane_last,
 )
+from gdd.sampler.kernels import layer as kernels
+from gdd.sampler.kernels import masked, top
+from gdd.sampler.kernels.operations import CHUNK, Images, Prior, Sums
+from gdd.sampler.random import Key, shared_generator
 
-#: chunks of images whose sums are held at once; part of the order of summation only through CHUNK, so free to change
-SLOTS = 8
+#: width of a one-plane atom from which the image pass is compiled for that very width, at some seconds each
+SPECIAL_FROM = 6
+#: a Gamma of a smaller shape falls below the smallest double in a draw one can expect to meet
+LEAST_SHAPE = 0.1
+
+
+class Info(NamedTuple):
+    """What a sweep reports besides the new state."""
+
+    log_likelihood: float
+    log_joint: float
+    residual: float  # root mean square of E over observed pixels, before the dictionary's draw
+    active: np.ndarray  # (atom,): active blocks over all images
+
+
+class MaskedPass(NamedTuple):
+    """What a pass over masked images leaves for the shared draws; the counterpart of `Sums`."""
+
+    left: np.ndarray  # (image, row, col * plane): the residual, 0 where hidden
+    seen: tuple[np.ndarray, np.ndarray]  # see `gdd.sampler.dictionary.draw_masked_dictionary`
+    pixels: np.ndarray  # (image,): how many are observed
+    per_atom: np.ndarray  # (2, atom): active blocks, sum of squared weights
+    log_counts: float
+    energy: np.ndarray  # (image,): ||E||^2
+
+
+@contextmanager
+def within_range(what: str) -> Iterator[Callable[[float], None]]:
+    """Name the remedy when a sweep's numbers overflow: in a matrix, or in the log-likelihood given to the check."""
+
+    def check(log_likelihood: float) -> None:
+        if not np.isfinite(log_likelihood):
+            raise GddError(f"images: {what} left the range of numbers, log-likelihood {log_likelihood}; {REMEDY}")
+
+    try:
+        yield check
+    except np.linalg.LinAlgError as error:
+        raise GddError(f"images: {what} left the range of numbers ({error}); {REMEDY}") from error
 
 
 def sweep(
@@ -37,7 +87,7 @@ def sweep(
 
     Parameters
     ----------
-    state, data : see `gdd.model.state`
+    state, data : see `gdd.model.state`; values at hidden pixels may be anything, also NaN
     spec, shape : of the layer
     key : names the random numbers; equal keys give equal sweeps, whatever the number of threads
     scale : whether to make the scale move (exact either way)
@@ -48,112 +98,199 @@ def sweep(
 
     Notes
     -----
-    *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions".
+    *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions"; Sec. 4 for missing pixels.
     *Departs:* exact conditionals throughout (P2-P7); theta integrated out; scale move added.
-    *Checked:* tests/test_kernels.py, tests/test_joint.py, tests/test_calibration.py.
+    *Checked:* tests/test_kernels.py, tests/test_masked.py, tests/test_joint.py, tests/test_calibration.py.
     """
-    if data.mask is not None or PLANE in spec.gamma_e.axes:
-        return weighted.sweep(state, data, spec, shape, key, scale)
     local, sums = image_pass(state, data, spec, shape, key)
     return draw_shared_part(local, sums, state.shared, data, spec, shape, key, scale)
 
 
-def image_pass(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key) -> tuple[Local, Sums]:
-    """Update every image given the shared part; return the local part and the sums."""
+def image_pass(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key
+) -> tuple[Local, Sums | MaskedPass]:
+    """Update every image given the shared part; return the local part, and what the shared draws need."""
     dtype = data.images.dtype
-    n, planes = data.images.shape[:2]
-    images = np.ascontiguousarray(data.images.transpose(0, 2, 3, 1)).reshape(n, shape.input_size[0], -1)
-    z, weights = state.local.z.copy(), state.local.w.astype(dtype)
-    gamma_e = state.local.gamma_e[:, 0].astype(float)
-    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,)).astype(float)
-    by_image = IMAGE in spec.gamma_e.axes
-    noise = spec.gamma_e.shape, spec.gamma_e.rate, float(spec.gamma_e.fixed is None and by_image), float(by_image)
-    common = images, z, weights, gamma_e
-    if by_gram(spec, shape):
-        update = gram_kernels.pass_gram
-        arguments = *common, *gram_arrays(state.shared, shape, dtype), gamma_w, planes, spec.beta, noise, tuple(key)
-    else:
-        update = kernels.pass_whole
-        one_plane = planes == 1 and shape.atom_size[1] >= SPECIAL_FROM
-        arguments = (
-            *common, *residual_arrays(state.shared, shape, dtype), gamma_w,
-            (*shape.map_size, *shape.block, planes, shape.input_size[1]),
-            (*spec.beta, 0.0) if spec.elementwise else (0.0, 0.0, 1.0), noise,
-            (0,) * shape.atom_size[1] if one_plane else (), tuple(key),
-        )  # fmt: skip
-    total = Sums(*(array[0] for array in empty_sums(1, shape)))
-    part = empty_sums(min(SLOTS, -(-n // kernels.CHUNK)), shape)
-    for first in range(0, n, SLOTS * kernels.CHUNK):
-        used = min(SLOTS, -(-(n - first) // kernels.CHUNK))
-        for array in part:
-            array[:used] = 0.0
-        update(*arguments, first, tuple(array[:used] for array in part))
-        for slot in range(used):
-            for whole, array in zip(total, part, strict=True):
-                whole += array[slot]
-    return Local(z, weights, gamma_e[:, None]), total
+    pixels, z, w = plane_last(data.images, dtype), state.local.z.copy(), state.local.w.astype(dtype)
+    images = Images(pixels, z, w, state.local.gamma_e[:, 0].astype(float))
+    run = whole_pass if data.mask is None else masked_pass
+    sums = run(images, data, state.shared, spec, shape, key)
+    return Local(z, w, images.gamma_e[:, None]), sums
 
 
-def by_gram(spec: LayerSpec, shape: LayerShape) -> bool:
-    """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.kernels.gram_kernels`."""
+def whole_pass(
+    images: Images, data: LayerData, shared: Shared, spec: LayerSpec, shape: LayerShape, key: Key
+) -> Sums:
+    """Update fully observed images, a few chunks at a time; the chunks' sums are added in order."""
+    by_gram = is_filled(spec, shape)
+    update, atoms = (top.pass_top, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
+    taps = () if by_gram else taps_of(shape)
+    arguments = images, atoms(shared, shape, data.images.dtype), layout_of(shape), prior_of(spec), taps, key
+    total = empty_sums(shape)
+    for first in range(0, len(images.pixels), SLOTS * CHUNK):
+        slots = min(SLOTS, -(-(len(images.pixels) - first) // CHUNK))
+        part = Sums(*(np.zeros((slots, *array.shape)) for array in total))
+        update(*arguments, first, part)
+        add_slots(total, part)
+    return total
+
+
+def masked_pass(
+    images: Images, data: LayerData, shared: Shared, spec: LayerSpec, shape: LayerShape, key: Key
+) -> MaskedPass:
+    """Update images with missing pixels; the images become their residuals."""
+    mask, dtype, n = data.mask, data.images.dtype, len(data.images)
+    seen = plane_last(mask, dtype), np.ascontiguousarray(mask[:, :1] if (mask == mask[:, :1]).all() else mask, dtype)
+    pixels = mask.sum(axis=(1, 2, 3)).astype(float)
+    refuse_unseen(pixels, spec)
+    images = images._replace(pixels=np.where(seen[0] > 0, images.pixels, dtype.type(0)))
+    chunks, atoms = -(-n // CHUNK), plane_last(shared.dictionary, dtype)
+    sums = masked.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
+    masked.pass_masked(
+        images, seen[0], pixels, masked.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape)),
+        layout_of(shape), prior_of(spec), taps_of(shape), key, sums,
+    )
+    per_atom, log_counts = sums.per_atom.sum(axis=0), float(sums.log_counts.sum())
+    return MaskedPass(images.pixels, seen, pixels, per_atom, log_counts, sums.energy)
+
+
+def refuse_unseen(pixels: np.ndarray, spec: LayerSpec) -> None:
+    """Refuse to draw a gamma_e from no pixel and an all but improper prior: the draw would underflow to zero."""
+    seen = pixels if IMAGE in spec.gamma_e.axes else pixels.sum(keepdims=True)
+    if spec.gamma_e.fixed is None and spec.gamma_e.shape < LEAST_SHAPE and not seen.all():
+        raise GddError(
+            f"mask: no pixel observed for the gamma_e of image {int((seen == 0).argmax())}, whose prior has shape"
+            f" {spec.gamma_e.shape}; a shape of at least {LEAST_SHAPE} or one gamma_e for all images is needed"
+        )
+
+
+def prior_of(spec: LayerSpec) -> Prior:
+    """Priors as the kernels want them."""
+    outcomes = (*spec.beta, False) if spec.elementwise else (0.0, 0.0, True)
+    noise, by_image = spec.gamma_e, IMAGE in spec.gamma_e.axes
+    return Prior(*outcomes, noise.shape, noise.rate, noise.fixed is None and by_image, by_image)
+
+
+def taps_of(shape: LayerShape) -> tuple[int, ...]:
+    """Zeros, one a column of an atom for which the kernels are compiled; see `gdd.sampler.kernels.operations.Model`."""
+    return (0,) * shape.atom_size[1] if shape.planes == 1 and shape.atom_size[1] >= SPECIAL_FROM else ()
+
+
+def is_filled(spec: LayerSpec, shape: LayerShape) -> bool:
+    """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.kernels.top`."""
     numbers = shape.atoms**2 * int(np.prod([2 * m - 1 for m in shape.map_size]))
     overlapping = all(m <= a for m, a in zip(shape.map_size, shape.atom_size, strict=True))
-    return spec.elementwise and overlapping and numbers <= gram_kernels.LARGEST
+    return spec.elementwise and overlapping and numbers <= top.LARGEST
 
 
-def gram_arrays(shared: Shared, shape: LayerShape, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Atoms with the plane last and with the atom last, and their Gram matrix by offset."""
-    flat = weighted.plane_last(shared.dictionary, dtype)
+def gamma_w_of(shared: Shared, shape: LayerShape) -> np.ndarray:
+    """gamma_w of every atom."""
+    return np.broadcast_to(shared.gamma_w, (shape.atoms,)).astype(float)
+
+
+def whole_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> kernels.Atoms:
+    """The shared part as `gdd.sampler.kernels.layer` wants it."""
+    lags = padded_autocorrelations(shared.dictionary, dtype)
+    return kernels.Atoms(plane_last(shared.dictionary, dtype), lags, gamma_w_of(shared, shape))
+
+
+def top_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> top.TopAtoms:
+    """The shared part as `gdd.sampler.kernels.top` wants it."""
+    flat = plane_last(shared.dictionary, dtype)
     gram = gram_slabs(shared.dictionary.astype(dtype), shape.input_size, (1, 1))
-    return flat, np.ascontiguousarray(flat.transpose(1, 2, 0)), gram
+    return top.TopAtoms(flat, np.ascontiguousarray(flat.transpose(1, 2, 0)), gram, gamma_w_of(shared, shape))
 
 
-def residual_arrays(shared: Shared, shape: LayerShape, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """Atoms (atom, atom_row, atom_col * plane), and their autocorrelations followed by zeros."""
-    h, w = shape.atom_size
-    lags = np.zeros((shape.atoms, 2 * h - 1, 3 * w), dtype)
-    lags[:, :, : 2 * w - 1] = autocorrelations(shared.dictionary)
-    return weighted.plane_last(shared.dictionary, dtype), lags
+def padded_autocorrelations(dictionary: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Each atom's autocorrelation summed over planes, then zeros: (atom, 2 atom_row - 1, 3 atom_col)."""
+    atoms, (h, w) = dictionary.astype(float), dictionary.shape[2:]
+    lags = np.zeros((len(atoms), 2 * h - 1, 3 * w), dtype)
+    lags[:, :, : 2 * w - 1] = fftconvolve(atoms, atoms[:, :, ::-1, ::-1], axes=(2, 3)).sum(axis=1)
+    return lags
 
 
-def empty_sums(slots: int, shape: LayerShape) -> Sums:
-    """Zeros, one slot a chunk."""
+def empty_sums(shape: LayerShape) -> Sums:
+    """Sums over no image."""
     (h, w), k = shape.atom_size, shape.atoms
     reach = tuple(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
-    return Sums(
-        np.zeros((slots, k, k, *reach)), np.zeros((slots, k, h, w * shape.planes)), np.zeros((slots, 2, k)),
-        np.zeros((slots, 4)),
-    )  # fmt: skip
-
-
-def autocorrelations(dictionary: np.ndarray) -> np.ndarray:
-    """Each atom's autocorrelation summed over planes: (atom, 2 atom_row - 1, 2 atom_col - 1)."""
-    atoms = dictionary.astype(float)
-    return fftconvolve(atoms, atoms[:, :, ::-1, ::-1], axes=(2, 3)).sum(axis=1)
+    return Sums(np.zeros((k, k, *reach)), np.zeros((k, h, w * shape.planes)), np.zeros((2, k)), np.zeros(4))
 
 
 def draw_shared_part(
-    local: Local, sums: Sums, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, scale: bool
+    local: Local, sums: Sums | MaskedPass, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape,
+    key: Key, scale: bool,
 ) -> tuple[LayerState, Info]:
-    """Draw dictionary, precisions and scales from the sums of an image pass, and account for the log joint."""
+    """Draw what images share, given what an image pass left: dictionary, gamma_e, scales, gamma_d and gamma_w."""
     generator = shared_generator(*key)
+    draw = draw_from_sums if isinstance(sums, Sums) else draw_from_residuals
+    local, dictionary, likelihood, residual, log_counts = draw(local, sums, shared, data, spec, shape, generator)
+    per_atom = sums.per_atom
+    if scale:
+        scales = draw_scales(dictionary, per_atom, shared, generator)
+        dictionary = dictionary * scales[:, None, None, None]
+        per_atom = per_atom / np.stack([np.ones_like(scales), scales**2])
+        dtype = local.w.dtype
+        local = local._replace(w=(local.w / scales[:, None, None].astype(dtype)).astype(dtype))
+    gamma_d, gamma_w = draw_precisions(dictionary, per_atom, shared, spec, generator)
+    state = LayerState(local, Shared(dictionary, gamma_d, gamma_w))
+    joint = likelihood + log_prior_from(state, log_counts, per_atom, spec, shape)
+    return state, Info(likelihood, joint, residual, per_atom[0])
+
+
+def draw_from_sums(
+    local: Local, sums: Sums, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape,
+    generator: np.random.Generator,
+) -> tuple[Local, np.ndarray, float, float, float]:
+    """Dictionary and shared gamma_e of whole images: (local, dictionary, log likelihood, residual, log counts)."""
     by_image = IMAGE in spec.gamma_e.axes
     gamma_e = 1.0 if by_image else float(local.gamma_e[0, 0])
-    draw = draw_atoms_jointly if spec.joint_dictionary and shape.planes == 1 else draw_atoms_in_turn
-    dictionary, change = draw(sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator)
-    energy = (sums.energy[1] if by_image else gamma_e * sums.energy[0]) + change
+    dictionary, change = draw_dictionary(sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator)
+    energy = (sums.energy[1] if by_image else gamma_e * sums.energy[0]) + change  # sum gamma_e ||E||^2
     if not by_image:
-        pixels = np.full((1, 1), float(data.images.size))
-        new = draw_shared_precision(spec.gamma_e, pixels, np.full((1, 1), energy / gamma_e), local.gamma_e, generator)
+        pixels, squares = np.full((1, 1), float(data.images.size)), np.full((1, 1), energy / gamma_e)
+        new = draw_shared_precision(spec.gamma_e, pixels, squares, local.gamma_e, generator)
         energy *= float(new[0, 0]) / gamma_e
         local = local._replace(gamma_e=new)
-    residual = float(np.sqrt(sums.energy[0] / data.images.size))
-    tally = Tally(log_likelihood_from(local.gamma_e, energy, data), sums.energy[3], sums.per_atom, residual)
-    return close_sweep(local, dictionary, tally, shared, spec, shape, generator, scale)
+    precisions = np.broadcast_to(local.gamma_e, data.images.shape[:2])
+    likelihood = 0.5 * data.images[0, 0].size * (np.log(precisions) - LOG_TWO_PI).sum() - 0.5 * energy
+    residual = np.sqrt(sums.energy[0] / data.images.size)
+    return local, dictionary, float(likelihood), float(residual), sums.energy[3]
 
 
-def log_likelihood_from(gamma_e: np.ndarray, energy: float, data: LayerData) -> float:
-    """Log p(X | rest) of all images from ``energy`` = sum gamma_e ||E||^2."""
-    gamma_e = np.broadcast_to(gamma_e, data.images.shape[:2])
-    pixels = data.images[0, 0].size
-    return float(0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI).sum() - 0.5 * energy)
+def draw_from_residuals(
+    local: Local, sums: MaskedPass, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape,
+    generator: np.random.Generator,
+) -> tuple[Local, np.ndarray, float, float, float]:
+    """Dictionary and shared gamma_e of masked images, as `draw_from_sums`; ``sums.left`` becomes the new residual."""
+    residual = np.sqrt(sums.energy.sum() / max(sums.pixels.sum(), 1.0))
+    dictionary = draw_masked_dictionary(shared, local, sums.left, sums.seen, shape, generator)
+    masked.energies(sums.left, sums.energy)
+    pixels, energy = sums.pixels[:, None], sums.energy[:, None]
+    if IMAGE not in spec.gamma_e.axes:
+        gamma_e = draw_shared_precision(spec.gamma_e, pixels, energy, local.gamma_e, generator)
+        local = local._replace(gamma_e=gamma_e)
+    terms = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
+    return local, dictionary, float(terms.sum()), float(residual), sums.log_counts
+
+
+def log_prior_from(
+    state: LayerState, log_counts: float, per_atom: np.ndarray, spec: LayerSpec, shape: LayerShape
+) -> float:
+    """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.layer.log_joint`.
+
+    log_counts : sum of lgamma(alpha + count) - lgamma(alpha) over images, maps, block shapes and outcomes
+    per_atom : (2, atom), active blocks and sum of squared weights
+    """
+    local, shared = state
+    active = per_atom[0].sum()
+    if spec.elementwise:
+        a, b = spec.beta
+        total = active * np.log(a) + (local.z.size - active) * np.log(b)
+    else:
+        total = log_counts - len(local.z) * shape.atoms * sum(gammaln(1.0 + g[0].sum()) for g in block_groups(shape))
+    total += log_gaussian(gamma_w_of(shared, shape), *per_atom)
+    gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes))
+    total += log_gaussian(gamma_d, shared.dictionary[0, 0].size, (shared.dictionary**2).sum(axis=(2, 3)))
+    for prior, value in ((spec.gamma_e, local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
+        total += log_precision(prior, value)
+    return float(total)

@@ -13,7 +13,7 @@ import numpy as np
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
-from gdd.sampler.contract import Key
+from gdd.sampler.random import Key
 from gdd.sampler.refine_conditionals import layer_state
 from gdd.sampler.refine_sweep import local_pass, refine_sweep
 from gdd.testing.calibration import Step, blocks_alike, layer_statistics

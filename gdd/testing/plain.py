@@ -18,7 +18,6 @@ from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
 from gdd.sampler.conditionals import (
-    all_atoms_given_rest,
     atom_given_rest,
     block_in_layer,
     gamma_d_given_rest,
@@ -118,14 +117,10 @@ def draw_shared(
     scale: bool, pieces: Pieces,
 ) -> LayerState:  # fmt: skip
     """Dictionary, a noise precision that images share, scales, precisions of dictionary and weights, in this order."""
-    if spec.joint_dictionary and shape.planes == 1:
-        draw = all_atoms_given_rest(state, data, shape).sample(generator)
-        state = with_dictionary(state, draw.reshape(shape.dictionary))
-    else:
-        for k in range(shape.atoms):
-            dictionary = state.shared.dictionary.copy()
-            dictionary[k] = draw_atom(pieces.atom(state, data, shape, k), state, shape, k, generator)
-            state = with_dictionary(state, dictionary)
+    for k in range(shape.atoms):
+        dictionary = state.shared.dictionary.copy()
+        dictionary[k] = draw_atom(pieces.atom(state, data, shape, k), state, shape, k, generator)
+        state = with_dictionary(state, dictionary)
     if spec.gamma_e.fixed is None and IMAGE not in spec.gamma_e.axes:
         gamma_e = pieces.gamma_e(state, data, spec, shape).sample(generator)
         state = state._replace(local=state.local._replace(gamma_e=gamma_e))

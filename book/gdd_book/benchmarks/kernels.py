@@ -16,7 +16,6 @@ from gdd.inference.features import one_step_features
 from gdd.inference.pipeline import infer
 from gdd.model.state import LayerData
 from gdd.projection.models import project_model
-from gdd.sampler import weighted
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.random import PRETRAIN, TEST, Stream
 from gdd.sampler.sweep import Key, draw_shared_part, image_pass
@@ -66,7 +65,6 @@ def other_jobs(fitted: Pretrained, hidden: LayerData, images: xr.DataArray, p: d
     bottom, n, seed = fitted.layers[0], len(images), p["seed"]
     shared, key = bottom.state.shared, Key(seed, PRETRAIN, 0, p["warm_up"])
     settings = {"gamma_e": float(bottom.state.local.gamma_e.mean()), "gamma_w": float(shared.gamma_w.mean())}
-    seen = weighted.weigh_pixels(hidden, bottom.spec)
     atoms, pixels = project_model(fitted), images.astype(np.float32)
     dictionary = shared.dictionary.astype(np.float32)
     chain = lambda lengths: infer(fitted, atoms, pixels, burn_in=lengths[0], collect=lengths[1], seed=seed)  # noqa: E731
@@ -74,7 +72,7 @@ def other_jobs(fitted: Pretrained, hidden: LayerData, images: xr.DataArray, p: d
     coefficients, active = codes[0].size, max(1, round(float((codes != 0).sum()) / n))
     work = bare_work(coefficients, active, 64, coefficients, coefficients, n)
     return {
-        HALF_HIDDEN: Timing(lambda: weighted.image_pass(bottom.state, hidden, seen, bottom.spec, bottom.shape, key), n),
+        HALF_HIDDEN: Timing(lambda: image_pass(bottom.state, hidden, bottom.spec, bottom.shape, key), n),
         ONE_STEP: Timing(lambda: one_step_features(pixels, dictionary, bottom.spec.pool, **settings), n),
         f"{DECONVOLUTION}, short": Timing(lambda: chain(SHORT), n),
         f"{DECONVOLUTION}, long": Timing(lambda: chain(LONG), n),

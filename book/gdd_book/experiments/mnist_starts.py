@@ -17,8 +17,7 @@ from gdd.base.files import written_whole
 from gdd.data import datasets
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData
-from gdd.sampler.contract import Key
-from gdd.sampler.random import REFINE, TEST
+from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import fresh_start, start_from
 from gdd.sampler.refine_sweep import local_pass, refine_sweep
 from gdd_book.experiments import Outcome, checkpoint_folder

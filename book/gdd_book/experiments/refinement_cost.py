@@ -19,11 +19,10 @@ from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import JointState
 from gdd.sampler import joint_dictionary as dictionary
-from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import Arrays, as_arrays
 from gdd.sampler.joint_parts import PARTS, run_part
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import REFINE, shared_generator
+from gdd.sampler.random import REFINE, Key, shared_generator
 from gdd.sampler.refine import refine
 from gdd.sampler.refine_sweep import local_pass
 from gdd_book.benchmarks.timing import on_threads

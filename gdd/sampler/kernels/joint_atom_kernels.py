@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from gdd.base.compiling import BURIED, INNER, kernel
-from gdd.sampler.kernels.layer import CHUNK
+from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.kernels.windows import window_add, window_take
 
 

@@ -26,9 +26,9 @@ from gdd.sampler.kernels.joint_kernels_math import (
     slots_of,
     whole_box,
 )
-from gdd.sampler.kernels.layer import CHUNK, fill_key
+from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.kernels.windows import window_add, window_take
-from gdd.sampler.random import WORDS, fill_normals
+from gdd.sampler.random import WORDS, fill_key, fill_normals
 
 #: what `solve_images` does: adjoint of the residual, perturbed or not; A and its adjoint; take A off the residual
 PERTURB, LOOK, APPLY, FINISH = range(4)

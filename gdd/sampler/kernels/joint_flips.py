@@ -18,7 +18,7 @@ import numpy as np
 from gdd.base.compiling import BURIED, INNER, kernel
 from gdd.sampler.kernels.joint_kernels_math import carry_down, carry_down_one, place_unit, subtract, weigh
 from gdd.sampler.kernels.joint_positions import count_blocks, group_of, place_atom, weigh_bottom
-from gdd.sampler.kernels.kernels_math import pick
+from gdd.sampler.kernels.operations import pick
 from gdd.sampler.random import next_normal, next_uniform
 
 #: blocks in which the coefficient's value is below this share of its largest keep their positions

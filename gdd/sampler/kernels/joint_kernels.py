@@ -22,8 +22,8 @@ from gdd.sampler.kernels.joint_kernels_math import layout_of, lower_values, rend
 from gdd.sampler.kernels.joint_positions import draw_bottom_positions
 from gdd.sampler.kernels.joint_upper_positions import draw_upper_positions
 from gdd.sampler.kernels.joint_weights import draw_weights
-from gdd.sampler.kernels.layer import CHUNK, fill_key
-from gdd.sampler.random import WORDS, next_truncated_gamma
+from gdd.sampler.kernels.operations import CHUNK
+from gdd.sampler.random import WORDS, fill_key, next_truncated_gamma
 
 
 @kernel(**INNER, **BURIED)

@@ -14,7 +14,7 @@ import math
 import numpy as np
 
 from gdd.base.compiling import BURIED, FAST, INNER, kernel
-from gdd.sampler.kernels.kernels_math import pick
+from gdd.sampler.kernels.operations import pick
 from gdd.sampler.kernels.windows import window_add, window_dot
 from gdd.sampler.random import next_uniform
 

@@ -1,0 +1,468 @@
+"""What every kernel of a layer is made of: sizes and priors, the choice within a block, correlations, counts, sums.
+
+Inside a kernel the plane is the last axis, merged with the column: images and residuals (row, col * plane), atoms
+(atom_row, atom_col * plane). Correlations of an atom with a residual are flat, with as many columns as the image:
+entry ``row * width + col`` belongs to a position, entries past the map's last column to nothing.
+
+*Checked:* tests/test_kernels.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from gdd.base.compiling import subkernel
+from gdd.sampler.random import next_gamma, next_normal
+
+#: images whose sums are added up one after another, in one slot
+CHUNK = 64
+#: columns are searched in multiples of this number, so that none is left to go one by one
+LANES = 8
+#: makes up for the rounding of squares in single precision where a bound is wanted
+SLACK = 1.0 + 1e-5
+SAFE_EXPONENT = 80.0
+#: counts up to this one enter a product under one logarithm; larger ones cost two of ``lgamma``
+SMALL_COUNT = 8
+
+
+class Layout(NamedTuple):
+    """Sizes of one layer."""
+
+    map_row: int
+    map_col: int
+    pool_row: int
+    pool_col: int
+    planes: int
+    width: int  # columns of an image
+
+
+class Prior(NamedTuple):
+    """Priors of a block's outcomes, a0 and b0 or counts over the other blocks of the map, and of gamma_e."""
+
+    active: float
+    empty: float
+    counted: bool
+    noise_shape: float
+    noise_rate: float
+    noise_drawn: bool  # for each image
+    noise_by_image: bool
+
+
+class Model(NamedTuple):
+    """All that a kernel knows of a layer besides its state."""
+
+    layout: Layout
+    prior: Prior
+    taps: tuple  # zeros, one a column of an atom of one plane, empty for more: its length is known when compiled
+
+
+class Images(NamedTuple):
+    """Images and their part of the state, which a pass changes."""
+
+    pixels: np.ndarray  # (image, row, col * plane)
+    z: np.ndarray  # (image, atom, block_row, block_col)
+    w: np.ndarray  # (image, atom, block_row, block_col)
+    gamma_e: np.ndarray  # (image or 1,)
+
+
+class Slab(NamedTuple):
+    """Where an active position would stand, its weight integrated out; see `slab_of`."""
+
+    gamma_e: float
+    precision: float  # of the weight given all else
+    gain: float  # exponent of the odds against empty for a squared correlation of 1
+    factor: float  # of the odds
+
+
+class Atom(NamedTuple):
+    """One atom, its autocorrelation summed over planes, and what follows for its weights."""
+
+    pixels: np.ndarray  # (atom_row, atom_col * plane)
+    lags: np.ndarray  # (2 atom_row - 1, 3 atom_col): see `shift_correlations`
+    slab: Slab
+
+
+class Outcomes(NamedTuple):
+    """Posterior of a block's positions, each (position,): a weight is N(linear / precision, 1 / precision)."""
+
+    linear: np.ndarray
+    precision: np.ndarray
+    gain: np.ndarray  # exponent of the odds against empty
+    weight: np.ndarray  # their factor
+
+
+class Sums(NamedTuple):
+    """What a pass over whole images leaves for the shared draws, summed over images in double precision."""
+
+    pairs: np.ndarray  # (atom, atom, lag_row, lag_col): sum gamma_e S_k(u) S_k'(u - lag), for k <= k'
+    cross: np.ndarray  # (atom, atom_row, atom_col * plane): sum gamma_e <X, S_k shifted>
+    per_atom: np.ndarray  # (2, atom): active blocks, sum of squared weights
+    energy: np.ndarray  # (4,): ||E||^2, sum gamma_e ||E||^2, sum log gamma_e, log counts of the positions
+
+    def scaled(self, gamma_e: float) -> Sums:
+        """Return the sums as if every image had been weighted by one noise precision."""
+        return self._replace(pairs=self.pairs * gamma_e, cross=self.cross * gamma_e)
+
+
+class Active(NamedTuple):
+    """Active positions of an image, atom by atom."""
+
+    places: np.ndarray  # (entry, atom/row/col)
+    weights: np.ndarray  # (entry,)
+
+
+@subkernel()
+def copy(source, target):
+    """Target = source, both (row, col). An assignment of slices would allocate."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]
+
+
+# The choice within a block
+
+
+class Block(NamedTuple):
+    """A pooling block: its first position, its size, and 0 to 3 for whole, cut on the right, at the bottom, both."""
+
+    row: int
+    col: int
+    rows: int
+    cols: int
+    group: int
+
+
+@subkernel()
+def block_at(i, j, layout):
+    """Block (i, j) of a map."""
+    row, col = i * layout.pool_row, j * layout.pool_col
+    rows, cols = min(layout.pool_row, layout.map_row - row), min(layout.pool_col, layout.map_col - col)
+    return Block(row, col, rows, cols, 2 * (rows < layout.pool_row) + (cols < layout.pool_col))
+
+
+@subkernel()
+def fill_prior(block, counts, layout, prior, weight):
+    """Prior weights of a block's positions given the other blocks, into ``weight``; returns that of empty."""
+    alpha, empty = prior.active, prior.empty
+    if prior.counted:
+        alpha = 1.0 / (block.rows * block.cols + 1)
+        empty = alpha + counts[block.group, -1]
+    t = 0
+    for a in range(block.rows):
+        for b in range(block.cols):
+            weight[t] = alpha
+            if prior.counted:
+                weight[t] += counts[block.group, a * layout.pool_col + b]
+            t += 1
+    return empty
+
+
+@subkernel()
+def slab_of(gamma_e, norm, gamma_w):
+    """Odds against empty of a position with correlation r: sqrt(gamma_w / lambda) exp(gamma_e^2 r^2 / (2 lambda)).
+
+    lambda = gamma_e ||d||^2 + gamma_w; ``norm`` is ||d||^2.
+    """
+    precision = gamma_e * norm + gamma_w
+    return Slab(gamma_e, precision, gamma_e * gamma_e / (2.0 * precision), math.sqrt(gamma_w / precision))
+
+
+@subkernel()
+def set_outcome(outcomes, t, correlation, slab):
+    """Multiply the prior weight of position t by its odds."""
+    outcomes.linear[t], outcomes.precision[t] = slab.gamma_e * correlation, slab.precision
+    outcomes.gain[t] = slab.gain * correlation * correlation
+    outcomes.weight[t] *= slab.factor
+
+
+@subkernel()
+def apply_gains(outcomes, positions, empty, largest):
+    """Weights of positions and of empty, all over exp(largest), into ``outcomes``; returns (empty, sum of all)."""
+    empty *= math.exp(-largest)
+    total = empty
+    for t in range(positions):
+        outcomes.weight[t] *= math.exp(outcomes.gain[t] - largest)
+        total += outcomes.weight[t]
+    return empty, total
+
+
+@subkernel()
+def choose(outcomes, positions, empty, uniform):
+    """Pick an outcome by inverse cumulative weight: empty (-1) first, then positions.
+
+    If an upper bound on the positions already decides for empty, nothing else is computed.
+    """
+    largest, total = 0.0, 0.0
+    for t in range(positions):
+        largest = max(largest, outcomes.gain[t])
+        total += outcomes.weight[t]
+    if largest < SAFE_EXPONENT and uniform * (empty + total * math.exp(largest)) < empty:
+        return -1
+    empty, total = apply_gains(outcomes, positions, empty, largest)
+    return pick(outcomes.weight[:positions], empty, uniform * total)
+
+
+@subkernel()
+def pick(weights, empty, target):
+    """Outcome at which the running sum of weights, empty (-1) first, passes ``target``; else the last possible one."""
+    total, last = empty, -1
+    if target < total:
+        return -1
+    for m in range(len(weights)):
+        if weights[m] > 0.0:
+            last = m
+            total += weights[m]
+            if target < total:
+                return m
+    return last
+
+
+@subkernel()
+def surely_empty(gain, empty, others, uniform):
+    """Whether a draw falls on empty, as far as a bound without an exponential shows: exp(-g) >= (1 - g / 16)^16.
+
+    ``gain`` is the largest exponent of the block, ``others`` the total weight of its positions.
+    """
+    base = 1.0 - gain / 16.0
+    if base <= 0.0:
+        return False
+    base *= base
+    base *= base
+    base *= base
+    base *= base
+    return uniform * (empty * base + others) < empty * base
+
+
+@subkernel()
+def draw_slab(linear, precision, stream):
+    """Weight of an active position."""
+    return linear / precision + next_normal(stream) / math.sqrt(precision)
+
+
+@subkernel()
+def draw_block(block, outcomes, empty, layout, uniform, stream):
+    """Position (-1: empty) and weight of a block, from its outcomes; ``empty`` is the prior weight of that one."""
+    t = choose(outcomes, block.rows * block.cols, empty, uniform)
+    if t < 0:
+        return -1, 0.0
+    position = (t // block.cols) * layout.pool_col + t % block.cols
+    return position, draw_slab(outcomes.linear[t], outcomes.precision[t], stream)
+
+
+@subkernel()
+def draw_noise(prior, pixels, energy, stream):
+    """gamma_e of one image given its residual's energy."""
+    return next_gamma(stream, prior.noise_shape + 0.5 * pixels) / (prior.noise_rate + 0.5 * energy)
+
+
+# Residuals and correlations
+
+
+@subkernel()
+def subtract_atom(left, atom, row, col, weight, model):
+    """Left -= weight * atom placed at (row, col)."""
+    if len(model.taps) > 0:
+        for a in range(atom.shape[0]):
+            here, line = left[row + a, col : col + len(model.taps)], atom[a]
+            for b in range(len(model.taps)):
+                here[b] -= weight * line[b]
+    else:
+        first = col * model.layout.planes
+        for a in range(atom.shape[0]):
+            here, line = left[row + a, first : first + atom.shape[1]], atom[a]
+            for t in range(atom.shape[1]):
+                here[t] -= weight * line[t]
+
+
+@subkernel()
+def subtract_active(left, atoms, active, found, model):
+    """Left less its first ``found`` active atoms."""
+    for e in range(found):
+        place, weight = active.places[e], left.dtype.type(active.weights[e])
+        subtract_atom(left, atoms[place[0]], place[1], place[2], weight, model)
+
+
+@subkernel()
+def energy_of(left):
+    """Sum of squares, in double precision."""
+    total = 0.0
+    for i in range(left.shape[0]):
+        for j in range(left.shape[1]):
+            total += np.float64(left[i, j]) ** 2
+    return total
+
+
+@subkernel()
+def correlate(left, atom, out, model):
+    """Inner products of an atom with every window of ``left`` (row, col * plane), into ``out``.
+
+    One plane: all rows in one run, so that the loop is long; windows that go on in the next row belong to nothing.
+    """
+    layout, planes, width = model.layout, model.layout.planes, model.layout.width
+    if len(model.taps) > 0:
+        flat, length = left.reshape(left.size), (layout.map_row - 1) * width + layout.map_col
+        for p in range(length):
+            out[p] = 0.0
+        for a in range(atom.shape[0]):
+            here, tap = flat[a * width :], atom[a]
+            for p in range(length):
+                total = out[p]
+                for b in range(len(model.taps)):
+                    total += tap[b] * here[p + b]
+                out[p] = total
+        return
+    length = atom.shape[1]
+    for i in range(0, layout.map_row, 2):  # four windows at once; at an odd edge some are the same
+        below = min(i + 1, layout.map_row - 1)
+        for j in range(0, layout.map_col, 2):
+            beside = min(j + 1, layout.map_col - 1)
+            c00 = left[0, 0] * 0
+            c01, c10, c11 = c00, c00, c00
+            for a in range(atom.shape[0]):
+                line = atom[a]
+                l00 = left[i + a, j * planes : j * planes + length]
+                l01 = left[i + a, beside * planes : beside * planes + length]
+                l10 = left[below + a, j * planes : j * planes + length]
+                l11 = left[below + a, beside * planes : beside * planes + length]
+                for t in range(length):
+                    c00 += line[t] * l00[t]
+                    c01 += line[t] * l01[t]
+                    c10 += line[t] * l10[t]
+                    c11 += line[t] * l11[t]
+            out[i * width + j], out[i * width + beside] = c00, c01
+            out[below * width + j], out[below * width + beside] = c10, c11
+
+
+@subkernel()
+def shift_correlations(out, lags, row, col, weight, first_row, model):
+    """Change correlations from ``first_row`` on for a weight added at (row, col): out -= weight * autocorrelation.
+
+    ``lags`` (lag_row, 3 atom_col) ends in atom_col + 1 columns of zeros, so that every row takes as many terms; those
+    past the image's right edge are zero.
+    """
+    h, w = lags.shape[0] // 2, lags.shape[1] // 3
+    start = max(0, col - w + 1)
+    for i in range(max(first_row, row - h), min(model.layout.map_row, row + h + 1)):
+        # unsigned: such an index needs no check for counting from the end
+        place, skip, lag = np.uintp(i * model.layout.width + start), np.uintp(start - col + w - 1), lags[i - row + h]
+        if len(model.taps) > 0:
+            for t in range(np.uintp(2 * len(model.taps))):
+                out[place + t] -= weight * lag[skip + t]
+        else:
+            for t in range(np.uintp(2 * w)):
+                out[place + t] -= weight * lag[skip + t]
+
+
+# Lists, counts, sums
+
+
+@subkernel()
+def list_active(z, w, layout, active):
+    """Active positions of maps z, w (atom, block_row, block_col), into ``active``; returns how many."""
+    found = 0
+    for k in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            for j in range(z.shape[2]):
+                m = z[k, i, j]
+                if m >= 0:
+                    active.places[found, 0] = k
+                    active.places[found, 1] = i * layout.pool_row + m // layout.pool_col
+                    active.places[found, 2] = j * layout.pool_col + m % layout.pool_col
+                    active.weights[found] = w[k, i, j]
+                    found += 1
+    return found
+
+
+@subkernel()
+def count_outcomes(z, layout, counts):
+    """Outcomes of one map by group of blocks, into ``counts`` (4, position + 1); the last column is empty, as z[-1]."""
+    counts[:] = 0
+    for i in range(z.shape[0]):
+        for j in range(z.shape[1]):
+            counts[block_at(i, j, layout).group, z[i, j]] += 1
+
+
+@subkernel()
+def log_counts(counts, layout):
+    """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's groups of blocks and their outcomes."""
+    total = 0.0
+    for group in range(4):
+        rows = layout.map_row % layout.pool_row if group >= 2 else layout.pool_row
+        cols = layout.map_col % layout.pool_col if group % 2 else layout.pool_col
+        alpha = 1.0 / (rows * cols + 1)
+        rising = 1.0  # product of alpha (alpha + 1) ... for small counts: one logarithm for all of them
+        for outcome in range(counts.shape[1]):
+            count = counts[group, outcome]
+            if count > SMALL_COUNT or rising > 1e200:
+                total += math.lgamma(alpha + count) - math.lgamma(alpha)
+            else:
+                for t in range(count):
+                    rising *= alpha + t
+        if rising != 1.0:
+            total += math.log(rising)
+    return total
+
+
+@subkernel()
+def add_weights(active, found, per_atom):
+    """Add an image's numbers of active blocks and its squared weights to ``per_atom`` (2, atom)."""
+    for e in range(found):
+        per_atom[0, active.places[e, 0]] += 1.0
+        per_atom[1, active.places[e, 0]] += active.weights[e] * active.weights[e]
+
+
+@subkernel()
+def add_sums(active, found, image, left, gamma_e, model, near, sums):
+    """Add one image, its residual ``left`` and its noise precision to the sums of a chunk."""
+    weight = gamma_e if model.prior.noise_by_image else 1.0
+    add_pairs(active, found, image, weight, model.layout.planes, near, sums.pairs, sums.cross)
+    add_weights(active, found, sums.per_atom)
+    energy = energy_of(left)
+    sums.energy[0] += energy
+    sums.energy[1] += weight * energy
+    sums.energy[2] += math.log(gamma_e)
+
+
+@subkernel()
+def add_pairs(active, found, image, gamma_e, planes, near, pairs, cross):
+    """Add one image to the sums that the dictionary is drawn from.
+
+    pairs (atom, atom, lag_row, lag_col): gamma_e * sum of S_k(u) S_k'(u - lag), filled for k <= k' in list order
+    cross (atom, atom_row, atom_col * plane): gamma_e * correlation of the image with S_k
+    """
+    atoms, _, high, wide = pairs.shape
+    h, w, size = high // 2, wide // 2, high * wide
+    flat = pairs.reshape(atoms, atoms * size)
+    for e in range(found):
+        k, i, j = active.places[e, 0], active.places[e, 1], active.places[e, 2]
+        scaled, own, middle = gamma_e * active.weights[e], flat[k], h * wide + w
+        for a in range(cross.shape[1]):
+            here = image[i + a, j * planes : j * planes + cross.shape[2]]
+            line = cross[k, a]
+            for t in range(cross.shape[2]):
+                line[t] += scaled * here[t]
+        own[k * size + middle] += scaled * active.weights[e]
+        for q in range(list_near(active.places, e, found, h, w, near)):
+            f = np.uintp(near[q])
+            lag = (i - active.places[f, 1]) * wide + j - active.places[f, 2]
+            product = scaled * active.weights[f]
+            own[np.uintp(active.places[f, 0] * size + middle + lag)] += product
+            if active.places[f, 0] == k:
+                own[np.uintp(k * size + middle - lag)] += product
+
+
+@subkernel()
+def list_near(places, e, found, h, w, near):
+    """Entries after ``e`` at most (h, w) away, whose atoms overlap its own, into ``near``; returns how many.
+
+    Half of all pairs do, in no order: writing down every one, and moving on after those that do, spares the processor
+    a wrong guess at every other pair.
+    """
+    count = 0
+    for f in range(e + 1, found):
+        near[count] = f
+        count += (abs(places[e, 1] - places[f, 1]) <= h) & (abs(places[e, 2] - places[f, 2]) <= w)
+    return count

@@ -1,0 +1,150 @@
+"""The image pass of a layer without pooling whose atoms all but fill their input, as a top layer's do.
+
+Wherever two atoms stand in such a layer, they overlap. Correlations of all atoms at all positions are formed once per
+image, and kept current by rows of the atoms' Gram matrix, which depends on the offset between two atoms alone: a change
+of one coefficient costs atoms x positions multiply-adds, and a few dozen change in a sweep. Images of such a layer are
+the pooled maps of the one below, nearly all zeros, which the correlations skip.
+
+Order and random numbers are those of `gdd.sampler.kernels.layer.pass_whole`, which serves all other layers. So are the
+axes, the chunks of images and the sums.
+
+*Checked:* tests/test_kernels.py (same chain as the plain conditionals from the same random numbers).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+
+from gdd.base.compiling import kernel, subkernel
+from gdd.sampler.kernels.layer import make_work
+from gdd.sampler.kernels.operations import (
+    CHUNK,
+    SLACK,
+    Model,
+    Sums,
+    add_sums,
+    choose,
+    copy,
+    draw_noise,
+    draw_slab,
+    energy_of,
+    list_active,
+    set_outcome,
+    slab_of,
+    subtract_active,
+    surely_empty,
+)
+from gdd.sampler.random import fill_key, next_uniform
+
+#: largest Gram matrix, in numbers, that is worth its memory: 134 MB in single precision
+LARGEST = 2**25
+
+
+class TopAtoms(NamedTuple):
+    """The shared part of the layer's state."""
+
+    pixels: np.ndarray  # (atom, atom_row, atom_col * plane)
+    placed: np.ndarray  # (atom_row, atom_col * plane, atom)
+    gram: np.ndarray  # (atom, 2 rows - 1, 2 cols - 1, atom), see `gdd.model.placement.gram_slabs`
+    gamma_w: np.ndarray  # (atom,)
+
+
+@subkernel()
+def correlate_sparse(image, placed, planes, out):
+    """Inner products of an image with every atom at every position, zeros skipped, into ``out`` (row, col, atom)."""
+    out[:] = 0
+    rows, cols = out.shape[:2]
+    for r in range(image.shape[0]):
+        for t in range(image.shape[1]):
+            pixel = image[r, t]
+            if pixel == 0:
+                continue
+            for i in range(max(0, r - placed.shape[0] + 1), min(rows, r + 1)):
+                for j in range(max(0, (t - placed.shape[1]) // planes + 1), min(cols, t // planes + 1)):
+                    line, taps = out[i, j], placed[r - i, t - j * planes]
+                    for k in range(len(line)):
+                        line[k] += pixel * taps[k]
+
+
+@subkernel()
+def explain_row(correlations, gram, k, row, col, weight):
+    """Correlations (row, col, atom) less those of atom k at (row, col) with this weight."""
+    rows, cols = correlations.shape[:2]
+    for i in range(rows):
+        for j in range(cols):
+            here, line = correlations[i, j], gram[k, i - row + rows - 1, j - col + cols - 1]
+            for t in range(len(here)):
+                here[t] -= weight * line[t]
+
+
+@subkernel()
+def fill_residual(image, atoms, found, model, work):
+    """Image less its active atoms, into ``work.left``.
+
+    From pixels and not from correlations: where the fit is close, single precision would leave nothing of the
+    difference of two large numbers.
+    """
+    copy(image, work.left)
+    subtract_active(work.left, atoms.pixels, work.active, found, model)
+
+
+@subkernel()
+def visit_all(z, w, correlations, atoms, gamma_e, prior, work):
+    """Redraw every coefficient of an image; ``correlations`` (row, col, atom) stay current."""
+    rows, cols, number = correlations.shape
+    outcomes, stream = work.outcomes, work.stream
+    for k in range(number):
+        norm = np.float64(atoms.gram[k, rows - 1, cols - 1, k])
+        slab = slab_of(gamma_e, norm, atoms.gamma_w[k])
+        for i in range(rows):
+            for j in range(cols):
+                uniform = next_uniform(stream)
+                old, c = w[k, i, j], np.float64(correlations[i, j, k])
+                if z[k, i, j] < 0:
+                    if surely_empty(SLACK * slab.gain * c * c, prior.empty, slab.factor * prior.active, uniform):
+                        continue
+                else:
+                    c += np.float64(old) * norm
+                outcomes.weight[0] = prior.active
+                set_outcome(outcomes, 0, c, slab)
+                z[k, i, j], w[k, i, j] = choose(outcomes, 1, prior.empty, uniform), 0.0
+                if z[k, i, j] == 0:
+                    w[k, i, j] = draw_slab(gamma_e * c, slab.precision, stream)
+                change = w[k, i, j] - old  # as stored: the correlations must agree with the state to rounding
+                if change != 0:
+                    explain_row(correlations, atoms.gram, k, i, j, change)
+
+
+@subkernel()
+def update_image(n, images, atoms, model, work, correlations, sums):
+    """One image of `pass_top`."""
+    image, z, w, gamma_e = images.pixels[n], images.z[n], images.w[n], images.gamma_e
+    correlate_sparse(image, atoms.placed, model.layout.planes, correlations)
+    found = list_active(z, w, model.layout, work.active)
+    for e in range(found):
+        k, i, j = work.active.places[e, 0], work.active.places[e, 1], work.active.places[e, 2]
+        explain_row(correlations, atoms.gram, k, i, j, w[k, i, j])
+    if model.prior.noise_drawn:
+        fill_residual(image, atoms, found, model, work)
+        gamma_e[n] = draw_noise(model.prior, image.size, energy_of(work.left), work.stream)
+    precision = gamma_e[n if gamma_e.size > 1 else 0]
+    visit_all(z, w, correlations, atoms, precision, model.prior, work)
+    found = list_active(z, w, model.layout, work.active)
+    fill_residual(image, atoms, found, model, work)
+    add_sums(work.active, found, image, work.left, precision, model, work.near, sums)
+
+
+@kernel(parallel=True, nogil=True)
+def pass_top(images, atoms, layout, prior, taps, key, first, sums):
+    """Update images ``first``... in chunks; arguments as of `gdd.sampler.kernels.layer.pass_whole`, with `TopAtoms`."""
+    for chunk in prange(sums.pairs.shape[0]):
+        model = Model(layout, prior, taps)
+        work = make_work(images.z[0], atoms.placed[0], images.pixels[0], layout)
+        correlations = np.empty((layout.map_row, layout.map_col, len(atoms.pixels)), images.pixels.dtype)
+        part = Sums(sums.pairs[chunk], sums.cross[chunk], sums.per_atom[chunk], sums.energy[chunk])
+        for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, len(images.pixels))):
+            fill_key(work.stream, key, n)
+            update_image(n, images, atoms, model, work, correlations, part)
