@@ -13,11 +13,13 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+import gdd
 from gdd.base.axes import GddError
 from gdd.base.files import written_whole
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
@@ -43,6 +45,15 @@ class Progressed(NamedTuple):
     sums: tuple[np.ndarray, ...] = ()  # of a joint chain: dictionaries added up over the collected sweeps
     seconds: float = 0.0  # spent on the sweeps done, over all runs
     cpu_seconds: float = 0.0  # of all threads of the process, likewise
+
+
+@cache
+def code_checksum() -> str:
+    """SHA-256 over every Python file of gdd/model and gdd/sampler: the code that a chain's numbers depend on."""
+    root, digest = Path(gdd.__file__).parent, hashlib.sha256()
+    for path in sorted(path for folder in ("model", "sampler") for path in (root / folder).rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def fingerprint(
