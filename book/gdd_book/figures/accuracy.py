@@ -12,11 +12,10 @@ from matplotlib.figure import Figure
 from scipy.stats import binomtest
 
 from gdd.base.axes import IMAGE
-from gdd_book.experiments.caltech_layerwise import ONE_DECONVOLUTION
+from gdd_book.experiments.caltech import ONE_DECONVOLUTION
 from gdd_book.figures.style import COLOURS, finish, new_figure
 from gdd_book.records import settings
-from gdd_book.training.caltech import MODELS, PRETRAINING
-from gdd_book.training.class_training import RECORD
+from gdd_book.training import MODELS, REFINEMENT
 
 #: classes without the background; a record of fewer is no row of the paper's table
 ALL_CLASSES = 101
@@ -74,7 +73,7 @@ def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataA
 
 def can_join(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
     """Whether both were made alike, splits apart; one that is not refined may stand beside one that is."""
-    free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *RECORD} - {*PRETRAINING}
+    free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *REFINEMENT, "voters"}
     one, other = ({name: p[name] for name in p.keys() - free} for p in map(settings, (candidate, chosen)))
     return one == other
 

@@ -9,7 +9,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.experiments.mnist_best import KINDS
+from gdd_book.experiments.mnist_features import KINDS
 from gdd_book.figures.curves import NO_RECORD, curves, draw_subsets, finish_curve, mean_and_error, said, subset_table
 from gdd_book.figures.style import COLOURS, CYCLE, FONT, bare, finish, new_figure
 from gdd_book.records import settings

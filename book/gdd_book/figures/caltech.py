@@ -11,12 +11,12 @@ from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, IMAGE
 from gdd_book import paper_values, records
+from gdd_book.dictionaries import unpack
 from gdd_book.figures.completion import CHANCE
 from gdd_book.figures.dictionaries import atom_mosaic
 from gdd_book.figures.style import FONT, FULL, bare, finish, new_figure
 from gdd_book.records import settings
-from gdd_book.training.caltech import DATA, STAGES
-from gdd_book.training.dictionaries import unpack
+from gdd_book.training import CALTECH, STAGES
 
 FOUND = 0.3  # correlation below which atoms count as different: the best pairing of unrelated ones reaches some tenths
 DEALS = 200
@@ -34,7 +34,7 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
         p = settings(record)
         return p["n_train"] * (p[prefix + "burn_in"] + p[prefix + "collect"])
 
-    known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
+    known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in CALTECH]
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
@@ -78,7 +78,7 @@ def stages_of(found: xr.Dataset, layer: int, count: int | None = None) -> xr.Dat
 
 
 def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `gdd_book.experiments.caltech_faces` by layer and kind: sharpness, then the match between the
+    """Results of `gdd_book.experiments.atoms.caltech_faces` by layer and kind: sharpness, then the match between the
     two sets.
 
     Medians over atoms. The last two columns, of the top layer alone, are the error on held-out images and the active
@@ -107,7 +107,7 @@ def of_layer(found: xr.Dataset, layer: int) -> xr.Dataset:
 
 
 def show_class(found: xr.Dataset, name: str, stage: str) -> Figure:
-    """One class of `gdd_book.experiments.caltech_classes`: images, then the atoms of each layer; 0 is mid grey."""
+    """One class of `gdd_book.experiments.atoms.caltech_classes`: images, then atoms of each layer; 0 is mid grey."""
     one = found.sel({"class": name})
     images = one["images"].values[:, None] / 100
     layers = [unpack(one, layer, stage=stage).values for layer in range(1, int(found.layer.max()) + 1)]
@@ -115,9 +115,7 @@ def show_class(found: xr.Dataset, name: str, stage: str) -> Figure:
 
 
 def show_joint(found: xr.Dataset, stage: str) -> Figure:
-    """All classes of `gdd_book.experiments.caltech_joint`: an image of each, then the atoms of each layer; 0 is mid
-    grey.
-    """
+    """All classes of `gdd_book.experiments.atoms.caltech_joint`: an image of each, then atoms of each layer; 0 is grey."""
     layers = [unpack(found, layer, stage=stage).values for layer in range(1, int(found.layer.max()) + 1)]
     return _panels([("an image of each class", found["images"].values[:, None] / 100, 3), *_titled(layers)])
 
@@ -177,7 +175,7 @@ def class_shares(found: xr.Dataset, layer: int) -> xr.DataArray:
 
 
 def show_shares(found: xr.Dataset) -> Figure:
-    """Share of every atom's weight that each class of `gdd_book.experiments.caltech_joint` has; a panel for each
+    """Share of every atom's weight that each class of `gdd_book.experiments.atoms.caltech_joint` has; a panel for each
     layer.
     """
     layers = _layers(found)

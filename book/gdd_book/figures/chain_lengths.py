@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS, WINDOWS
+from gdd_book.experiments.caltech import PAPERS_READING, PIXELS, READINGS, WINDOWS
 from gdd_book.figures import readings
 from gdd_book.figures.accuracy import LAYERS, paired
 from gdd_book.figures.style import COLOURS, FONT, finish, new_figure

@@ -79,7 +79,7 @@ def better_filled(found: xr.Dataset, hiding: str, one: str, other: str) -> str:
 
 
 def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int = 10) -> Figure:
-    """Pictures of every source of one model of `gdd_book.experiments.mnist_generated`, real digits below.
+    """Pictures of every source of one model of `gdd_book.experiments.images.mnist_generated`, real digits below.
 
     All on one grey scale: 0 or less is white, 1 or more is black.
     """
@@ -95,7 +95,7 @@ def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int =
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `gdd_book.experiments.mnist_generated`, a row for each model and source."""
+    """Results of `gdd_book.experiments.images.mnist_generated`, a row for each model and source."""
     rows = pd.MultiIndex.from_arrays([found.model.values, found.source.values], names=["model", "drawn from"])
     spread = found.nearest.std(IMAGE, ddof=1) / found.sizes[IMAGE] ** 0.5
     pairs = zip(found.nearest.mean(IMAGE).values, spread.values, strict=True)
@@ -120,7 +120,7 @@ def told_apart(found: xr.Dataset) -> list[str]:
 
 
 def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
-    """Test error in % of every way of `gdd_book.experiments.mnist_layerwise`, by model and kind of feature."""
+    """Test error in % of every way of `gdd_book.experiments.mnist.mnist_layerwise`, by model and kind of feature."""
     table = found.error.stack(column=("model", "feature_kind")).to_pandas().round(2)
     words = {"ml_sample": "best sample", "mean": "posterior mean"}
     pairs = [(model, words[kind]) for model, kind in table.columns]

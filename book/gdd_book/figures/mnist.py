@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, GddError
 from gdd_book import paper_values
-from gdd_book.experiments.mnist_refined_error import ATOMS
+from gdd_book.experiments.mnist import ATOMS
 from gdd_book.figures.curves import curves, draw_subsets, finish_curve, said, spread_of, subset_table
 from gdd_book.figures.dictionaries import atom_mosaic
 from gdd_book.figures.refined_error import refined_curve
 from gdd_book.figures.style import COLOURS, CYCLE, FONT, FULL, bare, finish, new_figure
 from gdd_book.records import settings
 
-#: words for the features of `gdd_book.experiments.mnist_error`, in the order of the tables
+#: words for the features of `gdd_book.experiments.mnist.mnist_error`, in the order of the tables
 FEATURES = {
     "ml_sample": "highest-likelihood sample (the paper's)",
     "mean": "posterior mean",
@@ -73,7 +73,7 @@ def show_matches(correlation: xr.DataArray) -> Figure:
 
 
 def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
-    """Results of `gdd_book.experiments.mnist_dictionary`, a row for each kind: sharpness, then the two judges.
+    """Results of `gdd_book.experiments.atoms.mnist_dictionary`, a row for each kind: sharpness, then the two judges.
 
     Medians are over atoms; "used most" is the half of the first dictionary's atoms that is used most often.
     """
@@ -92,7 +92,7 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def sharper_or_noisier(found: xr.Dataset, one: str, other: str) -> str:
-    """Verdict on two kinds of `gdd_book.experiments.mnist_dictionary`: sharper only if no judge says worse, else
+    """Verdict on two kinds of `gdd_book.experiments.atoms.mnist_dictionary`: sharper only if no judge says worse, else
     noisier.
 
     Worse means by more than chance: two standard errors of the medians for the match, the larger of the two differences

@@ -13,13 +13,12 @@ from matplotlib.figure import Figure
 
 from gdd.base.axes import DICTIONARY, IMAGE, GddError
 from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
-from gdd_book import records
-from gdd_book.experiments.caltech_class import NAME, PARAMETERS
+from gdd_book import experiments, records
+from gdd_book.dictionaries import LAYER, match_layers, reaches_of
 from gdd_book.figures.dictionaries import atom_mosaic
 from gdd_book.figures.style import CYCLE, FONT, FULL, bare, finish, new_figure
 from gdd_book.records import settings
-from gdd_book.training.caltech import MODELS, STAGES
-from gdd_book.training.dictionaries import LAYER, match_layers, reaches_of
+from gdd_book.training import MODELS, STAGES
 
 #: percentile of an atom's magnitudes at which a picture is black or white
 SHOWN = 99.5
@@ -30,10 +29,10 @@ def at_length(scale: str) -> list[xr.Dataset]:
 
     Of several seeds of a class the lowest counts.
     """
-    paper = PARAMETERS["paper"]
+    paper = experiments.defaults("caltech-class", "paper")
     fixed = {name: value for name, value in paper.items() if name not in ("classes", "seed")}
     found = {}
-    for record in records.every(NAME):
+    for record in records.every("caltech-class"):
         p = settings(record)
         same = record.attrs["scale"] == scale and all(p[name] == value for name, value in fixed.items())
         older = found.get(class_of(record))

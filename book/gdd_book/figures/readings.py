@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import IMAGE
-from gdd_book.experiments.caltech_readings import PAPERS_READING, PIXELS, WINDOWS
+from gdd_book.experiments.caltech import PAPERS_READING, PIXELS, WINDOWS
 from gdd_book.figures.accuracy import ALL_CLASSES, paired
 from gdd_book.figures.style import COLOURS, finish, new_figure
 from gdd_book.records import settings

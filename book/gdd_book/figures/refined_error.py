@@ -1,5 +1,5 @@
 """Test errors before and after refinement, on the same digits: records of
-`gdd_book.experiments.mnist_refined_error`.
+`gdd_book.experiments.mnist.mnist_refined_error`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from gdd_book.experiments.mnist_refined_error import ATOMS
+from gdd_book.experiments.mnist import ATOMS
 from gdd_book.figures.curves import NO_RECORD, said, spread_of
 from gdd_book.records import settings
 
 
 def refined_error_table(found: xr.Dataset) -> pd.DataFrame:
-    """Test error in %, mean and standard error over the subsets of `gdd_book.experiments.mnist_refined_error`."""
+    """Test error in %, mean and standard error over the subsets of `gdd_book.experiments.mnist.mnist_refined_error`."""
     rows = {
         (str(atoms), str(kind)): of_subsets(found.error.sel(atoms=atoms, feature_kind=kind))
         for atoms in found.atoms.values
@@ -35,7 +35,7 @@ def refined_size_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
     Parameters
     ----------
-    found : records of `gdd_book.experiments.mnist_refined_error`
+    found : records of `gdd_book.experiments.mnist.mnist_refined_error`
 
     Returns
     -------

@@ -102,7 +102,7 @@ def moved_share(found: xr.Dataset) -> xr.DataArray:
 
 
 def show_starts(found: xr.Dataset) -> Figure:
-    """Refinements from several starts, `gdd_book.experiments.mnist_starts`: one colour a start, one line a seed."""
+    """Refinements from several starts, one colour a start, one line a seed; see `mnist_starts` of the experiments."""
     labels = {
         "log_joint": "log joint", "residual": "residual,\nroot mean square", "held_out": "held-out digits:\nresidual",
         "active": "active per image",
@@ -128,7 +128,7 @@ def show_starts(found: xr.Dataset) -> Figure:
 
 def starts_table(found: xr.Dataset) -> pd.DataFrame:
     """Mean over seeds, and standard error, of the last quarter of every chain of
-    `gdd_book.experiments.mnist_starts`.
+    `gdd_book.experiments.mnist_refinement.mnist_starts`.
     """
     last = _last_quarter(found)
     digits = {"log_joint": 0, "residual": 4, "held_out": 4, "active": 1}
