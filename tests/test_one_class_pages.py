@@ -7,11 +7,10 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import GddError
-from gdd_book import paper_values, records
-from gdd_book.experiments import caltech_class
+from gdd_book import experiments, paper_values, records
 from gdd_book.figures import one_class
 
-PAPER = caltech_class.PARAMETERS["paper"]
+PAPER = experiments.defaults("caltech-class", "paper")
 STAGES = ["pretrained", "refined"]
 
 

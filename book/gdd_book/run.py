@@ -113,7 +113,6 @@ def logged(path: Path) -> Iterator[None]:
         raise GddError(f"run log {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
     handlers = (file, _Terminal(AND_TERMINAL))
     LOG.setLevel(logging.INFO)
-    LOG.propagate = False
     for handler in handlers:
         LOG.addHandler(handler)
     try:

@@ -305,6 +305,7 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
     if p["prune_from"] >= p["burn_in"]:
         raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
     model, starts = model_for(p["noise_precision"], p["weight_precision"]), (p["starts_1"], p["starts_2"])
+    models = [[_single(model, layer, atoms) for atoms in starts[layer]] for layer in (0, 1)]
     sweeps = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"])) * (p["burn_in"] + p["collect"])
     found: tuple[list, list] = ([], [])
     with run.bar(sweeps, "mnist-atoms") as bar:
@@ -313,10 +314,10 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
             lower, folder = replace(model, layers=model.layers[:1]), run.folder("mnist-atoms", p, str(seed))
             below = pretrain(images, lower, plain, None, folder, bar).layers[0]
             for layer, inputs in enumerate((images.values, below.state.local.w)):
-                for atoms, share in product(starts[layer], p["shares"]):
+                for alone, share in product(models[layer], p["shares"]):
                     chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
-                    folder = run.folder("mnist-atoms", p, f"{seed}-{layer}-{atoms}-{share}")
-                    fitted = pretrain(inputs, _single(model, layer, atoms), chain, None, folder, bar).layers[0]
+                    folder = run.folder("mnist-atoms", p, f"{seed}-{layer}-{alone.layers[0].atoms}-{share}")
+                    fitted = pretrain(inputs, alone, chain, None, folder, bar).layers[0]
                     found[layer].append(_describe_pruned(fitted, max(starts[layer])))
     out, coordinates = {}, {"seed": list(p["seeds"]), "share": list(p["shares"])}
     for name, start, chains in zip(("1", "2"), starts, found, strict=True):

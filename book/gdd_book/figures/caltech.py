@@ -115,7 +115,7 @@ def show_class(found: xr.Dataset, name: str, stage: str) -> Figure:
 
 
 def show_joint(found: xr.Dataset, stage: str) -> Figure:
-    """All classes of `gdd_book.experiments.atoms.caltech_joint`: an image of each, then atoms of each layer; 0 is grey."""
+    """All classes of `gdd_book.experiments.atoms.caltech_joint`: an image of each, then atoms of each layer."""
     layers = [unpack(found, layer, stage=stage).values for layer in range(1, int(found.layer.max()) + 1)]
     return _panels([("an image of each class", found["images"].values[:, None] / 100, 3), *_titled(layers)])
 
