@@ -19,13 +19,13 @@ P = {
 
 
 class Told(Run):
-    """Print a line whenever a class is finished, and the number of them that were found finished."""
+    """Print a line whenever a class is finished, and the number of them that are to be learned."""
 
     def bar(self, total, label):
         bar = super().bar(total, label)
         if label == "classes":
             bar.step = lambda: print("class", flush=True)
-            print("found", sum(seconds > 0 for seconds in self.chains.values()), flush=True)
+            print("to learn", sum(name.endswith("atoms.nc") for name in self.chains), flush=True)
         return bar
 
 

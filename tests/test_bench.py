@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import GddError
-from gdd.model.spec import layer_shape
+from gdd.model.spec import ChainSpec, layer_shape
 from gdd.sampler.random import Stream
 from gdd_book import experiments
 from gdd_book.benchmarks import cost, harness, peers
@@ -109,7 +109,7 @@ def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
     spec = replace(model_for(100.0, 0.1).layers[0], atoms=2)
     images = cost.some(cost.all_digits("digits"), 6, 0).values.astype(np.float32)
     data = cost.LayerData(images)
-    layer = cost.warm_layer(data, spec, layer_shape(spec, (28, 28), 1), 1, 0)
+    layer = cost.run_chain(data, spec, layer_shape(spec, (28, 28), 1), ChainSpec(0, 1))
     few, of_few = cost.first_images(layer, data, 4)
     key = cost.Key(0, cost.PRETRAIN, 0, 5)
     whole, _ = cost.image_pass(layer.state, data, spec, layer.shape, key)
@@ -177,7 +177,7 @@ def test_speed_up_over_the_bounds():
 
 def test_sweeps_of_few_images_are_repeated(monkeypatch):
     seen = []
-    monkeypatch.setattr(cost, "one_sweep", lambda *a: seen.append(a[-1].sweep))
+    monkeypatch.setattr(cost, "sweep", lambda *a: seen.append(a[-2].sweep))
     layer = cost.Fitted(None, None, None, xr.Dataset())
     cost.sweep_job(layer, None, 3, 0)()
     assert len(set(seen)) == 3

@@ -263,8 +263,8 @@ def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.
     if path.exists():
         try:
             found = xr.load_dataset(path, engine="netcdf4")
-            there = json.loads(found.attrs.pop("belongs"))
-        except (OSError, RuntimeError, ValueError, KeyError) as error:
+            there = json.loads(found.attrs.pop("belongs", "{}"))
+        except (OSError, RuntimeError, ValueError) as error:
             raise GddError(f"{path}: truncated or damaged ({error}); {ASIDE}") from error
         other = [name for name in sorted(here | there) if here.get(name) != there.get(name)]
         if other:
@@ -311,7 +311,7 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
     Checked: tests/test_class_parallel.py (killed runs, numbers of processes, other images and other code).
     """
     p = dict(p) | {"stages": STAGES[: 1 + p["refined"]]}
-    names, tasks = images.attrs["label_names"].split(","), []
+    names, tasks, paths = images.attrs["label_names"].split(","), [], []
     at_work = run if run.jobs == 1 else Run(run.cache, parent=os.getpid())
     for name in p["classes"]:
         own = images.isel(image=images[LABEL].values == names.index(name))
@@ -319,15 +319,16 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
         setup = setup_of(one, run, own)  # here, as a restart sets folders aside
         depends = (*CALTECH_CHAIN, *REFINEMENT, "voters") if p["refined"] else CALTECH_CHAIN
         folder = run.folder("caltech-atoms", {key: one[key] for key in depends})
-        path = folder and folder / "atoms.nc"
-        if path:
-            done = path.exists()
-            run.found(str(path), float(xr.load_dataset(path).attrs["seconds"]) if done else 0.0)
-        tasks.append(delayed(learn_class)(one, setup, path, at_work))
+        paths.append(folder and folder / "atoms.nc")
+        if paths[-1] and not paths[-1].exists():
+            run.found(str(paths[-1]), 0.0)
+        tasks.append(delayed(learn_class)(one, setup, paths[-1], at_work))
     found = []
     with run.bar(len(tasks), "classes") as bar:
         try:
-            for one in Parallel(run.jobs, return_as="generator", max_nbytes=None)(tasks):
+            for path, one in zip(paths, Parallel(run.jobs, return_as="generator", max_nbytes=None)(tasks), strict=True):
+                if path:
+                    run.found(str(path), float(one.attrs["seconds"]))
                 found.append(one)
                 bar.step()
         except TerminatedWorkerError as error:

@@ -17,7 +17,6 @@ from math import prod
 
 import numpy as np
 import xarray as xr
-from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import GddError
 from gdd.data import datasets
@@ -59,7 +58,7 @@ def bench(p: dict, run: Run) -> Outcome:
     images = cost.some(everything, p["images"], p["seed"])
     before = os.getloadavg()[0]
     with on_threads(1):
-        fitted = cost.warm_up(images.values.astype(np.float32), model, p["warm_up"], p["seed"])
+        fitted = pretrain(images, model, ChainSpec(p["warm_up"], 1, p["seed"]))
         parts = {
             "kernels": lambda: cost.kernel_rows(fitted, images, p, run),
             "threads": lambda: cost.thread_rows(fitted, p, run),
@@ -102,7 +101,7 @@ def refinement_cost(p: dict, run: Run) -> Outcome:
     real images.
     """
     tables, models, checksum = [], {}, ""
-    with on_threads(1), threadpool_limits(1, user_api="blas"):
+    with on_threads(1):
         for name in p["shapes"]:
             images, models[name], refinement = _material(name, p)
             checksum = checksum or images.attrs["checksum"]

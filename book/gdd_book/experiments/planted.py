@@ -25,7 +25,6 @@ from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 
 SETTING = "setting"
-TRUTH = "started at the truth"
 ENOUGH = 0.95  # correlation from which an atom counts as recovered
 
 #: what differs from 8 atoms, the printed priors (gamma_e by image; everything learned), random atoms and no moves.
@@ -40,6 +39,7 @@ SETTINGS = {
     "16 atoms pruned": {"atoms": 16, "shift_every": 1},
     "from patches": {"start": "patches"},
 }
+
 
 def specs(name: str, p: dict, seed: int) -> tuple[LayerSpec, ChainSpec]:
     """Layer and chain of one setting."""
