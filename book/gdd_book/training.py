@@ -14,7 +14,10 @@ import hashlib
 import json
 import os
 import signal
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, replace
 from functools import cache
 from math import prod
@@ -24,7 +27,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 from joblib import Parallel, delayed
-from joblib.externals.loky.process_executor import TerminatedWorkerError
 
 import gdd
 from gdd.base.axes import DICTIONARY, DRAW, IMAGE, LABEL, GddError
@@ -323,7 +325,8 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
         if paths[-1] and not paths[-1].exists():
             run.found(str(paths[-1]), 0.0)
         tasks.append(delayed(learn_class)(one, setup, paths[-1], at_work))
-    found = []
+    found, ignored = [], "ignore:resource_tracker"  # what joblib's clean-up says of a run that Ctrl-C has ended
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), ignored)))
     with run.bar(len(tasks), "classes") as bar:
         try:
             for path, one in zip(paths, Parallel(run.jobs, return_as="generator", max_nbytes=None)(tasks), strict=True):
@@ -331,9 +334,22 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
                     run.found(str(path), float(one.attrs["seconds"]))
                 found.append(one)
                 bar.step()
-        except TerminatedWorkerError as error:
+        except BrokenProcessPool as error:
             raise GddError(f"jobs: a process ended by itself; run again to go on ({error})") from error
     return found
+
+
+@cache
+def work_for(parent: int) -> None:
+    """End this process when the one that it works for has gone, however that ended: what has to last is on disk."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run) -> xr.Dataset:
@@ -348,7 +364,7 @@ def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run)
         images decide where the pixels of refined atoms go; of a pretrained model all do.
     """
     if run.parent is not None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
+        work_for(run.parent)
 
     def compute() -> xr.Dataset:
         stages = trained_models(p, run, setup, f"{p['classes'][0]}, ")
