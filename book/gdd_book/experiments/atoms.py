@@ -23,7 +23,7 @@ from gdd.projection.models import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     CALTECH,
@@ -136,7 +136,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     }, {"pooling": list(POOLINGS)}))
     lengths = (p["burn_in"], p["collect"]), (p["refine_burn_in"], p["refine_collect"])
     chains = [ChainSpec(*length, 2 * p["seed"] + half) for length in lengths for half in (0, 1)]
-    return Outcome(dataset, {"model": model, "chains": chains}, p["data"], train.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, train, model=model, chains=chains)
 
 
 def with_pooling(model: ModelSpec, pooling: str) -> ModelSpec:
@@ -201,8 +201,7 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
     dataset = _measure_sets(stacks, reaches_of(model)).merge(_traces(chains))
     dataset = dataset.merge(judge(top, "set", held_out, model.stride, (p["noise_precision"], TEST_GAMMA_W), p))
     dataset["raw"] = (IMAGE, "row", "col"), np.rint(255 * raw.values[:8, 0]).astype(np.uint8)
-    spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}
-    return Outcome(dataset, spec, p["data"], raw.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, raw, model=model, refinement=refinement_for(p["refine_noise"]))
 
 
 def _projected(trained: dict, p: dict, images: int) -> dict[str, tuple[xr.DataArray, ...]]:
@@ -273,8 +272,7 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
     parts = [pack(layers[::2], "class").assign(match_classes(layers, reaches_of(model))) for layers in stacks.values()]
     dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
     dataset["images"] = ("class", "example", "row", "col"), np.array(shown)
-    spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}
-    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
 
 
 def match_classes(layers: list, reaches: list[int]) -> xr.Dataset:
@@ -316,8 +314,7 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     })
     dataset["weight_share"] = weight_shares(trained[STAGES[0]])
     dataset["images"] = ("example", "row", "col"), in_percents(images.values[: len(p["classes"]), 0])
-    spec = {"model": model, "refinement": refinement_for(p["refine_noise"])}
-    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
 
 
 def in_turn(images: xr.DataArray) -> xr.DataArray:
@@ -386,5 +383,4 @@ def caltech_class(p: dict, run: Run) -> Outcome:
     out["uses"] = ("stage", "atom_top"), [uses_of(fitted), uses_of(refined)]
     out["projection_error"] = "image", projection_error(refined.state, refined.model, projected[1][-1])
     coordinates = {"part": list(costs), "strength": refined.traces.strength.values, "stage": list(STAGES)}
-    spec = {"model": fitted.model, "refinement": refined.refinement}
-    return Outcome(xr.Dataset(out, coordinates), spec, p["data"], setup.images.attrs["checksum"], p["seed"])
+    return outcome(xr.Dataset(out, coordinates), p, setup.images, model=fitted.model, refinement=refined.refinement)

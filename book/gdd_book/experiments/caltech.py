@@ -28,7 +28,7 @@ from gdd.inference.features import one_step_codes, unfold
 from gdd.inference.layerwise import infer_layers, stack_features
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     CALTECH,
@@ -81,9 +81,7 @@ class Learned(NamedTuple):
 
     def outcome(self, dataset: xr.Dataset) -> Outcome:
         """Of an experiment with one seed."""
-        p = self.p
-        model = caltech_model(p["model"], p)
-        return Outcome(dataset, {"model": model}, p["data"], self.train.attrs["checksum"], p["seed"])
+        return outcome(dataset, self.p, self.train, model=caltech_model(self.p["model"], self.p))
 
 
 def learn(p: dict, run: Run) -> Learned:

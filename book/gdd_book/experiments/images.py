@@ -26,7 +26,7 @@ from gdd.model.spec import ChainSpec
 from gdd.model.state import JointState
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     CALTECH,
@@ -143,8 +143,7 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
 
     dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING), 12, wrong)
     dataset["wrong_whole"] = float(100 * (svm.predict(test) != test[LABEL].values).mean())
-    spec = {"model": trained[STAGES[0]].model, "refinement": trained[STAGES[1]].refinement}
-    return Outcome(dataset, spec, p["data"], train.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
 
 
 LEVELS = 0.01  # pictures of a record are rounded to this; a pixel's standard deviation is about 0.7
@@ -167,8 +166,7 @@ def caltech_interpolation(p: dict, run: Run) -> Outcome:
     dataset = complete(test, train, trained, p, run, "face", tuple(HIDING)[::-1], 4)
     for name in ("filled", "truth"):
         dataset[name] = (np.rint(dataset[name] / LEVELS) * LEVELS).astype("f4")  # whole steps compress well
-    spec = {"model": trained[STAGES[0]].model, "refinement": trained[STAGES[1]].refinement}
-    return Outcome(dataset, spec, p["data"], train.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
 
 
 # ---- digits drawn from the model
@@ -206,8 +204,7 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
     dataset = xr.concat(parts, "kind").assign_coords(
         model=("kind", [model for model, _ in kinds]), source=("kind", [source for _, source in kinds])
     )
-    spec = {"model": fitted.model, "refinement": refined.refinement}
-    return Outcome(dataset, spec, p["data"], train.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
 
 
 def generate(state: JointState, refined: Refined, number: int, seed: int) -> dict[str, np.ndarray]:

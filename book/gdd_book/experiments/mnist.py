@@ -19,7 +19,7 @@ from gdd.inference.layerwise import infer_layers, stack_features, with_dictionar
 from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import Pretrained
 from gdd_book.experiments.path import active_in, classify, encode
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     HEALTHY_DIGITS,
@@ -79,8 +79,7 @@ def mnist_error(p: dict, run: Run) -> Outcome:
     for number, layer in enumerate(fitted.layers, 1):
         for name, trace in layer.traces.items():
             dataset[f"{name}_{number}"] = (DRAW, trace.values[0].astype("f4" if name != "log_joint" else "f8"))
-    spec = {"model": fitted.model, "chain": ChainSpec(p["burn_in"], p["collect"], p["seed"])}
-    return Outcome(dataset, spec, p["data"], train.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, train, model=fitted.model, chain=ChainSpec(p["burn_in"], p["collect"], p["seed"]))
 
 
 def features_of(
@@ -228,8 +227,7 @@ def mnist_layerwise(p: dict, run: Run) -> Outcome:
     out["error_of_pixels"] = _error([train, test], train, test, p)
     dataset = xr.Dataset(out, {"model": list(STAGES), "way": list(WAYS), "feature_kind": list(KINDS)})
     fitted, refined = trained.values()
-    spec = {"model": fitted.model, "refinement": refined.refinement}
-    return Outcome(dataset, spec, p["data"], train.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
 
 
 def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dict:

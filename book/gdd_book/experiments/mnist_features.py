@@ -23,7 +23,7 @@ from gdd.model.convolution import correlate
 from gdd.model.spec import MNIST, ChainSpec, ModelSpec
 from gdd.sampler.pretrain import Fitted, pretrain
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import DIGITS_CHAIN, HEALTHY_DIGITS, digits, model_for, precisions_of, pretrained_model
 
@@ -74,8 +74,7 @@ def mnist_best(p: dict, run: Run) -> Outcome:
         "chosen": int(CANDIDATES.index(chosen)),
         "atoms": atoms, "norms": ("atom_at_start", atoms.attrs.pop("norms")),
     }).merge(_errors(atoms, chosen, unlabelled, p, run))
-    spec = {"features": asdict(chosen), "protocol": PROTOCOL, "chain": chain}
-    return Outcome(dataset, spec, p["data"], unlabelled.attrs["checksum"], p["seed"])
+    return outcome(dataset, p, unlabelled, features=asdict(chosen), protocol=PROTOCOL, chain=chain)
 
 
 def _errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p: dict, run: Run) -> xr.Dataset:

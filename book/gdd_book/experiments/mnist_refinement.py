@@ -25,7 +25,7 @@ from gdd.sampler.random import REFINE, TEST
 from gdd.sampler.refine import Refined, fresh_start, start_from
 from gdd.sampler.refine_sweep import STRENGTHS, dictionary_mean, local_pass, refine_sweep
 from gdd_book.experiments.atoms import SHARPNESS, uses_of
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     HEALTHY_DIGITS,
@@ -72,8 +72,7 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
     models = [_describe_pretrained(fitted, begun, first.data), *map(_describe_refined, refined.values())]
     dataset = xr.concat(models, "model").assign_coords(model=[BEFORE, *refined], estimate=list(ESTIMATES))
     dataset = dataset.merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
-    spec = {"model": fitted.model, **{name: one.refinement for name, one in refined.items()}}
-    return Outcome(dataset, spec, p["data"], digits(p).attrs["checksum"], p["seed"])
+    return outcome(dataset, p, digits(p), model=fitted.model, **{name: one.refinement for name, one in refined.items()})
 
 
 def _describe_refined(refined: Refined) -> xr.Dataset:

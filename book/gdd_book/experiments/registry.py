@@ -20,6 +20,11 @@ class Outcome(NamedTuple):
     seed: int
 
 
+def outcome(dataset: xr.Dataset, p: Mapping[str, Any], images: xr.DataArray, **spec) -> Outcome:
+    """Results on the data set ``p["data"]``, from which ``images`` come, with the seed ``p["seed"]``."""
+    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
+
+
 class Experiment(NamedTuple):
     """A function of parameters and of a run, and the parameters' defaults."""
 
