@@ -5,14 +5,13 @@ import pytest
 import xarray as xr
 
 from gdd_book import experiments
-from gdd_book.experiments import mnist_ablation as ablation
-from gdd_book.experiments.mnist_best import PROTOCOL
-from gdd_book.progress import Bar
+from gdd_book.experiments import mnist_features as ablation
+from gdd_book.experiments.mnist_features import PROTOCOL
 
 SMALL = {
     "n_train": 60, "n_test": 30, "seeds": (3,), "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 2,
     "chains": 2, "n_learn": 40,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +21,18 @@ def run():
     with pytest.MonkeyPatch.context() as patched:
         code, coded, fed = ablation.code, ablation.coded, ablation.fed_forward
 
-        def seen(images, setting, offset, p):
-            calls.append((setting, offset))
-            return code(images, setting, offset, p)
+        def seen(images, setting, p):
+            calls.append((setting, images.attrs["split"]))
+            return code(images, setting, p)
 
         def keep(found):
-            kept.update(found[0] if isinstance(found, tuple) else found)
+            kept.update(found)
             return found
 
         patched.setattr(ablation, "code", seen)
         patched.setattr(ablation, "coded", lambda *args: keep(coded(*args)))
         patched.setattr(ablation, "fed_forward", lambda *args: keep(fed(*args)))
-        chosen = experiments.merge("mnist-ablation", "demo", SMALL)
-        found = ablation.run(chosen, Bar, resumable=False).dataset
+        found = experiments.run("mnist-ablation", SMALL).dataset
     return found, calls, kept
 
 
@@ -51,7 +49,7 @@ def test_every_row_has_an_error(run):
 def test_one_thing_is_changed_at_a_time(run):
     _, calls, _ = run
     first = calls[0][0]
-    assert [offset for _, offset in calls] == [0, 10**6] * (len(calls) // 2)
+    assert [split for _, split in calls] == ["train", "test"] * (len(calls) // 2)
     changed = []
     for setting, _ in calls[2::2]:
         different = [name for name in first if not np.array_equal(first[name], setting[name])]

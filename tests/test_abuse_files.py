@@ -17,7 +17,7 @@ from PIL import Image
 
 from gdd.base.axes import GddError
 from gdd.data import datasets, sources
-from gdd_book import cli, experiments, records
+from gdd_book import experiments, records, run
 
 FEW, MANY = 10, 250
 
@@ -193,12 +193,13 @@ def test_command_lines(examples, tmp_path, monkeypatch):
     monkeypatch.setenv("GDD_CACHE", str(tmp_path / "cache"))
     outcome = experiments.Outcome(xr.Dataset({"total": 1.0}), {}, "digits", "ab", 0)
     for name in experiments.names():
-        monkeypatch.setattr(experiments.get(name), "run", lambda parameters, progress: outcome)
+        idle = experiments.get(name)._replace(run=lambda parameters, run: outcome)
+        monkeypatch.setitem(experiments.EXPERIMENTS, name, idle)
 
     def call(line):
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
             try:
-                code = cli.main(line)
+                code = run.main(line)
             except SystemExit as stopped:  # argparse, which has said why
                 code = stopped.code
         assert code in (0, 2)

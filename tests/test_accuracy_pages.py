@@ -6,8 +6,7 @@ import numpy as np
 import xarray as xr
 
 from gdd_book import paper_values
-from gdd_book.experiments.caltech_layerwise import ONE_DECONVOLUTION
-from gdd_book.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS
+from gdd_book.experiments.caltech import ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS
 from gdd_book.figures import caltech
 
 PAPER = paper_values.table("caltech101_accuracy")

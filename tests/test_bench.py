@@ -8,36 +8,35 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import GddError
-from gdd.model.spec import layer_shape
+from gdd.model.spec import ChainSpec, layer_shape
 from gdd.sampler.random import Stream
 from gdd_book import experiments
-from gdd_book.benchmarks import contest, material, scaling, testing, threads, timing
+from gdd_book.benchmarks import cost, harness, peers
+from gdd_book.benchmarks.harness import Timing, as_dataset, ratio, row, single
 from gdd_book.benchmarks.peers import Curve
-from gdd_book.benchmarks.rows import as_dataset, ratio, row, single
-from gdd_book.benchmarks.timing import Timing
-from gdd_book.experiments import bench
+from gdd_book.experiments import cost as experiment
 from gdd_book.figures import performance
-from gdd_book.progress import Bar
-from gdd_book.training.training import model_for
+from gdd_book.progress import Run
+from gdd_book.training import model_for
 
 
 @pytest.fixture(scope="module")
 def table():
     """Two layers of few atoms, otherwise MNIST's sizes; every part but the peers."""
 
-    def small(*precisions):
-        model = model_for(*precisions)
+    def small(**precisions):
+        model = model_for(**precisions)
         lower, upper = model.layers
         return replace(model, layers=(replace(lower, atoms=3), replace(upper, atoms=4)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "model_for", small)
-        patch.setattr(testing, "SWEEPS", (2, 1))
+        patch.setattr(experiment, "model_for", small)
+        patch.setattr(cost, "SWEEPS", (2, 1))
         changes = {
             "parts": ("kernels", "threads", "images", "memory", "testing"), "data": "digits", "images": 6,
             "sizes": (5, 9), "warm_up": 2, "repeats": 2, "caltech_atoms": 3,
-        }  # fmt: skip
-        return bench.run(experiments.merge("bench", "demo", changes), Bar).dataset
+        }
+        return experiments.run("bench", changes).dataset
 
 
 def value(table, name):
@@ -58,7 +57,7 @@ def test_every_kernel_has_a_bound_and_every_twin_a_ratio(table):
     over = [name for name in table.quantity.values if name.endswith("/ bound") and not name.startswith("two")]
     assert {name.split(":")[0] for name in over} == {
         "layer 1", "layer 2", "layer 1, half hidden", "one-step features", "deconvolution",
-    }  # fmt: skip
+    }
     twins = [name for name in table.quantity.values if name.endswith("plain twin / compiled")]
     assert {name.split(":")[0] for name in twins} == {"layer 1", "layer 2", "layer 1, half hidden", "deconvolution"}
 
@@ -89,18 +88,18 @@ def test_the_table_says_how_busy_the_machine_was(table):
 
 
 def test_unknown_part_is_refused_before_any_work(monkeypatch):
-    monkeypatch.setattr(bench, "all_digits", lambda name: pytest.fail("work was done"))
+    monkeypatch.setattr(cost, "all_digits", lambda name: pytest.fail("work was done"))
     with pytest.raises(GddError, match="parts: speed given; choose from kernels, threads"):
-        bench.run(experiments.merge("bench", "demo", {"parts": ("speed",)}), Bar)
+        experiments.run("bench", {"parts": ("speed",)})
 
 
 def test_digits_stand_in_where_mnist_is_missing_and_repeat(monkeypatch, tmp_path):
     monkeypatch.setenv("GDD_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    images = material.all_digits("mnist")
+    images = cost.all_digits("mnist")
     assert images.attrs["name"] == "digits"
     n = images.sizes["image"]
-    more = material.some(images, n + 2, 0)
+    more = cost.some(images, n + 2, 0)
     assert sorted(more.number.values[:n]) == sorted(images.number.values)
     np.testing.assert_array_equal(more.values[n:], more.values[:2])
 
@@ -108,34 +107,34 @@ def test_digits_stand_in_where_mnist_is_missing_and_repeat(monkeypatch, tmp_path
 @pytest.mark.slow
 def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
     spec = replace(model_for(100.0, 0.1).layers[0], atoms=2)
-    images = material.some(material.all_digits("digits"), 6, 0).values.astype(np.float32)
-    data = material.LayerData(images)
-    layer = material.warm_layer(data, spec, layer_shape(spec, (28, 28), 1), 1, 0)
-    few, of_few = material.first_images(layer, data, 4)
-    key = material.Key(0, material.PRETRAIN, 0, 5)
-    whole, _ = material.image_pass(layer.state, data, spec, layer.shape, key)
-    part, _ = material.image_pass(few.state, of_few, spec, layer.shape, key)
+    images = cost.some(cost.all_digits("digits"), 6, 0).values.astype(np.float32)
+    data = cost.LayerData(images)
+    layer = cost.run_chain(data, spec, layer_shape(spec, (28, 28), 1), ChainSpec(0, 1))
+    few, of_few = cost.first_images(layer, data, 4)
+    key = cost.Key(0, cost.PRETRAIN, 0, 5)
+    whole, _ = cost.image_pass(layer.state, data, spec, layer.shape, key)
+    part, _ = cost.image_pass(few.state, of_few, spec, layer.shape, key)
     np.testing.assert_array_equal(part.w, whole.w[:4])
 
 
 def test_stand_ins_have_caltechs_shapes():
-    atoms, images = testing.stand_ins(3, (128, 128), (96, 96), (8, 8), 0)
+    atoms, images = cost.stand_ins(3, (128, 128), (96, 96), (8, 8), 0)
     assert atoms.shape == (3, 1, 96, 96)
-    assert images.shape == (testing.CALTECH_IMAGES, 1, 128, 128)
+    assert images.shape == (cost.CALTECH_IMAGES, 1, 128, 128)
     np.testing.assert_allclose((atoms**2).sum(axis=(1, 2, 3)), 1, rtol=1e-5)
 
 
 def test_jobs_take_turns_and_the_first_turn_does_not_count():
     seen = []
     jobs = {name: Timing(lambda name=name: seen.append(name)) for name in "ab"}
-    seconds = timing.time_in_turn(jobs, 3, Bar)
+    seconds = harness.time_in_turn(jobs, 3, Run())
     assert seen == list("abababab")
     assert [len(values) for values in seconds.values()] == [3, 3]
 
 
 def test_threads_are_put_back():
     before = numba.get_num_threads()
-    with pytest.raises(ZeroDivisionError), timing.on_threads(1):
+    with pytest.raises(ZeroDivisionError), harness.on_threads(1):
         assert numba.get_num_threads() == 1
         raise ZeroDivisionError
     assert numba.get_num_threads() == before
@@ -143,7 +142,7 @@ def test_threads_are_put_back():
 
 def test_the_generators_share_of_the_bound_is_the_samplers_generator():
     stream = Stream(0, 0, 0, 0, 0)
-    assert timing.many_uniforms(9) == pytest.approx(sum(stream.uniform() for _ in range(9)), rel=1e-14)
+    assert harness.many_uniforms(9) == pytest.approx(sum(stream.uniform() for _ in range(9)), rel=1e-14)
 
 
 @pytest.mark.slow
@@ -157,13 +156,13 @@ def test_bound_multiplies_and_exponentiates_as_often_as_the_layer(monkeypatch):
     def exp(values, out):
         done["exponentials"] += values.size
 
-    parts = timing.bound(shape, 10)
-    monkeypatch.setattr(timing.np, "matmul", matmul)
-    monkeypatch.setattr(timing.np, "exp", exp)
-    monkeypatch.setattr(timing, "many_uniforms", lambda calls: done.update(calls=calls))
+    parts = harness.bound("one", shape, 10)
+    monkeypatch.setattr(harness.np, "matmul", matmul)
+    monkeypatch.setattr(harness.np, "exp", exp)
+    monkeypatch.setattr(harness, "many_uniforms", lambda calls: done.update(calls=calls))
     for part in parts.values():
         part.job()
-    images = parts["product"].images
+    images = parts["one: bound, product"].images
     per_image = {name: count / images for name, count in done.items()}
     assert images >= 10
     assert per_image == {"adds": 32 * 21 * 21 * 64, "exponentials": 32 * 21 * 21, "calls": 32 * 49}
@@ -173,14 +172,14 @@ def test_speed_up_over_the_bounds():
     one, two = np.array([4.0, 4.0, 5.0]), np.array([2.0, 2.5, 3.0])
     gain = ratio(one, two)
     assert (gain.median, gain.minimum) == (1.6, 2.0)
-    assert threads.over(gain, ratio(one, one)).median == 1.6
+    assert cost._share(gain, ratio(one, one)).median == 1.6
 
 
 def test_sweeps_of_few_images_are_repeated(monkeypatch):
     seen = []
-    monkeypatch.setattr(scaling, "one_sweep", lambda *a: seen.append(a[-1].sweep))
-    layer = material.Fitted(None, None, None, xr.Dataset())
-    scaling.sweep_job(layer, None, 3, 0)()
+    monkeypatch.setattr(cost, "sweep", lambda *a: seen.append(a[-2].sweep))
+    layer = cost.Fitted(None, None, None, xr.Dataset())
+    cost.sweep_job(layer, None, 3, 0)()
     assert len(set(seen)) == 3
 
 
@@ -191,16 +190,16 @@ def record():
         "kernels": {"layer 1: whole sweep / bound": single(2.9, "ratio")},
         "images": {
             "sweep of 10 images": row(np.array([0.2]), size=10),
-            "sweep of 90 images / of 10": single(1.2, "ratio", 90),
+            "sweep of 90 images / of 10": single(1.2, "ratio")._replace(size=90),
         },
     }
     curve = Curve(np.array([0.1, 0.2, 0.3]), np.array([0.5, 0.2, 0.1]), np.array([9.0, 5.0, 5.5]))
     outcomes = [
-        contest.Outcome("learning", "gdd", curve, 2, "3 sweeps"),
-        contest.Outcome("learning", "other", curve, curve.first(0.2, 5.0), "lambda 1"),
-        contest.missing("learning", "sporco", "sporco"),
+        peers.Entry("learning", "gdd", curve, 2, "3 sweeps"),
+        peers.Entry("learning", "other", curve, curve.first(0.2, 5.0), "lambda 1"),
+        peers.missing("learning", "sporco", "sporco"),
     ]
-    return as_dataset(rows).merge(contest.as_dataset(outcomes))
+    return as_dataset(rows).merge(peers.as_dataset(outcomes))
 
 
 def test_goals_are_judged_by_their_rows(record):

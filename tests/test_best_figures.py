@@ -7,8 +7,7 @@ import pytest
 import xarray as xr
 
 from gdd_book import paper_values
-from gdd_book.experiments.mnist_ablation import ROWS
-from gdd_book.experiments.mnist_best import CANDIDATES, KINDS
+from gdd_book.experiments.mnist_features import CANDIDATES, KINDS, ROWS
 from gdd_book.figures import mnist as best
 from gdd_book.figures.mnist import subset_errors, subset_table
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from gdd.testing.calibration import STATISTICS, holm
+from gdd_book import experiments
 from gdd_book.experiments import calibration
 from gdd_book.figures.inference import show_p_values, show_ranks
-from gdd_book.progress import Bar
 
 PASSES, FAILS = 1e-3, 1e-4
 #: the smallest run that has every part
@@ -25,12 +25,12 @@ LEAST = {
 
 @pytest.fixture(scope="module")
 def full():
-    return calibration.run(calibration.PARAMETERS["paper"], Bar).dataset
+    return experiments.run("calibration", scale="paper").dataset
 
 
 @pytest.fixture(scope="module")
 def least():
-    return calibration.run(LEAST, Bar)
+    return experiments.run("calibration", LEAST)
 
 
 @pytest.mark.slow
@@ -65,13 +65,8 @@ def test_record_has_every_part(least):
     for name in ("exact_start", "geweke", "uniformity"):
         assert ((found[name] >= 0) & (found[name] <= 1)).all()
     assert set(least.spec) == set(samplers)
-    again = calibration.run(LEAST, Bar).dataset
+    again = experiments.run("calibration", LEAST).dataset
     assert again.equals(found)
-
-
-def test_scales_have_the_same_parameters():
-    demo, paper = (calibration.PARAMETERS[scale] for scale in ("demo", "paper"))
-    assert list(demo) == list(paper) == list(LEAST)
 
 
 def test_figures(least):

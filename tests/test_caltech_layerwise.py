@@ -8,10 +8,9 @@ from test_class_parallel import pictures  # noqa: F401
 from gdd.base.axes import LABEL, GddError
 from gdd.inference.layerwise import infer_layers
 from gdd.model.spec import LayerSpec, ModelSpec
-from gdd_book import experiments
-from gdd_book.experiments import caltech_layerwise
-from gdd_book.progress import Bar
-from gdd_book.training import caltech
+from gdd_book import experiments, training
+from gdd_book.experiments import caltech
+from gdd_book.progress import Run
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled; maps of 21 x 21 and 7 x 7, and 2 x 2
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
@@ -23,17 +22,16 @@ SETTINGS |= {"model": "two layers"}
 @pytest.fixture
 def once(pictures, monkeypatch):  # noqa: F811
     """Run the experiment on three kinds of bars, its checkpoints beside them."""
-    monkeypatch.setitem(caltech.MODELS, "two layers", TINY)
-    monkeypatch.setenv("GDD_CACHE", str(pictures / "cache"))
-    return lambda: caltech_layerwise.run(experiments.merge("caltech-layerwise", "demo", SETTINGS), Bar).dataset
+    monkeypatch.setitem(training.MODELS, "two layers", TINY)
+    return lambda: experiments.run("caltech-layerwise", SETTINGS, within=Run(pictures / "cache")).dataset
 
 
 def test_every_way_is_classified_and_a_second_run_reads_what_is_there(once, monkeypatch):
     found = once()
     assert found.way.values.tolist() == [
-        caltech_layerwise.ONE_DECONVOLUTION, caltech_layerwise.ALL_LAYERS, "layer by layer, layer 1",
+        caltech.ONE_DECONVOLUTION, caltech.ALL_LAYERS, "layer by layer, layer 1",
         "layer by layer, layer 2",
-    ]  # fmt: skip
+    ]
     below, above = 3 * 7 * 7, 4 * 2 * 2
     assert found.n_features.values.tolist() == [2 * 4 * 2 * 2, 2 * (below + above), 2 * below, 2 * above]
     assert dict(found.right.sizes) == {"way": 4, "feature_kind": 2, "image": 6} and found["class"].size == 2
@@ -42,29 +40,30 @@ def test_every_way_is_classified_and_a_second_run_reads_what_is_there(once, monk
     def no_more(*_):
         raise AssertionError("codes of images were made again")
 
-    monkeypatch.setattr(caltech_layerwise, "infer_layers", no_more)
+    monkeypatch.setattr(caltech, "infer_layers", no_more)
     xr.testing.assert_identical(once(), found)
 
 
 @pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
 def test_too_few_to_tune_on_is_refused_before_any_chain(once, monkeypatch, name, value):
-    monkeypatch.setattr(caltech_layerwise, "learn_classes", None)
+    monkeypatch.setattr(caltech, "learn_classes", None)
     with pytest.raises(GddError, match=f"{name}: {value}"):
-        caltech_layerwise.run(experiments.merge("caltech-layerwise", "demo", SETTINGS | {name: value}), Bar)
+        experiments.run("caltech-layerwise", SETTINGS | {name: value})
 
 
-def test_maps_are_those_of_each_class_and_differ_between_training_and_test(once, pictures, tmp_path):  # noqa: F811
+def test_maps_are_those_of_each_class_and_differ_between_training_and_test(once, pictures):  # noqa: F811
     once()
-    p = experiments.merge("caltech-layerwise", "demo", SETTINGS)
-    p |= {"classes": caltech_layerwise.classes_of(p), "refined": False}
-    train, test = (caltech_layerwise.normalised(part) for part in caltech_layerwise.pictures(p))
-    maps = caltech_layerwise.in_layers(test, train, p, 7, tmp_path, Bar)
+    run = Run(pictures / "cache")
+    learned = caltech.learn(experiments.merge("caltech-layerwise", "demo", SETTINGS) | {"refined": False}, run)
+    p, (train, test) = learned.p, learned.both
+    maps = caltech._in_layers(learned, test, None, run)
     own = train.isel(image=train[LABEL].values == train.attrs["label_names"].split(",").index(p["classes"][1]))
-    fitted = caltech.pretrained_model(p | {"classes": p["classes"][1:]}, Bar, images=own)
-    layers = infer_layers(fitted, test, 2, 2, p["seed"] + 7)
+    one = p | {"classes": p["classes"][1:]}
+    fitted = training.pretrained_model(one, run, training.setup_of(one, run, own))
+    layers = infer_layers(fitted, test, 2, 2, p["seed"] + 10**6)
     for number, layer in enumerate(layers):
         expected = layer["mean"].values.reshape(len(test), -1)
         np.testing.assert_allclose(maps["mean"][1][number], expected, atol=1e-6)
     assert not np.array_equal(maps["mean"][0][0], maps["mean"][1][0])
-    other = caltech_layerwise.in_layers(test, train, p, 8, tmp_path, Bar)
+    other = caltech._in_layers(learned, test.assign_attrs(split="train"), None, run)
     assert not np.array_equal(maps["mean"][0][0], other["mean"][0][0])

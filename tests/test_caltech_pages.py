@@ -13,15 +13,15 @@ from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import Refined, start_from
 from gdd_book import experiments, records
-from gdd_book.experiments import caltech_classes, caltech_faces, caltech_interpolation, caltech_joint
+from gdd_book.experiments import atoms as dictionaries
+from gdd_book.experiments import images as filling
 from gdd_book.figures import caltech as figures
 from gdd_book.figures import mnist
-from gdd_book.progress import Bar
-from gdd_book.training import caltech
+from gdd_book.training import STAGES, pictures
 
 #: maps of 20x20, 10x10, 8x8, 4x4, 3x3: projected atoms of 17x17 at every fourth pixel
 THREE = ModelSpec((LayerSpec(4, (5, 5), (2, 2)), LayerSpec(3, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (24, 24))
-KINDS = [*caltech.STAGES, caltech_faces.YARDSTICK]
+KINDS = [*STAGES, dictionaries.FACES]
 TWO = ModelSpec((LayerSpec(4, (5, 5), (3, 3)), LayerSpec(3, (3, 3))), (24, 24))
 
 
@@ -37,13 +37,15 @@ def blobs(count, seed, classes=2):
     return xr.DataArray(pixels, {LABEL: ("image", labels)}, IMAGES, attrs=attrs)
 
 
-def fake_train(images, model, p, seed, folder, progress, label):
+def fake_train(p, run, setup, label=""):
+    images, model, seed, _ = setup
     fitted = pretrain(images, model, ChainSpec(2, 1, seed))
     refinement, chain = RefinementSpec(), ChainSpec(1, 1, seed)
     state = start_from(fitted, refinement, chain)
     traces = xr.Dataset({name: (("chain", "draw"), np.zeros((1, 2))) for name in ("residual", "active", "log_joint")})
     refined = Refined(fitted.model, refinement, state, state, traces, LayerData(images.values))
-    return {"pretrained": fitted, "refined": refined} if "refined" in p["stages"] else {"pretrained": fitted}
+    both = {"pretrained": fitted, "refined": refined}
+    return {stage: both[stage] for stage in p.get("stages", STAGES)}
 
 
 @pytest.fixture(scope="module")
@@ -53,24 +55,19 @@ def run():
         def pictures(p, classes, per_class, held_out=0):
             return blobs(held_out, 1, 1) if held_out else blobs(per_class * len(classes), 0, len(classes))
 
-        for module in (caltech_faces, caltech_interpolation, caltech_classes, caltech_joint):
-            two = module is caltech_interpolation
+        for module, model in ((dictionaries, THREE), (filling, TWO)):
             patch.setattr(module, "pictures", pictures)
-            patch.setattr(module, "train_on", fake_train)
-            patch.setattr(module, "model_for", lambda *_, two=two: TWO if two else THREE)
+            patch.setattr(module, "trained_models", fake_train)
+            patch.setattr(module, "caltech_model", lambda *_, model=model: model)
         no_model = lambda test, *_: {"one layer": np.zeros(test.shape)}  # noqa: E731
-        patch.setattr(caltech_interpolation, "fill_by_models", no_model)
+        patch.setattr(filling, "fill_by_models", no_model)
 
-        def once(module, **changes):
-            chosen = experiments.merge(module.NAME, "demo", changes)
-            return module.run(chosen, Bar, resumable=False)
-
-        yield once
+        yield lambda name, **changes: experiments.run(name, changes).dataset
 
 
 @pytest.fixture(scope="module")
 def faces(run):
-    return run(caltech_faces, n_train=5, n_held_out=3).dataset
+    return run("caltech-faces", n_train=5, n_held_out=3)
 
 
 def test_faces_are_measured_in_every_layer(faces):
@@ -92,24 +89,24 @@ def test_table_and_pictures_of_faces(faces):
     assert table.loc[(2, "refined"), "held-out error"] == ""
     assert table.loc[(3, "refined"), "held-out error"] == f"{float(faces.rms.sel(kind='refined').mean()):.3f}"
     atoms = figures.stages_of(faces, 2, 2)
-    assert atoms.kind.values.tolist() == list(caltech.STAGES)
+    assert atoms.kind.values.tolist() == list(STAGES)
     assert atoms.sizes[ATOM] == 2
     shown = figures.show_contrast(faces.raw, faces.raw / 255.0, 2)
     assert [axes.images[0].get_array().shape for axes in shown.axes] == [(24, 48)] * 2
 
 
 def test_a_run_without_refinement_says_so(run):
-    found = run(caltech_faces, n_train=5, n_held_out=3, stages=("pretrained",)).dataset
-    assert found.kind.values.tolist() == ["pretrained", caltech_faces.YARDSTICK]
+    found = run("caltech-faces", n_train=5, n_held_out=3, stages=("pretrained",))
+    assert found.kind.values.tolist() == ["pretrained", dictionaries.FACES]
     assert found.stage.values.tolist() == ["pretrained"]
     assert "refinement_residual" not in found
-    assert run(caltech_classes, stages=("pretrained",)).dataset.stage.values.tolist() == ["pretrained"]
-    assert run(caltech_joint, stages=("pretrained",)).dataset.stage.values.tolist() == ["pretrained"]
+    assert run("caltech-classes", stages=("pretrained",)).stage.values.tolist() == ["pretrained"]
+    assert run("caltech-joint", stages=("pretrained",)).stage.values.tolist() == ["pretrained"]
 
 
 @pytest.fixture(scope="module")
 def classes(run):
-    return run(caltech_classes, n_train=4).dataset
+    return run("caltech-classes", n_train=4)
 
 
 def test_classes_are_matched_within_and_between(classes):
@@ -137,7 +134,7 @@ def test_match_has_an_error_from_the_spread_of_the_atoms():
 
 @pytest.fixture(scope="module")
 def joint(run):
-    return run(caltech_joint, n_train=4).dataset
+    return run("caltech-joint", n_train=4)
 
 
 def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
@@ -167,28 +164,28 @@ def test_atoms_of_one_class_stand_out_from_classes_at_random():
 
 
 def test_shares_follow_the_weights():
-    fitted = fake_train(blobs(4, 0), TWO, {"stages": ("pretrained",)}, 0, None, Bar, "")["pretrained"]
+    fitted = fake_train({"stages": ("pretrained",)}, None, (blobs(4, 0), TWO, 0, None))["pretrained"]
     w = fitted.layers[0].state.local.w
     w[:], w[0, 0, 0, 0], w[3, 0, 1, 1] = 0, 3.0, -1.0
-    shares = caltech_joint.weight_shares(fitted)
+    shares = dictionaries.weight_shares(fitted)
     np.testing.assert_allclose(shares[:, 0], [0.9, 0, 0, 0.1])
     assert np.isnan(shares[:, 1]).all()
 
 
 def test_classes_take_turns():
-    images = caltech_joint.in_turn(blobs(7, 0, 3))
+    images = dictionaries.in_turn(blobs(7, 0, 3))
     assert images[LABEL].values.tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
 def test_faces_are_filled_in_by_methods_that_know_no_layers(run):
-    found = run(caltech_interpolation, n_train=12, n_test=5).dataset
-    assert found.hiding.values.tolist() == list(caltech_interpolation.HIDING)
+    found = run("caltech-interpolation", n_train=12, n_test=5)
+    assert found.hiding.values.tolist() == ["half as a block", "at random"]
     assert found.way.values.tolist()[-2:] == ["principal components", "one layer"]
     blank = found.hidden_error.sel(way="left blank")
     np.testing.assert_allclose(blank, found.hidden_error.sel(way="one layer"), rtol=1e-6)
     assert (found.hidden_error.sel(way="principal components").mean("image") < blank.mean("image")).all()
     table = mnist.filled_table(found)
-    assert table.columns.tolist() == [(hiding, "squared error") for hiding in caltech_interpolation.HIDING]
+    assert table.columns.tolist() == [(hiding, "squared error") for hiding in found.hiding.values]
     figure = mnist.show_filled(found, "at random", ["one layer"], 2, "face", (-2, 2))
     names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
     assert names == ["what is seen", "one layer", "the whole face"]
@@ -196,7 +193,7 @@ def test_faces_are_filled_in_by_methods_that_know_no_layers(run):
 
 def test_digits_stand_in_where_there_is_no_archive():
     which = ({"data": "digits", "seed": 0}, ("3", "5"), 2)
-    train, held_out = caltech.pictures(*which), caltech.pictures(*which, 3)
+    train, held_out = pictures(*which), pictures(*which, 3)
     assert train.shape == (4, 1, 128, 128)
     assert sorted(train[LABEL].values) == [3, 3, 5, 5]
     assert held_out.shape == (3, 1, 128, 128)
@@ -204,9 +201,9 @@ def test_digits_stand_in_where_there_is_no_archive():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", [caltech_faces, caltech_interpolation, caltech_classes, caltech_joint])
-def test_demo_scale_runs_whole(module):
-    outcome = module.run(experiments.defaults(module.NAME, "demo"), Bar, resumable=False)
+@pytest.mark.parametrize("name", ["faces", "interpolation", "classes", "joint"])
+def test_demo_scale_runs_whole(name):
+    outcome = experiments.run(f"caltech-{name}")
     assert outcome.data_name == "digits"
     assert all(np.isfinite(part).any() for part in outcome.dataset.values())
 

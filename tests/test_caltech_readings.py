@@ -10,10 +10,10 @@ from gdd.data.subsets import generator
 from gdd.inference.features import one_step_codes
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book import experiments
-from gdd_book.experiments import caltech_accuracy, caltech_readings
-from gdd_book.experiments.caltech_readings import cut_windows
-from gdd_book.progress import Bar
-from gdd_book.training import caltech
+from gdd_book.experiments import caltech
+from gdd_book.experiments.caltech import cut_windows
+from gdd_book.progress import Run
+from gdd_book.training import MODELS, normalised
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
@@ -23,20 +23,18 @@ SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers"}
 @pytest.fixture
 def once(pictures, monkeypatch):  # noqa: F811
     """Run the experiment, its checkpoints beside the pictures."""
-    monkeypatch.setitem(caltech.MODELS, "two layers", TINY)
-    monkeypatch.setenv("GDD_CACHE", str(pictures / "cache"))
-    return lambda **more: caltech_readings.run(
-        experiments.merge("caltech-readings", "demo", SETTINGS | more), Bar
-    ).dataset
+    monkeypatch.setitem(MODELS, "two layers", TINY)
+    run = Run(pictures / "cache")
+    return lambda **more: experiments.run("caltech-readings", SETTINGS | more, within=run).dataset
 
 
 def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(once, monkeypatch):
     """What goes into the codes and into the classifier is noted on the way."""
-    seen, coded, cut = [], [], []
+    seen, coded, cut, classify = [], [], [], caltech.classify
 
-    def noted(train_features, test_features, *rest):
-        seen.append((np.asarray(train_features), np.asarray(test_features)))
-        return caltech_accuracy.predict(train_features, test_features, *rest)
+    def noted(pair, *rest):
+        seen.append(tuple(np.asarray(part) for part in pair))
+        return classify(pair, *rest)
 
     def code(images, atoms, stride, **given):
         coded.append((images, atoms))
@@ -46,14 +44,14 @@ def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(onc
         cut.append(images)
         return cut_windows(images, atoms, random)
 
-    for name, instead in (("predict", noted), ("one_step_codes", code), ("cut_windows", window)):
-        monkeypatch.setattr(caltech_readings, name, instead)
+    for name, instead in (("classify", noted), ("one_step_codes", code), ("cut_windows", window)):
+        monkeypatch.setattr(caltech, name, instead)
     found = once()
-    assert found.reading.values.tolist() == list(caltech_readings.READINGS)
+    assert found.reading.values.tolist() == list(caltech.READINGS)
     assert dict(found.right.sizes) == {"reading": 14, "image": 6} and found.right.dtype == bool
     assert found.right.sel(reading="raw pixels").mean() > 0.5
-    given = dict(zip(caltech_readings.READINGS, seen, strict=True))
-    sample, mean, size, active = (given[f"chain, {words}"] for words in ("sample", *caltech_readings.AVERAGES))
+    given = dict(zip(caltech.READINGS, seen, strict=True))
+    sample, mean, size, active = (given[f"chain, {words}"] for words in ("sample", *caltech.AVERAGES))
     assert sample[0].shape == (12, 2 * 4 * 2 * 2) and sample[1].shape == (6, 2 * 4 * 2 * 2)
     assert found.active.values.tolist() == (sample[1] != 0).sum(1).tolist()
     for half in (0, 1):
@@ -62,32 +60,33 @@ def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(onc
         assert ((active[half] >= 0) & (active[half] <= 1)).all()
 
     p = experiments.merge("caltech-readings", "demo", SETTINGS)
-    p |= {"classes": caltech_accuracy.classes_of(p), "refined": False}
-    train, test = (caltech_accuracy.normalised(part) for part in caltech_accuracy.pictures(p))
+    p |= {"classes": caltech.classes_of(p), "refined": False}
+    raw = caltech.train_and_test(p)
+    train, test = map(normalised, raw)
     placed = [coded[number][1] for number in (0, 2, 4, 6)]
     for number, (images, atoms) in enumerate(coded):
         xr.testing.assert_identical(images, (train, test)[number % 2])
         assert atoms is placed[number // 2]
     assert len(coded) == 8 and len(cut) == 3 and all(one.identical(train) for one in cut)
     assert all(not np.array_equal(placed[0], other) for other in placed[1:])
-    pixels = [given[name][1] for name in caltech_readings.PIXELS]
-    for ours, part in zip(pixels, (test, np.abs(test), caltech_accuracy.pictures(p)[1]), strict=True):
-        np.testing.assert_array_equal(ours, caltech_accuracy.shrink(part))
+    pixels = [given[name][1] for name in caltech.PIXELS]
+    for ours, part in zip(pixels, (test, np.abs(test), raw[1]), strict=True):
+        np.testing.assert_array_equal(ours, caltech.shrink(part))
     again = [one_step_codes(part, placed[0], TINY.stride, gamma_e=3.0, gamma_w=0.01) for part in (train, test)]
-    for words, name in caltech_readings.AVERAGES.items():
+    for words, name in caltech.AVERAGES.items():
         for half in (0, 1):
             np.testing.assert_allclose(given[f"alone, {words}"][half], again[half][name].values.reshape(-1, 32))
 
     def no_more(*_, **__):
         raise AssertionError("codes of images were made again")
 
-    monkeypatch.setattr(caltech_accuracy, "deconvolve", no_more)
+    monkeypatch.setattr(caltech, "encode", no_more)
     xr.testing.assert_identical(once(), found)
 
 
 @pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
 def test_too_few_to_tune_on_is_refused_before_any_chain(once, monkeypatch, name, value):
-    monkeypatch.setattr(caltech_readings, "learn_classes", None)
+    monkeypatch.setattr(caltech, "learn_classes", None)
     with pytest.raises(GddError, match=f"{name}: {value}"):
         once(**{name: value})
 

@@ -8,12 +8,9 @@ from gdd.base.axes import ATOM
 from gdd.inference.deconvolution import deconvolve
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book import experiments
-from gdd_book.experiments import caltech_testing
-from gdd_book.experiments.caltech_accuracy import normalised, together
-from gdd_book.experiments.caltech_accuracy import pictures as load
-from gdd_book.progress import Bar
-from gdd_book.training import caltech
-from gdd_book.training.class_training import learn_classes
+from gdd_book.experiments import caltech
+from gdd_book.progress import Run
+from gdd_book.training import MODELS, normalised
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled
 TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
@@ -28,23 +25,22 @@ def constant(gamma_e):
 
 @pytest.fixture
 def settings(pictures, monkeypatch):  # noqa: F811
-    monkeypatch.setitem(caltech.MODELS, "two layers", TINY)
-    monkeypatch.setenv("GDD_CACHE", str(pictures / "cache"))
+    monkeypatch.setitem(MODELS, "two layers", TINY)
     return experiments.merge("caltech-testing", "demo", SETTINGS)
 
 
-def test_the_timed_chains_are_those_of_deconvolution(settings):
-    found = caltech_testing.run(settings, Bar).dataset
-    p = settings | {"refined": False, "n_test": 1, "classes": caltech_testing.classes_of(settings)}
-    train, test = load(p)
-    atoms, gamma_e, gamma_w = together(learn_classes(p, normalised(train), 1, Bar), "pretrained")
+def test_the_timed_chains_are_those_of_deconvolution(settings, tmp_path):
+    run = Run(tmp_path / "cache")
+    found = caltech.caltech_testing(settings, run).dataset
+    learned = caltech.learn(settings | {"refined": False, "n_test": 1}, run)
+    test, (atoms, (gamma_e, gamma_w)) = learned.test, learned.together("pretrained")
     assert len(test) == 3 and found.label.values.tolist() == test.label.values[[0, 2]].tolist()
     assert int(found.n_atoms) == len(atoms) == 3 * 4 and int(found.n_positions) == 2 * 2
     for number, image in enumerate((0, 2)):
         codes = deconvolve(
             normalised(test.isel(image=[image])), atoms, TINY.stride, gamma_e=gamma_e, gamma_w=gamma_w, burn_in=3,
             collect=2, seed=0, first_image=number,
-        )  # fmt: skip
+        )
         left = (-2 * (codes.log_likelihood.item() - constant(gamma_e)) / gamma_e / 28**2) ** 0.5
         assert float(found.residual[number]) == pytest.approx(left, rel=1e-4)
         assert int((codes.ml_sample != 0).sum((ATOM, "row", "col", "image"))) == int(found.active[number])

@@ -7,11 +7,11 @@ import xarray as xr
 from gdd.base.axes import LABEL
 from gdd.data import datasets
 from gdd.model.convolution import synthesise
-from gdd_book.progress import Bar
-from gdd_book.training.class_atoms import class_energies, class_model, learn_class_atoms
-from gdd_book.training.training import HEALTHY
+from gdd_book.experiments.mnist_features import class_energies, class_model, learn_class_atoms
+from gdd_book.progress import Run
+from gdd_book.training import HEALTHY_DIGITS
 
-P = {"data": "digits", "n_train": 300, "seed": 0, "burn_in": 20, "collect": 5, **HEALTHY}
+P = {"data": "digits", "n_train": 300, "seed": 0, "burn_in": 20, "collect": 5, **HEALTHY_DIGITS}
 CHAIN = {"gamma_e": 100.0, "gamma_w": 1.0, "burn_in": 10, "collect": 5}
 
 
@@ -27,7 +27,7 @@ def test_all_classes_together_have_the_atoms_of_one_model():
 
 def nearest(train, test):
     """Share of test digits put into the wrong class by least residual."""
-    atoms = learn_class_atoms(train, P, Bar, resumable=False).astype(np.float32)
+    atoms = learn_class_atoms(train, P, Run()).astype(np.float32)
     assert atoms.dims[:2] == (LABEL, "atom") and atoms.shape[:2] == (10, 16)
     energies = class_energies(test.astype(np.float32), atoms, class_model(P, 10).stride, **CHAIN)
     return np.mean(atoms[LABEL].values[energies.argmin(1)] != test[LABEL].values)

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,15 @@ from PIL import Image
 from gdd.base.axes import GddError
 from gdd.data import datasets
 from gdd.data.subsets import generator
-from gdd_book import cli
-from gdd_book.experiments import caltech_accuracy
+from gdd.model.spec import LayerSpec, ModelSpec
+from gdd_book import run as command
+from gdd_book import training
+from gdd_book.experiments import caltech
+from gdd_book.progress import Run
 
 SCRIPT = Path(__file__).parent / "classes_to_kill.py"
+#: atoms of the sizes of MNIST's, whose kernels other tests have compiled
+MODEL = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 
 
 @pytest.fixture
@@ -43,28 +49,30 @@ def start(pictures, cache, jobs):
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def sweeps(run, until=np.inf):
-    """Read what a run says until it has made so many sweeps in this stretch, or ends."""
-    count = 0
+def classes(run, until=9):
+    """Read what a run says until it has finished so many classes, or ends: how many it has to learn, and finished."""
+    to_learn, finished = 0, 0
     for line in run.stdout:
-        count += line.count(".")
-        if count >= until:
+        to_learn += int(line.split()[2]) if line.startswith("to learn") else 0
+        finished += line == "class\n"
+        if finished >= until:
             break
-    return count
+    return to_learn, finished
 
 
 @pytest.mark.slow
 def test_two_kills_of_two_processes_end_at_the_record_of_one(pictures):
     whole = start(pictures, "whole", 1)
-    in_all = sweeps(whole)
+    assert classes(whole) == (3, 3)
     assert whole.wait() == 0
-    for reach in (0.4, 0.8):  # the second one after the first classes are finished
+    for reach in (1, 2):
         killed = start(pictures, "killed", 2)
-        assert sweeps(killed, reach * in_all) >= reach * in_all
+        assert classes(killed, reach)[1] == reach
         killed.kill()
         killed.wait()
     last = start(pictures, "killed", 2)
-    assert sweeps(last) < in_all  # classes that were finished are not told again
+    to_learn, finished = classes(last)
+    assert to_learn < 3 == finished  # those that were finished are not learned again
     assert last.wait() == 0
     one, other = (xr.load_dataset(pictures / f"{name}.nc") for name in ("whole", "killed"))
     xr.testing.assert_identical(one, other)
@@ -74,31 +82,92 @@ def test_two_kills_of_two_processes_end_at_the_record_of_one(pictures):
     assert sum(name.startswith("caltech-atoms") for name in found[0]) == 3
 
 
+@pytest.fixture
+def learned(pictures, monkeypatch):
+    """Classes learned once; learns them again from these images, with changes to the parameters."""
+    monkeypatch.setitem(training.MODELS, "tiny", MODEL)
+    p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "tiny", "burn_in": 2}
+    p |= {"collect": 1, "refined": False, **training.HELD_CALTECH}
+    images = training.normalised(training.caltech_images(p))
+
+    def learn(images=images, within=None, **changes):
+        return training.learn_classes(p | changes, images, within or Run(pictures / "cache"))
+
+    learn()
+    return learn, images
+
+
+def test_a_finished_class_is_taken_over_by_other_runs(learned, monkeypatch):
+    learn, _ = learned
+    first = learn()
+    monkeypatch.setattr(training, "trained_models", None)
+    assert all(one.identical(other) for one, other in zip(first, learn(), strict=True))
+    with pytest.raises(TypeError):
+        learn(burn_in=3)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_class_of_other_images_of_the_same_names_is_refused(learned, pictures, jobs):
+    learn, images = learned
+    with pytest.raises(GddError, match="made from other images than this run's; .*--restart"):
+        learn(images + 0.5, Run(pictures / "cache", jobs=jobs))
+
+
+def test_a_process_that_dies_is_reported(learned, pictures, monkeypatch):
+    monkeypatch.setattr(training, "learn_class", lambda *_: os._exit(7))
+    with pytest.raises(GddError, match="a process ended by itself; run again to go on"):
+        learned[0](within=Run(pictures / "cache", jobs=2))
+
+
+def test_a_class_of_another_model_of_the_same_name_is_refused(learned, monkeypatch):
+    bottom, top = MODEL.layers
+    monkeypatch.setitem(training.MODELS, "tiny", replace(MODEL, layers=(replace(bottom, atoms=5), top)))
+    with pytest.raises(GddError, match="made from other model than this run's"):
+        learned[0]()
+
+
+def test_a_class_made_by_other_code_is_refused_and_a_restart_learns_it_anew(learned, monkeypatch, pictures):
+    learn, images = learned
+    monkeypatch.setattr(training, "code_of", lambda *parts: "other code")
+    with pytest.raises(GddError, match="made from other code than this run's; .*--restart"):
+        learn()
+    again = learn(within=Run(pictures / "cache", restart=True))
+    assert len(again) == 2 and len(list(pictures.glob("cache/caltech-atoms-*.aside1"))) == 2
+    assert all(one.identical(other) for one, other in zip(again, learn(), strict=True))
+
+
+def test_seconds_of_classes_that_others_learned_are_counted(learned, pictures):
+    run = Run(pictures / "cache")
+    first = learned[0](within=run)
+    assert run.before == pytest.approx(sum(one.attrs["seconds"] for one in first))
+    assert run.before > 0
+
+
 def test_experiments_without_parts_take_one_job(tmp_path, monkeypatch):
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
     with pytest.raises(GddError, match="jobs: 2 given; planted has no parts"):
-        cli.run_experiment("planted", "demo", jobs=2)
+        command.run_experiment("planted", "demo", jobs=2)
     with pytest.raises(GddError, match="jobs"):
-        cli.run_experiment("caltech-accuracy", "demo", jobs=0)
+        command.run_experiment("caltech-accuracy", "demo", jobs=0)
     assert not any(tmp_path.iterdir())
 
 
 def test_test_images_are_bounded_by_class_and_drawn_by_seed(pictures):
     p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "two layers"}
     p |= {"n_test": 3}
-    train, test = caltech_accuracy.pictures(p)
+    train, test = caltech.train_and_test(p)
     assert np.unique(train.label, return_counts=True)[1].tolist() == [6, 6]
     assert np.unique(test.label, return_counts=True)[1].tolist() == [3, 3]
     assert not np.isin(test.number, train.number).any()
-    again = caltech_accuracy.pictures(p | {"n_test": 4})[1]
+    again = caltech.train_and_test(p | {"n_test": 4})[1]
     assert set(test.number.values) < set(again.number.values)
-    assert caltech_accuracy.background_images(p) == 10
+    assert caltech.background_images(p | {"n_test": 99}) == 10 and caltech.background_images(p) == 3
     assert datasets.class_names("caltech256")[-1] == "clutter"
 
 
 def test_both_counts_with_and_without_background():
     """Classes of 8 and 2 images, of which 6 and 1 are right; 10 images of the background are all wrong."""
     right = np.array([True] * 6 + [False] * 2 + [True, False])
-    found = caltech_accuracy.rates(right, np.array([75.0, 50.0]), 10)
+    found = caltech.rates(right, np.array([75.0, 50.0]), 10)
     assert found == [[70.0, 35.0], [62.5, pytest.approx(125 / 3)]]
-    assert caltech_accuracy.rates(right, np.array([75.0, 50.0]), 0)[1] == [62.5, 62.5]
+    assert caltech.rates(right, np.array([75.0, 50.0]), 0)[1] == [62.5, 62.5]

@@ -5,27 +5,25 @@ import pytest
 import xarray as xr
 
 from gdd_book import experiments
-from gdd_book.experiments import mnist_generated, mnist_interpolation, mnist_layerwise
+from gdd_book.experiments import images, mnist
 from gdd_book.figures import mnist as figures
-from gdd_book.progress import Bar
 
 SMALL = {"data": "digits", "n_train": 50, "burn_in": 2, "collect": 1, "refine_burn_in": 1, "refine_collect": 1}
 
 
 def run(experiment, **changes):
     """One experiment at its smallest: every shape is the paper's, every number is meaningless."""
-    chosen = experiments.merge(experiment.NAME, "demo", SMALL | changes)
-    return experiment.run(chosen, Bar, resumable=False).dataset
+    return experiments.run(experiment, SMALL | changes).dataset
 
 
 @pytest.fixture(scope="module")
 def filled():
-    return run(mnist_interpolation, n_test=9, test_burn_in=2, test_collect=2)
+    return run("mnist-interpolation", n_test=9, test_burn_in=2, test_collect=2)
 
 
 def test_interpolation_judges_every_method_on_the_same_hidden_pixels(filled):
-    assert tuple(filled.way.values) == mnist_interpolation.METHODS
-    assert tuple(filled.hiding.values) == mnist_interpolation.HIDING
+    assert tuple(filled.way.values) == (*images.baselines("digit"), *images.MODELS)
+    assert tuple(filled.hiding.values) == tuple(images.HIDING)
     assert filled.hidden_error.sizes == {"hiding": 2, "way": 8, "image": 9}
     mask, truth = filled.mask.values.astype(bool), filled.truth.values
     assert (mask.sum(axis=(2, 3)) == 392).all()
@@ -38,7 +36,7 @@ def test_interpolation_judges_every_method_on_the_same_hidden_pixels(filled):
 
 def test_table_of_filled_digits(filled):
     table = figures.filled_table(filled)
-    assert table.index.tolist() == list(mnist_interpolation.METHODS)
+    assert table.index.tolist() == list((*images.baselines("digit"), *images.MODELS))
     errors = filled.hidden_error.sel(hiding="at random", way="one layer").values.astype(float)
     expected = f"{errors.mean():.4f} ± {errors.std(ddof=1) / 3:.4f}"
     assert table.loc["one layer", ("at random", "squared error")] == expected
@@ -59,10 +57,10 @@ def test_better_is_judged_digit_by_digit():
 
 
 def test_filled_digits_keep_what_was_seen(filled):
-    figure = figures.show_filled(filled, "half as a block", mnist_interpolation.MODELS, digits=4)
+    figure = figures.show_filled(filled, "half as a block", images.MODELS, digits=4)
     pictures = [axes.images[0].get_array().filled(np.nan) for axes in figure.axes]
     names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
-    assert names == ["what is seen", *mnist_interpolation.MODELS, "the whole digit"]
+    assert names == ["what is seen", *images.MODELS, "the whole digit"]
     mask = np.concatenate(list(filled.mask.values[1, :4].astype(bool)), axis=1)
     assert np.isnan(pictures[0][~mask]).all()
     for picture in pictures:
@@ -72,13 +70,13 @@ def test_filled_digits_keep_what_was_seen(filled):
 
 @pytest.fixture(scope="module")
 def generated():
-    return run(mnist_generated, n_generated=40)
+    return run("mnist-generated", n_generated=40)
 
 
 def test_every_source_is_judged_beside_real_digits(generated):
     assert generated.sizes["kind"] == 7
     assert generated.model.values.tolist() == ["pretrained"] * 3 + ["refined"] * 3 + ["real digits"]
-    assert tuple(generated.source.values[:3]) == mnist_generated.SOURCES
+    assert tuple(generated.source.values[:3]) == images.SOURCES
     real = generated.isel(kind=6)
     assert float(real.negative) == 0.0
     assert (generated.nearest > 0).all()
@@ -89,30 +87,30 @@ def test_every_source_is_judged_beside_real_digits(generated):
     told = f"{apart:.1f} ± {error:.1f}"
     assert table["told from real digits, %"].iloc[0] == told
     figure = figures.show_generated(generated, "refined", count=10)
-    assert [axes.get_title() for axes in figure.axes] == [*mnist_generated.SOURCES, "real digits"]
+    assert [axes.get_title() for axes in figure.axes] == [*images.SOURCES, "real digits"]
 
 
 def test_noise_is_told_from_digits_and_digits_are_not():
     generator = np.random.default_rng(0)
     digits = np.random.default_rng(1).random((300, 1, 6, 6)) ** 4
     same, other = digits[:100], generator.standard_normal((100, 1, 6, 6))
-    found = [mnist_generated.describe(kind, digits[100:200], digits[200:], 0) for kind in (same, other)]
+    found = [images.describe(kind, digits[100:200], digits[200:], 0) for kind in (same, other)]
     same, noise = (float(one.told_apart) for one in found)
     assert abs(same - 50) < 3 * 100 * (0.25 / 100) ** 0.5 and noise == 100
 
 
 @pytest.fixture(scope="module")
 def layerwise():
-    return run(mnist_layerwise, n_test=20, test_burn_in=2, test_collect=1, joint_burn_in=1, joint_collect=1)
+    return run("mnist-layerwise", n_test=20, test_burn_in=2, test_collect=1, joint_burn_in=1, joint_collect=1)
 
 
 def test_every_way_is_classified_with_both_dictionaries(layerwise):
     assert layerwise.error.sizes == {"model": 2, "way": 5, "feature_kind": 2}
     assert ((layerwise.error >= 0) & (layerwise.error <= 100)).all()
     table = figures.layerwise_table(layerwise)
-    assert table.index.tolist() == list(mnist_layerwise.WAYS)
-    one = float(layerwise.error.sel(model="refined", way=mnist_layerwise.WAYS[1], feature_kind="mean"))
-    assert table.loc[mnist_layerwise.WAYS[1], ("refined", "posterior mean")] == round(one, 2)
+    assert table.index.tolist() == list(mnist.WAYS)
+    one = float(layerwise.error.sel(model="refined", way=mnist.WAYS[1], feature_kind="mean"))
+    assert table.loc[mnist.WAYS[1], ("refined", "posterior mean")] == round(one, 2)
 
 
 def test_ways_are_compared_with_the_error_of_independent_rates():

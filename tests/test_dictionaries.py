@@ -5,10 +5,9 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import IMAGES, GddError
-from gdd.inference.joint_inference import Chain
 from gdd.model.convolution import synthesise
 from gdd.model.spec import CALTECH101, MNIST
-from gdd_book.training.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, unpack
+from gdd_book.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, unpack
 
 
 def stack(seed):
@@ -64,8 +63,9 @@ def test_images_are_rebuilt_from_their_own_atoms_and_not_from_others():
     spread[:, :, ::2, ::2] = maps
     clean = synthesise(atoms, spread)
     images = xr.DataArray((clean + 0.1 * generator.standard_normal(clean.shape)).astype("f4"), dims=IMAGES)
-    own, active = rebuild(images, atoms, (2, 2), Chain(60, 20, 0), 100.0, 0.01)
-    other, _ = rebuild(images, generator.standard_normal(atoms.shape), (2, 2), Chain(60, 20, 0), 100.0, 0.01)
+    chain = {"burn_in": 60, "collect": 20, "seed": 0, "gamma_e": 100.0, "gamma_w": 0.01}
+    own, active = rebuild(images, atoms, (2, 2), **chain)
+    other, _ = rebuild(images, generator.standard_normal(atoms.shape), (2, 2), **chain)
     assert own == pytest.approx(0.1, rel=0.15)
     assert 1 <= active < 8
     assert other > 3 * own

@@ -99,15 +99,15 @@ def imported(source: str) -> set[str]:
     return {name.partition(".")[0] for name in whole | parts}
 
 
-@pytest.mark.parametrize("first", ["papermill", "gdd_book.pages.notebooks", "gdd_book.cli"])
+@pytest.mark.parametrize("first", ["papermill", "gdd_book.pages.notebooks", "gdd_book.run"])
 def test_command_and_papermill_handler_can_be_loaded(first):
     """Whichever is imported first: papermill loads our handler while it is itself being imported."""
-    if not any(e.value.startswith("gdd.") for e in entry_points(group="papermill.io")):
+    if not any(e.value.startswith("gdd_book.") for e in entry_points(group="papermill.io")):
         pytest.skip("gdd is on the path but not installed")
     script = f"""
 import {first}, papermill
 from importlib.metadata import entry_points
-(handler,) = (e for e in entry_points(group="papermill.io") if e.value.startswith("gdd."))
+(handler,) = (e for e in entry_points(group="papermill.io") if e.value.startswith("gdd_book."))
 assert handler.name == "book/" and hasattr(handler.load(), "read")
 (command,) = (e for e in entry_points(group="console_scripts") if e.name == "gdd")
 assert callable(command.load())

@@ -12,8 +12,7 @@ from gdd.inference.features import one_step_features
 from gdd.inference.feedforward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
 from gdd.model.spec import ChainSpec
 from gdd_book import experiments
-from gdd_book.experiments import mnist_best
-from gdd_book.progress import Bar
+from gdd_book.experiments import mnist_features
 
 SPEC = FeedForward()
 
@@ -110,11 +109,11 @@ SMALL = {
 
 def outcome(monkeypatch, change=None):
     """The experiment at its smallest, every image that it loads given to ``change`` first."""
-    load = mnist_best.datasets.load
+    load = mnist_features.datasets.load
     with monkeypatch.context() as patched:
         if change:
-            patched.setattr(mnist_best.datasets, "load", lambda *args, **kwargs: change(load(*args, **kwargs)))
-        return mnist_best.run(experiments.merge("mnist-best", "demo", SMALL), Bar, resumable=False).dataset
+            patched.setattr(mnist_features.datasets, "load", lambda *args, **kwargs: change(load(*args, **kwargs)))
+        return experiments.run("mnist-best", SMALL).dataset
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +127,9 @@ def test_experiment_says_what_was_run(honest):
     assert np.isnan(honest.error.sel(size=200)[1]).all() and np.isfinite(honest.error.sel(size=100)).all()
     assert (honest.error.max() < 60) & (honest.error.min() >= 0)  # chance: 90
     assert int(honest.chosen) == honest.choice.values.mean(0).argmin()
-    assert honest.choice.shape == (1, len(mnist_best.CANDIDATES))
+    assert honest.choice.shape == (1, len(mnist_features.CANDIDATES))
     ours, pixels, components, patches = honest.features.values
-    assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_best.REGIONS**2
+    assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_features.REGIONS**2
 
 
 def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):

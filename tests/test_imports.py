@@ -12,10 +12,9 @@ PACKAGES = {"gdd": ROOT / "gdd", "gdd_book": ROOT / "book" / "gdd_book"}
 FLOORS = [
     *("gdd.base", "gdd.model", "gdd.data", "gdd.sampler", "gdd.inference", "gdd.projection", "gdd.evaluate"),
     *("gdd.testing", "gdd"),
-    *("gdd_book.paper_values", "gdd_book.machine", "gdd_book.progress", "gdd_book.interrupt", "gdd_book.processes"),
-    "gdd_book.folders",
-    *("gdd_book.record_files", "gdd_book.training", "gdd_book.benchmarks", "gdd_book.experiments", "gdd_book.records"),
-    *("gdd_book.figures", "gdd_book.pages", "gdd_book.runlog", "gdd_book.cli", "gdd_book"),
+    *("gdd_book.paper_values", "gdd_book.progress", "gdd_book.dictionaries", "gdd_book.training"),
+    *("gdd_book.benchmarks", "gdd_book.experiments", "gdd_book.records", "gdd_book.figures", "gdd_book.pages"),
+    *("gdd_book.run", "gdd_book"),
 ]
 
 

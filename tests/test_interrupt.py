@@ -12,7 +12,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import gdd
-from gdd_book.interrupt import run_watched
+from gdd_book.run import run_watched
 
 
 def compiled():
@@ -39,20 +39,18 @@ def test_what_the_work_returns_and_raises_comes_through():
 #: an experiment that is one call of a compiled loop: half a minute or more on any machine
 BUSY = """
     import signal, sys
-    from types import SimpleNamespace
-    from gdd_book import cli, experiments
-    from gdd_book.benchmarks import timing
+    from gdd_book import run
+    from gdd_book.benchmarks import harness
+    from gdd_book.experiments.registry import experiment
 
-    def run(parameters, progress):
-        timing.many_uniforms(1)
+    @experiment("busy", {"n": 1})
+    def busy(parameters, run):
+        harness.many_uniforms(1)
         print("busy", flush=True)
-        timing.many_uniforms(10**10)
+        harness.many_uniforms(10**10)
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # what started us may have it ignored
-    busy = SimpleNamespace(NAME="busy", PARAMETERS={"demo": {"n": 1}}, run=run)
-    experiments.names = lambda: ["busy"]
-    experiments.importlib = SimpleNamespace(import_module=lambda name: busy)
-    sys.exit(cli.main(["run", "busy", "-p", "n", "2"]))
+    sys.exit(run.main(["run", "busy", "-p", "n", "2"]))
 """
 
 

@@ -6,7 +6,7 @@ import pytest
 from gdd import ChainSpec, LayerSpec, ModelSpec, pretrain
 from gdd.model.convolution import synthesise
 from gdd.model.state import maps_of
-from gdd_book.training.means import layer_mean, layers_with_means
+from gdd_book.experiments.mnist_refinement import layer_mean, layers_with_means
 
 MODEL = ModelSpec((LayerSpec(3, (3, 2), (2, 2)), LayerSpec(2, (2, 2))), (8, 7), planes=2)
 

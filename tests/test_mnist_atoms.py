@@ -10,25 +10,24 @@ from gdd.base.axes import GddError
 from gdd.model.spec import MNIST
 from gdd.sampler import pretrain as stage
 from gdd_book import experiments
-from gdd_book.experiments import mnist_atoms
-from gdd_book.progress import Bar
+from gdd_book.experiments import mnist_refinement
+from gdd_book.progress import Run
 
 CHANGES = {"n_train": 12, "starts_1": (4, 6), "starts_2": (5,), "shares": (0.0, 0.9), "burn_in": 8, "collect": 3,
-           "prune_from": 3, "prune_every": 2, "seeds": (0, 1)}  # fmt: skip
+           "prune_from": 3, "prune_every": 2, "seeds": (0, 1)}
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GDD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        chosen = experiments.merge("mnist-atoms", "demo", CHANGES)
-        first = mnist_atoms.run(chosen, Bar).dataset
+        run = Run(tmp_path_factory.mktemp("cache"))
+        first = experiments.run("mnist-atoms", CHANGES, within=run).dataset
 
         def refuse(*_):
             raise AssertionError("a finished chain is run again")
 
         patch.setattr(stage, "sweep", refuse)
-        assert first.identical(mnist_atoms.run(chosen, Bar).dataset)
+        assert first.identical(experiments.run("mnist-atoms", CHANGES, within=run).dataset)
         yield first
 
 
@@ -52,10 +51,10 @@ def test_uses_are_those_of_the_atoms_that_are_left(found):
 
 
 def test_one_layer_by_itself_explains_what_it_explains_in_the_model():
-    alone, within = mnist_atoms.single(MNIST, 1, 7).shapes()[0], MNIST.shapes()[1]
+    alone, within = mnist_refinement._single(MNIST, 1, 7).shapes()[0], MNIST.shapes()[1]
     assert alone.dictionary == (7, *within.dictionary[1:])
     assert (alone.input_size, alone.map_size, alone.grid) == (within.input_size, within.map_size, within.grid)
-    assert np.prod(mnist_atoms.single(MNIST, 0, 9).shapes()[0].dictionary) == 9 * 64
+    assert np.prod(mnist_refinement._single(MNIST, 0, 9).shapes()[0].dictionary) == 9 * 64
 
 
 def test_uses_are_shares_of_blocks():
@@ -63,7 +62,7 @@ def test_uses_are_shares_of_blocks():
     z = np.array([[[[0, 4]], [[-1, -1]], [[-1, -1]]], [[[2, 0]], [[-1, -1]], [[-1, 8]]]])
     traces = xr.Dataset({name: (("chain", "draw"), [[3.0, 3.0]]) for name in ("atoms", "residual")})
     state = SimpleNamespace(local=SimpleNamespace(z=z))
-    atoms, residual, uses = mnist_atoms.describe(SimpleNamespace(traces=traces, state=state), 4)
+    atoms, residual, uses = mnist_refinement._describe_pruned(SimpleNamespace(traces=traces, state=state), 4)
     assert atoms.tolist() == residual.tolist() == [3, 3]
     assert uses[:3].tolist() == [1, 0.25, 0] and np.isnan(uses[3])
 
@@ -79,10 +78,10 @@ def test_layer_2_stands_on_a_layer_1_of_32_atoms_that_is_not_pruned(monkeypatch)
         traces = xr.Dataset({name: (("chain", "draw"), np.zeros((1, 11))) for name in ("atoms", "residual")})
         return SimpleNamespace(layers=[SimpleNamespace(state=SimpleNamespace(local=local), traces=traces)])
 
-    monkeypatch.setattr(mnist_atoms, "pretrain", pretrain)
+    monkeypatch.setattr(mnist_refinement, "pretrain", pretrain)
     changes = CHANGES | {"starts_1": (4,), "seeds": (0,)}
     with pytest.raises(KeyboardInterrupt):
-        mnist_atoms.run(experiments.merge("mnist-atoms", "demo", changes), Bar, resumable=False)
+        experiments.run("mnist-atoms", changes)
     assert seen[0] == (1, 1, None)
     assert [one[:2] for one in seen[1:]] == [(1, 1), (1, 1), (32, 32)]
     assert all(one[2] is not None for one in seen[1:])
@@ -90,6 +89,6 @@ def test_layer_2_stands_on_a_layer_1_of_32_atoms_that_is_not_pruned(monkeypatch)
 
 def test_settings_that_drop_nothing_are_refused_before_any_chain():
     with pytest.raises(GddError, match="prune_from: 8 given; below burn_in, 8, is needed"):
-        mnist_atoms.run(experiments.merge("mnist-atoms", "demo", CHANGES | {"prune_from": 8}), None)
+        experiments.run("mnist-atoms", CHANGES | {"prune_from": 8})
     with pytest.raises(GddError, match="atoms"):
-        mnist_atoms.run(experiments.merge("mnist-atoms", "demo", CHANGES | {"starts_2": (1,)}), None)
+        experiments.run("mnist-atoms", CHANGES | {"starts_2": (1,)})

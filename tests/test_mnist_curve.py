@@ -6,8 +6,7 @@ import pytest
 from gdd.base.axes import GddError
 from gdd.data.subsets import repeated
 from gdd_book import experiments
-from gdd_book.experiments import mnist_curve, mnist_error
-from gdd_book.progress import Bar
+from gdd_book.experiments import mnist
 
 CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn_in": 2, "test_collect": 2}
 
@@ -15,7 +14,7 @@ CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn
 @pytest.fixture(scope="module")
 def curve():
     changes = CHAINS | {"sizes": (60, 80), "trials": 2, "trials_above": 1}
-    return mnist_curve.run(experiments.merge("mnist-curve", "demo", changes), Bar, resumable=False).dataset
+    return experiments.run("mnist-curve", changes).dataset
 
 
 def test_sizes_and_their_subsets():
@@ -26,7 +25,7 @@ def test_sizes_and_their_subsets():
 @pytest.mark.parametrize(("size", "trial"), [(60, 1), (80, 0)])
 def test_each_subset_is_a_run_of_the_test_error(curve, size, trial):
     changes = CHAINS | {"n_train": size, "seed": trial, "codes": ("ml_sample", "mean")}
-    one = mnist_error.run(experiments.merge("mnist-error", "demo", changes), Bar, resumable=False).dataset
+    one = experiments.run("mnist-error", changes).dataset
     same = curve.sel(size=size, trial=trial)
     assert same.feature_kind.values.tolist() == one.feature_kind.values.tolist()
     np.testing.assert_array_equal(same.error, one.error)
@@ -42,6 +41,6 @@ def test_a_subset_that_was_not_run_is_missing(curve):
 
 @pytest.mark.parametrize("size", [40, 3000])
 def test_a_size_that_cannot_be_had_is_refused_before_any_chain(size, monkeypatch):
-    monkeypatch.setattr(mnist_curve, "pretrained_model", None)
+    monkeypatch.setattr(mnist, "pretrained_model", None)
     with pytest.raises(GddError):
-        mnist_curve.run(experiments.merge("mnist-curve", "demo", CHAINS | {"sizes": (60, size)}), Bar)
+        experiments.run("mnist-curve", CHAINS | {"sizes": (60, size)})

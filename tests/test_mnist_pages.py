@@ -9,11 +9,10 @@ import xarray as xr
 from gdd.base.axes import ATOM, DICTIONARY, GddError, as_labelled
 from gdd.model.spec import MNIST
 from gdd_book import experiments, paper_values, records
-from gdd_book.experiments import mnist_dictionary
+from gdd_book.dictionaries import cut_atoms
+from gdd_book.experiments import atoms as dictionary
 from gdd_book.figures import mnist as figures
 from gdd_book.figures.mnist import NO_RUN
-from gdd_book.progress import Bar
-from gdd_book.training.dictionaries import cut_atoms
 
 PAPER = paper_values.table("mnist_error")
 
@@ -101,13 +100,12 @@ def tiny():
     """The experiment at its smallest: every shape is the paper's, every number is meaningless."""
     changes = {"n_train": 20, "n_held_out": 3, "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 1}
     changes |= {"refine_burn_in": 1, "refine_collect": 1}
-    chosen = experiments.merge("mnist-dictionary", "demo", changes)
-    return mnist_dictionary.run(chosen, Bar, resumable=False)
+    return experiments.run("mnist-dictionary", changes)
 
 
 def test_experiment_measures_every_kind_on_both_halves(tiny):
     found = tiny.dataset
-    assert tuple(found.kind.values) == mnist_dictionary.KINDS
+    assert tuple(found.kind.values) == dictionary.KINDS
     assert dict(found.high_frequency_share.sizes) == {"kind": 6, "half": 2, "atom": 160}
     assert dict(found.trace_residual.sizes) == {"pooling": 2, "half": 2, "layer": 2, "draw": 2}
     assert found.projected_atoms.shape == (6, 160, 1, *MNIST.projected_size)
@@ -128,11 +126,11 @@ def test_experiment_measures_every_kind_on_both_halves(tiny):
 
 def test_atoms_found_twice_match_and_others_do_not():
     atoms = np.random.default_rng(0).standard_normal((2, 6, 1, 9, 9))
-    uses = {kind: [np.ones(6, int)] * 2 for kind in mnist_dictionary.KINDS}
-    pair = {kind: [atoms[0], atoms[0][::-1] if i % 2 else atoms[1]] for i, kind in enumerate(mnist_dictionary.KINDS)}
+    uses = {kind: [np.ones(6, int)] * 2 for kind in dictionary.KINDS}
+    pair = {kind: [atoms[0], atoms[0][::-1] if i % 2 else atoms[1]] for i, kind in enumerate(dictionary.KINDS)}
     for kind in ("probabilistic", "refined"):
         pair[kind] = [as_labelled(a, DICTIONARY, winning_share=[0.5]) for a in pair[kind]]
-    correlation = mnist_dictionary.measure(pair, uses).correlation
+    correlation = dictionary._measure_halves(pair, uses).correlation
     np.testing.assert_allclose(correlation[1::2], 1)
     assert (correlation[::2] < 0.9).all()
 
@@ -146,7 +144,7 @@ def test_training_digits_are_cut_to_the_middle():
 
 def test_table_of_dictionaries(tiny):
     table = figures.dictionary_table(tiny.dataset)
-    assert table.index.tolist() == list(mnist_dictionary.KINDS)
+    assert table.index.tolist() == list(dictionary.KINDS)
     assert table.loc["average", "held-out error"] == pytest.approx(float(tiny.dataset.rms[1].mean()), abs=5e-4)
     median = tiny.dataset.gradient_kurtosis.sel(kind="training digits").median()
     assert table.loc["training digits", "gradient kurtosis"] == pytest.approx(float(median), abs=0.05)

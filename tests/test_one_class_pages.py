@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd_book import paper_values, records
-from gdd_book.experiments import caltech_class
+from gdd_book import experiments, paper_values, records
 from gdd_book.figures import caltech
 
-PAPER = caltech_class.PARAMETERS["paper"]
+PAPER = experiments.defaults("caltech-class", "paper")
 STAGES = ["pretrained", "refined"]
 
 

@@ -5,10 +5,10 @@ import pytest
 import xarray as xr
 
 from gdd.projection.collapse import render_projected
-from gdd_book.benchmarks import contest, material, peers
+from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.peers import Curve
-from gdd_book.progress import Bar
-from gdd_book.training.training import model_for
+from gdd_book.progress import Run
+from gdd_book.training import model_for
 
 needs = {p: pytest.mark.skipif(not peers.installed(p), reason=f"{p} is not installed") for p in peers.PACKAGES}
 
@@ -77,7 +77,7 @@ def test_columns_are_the_atoms_in_their_places():
     """A weight on a column is the picture that the same weight in the maps renders."""
     atoms = np.random.default_rng(3).standard_normal((2, 5, 5))
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2), keepdims=True))
-    columns = contest.placed(atoms, (8, 8), (3, 3))
+    columns = peers.placed(atoms, (8, 8), (3, 3))
     assert columns.shape == (64, 8)
     maps = np.zeros((1, 2, 2, 2))
     maps[0, 1, 1, 0] = 1.0
@@ -90,15 +90,15 @@ def test_settings_that_get_there_soonest_come_first_then_the_smallest_error():
     late = Curve(np.array([1.0, 3.0]), np.array([0.5, 0.1]), np.array([9.0, 3.0]))
     never = Curve(np.array([0.1, 0.2]), np.array([0.5, 0.2]), np.array([3.0, 3.0]))
     worse = Curve(np.array([0.1, 0.2]), np.array([0.5, 0.3]), np.array([3.0, 3.0]))
-    assert sorted([worse, late, never, soon], key=lambda c: contest._rank(c, 0.15, 5.0)) == [soon, late, never, worse]
+    assert sorted([worse, late, never, soon], key=lambda c: peers._rank(c, 0.15, 5.0)) == [soon, late, never, worse]
 
 
 def test_without_peers_ours_is_measured_and_they_are_named(monkeypatch):
     monkeypatch.setattr(peers, "installed", lambda package: False)
-    monkeypatch.setattr(contest, "LEARNING", (2, 1))
-    monkeypatch.setattr(contest, "CODING", ((0, 1), (1, 1), (2, 1)))
-    images = material.some(material.all_digits("digits"), 4, 0)
-    found = contest.contest(images, model_for(100.0, 0.1), 0, Bar)
+    monkeypatch.setattr(peers, "LEARNING", (2, 1))
+    monkeypatch.setattr(peers, "CODING", ((0, 1), (1, 1), (2, 1)))
+    images = cost.some(cost.all_digits("digits"), 4, 0)
+    found = peers.contest(images, model_for(100.0, 0.1), 0, Run())
     assert isinstance(found, xr.Dataset)
     ours = found.sel(entry=found.peer_method == "gdd")
     assert ours.peer_task.values.tolist() == ["learning", "coding"]

@@ -11,7 +11,7 @@ from gdd.model.convolution import synthesise
 from gdd.model.spec import MNIST
 from gdd.projection.collapse import render_projected
 from gdd.projection.models import project_layers
-from gdd_book.training.training import model_for
+from gdd_book.training import model_for
 
 CHAIN = ChainSpec(3, 2, seed=5)
 SMALL = ModelSpec((LayerSpec(6, (8, 8), (3, 3)), LayerSpec(5, (4, 4), (2, 2)), LayerSpec(4, (2, 2))), (28, 28))

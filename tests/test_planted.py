@@ -6,18 +6,16 @@ import xarray as xr
 
 from gdd.data import datasets
 from gdd.model.layer import log_likelihood, reconstruction
+from gdd_book import experiments
 from gdd_book.experiments import planted
 from gdd_book.figures.inference import recovery_table, show_planted
-from gdd_book.progress import Bar
 
 SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "12 atoms pruned")}
 
 
 @pytest.fixture(scope="module")
-def record(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GDD_CACHE", str(tmp_path_factory.mktemp("cache")))
-        return planted.run(SMALL, Bar).dataset
+def record():
+    return experiments.run("planted", SMALL).dataset
 
 
 def test_the_planted_state_leaves_only_the_noise():

@@ -1,27 +1,18 @@
 """The bar: on a terminal it shows stage, time left, rate and numbers; elsewhere nothing but lines of a log."""
 
 import io
+import logging
 import sys
 
 import pytest
 
 from gdd_book import progress
-from gdd_book.progress import Bar, in_words
+from gdd_book.progress import Bar, Run, in_words
 
 
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-class Log(list):
-    """What a run log is told."""
-
-    def stage(self, *told):
-        self.append(told)
-
-    def write(self, text):
-        self.append(text)
 
 
 def test_on_a_terminal_it_shows_stage_sweep_rate_time_left_and_numbers(monkeypatch):
@@ -58,17 +49,20 @@ def test_elsewhere_it_is_silent(monkeypatch):
     assert sys.stderr.getvalue() == ""
 
 
-def test_a_log_gets_a_line_every_so_often(clock):
-    log = Log()
-    with Bar(40, "pretraining", log) as bar:
+def test_a_log_gets_a_line_every_so_often(clock, caplog):
+    caplog.set_level(logging.INFO, "gdd_book.run")
+    run = Run()
+    with run.bar(40, "pretraining") as bar:
         bar.begin("layer 1", 20, 8, 50.0, "name")
         for _ in range(12):
             clock[0] += 0.4 * progress.SECONDS_BETWEEN_LINES
             bar.step(residual=0.25, active=30.0)
-    assert log[0] == ("pretraining, layer 1", 20, 8, 50.0, "name")
+    log = caplog.messages
+    assert log[0] == "pretraining, layer 1: resumed after sweep 8 of 20 (50 s in earlier runs)"
     assert len(log) == 1 + 12 // 3 + 1
     assert log[1].startswith("pretraining, layer 1: 11 of 20, residual 0.25, active 30, 18 min left in this stage")
     assert log[-1] == "pretraining: done in 24 min"
+    assert run.chains == {"name": 50.0}
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(3.2, "3 s"), (99, "99 s"), (600, "10 min"), (7200, "2.0 h")])

@@ -7,7 +7,7 @@ import make_readme_figure
 import numpy as np
 import pytest
 
-from gdd_book import cli, experiments
+from gdd_book import experiments, run
 from gdd_book.pages import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -54,7 +54,7 @@ def test_commands_name_what_exists():
     assert set(chapters) <= set(notebooks.chapters())
     for name, scale in runs:
         assert experiments.defaults(name, scale)
-    parser = cli._parser()
+    parser = run._parser()
     for command in re.findall(r"^ {4}gdd (.*?)(?:  +#.*)?$", TEXT, re.M):
         parser.parse_args(command.split())
 

@@ -6,7 +6,6 @@ import resource
 import subprocess
 import sys
 import textwrap
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,17 +13,16 @@ import xarray as xr
 
 from gdd.base.axes import GddError
 from gdd.model import spec
-from gdd_book import experiments, record_files, records
+from gdd_book import records
+from gdd_book.experiments.registry import EXPERIMENTS, Experiment
 
 
 @pytest.fixture
 def toy(monkeypatch, tmp_path):
     """An experiment that exists for the length of one test, and a results folder of its own."""
     settings = {"demo": {"n": 5, "name": "a b"}, "paper": {"n": 50, "name": "a b"}}
-    module = SimpleNamespace(NAME="toy", PARAMETERS=settings)
-    monkeypatch.setattr(experiments, "get", lambda name: module)
+    monkeypatch.setitem(EXPERIMENTS, "toy", Experiment("toy", None, settings, {}, False))
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
-    return module
 
 
 @pytest.fixture
@@ -77,7 +75,7 @@ def test_line_of_provenance_names_scale_data_and_parameters(tmp_path, results):
 def test_code_checksum_follows_the_code(tmp_path, monkeypatch):
     package = tmp_path / "gdd"
     package.mkdir()
-    monkeypatch.setattr(record_files, "__file__", str(package / "record_files.py"))
+    monkeypatch.setattr(records, "__file__", str(package / "records.py"))
     sums = []
     for name, text in (("records.py", "a = 1\n"), ("records.py", "a = 2\n"), ("new.py", "")):
         (package / name).write_text(text)
@@ -102,6 +100,15 @@ def test_find_gives_the_record_or_none(toy, results):
     write(records.path_for("toy", "demo", {"n": 7}), results, parameters={"n": 7, "name": "a b"})
     assert json.loads(records.find("toy", "demo", n=7).attrs["parameters"])["n"] == 7
     assert records.find("toy", "demo") is None
+
+
+def test_a_damaged_record_is_left_out_and_named(toy, tmp_path, results, capsys):
+    paths = [write(records.path_for("toy", "demo", {"n": n}), results, parameters={"n": n}) for n in (6, 7, 8)]
+    paths[1].write_bytes(paths[1].read_bytes()[:2000])
+    assert [records.settings(record)["n"] for record in records.every("toy")] == [6, 8]
+    said = capsys.readouterr()
+    assert said.out.startswith("left out: record toy--demo--n-7.nc: truncated") and said.out.count("\n") == 1
+    assert str(tmp_path) not in said.out and said.err == ""  # a chapter with anything on stderr fails the build
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9])

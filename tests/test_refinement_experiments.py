@@ -6,8 +6,8 @@ import pytest
 from gdd.base.axes import GddError
 from gdd.model.spec import MNIST
 from gdd_book import experiments
-from gdd_book.experiments import mnist_refined_error, mnist_refinement, mnist_starts
-from gdd_book.progress import Bar
+from gdd_book.experiments import mnist, mnist_refinement
+from gdd_book.progress import Run
 
 SHORT = {"burn_in": 1, "collect": 1, "n_train": 20}
 
@@ -15,8 +15,7 @@ SHORT = {"burn_in": 1, "collect": 1, "n_train": 20}
 @pytest.fixture(scope="module")
 def refinement():
     lengths = {"refine_burn_in": 1, "refine_collect": 2, "learned_burn_in": 1, "learned_collect": 1}
-    chosen = experiments.merge("mnist-refinement", "demo", SHORT | lengths)
-    return mnist_refinement.run(chosen, Bar, resumable=False)
+    return experiments.run("mnist-refinement", SHORT | lengths)
 
 
 def test_dictionaries_before_and_after_are_kept_as_draws_and_as_means(refinement):
@@ -56,32 +55,31 @@ def test_traces_of_all_chains_and_a_shorter_one_ends_in_nan(refinement):
 
 
 def test_starts_differ_and_finished_chains_are_not_run_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("GDD_CACHE", str(tmp_path))
-    chosen = experiments.merge("mnist-starts", "demo", SHORT | {"n_held_out": 5, "sweeps": 2, "seeds": (0,)})
-    found = mnist_starts.run(chosen, Bar).dataset
+    changes = SHORT | {"n_held_out": 5, "sweeps": 2, "seeds": (0,)}
+    once = lambda: experiments.run("mnist-starts", changes, within=Run(tmp_path)).dataset  # noqa: E731
+    found = once()
     assert found.log_joint.shape == (3, 1, 2)
     first = found.isel(draw=0, seed=0)
     assert len(set(first.residual.values)) == 3 and len(set(first.held_out.values)) == 3
     assert (found.held_out > 0).all()
-    monkeypatch.setattr(mnist_starts, "refine_sweep", None)
-    assert mnist_starts.run(chosen, Bar).dataset.equals(found)
-    next(tmp_path.rglob("random0.npy")).unlink()
+    monkeypatch.setattr(mnist_refinement, "refine_sweep", None)
+    assert once().equals(found)
+    next(tmp_path.rglob("random0.nc")).unlink()
     with pytest.raises(TypeError):
-        mnist_starts.run(chosen, Bar)
+        once()
 
 
 def test_starts_are_not_compared_under_a_learned_noise():
     with pytest.raises(GddError, match="refine_noise: 0"):
-        mnist_starts.run(experiments.merge("mnist-starts", "demo", {"refine_noise": 0.0}), Bar)
+        experiments.run("mnist-starts", {"refine_noise": 0.0})
 
 
 def test_errors_of_both_kinds_of_atoms_on_the_same_digits():
     lengths = {"refine_burn_in": 1, "refine_collect": 1, "test_burn_in": 2, "test_collect": 2}
     sizes = {"n_train": 60, "n_test": 20, "seeds": (3,)}
-    chosen = experiments.merge("mnist-refined-error", "demo", SHORT | lengths | sizes)
-    found = mnist_refined_error.run(chosen, Bar, resumable=False).dataset
+    found = experiments.run("mnist-refined-error", SHORT | lengths | sizes).dataset
     assert found.subset.values.tolist() == [3]
-    assert found.atoms.values.tolist() == list(mnist_refined_error.ATOMS)
+    assert found.atoms.values.tolist() == list(mnist.ATOMS)
     assert ((found.error >= 0) & (found.error <= 100)).all()
     assert (found.active_at_test > 0).all()
     assert found.winning_share[0, 1] == found.winning_share[0, 2] != found.winning_share[0, 0]

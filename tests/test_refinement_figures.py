@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 import xarray as xr
 
-from gdd_book.experiments import mnist_refined_error
+from gdd_book.experiments.mnist import ATOMS as KINDS_OF_ATOMS
 from gdd_book.figures import mnist
 from gdd_book.figures import model as refinement
 
@@ -142,7 +142,7 @@ def refined_record(n_train, errors, scale="paper"):
     data["error_of_pixels"] = "subset", np.full(len(errors), 4.0)
     lengths = {"burn_in": 60, "collect": 20, "refine_burn_in": 16, "refine_collect": 4}
     attrs = {"scale": scale, "parameters": json.dumps({"n_train": n_train, "n_test": 1000} | lengths)}
-    return xr.Dataset(data, {"atoms": list(mnist_refined_error.ATOMS), "feature_kind": ["ml_sample"]}, attrs)
+    return xr.Dataset(data, {"atoms": list(KINDS_OF_ATOMS), "feature_kind": ["ml_sample"]}, attrs)
 
 
 def test_refined_errors_by_training_digits():

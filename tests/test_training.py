@@ -2,30 +2,30 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
+from gdd.base.axes import GddError
 from gdd.model.spec import MNIST
-from gdd_book.progress import Bar
-from gdd_book.training import training
+from gdd_book import training
+from gdd_book.progress import Run
 
 P = {
     "data": "digits", "n_train": 20, "seed": 0, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
-    **training.HEALTHY,
-}  # fmt: skip
+    **training.HEALTHY_DIGITS,
+}
 
 
-def folders(p):
-    stages = (("pretrained", training.PRETRAINING), ("refined", training.REFINEMENT))
-    return [training.folder_of(stage, names, p) for stage, names in stages]
-
-
-def test_folders_depend_on_what_the_chain_depends_on():
-    pretrained, refined = folders(P)
-    assert folders(P | {"n_test": 3, "refine_noise": 0.0})[0] == pretrained
-    assert folders(P | {"n_test": 3})[1] == refined
-    for name in training.PRETRAINING:
-        assert folders(P | {name: "other"})[0] != pretrained
+def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
+    images = training.digits(P)
+    folders = lambda **changes: training.setup_of(P | changes, Run(tmp_path), images).folders  # noqa: E731
+    pretrained, refined = folders()
+    assert folders(n_test=3, refine_noise=0.0)[0] == pretrained
+    assert folders(n_test=3)[1] == refined
+    for name in training.DIGITS_CHAIN:
+        assert pretrained not in folders(**{name: 7}) and refined not in folders(**{name: 7})
     for name in training.REFINEMENT:
-        assert folders(P | {name: "other"})[1] != refined
+        assert folders(**{name: 7})[1] != refined
+    assert training.setup_of(P, Run(), images).folders == (None, None)
 
 
 def test_flat_priors_are_asked_for_by_a_zero():
@@ -36,13 +36,38 @@ def test_flat_priors_are_asked_for_by_a_zero():
 
 
 def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("GDD_CACHE", str(tmp_path))
-    fitted, refined = training.trained_models(P, Bar)
-    assert all((folder / name).exists() for folder, name in zip(folders(P), ("layer1.npz", "refined.npz"), strict=True))
+    run = Run(tmp_path)
+    fitted, refined = training.trained_models(P, run).values()
+    folders = training.setup_of(P, run).folders
+    assert all((folder / name).exists() for folder, name in zip(folders, ("layer1.npz", "refined.npz"), strict=True))
     monkeypatch.setattr("gdd.sampler.pretrain.sweep", None)
     monkeypatch.setattr("gdd.sampler.refine.refine_sweep", None)
-    again = training.trained_models(P, Bar)
-    np.testing.assert_array_equal(again[1].state.shared.dictionaries[1], refined.state.shared.dictionaries[1])
-    assert again[0].layers[1].traces.equals(fitted.layers[1].traces)
+    again = training.trained_models(P, run)
+    np.testing.assert_array_equal(
+        again["refined"].state.shared.dictionaries[1], refined.state.shared.dictionaries[1]
+    )
+    assert again["pretrained"].layers[1].traces.equals(fitted.layers[1].traces)
     with pytest.raises(TypeError):
-        training.trained_models(P | {"refine_collect": 2}, Bar)
+        training.trained_models(P | {"refine_collect": 2}, run)
+
+
+def test_kept_results_are_of_the_same_images_model_and_code(tmp_path):
+    """What an earlier run left is used again; made from anything else, or cut off, it is refused and stays."""
+    path, made = tmp_path / "a" / "kept.nc", []
+
+    def compute():
+        made.append(1)
+        return xr.Dataset({"total": ("x", [1.0, 2.0])}, attrs={"seconds": 3.0})
+
+    images = xr.DataArray(np.zeros((2, 1, 3, 3)), dims=("image", "plane", "row", "col"))
+    belongs = {"images": images, "model": MNIST, "seed": 0, "code": training.code_of("projection")}
+    first = training.kept(path, compute, **belongs)
+    assert training.kept(path, compute, **belongs).identical(first) and len(made) == 1
+    for name, other in {"images": images + 1, "model": training.model_for(44.0, 0.1), "seed": 1, "code": "ab"}.items():
+        with pytest.raises(GddError, match=f"made from other {name} than this run's; move it away.*--restart"):
+            training.kept(path, compute, **belongs | {name: other})
+    path.write_bytes(path.read_bytes()[:3000])
+    with pytest.raises(GddError, match="kept.nc: truncated or damaged"):
+        training.kept(path, compute, **belongs)
+    assert len(made) == 1
+    assert training.code_of("projection") != training.code_of("inference") != training.code_of()

@@ -1,4 +1,4 @@
-"""Records: one NetCDF file for each run, results and provenance together.
+"""Records: one NetCDF file for each run, results and provenance together; written whole, read with checks.
 
 A chapter shows a record or says that there is none; it never shows a number typed by hand. Records lie in
 ``book/results/`` of the checkout; the environment variable ``GDD_RESULTS`` names another folder.
@@ -6,23 +6,34 @@ A chapter shows a record or says that there is none; it never shows a number typ
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import hashlib
+import importlib.metadata
 import json
 import os
+import platform
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
+import numpy as np
 import xarray as xr
 
+import gdd
 from gdd.base.axes import GddError
+from gdd.base.checks import LARGEST_COUNT, check_kind, check_real, check_seed
+from gdd.base.files import written_whole
 from gdd_book import experiments
-from gdd_book.record_files import PROVENANCE, as_json, code_checksum, read, write
+from gdd_book.progress import peak_memory
 
-__all__ = [
-    "PROVENANCE", "as_json", "code_checksum", "every", "find", "folder", "path_for", "provenance", "read",
-    "settings", "write",
-]  # fmt: skip
-
+FORMAT = "gdd record 1"
+LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn", "xarray", "netCDF4")
+PROVENANCE = (
+    "gdd_format", "experiment", "scale", "parameters", "spec", "seed", "data_name", "data_checksum", "code_version",
+    "code_sha256", "libraries", "machine", "seconds", "peak_memory_bytes", "date",
+)
 LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file needs some more
 
 
@@ -41,7 +52,7 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     Raises
     ------
     GddError
-        Unknown experiment, scale or parameter.
+        Unknown experiment, scale or parameter; a name that would be too long.
     """
     defaults = experiments.defaults(experiment, scale)
     given = experiments.merge(experiment, scale, parameters or {})
@@ -52,6 +63,74 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     return folder() / name
 
 
+def write(
+    path: str | Path, dataset: xr.Dataset, *, experiment: str, scale: str, parameters: Mapping, spec, seed: int,
+    data_name: str, data_checksum: str, seconds: float,
+) -> Path:
+    """Write results and provenance as one NetCDF file, whole or not at all.
+
+    Parameters
+    ----------
+    dataset : results, axes named as in ``gdd.base.axes``
+    parameters : every parameter of the run, defaults included
+    spec : dataclass, or mapping or sequence of dataclasses; kept as JSON
+    data_checksum : sha256 of the data set as read
+    seconds : wall time of all runs together
+
+    Raises
+    ------
+    GddError
+        The file cannot be written (full disk, unwritable folder), or the dataset cannot be stored. A file that
+        was there before stays as it was.
+    """
+    check_kind("dataset", dataset, xr.Dataset)
+    check_kind("parameters", parameters, Mapping)
+    words = {"experiment": experiment, "scale": scale, "data_name": data_name, "data_checksum": data_checksum}
+    for name, text in words.items():
+        check_kind(name, text, str)
+    clash = sorted(set(PROVENANCE) & set(dataset.attrs))
+    if clash:
+        raise GddError(f"dataset: attributes {clash} are kept for provenance; rename them")
+    labelled = dataset.assign_attrs(words | _surroundings() | {
+        "gdd_format": FORMAT, "parameters": as_json(dict(parameters)), "spec": as_json(spec), "seed": check_seed(seed),
+        "seconds": check_real("seconds", seconds, 0, LARGEST_COUNT),
+    })
+    packed = {name: {"zlib": True, "complevel": 4} for name, v in labelled.variables.items() if v.dtype.kind in "fiub"}
+    path = Path(path)
+    try:
+        with written_whole(path) as part:
+            labelled.to_netcdf(part, engine="netcdf4", encoding=packed)
+    except (OSError, RuntimeError) as error:  # RuntimeError is what netCDF makes of a write that fails half way
+        raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
+    except (TypeError, ValueError) as error:
+        raise GddError(f"dataset: cannot be stored as NetCDF: {error}") from error
+    return path
+
+
+def read(path: str | Path) -> xr.Dataset:
+    """Read a record into memory.
+
+    Raises
+    ------
+    GddError
+        Missing file; truncated or damaged file; a file that is not a record of this package.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
+    try:
+        record = xr.load_dataset(path, engine="netcdf4")
+    except (OSError, RuntimeError, ValueError) as error:
+        raise GddError(f"record {path}: truncated, damaged or no NetCDF file ({error}); run it again") from error
+    if record.attrs.get("gdd_format") != FORMAT:
+        found = record.attrs.get("gdd_format", "none")
+        raise GddError(f"record {path}: a NetCDF file of another kind (gdd_format is {found!r}, {FORMAT!r} needed)")
+    missing = [name for name in PROVENANCE if name not in record.attrs]
+    if missing:
+        raise GddError(f"record {path}: no attribute {', '.join(missing)}; run it again")
+    return record
+
+
 def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
     """Record of this run, or None if it was never made; parameters left out have their defaults."""
     path = path_for(experiment, scale, parameters)
@@ -59,10 +138,18 @@ def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
 
 
 def every(experiment: str) -> list[xr.Dataset]:
-    """All records of one experiment that were ever made, whatever their scale and parameters, in order of file name."""
+    """All records of one experiment, whatever their scale and parameters, in order of file name.
+
+    A damaged one is left out; a line is printed that names it, which a chapter shows and its strict build allows.
+    """
     experiments.get(experiment)
-    found = sorted(folder().glob(f"{experiment}--*.nc"))
-    return [record for record in map(read, found) if record.attrs["experiment"] == experiment]
+    found = []
+    for path in sorted(folder().glob(f"{experiment}--*.nc")):
+        try:
+            found.append(read(path))
+        except GddError as error:
+            print(f"left out: {str(error).replace(str(path), path.name)}")
+    return [record for record in found if record.attrs["experiment"] == experiment]
 
 
 def settings(record: xr.Dataset) -> dict:
@@ -74,13 +161,65 @@ def provenance(record: xr.Dataset) -> str:
     """One line that says where a record comes from, for display under a table or a figure."""
     known = record.attrs
     checksum = known["data_checksum"].removeprefix("sha256:")
-    spoken = ", ".join(f"{name} {value}" for name, value in json.loads(known["parameters"]).items())
+    spoken = ", ".join(f"{name} {value}" for name, value in settings(record).items())
     return (
         f"Record {known['experiment']}, {known['scale']} scale ({spoken}); data {known['data_name']} "
         f"(sha256 {checksum[:12]}), seed {known['seed']}; {known['date']}, {known['seconds']:.0f} s, "
         f"{known['peak_memory_bytes'] / 1e6:.0f} MB; gdd {known['code_version']} ({known['code_sha256'][:12]}) "
         f"on {known['machine']}"
     )
+
+
+def as_json(value) -> str:
+    """Text of a spec or of parameters: dataclasses become mappings that name their type."""
+    try:
+        return json.dumps(value, default=_plain, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise GddError(f"spec, parameters: {error}; numbers, words, dataclasses and collections are needed") from error
+
+
+@cache
+def code_checksum() -> str:
+    """SHA-256 over every Python file of the library and of the book's own code, names included."""
+    digest = hashlib.sha256()
+    for root in (Path(gdd.__file__).resolve().parent, Path(__file__).resolve().parent):
+        for path in sorted(root.rglob("*.py")):
+            digest.update(path.relative_to(root.parent).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@cache
+def machine() -> str:
+    """Processor, cores and system in words; no name of the machine or of its owner."""
+    info = Path("/proc/cpuinfo")
+    models = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else []
+    model = models[0] if models else platform.processor() or platform.machine()
+    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
+
+
+def _surroundings() -> dict:
+    """What is the same for every run in this process, and the peak memory so far."""
+    libraries = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
+    return {
+        "code_version": _version("gdd"), "code_sha256": code_checksum(), "libraries": as_json(libraries),
+        "machine": machine(), "peak_memory_bytes": peak_memory(),
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def _plain(value):
+    if dataclasses.is_dataclass(value):
+        return {"type": type(value).__name__} | {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
 def _in_file_name(value) -> str:

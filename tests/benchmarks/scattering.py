@@ -27,7 +27,7 @@ from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.classify import error
 from gdd_book import experiments, records
-from gdd_book.experiments.mnist_best import PROTOCOL
+from gdd_book.experiments.mnist_features import PROTOCOL
 
 #: test digits of MNIST
 ALL = 10000

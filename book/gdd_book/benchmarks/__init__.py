@@ -1,1 +1,1 @@
-"""What the sampler costs, each part of `gdd bench` in a file of its own: jobs are timed in turn and become rows."""
+"""What the sampler costs: the parts of `gdd bench`."""

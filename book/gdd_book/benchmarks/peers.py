@@ -1,9 +1,9 @@
-"""Other packages' sparse coding and dictionary learning, each behind one function that tells how far it came and when.
+"""Peers and this package on the same digits: learning 32 atoms of 8 x 8, and coding with given atoms.
 
-They live in the extra ``peers`` of this package. All run on one thread and are timed in processor time; what is done
-only to watch them is not counted. A coefficient counts as active if its absolute value, for an atom of unit norm, is
-above `THRESHOLD`: a thousandth of the way from black to white.
-*Checked:* tests/test_peers.py.
+Peers live in the extra ``peers`` of this package; those that are not installed are named. Their settings are tuned on
+some of the digits, and tuning is not timed. Then each runs once on the digits that ours ran on. All run on one thread
+and are timed in processor time; what is done only to watch them is not counted. A coefficient counts as active if its
+absolute value, for an atom of unit norm, is above `THRESHOLD`: a thousandth of the way from black to white.
 """
 
 from __future__ import annotations
@@ -15,14 +15,32 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
+
+from gdd import infer, project_model
+from gdd.model.placement import placement_grid
+from gdd.model.spec import ChainSpec, ModelSpec
+from gdd.model.state import LayerData
+from gdd.projection.collapse import render_projected
+from gdd.sampler.pretrain import Pretrained, fit_layer, initial_state, pretrain
+from gdd_book.progress import Run
 
 THRESHOLD = 1e-3
 #: name of a package -> what is installed to have it
 PACKAGES = {"sporco": "sporco", "spams": "spams-bin", "sklearn": "scikit-learn"}
+#: our chains: sweeps of learning (burn-in, collected); of coding, the third is what peers are held to
+LEARNING, CODING = (60, 20), ((0, 1), (10, 10), (60, 20), (500, 200))
+HELD_TO = 2
+#: iterations of sporco; digits on which its learning is tuned, and on half of which its slow coding is compared
+ITERATIONS, TUNED_ON = 150, 20
+#: sporco's lambda and rho that are tried
+WEIGHTS, PENALTIES = (0.2, 0.3, 0.45), (1.0, 3.0)
+#: sporco's rho in coding, and bounds of every coding method's lambda
+CODING_PENALTY, RANGE = 5.0, (0.03, 3.0)
 
 
 class Curve(NamedTuple):
-    """How far a method came, and when: after every iteration, or once if it cannot be watched."""
+    """Where a method is, and when: after every iteration, or once if it cannot be watched."""
 
     seconds: np.ndarray  # per image
     error: np.ndarray  # root mean square over all pixels
@@ -34,63 +52,242 @@ class Curve(NamedTuple):
         return int(good[0]) if len(good) else None
 
 
+class Entry(NamedTuple):
+    """One method on one task. Its curve is empty where its package is missing."""
+
+    task: str
+    method: str
+    curve: Curve
+    at: int | None  # iteration at which it is compared; None: it never came to where it could be
+    note: str
+
+
 def installed(package: str) -> bool:
     """Whether a package is here."""
     return find_spec(package) is not None
 
 
+def missing(task: str, method: str, package: str) -> Entry:
+    """Return what is said of a peer that is not here."""
+    return Entry(task, method, Curve(*np.empty((3, 0))), None, f"not installed: pip install {PACKAGES[package]}")
+
+
+# ---- the two tasks
+
+
+def contest(images: xr.DataArray, model: ModelSpec, seed: int, run: Run) -> xr.Dataset:
+    """Run both tasks; the table that `as_dataset` makes of all entries."""
+    pixels = images.values.astype(np.float32)
+    fit_layer(LayerData(pixels[:2]), model.layers[0], model.shapes()[0], ChainSpec(0, 1, seed))  # compiles
+    with run.bar(9, "peers") as bar:
+        entries = learning(pixels, model, seed, bar)
+        fitted = pretrain(pixels, model, ChainSpec(*LEARNING, seed))
+        entries += coding(images, fitted, seed, bar)
+    return as_dataset(entries)
+
+
+def learning(pixels: np.ndarray, model: ModelSpec, seed: int, bar) -> list[Entry]:
+    """Our chain of layer 1, and sporco from the same first atoms until it is as good in error and in sparsity."""
+    task, layer, chain, watch = "learning", (model.layers[0], model.shapes()[0]), ChainSpec(*LEARNING, seed), _Laps()
+    traces = fit_layer(LayerData(pixels), *layer, chain, progress=watch).traces.isel(chain=0)
+    ours = Curve(np.array(watch.laps) / len(pixels), traces.residual.values, traces.active.values)
+    found = [Entry(task, "gdd", ours, len(ours.error) - 1, f"{chain.sweeps} sweeps")]
+    bar.step()
+    if not installed("sporco"):
+        return [*found, missing(task, "sporco", "sporco")]
+    atoms = initial_state(LayerData(pixels), *layer, chain, 0).shared.dictionary[:, 0]
+    goal = float(ours.error[-1]), float(ours.active[-1])
+    tried = {
+        (weight, penalty): learn_sporco(pixels[:TUNED_ON, 0], atoms, weight, penalty, ITERATIONS)
+        for weight in WEIGHTS for penalty in PENALTIES
+    }
+    weight, penalty = min(tried, key=lambda settings: _rank(tried[settings], *goal))
+    curve = learn_sporco(pixels[:, 0], atoms, weight, penalty, ITERATIONS)
+    bar.step()
+    note = f"lambda {weight:g}, rho {penalty:g}, at most {ITERATIONS} iterations"
+    return [*found, Entry(task, "sporco", curve, curve.first(*goal), note)]
+
+
+def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Entry]:
+    """Our deconvolution, and the peers with the same projected atoms."""
+    task, atoms, pixels = "coding", project_model(fitted), images.astype(np.float32)
+    ours, goals = our_coding(fitted, atoms, pixels, seed)
+    found = [Entry(task, "gdd", ours, HELD_TO, "{} + {} sweeps".format(*CODING[HELD_TO]))]
+    bar.step()
+    unit = atoms.values[:, 0] / np.sqrt((atoms.values[:, 0] ** 2).sum(axis=(1, 2), keepdims=True))
+    columns = placed(unit, images.shape[2:], fitted.model.stride)
+    flat, few = np.asfortranarray(pixels.values.reshape(len(pixels), -1).T), slice(0, TUNED_ON // 2)
+    peers = {
+        "spams": ("spams-bin lasso", slice(None), lambda part, w: code_spams(flat[:, part], columns, w)),
+        "sklearn": ("scikit-learn lasso", slice(None), lambda part, w: code_sklearn(flat[:, part], columns, w)),
+        "sporco": ("sporco", few, lambda part, w: code_sporco(
+            pixels.values[part, 0], unit, w, CODING_PENALTY, ITERATIONS)),
+    }
+    for package, (name, part, code) in peers.items():
+        if package == "sporco" and installed("spams"):
+            greedy = code_spams_greedy(flat, columns, ours.active[HELD_TO])
+            found.append(Entry(task, "spams-bin greedy (OMP)", greedy, 0, "equal active"))
+        if not installed(package):
+            found.append(missing(task, name, package))
+            continue
+        for of, goal in goals(part).items():  # tuned to ours in active coefficients, and in error
+            weight = tuned(lambda w, part=part, code=code: code(part, w), goal, of, *RANGE)
+            curve, digits = code(part, weight), f", {part.stop} digits" if part.stop else ""
+            note = f"equal {of}, lambda {weight:.3g}{digits}"
+            found.append(Entry(task, name, curve, len(curve.error) - 1, note))
+        bar.step()
+    return found
+
+
+def our_coding(
+    fitted: Pretrained, atoms: xr.DataArray, images: xr.DataArray, seed: int
+) -> tuple[Curve, Callable[[slice], dict[str, float]]]:
+    """Time, error and active coefficients of the best sample of chains of several lengths.
+
+    Then what peers are held to on a part of the images: ``active`` and ``error`` of one of those chains there.
+    """
+    infer(fitted, atoms, images[:2], burn_in=0, collect=1, seed=seed)  # compiles
+    rows, squares, active = [], [], []
+    for burn_in, collect in CODING:
+        begun = time.process_time()
+        codes = infer(fitted, atoms, images, burn_in=burn_in, collect=collect, seed=seed).ml_sample.values
+        spent = time.process_time() - begun
+        drawn = render_projected(atoms.values, codes, fitted.model.stride, images.shape[2:])
+        squares.append(((images.values - drawn) ** 2).mean(axis=(1, 2, 3)))
+        active.append((codes != 0).sum(axis=(1, 2, 3)))
+        rows.append((spent / len(images), float(np.sqrt(squares[-1].mean())), float(active[-1].mean())))
+
+    def goals(part: slice) -> dict[str, float]:
+        return {"active": float(active[HELD_TO][part].mean()), "error": float(np.sqrt(squares[HELD_TO][part].mean()))}
+
+    return Curve(*np.array(rows).T), goals
+
+
+def placed(atoms: np.ndarray, size, stride) -> np.ndarray:
+    """Every atom at every position of the grid as a column of unit norm, (pixel, coefficient)."""
+    reach, columns = atoms.shape[1:], []
+    rows, cols = placement_grid(size, reach, stride)
+    for top in range(0, rows * stride[0], stride[0]):
+        for left in range(0, cols * stride[1], stride[1]):
+            canvas = np.zeros((len(atoms), size[0] + reach[0], size[1] + reach[1]), np.float32)
+            canvas[:, top : top + reach[0], left : left + reach[1]] = atoms
+            columns.append(canvas[:, : size[0], : size[1]].reshape(len(atoms), -1))
+    columns = np.concatenate(columns)
+    return np.asfortranarray((columns / np.sqrt((columns**2).sum(axis=1, keepdims=True))).T)
+
+
+def as_dataset(entries: list[Entry]) -> xr.Dataset:
+    """Entries along ``entry``: where each is compared, its time over ours on that task, and its curve."""
+    first = {}
+    for one in entries:
+        first.setdefault(one.task, one.curve.seconds[one.at])
+    out = xr.Dataset({
+        f"peer_{name}": ("entry", [getattr(one, name) for one in entries]) for name in ("task", "method", "note")
+    })
+    longest = max(len(one.curve.error) for one in entries)
+    for name in Curve._fields:
+        curves = np.full((len(entries), longest), np.nan)
+        for line, one in zip(curves, entries, strict=True):
+            values = getattr(one.curve, name)
+            line[: len(values)] = values
+        out[f"curve_{name}"] = (("entry", "iteration"), curves)
+        compared = [np.nan if o.at is None else line[o.at] for o, line in zip(entries, curves, strict=True)]
+        out[f"peer_{name}"] = ("entry", compared)
+    return out.assign(peer_ratio=out.peer_seconds / np.array([first[one.task] for one in entries]))
+
+
+def _rank(curve: Curve, error: float, active: float) -> tuple[float, float]:
+    """Order of tried settings: soonest there; else the smallest error among those sparse enough."""
+    there = curve.first(error, active)
+    if there is not None:
+        return (curve.seconds[there], 0.0)
+    sparse = curve.error[curve.active <= active]
+    return (np.inf, float(sparse.min()) if len(sparse) else np.inf)
+
+
+class _Laps:
+    """Stands in for a progress bar: processor time after every sweep."""
+
+    def __init__(self):
+        self.laps, self._begun = [], time.process_time()
+
+    def begin(self, *_, **__) -> None:
+        """A stage begins, which is nothing to this one."""
+
+    def step(self, *_, **__) -> None:
+        """One sweep is done."""
+        self.laps.append(time.process_time() - self._begun)
+
+
+# ---- each package behind one function
+
+
 def learn_sporco(images: np.ndarray, atoms: np.ndarray, weight: float, penalty: float, iterations: int) -> Curve:
     """Convolutional dictionary learning, ADMM for the codes and the dictionary.
 
-    Images wrap around at their borders there, and every pixel is a position.
-
-    images : (image, row, col), atoms : (atom, atom_row, atom_col) to start from
-    weight, penalty : lambda and rho of that package
+    Images wrap around at their borders there, and every pixel is a position. ``images`` (image, row, col), ``atoms``
+    (atom, atom_row, atom_col) to start from; ``weight``, ``penalty``: lambda and rho of that package.
     """
     from sporco.dictlrn.cbpdndl import ConvBPDNDictLearn
 
-    pictures, watch = _one_thread(images), None
-
-    def look(solver) -> bool:
-        codes = solver.xstep.var_y()
-        return watch.note(lambda: solver.reconstruct(solver.dstep.var_y(), codes), codes)
-
+    watch = _Watch(images, lambda solver, codes: solver.reconstruct(solver.dstep.var_y(), codes),
+                   lambda solver: solver.xstep.var_y())
     options = ConvBPDNDictLearn.Options({
-        "Verbose": False, "MaxMainIter": iterations, "Callback": look, "CCMOD": {"DataType": np.float32},
+        "Verbose": False, "MaxMainIter": iterations, "Callback": watch, "CCMOD": {"DataType": np.float32},
         "CBPDN": {"DataType": np.float32, "rho": penalty},
-    }, xmethod="admm", dmethod="cns")  # fmt: skip
-    start = np.ascontiguousarray(atoms.transpose(1, 2, 0), np.float32)
-    watch = _Watch(pictures)
-    ConvBPDNDictLearn(start, pictures, weight, options, xmethod="admm", dmethod="cns").solve()
-    return watch.curve()
+    }, xmethod="admm", dmethod="cns")
+    solver = ConvBPDNDictLearn(_last(atoms), watch.pictures, weight, options, xmethod="admm", dmethod="cns")
+    return watch.curve(solver.solve)
 
 
 def code_sporco(images: np.ndarray, atoms: np.ndarray, weight: float, penalty: float, iterations: int) -> Curve:
     """Convolutional coding with given atoms of unit norm, by ADMM; arguments as for `learn_sporco`."""
     from sporco.admm.cbpdn import ConvBPDN
 
-    pictures, watch = _one_thread(images), None
-
-    def look(solver) -> bool:
-        codes = solver.var_y()
-        return watch.note(lambda: solver.reconstruct(codes), codes)
-
+    watch = _Watch(images, lambda solver, codes: solver.reconstruct(codes), lambda solver: solver.var_y())
     options = ConvBPDN.Options({
-        "Verbose": False, "MaxMainIter": iterations, "Callback": look, "DataType": np.float32, "rho": penalty,
+        "Verbose": False, "MaxMainIter": iterations, "Callback": watch, "DataType": np.float32, "rho": penalty,
         "RelStopTol": 0.0, "AutoRho": {"Enabled": False},
-    })  # fmt: skip
-    start = np.ascontiguousarray(atoms.transpose(1, 2, 0), np.float32)
-    watch = _Watch(pictures)
-    ConvBPDN(start, pictures, weight, options, dimK=1).solve()
-    return watch.curve()
+    })
+    return watch.curve(ConvBPDN(_last(atoms), watch.pictures, weight, options, dimK=1).solve)
+
+
+def _last(images: np.ndarray) -> np.ndarray:
+    """Images as sporco wants them, (row, col, image)."""
+    return np.ascontiguousarray(images.transpose(1, 2, 0), np.float32)
+
+
+class _Watch:
+    """Stopwatch of sporco on one thread, which stands still while an iteration's outcome is looked at."""
+
+    def __init__(self, images: np.ndarray, reconstruct: Callable, codes_of: Callable):
+        import sporco.fft
+
+        sporco.fft.pyfftw_threads = 1
+        self.pictures, self._reconstruct, self._codes_of = _last(images), reconstruct, codes_of
+        self._rows, self._spent, self._begun = [], 0.0, time.process_time()
+
+    def __call__(self, solver) -> bool:
+        """Note one iteration; False, as the solver is not to stop."""
+        self._spent += time.process_time() - self._begun
+        codes, n = self._codes_of(solver), self.pictures.shape[-1]
+        left = self._reconstruct(solver, codes).reshape(self.pictures.shape) - self.pictures
+        active = float((abs(codes) > THRESHOLD).sum()) / n
+        self._rows.append((self._spent / n, float(np.sqrt((left**2).mean())), active))
+        self._begun = time.process_time()
+        return False
+
+    def curve(self, solve: Callable[[], object]) -> Curve:
+        """All iterations."""
+        solve()
+        return Curve(*np.array(self._rows).T)
 
 
 def code_spams(pixels: np.ndarray, columns: np.ndarray, weight: float) -> Curve:
     """Exact lasso by homotopy; pixels (pixel, image), columns (pixel, coefficient) of unit norm."""
     import spams
 
-    solve = lambda: spams.lasso(pixels, D=columns, lambda1=weight, mode=2, numThreads=1)  # noqa: E731
-    return _once(solve, pixels, columns)
+    return _once(lambda: spams.lasso(pixels, D=columns, lambda1=weight, mode=2, numThreads=1), pixels, columns)
 
 
 def code_spams_greedy(pixels: np.ndarray, columns: np.ndarray, count: float) -> Curve:
@@ -116,6 +313,15 @@ def code_sklearn(pixels: np.ndarray, columns: np.ndarray, weight: float) -> Curv
     return _once(solve, pixels, columns)
 
 
+def _once(solve: Callable[[], object], pixels: np.ndarray, columns: np.ndarray) -> Curve:
+    begun = time.process_time()
+    codes = solve()
+    spent = time.process_time() - begun
+    codes = codes.toarray() if hasattr(codes, "toarray") else codes
+    error, n = float(np.sqrt(((pixels - columns @ codes) ** 2).mean())), pixels.shape[1]
+    return Curve(*(np.array([v]) for v in (spent / n, error, float((abs(codes) > THRESHOLD).sum()) / n)))
+
+
 def tuned(run: Callable[[float], Curve], goal: float, of: str, low: float, high: float, tries: int = 5) -> float:
     """Weight of the penalty at which a method ends with about this ``error``, or this number ``active``.
 
@@ -131,42 +337,3 @@ def tuned(run: Callable[[float], Curve], goal: float, of: str, low: float, high:
             slope = (tried[-1][1] - tried[-2][1]) / (tried[-1][0] - tried[-2][0]) or slope
         weight = float(np.clip(np.exp(tried[-1][0] - tried[-1][1] / slope), low, high))
     return float(np.exp(min(tried, key=lambda one: abs(one[1]))[0]))
-
-
-def _once(solve: Callable[[], object], pixels: np.ndarray, columns: np.ndarray) -> Curve:
-    begun = time.process_time()
-    codes = solve()
-    taken = time.process_time() - begun
-    codes = codes.toarray() if hasattr(codes, "toarray") else codes
-    error = float(np.sqrt(((pixels - columns @ codes) ** 2).mean()))
-    n = pixels.shape[1]
-    return Curve(*(np.array([v]) for v in (taken / n, error, float((abs(codes) > THRESHOLD).sum()) / n)))
-
-
-def _one_thread(images: np.ndarray) -> np.ndarray:
-    """Tell sporco to use one thread; images as it wants them, (row, col, image)."""
-    import sporco.fft
-
-    sporco.fft.pyfftw_threads = 1
-    return np.ascontiguousarray(images.transpose(1, 2, 0), np.float32)
-
-
-class _Watch:
-    """Stopwatch that stands still while an iteration's outcome is looked at."""
-
-    def __init__(self, pictures: np.ndarray):
-        self._pictures, self._rows, self._spent, self._begun = pictures, [], 0.0, time.process_time()
-
-    def note(self, reconstruct: Callable[[], np.ndarray], codes: np.ndarray) -> bool:
-        """Note one iteration; False, as the solver is not to stop."""
-        self._spent += time.process_time() - self._begun
-        n = self._pictures.shape[-1]
-        left = reconstruct().reshape(self._pictures.shape) - self._pictures
-        active = float((abs(codes) > THRESHOLD).sum()) / n
-        self._rows.append((self._spent / n, float(np.sqrt((left**2).mean())), active))
-        self._begun = time.process_time()
-        return False
-
-    def curve(self) -> Curve:
-        """All iterations."""
-        return Curve(*np.array(self._rows).T)

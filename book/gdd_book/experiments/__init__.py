@@ -1,30 +1,29 @@
-"""Experiments of the paper, one module each, and how they are found, set and resumed.
+"""Experiments of the paper, a file for each family; how they are found, set and run.
 
-A module ``book/gdd_book/experiments/mnist_error.py`` has
-
-* ``NAME = "mnist-error"``, the file's name with hyphens;
-* ``PARAMETERS = {"demo": {name: default, ...}, "paper": {...}}``, the same names in both scales;
-* ``CHOICES = {name: words}``, where a parameter is a word, or words, other than the data set's name;
-* ``run(parameters, progress) -> Outcome``, where ``parameters`` holds every name and ``progress(total, label)`` opens a
-  bar (`gdd_book.progress.Bar`). It computes and returns; writing the record is the caller's part.
+An experiment is a function of its parameters and of a `gdd_book.progress.Run`, registered with the defaults of every
+scale. It computes and returns an `Outcome`; writing the record is the caller's part.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
-
-import xarray as xr
 
 from gdd.base.axes import GddError, shown
 from gdd.base.checks import LARGEST_PRECISION, check_choice, check_kind, check_real, check_whole
-from gdd_book.folders import checkpoint_folder
-
-__all__ = ["Outcome", "SCALES", "checkpoint_folder", "defaults", "get", "merge", "names", "parse"]
+from gdd_book.experiments import (  # noqa: F401  (importing a family registers its experiments)
+    atoms,
+    calibration,
+    caltech,
+    cost,
+    images,
+    mnist,
+    mnist_features,
+    mnist_refinement,
+    planted,
+)
+from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
+from gdd_book.progress import Run
 
 SCALES = ("demo", "paper")
 DATA = ("digits", "mnist")
@@ -33,32 +32,26 @@ FROM_NOTHING = ("burn_in", "warm_up")
 LARGEST_SEED = 2**31 - 1  # an experiment makes other seeds from it, and scikit-learn takes 32 bits
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What an experiment returns: its results, and what a record must say about them."""
-
-    dataset: xr.Dataset
-    spec: Any  # dataclass, or mapping or sequence of them
-    data_name: str
-    data_checksum: str
-    seed: int
-
-
 def names() -> list[str]:
     """Names of all experiments, in alphabetical order."""
-    return sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))
+    return sorted(EXPERIMENTS)
 
 
-def get(name: str) -> ModuleType:
-    """Module of one experiment; GddError, listing those that exist, if there is none of that name."""
-    if not isinstance(name, str) or name not in names():
-        raise GddError(f"experiment {shown(name)} is not known; choose from {', '.join(names()) or 'none yet'}")
-    return importlib.import_module(f"{__name__}.{name.replace('-', '_')}")
+def get(name: str) -> Experiment:
+    """One experiment; GddError, listing those that exist, if there is none of that name."""
+    if not isinstance(name, str) or name not in EXPERIMENTS:
+        raise GddError(f"experiment {shown(name)} is not known; choose from {', '.join(names())}")
+    return EXPERIMENTS[name]
+
+
+def run(name: str, changes: Mapping[str, Any] | None = None, scale: str = "demo", within: Run | None = None) -> Outcome:
+    """Run an experiment with these changes to its defaults; by default nothing is kept on disk."""
+    return get(name).run(merge(name, scale, changes or {}), within or Run())
 
 
 def defaults(name: str, scale: str) -> dict[str, Any]:
     """Parameters of an experiment at one scale; GddError for an unknown scale."""
-    known = get(name).PARAMETERS
+    known = get(name).scales
     if not isinstance(scale, str) or scale not in known:
         raise GddError(f"scale {shown(scale)} is not known to {name}; choose from {', '.join(known)}")
     return dict(known[scale])
@@ -70,8 +63,18 @@ def merge(name: str, scale: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise GddError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
-    choices = {"data": DATA} | getattr(get(name), "CHOICES", {})
+    choices = {"data": DATA, **get(name).choices}
     return known | {key: _checked(key, value, known[key], choices.get(key)) for key, value in changes.items()}
+
+
+def parse(name: str, scale: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Every parameter, those given as text converted to the type of their default.
+
+    Sequences are written with commas (``1000,2000``) and take the type of their first default element.
+    """
+    known = defaults(name, scale)
+    changes = {key: _like(known[key], text, key) if key in known else text for key, text in pairs}
+    return merge(name, scale, changes)
 
 
 def _checked(key: str, value: Any, default: Any, choices: tuple[str, ...] | None) -> Any:
@@ -96,22 +99,12 @@ def _checked(key: str, value: Any, default: Any, choices: tuple[str, ...] | None
     return value
 
 
-def parse(name: str, scale: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Every parameter, those given as text converted to the type of their default.
-
-    Sequences are written with commas (``1000,2000``) and take the type of their first default element.
-    """
-    known = defaults(name, scale)
-    changes = {key: _like(known[key], text, key) if key in known else text for key, text in pairs}
-    return merge(name, scale, changes)
-
-
 def _like(default: Any, text: str, key: str) -> Any:
     try:
         if isinstance(default, bool):
             return {"true": True, "false": False}[text.lower()]
-        if isinstance(default, tuple | list):
-            return type(default)(type(default[0])(part) if default else part for part in text.split(","))
+        if isinstance(default, tuple):
+            return tuple(type(default[0])(part) for part in text.split(","))
         return type(default)(text)
     except (KeyError, ValueError) as error:
         wanted = "true or false" if isinstance(default, bool) else f"like its default {default!r}"

@@ -32,21 +32,10 @@ from gdd.testing.calibration import (
 from gdd.testing.calibration_joint import JointCase, joint_plain_step, joint_step
 from gdd.testing.printed import MENDED, MISPRINTS
 from gdd.testing.shortcuts import SHORTCUTS
-from gdd_book.experiments import Outcome
+from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.progress import Run
 
-NAME = "calibration"
 SAMPLER, STATISTIC, MOMENT, REPLICATE = "sampler", "statistic", "moment", "replicate"
-
-PARAMETERS = {
-    "demo": {
-        "replicates": 120, "sweeps": 2, "chains": 20, "length": 10, "wrong": 40, "ranked": 40, "ranked_wrong": 20,
-        "burn_in": 30, "thin": 1, "seed": 0,
-    },
-    "paper": {
-        "replicates": 800, "sweeps": 4, "chains": 40, "length": 40, "wrong": 200, "ranked": 256, "ranked_wrong": 64,
-        "burn_in": 60, "thin": 3, "seed": 0,
-    },
-}  # fmt: skip
 DRAWS, BINS = 31, 8  # ranks 0 to 31, four to a bin
 
 
@@ -98,28 +87,36 @@ SLOW = ("P2 mended", "P2", "P3", *SEEN)  # through a plain image pass, at a tent
 RANKED = ("pooled", "top layer", "P4", "P5", "P6, rate only")
 
 
-def run(parameters: dict, progress) -> Outcome:
+@experiment(
+    "calibration", seed=0,
+    demo={"replicates": 120, "sweeps": 2, "chains": 20, "length": 10, "wrong": 40, "ranked": 40, "ranked_wrong": 20,
+          "burn_in": 30, "thin": 1},
+    paper={"replicates": 800, "sweeps": 4, "chains": 40, "length": 40, "wrong": 200, "ranked": 256,
+           "ranked_wrong": 64, "burn_in": 60, "thin": 3},
+)
+def calibration(p: dict, run: Run) -> Outcome:
     """Every sampler through its tests; see the module."""
-    p = parameters
     samplers = CORRECT | WRONG
     exact, alternating, rank = {}, {}, {}
     set_num_threads(1)  # images are few and small: threads would only wait for each other
     try:
         for name, (small, step) in samplers.items():
             number = p["replicates"] if name in CORRECT and name not in SLOW else p["wrong"]
-            with progress(number + p["chains"], name) as bar:
+            with run.bar(number + p["chains"], name) as bar:
                 exact[name] = exact_start(small, step, number, p["sweeps"], p["seed"], counted(bar))
                 length = p["length"] if name not in SLOW else max(2, p["length"] // 4)
                 alternating[name] = geweke(small, step, p["chains"], length, 20 * p["chains"], p["seed"], counted(bar))
         for name in RANKED:
             number = p["ranked" if name in CORRECT else "ranked_wrong"]
-            with progress(number, f"{name}, ranks") as bar:
+            with run.bar(number, f"{name}, ranks") as bar:
                 small, step = samplers[name]
                 rank[name] = ranks(small, step, number, p["burn_in"], DRAWS, p["thin"], p["seed"], counted(bar))
     finally:
         set_num_threads(config.NUMBA_NUM_THREADS)
     specs = {name: small.spec for name, (small, _) in samplers.items()}
-    return Outcome(gathered(exact, alternating, rank), specs, NAME, digest(), p["seed"])
+    # the data are drawn from the models themselves, so a digest of these stands in for a data set's checksum
+    models = hashlib.sha256(repr([(name, small) for name, (small, _) in samplers.items()]).encode()).hexdigest()
+    return Outcome(gathered(exact, alternating, rank), specs, "calibration", models, p["seed"])
 
 
 def counted(bar):
@@ -156,9 +153,4 @@ def gathered(exact: dict, alternating: dict, rank: dict) -> xr.Dataset:
             SAMPLER: list(exact), MOMENT: ["mean", "mean square"], STATISTIC: list(STATISTICS), "ranked": list(rank),
         },
         attrs={"ranks": DRAWS + 1},
-    )  # fmt: skip
-
-
-def digest() -> str:
-    """Stand-in for a data set's checksum: the data are drawn from the models themselves."""
-    return hashlib.sha256(repr([(n, c) for n, (c, _) in (CORRECT | WRONG).items()]).encode()).hexdigest()
+    )

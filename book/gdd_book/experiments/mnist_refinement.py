@@ -1,43 +1,45 @@
-"""Sec. 2.3 on digits: what refinement does to a pretrained model, and what the noise precision has to do with it.
-
-One pretrained model is refined twice, with the noise precision fixed and with it learned under the printed flat prior;
-the second has lengths of its own, as it need not run long to show where it goes.
-The record holds every sweep of all four chains, how freely positions and coefficients move, and the dictionaries before
-and after, each as the kept draw and as the conditional mean given everything else. Chains that
-`gdd_book.training.training.trained_models` has finished, in this process or another, are not run again.
-"""
+"""Sec. 2.3 on digits: what refinement does, whether its start matters; and whether pruning finds how many atoms."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+from math import prod
+
 import numpy as np
 import xarray as xr
+from scipy.sparse.linalg import LinearOperator, cg
 
-from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
-from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
+from gdd import project_model
+from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE, GddError
+from gdd.data import datasets
+from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.joint import joint_residual
-from gdd.model.spec import ChainSpec, ModelSpec
-from gdd.model.state import JointState, LayerData
+from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
+from gdd.model.state import EMPTY, JointLocal, JointState, LayerData, maps_of
 from gdd.projection.collapse import threshold
-from gdd.projection.models import project_model, project_state, projection_error
-from gdd.sampler.pretrain import Pretrained
-from gdd.sampler.refine import Refined, start_from
-from gdd.sampler.refine_sweep import STRENGTHS
-from gdd_book.experiments import Outcome
-from gdd_book.training.means import joint_with_means, layers_with_means
-from gdd_book.training.training import digits, trained_models
+from gdd.projection.models import project_state, projection_error
+from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
+from gdd.sampler.random import REFINE, TEST, Key
+from gdd.sampler.refine import Refined, fresh_start, start_from
+from gdd.sampler.refine_sweep import STRENGTHS, dictionary_mean, local_pass, refine_sweep
+from gdd_book.experiments.atoms import SHARPNESS, uses_of
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.progress import Run
+from gdd_book.training import (
+    HEALTHY_DIGITS,
+    HELD_DIGITS,
+    code_of,
+    digits,
+    kept,
+    model_for,
+    pretrained_model,
+    refinement_for,
+    trained_models,
+)
 
-NAME = "mnist-refinement"
-_COMMON = {"seed": 0, "noise_precision": 100.0, "weight_precision": 0.1, "noises": (44.0, 0.0)}
-PARAMETERS = {
-    "demo": {
-        "data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
-        "learned_burn_in": 60, "learned_collect": 20, **_COMMON,
-    },
-    "paper": {
-        "data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-        "refine_collect": 500, "learned_burn_in": 60, "learned_collect": 20, **_COMMON,
-    },
-}  # fmt: skip
+# ---- what refinement does to a pretrained model, and what the noise precision has to do with it
+
 BEFORE = "pretrained"
 ESTIMATES = ("kept draw", "conditional mean")
 REFINE_DRAW = "refine_draw"  # sweeps of a refinement; ``draw`` counts those of pretraining
@@ -45,50 +47,50 @@ PER_SWEEP = ("log_joint", "log_likelihood", "residual", "active")
 MORE = ("gamma_e", "gamma_w", "switched_on", "switched_off")
 
 
-def run(parameters: dict, progress, resumable: bool = True) -> Outcome:
-    """Pretrain, refine under each noise precision, measure; see the module.
+@experiment(
+    "mnist-refinement", seed=0, noises=(44.0, 0.0), **HELD_DIGITS,
+    demo={"data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
+          "learned_burn_in": 60, "learned_collect": 20},
+    paper={"data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
+           "refine_collect": 500, "learned_burn_in": 60, "learned_collect": 20},
+)
+def mnist_refinement(p: dict, run: Run) -> Outcome:
+    """One pretrained model refined twice: with the noise precision fixed, and learned under the printed flat prior.
 
-    ``resumable``: keep checkpoints, and go on from those of an earlier call of any experiment.
+    The second has lengths of its own, as it need not run long to show where it goes. The record holds every sweep of
+    all four chains, how freely positions and coefficients move, and the dictionaries before and after, each as the kept
+    draw and as the conditional mean given everything else.
     """
-    p = parameters
     refined = {}
     for noise in p["noises"]:
         lengths = {f"refine_{part}": p[f"{'refine' if noise else 'learned'}_{part}"] for part in ("burn_in", "collect")}
-        changed = p | {"refine_noise": noise} | lengths
-        fitted, refined[name_of(noise)] = trained_models(changed, progress, resumable)
+        name = f"noise fixed at {noise:g}" if noise else "noise learned"
+        fitted, refined[name] = trained_models(p | {"refine_noise": noise} | lengths, run).values()
     first = next(iter(refined.values()))
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
-    models = [describe_pretrained(fitted, begun, first.data)]
-    models += [describe_refined(one) for one in refined.values()]
-    names = [BEFORE, *refined]
-    dataset = xr.concat(models, "model").assign_coords(model=names, estimate=list(ESTIMATES))
-    dataset = dataset.merge(pretraining_traces(fitted)).merge(refinement_traces(refined))
-    spec = {"model": fitted.model, **{name: one.refinement for name, one in refined.items()}}
-    return Outcome(dataset, spec, p["data"], digits(p).attrs["checksum"], p["seed"])
+    models = [_describe_pretrained(fitted, begun, first.data), *map(_describe_refined, refined.values())]
+    dataset = xr.concat(models, "model").assign_coords(model=[BEFORE, *refined], estimate=list(ESTIMATES))
+    dataset = dataset.merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
+    return outcome(dataset, p, digits(p), model=fitted.model, **{name: one.refinement for name, one in refined.items()})
 
 
-def name_of(noise: float) -> str:
-    """Name of a refinement in the record."""
-    return f"noise fixed at {noise:g}" if noise else "noise learned"
+def _describe_refined(refined: Refined) -> xr.Dataset:
+    """Dictionaries of a refined model, and how its kept sample fits the digits."""
+    states = refined.state, joint_with_means(refined)
+    atoms = [project_state(state, refined.data, refined.model) for state in states]
+    bottoms = [state.shared.dictionaries[0] for state in states]
+    return _dictionaries(bottoms, atoms).merge(_fit(refined.state, refined.data, refined.model, atoms[0]))
 
 
-def describe_refined(refined: Refined) -> xr.Dataset:
-    """Dictionaries of a refined model, and what its kept sample makes of the digits."""
-    kept, means = refined.state, joint_with_means(refined)
-    atoms = [project_state(state, refined.data, refined.model) for state in (kept, means)]
-    bottoms = [state.shared.dictionaries[0] for state in (kept, means)]
-    return dictionaries(bottoms, atoms).merge(fit(kept, refined.data, refined.model, atoms[0]))
-
-
-def describe_pretrained(fitted: Pretrained, begun: JointState, data: LayerData) -> xr.Dataset:
-    """Describe a pretrained model likewise, read downwards as refinement finds it."""
-    both = (fitted, layers_with_means(fitted))
+def _describe_pretrained(fitted: Pretrained, begun: JointState, data: LayerData) -> xr.Dataset:
+    """Describe a pretrained model likewise, in the state from which refinement begins."""
+    both = fitted, layers_with_means(fitted)
     atoms = [project_model(one) for one in both]
     bottoms = [one.layers[0].state.shared.dictionary for one in both]
-    return dictionaries(bottoms, atoms).merge(fit(begun, data, fitted.model, atoms[0]))
+    return _dictionaries(bottoms, atoms).merge(_fit(begun, data, fitted.model, atoms[0]))
 
 
-def dictionaries(bottoms: list[np.ndarray], atoms: list[xr.DataArray]) -> xr.Dataset:
+def _dictionaries(bottoms: list[np.ndarray], atoms: list[xr.DataArray]) -> xr.Dataset:
     """Dictionary of layer 1 and projected atoms, kept draw and means, and how sharp the latter are.
 
     Projected atoms are kept in whole percents of each one's largest magnitude: for looking at.
@@ -98,31 +100,26 @@ def dictionaries(bottoms: list[np.ndarray], atoms: list[xr.DataArray]) -> xr.Dat
     each = {"": atoms, "thresholded_": [threshold(part) for part in atoms]}
     out = {
         f"{name}{measure.__name__}": (("estimate", ATOM), [measure(part) for part in parts])
-        for name, parts in each.items()
-        for measure in (high_frequency_share, gradient_kurtosis)
+        for name, parts in each.items() for measure in SHARPNESS
     }
     return xr.Dataset(out | {
         "bottom_dictionary": (("estimate", "bottom_atom", PLANE, "bottom_row", "bottom_col"), np.float32(bottoms)),
-        "projected_atoms": (("estimate", ATOM, PLANE, ATOM_ROW, ATOM_COL), np.int8(np.round(percents))),
+        "projected_atoms": (("estimate", *DICTIONARY), np.int8(np.round(percents))),
         "winning_share": ("estimate", [part.attrs["winning_share"][0] for part in atoms]),
-    })  # fmt: skip
+    })
 
 
-def fit(state: JointState, data: LayerData, model: ModelSpec, atoms: xr.DataArray) -> xr.Dataset:
-    """What a state makes of its digits, layer by layer and with projected atoms.
-
-    ``rms`` of what the layers leave of a pixel; ``projection_error`` (image,): squared distance of the picture that
-    the projected atoms draw from the one that the layers draw, over the latter's energy; ``uses`` (atom,).
-    """
+def _fit(state: JointState, data: LayerData, model: ModelSpec, atoms: xr.DataArray) -> xr.Dataset:
+    """``rms`` of a pixel's residual; ``projection_error`` (image,), see `projection_error`; ``uses`` (atom,)."""
     return xr.Dataset({
         "rms": float(np.sqrt((joint_residual(state, data, model) ** 2).mean())),
         "projection_error": (IMAGE, projection_error(state, model, atoms)),
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
-    })  # fmt: skip
+    })
 
 
-def pretraining_traces(fitted: Pretrained) -> xr.Dataset:
-    """Every sweep of both layers, (layer, draw), in names that begin with pre_; what each layer explains."""
+def _pretraining_traces(fitted: Pretrained) -> xr.Dataset:
+    """Every sweep of both layers, (layer, draw), in names that begin with pre_; how many numbers each explains."""
     every = {
         f"pre_{name}": (("layer", DRAW), np.stack([layer.traces[name].values[0] for layer in fitted.layers]))
         for name in PER_SWEEP
@@ -130,7 +127,7 @@ def pretraining_traces(fitted: Pretrained) -> xr.Dataset:
     return xr.Dataset(every | {"numbers_explained": ("layer", [data.images.size for data in fitted.inputs])})
 
 
-def refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
+def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
     """Every sweep of each refinement, (noise, refine_draw), and how many blocks it visited and moved, by strength.
 
     A chain that is shorter than the longest ends in NaN.
@@ -141,3 +138,205 @@ def refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
     padded = [one[names].pad({REFINE_DRAW: (0, longest - one.sizes[REFINE_DRAW])}) for one in every]
     found = xr.concat(padded, "noise").assign_coords(noise=list(refined), strength=list(STRENGTHS))
     return found.rename({"visited": "blocks_visited", "moved": "blocks_moved"})
+
+
+# ---- dictionaries as conditional means: a draw carries the noise of its posterior, the mean of the same Gaussian none
+
+TOLERANCE = 1e-5  # of the residual of the normal equations, relative
+
+
+def joint_with_means(refined: Refined) -> JointState:
+    """Replace each dictionary of the kept state by its mean given the rest of that state, the other layers included.
+
+    A top atom that no image uses has the mean of its prior, exactly zero, where the solver would leave its tolerance.
+    """
+    state, used = refined.state, uses_of(refined) > 0
+    layers = range(len(refined.model.layers))
+    *lower, top = (dictionary_mean(state, refined.data, refined.model, layer) for layer in layers)
+    means = (*lower, top * used[:, None, None, None])
+    return state._replace(shared=state.shared._replace(dictionaries=means))
+
+
+def layers_with_means(fitted: Pretrained) -> Pretrained:
+    """Replace each layer's dictionary by its mean given the rest of that layer."""
+    layers = []
+    for layer, data in zip(fitted.layers, fitted.inputs, strict=True):
+        shared = layer.state.shared._replace(dictionary=layer_mean(layer, data))
+        layers.append(layer._replace(state=layer.state._replace(shared=shared)))
+    return fitted._replace(layers=tuple(layers))
+
+
+def layer_mean(layer: Fitted, data: LayerData) -> np.ndarray:
+    r"""Mean of one pretrained layer's dictionary given its maps and precisions.
+
+    .. math:: \Big( \sum_n A_n^\top \Gamma_n A_n + \gamma_d \Big)\, \bar D = \sum_n A_n^\top \Gamma_n X_n, \qquad
+              A_n D = \sum_k D_k * S_{nk}
+
+    Returns
+    -------
+    (atom, plane, atom_row, atom_col)
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, supplement, "Sample D".
+    Departs: the whole dictionary at once, its full precision (P4).
+    Checked: tests/test_means.py (against the dense Gaussian).
+    """
+    local, shared = layer.state
+    maps, shape = maps_of(local, layer.shape).astype(float), shared.dictionary.shape
+    weights = np.broadcast_to(np.asarray(local.gamma_e, float)[:, :, None, None], data.images.shape)
+    weights = weights if data.mask is None else weights * data.mask
+    images = data.images if data.mask is None else np.where(data.mask, data.images, 0.0)
+    gamma_d = np.broadcast_to(shared.gamma_d[:, :, None, None], shape)
+
+    def precision(flat: np.ndarray) -> np.ndarray:
+        atoms = flat.reshape(shape)
+        return (correlate_with_maps(weights * synthesise(atoms, maps), maps) + gamma_d * atoms).ravel()
+
+    energy = (weights.mean() * (maps**2).sum(axis=(0, 2, 3)))[:, None, None, None]
+    size, right = shared.dictionary.size, correlate_with_maps(weights * images, maps).ravel()
+    rough = LinearOperator((size, size), lambda flat: flat / (gamma_d + energy).ravel())
+    mean, failed = cg(LinearOperator((size, size), precision, dtype=float), right, rtol=TOLERANCE, M=rough)
+    if failed:
+        raise GddError(f"dictionary: its mean was not reached in {failed} steps; are the precisions those of a chain?")
+    return mean.reshape(shape)
+
+
+# ---- is pretraining the key?
+
+STARTS = ("pretrained", "patches", "random")
+TRACES = ("log_joint", "residual", "active", "held_out", "held_out_active")
+
+
+@experiment(
+    "mnist-starts", seeds=(0, 1, 2), **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 60, "n_held_out": 30, "burn_in": 60, "collect": 20, "sweeps": 60},
+    paper={"data": "mnist", "n_train": 200, "n_held_out": 60, "burn_in": 300, "collect": 100, "sweeps": 100},
+)
+def mnist_starts(p: dict, run: Run) -> Outcome:
+    """Refinement from pretrained layers, from patches of the data, and from random atoms.
+
+    Same digits, same fixed noise precision, as many sweeps; only the start differs. Beside the chain's own traces
+    stands the error on digits that no dictionary was fitted to: their positions and coefficients are drawn along after
+    each sweep, under the dictionaries of that sweep. The pretrained start has cost its own sweeps before, which the
+    curves leave out.
+    """
+    if p["refine_noise"] <= 0:
+        raise GddError(f"refine_noise: {p['refine_noise']} given; starts are compared at a fixed positive precision")
+    fitted = {seed: pretrained_model(p | {"seed": seed}, run) for seed in p["seeds"]}
+    model, refinement = model_for(p["noise_precision"], p["weight_precision"]), refinement_for(p["refine_noise"])
+    folder, found = run.folder("mnist-starts", p), []
+    with run.bar(len(STARTS) * len(p["seeds"]) * p["sweeps"], "mnist-starts") as bar:
+        for start, seed in product(STARTS, p["seeds"]):
+            images = digits(p | {"seed": seed})
+            held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=seed)
+
+            def compute(start=start, seed=seed, images=images, held_out=held_out) -> xr.Dataset:
+                chain = ChainSpec(p["sweeps"], 1, seed, start=start if start != STARTS[0] else "patches")
+                data, unseen = LayerData(images.values), LayerData(held_out.values)
+                begun = (
+                    start_from(fitted[seed], refinement, chain) if start == STARTS[0]
+                    else fresh_start(data, model, chain, refinement)
+                )
+                bar.begin(f"{start}, seed {seed}", p["sweeps"])
+                return _run_both(begun, data, unseen, model, refinement, chain, bar)
+
+            path = folder and folder / f"{start}{seed}.nc"
+            depends = {"images": images, "held_out": held_out, "model": model, "refinement": refinement}
+            found.append(kept(path, compute, code=code_of(), **depends))
+    values = np.reshape([[one[name].values for name in TRACES] for one in found],
+                        (len(STARTS), len(p["seeds"]), len(TRACES), p["sweeps"]))
+    dataset = xr.Dataset(
+        {name: (("start", "seed", DRAW), values[:, :, i]) for i, name in enumerate(TRACES)},
+        {"start": list(STARTS), "seed": list(p["seeds"])},
+    )
+    checksum = digits(p | {"seed": p["seeds"][0]}).attrs["checksum"]
+    return Outcome(dataset, {"model": model, "refinement": refinement}, p["data"], checksum, p["seeds"][0])
+
+
+def _run_both(
+    state: JointState, data: LayerData, unseen: LayerData, model: ModelSpec, refinement: RefinementSpec,
+    chain: ChainSpec, bar,
+) -> xr.Dataset:
+    """Values of `TRACES` after each of the chain's burn-in sweeps, (draw,)."""
+    other, rows = _blank(len(unseen.images), model, refinement), []
+    for sweep in range(chain.burn_in):
+        state, info = refine_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweep))
+        held = JointState(other, state.shared)
+        other, seen = local_pass(held, unseen, model, refinement, Key(chain.seed, TEST, 0, sweep))
+        active = [one.active.sum() / len(part.images) for one, part in ((info, data), (seen, unseen))]
+        rows.append([info.log_joint, info.residual, active[0], seen.residual, active[1]])
+        bar.step(residual=info.residual, active=active[0])
+    return xr.Dataset({name: (DRAW, values) for name, values in zip(TRACES, np.transpose(rows), strict=True)})
+
+
+def _blank(images: int, model: ModelSpec, refinement: RefinementSpec) -> JointLocal:
+    """Local part of images that nothing is known about: no coefficient active, every block at its first position."""
+    shapes = model.shapes()
+    positions = tuple(np.zeros((images, s.atoms, *s.grid), np.int16) for s in shapes[:-1])
+    z = np.full((images, shapes[-1].atoms, *shapes[-1].grid), EMPTY, np.int16)
+    return JointLocal(positions, z, np.zeros(z.shape, np.float32), np.array([refinement.noise.fixed]))
+
+
+# ---- are the numbers of atoms inferred?
+
+
+@experiment(
+    "mnist-atoms", seeds=(0,), **HELD_DIGITS,
+    demo={"data": "digits", "n_train": 60, "starts_1": (16, 32), "starts_2": (20, 40), "shares": (0.01, 0.2),
+          "burn_in": 20, "collect": 5, "prune_from": 8, "prune_every": 4},
+    paper={"data": "mnist", "n_train": 300, "starts_1": (32, 64, 128), "starts_2": (160, 320),
+           "shares": (0.01, 0.05, 0.2), "burn_in": 200, "collect": 20, "prune_from": 60, "prune_every": 20},
+)
+def mnist_atoms(p: dict, run: Run) -> Outcome:
+    """Chains that start with many atoms and drop those seldom used, from several starts, for each layer.
+
+    If pruning finds how many atoms the digits need, chains that start with more end with as many, and so do chains that
+    call other atoms seldom used. The upper layer is always on one and the same lower layer, not pruned.
+
+    ``starts_1``, ``starts_2`` are numbers of atoms of the two layers; atoms used less than one of ``shares`` times as
+    often as the mean atom are dropped every ``prune_every`` sweeps from sweep ``prune_from`` on, in burn-in only. The
+    record holds for each layer ``atoms_1`` and ``residual_1`` (seed, start_1, share, draw), before the pruning that is
+    due in a sweep, and ``uses_1`` (seed, start_1, share, rank_1), the share of blocks in which an atom of the kept
+    sample is active, the most used atom first, NaN behind the last.
+    """
+    if p["prune_from"] >= p["burn_in"]:
+        raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
+    model, starts = model_for(p["noise_precision"], p["weight_precision"]), (p["starts_1"], p["starts_2"])
+    models = [[_single(model, layer, atoms) for atoms in starts[layer]] for layer in (0, 1)]
+    sweeps = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"])) * (p["burn_in"] + p["collect"])
+    found: tuple[list, list] = ([], [])
+    with run.bar(sweeps, "mnist-atoms") as bar:
+        for seed in p["seeds"]:
+            images, plain = digits(p | {"seed": seed}), ChainSpec(p["burn_in"], p["collect"], seed)
+            lower, folder = replace(model, layers=model.layers[:1]), run.folder("mnist-atoms", p, str(seed))
+            below = pretrain(images, lower, plain, None, folder, bar).layers[0]
+            for layer, inputs in enumerate((images.values, below.state.local.w)):
+                for alone, share in product(models[layer], p["shares"]):
+                    chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
+                    folder = run.folder("mnist-atoms", p, f"{seed}-{layer}-{alone.layers[0].atoms}-{share}")
+                    fitted = pretrain(inputs, alone, chain, None, folder, bar).layers[0]
+                    found[layer].append(_describe_pruned(fitted, max(starts[layer])))
+    out, coordinates = {}, {"seed": list(p["seeds"]), "share": list(p["shares"])}
+    for name, start, chains in zip(("1", "2"), starts, found, strict=True):
+        axes, shape = ("seed", f"start_{name}", "share"), (len(p["seeds"]), len(start), len(p["shares"]), -1)
+        coordinates[f"start_{name}"] = list(start)
+        last = {"atoms": DRAW, "residual": DRAW, "uses": f"rank_{name}"}
+        for (what, axis), values in zip(last.items(), zip(*chains, strict=True), strict=True):
+            out[f"{what}_{name}"] = (*axes, axis), np.reshape(values, shape)
+    checksum = digits(p | {"seed": p["seeds"][0]}).attrs["checksum"]
+    return Outcome(xr.Dataset(out, coordinates), {"model": model}, p["data"], checksum, p["seeds"][0])
+
+
+def _single(model: ModelSpec, layer: int, atoms: int) -> ModelSpec:
+    """One layer of a model by itself, with another number of atoms."""
+    shape = model.shapes()[layer]
+    return ModelSpec((replace(model.layers[layer], atoms=atoms),), shape.input_size, shape.planes)
+
+
+def _describe_pruned(fitted: Fitted, widest: int) -> list[np.ndarray]:
+    """Number of atoms and residual after every sweep, both (draw,), and uses of the atoms (rank,)."""
+    traces, z = fitted.traces.isel(chain=0), fitted.state.local.z
+    uses = np.full(widest, np.nan)
+    uses[: z.shape[1]] = np.sort((z >= 0).sum(axis=(0, 2, 3)))[::-1] / (len(z) * prod(z.shape[2:]))
+    return [traces["atoms"].values, traces["residual"].values, uses]

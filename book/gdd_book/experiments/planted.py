@@ -20,11 +20,10 @@ from gdd.evaluate.matching import match_atoms
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Precision, Pruning, layer_shape
 from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler.pretrain import Fitted, fit_layer
-from gdd_book.experiments import Outcome, checkpoint_folder
+from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.progress import Run
 
-NAME = "planted"
 SETTING = "setting"
-TRUTH = "started at the truth"
 ENOUGH = 0.95  # correlation from which an atom counts as recovered
 
 #: what differs from 8 atoms, the printed priors (gamma_e by image; everything learned), random atoms and no moves.
@@ -39,14 +38,6 @@ SETTINGS = {
     "16 atoms pruned": {"atoms": 16, "shift_every": 1},
     "from patches": {"start": "patches"},
 }
-CHOICES = {"settings": tuple(SETTINGS)}
-PARAMETERS = {
-    "demo": {"images": 100, "seeds": 2, "burn_in": 120, "collect": 30, "settings": ("no moves", "shift")},
-    "paper": {
-        "images": 300, "seeds": 10, "burn_in": 250, "collect": 50,
-        "settings": ("no moves", "shift", "scale"),
-    },
-}  # fmt: skip
 
 
 def specs(name: str, p: dict, seed: int) -> tuple[LayerSpec, ChainSpec]:
@@ -59,25 +50,29 @@ def specs(name: str, p: dict, seed: int) -> tuple[LayerSpec, ChainSpec]:
     return layer, replace(chain, **changes)
 
 
-def run(parameters: dict, progress) -> Outcome:
+@experiment(
+    "planted", choices={"settings": tuple(SETTINGS)},
+    demo={"images": 100, "seeds": 2, "burn_in": 120, "collect": 30, "settings": ("no moves", "shift")},
+    paper={"images": 300, "seeds": 10, "burn_in": 250, "collect": 50, "settings": ("no moves", "shift", "scale")},
+)
+def planted(p: dict, run: Run) -> Outcome:
     """Every setting on every data set; see the module."""
-    p = parameters
     digest, of_seeds = hashlib.sha256(), []
-    with progress(p["seeds"] * (len(p["settings"]) + 1) * (p["burn_in"] + p["collect"]), NAME) as bar:
+    with run.bar(p["seeds"] * (len(p["settings"]) + 1) * (p["burn_in"] + p["collect"]), "planted") as bar:
         for seed in range(p["seeds"]):
             truth = datasets.planted(seed, images=p["images"])
             digest.update(truth.images.values.tobytes())
-            rows = [one_chain(name, truth, p, seed, bar) for name in p["settings"]]
+            rows = [one_chain(name, truth, p, seed, run, bar) for name in p["settings"]]
             of_seeds.append(xr.concat(rows, SETTING).merge(at_truth(truth, p, seed, bar)))
     dataset = xr.concat(of_seeds, CHAIN).assign_coords({SETTING: list(p["settings"]), CHAIN: np.arange(p["seeds"])})
     used = {name: specs(name, p, 0) for name in p["settings"]}
-    return Outcome(dataset, used, NAME, digest.hexdigest(), 0)
+    return Outcome(dataset, used, "planted", digest.hexdigest(), 0)
 
 
-def one_chain(name: str, truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:
+def one_chain(name: str, truth: xr.Dataset, p: dict, seed: int, run: Run, bar) -> xr.Dataset:
     """One chain, and its atoms beside those that were planted."""
     layer, chain = specs(name, p, seed)
-    folder = checkpoint_folder(NAME, p) / f"{seed}-{name.replace(' ', '-')}"
+    folder = run.folder("planted", p, f"{seed}-{name.replace(' ', '-')}")
     begun = time.process_time()
     fitted = fit_layer(data_of(truth), layer, shape_of(layer, truth), chain, folder=folder, progress=bar)
     return summary(fitted, truth, p).assign(cpu_seconds=time.process_time() - begun)
@@ -97,7 +92,7 @@ def summary(fitted: Fitted, truth: xr.Dataset, p: dict) -> xr.Dataset:
         "atoms_left": fitted.spec.atoms, "shifts": fitted.traces.shifts.sum(),
         "active": last.active.mean() / (fitted.spec.atoms * np.prod(fitted.shape.grid)),
         "log_joint": last.log_joint.mean(), "log_likelihood": last.log_likelihood.mean(),
-    })  # fmt: skip
+    })
 
 
 def at_truth(truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:

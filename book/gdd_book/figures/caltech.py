@@ -15,10 +15,9 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
 from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error, share_error
-from gdd_book import paper_values, records
-from gdd_book.experiments import caltech_class
-from gdd_book.experiments.caltech_layerwise import ONE_DECONVOLUTION
-from gdd_book.experiments.caltech_readings import PAPERS_READING, PIXELS, READINGS, WINDOWS
+from gdd_book import experiments, paper_values, records
+from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
+from gdd_book.experiments.caltech import ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,
@@ -34,9 +33,7 @@ from gdd_book.figures.style import (
     with_error,
 )
 from gdd_book.records import settings
-from gdd_book.training.caltech import DATA, MODELS, PRETRAINING, STAGES
-from gdd_book.training.class_training import RECORD
-from gdd_book.training.dictionaries import LAYER, match_layers, reaches_of, unpack
+from gdd_book.training import CALTECH, MODELS, REFINEMENT, STAGES
 
 ALL_CLASSES = 101  # without the background; a record of fewer is no row of the paper's table
 NO_RECORD = "no record of all classes"
@@ -77,7 +74,7 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
         p = settings(record)
         return p["n_train"] * (p[prefix + "burn_in"] + p[prefix + "collect"])
 
-    known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in DATA]
+    known = [r for r in records.every(name) if r.attrs["scale"] == scale and settings(r)["data"] in CALTECH]
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
@@ -86,9 +83,9 @@ def at_length(scale: str) -> list[xr.Dataset]:
 
     Of several seeds of a class the lowest counts.
     """
-    fixed = {k: v for k, v in caltech_class.PARAMETERS["paper"].items() if k not in ("classes", "seed")}
+    fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k not in ("classes", "seed")}
     found = {}
-    for record in sorted(records.every(caltech_class.NAME), key=lambda record: settings(record)["seed"]):
+    for record in sorted(records.every("caltech-class"), key=lambda record: settings(record)["seed"]):
         p = settings(record)
         if record.attrs["scale"] == scale and len(p["classes"]) == 1 and fixed.items() <= p.items():
             found.setdefault(class_of(record), record)
@@ -446,7 +443,7 @@ def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataA
 
 def can_join(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
     """Whether both were made alike, splits apart; one that is not refined may stand beside one that is."""
-    free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *RECORD} - {*PRETRAINING}
+    free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *REFINEMENT, "voters"}
     one, other = ({name: p[name] for name in p.keys() - free} for p in map(settings, (candidate, chosen)))
     return one == other
 

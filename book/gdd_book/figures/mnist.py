@@ -17,8 +17,8 @@ from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd.model.spec import MNIST
 from gdd_book import paper_values
-from gdd_book.experiments.mnist_best import KINDS
-from gdd_book.experiments.mnist_refined_error import ATOMS
+from gdd_book.experiments.mnist import ATOMS
+from gdd_book.experiments.mnist_features import KINDS
 from gdd_book.figures.model import atom_mosaic
 from gdd_book.figures.style import (
     COLOURS,

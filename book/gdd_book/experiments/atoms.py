@@ -1,0 +1,386 @@
+"""Dictionaries in the image plane, looked at and measured: Fig. 2a, 3 and 5, and the supplement's classes together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from gdd import project_model, project_refined
+from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
+from gdd.data import datasets
+from gdd.data.contrast import normalise_contrast
+from gdd.evaluate.matching import match_atoms
+from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
+from gdd.model.spec import ChainSpec, ModelSpec
+from gdd.projection.collapse import project, threshold
+from gdd.projection.models import project_layers, projection_error
+from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.refine import Refined
+from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.progress import Run
+from gdd_book.training import (
+    CALTECH,
+    HEALTHY_CALTECH,
+    HEALTHY_DIGITS,
+    MODELS,
+    STAGES,
+    Setup,
+    caltech_model,
+    model_for,
+    pictures,
+    refinement_for,
+    setup_of,
+    trained_models,
+)
+
+SHARPNESS = (high_frequency_share, gradient_kurtosis)
+
+
+def uses_of(trained: Pretrained | Refined) -> np.ndarray:
+    """How many blocks of all training images each top atom is active in, (atom,)."""
+    local = (trained.layers[-1] if isinstance(trained, Pretrained) else trained).state.local
+    return (local.z >= 0).sum(axis=(0, 2, 3))
+
+
+def judge(
+    kinds: Mapping[str, Sequence[Atoms]], axis: str, held_out: xr.DataArray, stride: tuple[int, int],
+    precisions: tuple[float, float], p: Mapping[str, Any],
+) -> xr.Dataset:
+    """Reconstruct held-out images from atoms of unit norm, every kind under the same precisions and chain.
+
+    ``rms`` (kind, axis): of the residual of a pixel; ``active``: coefficients per image; ``rms_of_images``: with none.
+    """
+    chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
+    chain |= {"gamma_e": precisions[0], "gamma_w": precisions[1]}
+    found = [[rebuild(held_out, atoms, stride, **chain) for atoms in both] for both in kinds.values()]
+    rms, active = np.moveaxis(found, -1, 0)
+    out = {"rms": (("kind", axis), rms), "active": (("kind", axis), active)}
+    return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})
+
+
+def in_percents(images: np.ndarray) -> np.ndarray:
+    """Normalised images (..., row, col) in whole percents: for looking at."""
+    return np.rint(100 * images).clip(-127, 127).astype(np.int8)
+
+
+def in_own_percents(images: np.ndarray) -> np.ndarray:
+    """Images (..., row, col) in whole percents of each one's largest magnitude."""
+    return np.rint(100 * images / np.abs(images).max(axis=(-2, -1), keepdims=True).clip(1e-12)).astype(np.int8)
+
+
+# ---- Fig. 2a
+
+POOLINGS = ("probabilistic", "average")
+NO_VOTE, YARDSTICK, REFINED, THRESHOLDED = (
+    "probabilistic, no vote", "training digits", "refined", "refined, thresholded"
+)
+#: what the record compares: two pretrained models, two yardsticks, and the first model after refinement
+KINDS = (*POOLINGS, NO_VOTE, YARDSTICK, REFINED, THRESHOLDED)
+REACH = 3  # pixels; a whole stride, by which an atom can move at no cost
+TEST_PRECISIONS = (100.0, 0.1)  # of noise and weights in reconstructions, the same for every kind
+
+
+@experiment(
+    "mnist-dictionary", seed=0, **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 200, "n_held_out": 100, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
+          "refine_collect": 20, "test_burn_in": 60, "test_collect": 20},
+    paper={"data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "refine_burn_in": 80,
+           "refine_collect": 20, "test_burn_in": 150, "test_collect": 50},
+)
+def mnist_dictionary(p: dict, run: Run) -> Outcome:
+    """Top atoms in the image plane, after pretraining by kind of pooling, after refinement, and thresholded.
+
+    Each model is trained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
+    sharpness of `gdd.evaluate.sharpness`, and two judges: how well atoms of one half match those of the other, and how
+    well digits that training never saw are reconstructed from them. Beside the models stand two yardsticks: our
+    pretrained atoms projected without the vote, and training digits taken as atoms.
+    """
+    train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
+    held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=p["seed"])
+    model, fitted = model_for(p["noise_precision"], p["weight_precision"]), {}
+    atoms, uses = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
+    for half in (0, 1):
+        images = train.isel(image=slice(half, None, 2))
+        for pooling in POOLINGS:
+            names = f"{pooling}{half}", f"refined{half}"
+            folders = tuple(run.folder("mnist-dictionary", p, name) for name in names)
+            setup = Setup(images, with_pooling(model, pooling), 2 * p["seed"] + half, folders)
+            stages = STAGES if pooling == POOLINGS[0] else STAGES[:1]
+            trained = trained_models(p | {"stages": stages}, run, setup, f"{pooling} pooling, half {half + 1}, ")
+            fitted[pooling, half] = one = trained[STAGES[0]]
+            found = {pooling: project_model(one)}
+            if pooling == POOLINGS[0]:
+                dictionaries = [layer.state.shared.dictionary for layer in one.layers]
+                found[NO_VOTE] = project(dictionaries, [one.layers[0].spec.pool], [None])
+                found[YARDSTICK] = cut_atoms(images.values, len(dictionaries[-1]), model.projected_size)
+                found[REFINED] = project_refined(trained[STAGES[1]])
+                found[THRESHOLDED] = threshold(found[REFINED])
+            for kind, part in found.items():
+                atoms[kind].append(part)
+                used = uses_of(trained[STAGES[1]] if kind in (REFINED, THRESHOLDED) else one)
+                uses[kind].append(np.ones_like(used) if kind == YARDSTICK else used)
+    dataset = _measure_halves(atoms, uses).merge(judge(atoms, "half", held_out, model.stride, TEST_PRECISIONS, p))
+    every = [[fitted[pooling, half].layers for half in (0, 1)] for pooling in POOLINGS]
+    dataset = dataset.merge(xr.Dataset({
+        f"trace_{name}": (("pooling", "half", "layer", DRAW), [
+            [[layer.traces[name].values[0] for layer in part] for part in pair] for pair in every
+        ])
+        for name in ("residual", "active")
+    }, {"pooling": list(POOLINGS)}))
+    lengths = (p["burn_in"], p["collect"]), (p["refine_burn_in"], p["refine_collect"])
+    chains = [ChainSpec(*length, 2 * p["seed"] + half) for length in lengths for half in (0, 1)]
+    return outcome(dataset, p, train, model=model, chains=chains)
+
+
+def with_pooling(model: ModelSpec, pooling: str) -> ModelSpec:
+    """Return the same model with another pooling of its first layer."""
+    lower, *upper = model.layers
+    return replace(model, layers=(replace(lower, pooling=pooling), *upper))
+
+
+def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
+    """Sharpness of every atom, (kind, half, atom); correlation with its match in the other half, (kind, atom)."""
+    axes = ("kind", "half", ATOM)
+    first = np.stack([np.asarray(atoms[kind][0]) for kind in KINDS])
+    scaled = first / np.abs(first).max(axis=(2, 3, 4), keepdims=True).clip(1e-12)
+    matches = [match_atoms(atoms[kind][1], atoms[kind][0], REACH) for kind in KINDS]
+    voted = (POOLINGS[0], REFINED)
+    return xr.Dataset({f.__name__: (axes, [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in SHARPNESS} | {
+        "uses": (axes, [uses[kind] for kind in KINDS]),
+        "correlation": (("kind", ATOM), [np.abs(match.correlation) for match in matches]),
+        "projected_atoms": (("kind", *DICTIONARY), scaled.round(3).astype("f4")),
+        "winning_share": (("voted", "half"), [
+            [part.attrs["winning_share"][0] for part in atoms[kind]] for kind in voted
+        ]),
+    }, {"kind": list(KINDS), "voted": list(voted)})
+
+
+# ---- Fig. 3
+
+FACES = "training faces"
+TEST_GAMMA_W = 1e-3  # precision of the weights in reconstructions: atoms of unit norm need weights of some tens
+
+
+@experiment(
+    "caltech-faces", choices={"data": ("digits", *CALTECH), "stages": STAGES}, seed=0, stages=STAGES, **HEALTHY_CALTECH,
+    demo={"data": "digits", "class_name": "0", "n_train": 4, "n_held_out": 2, "burn_in": 6, "collect": 2,
+          "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 10, "test_collect": 5, "voters": 1},
+    paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_held_out": 30, "burn_in": 60,
+           "collect": 20, "refine_burn_in": 15, "refine_collect": 5, "test_burn_in": 200, "test_collect": 50,
+           "voters": 8},
+)
+def caltech_faces(p: dict, run: Run) -> Outcome:
+    """Atoms of three layers learned from faces, in the image plane, after pretraining and after refinement.
+
+    Both models are trained twice, on disjoint sets of ``n_train`` faces; ``voters`` of them decide where the pixels of
+    a refined model's atoms go. Atoms are measured and judged as those of `mnist_dictionary`, layer by layer. A
+    yardstick are training faces, cut to the atoms' sizes and taken as atoms.
+    """
+    which = p, (p["class_name"],), 2 * p["n_train"]
+    raw, held_out = pictures(*which), normalise_contrast(pictures(*which, p["n_held_out"]))
+    train = normalise_contrast(raw)
+    model = caltech_model("faces", p)
+    stacks, chains = {}, []
+    for half in (0, 1):
+        images, folder = train.isel(image=slice(half, None, 2)), run.folder("caltech-faces", p, f"set{half}")
+        setup = Setup(images, model, 2 * p["seed"] + half, (folder, folder))
+        chains.append(trained_models(p, run, setup, f"set {half + 1}, "))
+        found = _projected(chains[-1], p, len(images))
+        sizes = [(len(atoms), atoms.shape[2:]) for atoms in found[STAGES[0]]]
+        found[FACES] = [cut_atoms(images.values, count, size) for count, size in sizes]
+        for kind, layers in found.items():
+            stacks.setdefault(kind, []).append(layers)
+    top = {kind: [layers[-1] for layers in both] for kind, both in stacks.items()}
+    dataset = _measure_sets(stacks, reaches_of(model)).merge(_traces(chains))
+    dataset = dataset.merge(judge(top, "set", held_out, model.stride, (p["noise_precision"], TEST_GAMMA_W), p))
+    dataset["raw"] = (IMAGE, "row", "col"), np.rint(255 * raw.values[:8, 0]).astype(np.uint8)
+    return outcome(dataset, p, raw, model=model, refinement=refinement_for(p["refine_noise"]))
+
+
+def _projected(trained: dict, p: dict, images: int) -> dict[str, tuple[xr.DataArray, ...]]:
+    """Atoms of every layer in the image plane for every stage."""
+    return {stage: project_layers(one, min(p["voters"], images)) for stage, one in trained.items()}
+
+
+def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
+    """Atoms of the first set; of every atom, sharpness (kind, set, atom) and its match in the other set (kind, atom).
+
+    The axis ``atom`` runs over all layers, with the coordinate ``layer``. ``winning_share`` (stage, set, pooled).
+    """
+    stages = [kind for kind in stacks if kind != FACES]
+    out = pack([stacks[stage][0] for stage in stages], "stage").assign_coords(stage=stages)
+    for f in SHARPNESS:
+        values = [[join_layers([f(atoms) for atoms in one]) for one in sets] for sets in stacks.values()]
+        out[f.__name__] = xr.concat([xr.concat(part, "set") for part in values], "kind")
+    out["correlation"] = xr.concat([match_layers(*sets[::-1], reaches) for sets in stacks.values()], "kind")
+    shares = [[one[-1].attrs["winning_share"] for one in stacks[stage]] for stage in stages]
+    out["winning_share"] = ("stage", "set", "pooled"), shares
+    return out.assign_coords(kind=list(stacks))
+
+
+def _traces(chains: list[dict[str, Pretrained | Refined]]) -> xr.Dataset:
+    """Residual and active coefficients at every sweep: (set, number, sweep) of pretraining, (set, draw) of refinement.
+
+    ``number`` is that of the layer, from 0.
+    """
+    out = {}
+    for name in ("residual", "active"):
+        layers = [[layer.traces[name].values[0] for layer in trained[STAGES[0]].layers] for trained in chains]
+        out[f"pretraining_{name}"] = ("set", "number", "sweep"), np.array(layers, "f4")
+        refined = [trained[STAGES[1]].traces[name].values[0] for trained in chains if STAGES[1] in trained]
+        if refined:
+            out[f"refinement_{name}"] = ("set", DRAW), np.array(refined, "f4")
+    return xr.Dataset(out)
+
+
+# ---- Fig. 5 and its like in the supplement
+
+
+@experiment(
+    "caltech-classes", choices={"data": ("digits", *CALTECH), "stages": STAGES}, seed=0, stages=STAGES,
+    **HEALTHY_CALTECH,
+    demo={"data": "digits", "classes": ("0", "1"), "n_train": 3, "burn_in": 6, "collect": 2, "refine_burn_in": 2,
+          "refine_collect": 1, "voters": 1},
+    paper={"data": "caltech101", "classes": ("nautilus", "pyramid", "revolver", "umbrella"), "n_train": 15,
+           "burn_in": 60, "collect": 20, "refine_burn_in": 30, "refine_collect": 10, "voters": 4},
+)
+def caltech_classes(p: dict, run: Run) -> Outcome:
+    """Each class alone, and how alike the classes' dictionaries are, by layer.
+
+    Every class is learned twice, from disjoint sets of ``n_train`` of its images. How well the atoms of two classes
+    match is compared with how well those of two sets of one class do: a layer whose atoms match between classes as well
+    as within one is common to the classes, one whose atoms do not belongs to its class.
+    """
+    model = caltech_model("three layers", p)
+    stacks, shown = {}, []
+    for number, name in enumerate(p["classes"]):
+        images = normalise_contrast(pictures(p, (name,), 2 * p["n_train"]))
+        shown.append(in_percents(images.values[:6, 0]))
+        for half in (0, 1):
+            part, folder = images.isel(image=slice(half, None, 2)), run.folder("caltech-classes", p, f"{name}{half}")
+            seed = 2 * (p["seed"] * len(p["classes"]) + number) + half  # unused atoms must not be the same noise
+            trained = trained_models(p, run, Setup(part, model, seed, (folder, folder)), f"{name}, set {half + 1}, ")
+            for stage, layers in _projected(trained, p, len(part)).items():
+                stacks.setdefault(stage, []).append(layers)
+    parts = [pack(layers[::2], "class").assign(match_classes(layers, reaches_of(model))) for layers in stacks.values()]
+    dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
+    dataset["images"] = ("class", "example", "row", "col"), np.array(shown)
+    return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
+
+
+def match_classes(layers: list, reaches: list[int]) -> xr.Dataset:
+    """Correlations of matched atoms, between sets of one class and between sets of two classes.
+
+    ``layers`` : of the first set and of the second set of every class in turn. Returns ``same`` (class, atom), between
+    the two sets of a class, and ``different`` (pair, atom), between the first sets of two classes.
+    """
+    first, second = layers[::2], layers[1::2]
+    same = [match_layers(b, a, reaches) for a, b in zip(first, second, strict=True)]
+    different = [match_layers(b, a, reaches) for a, b in combinations(first, 2)]
+    return xr.Dataset({"same": xr.concat(same, "class"), "different": xr.concat(different, "pair")})
+
+
+@experiment(
+    "caltech-joint", choices={"data": ("digits", *CALTECH), "stages": STAGES, "model": tuple(MODELS)}, seed=0,
+    stages=STAGES, **HEALTHY_CALTECH,
+    demo={"data": "digits", "classes": ("0", "1"), "model": "three layers", "n_train": 3, "burn_in": 6, "collect": 2,
+          "refine_burn_in": 2, "refine_collect": 1, "voters": 1},
+    paper={"data": "caltech101", "classes": ("ketch", "nautilus", "revolver", "stop_sign", "umbrella",
+                                             "windsor_chair"),
+           "model": "faces", "n_train": 6, "burn_in": 60, "collect": 20, "refine_burn_in": 30, "refine_collect": 10,
+           "voters": 6},
+)
+def caltech_joint(p: dict, run: Run) -> Outcome:
+    """Several classes learned together: whose atoms they are, layer by layer.
+
+    An atom that one class alone uses belongs to that class; one that all classes use alike is general. The measure is
+    the share of an atom's weight in each image after pretraining. ``n_train`` images of every class; ``voters`` of
+    them, classes in turn, decide where the pixels of a refined model's atoms go.
+    """
+    images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
+    model, folder = caltech_model(p["model"], p), run.folder("caltech-joint", p)
+    trained = trained_models(p, run, Setup(images, model, p["seed"], (folder, folder)), "all classes, ")
+    stacks = _projected(trained, p, len(images))
+    known = images.attrs["label_names"].split(",")
+    dataset = pack(list(stacks.values()), "stage").assign_coords({
+        "stage": list(stacks), "class": (IMAGE, [known[label] for label in images[LABEL].values])
+    })
+    dataset["weight_share"] = weight_shares(trained[STAGES[0]])
+    dataset["images"] = ("example", "row", "col"), in_percents(images.values[: len(p["classes"]), 0])
+    return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
+
+
+def in_turn(images: xr.DataArray) -> xr.DataArray:
+    """Images reordered so that the classes take turns: the first ones hold one of every class."""
+    labels = images[LABEL].values
+    rank = np.empty(len(labels), int)
+    for label in np.unique(labels):
+        rank[labels == label] = np.arange((labels == label).sum())
+    return images.isel({IMAGE: np.lexsort((labels, rank))})
+
+
+def weight_shares(fitted: Pretrained) -> xr.DataArray:
+    """Share of the squared weight of every atom that each training image has, (image, atom).
+
+    The axis ``atom`` runs over all layers, with the coordinate ``layer``. NaN for an atom that is never used.
+    """
+    energy = [(layer.state.local.w.astype(float) ** 2).sum(axis=(2, 3)).T for layer in fitted.layers]
+    each = join_layers(energy).transpose(IMAGE, ATOM)
+    total = each.sum(IMAGE)
+    return each / total.where(total > 0)
+
+
+# ---- one class at the paper's lengths
+
+#: traces kept, one number a sweep
+PRETRAINING = ("log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w")
+REFINEMENT = ("log_likelihood", "log_joint", "residual", "active", "gamma_w")
+
+
+@experiment(
+    "caltech-class", choices={"data": CALTECH, "model": tuple(MODELS)}, data="caltech101", classes=("revolver",),
+    per_class=30, seed=0, model="three layers", voters=10, **HEALTHY_CALTECH,
+    demo={"burn_in": 15, "collect": 5, "refine_burn_in": 6, "refine_collect": 2},
+    paper={"burn_in": 1500, "collect": 500, "refine_burn_in": 1500, "refine_collect": 500},
+)
+def caltech_class(p: dict, run: Run) -> Outcome:
+    """One class, from its images to refined atoms: what it costs, and what every layer has learned.
+
+    The record holds the CPU time of every part over all runs, all traces, and the dictionary of every layer in the
+    image plane, before and after refinement. ``voters`` training images decide where refined atoms' pixels go.
+    """
+    setup = setup_of(p, run)
+    trained = trained_models(p, run, setup)
+    fitted, refined = trained.values()
+    chains = {f"layer {number}": layer.traces for number, layer in enumerate(fitted.layers, 1)}
+    chains["refinement"] = refined.traces
+    costs = {name: (one.attrs["cpu_seconds"], one.attrs["seconds"], one.sizes[DRAW]) for name, one in chains.items()}
+    projected = []
+    for stage, one in trained.items():
+        begun = time.process_time()
+        projected.append(project_layers(one, min(p["voters"], len(setup.images))))
+        costs[f"projection, {stage}"] = time.process_time() - begun, np.nan, 0
+    cpu, wall, sweeps = (list(column) for column in zip(*costs.values(), strict=True))
+    out: dict[str, Any] = {"cpu_seconds": ("part", cpu), "wall_seconds": ("part", wall), "sweeps": ("part", sweeps)}
+    for name in PRETRAINING:
+        out[f"pre_{name}"] = ("layer", DRAW), np.stack([layer.traces[name].values[0] for layer in fitted.layers])
+    out |= {name: ("refine_draw", refined.traces[name].values[0]) for name in REFINEMENT}
+    for name in ("visited", "moved"):
+        out[name] = ("refine_draw", "pooled_layer", "strength"), refined.traces[name].values[0]
+    for number, pair in enumerate(zip(*projected, strict=True), 1):
+        atom = "atom_top" if number == len(projected[0]) else f"atom_{number}"
+        axes = ("stage", atom, f"row_{number}", f"col_{number}")
+        out[f"atoms_{number}"] = axes, np.stack([in_own_percents(one.values[:, 0]) for one in pair])
+    out["winning_share"] = ("stage", "pooled_layer"), [one[-1].attrs["winning_share"] for one in projected]
+    out["images"] = ("example", "row", "col"), in_own_percents(setup.images.values[:6, 0])
+    out["uses"] = ("stage", "atom_top"), [uses_of(fitted), uses_of(refined)]
+    out["projection_error"] = "image", projection_error(refined.state, refined.model, projected[1][-1])
+    coordinates = {"part": list(costs), "strength": refined.traces.strength.values, "stage": list(STAGES)}
+    return outcome(xr.Dataset(out, coordinates), p, setup.images, model=fitted.model, refinement=refined.refinement)

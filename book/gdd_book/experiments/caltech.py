@@ -1,0 +1,434 @@
+"""Caltech images classified by the dictionaries of all classes side by side: Table 2, and what may limit it.
+
+For each split a model is learned of every class on its own, in several processes if asked for. The projected atoms of
+all classes together explain every training and test image in one layer of deconvolution, and the weights go to the
+classifier.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from skimage.feature import hog
+
+from gdd.base.axes import ATOM, FEATURE, IMAGE, LABEL
+from gdd.base.checks import check_whole
+from gdd.data import datasets
+from gdd.data.subsets import generator
+from gdd.evaluate.baselines import learn_patches, patch_features
+from gdd.evaluate.tuning import SvmProtocol
+from gdd.inference.deconvolution import make_problem, run_problem
+from gdd.inference.features import one_step_codes, unfold
+from gdd.inference.layerwise import infer_layers, stack_features
+from gdd_book.benchmarks.harness import on_threads
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.progress import Run
+from gdd_book.training import (
+    CALTECH,
+    HEALTHY_CALTECH,
+    HELD_CALTECH,
+    MODELS,
+    STAGES,
+    caltech_images,
+    caltech_model,
+    code_of,
+    kept,
+    learn_classes,
+    normalised,
+    pretrained_model,
+    setup_of,
+)
+
+CHOICES = {"data": CALTECH, "model": tuple(MODELS)}
+KINDS = ("ml_sample", "mean")
+#: all training images of the table are tuned on, as a class has too few to leave any out; the grid is short, as each of
+#: its points takes 505 machines on 2,424 images; C is as in `gdd_book.experiments.mnist_features`
+PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.1, 0.5, 2.0), tune_on=5000)
+AT_ONCE = 1000  # images whose codes are made, and kept on disk, together
+SMALL = 32  # rows and columns of images as raw pixels, and as what patches are cut from
+REGIONS = 5  # along each side of an image, for sums of patches: as many as an atom has positions
+
+
+# ---- what all four have in common
+
+
+class Learned(NamedTuple):
+    """Images, and the models of all classes."""
+
+    p: dict  # parameters, ``classes`` among them
+    train: xr.DataArray  # pixels as they are
+    test: xr.DataArray
+    both: list[xr.DataArray]  # training and test images, normalised
+    classes: list[xr.Dataset]  # of `gdd_book.training.learn_classes`
+
+    def together(self, stage: str) -> tuple[np.ndarray, tuple[float, float]]:
+        """Projected atoms of all classes side by side, and the means of their noise and weight precisions."""
+        atoms = np.concatenate([one.atoms.sel(stage=stage).values for one in self.classes])
+        each = (np.array([one[name].sel(stage=stage) for one in self.classes]) for name in ("gamma_e", "gamma_w"))
+        gamma_e, gamma_w = (float(values.mean()) for values in each)
+        return atoms, (gamma_e, gamma_w)
+
+    def predict(self, pair) -> np.ndarray:
+        """Labels of the test images from features of training and test images; tuned on the training images alone."""
+        return classify(pair, self.train, self.test, self.p["seed"], PROTOCOL).predicted.values
+
+    def outcome(self, dataset: xr.Dataset) -> Outcome:
+        """Of an experiment with one seed."""
+        return outcome(dataset, self.p, self.train, model=caltech_model(self.p["model"], self.p))
+
+
+def learn(p: dict, run: Run) -> Learned:
+    """Load, normalise, learn every class."""
+    p = p | {"classes": classes_of(p)}
+    train, test = both = train_and_test(p)
+    both = [normalised(part) for part in both]
+    return Learned(p, train, test, both, learn_classes(p, both[0], run))
+
+
+def check_enough(p: dict) -> None:
+    """Refuse what no classifier can be tuned on, before the chains of hours."""
+    for name, least in (("n_classes", 2), ("per_class", PROTOCOL.folds)):
+        check_whole(f"parameter {name}", p[name], least)
+
+
+def classes_of(p: dict) -> tuple[str, ...]:
+    """``p["n_classes"]`` evenly spaced names of the alphabetical list, or all, without the background."""
+    known = [name for name in datasets.class_names(p["data"]) if name not in ("BACKGROUND_Google", "clutter")]
+    n = min(p["n_classes"], len(known))
+    return tuple(known[round(i * (len(known) - 1) / max(1, n - 1))] for i in range(n))
+
+
+def train_and_test(p: dict) -> tuple[xr.DataArray, xr.DataArray]:
+    """Training images, and at most ``p["n_test"]`` test images of each class, drawn by seed; pixels as they are."""
+    train, test = (caltech_images(p, split) for split in ("train", "test"))
+    order = generator(p["seed"]).permutation(len(test))
+    labels = test[LABEL].values[order]
+    chosen = np.concatenate([order[labels == label][: p["n_test"]] for label in np.unique(labels)])
+    return train, test.isel(image=np.sort(chosen))
+
+
+def encode_all(learned: Learned, stage: str, kinds: tuple[str, ...], folder: Path | None, run: Run) -> list[dict]:
+    """Codes of training and of test images by the atoms of all classes; parts of them are kept in ``folder``.
+
+    Returns each of ``kinds``, (image, feature), and ``cpu_seconds`` of all images together.
+    """
+    p, (atoms, precisions), found = learned.p, learned.together(stage), []
+    stride, depends = MODELS[p["model"]].stride, {"atoms": atoms, "precisions": precisions}
+    for images, begin in zip(learned.both, (0, FIRST_TEST_IMAGE), strict=True):
+        parts = []
+        with run.bar(len(images), f"deconvolving, {stage}") as bar:
+            for low in range(0, len(images), AT_ONCE):
+                some, path = images[low : low + AT_ONCE], folder and folder / f"{stage}-{begin + low}.nc"
+
+                def compute(some=some, first=begin + low, step=bar.step) -> xr.Dataset:
+                    begun = time.process_time()
+                    codes = encode(some, atoms, stride, precisions, p, first_image=first, progress=step)
+                    made = {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in kinds}
+                    return xr.Dataset(made | {"cpu_seconds": time.process_time() - begun})
+
+                parts.append(kept(path, compute, images=some, code=code_of("inference"), **depends))
+        both = {kind: np.concatenate([part[kind].values for part in parts]) for kind in kinds}
+        found.append(both | {"cpu_seconds": sum(float(part.cpu_seconds) for part in parts)})
+    return found
+
+
+def baselines(learned: Learned) -> dict[str, list]:
+    """Features of training and test images that owe nothing to the model; patches as many as the model's atoms."""
+    both = learned.train, learned.test
+    small = [shrink(part) for part in both]
+    patches = learn_patches(small[0], sum(one.sizes[ATOM] for one in learned.classes), seed=learned.p["seed"])
+    return {
+        "raw pixels": small,
+        "gradients": [np.stack([hog(image, cells_per_block=(2, 2)) for image in part.values[:, 0]]) for part in both],
+        "k-means patches": [patch_features(part, patches, REGIONS) for part in small],
+    }
+
+
+def shrink(images: xr.DataArray) -> xr.DataArray:
+    """Means of squares of pixels, about `SMALL` of them along each side."""
+    factor = max(1, images.sizes["row"] // SMALL)
+    return images.coarsen(row=factor, col=factor, boundary="trim").mean()
+
+
+# ---- Table 2
+
+COUNTS = ("over images", "mean over classes")
+BACKGROUND = ("left out", "counted as wrong")
+#: of the classes' chains
+CLASS_VARIABLES = ("residual", "active", "cpu_seconds", "sweeps", "winning_share")
+
+
+@experiment(
+    "caltech-accuracy", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", refined=True,
+    seeds=(0,), voters=10, **HEALTHY_CALTECH,
+    demo={"n_classes": 3, "per_class": 10, "n_test": 10, "burn_in": 15, "collect": 5, "refine_burn_in": 6,
+          "refine_collect": 2, "test_burn_in": 30, "test_collect": 10},
+    paper={"n_classes": 101, "per_class": 30, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
+           "refine_collect": 500, "test_burn_in": 500, "test_collect": 200},
+)
+def caltech_accuracy(p: dict, run: Run) -> Outcome:
+    """Learn every class, deconvolve, classify, for each split.
+
+    ``n_classes`` evenly spaced ones of the alphabetical list are taken, at most ``n_test`` test images of each. Three
+    features that owe nothing to the model stand beside: raw pixels, gradients, k-means of patches.
+    """
+    check_enough(p)
+    splits = []
+    for seed in p["seeds"]:
+        learned = learn(p | {"seed": seed}, run)
+        splits.append(_one_split(learned, run.folder("caltech-accuracy", p, str(seed)), run))
+    dataset = xr.concat(splits, "split", data_vars="all").assign_coords(split=list(p["seeds"]))
+    model = caltech_model(p["model"], p)
+    spec, checksum = {"model": model, "protocol": PROTOCOL}, learned.train.attrs["checksum"]
+    return Outcome(dataset, spec, p["data"], checksum, p["seeds"][0])
+
+
+def _one_split(learned: Learned, folder: Path | None, run: Run) -> xr.Dataset:
+    """Accuracy in % of every feature on one split, and what the classes' chains cost."""
+    p, classes, truth = learned.p, learned.classes, learned.test[LABEL].values
+    found, seconds, active = {}, [], []
+    for stage in classes[0].stage.values:
+        codes = encode_all(learned, stage, KINDS, folder, run)
+        seconds.append(sum(part["cpu_seconds"] for part in codes) / sum(map(len, learned.both)))
+        active.append(float((codes[1]["ml_sample"] != 0).sum(axis=1).mean()))
+        found |= {f"{stage}, {kind}": learned.predict([part[kind] for part in codes]) for kind in KINDS}
+        del codes
+    found |= {name: learned.predict(pair) for name, pair in baselines(learned).items()}
+    right, background = {name: predicted == truth for name, predicted in found.items()}, background_images(p)
+    own = np.array([[100 * hit[truth == label].mean() for label in np.unique(truth)] for hit in right.values()])
+    shares = [rates(hit, part, background) for hit, part in zip(right.values(), own, strict=True)]
+    chains = xr.concat([one[list(CLASS_VARIABLES)] for one in classes], "class")
+    return xr.Dataset({
+        "accuracy": (("feature_kind", "count", "background"), shares),
+        "class_accuracy": (("feature_kind", "class"), own),
+        "n_test_images": len(truth), "n_background": background, "n_atoms": sum(one.sizes[ATOM] for one in classes),
+        "test_cpu_seconds": ("stage", seconds), "active_at_test": ("stage", active),
+    }, {"feature_kind": list(found), "count": list(COUNTS), "background": list(BACKGROUND)}).merge(
+        chains.assign_coords({"class": list(p["classes"])})
+    )
+
+
+def rates(right: np.ndarray, by_class: np.ndarray, background: int) -> list[list[float]]:
+    """Accuracy in %, in the order of `COUNTS` and `BACKGROUND`; background images are one class more, all wrong."""
+    extra = background > 0
+    return [
+        [100 * right.mean(), 100 * right.sum() / (len(right) + background)],
+        [by_class.mean(), by_class.sum() / (len(by_class) + extra)],
+    ]
+
+
+def background_images(p: dict) -> int:
+    """How many test images the background class would have."""
+    name = datasets.class_names(p["data"])[-1]
+    return min(datasets.load(p["data"], "all", classes=[name], size=(2, 2)).sizes[IMAGE], p["n_test"])
+
+
+# ---- one deconvolution or layer by layer
+
+ONE_DECONVOLUTION, ALL_LAYERS = "one deconvolution, projected atoms", "layer by layer, all layers"
+
+
+@experiment(
+    "caltech-layerwise", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
+    **HELD_CALTECH,
+    demo={"n_classes": 2, "per_class": 10, "n_test": 5, "burn_in": 15, "collect": 5, "test_burn_in": 30,
+          "test_collect": 10, "layer_burn_in": 6, "layer_collect": 4},
+    paper={"n_classes": 6, "per_class": 30, "n_test": 15, "burn_in": 60, "collect": 20, "test_burn_in": 100,
+           "test_collect": 50, "layer_burn_in": 20, "layer_collect": 10},
+)
+def caltech_layerwise(p: dict, run: Run) -> Outcome:
+    """The supplement's second table of layer-by-layer classification: one deconvolution or layer by layer.
+
+    Every image gets its features twice: by one deconvolution with the projected atoms of all classes side by side, and
+    from each class's own layers, from the bottom up, the maps of all classes side by side. Layer by layer takes a chain
+    for each class, layer and image, and its features are thousands of numbers for each class, so a few classes are
+    compared, and the chains are short.
+    """
+    check_enough(p)
+    folder = run.folder("caltech-layerwise", p)
+    learned = learn(p | {"refined": False}, run)
+    codes = encode_all(learned, STAGES[0], KINDS, folder, run)
+    features = {(ONE_DECONVOLUTION, kind): [part[kind] for part in codes] for kind in KINDS}
+    layers = [_in_layers(learned, part, folder, run) for part in learned.both]
+    for kind in KINDS:
+        parts = [part[kind] for part in layers]  # by class and layer, (image, feature)
+        stacks = {ALL_LAYERS: [[each for own in part for each in own] for part in parts]}
+        for number in range(len(parts[0][0])):
+            stacks[f"layer by layer, layer {number + 1}"] = [[own[number] for own in part] for part in parts]
+        features |= {(way, kind): [stack_features(part, both[0]) for part in both] for way, both in stacks.items()}
+    ways, truth = list(dict.fromkeys(way for way, _ in features)), learned.test[LABEL].values
+    right = {name: learned.predict(pair) == truth for name, pair in features.items()}
+    without = {name: 100 * (learned.predict(pair) == truth).mean() for name, pair in baselines(learned).items()}
+    return learned.outcome(xr.Dataset({
+        "right": (("way", "feature_kind", IMAGE), [[right[way, kind] for kind in KINDS] for way in ways]),
+        "n_features": ("way", [np.shape(features[way, KINDS[0]][0])[1] for way in ways]),
+        "baseline_accuracy": ("baseline", list(without.values())),
+    }, {"way": ways, "feature_kind": list(KINDS), "baseline": list(without), "class": list(learned.p["classes"])}))
+
+
+def _in_layers(learned: Learned, images: xr.DataArray, folder: Path | None, run: Run) -> dict[str, list]:
+    """Maps of images in the layers of every class: for each of `KINDS`, by class and layer, (image, feature)."""
+    p, train, found = learned.p, learned.both[0], []
+    names, first = train.attrs["label_names"].split(","), 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
+    sweeps = (p["layer_burn_in"] + p["layer_collect"]) * len(MODELS[p["model"]].layers)
+    with run.bar(len(images) * sweeps * len(p["classes"]), "layer by layer") as bar:
+        for name in p["classes"]:
+            one = p | {"classes": (name,)}
+            setup = setup_of(one, run, train.isel(image=train[LABEL].values == names.index(name)))
+
+            def compute(one=one, setup=setup, step=bar.step) -> xr.Dataset:
+                fitted = pretrained_model(one, run, setup, f"{one['classes'][0]}, ")
+                maps = infer_layers(fitted, images, p["layer_burn_in"], p["layer_collect"], p["seed"] + first, step)
+                return xr.Dataset({
+                    f"{kind} {number}": (
+                        (IMAGE, f"feature_{number}"), layer[kind].values.reshape(len(images), -1).astype(np.float32)
+                    )
+                    for kind in KINDS for number, layer in enumerate(maps)
+                })
+
+            depends = {"train": setup.images, "model": setup.model, "images": images, "code": code_of("inference")}
+            found.append(kept(folder and folder / f"layers-{name}-{first}.nc", compute, **depends))
+    return {kind: [[v.values for n, v in one.items() if n.startswith(f"{kind} ")] for one in found] for kind in KINDS}
+
+
+# ---- what a classifier can read off the same projected atoms
+
+#: averages of a chain, or of an atom alone with the image, by the words of the record
+AVERAGES = {"mean": "mean", "mean magnitude": "magnitude", "how probably active": "inclusion"}
+SAMPLE = "ml_sample"  # of a chain, the one of highest likelihood: what the paper uses
+PAPERS_READING = "chain, sample"
+#: the normalised pictures themselves, which atoms are held against, and the pictures as they were
+PIXELS = ("normalised pixels", "normalised pixels without signs", "raw pixels")
+WINDOWS = tuple(f"windows {draw} alone, mean magnitude" for draw in (1, 2, 3))
+READINGS = (
+    PAPERS_READING, "chain, sample without signs", *(f"chain, {words}" for words in AVERAGES),
+    *(f"alone, {words}" for words in AVERAGES), *WINDOWS, *PIXELS,
+)
+
+
+@experiment(
+    "caltech-readings", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
+    **HELD_CALTECH,
+    demo={"n_classes": 2, "per_class": 10, "n_test": 5, "burn_in": 15, "collect": 5, "test_burn_in": 30,
+          "test_collect": 10},
+    paper={"n_classes": 101, "per_class": 15, "n_test": 10, "burn_in": 60, "collect": 20, "test_burn_in": 30,
+           "test_collect": 20},
+)
+def caltech_readings(p: dict, run: Run) -> Outcome:
+    """What a classifier can read off the same atoms: from a chain, and from each atom alone with the image.
+
+    Every image is coded in two ways: by the paper's chain, in which atoms share what they explain, and in one step,
+    each coefficient as if it were alone with the image. Weights are read with their sign or without. Windows cut from
+    the training images take the atoms' place, three times; pixels stand beside.
+    """
+    check_enough(p)
+    learned = learn(p | {"refined": False}, run)
+    folder = run.folder("caltech-readings", p)
+    codes = encode_all(learned, STAGES[0], (SAMPLE, *AVERAGES.values()), folder, run)
+    active, truth = (codes[1][SAMPLE] != 0).sum(axis=1), learned.test[LABEL].values
+    pixels = learned.both, [np.abs(part) for part in learned.both], (learned.train, learned.test)
+    small = ([shrink(part) for part in pair] for pair in pixels)
+    pairs = chain(chain_readings(codes), one_step_readings(learned), small)
+    right = [learned.predict(pair) == truth for pair in pairs]
+    return learned.outcome(xr.Dataset(
+        {"right": (("reading", IMAGE), right), "active": (IMAGE, active)},
+        {"reading": list(READINGS), "class": list(learned.p["classes"]), LABEL: (IMAGE, truth)},
+    ))
+
+
+def chain_readings(codes: list[dict[str, np.ndarray]]) -> Iterator[list[np.ndarray]]:
+    """Yield features of training and test images, (image, feature) each, in the order of `READINGS`.
+
+    ``codes`` are used up, as each takes some hundred MB.
+    """
+    sample = [part.pop(SAMPLE) for part in codes]
+    yield sample
+    yield [np.abs(part) for part in sample]
+    del sample
+    for name in AVERAGES.values():
+        yield [part.pop(name) for part in codes]
+
+
+def one_step_readings(learned: Learned) -> Iterator[list[np.ndarray]]:
+    """Yield such features without a chain, by the atoms and then by windows in their place."""
+    atoms, (gamma_e, gamma_w) = learned.together(STAGES[0])
+    stride, random = MODELS[learned.p["model"]].stride, generator(learned.p["seed"])
+
+    def alone(placed: np.ndarray) -> list[xr.Dataset]:
+        return [one_step_codes(part, placed, stride, gamma_e=gamma_e, gamma_w=gamma_w) for part in learned.both]
+
+    codes = alone(atoms)
+    for name in AVERAGES.values():
+        yield [unfold(code[name]).values for code in codes]
+    del codes
+    for _ in WINDOWS:
+        yield [unfold(code["magnitude"]).values for code in alone(cut_windows(learned.both[0], atoms, random))]
+
+
+def cut_windows(images: xr.DataArray, atoms: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """As many windows of training images as there are atoms, of their size, all of the atoms' mean squared norm.
+
+    Each class gives as many; which image, and where in it, is drawn. Returned in the shape of ``atoms``.
+    """
+    values, labels = images.values, images[LABEL].values
+    size, names = atoms.shape[2:], np.unique(labels)
+    cut = []
+    for name in np.repeat(names, len(atoms) // len(names)):
+        image = values[random.choice(np.flatnonzero(labels == name))]
+        top, left = (random.integers(whole - part + 1) for whole, part in zip(image.shape[1:], size, strict=True))
+        cut.append(image[:, top : top + size[0], left : left + size[1]])
+    windows = np.stack(cut)
+    norms = [np.sqrt((each**2).sum((1, 2, 3), keepdims=True, dtype=float)) for each in (windows, atoms)]
+    return (windows / norms[0] * np.sqrt((norms[1] ** 2).mean())).astype(atoms.dtype)
+
+
+# ---- what one test image costs
+
+
+@experiment(
+    "caltech-testing", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
+    **HELD_CALTECH,
+    demo={"n_classes": 2, "per_class": 10, "n_images": 3, "burn_in": 15, "collect": 5, "test_burn_in": 30,
+          "test_collect": 10},
+    paper={"n_classes": 101, "per_class": 30, "n_images": 40, "burn_in": 60, "collect": 20, "test_burn_in": 500,
+           "test_collect": 200},
+)
+def caltech_testing(p: dict, run: Run) -> Outcome:
+    """What a test image costs: real images, the atoms of all classes, the paper's sweeps at test time.
+
+    Evenly spaced test images are deconvolved one at a time, on one core; what they share, the atoms' Gram matrix, is
+    timed by itself. The same shapes with stand-ins are in `gdd bench`.
+    """
+    learned = learn(p | {"refined": False, "n_test": 1}, run)
+    atoms, (gamma_e, gamma_w) = learned.together(STAGES[0])
+    count = len(learned.test)
+    images = learned.both[1].isel(image=np.unique(np.linspace(0, count - 1, p["n_images"]).round().astype(int)))
+    model = MODELS[p["model"]]
+    with on_threads(1), run.bar(len(images), "deconvolving") as bar:
+        begun = time.process_time()
+        problem = make_problem(atoms, model.image_size, model.stride, gamma_e, gamma_w)
+        shared = time.process_time() - begun
+        scaled = images.values.astype(np.float32) * np.float32(gamma_e**0.5)
+        run_problem(problem, scaled[:1], None, (p["seed"], 0, 0, 1), False)  # compiles
+        seconds, active, left = [], [], []
+        for number, image in enumerate(scaled):
+            begun = time.process_time()
+            sample, *_, squared, _ = run_problem(
+                problem, image[None], None, (p["seed"], number, p["test_burn_in"], p["test_collect"]), False
+            )
+            seconds.append(time.process_time() - begun)
+            active.append(int((sample != 0).sum()))
+            left.append((float(squared[0]) / gamma_e / image.size) ** 0.5)
+            bar.step()
+    return learned.outcome(xr.Dataset({
+        "cpu_seconds": (IMAGE, seconds), "active": (IMAGE, active), "residual": (IMAGE, left),
+        "gram_cpu_seconds": shared, "gram_bytes": problem.gram.nbytes, "n_atoms": len(atoms),
+        "n_positions": int(np.prod(problem.grid)),
+    }, {LABEL: (IMAGE, images[LABEL].values)}))

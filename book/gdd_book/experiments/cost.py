@@ -1,0 +1,253 @@
+"""The cost of the sampler: what `gdd bench` measures, and the parts of a sweep of the joint model.
+
+Times are multiples of what the arithmetic alone would take on the same machine in the same minute, see
+`gdd_book.benchmarks.harness`. Everything is repeated in turn, so that a disturbance hits all alike; the median and the
+minimum over the repeats are kept. One-core times are processor time, which other programs on the machine disturb
+little; two-core times cannot be anything but wall time, and are worth reading only if the load average in the record is
+low.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import GddError
+from gdd.data import datasets
+from gdd.data.contrast import normalise_contrast
+from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
+from gdd.sampler import joint_dictionary as dictionary
+from gdd.sampler.joint_arrays import as_arrays
+from gdd.sampler.joint_parts import PARTS as SWEEP_PARTS
+from gdd.sampler.joint_parts import run_part
+from gdd.sampler.pretrain import pretrain
+from gdd.sampler.random import REFINE, Key, shared_generator
+from gdd.sampler.refine import Refined, refine
+from gdd.sampler.refine_sweep import local_pass
+from gdd_book.benchmarks import cost, peers
+from gdd_book.benchmarks.harness import as_dataset, on_threads, single
+from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.progress import Run
+from gdd_book.training import HELD_DIGITS, model_for
+
+# ---- gdd bench
+
+PARTS = ("kernels", "threads", "images", "atoms", "memory", "testing", "peers")
+
+
+@experiment("bench", {
+    "parts": PARTS, "data": "mnist", "images": 1000, "warm_up": 60, "repeats": 9, "seed": 0,
+    "sizes": (1000, 4000, 16000, 60000), "atom_sizes": (4, 8, 12, 16), "caltech_atoms": 1616, "peer_images": 200,
+})
+def bench(p: dict, run: Run) -> Outcome:
+    """Warm chains up, time every part that is asked for, form the ratios.
+
+    Where MNIST is not on this machine, the embedded digits stand in, repeated; the record's ``data_name`` says which.
+    """
+    unknown = sorted(set(p["parts"]) - set(PARTS))
+    if unknown:
+        raise GddError(f"parts: {', '.join(unknown)} given; choose from {', '.join(PARTS)}")
+    everything, model = cost.all_digits(p["data"]), model_for(**HELD_DIGITS)
+    images = cost.some(everything, p["images"], p["seed"])
+    before = os.getloadavg()[0]
+    with on_threads(1):
+        fitted = pretrain(images, model, ChainSpec(p["warm_up"], 1, p["seed"]))
+        parts = {
+            "kernels": lambda: cost.kernel_rows(fitted, images, p, run),
+            "threads": lambda: cost.thread_rows(fitted, p, run),
+            "images": lambda: cost.image_rows(fitted, everything, p, run),
+            "atoms": lambda: cost.atom_rows(fitted, p, run),
+            "memory": lambda: cost.memory_rows(fitted, p),
+            "testing": lambda: cost.testing_rows(fitted, images, p, run),
+        }
+        found = {part: rows() for part, rows in parts.items() if part in p["parts"]}
+        found["machine"] = {
+            "load average before": single(before, "programs"),
+            "load average after": single(os.getloadavg()[0], "programs"),
+        }
+        table = as_dataset(found)
+        if "peers" in p["parts"]:
+            digits = cost.some(everything, p["peer_images"], p["seed"])
+            table = table.merge(peers.contest(digits, model, p["seed"], run))
+    table.attrs |= {"cores": os.cpu_count(), "distinct_images": everything.sizes["image"]}
+    return Outcome(table, model, everything.attrs["name"], everything.attrs["checksum"], p["seed"])
+
+
+# ---- a sweep of the joint model, part by part
+
+#: joint moves tried in every image and sweep, and sweeps, where they are measured
+TRIES, SWEEPS = 10, 5
+#: last sweeps of the chain over which its own counts are averaged
+MEASURED = 10
+
+
+@experiment(
+    "refinement-cost", choices={"shapes": ("digits", "mnist", "caltech101")}, repeats=3, seed=0,
+    demo={"shapes": ("digits",), "images": 64, "burn_in": 30, "collect": 10, "sweeps": 20},
+    paper={"shapes": ("mnist", "caltech101"), "images": 256, "burn_in": 60, "collect": 20, "sweeps": 40},
+)
+def refinement_cost(p: dict, run: Run) -> Outcome:
+    """What a sweep of the joint model costs, part by part, in processor time of one core, beside its multiply-adds.
+
+    A model is pretrained and refined for a short while, so that its chain is where chains are; then every part of a
+    sweep is timed alone, from the same state. MNIST shapes on digits, and the paper's three layers of Caltech 101 on
+    real images.
+    """
+    tables, models, checksum = [], {}, ""
+    with on_threads(1):
+        for name in p["shapes"]:
+            images, models[name], refinement = _material(name, p)
+            checksum = checksum or images.attrs["checksum"]
+            fitted = pretrain(images, models[name], ChainSpec(p["burn_in"], p["collect"], p["seed"]))
+            refined = refine(images, fitted.model, ChainSpec(p["sweeps"], 1, p["seed"]), refinement, start=fitted)
+            with run.bar(p["repeats"], name) as bar:
+                tables.append(_table(refined, p, bar))
+    dataset = xr.concat(tables, "shape", join="outer", fill_value=np.nan).assign_coords(shape=list(p["shapes"]))
+    return Outcome(dataset, models, p["shapes"][0], checksum, p["seed"])
+
+
+def _material(name: str, p: dict) -> tuple[xr.DataArray, ModelSpec, RefinementSpec]:
+    """Images, model and refinement of one shape; of Caltech the thirty images that a class has, or fewer if asked."""
+    if name != "caltech101":
+        images = datasets.load(name, "train", n=p["images"], seed=p["seed"])
+        return images, model_for(**HELD_DIGITS), RefinementSpec()
+    images = datasets.load(name, "train", classes=["Faces_easy"], per_class=30, seed=p["seed"])
+    images = normalise_contrast(images.isel(image=slice(p["images"])))
+    layers = [
+        replace(spec, gamma_d=Precision(fixed=float(prod(shape.dictionary[1:]))), gamma_e=Precision())
+        for spec, shape in zip(CALTECH101.layers, CALTECH101.shapes(), strict=True)
+    ]
+    layers[0] = replace(layers[0], gamma_e=Precision(fixed=10.0), gamma_w=Precision(fixed=0.1))
+    return images, replace(CALTECH101, layers=tuple(layers)), RefinementSpec(Precision(fixed=10.0))
+
+
+def _table(refined: Refined, p: dict, bar) -> xr.Dataset:
+    """Milliseconds per image of every part, median over repeats, and multiply-adds in millions."""
+    jobs, steps = _parts(refined, p["seed"])
+    seconds = {part: [] for part in jobs}
+    for _ in range(p["repeats"]):
+        for part, job in jobs.items():
+            begun = time.process_time()
+            job()
+            seconds[part].append(time.process_time() - begun)
+        bar.step()
+    images, first = len(refined.data.images), SWEEP_PARTS[0]
+    milli = {part: 1e3 * float(np.median(values)) / images for part, values in seconds.items()}
+    for part in SWEEP_PARTS[1:]:
+        milli[part] = max(milli[part] - milli[first], 0.0)  # each was timed together with the beginning
+    adds, names = multiply_adds(refined, steps), list(milli)
+    return xr.Dataset({
+        "ms_per_image": ("part", [milli[name] for name in names]),
+        "multiply_adds": ("part", [adds[name] for name in names]),
+        "active": float((refined.last.local.z >= 0).sum() / images),
+        "steps": ("part", [float(steps.get(name, 0)) for name in names]),
+    }, {"part": names}).merge(_switching(refined, milli["top switches"] * images / 1e3, p["seed"]))
+
+
+def _switching(refined: Refined, seconds: float, seed: int) -> xr.Dataset:
+    """How often top coefficients switch, in a second of one core: by the scan, and by the joint move on top of it.
+
+    ``seconds`` : of one scan. ``joint_tried``, ``joint_made`` : of the joint move, in all its sweeps
+    """
+    state, data, model, plain = refined.last, refined.data, refined.model, refined.refinement
+    spent, counts = {}, {}
+    for tries in (0, TRIES):
+        spec = replace(plain, flips=tries)
+        local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6))  # compiles, and warms the caches
+        begun, found = time.process_time(), 0
+        for number in range(SWEEPS):
+            found += local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6 + 1 + number))[1].switches
+        spent[tries], counts[tries] = time.process_time() - begun, found
+    scan = (counts[0][1] + counts[0][3]) / SWEEPS
+    more = max(spent[TRIES] - spent[0], 1e-9)
+    return xr.Dataset({
+        "scan_switches_per_second": scan / max(seconds, 1e-9), "joint_switches_per_second": counts[TRIES][5] / more,
+        "joint_tried": counts[TRIES][4], "joint_made": counts[TRIES][5],
+    })
+
+
+def _parts(refined: Refined, seed: int) -> tuple[dict[str, Callable[[], object]], dict[str, int]]:
+    """Jobs that each do one part of a sweep from the same state; steps that the solver takes in those that need it.
+
+    Making arrays of a state is part of every sweep and is counted in the first part.
+    """
+    (state, data, model), key = (refined.last, refined.data, refined.model), Key(seed, REFINE, 0, 10**6)
+
+    def part_job(part: str) -> Callable[[], object]:
+        return lambda: run_part(part, as_arrays(state, data, model), state.shared, model, refined.refinement, key)
+
+    jobs, steps, shapes = {part: part_job(part) for part in SWEEP_PARTS}, {}, model.shapes()
+    ready, shared = as_arrays(state, data, model), state.shared
+    run_part(SWEEP_PARTS[0], ready, shared, model, refined.refinement, key)
+
+    def upper(layer: int) -> Callable[[], tuple]:
+        return lambda: dictionary.draw_upper_dictionary(
+            ready._replace(residuals=ready.residuals.copy()), layer, shared.dictionaries[layer],
+            shared.gamma_d[layer], shapes[layer], (seed, REFINE, layer + 1, 10**6),
+            shared_generator(seed, REFINE, layer + 1, 10**6), refined.refinement.tolerance,
+        )
+
+    for layer in range(len(shapes) - 1, 0, -1):
+        name = f"dictionary {layer + 1}"
+        jobs[name] = upper(layer)
+        steps[name] = jobs[name]()[2]
+    jobs["dictionary 1"] = lambda: dictionary.draw_bottom_dictionary(
+        ready._replace(residuals=ready.residuals.copy()), shared.dictionaries[0], shared.gamma_d[0], shapes[0],
+        shared_generator(seed, REFINE, 1, 10**6),
+    )
+    jobs["dictionary 1"]()
+    steps["top weights"] = round(float(refined.traces.weight_steps.isel(chain=0)[-MEASURED:].mean()))
+    return jobs, steps
+
+
+def multiply_adds(refined: Refined, steps: dict[str, int]) -> dict[str, float]:
+    """Millions of multiply-adds that each part needs for an image, counted from the shapes and the active coefficients.
+
+    A way down or up the layers is one multiply-add for every pixel of every atom that a block places: all blocks, or
+    those in the window that one upper atom reaches. The top weights need a way up at first, a way down at last, and
+    both for every step of their solver. A switch needs an inner product; one that is proposed a way down within its
+    window, one that is made a way up. An upper position that moves needs both within its own.
+    """
+    shapes, images = refined.model.shapes(), len(refined.data.images)
+    atom = [s.planes * s.atom_size[0] * s.atom_size[1] for s in shapes]
+    blocks = [s.atoms * s.grid[0] * s.grid[1] for s in shapes]
+    active = float((refined.last.local.z >= 0).sum() / images)
+    top = len(shapes) - 1
+    ways = [sum(blocks[m] * atom[m] for m in range(level)) for level in range(len(shapes) + 1)]
+    whole = ways[top] + active * atom[top]
+    count = {SWEEP_PARTS[0]: whole, "top weights": 2 * (steps["top weights"] + 1) * whole}
+    proposed, made = (
+        sum(float(refined.traces[name].isel(chain=0)[-MEASURED:].mean()) for name in names)
+        for names in (("proposed_on", "proposed_off"), ("switched_on", "switched_off"))
+    )
+    count["top switches"] = blocks[top] * atom[top] + (made + 1) * ways[top]
+    count["top switches"] += proposed * way_in_window(shapes, atom, top)
+    count["upper positions"] = 0.0
+    for layer in range(1, top):
+        tried = blocks[layer] * shapes[layer].block[0] * shapes[layer].block[1] * atom[layer]
+        moved = float(refined.traces.moved.isel(chain=0, draw=-1, pooled_layer=layer).sum())
+        places = shapes[layer].grid[0] * shapes[layer].grid[1]
+        count["upper positions"] += tried + (2 * moved + places) * way_in_window(shapes, atom, layer)
+    positions = shapes[0].block[0] * shapes[0].block[1]
+    count["bottom positions"] = blocks[0] * atom[0] * (positions + 2) if top else 0.0
+    for layer in range(1, top + 1):
+        own = (active if layer == top else blocks[layer]) * atom[layer]
+        name = f"dictionary {layer + 1}"
+        count[name] = (steps[name] + 1) * 2 * (own + ways[layer])
+    count["dictionary 1"] = 3 * blocks[0] * atom[0]
+    return {name: value / 1e6 for name, value in count.items()}
+
+
+def way_in_window(shapes: tuple[LayerShape, ...], atom: list[int], layer: int) -> int:
+    """Multiply-adds from one atom of a layer down to the image, or up: every block in its window places one atom."""
+    (rows, cols), total = shapes[layer].atom_size, 0
+    for shape, pixels in reversed(list(zip(shapes[:layer], atom[:layer], strict=True))):
+        total += rows * cols * shape.atoms * pixels
+        rows, cols = (n * b + a - 1 for n, b, a in zip((rows, cols), shape.block, shape.atom_size, strict=True))
+    return total

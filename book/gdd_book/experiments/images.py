@@ -1,0 +1,238 @@
+"""Images that the models fill in or make up: Fig. 2b, the top of 2c, Fig. 4, and the supplement's generated digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import xarray as xr
+from sklearn.metrics import pairwise_distances_argmin_min
+
+from gdd.base.axes import COL, IMAGE, LABEL, ROW
+from gdd.data import datasets
+from gdd.data.contrast import normalise_contrast
+from gdd.evaluate.classify import error, fit_svm
+from gdd.evaluate.filling import choose_components, fill_by_neighbour, fill_by_pca
+from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
+from gdd.inference.interpolation import (
+    hidden_error,
+    hide_at_random,
+    hide_halves,
+    interpolate_joint,
+    interpolate_one_layer,
+)
+from gdd.inference.joint_inference import shared_of
+from gdd.model.spec import ChainSpec
+from gdd.model.state import JointState
+from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.refine import Refined, start_from
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.progress import Run
+from gdd_book.training import (
+    CALTECH,
+    HEALTHY_CALTECH,
+    HEALTHY_DIGITS,
+    STAGES,
+    Setup,
+    caltech_model,
+    digits,
+    pictures,
+    trained_models,
+)
+
+# ---- half of every image hidden and filled in
+
+MODELS = ("one layer", "two layers, pretrained", "two layers, refined")
+NEIGHBOURS = 10
+#: ways of hiding half of the pixels; of halves the left, right, upper and lower one in turn
+HIDING = {"at random": hide_at_random, "half as a block": lambda shape, _: hide_halves(shape)}
+
+
+def baselines(word: str) -> tuple[str, ...]:
+    """Names of the methods that know no layers; ``word`` is what the images show, for instance "digit"."""
+    return ("left blank", f"mean training {word}", f"nearest training {word}", "10 nearest", "principal components")
+
+
+def complete(
+    test: xr.DataArray, train: xr.DataArray, trained: dict, p: dict, run: Run, word: str, hiding: Sequence[str],
+    examples: int, more: Callable[[dict[str, np.ndarray], np.ndarray], dict] = lambda filled, mask: {},
+) -> xr.Dataset:
+    """Hide, fill in by every method, compare on what was hidden.
+
+    Parameters
+    ----------
+    test, train : (image, plane, row, col); all methods see the same training images
+    trained : a model of two layers for each of `gdd_book.training.STAGES`
+    word : what the images show
+    hiding : names of `HIDING`
+    examples : number of pictures that are kept
+    more : further variables from the filled images by method and the mask
+
+    Returns
+    -------
+    Dataset along ``hiding``
+        ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way, example, row, col), ``mask``,
+        ``components`` of the principal components, ``truth``.
+    """
+    parts = []
+    for name in hiding:
+        mask = HIDING[name](test.shape, p["seed"])
+        components = choose_components(train, mask)
+        filled = fill_plainly(test, mask, train, components, word)
+        filled |= fill_by_models(test, mask, *trained.values(), p, run, f"filling in, hidden {name}")
+        errors = [hidden_error(pixels, test, mask) for pixels in filled.values()]
+        pictures = [part[:examples, 0] for part in filled.values()]
+        parts.append(xr.Dataset({
+            "hidden_error": (("way", IMAGE), np.array(errors, "f4")),
+            "filled": (("way", "example", ROW, COL), np.array(pictures, "f4")),
+            "mask": (("example", ROW, COL), mask[:examples, 0]),
+        } | more(filled, mask), {"way": list(filled)}).assign(components=components))
+    dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(hiding))
+    return dataset.assign(truth=(("example", ROW, COL), test.values[:examples, 0]))
+
+
+def fill_plainly(
+    test: xr.DataArray, mask: np.ndarray, train: xr.DataArray, components: int, word: str
+) -> dict[str, np.ndarray]:
+    """Images (image, plane, row, col) of every one of `baselines`; 0 where left blank, True in ``mask`` is observed."""
+    filled = (
+        np.zeros(test.shape),
+        np.broadcast_to(train.values.mean(axis=0), test.shape),
+        fill_by_neighbour(test, mask, train),
+        fill_by_neighbour(test, mask, train, min(NEIGHBOURS, len(train))),
+        fill_by_pca(test, mask, train, components),
+    )
+    return dict(zip(baselines(word), filled, strict=True))
+
+
+def fill_by_models(
+    test: xr.DataArray, mask: np.ndarray, fitted: Pretrained, refined: Refined, p: dict, run: Run, label: str
+) -> dict[str, np.ndarray]:
+    """Images (image, plane, row, col) of every one of `MODELS`: posterior means given what is observed."""
+    chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
+    with run.bar(len(MODELS) * test.sizes[IMAGE] * (chain["burn_in"] + chain["collect"]), label) as bar:
+        found = [interpolate_one_layer(test, mask, fitted.layers[0], **chain, progress=bar.step)]
+        noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
+        for shared in (shared_of(fitted), refined.state.shared):
+            found.append(interpolate_joint(
+                test, mask, fitted.model, shared, refined.refinement, **chain, gamma_e=noise, progress=bar.step
+            ))
+    return {name: one["mean"].values for name, one in zip(MODELS, found, strict=True)}
+
+
+@experiment(
+    "mnist-interpolation", seed=0, **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 200, "n_test": 40, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
+          "refine_collect": 20, "test_burn_in": 60, "test_collect": 30},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
+           "refine_collect": 500, "test_burn_in": 30, "test_collect": 20},
+)
+def mnist_interpolation(p: dict, run: Run) -> Outcome:
+    """Half of every test digit hidden and filled in, by one layer, by two, and by methods that know no layers.
+
+    Each is judged by the squared error on what it did not see, and by how often a classifier trained on whole digits
+    recognises the digit once the hidden half is filled in; observed pixels are put back as they were.
+    """
+    train, test = digits(p), digits(p, "test")
+    svm = fit_svm(train, train[LABEL].values, seed=p["seed"])
+    trained = trained_models(p, run)
+
+    def wrong(filled: dict, mask: np.ndarray) -> dict:
+        labels = [svm.predict(np.where(mask, test.values, pixels)) for pixels in filled.values()]
+        return {"wrong": ("way", [100 * (found != test[LABEL].values).mean() for found in labels])}
+
+    dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING), 12, wrong)
+    dataset["wrong_whole"] = float(100 * (svm.predict(test) != test[LABEL].values).mean())
+    return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
+
+
+LEVELS = 0.01  # pictures of a record are rounded to this; a pixel's standard deviation is about 0.7
+
+
+@experiment(
+    "caltech-interpolation", choices={"data": ("digits", *CALTECH)}, seed=0, **HEALTHY_CALTECH,
+    demo={"data": "digits", "class_name": "0", "n_train": 10, "n_test": 2, "burn_in": 6, "collect": 2,
+          "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 2, "test_collect": 2},
+    paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_test": 16, "burn_in": 60,
+           "collect": 20, "refine_burn_in": 15, "refine_collect": 5, "test_burn_in": 20, "test_collect": 10},
+)
+def caltech_interpolation(p: dict, run: Run) -> Outcome:
+    """Half of every face hidden and filled in; the faces are others than those of training."""
+    which = p, (p["class_name"],), p["n_train"]
+    train, test = (normalise_contrast(pictures(*which, held_out)) for held_out in (0, p["n_test"]))
+    model = caltech_model("faces, interpolation", p)
+    folder = run.folder("caltech-interpolation", p)
+    trained = trained_models(p, run, Setup(train, model, p["seed"], (folder, folder)), "faces, ")
+    dataset = complete(test, train, trained, p, run, "face", tuple(HIDING)[::-1], 4)
+    for name in ("filled", "truth"):
+        dataset[name] = (np.rint(dataset[name] / LEVELS) * LEVELS).astype("f4")  # whole steps compress well
+    return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
+
+
+# ---- digits drawn from the model
+
+SOURCES = ("prior", "coefficients of training digits", "positions of one digit too")
+REAL = "real digits"
+EXAMPLES = 30
+
+
+@experiment(
+    "mnist-generated", seed=0, **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 200, "n_generated": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
+          "refine_collect": 20},
+    paper={"data": "mnist", "n_train": 1000, "n_generated": 1000, "burn_in": 1500, "collect": 500,
+           "refine_burn_in": 150, "refine_collect": 50},
+)
+def mnist_generated(p: dict, run: Run) -> Outcome:
+    """Digits drawn from the model, and whether a classifier can tell them from real ones.
+
+    The paper does not say which of its random numbers are drawn from what. So there are three sources: everything from
+    its prior; the top coefficients as often and as strong as in the training digits; and, besides, positions from the
+    theta of one training digit. Real digits that training never saw stand beside them.
+    """
+    train, number = digits(p), p["n_generated"]
+    real = datasets.load(p["data"], "test", n=2 * number, seed=p["seed"]).values
+    fitted, refined = trained_models(p, run).values()
+    begun = start_from(fitted, refined.refinement, ChainSpec(seed=p["seed"]))
+    states = begun._replace(shared=shared_of(fitted)), refined.state
+    kinds = {
+        (stage, source): made
+        for stage, state in zip(STAGES, states, strict=True)
+        for source, made in generate(state, refined, number, p["seed"]).items()
+    } | {(REAL, REAL): real[1::2]}
+    parts = [describe(made, real[::2], train.values, p["seed"]) for made in kinds.values()]
+    dataset = xr.concat(parts, "kind").assign_coords(
+        model=("kind", [model for model, _ in kinds]), source=("kind", [source for _, source in kinds])
+    )
+    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
+
+
+def generate(state: JointState, refined: Refined, number: int, seed: int) -> dict[str, np.ndarray]:
+    """Pictures (image, plane, row, col) of every source, from one state of the joint model."""
+    model, refinement, generator = refined.model, refined.refinement, np.random.default_rng(seed)
+    prior = draw_from_prior(number, model, state.shared, refinement, generator)
+    resampled = resample_top(prior, state.local, generator)
+    borrowed = positions_of_one_image(resampled, state.local, model, refinement, generator)
+    locals_ = zip(SOURCES, (prior, resampled, borrowed), strict=True)
+    return {source: render_local(local, model, state.shared).values for source, local in locals_}
+
+
+def describe(made: np.ndarray, real: np.ndarray, train: np.ndarray, seed: int) -> xr.Dataset:
+    """Judge one kind of pictures.
+
+    ``told_apart``: share in % of held-back pictures that a classifier, trained on as many others of this kind and of
+    real digits, puts on the right side; 50 is guessing. ``nearest`` (image,): distance from a picture to the training
+    digit nearest to it, root mean square over pixels. ``rms`` of a pixel, ``negative``: share of the energy below zero.
+    """
+    both = np.concatenate([made, real]).astype(np.float32)
+    is_made, held = np.arange(len(both)) < len(made), np.arange(len(both)) % 2 == 1
+    wrong = error(both[~held], is_made[~held], both[held], is_made[held], seed=seed)
+    flat, known = made.reshape(len(made), -1), train.reshape(len(train), -1)
+    distance = pairwise_distances_argmin_min(flat, known)[1] / np.sqrt(flat.shape[1])
+    return xr.Dataset({
+        "told_apart": 100.0 - float(wrong.error),
+        "nearest": (IMAGE, distance.astype("f4")),
+        "rms": float(np.sqrt((flat**2).mean())),
+        "negative": float((np.minimum(flat, 0) ** 2).sum() / (flat**2).sum()),
+        "pictures": (("example", ROW, COL), made[:EXAMPLES, 0].astype("f4").round(3)),
+    })

@@ -1,0 +1,252 @@
+"""Digits classified: Table 1, the bottom of Fig. 2c, and the supplement's comparison with layer-by-layer inference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import xarray as xr
+
+from gdd import project_model, project_refined
+from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
+from gdd.data import datasets
+from gdd.data.subsets import repeated
+from gdd.evaluate.baselines import MANY
+from gdd.evaluate.tuning import FIVE_FOLD, tuning_subset
+from gdd.inference.features import one_step_features
+from gdd.inference.joint_inference import Chain, infer_jointly, shared_of
+from gdd.inference.layerwise import infer_layers, stack_features, with_dictionaries
+from gdd.model.spec import ChainSpec
+from gdd.sampler.pretrain import Pretrained
+from gdd_book.experiments.path import active_in, classify, encode
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.progress import Run
+from gdd_book.training import (
+    HEALTHY_DIGITS,
+    HELD_DIGITS,
+    STAGES,
+    digits,
+    model_for,
+    precisions_of,
+    pretrained_model,
+    trained_models,
+)
+
+#: features from one test-time chain: the paper's, and what the whole chain says
+CODES = ("ml_sample", "mean", "magnitude", "inclusion")
+KINDS = CODES[:2]
+#: of very many training digits (`gdd.evaluate.baselines.MANY`) the final classifier sees the kernel through these many
+LANDMARKS = 2_000
+
+
+# ---- Table 1
+
+
+@experiment(
+    "mnist-error", choices={"codes": CODES}, data="mnist", seed=0, **HELD_DIGITS,
+    demo={"n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
+          "codes": CODES},
+    paper={"n_train": 10000, "n_test": 10000, "burn_in": 1500, "collect": 500, "test_burn_in": 500,
+           "test_collect": 200, "codes": KINDS},
+)
+def mnist_error(p: dict, run: Run) -> Outcome:
+    """Pretrain, project, deconvolve training and test digits in one layer, classify.
+
+    Beside the paper's feature (the sample of highest likelihood) stand averages over the same chain, and what needs no
+    dictionary of the second layer: raw pixels, and one-step features of the first layer.
+    """
+    train = digits(p)
+    test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes[IMAGE]))
+    fitted = pretrained_model(p, run)
+    atoms = project_model(fitted)
+    features = features_of(fitted, atoms, train, test, p, run)
+    results = {kind: tuned(pair, train, test, p["seed"]) for kind, pair in features.items()}
+    dataset = xr.Dataset({
+        "error": ("feature_kind", [r.error.item() for r in results.values()]),
+        "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
+        "cost": ("feature_kind", [r.attrs["chosen_cost"] for r in results.values()]),
+        "gamma": ("feature_kind", [r.attrs["chosen_gamma"] for r in results.values()]),
+        "tuned_on": ("feature_kind", [r.attrs["tuned_on"] for r in results.values()]),
+        "landmarks": results["raw pixels"].attrs["landmarks"],
+        "confusion": results[p["codes"][0]].confusion,
+        "active_at_test": active_in(features[p["codes"][0]][1]),
+        "winning_share": atoms.attrs["winning_share"][0],
+        "dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"),
+                       fitted.layers[0].state.shared.dictionary.astype("f4")),
+        "projected_atoms": (DICTIONARY, atoms.values.astype("f4")),
+        "uses": (ATOM, (fitted.layers[-1].state.local.z >= 0).sum(axis=(0, 2, 3))),
+    }, {"feature_kind": list(results)})
+    for number, layer in enumerate(fitted.layers, 1):
+        for name, trace in layer.traces.items():
+            dataset[f"{name}_{number}"] = (DRAW, trace.values[0].astype("f4" if name != "log_joint" else "f8"))
+    return outcome(dataset, p, train, model=fitted.model, chain=ChainSpec(p["burn_in"], p["collect"], p["seed"]))
+
+
+def features_of(
+    fitted: Pretrained, atoms: xr.DataArray, train: xr.DataArray, test: xr.DataArray, p: dict, run: Run
+) -> dict[str, list[xr.DataArray]]:
+    """Every feature of training and test digits that is compared, by its name."""
+    codes, precisions = [], precisions_of(fitted)
+    for images in (train, test):
+        with run.bar(images.sizes[IMAGE], f"deconvolving {images.attrs['split']}") as bar:
+            codes.append(encode(images, atoms, fitted.model.stride, precisions, p, progress=bar.step))
+    return {kind: [part[kind] for part in codes] for kind in p["codes"]} | {
+        "raw pixels": [train, test], "one-step, layer 1": [one_step(fitted, images) for images in (train, test)],
+    }
+
+
+def one_step(fitted: Pretrained, images: xr.DataArray) -> xr.DataArray:
+    """Expected magnitude in every block of layer 1, given the image alone."""
+    bottom = fitted.layers[0]
+    local, shared = bottom.state
+    precisions = {"gamma_e": float(local.gamma_e.mean()), "gamma_w": float(shared.gamma_w.mean())}
+    return one_step_features(images, shared.dictionary.astype(np.float32), bottom.spec.pool, **precisions)
+
+
+def tuned(pair: list[xr.DataArray], train: xr.DataArray, test: xr.DataArray, seed: int) -> xr.Dataset:
+    """Classify; with very many training digits through landmarks."""
+    return classify(pair, train, test, seed, replace(FIVE_FOLD, landmarks=LANDMARKS if len(train) >= MANY else 0))
+
+
+@experiment(
+    "mnist-curve", choices={"codes": CODES}, codes=KINDS, **HELD_DIGITS,
+    demo={"data": "digits", "sizes": (200, 400), "trials": 3, "trials_above": 2, "n_test": 500, "burn_in": 60,
+          "collect": 20, "test_burn_in": 60, "test_collect": 20},
+    paper={"data": "mnist", "sizes": (1000, 2000, 5000), "trials": 10, "trials_above": 2, "n_test": 10000,
+           "burn_in": 300, "collect": 100, "test_burn_in": 100, "test_collect": 50},
+)
+def mnist_curve(p: dict, run: Run) -> Outcome:
+    """Run `mnist_error` on several subsets of several sizes, of which only the errors are kept.
+
+    Each subset's number is its seed. At paper scale the chains are shorter than the paper's, as there are many.
+    """
+    test = datasets.load(p["data"], "test", n=p["n_test"])
+    runs = repeated(p["sizes"], p["trials"], p["trials_above"])
+    for size, trial in runs:  # before any chain: are there so many digits, and enough of each to tune on?
+        tuning_subset(digits(p | {"n_train": size, "seed": trial})[LABEL].values, FIVE_FOLD, trial)
+    found = []
+    for size, trial in runs:
+        one = p | {"n_train": size, "seed": trial}
+        train, fitted = digits(one), pretrained_model(one, run)
+        atoms = project_model(fitted)
+        features = features_of(fitted, atoms, train, test, one, run)
+        found.append(xr.Dataset({
+            "error": ("feature_kind", [tuned(pair, train, test, trial).error.item() for pair in features.values()]),
+            "active_at_test": active_in(features[p["codes"][0]][1]),
+            "winning_share": atoms.attrs["winning_share"][0],
+        }, {"feature_kind": list(features)}))
+    places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
+    table = xr.concat(found, "run").assign_coords(places).set_index(run=["size", "trial"]).unstack("run")
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    spec = {"model": model, "chain": ChainSpec(p["burn_in"], p["collect"], 0), "protocol": FIVE_FOLD}
+    return Outcome(table.transpose("size", "trial", ...), spec, p["data"], test.attrs["checksum"], 0)
+
+
+# ---- Table 1, before and after refinement
+
+ATOMS = ("pretrained", "refined", "refined, pretraining's noise")
+
+
+@experiment(
+    "mnist-refined-error", **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 200, "n_test": 200, "seeds": (0, 1), "burn_in": 60, "collect": 20,
+          "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 60, "test_collect": 20},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 1000, "seeds": (0, 1, 2, 3, 4), "burn_in": 300, "collect": 100,
+           "refine_burn_in": 80, "refine_collect": 20, "test_burn_in": 100, "test_collect": 50},
+)
+def mnist_refined_error(p: dict, run: Run) -> Outcome:
+    """Test error with pretrained and with refined atoms, on the same digits, for each of several subsets.
+
+    Refined atoms are used twice: under the noise precision of their own model and under that of the pretrained one, as
+    that number alone changes how many coefficients a digit gets. At paper scale the refinements are shorter than the
+    paper's, as there are five.
+    """
+    test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
+    subsets = [_refined_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]]
+    dataset = xr.concat(subsets, "subset").assign_coords(subset=list(p["seeds"]))
+    return Outcome(dataset, {"seeds": p["seeds"]}, p["data"], test.attrs["checksum"], p["seeds"][0])
+
+
+def _refined_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
+    train = digits(p)
+    fitted, refined = trained_models(p, run).values()
+    before, after = precisions_of(fitted), precisions_of(refined)
+    projected = project_refined(refined)
+    kinds = ((project_model(fitted), before), (projected, after), (projected, (before[0], after[1])))
+    errors, active = [], []
+    for atoms, precisions in kinds:
+        codes = [encode(images, atoms, fitted.model.stride, precisions, p) for images in (train, test)]
+        errors.append([_error([part[kind] for part in codes], train, test, p) for kind in KINDS])
+        active.append(active_in(codes[1].ml_sample))
+    return xr.Dataset({
+        "error": (("atoms", "feature_kind"), errors), "active_at_test": ("atoms", active),
+        "error_of_pixels": _error([train, test], train, test, p),
+        "winning_share": ("atoms", [atoms.attrs["winning_share"][0] for atoms, _ in kinds]),
+    }, {"atoms": list(ATOMS), "feature_kind": list(KINDS)})
+
+
+def _error(pair: list[xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: dict) -> float:
+    return float(classify(pair, train, test, p["seed"]).error)
+
+
+# ---- one deconvolution or layer by layer
+
+#: ways to a digit's features: what is classified
+WAYS = (
+    "one deconvolution, projected atoms", "layer by layer, all layers", "layer by layer, layer 1",
+    "layer by layer, top layer", "all layers at once, top layer",
+)
+
+
+@experiment(
+    "mnist-layerwise", seed=0, **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 200, "n_test": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
+          "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "joint_burn_in": 30, "joint_collect": 10},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 150,
+           "refine_collect": 50, "test_burn_in": 100, "test_collect": 50, "joint_burn_in": 60, "joint_collect": 30},
+)
+def mnist_layerwise(p: dict, run: Run) -> Outcome:
+    """Codes of the same digits in three ways, with pretrained and with refined dictionaries.
+
+    One layer of deconvolution with the projected top atoms; layer by layer, each layer's maps from those below it; all
+    layers at once under the joint model.
+    """
+    train, test = digits(p), digits(p, "test")
+    trained = trained_models(p, run)
+    both = [_in_every_way(trained, images, p, run) for images in (train, test)]
+    for name, part in [(name, part) for name in STAGES for part in both]:
+        part[name, WAYS[1]] = {
+            kind: stack_features(*([one[name, way][kind] for way in WAYS[2:4]] for one in (part, both[0])))
+            for kind in KINDS
+        }
+    errors = [
+        [[_error([part[name, way][kind] for part in both], train, test, p) for kind in KINDS] for way in WAYS]
+        for name in STAGES
+    ]
+    out = {"error": (("model", "way", "feature_kind"), errors)}
+    out["error_of_pixels"] = _error([train, test], train, test, p)
+    dataset = xr.Dataset(out, {"model": list(STAGES), "way": list(WAYS), "feature_kind": list(KINDS)})
+    fitted, refined = trained.values()
+    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
+
+
+def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dict:
+    """Features of these images by model and way, but for all layers' together: each a Dataset with `KINDS`."""
+    fitted, refined = trained.values()
+    number = 0 if images.attrs["split"] == "train" else 1  # training and test digits have different random numbers
+    chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"]}
+    joint = Chain(p["joint_burn_in"], p["joint_collect"], 2 * p["seed"] + number)
+    projected = {STAGES[0]: project_model(fitted), STAGES[1]: project_refined(refined)}
+    found = {
+        (name, WAYS[0]): encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)
+        for name, atoms in projected.items()
+    }
+    noise = float(refined.state.local.gamma_e.mean())
+    shared = {STAGES[0]: shared_of(fitted), STAGES[1]: refined.state.shared}
+    sweeps = len(STAGES) * images.sizes[IMAGE] * (2 * sum(chain.values()) + joint.burn_in + joint.collect)
+    with run.bar(sweeps, f"inferring {images.attrs['split']}") as bar:
+        for name, model in zip(STAGES, (fitted, with_dictionaries(fitted, shared[STAGES[1]])), strict=True):
+            bottom, top = infer_layers(model, images, **chain, seed=joint.seed, progress=bar.step)
+            at_once = infer_jointly(images, fitted.model, shared[name], refined.refinement, joint, noise, bar.step)
+            found |= zip(((name, way) for way in WAYS[2:]), (bottom, top, at_once), strict=True)
+    return found

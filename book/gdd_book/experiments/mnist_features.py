@@ -1,0 +1,324 @@
+"""Which features of digits classify well: the best honest use of the model, and one factor changed at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from math import nan
+
+import numpy as np
+import xarray as xr
+
+from gdd import project_model
+from gdd.base.axes import FEATURE, IMAGE, LABEL
+from gdd.data import datasets
+from gdd.data.subsets import repeated
+from gdd.evaluate.baselines import fewer_features, learn_patches, patch_features, principal_components
+from gdd.evaluate.classify import error, fit_svm
+from gdd.evaluate.tuning import SvmProtocol, best_of
+from gdd.inference.deconvolution import deconvolve
+from gdd.inference.features import one_step_features, unfold
+from gdd.inference.feedforward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
+from gdd.model.convolution import correlate
+from gdd.model.spec import MNIST, ChainSpec, ModelSpec
+from gdd.sampler.pretrain import Fitted, pretrain
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.progress import Run
+from gdd_book.training import DIGITS_CHAIN, HEALTHY_DIGITS, digits, model_for, precisions_of, pretrained_model
+
+# ---- one-step features of layer 1, beside features that owe the model nothing
+
+KINDS = ("one-step features", "raw pixels", "principal components", "k-means patches")
+#: what the chain of layer 1 depends on
+LEARNING = ("data", "n_learn", "seed", "burn_in", "collect")
+#: what cross-validation chooses from: how far blocks overlap
+CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
+#: a shorter grid than `gdd.evaluate.tuning.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are many
+#: subsets
+PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
+REGIONS = 4  # of the patches, along each side
+MEASURED = ("error", "gamma", "cross_validation", "energy_kept")
+
+
+@experiment(
+    "mnist-best", choices={"kinds": KINDS}, seed=0, choose_on=2, components=50, kinds=KINDS,
+    demo={"data": "digits", "n_learn": 200, "burn_in": 40, "collect": 10, "sizes": (200, 400), "trials": 3,
+          "trials_above": 2, "n_test": 500, "choose_size": 200},
+    paper={"data": "mnist", "n_learn": 1000, "burn_in": 150, "collect": 20, "sizes": (1000, 2000, 5000, 10000),
+           "trials": 5, "trials_above": 2, "n_test": 10000, "choose_size": 1000},
+)
+def mnist_best(p: dict, run: Run) -> Outcome:
+    """Learn atoms from digits without labels, choose by cross-validation on training digits, count test errors once.
+
+    All features see the same digits and the same classifier. Of very many training digits it sees the leading principal
+    components of a feature: its time is then that of inner products of all pairs of digits.
+    """
+    unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
+    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
+    folder = run.folder("first-layer", {name: p[name] for name in LEARNING})
+    bottom = MNIST.layers[0]
+    with run.bar(chain.sweeps, "learning layer 1") as bar:
+        atoms = learn_atoms(unlabelled, bottom.atoms, bottom.atom_size, FeedForward(), chain, folder, bar)
+    tables = []
+    with run.bar(p["choose_on"], "choosing") as bar:
+        for seed in range(p["choose_on"]):
+            train = datasets.load(p["data"], "train", n=p["choose_size"], seed=seed)
+            features = [feed_forward(train, atoms, candidate) for candidate in CANDIDATES]
+            tables.append([float(fit_svm(f, train[LABEL].values, PROTOCOL, seed).table.min()) for f in features])
+            bar.step()
+    chosen = CANDIDATES[int(np.mean(tables, axis=0).argmin())]
+    dataset = xr.Dataset({
+        "choice": (("subset", "candidate"), tables),
+        "margin": ("candidate", [c.margin for c in CANDIDATES]),
+        "chosen": int(CANDIDATES.index(chosen)),
+        "atoms": atoms, "norms": ("atom_at_start", atoms.attrs.pop("norms")),
+    }).merge(_errors(atoms, chosen, unlabelled, p, run))
+    return outcome(dataset, p, unlabelled, features=asdict(chosen), protocol=PROTOCOL, chain=chain)
+
+
+def _errors(atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, p: dict, run: Run) -> xr.Dataset:
+    """Test errors in %, (size, trial, feature_kind), missing where a size has fewer trials; and what was chosen.
+
+    ``energy_kept`` : share of the training features' variance in the principal components that the classifier saw
+    """
+    test = datasets.load(p["data"], "test", n=p["n_test"])
+    runs, kinds = repeated(p["sizes"], p["trials"], p["trials_above"]), p["kinds"]
+    with run.bar(len(runs) * len(kinds), "classifying") as bar:
+        make = _feature_makers(atoms, chosen, unlabelled, p["seed"])
+        after = {kind: make[kind](test) for kind in kinds}
+        columns = {kind: part.sizes[FEATURE] for kind, part in after.items()} | {KINDS[2]: p["components"]}
+        found = np.full((len(MEASURED), len(p["sizes"]), max(trial for _, trial in runs) + 1, len(kinds)), nan)
+        for size, trial in runs:
+            train = datasets.load(p["data"], "train", n=size, seed=trial)
+            for number, kind in enumerate(kinds):
+                pair = make[kind](train), after[kind]
+                reduced = principal_components(*pair, p["components"]) if kind == KINDS[2] else fewer_features(*pair)
+                *pair, energy = reduced
+                protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(train) // 10))
+                one = classify(pair, train, test, trial, protocol)
+                measured = float(one.error), one.attrs["chosen_gamma"], float(one.cross_validation.min()), energy
+                found[:, p["sizes"].index(size), trial, number] = measured
+                bar.step()
+    axes = ("size", "trial", "feature_kind")
+    return xr.Dataset(
+        {name: (axes, values) for name, values in zip(MEASURED, found, strict=True)}
+        | {"features": ("feature_kind", [columns[kind] for kind in kinds])},
+        {"size": list(p["sizes"]), "feature_kind": list(kinds)},
+    )
+
+
+def _feature_makers(
+    atoms: xr.DataArray, chosen: FeedForward, unlabelled: xr.DataArray, seed: int
+) -> dict[str, Callable[[xr.DataArray], xr.DataArray]]:
+    """How to make each of `KINDS` of digits; from ``unlabelled`` as many patches as give equally many features."""
+    count = feed_forward(unlabelled[:1], atoms, chosen).size
+    patches = learn_patches(unlabelled, round(count / REGIONS**2), seed=seed)
+    return {
+        KINDS[0]: lambda images: feed_forward(images, atoms, chosen), KINDS[1]: unfold, KINDS[2]: unfold,
+        KINDS[3]: lambda images: patch_features(images, patches, REGIONS),
+    }
+
+
+# ---- where the error of the paper's protocol comes from
+
+#: the rows: what is changed, and into what; the first is the protocol
+PROTOCOL_ROW = ("the paper's protocol", "highest-likelihood sample")
+SCALED = ("scaling", "every feature alike")
+MORE_DIGITS = ("atoms", "from more digits, unlabelled")
+BY_CLASS = ("atoms", "each class's, together")
+ENERGIES = ("no classifier", "least residual under a class's atoms")
+ROWS = (
+    PROTOCOL_ROW,
+    ("readout", "posterior mean"), ("readout", "mean magnitude"), ("readout", "inclusion probability"),
+    ("chain", "a fifth of the sweeps"), ("chain", "twice the sweeps"),
+    ("several chains", "mean of their samples"), ("several chains", "mean of their means"),
+    ("noise precision", "a quarter"), ("noise precision", "four times"),
+    ("atoms", "the half used most"), ("atoms", "the quarter used most"), MORE_DIGITS, BY_CLASS,
+    SCALED, ENERGIES,
+    ("nothing explained away", "correlations with the same atoms"),
+    ("layer 1 only, no chain", "one-step features"), ("layer 1 only, no chain", "the same, on high-pass digits"),
+    ("no model", "raw pixels"),
+)
+READOUTS = dict(zip(("ml_sample", "mean", "magnitude", "inclusion"), ROWS[:4], strict=True))
+
+
+@experiment(
+    "mnist-ablation", **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 200, "n_test": 500, "seeds": (0, 1), "burn_in": 40, "collect": 10,
+          "test_burn_in": 20, "test_collect": 10, "chains": 3, "n_learn": 400},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 2000, "seeds": (0, 1, 2, 3, 4), "burn_in": 1500,
+           "collect": 500, "test_burn_in": 500, "test_collect": 200, "chains": 10, "n_learn": 5000},
+)
+def mnist_ablation(p: dict, run: Run) -> Outcome:
+    """One factor of the paper's protocol changed at a time, on the same digits and models, for several subsets.
+
+    The protocol deconvolves training and test digits with projected top atoms, keeps the sample of highest likelihood
+    and classifies it. Every other row changes one thing: what is read from the chain, its length, how many chains, the
+    noise precision, the number of atoms, the digits that they are learned from, the scaling of the features; or leaves
+    out the explaining away, the upper layer, the model, the classifier.
+    """
+    test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
+    more = project_model(pretrained_model(p | {"n_train": p["n_learn"], "seed": p["seeds"][0]}, run))
+    subsets = [_ablated(p | {"seed": seed}, more.values.astype(np.float32), test, run) for seed in p["seeds"]]
+    errors = [[found["error"][row] for row in ROWS] for found in subsets]
+    dataset = xr.Dataset({
+        "error": (("subset", "row"), errors),
+        "winning_share": ("subset", [found["winning_share"] for found in subsets]),
+        "active_at_test": ("subset", [found["active_at_test"] for found in subsets]),
+    }, {"subset": list(p["seeds"]), "factor": ("row", [row[0] for row in ROWS]),
+        "setting": ("row", [row[1] for row in ROWS])})
+    return Outcome(dataset, {"seeds": p["seeds"], "svm": PROTOCOL}, p["data"], test.attrs["checksum"], p["seeds"][0])
+
+
+def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict:
+    """Errors in % by row, on one subset of the training digits; ``more``: atoms learned from more digits."""
+    train = digits(p)
+    fitted = pretrained_model(p, run)
+    by_class = learn_class_atoms(train, p, run).astype(np.float32)
+    projected, (gamma_e, gamma_w) = project_model(fitted), precisions_of(fitted)
+    uses = (fitted.layers[-1].state.local.z >= 0).sum(axis=(0, 2, 3))
+    setting = {"atoms": projected.values.astype(np.float32), "stride": fitted.model.stride, "chain": 0, "length": 1.0,
+               "gamma_e": gamma_e, "gamma_w": gamma_w}
+    others = {MORE_DIGITS: more, BY_CLASS: by_class.values.reshape(-1, *by_class.shape[2:])}
+    with run.bar(9 + p["chains"], f"subset {p['seed']}") as bar:
+        features = coded(setting, uses, others, (train, test), p, bar)
+        active = active_in(features[PROTOCOL_ROW][1])
+        features |= fed_forward(fitted.layers[0], setting, (train, test))
+        bar.step()
+        features[SCALED] = features[PROTOCOL_ROW]
+        errors = classified(features, train, test, p["seed"])
+        chain = chain_of(setting, p) | {"first_image": FIRST_TEST_IMAGE}
+        energies = class_energies(test, by_class, setting["stride"], **chain)
+        nearest = by_class[LABEL].values[energies.argmin(axis=1)]
+        errors[ENERGIES] = 100.0 * float((nearest != test[LABEL].values).mean())
+    return {"error": errors, "winning_share": projected.attrs["winning_share"][0], "active_at_test": active}
+
+
+def coded(setting: dict, uses: np.ndarray, other_atoms: dict, images: tuple, p: dict, bar) -> dict:
+    """Features of all rows that need a chain, (training, test) each.
+
+    ``uses`` : of the atoms in training. ``other_atoms`` : atoms from elsewhere, by the row that uses them
+    """
+
+    def codes(**change):
+        found = [code(part, setting | change, p) for part in images]
+        bar.step()
+        return found
+
+    first = codes()
+    features = {row: [part[name] for part in first] for name, row in READOUTS.items()}
+    chains = [first, *(codes(chain=number) for number in range(1, p["chains"]))]
+    for name, words in (("ml_sample", "mean of their samples"), ("mean", "mean of their means")):
+        features["several chains", words] = [sum(one[part][name] for one in chains) / p["chains"] for part in (0, 1)]
+    order = np.argsort(-uses, kind="stable")
+    changes = {
+        ("chain", "a fifth of the sweeps"): {"length": 0.2}, ("chain", "twice the sweeps"): {"length": 2.0},
+        ("noise precision", "a quarter"): {"gamma_e": setting["gamma_e"] / 4},
+        ("noise precision", "four times"): {"gamma_e": setting["gamma_e"] * 4},
+        ("atoms", "the half used most"): {"atoms": setting["atoms"][order[: len(order) // 2]]},
+        ("atoms", "the quarter used most"): {"atoms": setting["atoms"][order[: len(order) // 4]]},
+    } | {row: {"atoms": atoms} for row, atoms in other_atoms.items()}
+    for row, change in changes.items():
+        features[row] = [part.ml_sample for part in codes(**change)]
+    return features
+
+
+def code(images: xr.DataArray, setting: dict, p: dict) -> xr.Dataset:
+    """One-layer deconvolution under a setting; training and test digits, and chains, use different random numbers."""
+    first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
+    return deconvolve(images, setting["atoms"], setting["stride"], first_image=first, **chain_of(setting, p))
+
+
+def chain_of(setting: dict, p: dict) -> dict:
+    """Arguments of a test-time chain under a setting."""
+    burn_in, collect = (max(1, round(setting["length"] * p[name])) for name in ("test_burn_in", "test_collect"))
+    return {"gamma_e": setting["gamma_e"], "gamma_w": setting["gamma_w"], "burn_in": burn_in, "collect": collect,
+            "seed": 1000 * setting["chain"] + p["seed"]}
+
+
+def fed_forward(bottom: Fitted, setting: dict, images: tuple) -> dict:
+    """Features of the rows without a chain, (training, test) each."""
+    shared = bottom.state.shared
+    atoms, (rows, cols) = shared.dictionary.astype(np.float32), setting["stride"]
+    norms = np.sqrt((atoms**2).sum(axis=(1, 2, 3)))
+    used = norms >= LEAST_NORM * norms.max()
+    unit = atoms[used] / norms[used, None, None, None]
+    precisions = {"gamma_e": setting["gamma_e"], "gamma_w": float(shared.gamma_w.mean())}
+    makers = {
+        ROWS[-4]: lambda part: correlate(part.values, setting["atoms"])[:, :, ::rows, ::cols],
+        ROWS[-3]: lambda part: one_step_features(part, atoms, bottom.spec.pool, **precisions),
+        ROWS[-2]: lambda part: feed_forward(part, unit, FeedForward(margin=0)),
+        ROWS[-1]: lambda part: part,
+    }
+    return {row: [make(part) for part in images] for row, make in makers.items()}
+
+
+def classified(features: dict, train: xr.DataArray, test: xr.DataArray, seed: int) -> dict[tuple[str, str], float]:
+    """Test error in % by row: tuned and trained on the training digits alone.
+
+    Where the atoms saw labels, the kernel has the width that the protocol's row chose: cross-validation would find
+    every fold's labels in the atoms.
+    """
+    labels, found = (train[LABEL].values, test[LABEL].values), {}
+    chosen = None
+    for row, pair in features.items():  # the protocol's row comes first
+        protocol = replace(PROTOCOL, scaling="feature") if row == SCALED else PROTOCOL
+        protocol = replace(protocol, gammas=(chosen,)) if row == BY_CLASS else protocol
+        one = error(pair[0], labels[0], pair[1], labels[1], protocol, seed)
+        chosen = best_of(one.cross_validation)[1] if row == PROTOCOL_ROW else chosen
+        found[row] = float(one.error)
+    return found
+
+
+# ---- atoms learned from the digits of each class apart: labels go into them
+
+
+def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
+    """Pretrain a model on every class's digits, whose top layers together have the atoms of one usual model.
+
+    A classifier of their code must not be tuned by cross-validation on the same digits: the atoms would have seen the
+    labels that a fold holds back.
+
+    Parameters
+    ----------
+    train : (image, plane, row, col) with labels
+    p : holds what a pretraining chain on digits depends on
+
+    Returns
+    -------
+    DataArray (label, atom, plane, atom_row, atom_col)
+        Projected to the image plane.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 4, Caltech 101, where every class has its dictionaries.
+    Departs: on digits.
+    Checked: tests/test_class_atoms.py.
+    """
+    names = np.unique(train[LABEL].values)
+    model, chain = class_model(p, len(names)), ChainSpec(p["burn_in"], p["collect"], p["seed"])
+    found, depends = [], {name: p[name] for name in DIGITS_CHAIN}
+    with run.bar(chain.sweeps * len(model.layers) * len(names), "pretraining class by class") as bar:
+        for name in names.tolist():
+            own = train.isel({IMAGE: train[LABEL].values == name})
+            folder = run.folder("pretrained-class", depends | {LABEL: name})
+            found.append(project_model(pretrain(own, model, chain, folder=folder, progress=bar)))
+    return xr.concat(found, LABEL, combine_attrs="drop").assign_coords({LABEL: names})
+
+
+def class_model(p: dict, classes: int) -> ModelSpec:
+    """Return the usual model with its share of top atoms for one of so many classes."""
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    *lower, top = model.layers
+    return replace(model, layers=(*lower, replace(top, atoms=top.atoms // classes)))
+
+
+def class_energies(images: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], **chain) -> np.ndarray:
+    """Squared residual of every image under each class's atoms alone: (image, label), in units of the noise variance.
+
+    Up to a constant; the least tells the class without a classifier. ``chain`` goes to
+    `gdd.inference.deconvolution.deconvolve`.
+    """
+    codes = [deconvolve(images, one.values.astype(images.dtype), stride, **chain) for one in atoms]
+    return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)

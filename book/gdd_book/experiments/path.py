@@ -1,0 +1,45 @@
+"""What experiments that classify have in common: images are encoded by given atoms, codes go to the classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import ATOM, COL, LABEL, ROW
+from gdd.evaluate.classify import error
+from gdd.evaluate.tuning import FIVE_FOLD, SvmProtocol
+from gdd.inference.deconvolution import deconvolve
+
+#: number of the first test image, from which its random numbers follow: training images have others
+FIRST_TEST_IMAGE = 10**6
+
+
+def encode(
+    images: xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float],
+    p: Mapping[str, Any], **more,
+) -> xr.Dataset:
+    """One-layer deconvolution with projected atoms, chain lengths ``test_burn_in`` and ``test_collect``.
+
+    ``precisions`` : gamma_e and gamma_w. ``more`` : other arguments of `gdd.inference.deconvolution.deconvolve`
+    """
+    settings = {
+        "gamma_e": precisions[0], "gamma_w": precisions[1], "burn_in": p["test_burn_in"], "collect": p["test_collect"],
+        "seed": p["seed"], "first_image": 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE,
+    }
+    return deconvolve(images, np.asarray(atoms, images.dtype), stride, **settings | more)
+
+
+def classify(
+    pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray, seed: int,
+    protocol: SvmProtocol = FIVE_FOLD,
+) -> xr.Dataset:
+    """Tune and train on the first features of ``pair``, predict from the second; see `gdd.evaluate.classify.error`."""
+    return error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed)
+
+
+def active_in(codes: xr.DataArray) -> float:
+    """Mean number of coefficients of an image that are not zero."""
+    return float((codes != 0).sum((ATOM, ROW, COL)).mean())

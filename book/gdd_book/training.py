@@ -1,0 +1,388 @@
+"""Models as the experiments train them, on digits and on Caltech images; what a finished chain left serves all of them.
+
+Checkpoints lie in folders named after exactly the parameters that a chain depends on. So experiments that share those
+share the chain, in whatever order they run, and two refinements of one pretrained model can run side by side.
+
+Caltech images are grey, 128 x 128, local contrast normalised (`gdd.data.contrast`): the mean of a pixel's surroundings
+is subtracted, and the rest is divided by their standard deviation where that is above the image's mean one. What is
+left are edges and texture of about equal strength everywhere, around 0 and of standard deviation about 0.7.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, replace
+from functools import cache
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from joblib import Parallel, delayed
+
+import gdd
+from gdd.base.axes import DICTIONARY, DRAW, IMAGE, LABEL, GddError
+from gdd.base.files import written_whole
+from gdd.data import datasets
+from gdd.data.contrast import normalise_contrast
+from gdd.model.spec import (
+    CALTECH101,
+    FACES,
+    FACES_INTERPOLATION,
+    MNIST,
+    ChainSpec,
+    LayerSpec,
+    ModelSpec,
+    Precision,
+    RefinementSpec,
+)
+from gdd.projection.models import project_layers
+from gdd.sampler.checkpoint import code_checksum
+from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sampler.refine import Refined, refine
+from gdd_book.progress import Run
+
+STAGES = ("pretrained", "refined")
+CALTECH = ("caltech101", "caltech256")
+#: models of Caltech images by name. The paper does not print the sizes of its two layers (Table 2): ours have the
+#: bottom atoms of the three layers, pooled 8 x 8 at once, and top atoms that project to the same 96 x 96 pixels at the
+#: same 5 x 5 positions
+MODELS = {
+    "three layers": CALTECH101,
+    "two layers": ModelSpec((LayerSpec(8, (17, 17), (8, 8)), LayerSpec(16, (10, 10))), (128, 128)),
+    "faces": FACES,
+    "faces, interpolation": FACES_INTERPOLATION,
+}
+#: what a pretraining chain depends on, of digits and of Caltech images; and what a refinement depends on besides
+_CHAIN = ("seed", "burn_in", "collect", "noise_precision", "weight_precision")
+DIGITS_CHAIN, CALTECH_CHAIN = ("data", "n_train", *_CHAIN), ("data", "classes", "per_class", "model", *_CHAIN)
+REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
+#: precisions whose chains stay healthy (book, inference/gibbs, model/refinement and caltech/accuracy)
+HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
+HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1}
+HEALTHY_DIGITS, HEALTHY_CALTECH = HELD_DIGITS | {"refine_noise": 44.0}, HELD_CALTECH | {"refine_noise": 3.0}
+
+
+# ---- models
+
+
+def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
+    """Return the paper's MNIST model with precisions that keep its chains healthy; 0 for the printed priors.
+
+    Layer 1: gamma_e and gamma_w fixed at these values. Layer 2: one gamma_e for all images, learned; gamma_w learned.
+    """
+    return _held(MNIST, noise_precision, weight_precision)
+
+
+def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
+    """Return one of `MODELS` likewise; in its upper layers gamma_w is fixed too, at a tenth, as inputs are larger.
+
+    A learned one can rise without end in a top layer of 30 images: weights and atoms shrink to nothing (faces: active
+    as the prior has it, nothing explained).
+    """
+    noise, weights = p["noise_precision"], p["weight_precision"]
+    return _held(MODELS[name], noise, weights, Precision(fixed=weights / 10))
+
+
+def _held(model: ModelSpec, noise: float, weights: float, weights_above: Precision | None = None) -> ModelSpec:
+    """Fix precisions; every gamma_d at the number of an atom's values, so that atoms have about unit norm a priori."""
+    if noise == 0:
+        return model
+    layers = []
+    for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True)):
+        gamma_w = (weights_above or layer.gamma_w) if number else Precision(fixed=weights)
+        gamma_e = Precision() if number else Precision(fixed=noise)
+        gamma_d = Precision(fixed=float(prod(shape.dictionary[1:])))
+        layers.append(replace(layer, gamma_e=gamma_e, gamma_d=gamma_d, gamma_w=gamma_w))
+    return replace(model, layers=tuple(layers))
+
+
+def refinement_for(refine_noise: float) -> RefinementSpec:
+    """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15)."""
+    return RefinementSpec(noise=Precision(fixed=refine_noise) if refine_noise else Precision((IMAGE,)))
+
+
+# ---- images
+
+
+def digits(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
+    """Training digits of these parameters, or ``p["n_test"]`` test digits."""
+    return datasets.load(p["data"], split, n=p["n_train" if split == "train" else "n_test"], seed=p["seed"])
+
+
+def caltech_images(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
+    """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``."""
+    size = MODELS[p["model"]].image_size
+    return datasets.load(
+        p["data"], split, classes=p["classes"], per_class=p["per_class"], seed=p["seed"], size=size
+    )
+
+
+def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_out: int = 0) -> xr.DataArray:
+    """Training pictures, ``per_class`` of each of these classes; or ``held_out`` others of all of them together.
+
+    The embedded digits stand in for Caltech images where ``p["data"]`` says so: their classes are "0" to "9", and they
+    are enlarged to the same size.
+    """
+    split, n = ("test", held_out) if held_out else ("train", None)
+    counts = {"per_class": per_class, "n": n} if p["data"] in CALTECH else {"n": n or per_class * len(classes)}
+    return datasets.load(p["data"], split, classes=classes, seed=p["seed"], size=CALTECH101.image_size, **counts)
+
+
+def normalised(images: xr.DataArray) -> xr.DataArray:
+    """Contrast normalised, some images at a time: the double precision in between is large."""
+    parts = [normalise_contrast(images.isel(image=slice(low, low + 200))) for low in range(0, len(images), 200)]
+    return xr.concat(parts, IMAGE)
+
+
+# ---- chains
+
+
+class Setup(NamedTuple):
+    """What a model is learned from."""
+
+    images: xr.DataArray
+    model: ModelSpec
+    seed: int
+    folders: tuple[Path | None, Path | None]  # of checkpoints: of pretraining and of refinement
+
+
+def setup_of(p: Mapping[str, Any], run: Run, images: xr.DataArray | None = None) -> Setup:
+    """What parameters describe: a model of Caltech images if they name ``per_class``, else one of digits.
+
+    ``images`` : those of the parameters, if they are at hand; of Caltech normalised
+    """
+    caltech = "per_class" in p
+    names, prefix = (CALTECH_CHAIN, "caltech-") if caltech else (DIGITS_CHAIN, "")
+    known = {name: p[name] for name in (*names, *REFINEMENT) if name in p}
+    folders = (
+        run.folder(f"{prefix}pretrained", {name: p[name] for name in names}),
+        run.folder(f"{prefix}refined", known) if set(REFINEMENT) <= set(p) else None,
+    )
+    if not caltech:
+        model = model_for(p["noise_precision"], p["weight_precision"])
+        return Setup(digits(p) if images is None else images, model, p["seed"], folders)
+    images = normalised(caltech_images(p)) if images is None else images
+    return Setup(images, caltech_model(p["model"], p), chain_seed(p), folders)
+
+
+def chain_seed(p: Mapping[str, Any]) -> int:
+    """Seed of the chains of these classes, another for each, lest atoms that they do not use be the same noise."""
+    text = ",".join((str(p["seed"]), *p["classes"]))
+    return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
+
+
+def pretrained_model(p: Mapping[str, Any], run: Run, setup: Setup | None = None, label: str = "") -> Pretrained:
+    """Only the first stage of `trained_models`."""
+    images, model, seed, (folder, _) = setup or setup_of(p, run)
+    chain = ChainSpec(p["burn_in"], p["collect"], seed)
+    with run.bar(chain.sweeps * len(model.layers), f"{label}pretraining") as bar:
+        return pretrain(images, model, chain, folder=folder, progress=bar)
+
+
+def trained_models(
+    p: Mapping[str, Any], run: Run, setup: Setup | None = None, label: str = ""
+) -> dict[str, Pretrained | Refined]:
+    """Pretrain a model and, if ``p["stages"]`` names it or is not there, refine it from there: a model for each stage.
+
+    Parameters
+    ----------
+    p : holds the lengths of both chains, ``refine_noise``, and what `setup_of` needs where there is no ``setup``
+    run : has bars and folders of checkpoints
+    setup : images, model, seed and folders; those of `setup_of` by default
+    label : begins the bars' labels
+
+    Raises
+    ------
+    GddError
+        Images that cannot be had; settings that no model has; a checkpoint that belongs to other data or code.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.2, 2.3, 3 and 4.
+    Departs: precisions held where flat priors run away (P15).
+    Checked: tests/test_training.py.
+    """
+    setup = setup or setup_of(p, run)
+    fitted = pretrained_model(p, run, setup, label)
+    if STAGES[1] not in p.get("stages", STAGES):
+        return {STAGES[0]: fitted}
+    chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], setup.seed)
+    refinement = refinement_for(p["refine_noise"])
+    with run.bar(chain.sweeps, f"{label}refinement") as bar:
+        refined = refine(
+            setup.images, fitted.model, chain, refinement, start=fitted, folder=setup.folders[1], progress=bar
+        )
+    return {STAGES[0]: fitted, STAGES[1]: refined}
+
+
+def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:
+    """gamma_e and gamma_w under which new images are deconvolved, means over what was learned."""
+    if isinstance(trained, Pretrained):
+        local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
+    else:
+        local, shared = trained.state
+    return float(np.mean(local.gamma_e)), float(np.mean(shared.gamma_w))
+
+
+# ---- results that a later run takes over
+
+
+@cache
+def code_of(*parts: str) -> str:
+    """SHA-256 over the code of the sampler and the model, and over these other files or folders of the library."""
+    root, digest = Path(gdd.__file__).parent, hashlib.sha256(code_checksum().encode())
+    for path in sorted(path for part in parts for path in [*root.glob(f"{part}.py"), *root.glob(f"{part}/**/*.py")]):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.Dataset:
+    """What an earlier run of the same code on the same data left at ``path``; else compute it and leave it there.
+
+    Parameters
+    ----------
+    path : None computes and leaves nothing
+    compute : makes the result
+    **belongs : what the result depends on, by name: arrays, numbers, words, dataclasses; ``code`` by `code_of`
+
+    Raises
+    ------
+    GddError
+        What is there is damaged, or was made from something else; the message says from what.
+    """
+    if path is None:
+        return compute()
+    here = {name: _described(value) for name, value in belongs.items()}
+    if path.exists():
+        try:
+            found = xr.load_dataset(path, engine="netcdf4")
+            there = json.loads(found.attrs.pop("belongs", "{}"))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise GddError(f"{path}: truncated or damaged ({error}); {ASIDE}") from error
+        other = [name for name in sorted(here | there) if here.get(name) != there.get(name)]
+        if other:
+            raise GddError(f"{path}: made from other {', '.join(other)} than this run's; {ASIDE}")
+        return found
+    found = compute()
+    with written_whole(path) as part:
+        found.assign_attrs(belongs=json.dumps(here)).to_netcdf(part, engine="netcdf4")
+    return found
+
+
+#: how to start afresh and keep what is there
+ASIDE = "move it away to start afresh (gdd run --restart does)"
+
+
+def _described(value) -> str:
+    """Text that differs where values do: of arrays by their content."""
+    if isinstance(value, xr.DataArray | np.ndarray):
+        array = np.ascontiguousarray(value)
+        return hashlib.sha256(str((array.shape, array.dtype)).encode() + array.tobytes()).hexdigest()
+    return json.dumps(value, default=asdict, sort_keys=True)
+
+
+# ---- one model for each class of a Caltech set
+
+
+def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
+    """Learn a model of every class, in ``run.jobs`` processes; classes that earlier runs have finished are taken over.
+
+    Parameters
+    ----------
+    p : holds ``refined`` and what `setup_of` needs; where refined the number of ``voters`` too, see `learn_class`
+    images : normalised training images of all classes
+
+    Returns
+    -------
+    list of Dataset
+        For each class what `learn_class` returns.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 4, Caltech 101.
+    Departs: as `trained_models`.
+    Checked: tests/test_class_parallel.py (killed runs, numbers of processes, other images and other code).
+    """
+    p = dict(p) | {"stages": STAGES[: 1 + p["refined"]]}
+    names, tasks, paths = images.attrs["label_names"].split(","), [], []
+    at_work = run if run.jobs == 1 else Run(run.cache, parent=os.getpid())
+    for name in p["classes"]:
+        own = images.isel(image=images[LABEL].values == names.index(name))
+        one = p | {"classes": (name,)}
+        setup = setup_of(one, run, own)  # here, as a restart sets folders aside
+        depends = (*CALTECH_CHAIN, *REFINEMENT, "voters") if p["refined"] else CALTECH_CHAIN
+        folder = run.folder("caltech-atoms", {key: one[key] for key in depends})
+        paths.append(folder and folder / "atoms.nc")
+        if paths[-1] and not paths[-1].exists():
+            run.found(str(paths[-1]), 0.0)
+        tasks.append(delayed(learn_class)(one, setup, paths[-1], at_work))
+    found, ignored = [], "ignore:resource_tracker"  # what joblib's clean-up says of a run that Ctrl-C has ended
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), ignored)))
+    with run.bar(len(tasks), "classes") as bar:
+        try:
+            for path, one in zip(paths, Parallel(run.jobs, return_as="generator", max_nbytes=None)(tasks), strict=True):
+                if path:
+                    run.found(str(path), float(one.attrs["seconds"]))
+                found.append(one)
+                bar.step()
+        except BrokenProcessPool as error:
+            raise GddError(f"jobs: a process ended by itself; run again to go on ({error})") from error
+    return found
+
+
+@cache
+def work_for(parent: int) -> None:
+    """End this process when the one that it works for has gone, however that ended: what has to last is on disk."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run) -> xr.Dataset:
+    """Learn the model of one class.
+
+    Returns
+    -------
+    Dataset
+        ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,);
+        ``winning_share`` (stage, pooled_layer); of each chain (chain,) the last ``residual`` and ``active`` and
+        ``cpu_seconds`` over all its runs; the attribute ``seconds`` adds up their wall time. ``p["voters"]`` training
+        images decide where the pixels of refined atoms go; of a pretrained model all do.
+    """
+    if run.parent is not None:
+        work_for(run.parent)
+
+    def compute() -> xr.Dataset:
+        stages = trained_models(p, run, setup, f"{p['classes'][0]}, ")
+        voters = min(p["voters"], len(setup.images)) if p["refined"] else None
+        atoms = [project_layers(one, voters)[-1] for one in stages.values()]
+        chains = {f"layer {number}": layer.traces for number, layer in enumerate(stages[STAGES[0]].layers, 1)}
+        chains |= {"refinement": stages[STAGES[1]].traces} if p["refined"] else {}
+        gamma_e, gamma_w = zip(*map(precisions_of, stages.values()), strict=True)
+        return xr.Dataset({
+            "atoms": (("stage", *DICTIONARY), np.stack([one.values for one in atoms]).astype(np.float32)),
+            "gamma_e": ("stage", list(gamma_e)), "gamma_w": ("stage", list(gamma_w)),
+            "winning_share": (("stage", "pooled_layer"), [one.attrs["winning_share"] for one in atoms]),
+            "residual": ("chain", [one.residual.values[0, -1] for one in chains.values()]),
+            "active": ("chain", [one.active.values[0, -1] for one in chains.values()]),
+            "cpu_seconds": ("chain", [one.attrs["cpu_seconds"] for one in chains.values()]),
+            "sweeps": ("chain", [one.sizes[DRAW] for one in chains.values()]),
+        }, {"stage": list(stages), "chain": list(chains)}, {
+            "seconds": sum(one.attrs["seconds"] for one in chains.values())
+        })
+
+    return kept(path, compute, images=setup.images, model=setup.model, seed=setup.seed, code=code_of("projection"))
