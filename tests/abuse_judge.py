@@ -12,7 +12,7 @@ import xarray as xr
 from hypothesis import HealthCheck, settings
 from matplotlib import pyplot
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 
 #: seconds of processor time after which a case hangs (compiling takes up to 90), bytes by which it may let memory grow
 HANGS, GROWTH = 200, 2**30

@@ -13,7 +13,7 @@ from abuse_targets import NAMES, targets
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gdd.base import axes
+from gdd.base import checks
 
 EXAMPLES = 140
 #: the chains of these shapes alone take minutes to compile
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch):
     """A machine of 256 MB: what needs more must be refused, on every machine alike."""
-    monkeypatch.setattr(axes, "memory", lambda: 2**28)
+    monkeypatch.setattr(checks, "memory", lambda: 2**28)
 
 
 @pytest.mark.parametrize("name", NAMES)

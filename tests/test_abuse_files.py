@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import datasets, sources
 from gdd_book import cli, experiments, records
 

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base import axes, checks
-from gdd.base.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, check_memory, shown
+from gdd.base import checks
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory, shown
 from gdd.data.contrast import normalise_contrast
 from gdd.inference import joint_inference
 from gdd.model.spec import MNIST
@@ -51,7 +52,7 @@ def test_what_is_wrong_is_named(check, message):
 
 
 def test_arrays_too_large_for_the_machine_are_refused_before_they_are_made(monkeypatch):
-    monkeypatch.setattr(axes, "memory", lambda: 1000)
+    monkeypatch.setattr(checks, "memory", lambda: 1000)
     check_memory("size", 125)
     with pytest.raises(GddError, match="size: an array of 126 numbers would be needed, about 1.01e-06 GB"):
         check_memory("size", 126)
@@ -76,7 +77,7 @@ def test_messages_are_short():
 
 
 def test_no_error_is_caught_that_is_not_named():
-    for path in Path(axes.__file__).parent.rglob("*.py"):
+    for path in Path(checks.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{path.name}, line {node.lineno}: a bare except"

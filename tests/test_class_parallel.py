@@ -10,7 +10,7 @@ import pytest
 import xarray as xr
 from PIL import Image
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import datasets
 from gdd.data.subsets import generator
 from gdd_book import cli

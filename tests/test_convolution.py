@@ -6,7 +6,8 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdd.base.axes import DICTIONARY, MAPS, GddError
+from gdd.base.axes import DICTIONARY, MAPS
+from gdd.base.checks import GddError
 from gdd.model.convolution import CHUNK, correlate, correlate_with_maps, synthesise
 
 sizes = st.integers(1, 5)

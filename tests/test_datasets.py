@@ -22,7 +22,7 @@ from scipy.signal import convolve2d
 from scipy.stats import binom, chi2, chisquare, kstest
 from sklearn.datasets import load_digits
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import datasets, sources
 from gdd.data.contrast import normalise_contrast
 from gdd.data.planted import planted

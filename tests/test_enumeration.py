@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from tiny import layer
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
 from gdd.model.state import EMPTY, LayerData

@@ -6,7 +6,8 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import DICTIONARY, GddError
+from gdd.base.axes import DICTIONARY
+from gdd.base.checks import GddError
 from gdd_book import figures
 from gdd_book.figures.dictionaries import atom_mosaic
 

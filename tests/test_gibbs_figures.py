@@ -5,7 +5,8 @@ import pytest
 import xarray as xr
 from test_flowchart import overlaps
 
-from gdd.base.axes import CHAIN, DRAW, GddError
+from gdd.base.axes import CHAIN, DRAW
+from gdd.base.checks import GddError
 from gdd_book.figures import gibbs
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book import paper_values, records
 from gdd_book.experiments import caltech_class
 from gdd_book.figures import one_class

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import datasets
 from gdd.model.layer import log_likelihood, reconstruction
 from gdd_book.experiments import planted

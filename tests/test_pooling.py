@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import (
     average_pool,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import IMAGES, GddError
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Pruning
 from gdd.model.state import maps_of

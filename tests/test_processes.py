@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.processes import run_tasks
 
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.runlog import RunLog
 
 

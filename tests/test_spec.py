@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.spec import (
     CALTECH101,
     FACES,

@@ -12,8 +12,7 @@ from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
-from gdd.base.axes import GddError
-from gdd.base.checks import check_whole
+from gdd.base.checks import GddError, check_whole
 from gdd_book import experiments, folders, machine, records
 from gdd_book.interrupt import run_watched
 from gdd_book.runlog import RunLog

@@ -11,7 +11,7 @@ from typing import Any
 
 import numba
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 
 #: what a process says besides its progress
 READY, FAILED = "ready", "failed"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book import experiments
 from gdd_book.record_files import PROVENANCE, as_json, code_checksum, read, write
 

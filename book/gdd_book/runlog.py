@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.machine import memory_in_words
 from gdd_book.progress import Bar, in_words
 

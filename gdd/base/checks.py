@@ -1,16 +1,21 @@
-"""Checks of numbers, sizes and kinds of arguments, made before any work.
+"""The exception of this package, and the checks of arguments that are made before any work.
 
-Each returns the value in its plain form, or raises a GddError that names the argument, the value and what is needed.
+Each check returns the value in its plain form, or raises a GddError that names the argument, the value and what is
+needed. Numbers first, then arrays and images.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from functools import cache
 from numbers import Integral, Real
+from reprlib import Repr
 
 import numpy as np
+import xarray as xr
 
-from gdd.base.axes import COL, ROW, GddError, shown
+from gdd.base.axes import COL, IMAGES, ROW
 
 #: seeds key a counter-based generator with one signed 64-bit word
 LARGEST_SEED = 2**63 - 1
@@ -22,6 +27,30 @@ LARGEST_BLOCK = 2**15 - 1
 SMALLEST_PRECISION, LARGEST_PRECISION = 1e-12, 1e12
 #: what to do when a chain's numbers overflow
 REMEDY = "scale the pixels to about 0 .. 1, and precisions and start accordingly"
+#: magnitudes beyond these overflow single precision once they are squared and weighted by a precision
+LARGEST_PIXEL, LARGEST_VALUE = 1e6, 1e12
+#: least spread of an image's pixels, and that relative to their magnitude which single precision still sees
+LEAST_SPREAD, LEAST_CONTRAST = 1e-9, 1e-6
+
+
+class GddError(ValueError):
+    """The one exception of this package: it names the argument, the axis, the value and the remedy."""
+
+
+class _Short(Repr):
+    def __init__(self):
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, number: int, level: int) -> str:  # noqa: D102
+        """Python refuses to print very long ones."""
+        if number.bit_length() < 130:
+            return super().repr_int(number, level)
+        return f"a whole number of about {number.bit_length() * 0.30103:.0f} digits"
+
+
+#: text of a value for a message: short, whatever the value
+shown = _Short().repr
 
 
 def check_whole(argument: str, value: object, least: int, most: int = LARGEST_COUNT) -> int:
@@ -94,3 +123,156 @@ def check_sequence(argument: str, value: object) -> None:
     check_kind(argument, value, (tuple, list, np.ndarray))
     if isinstance(value, np.ndarray) and value.ndim == 0:
         raise GddError(f"{argument}: an array without an axis given; a sequence is needed")
+
+
+def as_labelled(array: np.ndarray, dims: Sequence[str], name: str | None = None, **attrs) -> xr.DataArray:
+    """Give an array its axis names (a ``DataArray`` with these dims); GddError if their number differs."""
+    check_axes(array, dims, name or "array")
+    return xr.DataArray(array, dims=tuple(dims), name=name, attrs=attrs)
+
+
+def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
+    """Take an array by its axis names, in the order asked for; a plain array is taken to be in that order.
+
+    Raises
+    ------
+    GddError
+        If an axis is missing or empty, there are more or fewer axes than asked for, or its values are no real numbers.
+    """
+    if isinstance(array, xr.DataArray):
+        missing = [d for d in dims if d not in array.dims]
+        if missing or array.ndim != len(dims):
+            raise GddError(f"{argument}: axes {tuple(array.dims)} given, axes {tuple(dims)} needed; rename or add them")
+        array = array.transpose(*dims).values
+    array = as_array(array, argument)
+    check_axes(array, dims, argument)
+    for axis, size in zip(dims, array.shape, strict=True):
+        if size == 0:
+            raise GddError(f"{argument}: axis '{axis}' has size 0; at least 1 is needed")
+    return array
+
+
+def as_array(array: np.ndarray, argument: str) -> np.ndarray:
+    """Array of real numbers or truth values; GddError for rows of different lengths and for all other types."""
+    try:
+        array = np.asarray(array)
+    except (ValueError, TypeError) as error:
+        raise GddError(f"{argument}: not an array ({error}); rows of equal lengths are needed") from error
+    check_memory(argument, array.size, array.itemsize)  # a broadcast array takes no memory; every check of it would
+    if array.dtype.kind not in "biuf":
+        raise GddError(f"{argument}: values of type {array.dtype} given; real numbers are needed")
+    return array
+
+
+def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
+    """As `as_plain`; GddError also for a value that is NaN, infinite or huge, with its place."""
+    array = as_plain(array, dims, argument)
+    limit = np.float32(LARGEST_VALUE)  # of this type, as half precision has no such number
+    wrong = ~((array >= -limit) & (array <= limit))
+    if wrong.any():
+        where = np.argwhere(wrong)[0]
+        value = array[tuple(where)]
+        raise GddError(f"{argument}: {_place(where, dims)} is {value}; finite numbers up to {LARGEST_VALUE:g} needed")
+    return array
+
+
+def as_pixels(
+    images: np.ndarray | xr.DataArray, argument: str = "images", mask: np.ndarray | None = None,
+    constant: bool = False, dtype: type | None = None,
+) -> np.ndarray:  # fmt: skip
+    """Images as a model takes them: a checked copy (image, plane, row, col) of its own, 0 where a pixel is hidden.
+
+    Parameters and errors as in `check_images`; the copy has the type ``dtype``, or float64 if the images are of more
+    than single precision, else float32.
+    """
+    images = as_plain(images, IMAGES, argument)
+    check_images(images, argument, mask, constant)
+    dtype = dtype or (np.float64 if images.dtype.itemsize > 4 else np.float32)
+    return np.array(images if mask is None else np.where(mask, images, 0), dtype, order="C")
+
+
+def check_axes(array: np.ndarray, dims: Sequence[str], argument: str) -> None:
+    """Refuse an array whose number of axes is not that of ``dims``."""
+    if np.ndim(array) != len(dims):
+        raise GddError(
+            f"{argument}: {np.ndim(array)} axes of sizes {np.shape(array)} given, {len(dims)} axes {tuple(dims)} needed"
+        )
+
+
+def check_images(
+    images: np.ndarray, argument: str = "images", mask: np.ndarray | None = None, constant: bool = False
+) -> None:
+    """Refuse images that no model can be fitted to, before any work is done.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)
+    argument : name that the message uses
+    mask : (image, plane, row, col) of bool, optional     True where a pixel was observed
+    constant : whether an image may be constant: at test time, when only its blank half may be seen
+
+    Raises
+    ------
+    GddError
+        Wrong number of axes, an empty axis, NaN, infinite or huge pixels, a constant image, a mask of another shape
+        or type, or one that hides a whole image.
+    """
+    images = as_plain(images, IMAGES, argument)
+    if not np.issubdtype(images.dtype, np.floating):
+        raise GddError(f"{argument}: pixels of type {images.dtype}; floating point is needed, such as images / 255.0")
+    if mask is not None:
+        _check_mask(mask, images, argument)
+    seen = np.True_ if mask is None else mask
+    if not (np.isfinite(images) | ~seen).all():
+        where = np.argwhere(~np.isfinite(images) & seen)[0]
+        value = images[tuple(where)]
+        raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
+    highest = np.max(images, axis=(1, 2, 3), where=seen, initial=-np.inf)
+    lowest = np.min(images, axis=(1, 2, 3), where=seen, initial=np.inf)
+    largest = np.maximum(np.abs(highest), np.abs(lowest))
+    if largest.max() > LARGEST_PIXEL:
+        n = int(largest.argmax())
+        raise GddError(
+            f"{argument}: image {n} has a pixel of magnitude {largest[n]:g}; at most {LARGEST_PIXEL:g} is needed, "
+            "such as images / images.max()"
+        )
+    if constant:
+        return
+    alike = highest - lowest <= np.maximum(LEAST_SPREAD, LEAST_CONTRAST * largest)
+    if alike.any():
+        n = int(alike.argmax())
+        spread = f"constant to within {highest[n] - lowest[n]:g}" if highest[n] > lowest[n] else "constant"
+        raise GddError(f"{argument}: image {n} is {spread}; leave it out, nothing can be learned from it")
+
+
+def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
+    if mask.dtype != bool or mask.shape != images.shape:
+        raise GddError(
+            f"mask: {mask.dtype} of shape {mask.shape}; bool of the shape of {argument}, {images.shape}, is needed"
+        )
+    hidden = ~mask.any(axis=(1, 2, 3))
+    if hidden.any():
+        raise GddError(f"mask: image {int(np.flatnonzero(hidden)[0])} is hidden whole; leave that image out")
+
+
+def _place(where: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
+    return ", ".join(f"{axis} {int(i)}" for axis, i in zip(dims, where, strict=True))
+
+
+def check_memory(argument: str, numbers: int, size: int = 8) -> None:
+    """Refuse what would need an array of so many numbers, of ``size`` bytes each, if this machine cannot hold it."""
+    if numbers * size > memory():
+        raise GddError(
+            f"{argument}: an array of {shown(numbers)} numbers would be needed, about {_gigabytes(numbers * size)} GB; "
+            f"this machine has {_gigabytes(memory())} GB: use smaller sizes or fewer images"
+        )
+
+
+@cache
+def memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g}" if size < 10**300 else "over 10**290"

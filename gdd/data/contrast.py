@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 from scipy.ndimage import correlate1d, gaussian_filter
 
-from gdd.base.axes import IMAGES, LEAST_CONTRAST, GddError, as_pixels
-from gdd.base.checks import check_real, check_whole
+from gdd.base.axes import IMAGES
+from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels, check_real, check_whole
 
 WIDEST = 2**15 - 1  # pixels; a wider window is refused
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import IMAGE, IMAGES, LABEL, GddError, check_memory, shown
-from gdd.base.checks import check_pair, check_seed, check_whole
+from gdd.base.axes import IMAGE, IMAGES, LABEL
+from gdd.base.checks import GddError, check_memory, check_pair, check_seed, check_whole, shown
 from gdd.data.formats import OPENERS, Opened
 from gdd.data.planted import planted
 from gdd.data.sources import fetch, inventory

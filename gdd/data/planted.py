@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES, LARGEST_PIXEL, GddError, check_memory
-from gdd.base.checks import check_block, check_pair, check_real, check_whole
+from gdd.base.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES
+from gdd.base.checks import LARGEST_PIXEL, GddError, check_block, check_memory, check_pair, check_real, check_whole
 from gdd.data.subsets import generator
 
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import platformdirs
 
-from gdd.base.axes import GddError, shown
+from gdd.base.checks import GddError, shown
 
 LARGEST_PICTURE = 2**26  # bytes of a file in an archive; the pictures have some thousands
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gdd.base.axes import IMAGE, GddError
-from gdd.base.checks import check_seed, check_whole
+from gdd.base.axes import IMAGE
+from gdd.base.checks import GddError, check_seed, check_whole
 
 
 def generator(seed: int) -> np.random.Generator:

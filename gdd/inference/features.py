@@ -13,20 +13,19 @@ import xarray as xr
 from numba import prange
 from scipy.special import erf, expit
 
-from gdd.base.axes import (
-    BLOCKS,
-    DICTIONARY,
-    FEATURE,
-    IMAGE,
-    MAPS,
+from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS
+from gdd.base.checks import (
     GddError,
     as_array,
     as_finite,
     as_pixels,
     as_plain,
+    check_block,
     check_memory,
+    check_pair,
+    check_precision,
+    check_whole,
 )
-from gdd.base.checks import check_block, check_pair, check_precision, check_whole
 from gdd.base.compiling import INNER, kernel
 from gdd.inference.deconvolution import check_atoms, noise_precision
 from gdd.model.convolution import correlate

@@ -11,7 +11,8 @@ import numpy as np
 import scipy.fft
 import xarray as xr
 
-from gdd.base.axes import ATOM, DICTIONARY, IMAGE, IMAGES, MAPS, PLANE, GddError, as_finite, check_memory
+from gdd.base.axes import ATOM, DICTIONARY, IMAGE, IMAGES, MAPS, PLANE
+from gdd.base.checks import GddError, as_finite, check_memory
 
 CHUNK = 64  # images transformed at a time: bounds the memory, and fixes the order of sums over images
 

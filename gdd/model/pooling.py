@@ -12,8 +12,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.axes import BLOCKS, LARGEST_VALUE, MAPS, GddError, as_array, as_finite, check_memory
-from gdd.base.checks import check_block, check_pair, check_real
+from gdd.base.axes import BLOCKS, MAPS
+from gdd.base.checks import (
+    LARGEST_VALUE,
+    GddError,
+    as_array,
+    as_finite,
+    check_block,
+    check_memory,
+    check_pair,
+    check_real,
+)
 
 EMPTY = -1  # z of a block without an active position
 Size = tuple[int, int]

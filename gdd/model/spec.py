@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from math import ceil, prod
 
-from gdd.base.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.checks import (
     LARGEST_COUNT,
+    GddError,
     check_block,
     check_choice,
     check_kind,

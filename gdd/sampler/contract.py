@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln
 
-from gdd.base.axes import GddError
-from gdd.base.checks import REMEDY
+from gdd.base.checks import REMEDY, GddError
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.layer import block_groups, log_precision
 from gdd.model.spec import LayerShape, LayerSpec

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import IMAGES, GddError, as_pixels, as_plain, check_memory, shown
-from gdd.base.checks import check_kind
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, shown
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, layer_shape
 from gdd.model.state import LayerData, LayerState, maps_of

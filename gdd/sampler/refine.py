@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import CHAIN, DRAW, IMAGE, GddError
-from gdd.base.checks import check_kind
+from gdd.base.axes import CHAIN, DRAW, IMAGE
+from gdd.base.checks import GddError, check_kind
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes

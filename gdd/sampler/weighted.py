@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.axes import IMAGE, PLANE, GddError
+from gdd.base.axes import IMAGE, PLANE
+from gdd.base.checks import GddError
 from gdd.model.distributions import LOG_TWO_PI, DiagonalShiftGaussian, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, Local

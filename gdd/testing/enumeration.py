@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.layer import log_positions
 from gdd.model.pooling import block_places
 from gdd.model.spec import LayerShape, LayerSpec

@@ -20,8 +20,7 @@ from typing import Any
 
 import xarray as xr
 
-from gdd.base.axes import GddError, shown
-from gdd.base.checks import LARGEST_PRECISION, check_choice, check_kind, check_real, check_whole
+from gdd.base.checks import LARGEST_PRECISION, GddError, check_choice, check_kind, check_real, check_whole, shown
 from gdd_book.folders import checkpoint_folder
 
 __all__ = ["Outcome", "SCALES", "checkpoint_folder", "defaults", "get", "merge", "names", "parse"]

@@ -15,7 +15,7 @@ import os
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.benchmarks.contest import contest
 from gdd_book.benchmarks.kernels import kernel_rows
 from gdd_book.benchmarks.material import HEALTHY, all_digits, some, warm_up

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import DRAW, GddError
+from gdd.base.axes import DRAW
+from gdd.base.checks import GddError
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning
 from gdd.sampler.chain import Fitted
 from gdd.sampler.pretrain import pretrain

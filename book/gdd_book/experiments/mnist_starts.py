@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import DRAW, GddError
+from gdd.base.axes import DRAW
+from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.data import datasets
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec

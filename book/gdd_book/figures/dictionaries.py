@@ -11,8 +11,8 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, DICTIONARY, PLANE, GddError, as_finite
-from gdd.base.checks import check_sequence, check_whole
+from gdd.base.axes import ATOM, DICTIONARY, PLANE
+from gdd.base.checks import GddError, as_finite, check_sequence, check_whole
 from gdd_book.figures.style import FONT, FULL, bare, finish, new_figure
 
 GAP = 1  # pixels between atoms

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.distributions import Gamma, Gaussian
 from gdd.model.state import EMPTY
 from gdd_book.figures.style import COLOURS, FONT, finish, new_figure

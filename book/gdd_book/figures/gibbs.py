@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from gdd.base.axes import CHAIN, DRAW, GddError
+from gdd.base.axes import CHAIN, DRAW
+from gdd.base.checks import GddError
 from gdd_book.figures.style import COLOURS, bare, finish, new_figure
 
 WIDTH, TOP = 12.8, 13.2

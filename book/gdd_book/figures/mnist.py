@@ -9,7 +9,8 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, GddError
+from gdd.base.axes import ATOM
+from gdd.base.checks import GddError
 from gdd_book import paper_values
 from gdd_book.experiments.mnist_refined_error import ATOMS
 from gdd_book.figures.curves import curves, draw_subsets, finish_curve, said, spread_of, subset_table

@@ -11,7 +11,8 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import DICTIONARY, IMAGE, GddError
+from gdd.base.axes import DICTIONARY, IMAGE
+from gdd.base.checks import GddError
 from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
 from gdd_book import records
 from gdd_book.experiments.caltech_class import NAME, PARAMETERS

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from gdd.base.axes import COL, ROW, GddError, as_finite
-from gdd.base.checks import check_kind
+from gdd.base.axes import COL, ROW
+from gdd.base.checks import GddError, as_finite, check_kind
 from gdd_book.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure
 
 EMPTY, POSITIVE, NEGATIVE = "#FFFFFF", "#FBE3B0", "#BFDDF2"

@@ -8,8 +8,8 @@ from math import ceil
 import numpy as np
 from matplotlib.figure import Figure
 
-from gdd.base.axes import COL, ROW, GddError, as_finite
-from gdd.base.checks import check_sequence, check_whole
+from gdd.base.axes import COL, ROW
+from gdd.base.checks import GddError, as_finite, check_sequence, check_whole
 from gdd_book.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.figures.dictionaries import atom_mosaic
 from gdd_book.figures.style import COLOURS, FONT, bare, finish, new_figure
 

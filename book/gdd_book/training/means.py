@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.state import EMPTY, JointState, LayerData, maps_of
 from gdd.sampler.chain import Fitted
