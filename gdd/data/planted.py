@@ -43,11 +43,6 @@ def planted(
         ``z`` (image, atom, block_row, block_col) int16: row in the block times block width plus column, -1 if empty;
         ``w``, axes of z: the weight, 0 where empty. Attributes: the settings.
 
-    Raises
-    ------
-    GddError
-        A size or count below 1, an atom larger than the image, a share outside 0..1, a negative noise.
-
     Notes
     -----
     Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2 (the layer).
