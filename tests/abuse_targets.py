@@ -47,7 +47,7 @@ NAMES = (
     "infer_refined", "deconvolve", "interpolate_joint", "interpolate_one_layer", "infer_jointly", "infer_layers",
     "draw_from_prior", "render_local", "vote_positions", "vote_positions_by_weight", "project", "render_projected",
     "blocks_following",
-)  # fmt: skip
+)
 
 
 class Target(NamedTuple):
@@ -77,7 +77,7 @@ def world() -> SimpleNamespace:
         dictionary=random.standard_normal((2, 1, 3, 3)), upper=random.standard_normal((3, 2, 2, 2)),
         upper_maps=random.standard_normal((3, 3, 2, 2)), labels=np.arange(24) % 2,
         features=random.standard_normal((24, 2, 3)) + (np.arange(24) % 2)[:, None, None],
-    )  # fmt: skip
+    )
 
 
 def _chain(**fields) -> ChainSpec:
@@ -122,26 +122,26 @@ QUICK = {"costs": (1.0,), "gammas": (1.0,), "folds": 2, "tune_on": 12, "landmark
 precisions = st.builds(
     Precision, st.sampled_from([(), (IMAGE,)]), fixed=st.floats(1e-12, 1e12), shape=st.floats(1e-12, 1e12),
     rate=st.floats(1e-12, 1e12),
-)  # fmt: skip
+)
 chains = st.fixed_dictionaries({}, optional={
     "seed": bad.seeds, "burn_in": st.sampled_from([0, 2, -1, None, 1.5]),
     "collect": st.sampled_from([1, 0, "1", np.int8(2)]),
     "scale_every": st.sampled_from([0, 1, -1, 2**31]), "shift_every": st.sampled_from([0, 1, 2, None]),
     "start": bad.words, "pruning": st.sampled_from([None, Pruning(0, 1, 1.5), 3]),
-})  # fmt: skip
+})
 priors = st.fixed_dictionaries({}, optional={
     "gamma_e": precisions | bad.numbers, "gamma_d": st.builds(Precision, fixed=st.floats(1e-12, 1e12)),
     "gamma_w": st.builds(Precision, fixed=st.floats(1e-12, 1e12)) | st.builds(Precision, shape=st.floats(1e-12, 1e12)),
-})  # fmt: skip
+})
 added = st.fixed_dictionaries({}, optional={
     "noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": st.booleans() | bad.numbers,
     "tolerance": st.floats(1e-3, 0.5) | bad.numbers, "flips": st.integers(0, 2) | bad.numbers,
-})  # fmt: skip
+})
 #: of those that fit the images all have layers of the same widths: other widths would compile kernels of their own
 models = st.sampled_from([
     _model(), gdd.MNIST, None, "MNIST", ModelSpec((top(2),), (6, 5), 2), ModelSpec((top(10**6),), SIZE),
     ModelSpec((BOTTOM(), top(2, (2, 1))), SIZE),
-])  # fmt: skip
+])
 
 
 def _arrays(w) -> dict[str, st.SearchStrategy]:
@@ -154,7 +154,7 @@ def _arrays(w) -> dict[str, st.SearchStrategy]:
         "z": bad.arrays(w.z, BLOCKS), "w": bad.arrays(w.w, BLOCKS), "upper": bad.arrays(w.upper, DICTIONARY),
         "upper_maps": bad.arrays(w.upper_maps, MAPS), "features": bad.arrays(w.features, (IMAGE, "a", "b")),
         "labels": bad.arrays(w.labels, (IMAGE,)) | bad.arrays(np.array(list("ab") * 12), (IMAGE,)),
-    }  # fmt: skip
+    }
 
 
 @cache
@@ -173,7 +173,7 @@ def targets() -> dict[str, Target]:
     vote = {
         "images": w.images[:3, :, :7, :8].astype(float), "dictionary": w.dictionary, "z": w.z, "w": w.w,
         "gamma_e": np.ones((1, 1)), "pool": (2, 2), "upper_dictionary": w.upper, "upper_maps": w.upper_maps,
-    }  # fmt: skip
+    }
     return (
         _specs() | _pooling(w, a) | _functions(w, a) | _tables()
         | {
@@ -265,7 +265,7 @@ def targets() -> dict[str, Target]:
                  "upper_maps": a["upper_maps"]},
             ),
         }
-    )  # fmt: skip
+    )
 
 
 def _short(value) -> bool:
@@ -326,7 +326,7 @@ def _specs() -> dict[str, Target]:
              "classes": st.lists(st.sampled_from(["1", 3, "x", None]), max_size=3) | bad.numbers},
         ),
         "class_names": Target(datasets.class_names, lambda: {"name": "digits"}, {"name": bad.words}),
-    }  # fmt: skip
+    }
 
 
 def _pooling(w, a) -> dict[str, Target]:
@@ -374,7 +374,7 @@ def _pooling(w, a) -> dict[str, Target]:
         "threshold": Target(
             projection.threshold, lambda: {"atoms": w.atoms}, {"atoms": a["atoms"], "share": bad.reals}
         ),
-    }  # fmt: skip
+    }
 
 
 def _functions(w, a) -> dict[str, Target]:
@@ -446,7 +446,7 @@ def _functions(w, a) -> dict[str, Target]:
             sharpness.high_frequency_share, lambda: None, {"atoms": a["dictionary"]}, ("",)
         ),
         "gradient_kurtosis": Target(sharpness.gradient_kurtosis, lambda: None, {"atoms": a["dictionary"]}, ("",)),
-    }  # fmt: skip
+    }
 
 
 def _tables() -> dict[str, Target]:
@@ -481,4 +481,4 @@ def _tables() -> dict[str, Target]:
         "paper_values": Target(
             paper_values.fact, lambda: None, {"name": bad.words}
         ),
-    }  # fmt: skip
+    }

@@ -13,12 +13,12 @@ EDGES = (0, 1, -1, 0.0, -0.0, 1.0, 0.5, 1e-300, 1e-13, 1e13, 1e300, float("nan")
 FOREIGN = (
     True, False, None, "", "3", "abc", "\udcff\x00", b"3", 1j, Fraction(1, 2), Decimal("1"), np.int8(3), np.uint8(200),
     np.float16(np.inf), np.float32(0.5), np.bool(True), [], [1], (), {}, {"a": 1}, object, range(3), [[1], [1, 2]],
-)  # fmt: skip
+)
 
 numbers = st.one_of(
     st.sampled_from(EDGES), st.sampled_from(FOREIGN), st.sampled_from(HUGE), st.integers(-3, 12), st.floats(),
     st.builds(lambda: np.array(3.0)), st.builds(lambda: np.array([1.0, 2.0])),
-)  # fmt: skip
+)
 counts = st.one_of(st.integers(-1, 4), numbers)
 reals = st.one_of(st.floats(1e-12, 1e12), st.floats(0.1, 10), numbers)
 sizes = st.one_of(
@@ -101,7 +101,7 @@ LAYOUTS = [
     lambda a: np.broadcast_to(a[:1], a.shape) if a.ndim else a, lambda a: a.astype("datetime64[s]"),
     lambda a: np.ma.masked_array(a, a == a.flat[0]) if a.size else a, lambda a: a * 1e-3, lambda a: a * 1e5,
     lambda a: a.copy(),
-]  # fmt: skip
+]
 OTHERS = [lambda a: None, lambda a: 3.0, lambda a: "images", lambda a: {}, lambda a: object(), lambda a: np.float64(2)]
 OTHERS.append(_endless)
 

@@ -32,7 +32,7 @@ STRANGERS = (
     b"", b"\0", b"\0" * 3000, b"CDF\x01" + b"\0" * 40, b"\x89HDF\r\n\x1a\n" + b"\xff" * 200, b"PK\x03\x04",
     b"BZh91AY&SY\0", b"\xfd7zXZ\0\0\0", gzip.compress(b"\0\0\x08\x03" + b"\xff" * 12), gzip.compress(b"\0" * 10**7),
     b"\x1f\x8b", b"\x93NUMPY\x01\0",
-)  # fmt: skip
+)
 
 
 @st.composite
@@ -129,11 +129,11 @@ def _nothing_fetched(source):
 
 
 RECORD = {"experiment": "planted", "scale": "demo", "spec": {}, "parameters": {"n": 1}, "seed": 0,
-          "data_name": "digits", "data_checksum": "ab", "seconds": 1.0}  # fmt: skip
+          "data_name": "digits", "data_checksum": "ab", "seconds": 1.0}
 scalars = st.one_of(bad.numbers, bad.words)
 known = {"experiment": bad.words, "scale": bad.words, "spec": scalars | st.dictionaries(st.text(max_size=2), scalars),
          "parameters": st.dictionaries(st.text(max_size=2), scalars, max_size=2) | scalars, "seed": bad.seeds,
-         "data_name": bad.words, "data_checksum": bad.words, "seconds": bad.reals}  # fmt: skip
+         "data_name": bad.words, "data_checksum": bad.words, "seconds": bad.reals}
 variables = bad.arrays(np.arange(6.0).reshape(2, 3)).filter(lambda v: isinstance(v, np.ndarray) and v.size < 100)
 
 
@@ -144,7 +144,7 @@ def stored(draw):
     values = draw(variables)
     name = draw(st.sampled_from(["total", "", "a/b", "\0", "x" * 300, 3, None]))
     dataset = xr.Dataset({name: (tuple("abcdef"[: values.ndim]), values)}, attrs=draw(st.dictionaries(
-        st.sampled_from(["note", "seed", "", 3]), scalars, max_size=1)))  # fmt: skip
+        st.sampled_from(["note", "seed", "", 3]), scalars, max_size=1)))
     return RECORD | {key: draw(known[key]) for key in chosen}, draw(st.just(dataset) | scalars)
 
 
@@ -171,7 +171,7 @@ texts = st.sampled_from(
     ["0", "-1", "1", "7", "nan", "inf", "1e400", "1e-3", "1_0", "\u0663", "", "true", "a,b", "1,1", "1,2", "digits",
      "mnist", "shift", "mean", "ml_sample,mean", "caltech101", "9" * 5000, "0x10", "None", "..", "/", "a" * 300,
      "\udcff", "--help"]
-) | st.text(max_size=6)  # fmt: skip
+) | st.text(max_size=6)
 
 
 @st.composite

@@ -188,7 +188,7 @@ def test_python_calls_no_buried_kernel():
 
 
 USES = ("from gdd.a import f\nf(1)", "from gdd.a import f as g\ndef h():\n    g(1)", "from gdd import a\na.f(1)",
-        "import gdd.a\ngdd.a.f(1)", "import gdd.a as b\nb.f(1)")  # fmt: skip
+        "import gdd.a\ngdd.a.f(1)", "import gdd.a as b\nb.f(1)")
 
 
 @pytest.mark.parametrize("use", USES)

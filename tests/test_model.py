@@ -29,7 +29,7 @@ def every_z(shape, empty=True):
     options = [
         [*[EMPTY] * empty, *np.flatnonzero(have[i, j])]
         for _ in range(shape.atoms) for i in range(shape.grid[0]) for j in range(shape.grid[1])
-    ]  # fmt: skip
+    ]
     return np.array(list(itertools.product(*options)), np.int16).reshape(-1, 1, shape.atoms, *shape.grid)
 
 

@@ -7,6 +7,7 @@ needed. Numbers first, then arrays and images.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from numbers import Integral, Real
@@ -29,6 +30,8 @@ SMALLEST_PRECISION, LARGEST_PRECISION = 1e-12, 1e12
 REMEDY = "scale the pixels to about 0 .. 1, and precisions and start accordingly"
 #: magnitudes beyond these overflow single precision once they are squared and weighted by a precision
 LARGEST_PIXEL, LARGEST_VALUE = 1e6, 1e12
+#: images this many standard deviations of the noise are on the wrong scale: with pixels 0 .. 1 they are 3 to 30
+LARGEST_RATIO = 100.0
 #: least spread of an image's pixels, and that relative to their magnitude which single precision still sees
 LEAST_SPREAD, LEAST_CONTRAST = 1e-9, 1e-6
 
@@ -54,7 +57,7 @@ shown = _Short().repr
 
 
 def check_whole(argument: str, value: object, least: int, most: int = LARGEST_COUNT) -> int:
-    """Return ``value`` as an int; GddError if it is no whole number from ``least`` to ``most``."""
+    """Whole number from ``least`` to ``most``, as an int."""
     if isinstance(value, bool | np.bool) or not isinstance(value, Integral) or value < least:
         raise GddError(f"{argument}: {shown(value)} given; a whole number of at least {least} is needed")
     if value > most:
@@ -63,12 +66,12 @@ def check_whole(argument: str, value: object, least: int, most: int = LARGEST_CO
 
 
 def check_seed(seed: object, argument: str = "seed") -> int:
-    """Return a seed as an int; GddError if it is no whole number from 0 to 2**63 - 1."""
+    """Whole number from 0 to 2**63 - 1, as an int."""
     return check_whole(argument, seed, 0, LARGEST_SEED)
 
 
 def check_lengths(burn_in: object, collect: object, warm_up: object = 0) -> tuple[int, int, int]:
-    """Return the sweeps of a chain as ints; GddError if nothing is collected, or warm-up is longer than burn-in."""
+    """Sweeps of a chain, as ints: at least one is collected, and the warm-up is part of the burn-in."""
     burn_in, collect = check_whole("burn_in", burn_in, 0), check_whole("collect", collect, 1)
     if check_whole("warm_up", warm_up, 0) > burn_in:
         raise GddError(f"warm_up: {warm_up} given; a whole number from 0 to burn_in, {burn_in}, is needed")
@@ -76,7 +79,7 @@ def check_lengths(burn_in: object, collect: object, warm_up: object = 0) -> tupl
 
 
 def check_pair(argument: str, pair: object) -> tuple[int, int]:
-    """Return ``pair`` as (rows, columns); GddError if it is not two whole numbers of at least 1."""
+    """Two whole numbers of at least 1, as (rows, columns)."""
     pair = pair.tolist() if isinstance(pair, np.ndarray) else pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise GddError(f"{argument}: {shown(pair)} given; two whole numbers (rows, columns) are needed")
@@ -85,7 +88,7 @@ def check_pair(argument: str, pair: object) -> tuple[int, int]:
 
 
 def check_block(argument: str, pool: object) -> tuple[int, int]:
-    """Return the size of a pooling block; GddError if it has more places than can be numbered."""
+    """Size of a pooling block whose places can be numbered."""
     rows, columns = check_pair(argument, pool)
     if rows * columns > LARGEST_BLOCK:
         raise GddError(f"{argument}: ({rows}, {columns}) given; a block has at most {LARGEST_BLOCK} places")
@@ -93,19 +96,19 @@ def check_block(argument: str, pool: object) -> tuple[int, int]:
 
 
 def check_real(argument: str, value: object, low: float, high: float, what: str = "a number") -> float:
-    """Return ``value`` as a float; GddError if it is no real number from ``low`` to ``high``."""
+    """Real number from ``low`` to ``high``, as a float."""
     if isinstance(value, bool | np.bool) or not isinstance(value, Real) or not low <= value <= high:
         raise GddError(f"{argument}: {shown(value)} given; {what} from {low:g} to {high:g} is needed")
     return float(value)
 
 
 def check_precision(argument: str, value: object) -> float:
-    """Return a precision, or a parameter of its prior, as a float; GddError if it is not positive or not usual."""
+    """Precision, or parameter of its prior, as a float."""
     return check_real(argument, value, SMALLEST_PRECISION, LARGEST_PRECISION, "a positive finite number")
 
 
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> str:
-    """Return one of these words; GddError, listing them, for anything else."""
+    """One of these words."""
     if not isinstance(value, str) or value not in choices:
         raise GddError(f"{argument}: {shown(value)} given; one of {', '.join(map(repr, choices))} is needed")
     return value
@@ -126,26 +129,21 @@ def check_sequence(argument: str, value: object) -> None:
 
 
 def as_labelled(array: np.ndarray, dims: Sequence[str], name: str | None = None, **attrs) -> xr.DataArray:
-    """Give an array its axis names (a ``DataArray`` with these dims); GddError if their number differs."""
-    check_axes(array, dims, name or "array")
+    """Give an array its axis names."""
     return xr.DataArray(array, dims=tuple(dims), name=name, attrs=attrs)
 
 
 def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
-    """Take an array by its axis names, in the order asked for; a plain array is taken to be in that order.
-
-    Raises
-    ------
-    GddError
-        If an axis is missing or empty, there are more or fewer axes than asked for, or its values are no real numbers.
-    """
+    """Array with the axes in this order: a labelled one by their names, a plain one as it stands; no axis is empty."""
     if isinstance(array, xr.DataArray):
-        missing = [d for d in dims if d not in array.dims]
-        if missing or array.ndim != len(dims):
+        if sorted(map(str, array.dims)) != sorted(dims):
             raise GddError(f"{argument}: axes {tuple(array.dims)} given, axes {tuple(dims)} needed; rename or add them")
         array = array.transpose(*dims).values
     array = as_array(array, argument)
-    check_axes(array, dims, argument)
+    if array.ndim != len(dims):
+        raise GddError(
+            f"{argument}: {array.ndim} axes of sizes {array.shape} given, {len(dims)} axes {tuple(dims)} needed"
+        )
     for axis, size in zip(dims, array.shape, strict=True):
         if size == 0:
             raise GddError(f"{argument}: axis '{axis}' has size 0; at least 1 is needed")
@@ -153,7 +151,12 @@ def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: st
 
 
 def as_array(array: np.ndarray, argument: str) -> np.ndarray:
-    """Array of real numbers or truth values; GddError for rows of different lengths and for all other types."""
+    """Array of real numbers or truth values."""
+    if any(np.ma.is_masked(part) for part in (array, *(array if isinstance(array, list | tuple) else ()))):
+        raise GddError(
+            f"{argument}: a masked array given, whose mask would be lost; give its data, such as {argument}.filled(0), "
+            f"and hide pixels of images by mask=~numpy.ma.getmaskarray({argument})"
+        )
     try:
         array = np.asarray(array)
     except (ValueError, TypeError) as error:
@@ -165,7 +168,7 @@ def as_array(array: np.ndarray, argument: str) -> np.ndarray:
 
 
 def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
-    """As `as_plain`; GddError also for a value that is NaN, infinite or huge, with its place."""
+    """As `as_plain`; no value is NaN, infinite or huge."""
     array = as_plain(array, dims, argument)
     limit = np.float32(LARGEST_VALUE)  # of this type, as half precision has no such number
     wrong = ~((array >= -limit) & (array <= limit))
@@ -179,70 +182,25 @@ def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: s
 def as_pixels(
     images: np.ndarray | xr.DataArray, argument: str = "images", mask: np.ndarray | None = None,
     constant: bool = False, dtype: type | None = None,
-) -> np.ndarray:  # fmt: skip
-    """Images as a model takes them: a checked copy (image, plane, row, col) of its own, 0 where a pixel is hidden.
-
-    Parameters and errors as in `check_images`; the copy has the type ``dtype``, or float64 if the images are of more
-    than single precision, else float32.
-    """
-    images = as_plain(images, IMAGES, argument)
-    check_images(images, argument, mask, constant)
-    dtype = dtype or (np.float64 if images.dtype.itemsize > 4 else np.float32)
-    return np.array(images if mask is None else np.where(mask, images, 0), dtype, order="C")
-
-
-def check_axes(array: np.ndarray, dims: Sequence[str], argument: str) -> None:
-    """Refuse an array whose number of axes is not that of ``dims``."""
-    if np.ndim(array) != len(dims):
-        raise GddError(
-            f"{argument}: {np.ndim(array)} axes of sizes {np.shape(array)} given, {len(dims)} axes {tuple(dims)} needed"
-        )
-
-
-def check_images(
-    images: np.ndarray, argument: str = "images", mask: np.ndarray | None = None, constant: bool = False
-) -> None:
-    """Refuse images that no model can be fitted to, before any work is done.
+) -> np.ndarray:
+    """Images that a model can be fitted to: a checked copy (image, plane, row, col), 0 where a pixel is hidden.
 
     Parameters
     ----------
     images : (image, plane, row, col)
-    argument : name that the message uses
+    argument : name that messages use
     mask : (image, plane, row, col) of bool, optional     True where a pixel was observed
     constant : whether an image may be constant: at test time, when only its blank half may be seen
-
-    Raises
-    ------
-    GddError
-        Wrong number of axes, an empty axis, NaN, infinite or huge pixels, a constant image, a mask of another shape
-        or type, or one that hides a whole image.
+    dtype : of the copy; default: float64 if the images are of more than single precision, else float32
     """
     images = as_plain(images, IMAGES, argument)
     if not np.issubdtype(images.dtype, np.floating):
         raise GddError(f"{argument}: pixels of type {images.dtype}; floating point is needed, such as images / 255.0")
     if mask is not None:
         _check_mask(mask, images, argument)
-    seen = np.True_ if mask is None else mask
-    if not (np.isfinite(images) | ~seen).all():
-        where = np.argwhere(~np.isfinite(images) & seen)[0]
-        value = images[tuple(where)]
-        raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
-    highest = np.max(images, axis=(1, 2, 3), where=seen, initial=-np.inf)
-    lowest = np.min(images, axis=(1, 2, 3), where=seen, initial=np.inf)
-    largest = np.maximum(np.abs(highest), np.abs(lowest))
-    if largest.max() > LARGEST_PIXEL:
-        n = int(largest.argmax())
-        raise GddError(
-            f"{argument}: image {n} has a pixel of magnitude {largest[n]:g}; at most {LARGEST_PIXEL:g} is needed, "
-            "such as images / images.max()"
-        )
-    if constant:
-        return
-    alike = highest - lowest <= np.maximum(LEAST_SPREAD, LEAST_CONTRAST * largest)
-    if alike.any():
-        n = int(alike.argmax())
-        spread = f"constant to within {highest[n] - lowest[n]:g}" if highest[n] > lowest[n] else "constant"
-        raise GddError(f"{argument}: image {n} is {spread}; leave it out, nothing can be learned from it")
+    _check_pixels(images, argument, np.True_ if mask is None else mask, constant)
+    dtype = dtype or (np.float64 if images.dtype.itemsize > 4 else np.float32)
+    return np.array(images if mask is None else np.where(mask, images, 0), dtype, order="C")
 
 
 def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
@@ -255,8 +213,46 @@ def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
         raise GddError(f"mask: image {int(np.flatnonzero(hidden)[0])} is hidden whole; leave that image out")
 
 
+def _check_pixels(images: np.ndarray, argument: str, seen: np.ndarray, constant: bool) -> None:
+    """Refuse pixels that are not finite or huge, and images without contrast."""
+    if not (np.isfinite(images) | ~seen).all():
+        where = np.argwhere(~np.isfinite(images) & seen)[0]
+        value = images[tuple(where)]
+        raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
+    # in double precision: the bounds overflow and underflow half precision
+    highest = np.max(images, axis=(1, 2, 3), where=seen, initial=-np.inf).astype(float)
+    lowest = np.min(images, axis=(1, 2, 3), where=seen, initial=np.inf).astype(float)
+    largest = np.maximum(np.abs(highest), np.abs(lowest))
+    if largest.max() > LARGEST_PIXEL:
+        n = int(largest.argmax())
+        raise GddError(
+            f"{argument}: image {n} has a pixel of magnitude {largest[n]:g}; at most {LARGEST_PIXEL:g} is needed, "
+            "such as images / images.max()"
+        )
+    alike = highest - lowest <= np.maximum(LEAST_SPREAD, LEAST_CONTRAST * largest)
+    if alike.any() and not constant:
+        n = int(alike.argmax())
+        spread = f"constant to within {highest[n] - lowest[n]:g}" if highest[n] > lowest[n] else "constant"
+        raise GddError(f"{argument}: image {n} is {spread}; leave it out, nothing can be learned from it")
+
+
 def _place(where: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
     return ", ".join(f"{axis} {int(i)}" for axis, i in zip(dims, where, strict=True))
+
+
+def warn_of_scale(images: np.ndarray, gamma_e: float | None) -> None:
+    """Warn where checked images (image, plane, row, col) are far too large for a noise precision that is held.
+
+    ``gamma_e`` is that precision; None, where it is learned, warns of nothing.
+    """
+    if gamma_e is not None:
+        ratio = float(np.sqrt(gamma_e * np.vdot(images, images) / images.size))
+        if ratio > LARGEST_RATIO:
+            warnings.warn(
+                f"images: their root mean square is {ratio:.0f} standard deviations of the noise, whose precision is "
+                f"held at {gamma_e:g}; divide pixels of 0 .. 255 by 255, or hold the precision at a smaller number",
+                stacklevel=3,
+            )
 
 
 def check_memory(argument: str, numbers: int, size: int = 8) -> None:

@@ -16,7 +16,7 @@ from gdd.model.spec import LayerShape, LayerSpec
 __all__ = [
     "EMPTY", "JointLocal", "JointShared", "JointState", "LayerData", "LayerState", "Local", "Shared",
     "block_positions", "maps_of", "precision_shapes",
-]  # fmt: skip
+]
 
 
 class LayerData(NamedTuple):

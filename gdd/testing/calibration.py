@@ -123,7 +123,7 @@ def blocks_alike(z: np.ndarray) -> float:
 STATISTICS = (
     "active blocks", "blocks alike", "log gamma_e", "log gamma_d", "log gamma_w", "log atom norm", "log weights",
     "overlap", "fit", "log likelihood",
-)  # fmt: skip
+)
 
 
 def draw_case(case: Case, seed: tuple[int, ...]) -> tuple[LayerState, LayerData, np.random.Generator]:

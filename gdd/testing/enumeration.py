@@ -125,7 +125,7 @@ Weight = Callable[[np.ndarray], np.ndarray]
 def visit(
     z: np.ndarray, w: np.ndarray, small: SmallMap, generator: np.random.Generator,
     weight: Weight | None = None, at_once: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw every block of the map once, in many independent chains; new z and w, both (chain, block).
 
     Parameters
@@ -167,7 +167,7 @@ def visit(
 
 def settled(
     small: SmallMap, chains: int, sweeps: int, generator: np.random.Generator, **misprints
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """Z and w of independent chains from an empty map after so many sweeps of `visit`, both (chain, block)."""
     z = np.full((chains, len(small.placed)), EMPTY, np.int16)
     w = np.zeros(z.shape)
@@ -179,7 +179,7 @@ def settled(
 def held_score(
     z: np.ndarray, w: np.ndarray, mean: np.ndarray, precision: np.ndarray, gamma_w: float,
     generator: np.random.Generator,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Y of the supplement, (chain, position): at the present weight where active, else at a draw from the prior."""
     held = generator.standard_normal(mean.shape) / np.sqrt(gamma_w)
     active = np.flatnonzero(z != EMPTY)
