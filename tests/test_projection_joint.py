@@ -1,5 +1,7 @@
 """Projection under the joint model: exact where it must be, broken where it need not be; the vote, word by word."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from gdd.inference.pipeline import infer_refined
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
 from gdd.model.pooling import block_places, unpool
-from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, count
+from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
 from gdd.projection.collapse import blocks_following, project, render_projected, threshold
 from gdd.projection.models import project_layers, project_refined, project_state, projection_error
@@ -48,13 +50,13 @@ def single(model, seed, coefficients=1, case=""):
     """
     rng, shapes = np.random.default_rng(seed), model.shapes()
     dictionaries = [rng.normal(size=shape.dictionary) for shape in shapes]
-    votes = [rng.integers(0, count(s.block), above.dictionary) for s, above in zip(shapes, shapes[1:], strict=False)]
+    votes = [rng.integers(0, prod(s.block), above.dictionary) for s, above in zip(shapes, shapes[1:], strict=False)]
     if case == "plane":
         votes[0] = np.broadcast_to(votes[0][:1, :, :1, :1], votes[0].shape)
     if case == "apart":
         corners = np.zeros_like(dictionaries[-1])
         corners[:, 0, 0, 0], corners[:, 1, -1, -1] = rng.normal(size=(2, len(corners)))
-        dictionaries[-1], votes[-1][:, 0], votes[-1][:, 1] = corners, 0, count(shapes[-2].block) - 1
+        dictionaries[-1], votes[-1][:, 0], votes[-1][:, 1] = corners, 0, prod(shapes[-2].block) - 1
     w = np.zeros((1, shapes[-1].atoms, *shapes[-1].map_size))
     w[0, :coefficients, 0, 0] = 2 + rng.random(coefficients)
     positions, maps = [], w
