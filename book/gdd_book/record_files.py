@@ -84,7 +84,7 @@ def read(path: str | Path) -> xr.Dataset:
         raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
     try:
         record = xr.load_dataset(path, engine="netcdf4")
-    except (OSError, RuntimeError, ValueError) as error:
+    except (AttributeError, OSError, RuntimeError, ValueError) as error:  # netCDF4: AttributeError
         raise GddError(f"record {path}: truncated, damaged or no NetCDF file ({error}); run it again") from error
     if record.attrs.get("gdd_format") != FORMAT:
         found = record.attrs.get("gdd_format", "none")
