@@ -60,8 +60,8 @@ def test_truncated_gamma(shape, rate, ceiling):
 def test_gaussian():
     precision, linear, x = precision_matrix(4), np.arange(4.0), np.array([0.3, -1.0, 2.0, 0.1])
     choice = Gaussian(precision, linear)
-    judge = stats.multivariate_normal(np.linalg.solve(precision, linear), np.linalg.inv(precision))
-    assert choice.logpdf(x) == pytest.approx(judge.logpdf(x), rel=1e-10)
+    expected = stats.multivariate_normal(np.linalg.solve(precision, linear), np.linalg.inv(precision))
+    assert choice.logpdf(x) == pytest.approx(expected.logpdf(x), rel=1e-10)
     generator = np.random.default_rng(2)
     check_gaussian_draws(np.array([choice.sample(generator) for _ in range(DRAWS)]), choice)
 

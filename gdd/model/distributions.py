@@ -1,6 +1,6 @@
-"""What the sampler draws from: each distribution has ``logpdf`` and ``sample``, so that a conditional can be judged.
+"""Distributions with ``logpdf`` and ``sample``: a conditional of the model returns one of them.
 
-A conditional of the model returns one of these. Drawing is another line, and so is comparing densities.
+Drawing is another line, and so is comparing its density with the reference log density.
 """
 
 from __future__ import annotations
