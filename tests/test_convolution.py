@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gdd.base.axes import DICTIONARY, MAPS
+from gdd.base.checks import GddError
 from gdd.model.convolution import CHUNK, correlate, correlate_with_maps, synthesise
 
 sizes = st.integers(1, 5)
@@ -74,3 +75,12 @@ def test_single_precision_and_labels():
     np.testing.assert_array_equal(
         synthesise(xr.DataArray(dictionary, dims=DICTIONARY), labelled), synthesise(dictionary, maps)
     )
+
+
+def test_what_does_not_fit_is_refused():
+    """The transforms would go through, with a result of no meaning."""
+    dictionary, maps, images = problem(0, 2, 3, 2, (3, 3), (4, 4))
+    with pytest.raises(GddError, match="'row' has size 2, smaller than the 3"):
+        correlate(images[:, :, :2], dictionary)
+    with pytest.raises(GddError, match="'col' has size 3, smaller than the 4"):
+        correlate_with_maps(images[..., :3], maps)

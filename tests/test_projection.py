@@ -371,7 +371,6 @@ def test_bad_projections_are_named():
         (([lower, upper], [(2, 2)], []), ["positions", "0 given for 2"]),
         (([lower[:2], upper], [(2, 2)], [positions]), ["dictionaries[1]", "plane", "3", "2"]),
         (([lower, upper], [(2, 2)], [positions[:2]]), ["positions[0]", "(2, 3, 2, 3)"]),
-        (([lower, upper], [(2, 2)], [positions + 4]), ["position"]),
     ):
         with pytest.raises(GddError) as error:
             project(*arguments)

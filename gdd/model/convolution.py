@@ -12,6 +12,7 @@ import scipy.fft
 import xarray as xr
 
 from gdd.base.axes import DICTIONARY, IMAGES, MAPS
+from gdd.base.checks import GddError
 
 CHUNK = 64  # images transformed at a time: bounds the memory, and fixes the order of sums over images
 
@@ -126,4 +127,7 @@ def _floating(array: Array, dims: tuple[str, ...]) -> np.ndarray:
 
 def _valid_size(large: np.ndarray, small: np.ndarray) -> tuple[int, int]:
     """Positions (row, col) at which the small arrays lie wholly within the large ones."""
+    for axis, big, little in zip(IMAGES[2:], large.shape[2:], small.shape[2:], strict=True):
+        if little > big:  # the transforms would go through, with a result of no meaning
+            raise GddError(f"images: axis '{axis}' has size {big}, smaller than the {little} of what is placed there")
     return tuple(big - little + 1 for big, little in zip(large.shape[2:], small.shape[2:], strict=True))
