@@ -1,11 +1,24 @@
-"""Hostile arguments: what tests/test_abuse.py puts in place of the right ones. Every value here is made anew."""
+"""Hostile arguments, which the abuse tests put in place of the right ones, and what a case may end in."""
 
+import resource
+import signal
+import warnings
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import xarray as xr
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+
+from gdd.base.checks import GddError
+
+#: seconds of processor time after which a case hangs (compiling takes up to 90), bytes by which it may let memory grow
+HANGS, GROWTH = 200, 2**30
+#: the same cases in every run, however long they take
+GIVEN = partial(settings, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 
 #: sizes and counts that no machine holds; nothing here may be allocated
 HUGE = (2**31 - 1, 2**31, 10**12, 2**63, 2**64, -(10**30), 10**400)
@@ -13,12 +26,12 @@ EDGES = (0, 1, -1, 0.0, -0.0, 1.0, 0.5, 1e-300, 1e-13, 1e13, 1e300, float("nan")
 FOREIGN = (
     True, False, None, "", "3", "abc", "\udcff\x00", b"3", 1j, Fraction(1, 2), Decimal("1"), np.int8(3), np.uint8(200),
     np.float16(np.inf), np.float32(0.5), np.bool(True), [], [1], (), {}, {"a": 1}, object, range(3), [[1], [1, 2]],
-)  # fmt: skip
+)
 
 numbers = st.one_of(
     st.sampled_from(EDGES), st.sampled_from(FOREIGN), st.sampled_from(HUGE), st.integers(-3, 12), st.floats(),
     st.builds(lambda: np.array(3.0)), st.builds(lambda: np.array([1.0, 2.0])),
-)  # fmt: skip
+)
 counts = st.one_of(st.integers(-1, 4), numbers)
 reals = st.one_of(st.floats(1e-12, 1e12), st.floats(0.1, 10), numbers)
 sizes = st.one_of(
@@ -101,7 +114,7 @@ LAYOUTS = [
     lambda a: np.broadcast_to(a[:1], a.shape) if a.ndim else a, lambda a: a.astype("datetime64[s]"),
     lambda a: np.ma.masked_array(a, a == a.flat[0]) if a.size else a, lambda a: a * 1e-3, lambda a: a * 1e5,
     lambda a: a.copy(),
-]  # fmt: skip
+]
 OTHERS = [lambda a: None, lambda a: 3.0, lambda a: "images", lambda a: {}, lambda a: object(), lambda a: np.float64(2)]
 OTHERS.append(_endless)
 
@@ -139,3 +152,45 @@ def masks(shape):
     """Masks of images: mostly bool of the right shape, hiding anything from nothing to whole images."""
     half = np.indices(shape).sum(0) % 2 == 0
     return st.one_of(arrays(half, ("image", "plane", "row", "col")), st.just(half), st.just(~half), st.just(None))
+
+
+def answer_of(call: Callable, may_be_nan: bool = False) -> str:
+    """Make a call: 'result' or 'own error'; a failure for any other end, and for NaN in a result."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    signal.signal(signal.SIGPROF, _hangs)
+    signal.setitimer(signal.ITIMER_PROF, HANGS)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            answer = call()
+    except GddError as error:
+        message = str(error)
+        assert 20 < len(message) < 2000, message
+        return "own error"
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    assert grown < GROWTH, f"{grown / 1e6:.0f} MB more"
+    assert may_be_nan or not list(nan_in(answer)), f"NaN without a word in {list(nan_in(answer))}"
+    return "result"
+
+
+def _hangs(*_):
+    raise TimeoutError(f"no answer in {HANGS} s")
+
+
+def nan_in(answer, path=""):
+    """Paths of the arrays in a result that hold NaN."""
+    if isinstance(answer, xr.Dataset):
+        answer = dict(answer.variables)
+    if isinstance(answer, Mapping):
+        for key, part in answer.items():
+            yield from nan_in(part, f"{path}/{key}")
+    elif isinstance(answer, tuple | list):
+        fields = getattr(answer, "_fields", range(len(answer)))
+        for field, part in zip(fields, answer, strict=True):
+            yield from nan_in(part, f"{path}/{field}")
+    elif isinstance(answer, xr.DataArray | xr.Variable | np.ndarray | float):
+        values = np.asarray(answer)
+        if values.dtype.kind == "f" and np.isnan(values).any():
+            yield path

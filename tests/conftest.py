@@ -16,7 +16,7 @@ REFINING = {
     "double": {
         "test_calibration", "test_interpolation", "test_joint_inference", "test_refine_joint", "test_refine_sweep",
     },
-}  # fmt: skip
+}
 
 
 class OneCompiles(LoadFileScheduling):

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.evaluate.baselines import LEAST_VARIANCE, learn_patches, patch_features, principal_components
 
 

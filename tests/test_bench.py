@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.spec import ChainSpec, layer_shape
 from gdd.sampler.random import Stream
 from gdd_book import experiments

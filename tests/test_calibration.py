@@ -20,7 +20,7 @@ PASSES, FAILS = 1e-3, 1e-4
 LEAST = {
     "replicates": 3, "sweeps": 1, "chains": 3, "length": 2, "wrong": 3, "ranked": 3, "ranked_wrong": 2,
     "burn_in": 1, "thin": 1, "seed": 0,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@ import pytest
 import xarray as xr
 from test_class_parallel import pictures  # noqa: F401
 
-from gdd.base.axes import IMAGE, IMAGES, LABEL, GddError
+from gdd.base.axes import IMAGE, IMAGES, LABEL
+from gdd.base.checks import GddError
 from gdd.data.subsets import generator
 from gdd.inference.features import one_step_codes
 from gdd.model.spec import LayerSpec, ModelSpec

@@ -9,7 +9,7 @@ import pytest
 from tiny import layer
 
 import gdd
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood
 from gdd.model.spec import ChainSpec, LayerSpec, Pruning, layer_shape
 from gdd.model.state import LayerData

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from jupyter_cache import get_cache
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.pages import notebooks, papermill_io
 
 REFERENCE = Path(__file__).resolve().parent / "reference"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tiny import layer
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.layer import draw_state
 from gdd.model.spec import ChainSpec, layer_shape
 from gdd.model.state import LayerData
@@ -148,7 +148,7 @@ TOO_LARGE = """
     sys.path.insert(0, {tests!r})
     from pathlib import Path
     from test_checkpoint import owner, chain_state
-    from gdd.base.axes import GddError
+    from gdd.base.checks import GddError
     from gdd.sampler.checkpoint import write
     path = Path({path!r})
     write(path, owner(), chain_state(1))

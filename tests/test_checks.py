@@ -1,15 +1,17 @@
-"""Checks of single arguments: what is taken, in which plain form; what is refused, in which words."""
+"""Checks of single arguments: the plain form of what is accepted, the message for what is refused."""
 
 import ast
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base import axes, checks
-from gdd.base.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, check_memory, shown
+from gdd.base import checks
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory, shown, warn_of_scale
 from gdd.data.contrast import normalise_contrast
 from gdd.inference import joint_inference
 from gdd.model.spec import MNIST
@@ -44,19 +46,50 @@ def test_what_is_right_comes_back_plain():
         (lambda: as_pixels(np.full((1, 1, 2, 2), 1e300) * [1, 2]), "image 0 has a pixel of magnitude 2e+300; at most"),
         (lambda: as_pixels(1e5 + np.arange(4.0).reshape(1, 1, 2, 2) * 1e-3), "image 0 is constant to within 0.003"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_named(check, message):
     with pytest.raises(GddError, match=re.escape(message)):
         check()
 
 
 def test_arrays_too_large_for_the_machine_are_refused_before_they_are_made(monkeypatch):
-    monkeypatch.setattr(axes, "memory", lambda: 1000)
+    monkeypatch.setattr(checks, "memory", lambda: 1000)
     check_memory("size", 125)
     with pytest.raises(GddError, match="size: an array of 126 numbers would be needed, about 1.01e-06 GB"):
         check_memory("size", 126)
     with pytest.raises(GddError, match="images: an array of"):
         as_plain(np.broadcast_to(0.0, (10**6, 1, 10**9, 3)), IMAGES, "images")
+
+
+def test_a_masked_array_is_refused_and_not_read_without_its_mask():
+    """NumPy's conversion drops the mask without a word; an array in which nothing is masked loses nothing."""
+    images = np.ma.masked_array(np.arange(8.0).reshape(2, 1, 2, 2), np.arange(8).reshape(2, 1, 2, 2) == 3)
+    for given in (images, list(images)):
+        with pytest.raises(GddError, match=re.escape("images.filled(0), and hide pixels of images by mask=")):
+            as_pixels(given)
+    np.testing.assert_array_equal(as_pixels(np.ma.masked_array(images.data)), images.data)
+
+
+@pytest.mark.filterwarnings("error")
+def test_half_precision_is_checked_without_overflow():
+    """The bounds of pixels are beyond half precision."""
+    images = np.arange(8.0).reshape(2, 1, 2, 2)
+    np.testing.assert_array_equal(as_pixels(images.astype(np.float16)), images)
+    with pytest.raises(GddError, match="image 1 is constant"):
+        as_pixels(np.where(np.arange(2)[:, None, None, None], 7, images).astype(np.float16))
+
+
+def test_pixels_of_255_under_a_held_noise_precision_are_warned_of():
+    """Only on that scale, and only where the precision is held; smaller pixels and learned noise raise no warning."""
+    images = np.random.default_rng(0).random((3, 1, 5, 5), np.float32)
+    for gamma_e in (2.0, 44.0):
+        with pytest.warns(UserWarning, match="divide pixels of 0 .. 255 by 255"):
+            warn_of_scale(255 * images, gamma_e)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_scale(255 * images, None)
+        warn_of_scale(255 * images, 100.0 / 255**2)
+        warn_of_scale(images, 1e4)
 
 
 def test_pixels_are_a_copy_in_order_without_what_is_hidden():
@@ -76,7 +109,10 @@ def test_messages_are_short():
 
 
 def test_no_error_is_caught_that_is_not_named():
-    for path in Path(axes.__file__).parent.rglob("*.py"):
+    root = Path(__file__).resolve().parents[1]
+    paths = [*(root / "gdd").rglob("*.py"), *(root / "book" / "gdd_book").rglob("*.py")]
+    assert len(paths) > 50
+    for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{path.name}, line {node.lineno}: a bare except"

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.pages import claims, notebooks
 
 FOUND = claims.load()

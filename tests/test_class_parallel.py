@@ -11,7 +11,7 @@ import pytest
 import xarray as xr
 from PIL import Image
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import datasets
 from gdd.data.subsets import generator
 from gdd.model.spec import LayerSpec, ModelSpec

@@ -13,7 +13,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.evaluate.classify import error, fit_svm
 from gdd.evaluate.tuning import SvmProtocol, best_of, gaussian_kernel, squared_distances, tuning_subset
 

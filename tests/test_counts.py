@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model import spec
 from gdd_book import paper_values
 from gdd_book.figures.model import kept_counts, printed_counts

@@ -22,10 +22,11 @@ from scipy.signal import convolve2d
 from scipy.stats import binom, chi2, chisquare, kstest
 from sklearn.datasets import load_digits
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import datasets, sources
 from gdd.data.contrast import normalise_contrast
 from gdd.data.planted import planted
+from gdd.data.subsets import balanced_subset, first
 
 
 def have(name: str) -> bool:
@@ -125,34 +126,29 @@ class TestDigits:
 class TestSubset:
     def test_balance_with_a_remainder(self):
         labels = np.repeat([0, 1, 2], [10, 20, 30])
-        chosen = datasets.balanced_subset(labels, 20, seed=1)
+        chosen = balanced_subset(labels, 20, seed=1)
         assert np.unique(chosen).size == 20
         assert sorted(np.bincount(labels[chosen])) == [6, 7, 7]
         np.testing.assert_array_equal(chosen, np.sort(chosen))
-        extra = {int(np.argmin(np.bincount(labels[datasets.balanced_subset(labels, 20, s)]))) for s in range(30)}
+        extra = {int(np.argmin(np.bincount(labels[balanced_subset(labels, 20, s)]))) for s in range(30)}
         assert extra == {0, 1, 2}
 
     def test_every_image_is_equally_likely(self):
         labels = np.repeat([0, 1], 10)
         draws = 2000
-        counts = sum(np.bincount(datasets.balanced_subset(labels, 6, s), minlength=20) for s in range(draws))
+        counts = sum(np.bincount(balanced_subset(labels, 6, s), minlength=20) for s in range(draws))
         # 3 of 10 each time; the counts' variance is that of drawing without replacement
         statistic = ((counts - 0.3 * draws) ** 2).sum() / (draws * 0.3 * 0.7) * 0.9
         assert chi2(18).sf(statistic) > 1e-4
 
     def test_bad_numbers(self):
         labels = np.repeat([0, 1], [2, 10])
-        np.testing.assert_array_equal(datasets.balanced_subset(labels, 12, 0), np.arange(12))
-        np.testing.assert_array_equal(datasets.first(labels, 3), [0, 1, 2])
+        np.testing.assert_array_equal(balanced_subset(labels, 12, 0), np.arange(12))
+        np.testing.assert_array_equal(first(labels, 3), [0, 1, 2])
         with pytest.raises(GddError, match="class 0, which has 2.*at most 4"):
-            datasets.balanced_subset(labels, 6, 0)
-        for n in (0, -1, 2.0, True, "3"):
-            with pytest.raises(GddError, match="n: .*whole number of at least 1"):
-                datasets.first(labels, n)
+            balanced_subset(labels, 6, 0)
         with pytest.raises(GddError, match="n: 13 images asked for, axis 'image' has 12"):
-            datasets.balanced_subset(labels, 13, 0)
-        with pytest.raises(GddError, match="seed: -1"):
-            datasets.balanced_subset(labels, 4, -1)
+            balanced_subset(labels, 13, 0)
 
 
 class TestMnist:
@@ -188,7 +184,7 @@ class TestMnist:
         bad = {"cut": content[:-50], "altered": gzip.compress(bytes(altered)), "not gzip": b"<html>"}[damage]
         victim.write_bytes(bad)
         monkeypatch.setenv("GDD_DATA", str(tmp_path))
-        with pytest.raises(GddError, match=f"mnist: {re.escape(str(victim))} is damaged.*delete it and fetch it again"):
+        with pytest.raises(GddError, match=f"{re.escape(str(victim))} is damaged.*delete it and fetch it again"):
             datasets.load("mnist", "test", n=1)
         assert victim.read_bytes() == bad
 
@@ -319,21 +315,22 @@ class TestFiles:
         assert datasets.load("caltech256", "all", size=(4, 4)).sizes["image"] == 12
 
     def test_fetched_into_cache(self, data, tmp_path, monkeypatch):
-        """What is asked of the fetching library, and what is made of a zip archive that it brings."""
+        """What pooch is asked for, and the one file that is kept of a zip archive."""
         asked = []
 
-        def retrieve(url, known_hash, fname, path, progressbar):
+        def retrieve(url, known_hash, fname, path, processor, progressbar):
             asked.append((url, known_hash))
             path.mkdir(parents=True, exist_ok=True)
             with zipfile.ZipFile(path / fname, "w") as archive:
                 archive.writestr("caltech-101/101_ObjectCategories.tar.gz", b"the archive")
-            return str(path / fname)
+                archive.writestr("caltech-101/Annotations.tar", b"another")
+            return processor(str(path / fname), "download", None)
 
         monkeypatch.setattr(pooch, "retrieve", retrieve)
         (got,) = datasets.fetch("caltech101")
         assert got.path == tmp_path / "cache" / "caltech101" / "101_ObjectCategories.tar.gz"
         assert got.path.read_bytes() == b"the archive"
-        assert [p.name for p in got.path.parent.iterdir()] == [got.name]
+        assert [p.name for p in got.path.parent.rglob("*") if p.is_file()] == [got.name]
         ((url, known_hash),) = asked
         assert url.startswith("https://")
         assert re.fullmatch("md5:[0-9a-f]{32}", known_hash)
@@ -350,7 +347,7 @@ class TestFiles:
         assert str(tree) in text
 
     def test_unknown_name_is_not_fetched(self):
-        with pytest.raises(GddError, match="no data set 'cifar'; one of digits, mnist"):
+        with pytest.raises(GddError, match="name: 'cifar' given; one of 'digits', 'mnist'"):
             datasets.fetch("cifar")
 
     def test_data_folder_must_exist(self, monkeypatch, tmp_path):
@@ -367,21 +364,15 @@ def found(name: str) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "cifar"}, "name: 'cifar' given; one of digits, mnist.*planted"),
-        ({"split": "valid"}, "split: 'valid' given; one of train, test, all"),
-        ({"n": 0}, "n: 0 given"),
+        ({"name": "cifar"}, "name: 'cifar' given; one of 'digits', 'mnist'"),
+        ({"split": "valid"}, "split: 'valid' given; one of 'train', 'test', 'all'"),
         ({"n": 10**6}, "n: 1000000 images asked for, axis 'image' has 1297"),
         ({"n": 10, "seed": -1}, "seed: -1 given"),
         ({"n": 1290, "seed": 1}, "n: 1290 images over 10 classes takes 129 of class"),
         ({"size": (0, 28)}, "size, axis 'row': 0 given"),
-        ({"size": (28, 2.5)}, "size, axis 'col': 2.5 given"),
-        ({"size": 28}, "size: 28 given; two whole numbers"),
-        ({"size": (28, 28, 1)}, "size: .* two whole numbers"),
         ({"colour": True}, "colour: True given, but digits has axis 'plane' of size 1"),
         ({"classes": [11]}, "classes: digits has no class 11; its classes are 0, 1"),
-        ({"classes": []}, r"classes: \[\] given"),
         ({"classes": "12"}, "classes: '12' given; a sequence"),
-        ({"per_class": 0}, "per_class: 0 given"),
         ({"per_class": 10}, "per_class: digits has a split of its own"),
     ],
 )
@@ -449,13 +440,9 @@ class TestContrast:
         ("change", "message"),
         [
             ({"window": 4}, "window: 4 given; an odd"),
-            ({"window": 0}, "window: 0"),
-            ({"window": 2.5}, "window: 2.5"),
             ({"sigma": 0.0}, "sigma: 0.0 given"),
-            ({"sigma": float("nan")}, "sigma: nan"),
             ({"images": np.ones((2, 1, 5, 5))}, "image 0 is constant"),
-            ({"images": np.full((2, 1, 5, 5), np.nan)}, "pixel image 0"),
-            ({"images": np.ones((5, 5))}, "images: 2 axes"),
+            ({"sigma": 0.01}, "image 0 has no contrast"),
         ],
     )
     def test_bad_input(self, change, message):
@@ -517,16 +504,9 @@ class TestPlanted:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"seed": -1}, "seed: -1"),
-            ({"images": 0}, "images: 0"),
             ({"atoms": 1.5}, "atoms: 1.5"),
             ({"atom_size": (29, 8)}, "atom_size: axis 'atom_row' is 29, the image has 28"),
-            ({"pool": (3, 0)}, "pool, axis 'col': 0"),
-            ({"pool": 3}, "pool: 3 given; two whole numbers"),
-            ({"active": 1.1}, "active: 1.1"),
             ({"active": float("nan")}, "active: nan"),
-            ({"noise_sd": -0.1}, "noise_sd: -0.1"),
-            ({"noise_sd": float("inf")}, "noise_sd: inf"),
         ],
     )
     def test_bad_input(self, change, message):

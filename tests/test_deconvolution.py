@@ -8,7 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import foldnorm, multivariate_normal
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.inference import deconvolution_kernels as kernels
 from gdd.inference.deconvolution import deconvolve, make_problem
 from gdd.model.placement import correlate_at_stride, placement_grid, slab_index

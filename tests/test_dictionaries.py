@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import IMAGES, GddError
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError
 from gdd.model.convolution import synthesise
 from gdd.model.spec import CALTECH101, MNIST
 from gdd_book.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, unpack

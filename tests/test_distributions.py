@@ -60,8 +60,8 @@ def test_truncated_gamma(shape, rate, ceiling):
 def test_gaussian():
     precision, linear, x = precision_matrix(4), np.arange(4.0), np.array([0.3, -1.0, 2.0, 0.1])
     choice = Gaussian(precision, linear)
-    judge = stats.multivariate_normal(np.linalg.solve(precision, linear), np.linalg.inv(precision))
-    assert choice.logpdf(x) == pytest.approx(judge.logpdf(x), rel=1e-10)
+    expected = stats.multivariate_normal(np.linalg.solve(precision, linear), np.linalg.inv(precision))
+    assert choice.logpdf(x) == pytest.approx(expected.logpdf(x), rel=1e-10)
     generator = np.random.default_rng(2)
     check_gaussian_draws(np.array([choice.sample(generator) for _ in range(DRAWS)]), choice)
 
@@ -115,7 +115,7 @@ def test_inverse_gaussian_density(pab):
 EXTREME = [
     (-50_000.0, 64.0, 1e5), (-50_000.0, 64.0, 1e-3), (10_000.0, 5.0, 5.0), (-1000.0, 1e3, 1e-6), (32.0, 64.0, 1e-18),
     (300.0, 64.0, 1e-9), (576.0, 1e8, 1e3),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("pab", [(2.5, 1.0, 3.0), (-0.5, 2.0, 0.5), (3.0, 2.0, 0.0), *EXTREME])

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from scipy import signal, stats
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import sources
 from gdd.model import layer as model
 from gdd.model import spec

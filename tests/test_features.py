@@ -7,7 +7,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import foldnorm, norm
 
-from gdd.base.axes import BLOCKS, MAPS, GddError
+from gdd.base.axes import BLOCKS, MAPS
+from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
 from gdd.inference.features import one_step_codes, one_step_features, unfold
 from gdd.testing.deconvolution_plain import coefficient_given_rest

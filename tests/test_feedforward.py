@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data.contrast import high_pass
 from gdd.evaluate import baselines
 from gdd.inference.features import one_step_features

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.evaluate.filling import choose_components, fill_by_neighbour, fill_by_pca
 from gdd.inference.interpolation import hidden_error, hide_at_random, hide_halves
 

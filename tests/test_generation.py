@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
 from gdd.model.joint import draw_joint_state, layer_values
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec

@@ -5,7 +5,8 @@ import pytest
 import xarray as xr
 from tiny import draw
 
-from gdd.base.axes import IMAGES, GddError
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError
 from gdd.inference.interpolation import (
     hidden_error,
     hide_at_random,

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import IMAGE, GddError
+from gdd.base.axes import IMAGE
+from gdd.base.checks import GddError
 from gdd.inference.joint_inference import COLD, Chain, infer_jointly, joint_draws, noise_of, shared_of, start_empty
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec

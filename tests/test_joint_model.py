@@ -1,4 +1,4 @@
-"""The judge of the joint model: its images are the explicit sum over blocks, its pieces are densities."""
+"""The joint model's reference log density: its images are the explicit sum over blocks, its terms are densities."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def test_values_are_the_explicit_sum(name):
 
 
 @pytest.mark.parametrize("name", JOINTS)
-def test_joint_equals_a_second_reading(name):
+def test_joint_equals_a_second_computation(name):
     """The same number from scipy's densities."""
     state, data, model, spec = draw_joint(name)
     local, shared = state
@@ -108,8 +108,8 @@ def test_one_layer_alone_is_the_layers_own_model(axes, masked):
     layer = replace(ONE.layers[0], gamma_e=spec.noise)
     local = Local(state.local.z, state.local.w, state.local.gamma_e[:, None])
     alone = LayerState(local, Shared(state.shared.dictionaries[0], state.shared.gamma_d[0], state.shared.gamma_w))
-    judged = log_joint(alone, data, layer, ONE.shapes()[0])
-    assert joint_log_joint(state, data, ONE, spec) == pytest.approx(judged, rel=1e-12)
+    alone_log_joint = log_joint(alone, data, layer, ONE.shapes()[0])
+    assert joint_log_joint(state, data, ONE, spec) == pytest.approx(alone_log_joint, rel=1e-12)
 
 
 def test_missing_pixels_are_not_looked_at():

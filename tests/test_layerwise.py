@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.inference.interpolation import start_layer
 from gdd.inference.joint_inference import shared_of
 from gdd.inference.layerwise import infer_layers, stack_features, with_dictionaries

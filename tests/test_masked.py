@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from gdd.base.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.base.axes import ATOM, IMAGE, PLANE
+from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
 from gdd.model.state import LayerData, LayerState, block_positions

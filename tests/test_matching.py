@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.evaluate.matching import match_atoms
 
 ATOMS = np.random.default_rng(3).standard_normal((5, 2, 8, 7))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd.sampler import pretrain as stage
 from gdd_book import experiments

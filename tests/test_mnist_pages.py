@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import ATOM, DICTIONARY, GddError, as_labelled
+from gdd.base.axes import ATOM, DICTIONARY
+from gdd.base.checks import GddError, as_labelled
 from gdd.model.spec import MNIST
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import cut_atoms

@@ -1,4 +1,4 @@
-"""The judge itself: each of its pieces is a density or a probability, and it agrees with a second, dense reading."""
+"""The reference log density: each of its terms is a density or a probability; it agrees with a second computation."""
 
 import itertools
 
@@ -29,7 +29,7 @@ def every_z(shape, empty=True):
     options = [
         [*[EMPTY] * empty, *np.flatnonzero(have[i, j])]
         for _ in range(shape.atoms) for i in range(shape.grid[0]) for j in range(shape.grid[1])
-    ]  # fmt: skip
+    ]
     return np.array(list(itertools.product(*options)), np.int16).reshape(-1, 1, shape.atoms, *shape.grid)
 
 
@@ -92,7 +92,7 @@ def test_theta_integrates_out(name):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_joint_equals_a_dense_reading(name):
+def test_joint_equals_a_dense_computation(name):
     """The same number from scipy's densities, dense maps and direct convolution."""
     state, data, spec, shape = draw(name)
     maps, atoms = maps_of(state.local, shape), state.shared.dictionary

@@ -6,15 +6,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from gdd.base.axes import GddError
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import (
     average_pool,
     block_grid,
     block_places,
-    blocks_of,
     cut_into_blocks,
-    max_blocks,
     max_pool,
     one_hot,
     pool_sum,
@@ -140,14 +137,13 @@ def test_every_place_of_the_map_is_in_one_block(map_size, pool):
 
 @given(seeds, map_sizes, pools)
 @relaxed
-def test_pooling_takes_unpooling_back(seed, map_size, pool):
+def test_pooling_inverts_unpooling(seed, map_size, pool):
     z, w = random_blocks(seed, map_size, pool)
     maps = unpool(z, w, map_size, pool)
     np.testing.assert_array_equal(pool_sum(maps, pool), w)
     np.testing.assert_array_equal(max_pool(maps, pool), w)
-    for blocks in (blocks_of(maps, pool), max_blocks(maps, pool)):
-        np.testing.assert_array_equal(blocks.z, z)
-        np.testing.assert_array_equal(blocks.w, w)
+    cut = cut_into_blocks(maps, pool)
+    np.testing.assert_array_equal(np.where(cut.any(-1), (cut != 0).argmax(-1), -1), z)
 
 
 @given(seeds, map_sizes, pools)
@@ -182,28 +178,3 @@ def test_faces_interpolation_is_ragged():
 def test_missing_positions_are_filled():
     blocks = cut_into_blocks(np.ones((3, 3)), (2, 2), fill=7.0)
     np.testing.assert_array_equal(blocks[1, 1], [1, 7, 7, 7])
-
-
-Z, W = np.zeros((1, 1, 2, 2), int), np.ones((1, 1, 2, 2))
-
-
-@pytest.mark.parametrize(
-    ("call", "names"),
-    [
-        (lambda: block_grid((3, 3), (2, 0)), ["pool", "axis 'col': 0"]),
-        (lambda: block_grid((3, 3), 2), ["pool", "2"]),
-        (lambda: block_grid((3.5, 3), (2, 2)), ["map_size", "3.5"]),
-        (lambda: spread(np.ones((2, 2)), (-1, 2)), ["pool", "-1"]),
-        (lambda: unpool(Z + 4, W, (4, 4), (2, 2)), ["z", "position 4", "3"]),
-        (lambda: unpool(Z - 2, W, (4, 4), (2, 2)), ["z", "position -2"]),
-        (lambda: unpool(Z + 3, W, (3, 3), (2, 2)), ["z", "position 3", "block_row 0", "block_col 1", "(3, 3)"]),
-        (lambda: unpool(Z, W, (5, 4), (2, 2)), ["z", "(1, 1, 2, 2)", "(3, 2)"]),
-        (lambda: unpool(Z * 1.0, W, (4, 4), (2, 2)), ["z", "float64"]),
-        (lambda: blocks_of(np.ones((1, 1, 4, 4)), (2, 2)), ["maps", "block_row 0", "4 non-zero"]),
-    ],
-)
-def test_bad_input_is_named(call, names):
-    with pytest.raises(GddError) as error:
-        call()
-    for name in names:
-        assert name in str(error.value)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import IMAGES, GddError
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError
 from gdd.model.pooling import average_pool, max_pool
-from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Pruning
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning
 from gdd.model.state import maps_of
 from gdd.sampler.pretrain import pretrain
 
@@ -129,6 +130,13 @@ def test_bad_mask(images):
         pretrain(images, model(1), CHAIN, mask=mask)
     with pytest.raises(GddError, match="mask"):
         pretrain(images, model(1), CHAIN, mask=mask[:3])
+
+
+def test_pixels_of_255_under_a_held_noise_precision_are_warned_of(images):
+    held = model(1, gamma_e=Precision(fixed=100.0))
+    with pytest.warns(UserWarning, match="held at 100; divide pixels of 0 .. 255 by 255") as caught:
+        pretrain(255 * images, held, CHAIN)
+    assert caught[0].filename == __file__
 
 
 def test_bad_specs():

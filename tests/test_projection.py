@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model import spec
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import block_places, pool_sum, repeat_blocks, spread, unpool

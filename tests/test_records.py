@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model import spec
 from gdd_book import records
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment
@@ -166,7 +166,7 @@ def test_a_real_limit_on_the_file_keeps_the_old_one(tmp_path, results):
     code = f"""
         import resource, signal, xarray as xr
         from gdd_book import records
-        from gdd.base.axes import GddError
+        from gdd.base.checks import GddError
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         try:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tiny_joint import SIGNAL, TWO, draw_joint
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, LayerData

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd_book import experiments
 from gdd_book.experiments import mnist, mnist_refinement

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book import experiments, records, run
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment
 from gdd_book.progress import LOG, Run, checkpoints

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
 
 RNG = np.random.default_rng(5)

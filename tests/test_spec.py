@@ -2,7 +2,7 @@
 
 import pytest
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.spec import (
     CALTECH101,
     FACES,
@@ -51,7 +51,7 @@ def test_sizes_of_the_paper_are_derived(name):
         for derived, wanted in (
             (shape.input_size, size), (shape.atom_size, atom), (shape.map_size, map_size), (shape.grid, grid),
             (shape.output_size, output),
-        ):  # fmt: skip
+        ):
             assert derived == (wanted, wanted)
     assert model.projected_size == (projected, projected)
     assert model.stride == (stride, stride)
@@ -89,7 +89,7 @@ def test_max_and_average_pooling_have_elementwise_blocks_but_pool_their_output()
         (lambda: ChainSpec(start="zeros"), ("start", "zeros")),
         (lambda: ChainSpec(scale_every=-1), ("scale_every",)),
     ],
-)  # fmt: skip
+)
 def test_bad_specs_are_refused_by_name(make, words):
     with pytest.raises(GddError) as caught:
         make()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd_book import training
 from gdd_book.progress import Run

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import ATOM, DICTIONARY, IMAGE, GddError
+from gdd.base.axes import ATOM, DICTIONARY, IMAGE
+from gdd.base.checks import GddError
 from gdd.evaluate.matching import match_atoms
 from gdd.inference.deconvolution import deconvolve
 from gdd.model.spec import ModelSpec

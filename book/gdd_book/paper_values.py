@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from gdd.base.axes import GddError, shown
+from gdd.base.checks import GddError, shown
 
 PATH = Path(__file__).resolve().parents[1] / "paper_values.yml"
 

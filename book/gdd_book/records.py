@@ -22,8 +22,7 @@ import numpy as np
 import xarray as xr
 
 import gdd
-from gdd.base.axes import GddError
-from gdd.base.checks import LARGEST_COUNT, check_kind, check_real, check_seed
+from gdd.base.checks import LARGEST_COUNT, GddError, check_kind, check_real, check_seed
 from gdd.base.files import written_whole
 from gdd_book import experiments
 from gdd_book.progress import peak_memory

@@ -22,8 +22,7 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
-from gdd.base.axes import GddError
-from gdd.base.checks import check_whole
+from gdd.base.checks import GddError, check_whole
 from gdd_book import experiments, records
 from gdd_book.progress import AND_TERMINAL, LOG, Run, checkpoints, in_words, memory_in_words
 

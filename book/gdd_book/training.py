@@ -29,7 +29,8 @@ import xarray as xr
 from joblib import Parallel, delayed
 
 import gdd
-from gdd.base.axes import DICTIONARY, DRAW, IMAGE, LABEL, GddError
+from gdd.base.axes import DICTIONARY, DRAW, IMAGE, LABEL
+from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast

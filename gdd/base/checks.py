@@ -1,16 +1,22 @@
-"""Checks of numbers, sizes and kinds of arguments, made before any work.
+"""The exception of this package, and the checks of arguments that are made before any work.
 
-Each returns the value in its plain form, or raises a GddError that names the argument, the value and what is needed.
+Each check returns the value in its plain form, or raises a GddError that names the argument, the value and what is
+needed. Numbers first, then arrays and images.
 """
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Sequence
+from functools import cache
 from numbers import Integral, Real
+from reprlib import Repr
 
 import numpy as np
+import xarray as xr
 
-from gdd.base.axes import COL, ROW, GddError, shown
+from gdd.base.axes import COL, IMAGES, ROW
 
 #: seeds key a counter-based generator with one signed 64-bit word
 LARGEST_SEED = 2**63 - 1
@@ -22,10 +28,36 @@ LARGEST_BLOCK = 2**15 - 1
 SMALLEST_PRECISION, LARGEST_PRECISION = 1e-12, 1e12
 #: what to do when a chain's numbers overflow
 REMEDY = "scale the pixels to about 0 .. 1, and precisions and start accordingly"
+#: magnitudes beyond these overflow single precision once they are squared and weighted by a precision
+LARGEST_PIXEL, LARGEST_VALUE = 1e6, 1e12
+#: images this many standard deviations of the noise are on the wrong scale: with pixels 0 .. 1 they are 3 to 30
+LARGEST_RATIO = 100.0
+#: least spread of an image's pixels, and that relative to their magnitude which single precision still sees
+LEAST_SPREAD, LEAST_CONTRAST = 1e-9, 1e-6
+
+
+class GddError(ValueError):
+    """The one exception of this package: it names the argument, the axis, the value and the remedy."""
+
+
+class _Short(Repr):
+    def __init__(self):
+        super().__init__()
+        self.maxstring = self.maxother = 80
+
+    def repr_int(self, number: int, level: int) -> str:  # noqa: D102
+        """Python refuses to print very long ones."""
+        if number.bit_length() < 130:
+            return super().repr_int(number, level)
+        return f"a whole number of about {number.bit_length() * 0.30103:.0f} digits"
+
+
+#: text of a value for a message: short, whatever the value
+shown = _Short().repr
 
 
 def check_whole(argument: str, value: object, least: int, most: int = LARGEST_COUNT) -> int:
-    """Return ``value`` as an int; GddError if it is no whole number from ``least`` to ``most``."""
+    """Whole number from ``least`` to ``most``, as an int."""
     if isinstance(value, bool | np.bool) or not isinstance(value, Integral) or value < least:
         raise GddError(f"{argument}: {shown(value)} given; a whole number of at least {least} is needed")
     if value > most:
@@ -34,12 +66,12 @@ def check_whole(argument: str, value: object, least: int, most: int = LARGEST_CO
 
 
 def check_seed(seed: object, argument: str = "seed") -> int:
-    """Return a seed as an int; GddError if it is no whole number from 0 to 2**63 - 1."""
+    """Whole number from 0 to 2**63 - 1, as an int."""
     return check_whole(argument, seed, 0, LARGEST_SEED)
 
 
 def check_lengths(burn_in: object, collect: object, warm_up: object = 0) -> tuple[int, int, int]:
-    """Return the sweeps of a chain as ints; GddError if nothing is collected, or warm-up is longer than burn-in."""
+    """Sweeps of a chain, as ints: at least one is collected, and the warm-up is part of the burn-in."""
     burn_in, collect = check_whole("burn_in", burn_in, 0), check_whole("collect", collect, 1)
     if check_whole("warm_up", warm_up, 0) > burn_in:
         raise GddError(f"warm_up: {warm_up} given; a whole number from 0 to burn_in, {burn_in}, is needed")
@@ -47,7 +79,7 @@ def check_lengths(burn_in: object, collect: object, warm_up: object = 0) -> tupl
 
 
 def check_pair(argument: str, pair: object) -> tuple[int, int]:
-    """Return ``pair`` as (rows, columns); GddError if it is not two whole numbers of at least 1."""
+    """Two whole numbers of at least 1, as (rows, columns)."""
     pair = pair.tolist() if isinstance(pair, np.ndarray) else pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise GddError(f"{argument}: {shown(pair)} given; two whole numbers (rows, columns) are needed")
@@ -56,7 +88,7 @@ def check_pair(argument: str, pair: object) -> tuple[int, int]:
 
 
 def check_block(argument: str, pool: object) -> tuple[int, int]:
-    """Return the size of a pooling block; GddError if it has more places than can be numbered."""
+    """Size of a pooling block whose places can be numbered."""
     rows, columns = check_pair(argument, pool)
     if rows * columns > LARGEST_BLOCK:
         raise GddError(f"{argument}: ({rows}, {columns}) given; a block has at most {LARGEST_BLOCK} places")
@@ -64,19 +96,19 @@ def check_block(argument: str, pool: object) -> tuple[int, int]:
 
 
 def check_real(argument: str, value: object, low: float, high: float, what: str = "a number") -> float:
-    """Return ``value`` as a float; GddError if it is no real number from ``low`` to ``high``."""
+    """Real number from ``low`` to ``high``, as a float."""
     if isinstance(value, bool | np.bool) or not isinstance(value, Real) or not low <= value <= high:
         raise GddError(f"{argument}: {shown(value)} given; {what} from {low:g} to {high:g} is needed")
     return float(value)
 
 
 def check_precision(argument: str, value: object) -> float:
-    """Return a precision, or a parameter of its prior, as a float; GddError if it is not positive or not usual."""
+    """Precision, or parameter of its prior, as a float."""
     return check_real(argument, value, SMALLEST_PRECISION, LARGEST_PRECISION, "a positive finite number")
 
 
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> str:
-    """Return one of these words; GddError, listing them, for anything else."""
+    """One of these words."""
     if not isinstance(value, str) or value not in choices:
         raise GddError(f"{argument}: {shown(value)} given; one of {', '.join(map(repr, choices))} is needed")
     return value
@@ -94,3 +126,149 @@ def check_sequence(argument: str, value: object) -> None:
     check_kind(argument, value, (tuple, list, np.ndarray))
     if isinstance(value, np.ndarray) and value.ndim == 0:
         raise GddError(f"{argument}: an array without an axis given; a sequence is needed")
+
+
+def as_labelled(array: np.ndarray, dims: Sequence[str], name: str | None = None, **attrs) -> xr.DataArray:
+    """Give an array its axis names."""
+    return xr.DataArray(array, dims=tuple(dims), name=name, attrs=attrs)
+
+
+def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
+    """Array with the axes in this order: a labelled one by their names, a plain one as it stands; no axis is empty."""
+    if isinstance(array, xr.DataArray):
+        if sorted(map(str, array.dims)) != sorted(dims):
+            raise GddError(f"{argument}: axes {tuple(array.dims)} given, axes {tuple(dims)} needed; rename or add them")
+        array = array.transpose(*dims).values
+    array = as_array(array, argument)
+    if array.ndim != len(dims):
+        raise GddError(
+            f"{argument}: {array.ndim} axes of sizes {array.shape} given, {len(dims)} axes {tuple(dims)} needed"
+        )
+    for axis, size in zip(dims, array.shape, strict=True):
+        if size == 0:
+            raise GddError(f"{argument}: axis '{axis}' has size 0; at least 1 is needed")
+    return array
+
+
+def as_array(array: np.ndarray, argument: str) -> np.ndarray:
+    """Array of real numbers or truth values."""
+    if any(np.ma.is_masked(part) for part in (array, *(array if isinstance(array, list | tuple) else ()))):
+        raise GddError(
+            f"{argument}: a masked array given, whose mask would be lost; give its data, such as {argument}.filled(0), "
+            f"and hide pixels of images by mask=~numpy.ma.getmaskarray({argument})"
+        )
+    try:
+        array = np.asarray(array)
+    except (ValueError, TypeError) as error:
+        raise GddError(f"{argument}: not an array ({error}); rows of equal lengths are needed") from error
+    check_memory(argument, array.size, array.itemsize)  # a broadcast array takes no memory; every check of it would
+    if array.dtype.kind not in "biuf":
+        raise GddError(f"{argument}: values of type {array.dtype} given; real numbers are needed")
+    return array
+
+
+def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
+    """As `as_plain`; no value is NaN, infinite or huge."""
+    array = as_plain(array, dims, argument)
+    limit = np.float32(LARGEST_VALUE)  # of this type, as half precision has no such number
+    wrong = ~((array >= -limit) & (array <= limit))
+    if wrong.any():
+        where = np.argwhere(wrong)[0]
+        value = array[tuple(where)]
+        raise GddError(f"{argument}: {_place(where, dims)} is {value}; finite numbers up to {LARGEST_VALUE:g} needed")
+    return array
+
+
+def as_pixels(
+    images: np.ndarray | xr.DataArray, argument: str = "images", mask: np.ndarray | None = None,
+    constant: bool = False, dtype: type | None = None,
+) -> np.ndarray:
+    """Images that a model can be fitted to: a checked copy (image, plane, row, col), 0 where a pixel is hidden.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)
+    argument : name that messages use
+    mask : (image, plane, row, col) of bool, optional     True where a pixel was observed
+    constant : whether an image may be constant: at test time, when only its blank half may be seen
+    dtype : of the copy; default: float64 if the images are of more than single precision, else float32
+    """
+    images = as_plain(images, IMAGES, argument)
+    if not np.issubdtype(images.dtype, np.floating):
+        raise GddError(f"{argument}: pixels of type {images.dtype}; floating point is needed, such as images / 255.0")
+    if mask is not None:
+        _check_mask(mask, images, argument)
+    _check_pixels(images, argument, np.True_ if mask is None else mask, constant)
+    dtype = dtype or (np.float64 if images.dtype.itemsize > 4 else np.float32)
+    return np.array(images if mask is None else np.where(mask, images, 0), dtype, order="C")
+
+
+def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
+    if mask.dtype != bool or mask.shape != images.shape:
+        raise GddError(
+            f"mask: {mask.dtype} of shape {mask.shape}; bool of the shape of {argument}, {images.shape}, is needed"
+        )
+    hidden = ~mask.any(axis=(1, 2, 3))
+    if hidden.any():
+        raise GddError(f"mask: image {int(np.flatnonzero(hidden)[0])} is hidden whole; leave that image out")
+
+
+def _check_pixels(images: np.ndarray, argument: str, seen: np.ndarray, constant: bool) -> None:
+    """Refuse pixels that are not finite or huge, and images without contrast."""
+    if not (np.isfinite(images) | ~seen).all():
+        where = np.argwhere(~np.isfinite(images) & seen)[0]
+        value = images[tuple(where)]
+        raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
+    # in double precision: the bounds overflow and underflow half precision
+    highest = np.max(images, axis=(1, 2, 3), where=seen, initial=-np.inf).astype(float)
+    lowest = np.min(images, axis=(1, 2, 3), where=seen, initial=np.inf).astype(float)
+    largest = np.maximum(np.abs(highest), np.abs(lowest))
+    if largest.max() > LARGEST_PIXEL:
+        n = int(largest.argmax())
+        raise GddError(
+            f"{argument}: image {n} has a pixel of magnitude {largest[n]:g}; at most {LARGEST_PIXEL:g} is needed, "
+            "such as images / images.max()"
+        )
+    alike = highest - lowest <= np.maximum(LEAST_SPREAD, LEAST_CONTRAST * largest)
+    if alike.any() and not constant:
+        n = int(alike.argmax())
+        spread = f"constant to within {highest[n] - lowest[n]:g}" if highest[n] > lowest[n] else "constant"
+        raise GddError(f"{argument}: image {n} is {spread}; leave it out, nothing can be learned from it")
+
+
+def _place(where: np.ndarray, dims: Sequence[str] = IMAGES) -> str:
+    return ", ".join(f"{axis} {int(i)}" for axis, i in zip(dims, where, strict=True))
+
+
+def warn_of_scale(images: np.ndarray, gamma_e: float | None) -> None:
+    """Warn where checked images (image, plane, row, col) are far too large for a noise precision that is held.
+
+    ``gamma_e`` is that precision; None, where it is learned, warns of nothing.
+    """
+    if gamma_e is not None:
+        ratio = float(np.sqrt(gamma_e * np.vdot(images, images) / images.size))
+        if ratio > LARGEST_RATIO:
+            warnings.warn(
+                f"images: their root mean square is {ratio:.0f} standard deviations of the noise, whose precision is "
+                f"held at {gamma_e:g}; divide pixels of 0 .. 255 by 255, or hold the precision at a smaller number",
+                stacklevel=3,
+            )
+
+
+def check_memory(argument: str, numbers: int, size: int = 8) -> None:
+    """Refuse what would need an array of so many numbers, of ``size`` bytes each, if this machine cannot hold it."""
+    if numbers * size > memory():
+        raise GddError(
+            f"{argument}: an array of {shown(numbers)} numbers would be needed, about {_gigabytes(numbers * size)} GB; "
+            f"this machine has {_gigabytes(memory())} GB: use smaller sizes or fewer images"
+        )
+
+
+@cache
+def memory() -> int:
+    """Bytes of memory that this machine has."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.3g}" if size < 10**300 else "over 10**290"

@@ -16,12 +16,10 @@ def written_whole(path: Path, previous: Path | None = None) -> Iterator[Path]:
     What was at ``path`` stays until then, and afterwards at ``previous``, if that is named. A block that fails leaves
     nothing behind. One that is killed leaves its temporary file, which the next one removes.
 
-    Notes
-    -----
-    *Source:* none. *Departs:* none. *Checked:* tests/test_files.py, tests/test_killed.py.
+    *Checked:* tests/test_files.py, tests/test_killed.py.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(path)
+    _remove_leftovers(path)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")  # of this process: two may write the same file
     try:
         yield part
@@ -36,21 +34,20 @@ def written_whole(path: Path, previous: Path | None = None) -> Iterator[Path]:
             part.unlink()
 
 
-def remove_leftovers(path: Path) -> None:
+def _remove_leftovers(path: Path) -> None:
     """Remove what killed processes have left of ``path``; what a living one is writing stays."""
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         process = part.name.split(".")[-2]
-        if not (process.isdigit() and lives(int(process))):
+        if not (process.isdigit() and _lives(int(process))):
             with suppress(OSError):
                 part.unlink()
 
 
-def lives(process: int) -> bool:
-    """Whether there is a process of this number."""
+def _lives(process: int) -> bool:
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except PermissionError:  # somebody else's
-        return True
+        pass
     return True

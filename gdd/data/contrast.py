@@ -1,4 +1,4 @@
-"""Local contrast: take away what changes slowly over an image, or also divide by the local standard deviation."""
+"""Local contrast: subtract what changes slowly over an image, and optionally divide by the local standard deviation."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 from scipy.ndimage import correlate1d, gaussian_filter
 
-from gdd.base.axes import IMAGES, LEAST_CONTRAST, GddError, as_pixels
-from gdd.base.checks import check_real, check_whole
+from gdd.base.axes import IMAGES
+from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels, check_real, check_whole
 
 WIDEST = 2**15 - 1  # pixels; a wider window is refused
 
@@ -34,12 +34,6 @@ def normalise_contrast(
     -------
     (image, plane, row, col)    of the type of ``images``; pixels without unit, about 0
 
-    Raises
-    ------
-    GddError
-        A window that is even or not positive, a sigma that is not positive, images as in ``check_images``
-        (a constant image has no contrast), a window too narrow to see any.
-
     Notes
     -----
     Source: Jarrett, Kavukcuoglu, Ranzato & LeCun, ICCV 2009, Sec. 2.1 (9 x 9 window, floor at the mean deviation).
@@ -62,14 +56,12 @@ def normalise_contrast(
             "wider ones are needed"
         )
     normalised = centred / np.maximum(deviation, mean)
-    if not isinstance(images, xr.DataArray):
-        return normalised.astype(np.asarray(images).dtype)
     scale = f"local contrast normalised, window {window} x {window}, sigma {sigma:g} pixels"
-    return images.transpose(*IMAGES).copy(data=normalised.astype(images.dtype)).assign_attrs(scale=scale)
+    return _labelled_like(images, normalised.astype(np.asarray(images).dtype), scale)
 
 
 def high_pass(images: np.ndarray | xr.DataArray, sigma: float = 3.0) -> np.ndarray | xr.DataArray:
-    """Take a Gaussian blur away from every plane, and so whatever is wider than about ``sigma`` pixels.
+    """Subtract a Gaussian blur from every plane, and so whatever is wider than about ``sigma`` pixels.
 
     Parameters
     ----------
@@ -80,23 +72,22 @@ def high_pass(images: np.ndarray | xr.DataArray, sigma: float = 3.0) -> np.ndarr
     -------
     (image, plane, row, col)    of the type of ``images``, in their units
 
-    Raises
-    ------
-    GddError
-        A sigma that is not positive, images as in ``check_images``.
-
     Notes
     -----
     Source: none in the paper, which gives its model the digits as they are.
-    Checked: tests/test_feedforward.py (a grating's known attenuation; a wide ramp is taken away).
+    Checked: tests/test_feedforward.py (a grating's known attenuation; a wide ramp vanishes).
     """
     sigma = check_real("sigma", sigma, 0.01, WIDEST, "a number of pixels")
     pixels = as_pixels(images)
     passed = pixels - gaussian_filter(pixels, (0, 0, sigma, sigma), mode="constant")
+    return _labelled_like(images, passed, f"less a Gaussian blur of {sigma:g} pixels")
+
+
+def _labelled_like(images: np.ndarray | xr.DataArray, pixels: np.ndarray, scale: str) -> np.ndarray | xr.DataArray:
+    """Pixels with the labels that the images have, if any, and a note of their scale."""
     if not isinstance(images, xr.DataArray):
-        return passed
-    scale = f"less a Gaussian blur of {sigma:g} pixels"
-    return images.transpose(*IMAGES).copy(data=passed).assign_attrs(scale=scale)
+        return pixels
+    return images.transpose(*IMAGES).copy(data=pixels).assign_attrs(scale=scale)
 
 
 def _local_mean(pixels: np.ndarray, window: int, sigma: float) -> np.ndarray:

@@ -1,27 +1,46 @@
 """Labelled images: embedded digits, MNIST, Caltech 101, Caltech 256; images drawn from the model itself.
 
-``load`` returns them with their axes named; where the files lie is the matter of ``gdd.data.sources``.
+``load`` returns them with their axes named. `gdd.data.sources` finds and fetches the files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import gzip
+import hashlib
+import io
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from PIL import Image
+from scipy.ndimage import zoom
+from sklearn.datasets import load_digits
 
-from gdd.base.axes import IMAGE, IMAGES, LABEL, GddError, check_memory, shown
-from gdd.base.checks import check_pair, check_seed, check_whole
-from gdd.data.formats import OPENERS, Opened
+from gdd.base.axes import IMAGE, IMAGES, LABEL
+from gdd.base.checks import GddError, check_choice, check_memory, check_pair, check_seed, check_whole, shown
 from gdd.data.planted import planted
-from gdd.data.sources import fetch, inventory
+from gdd.data.sources import (
+    SOURCES,
+    Source,
+    check_content,
+    damaged,
+    digits_file,
+    fetch,
+    inventory,
+    locate,
+    pictures,
+    tree_index,
+)
 from gdd.data.subsets import balanced_subset, first, generator
 
-__all__ = ["NAMES", "balanced_subset", "class_names", "fetch", "first", "inventory", "load", "planted"]
+__all__ = ["NAMES", "class_names", "fetch", "inventory", "load", "planted"]
 
 NUMBER = "number"  # coordinate: position of an image in the whole data set, the same in every split
-SPLITS = ("train", "test", "all")
-NAMES = tuple(OPENERS)
+DIGITS_TEST, DIGITS_SEED = 500, 0  # how many of the 1797 digits are for testing, equally many of every class
 
 
 def load(
@@ -49,9 +68,9 @@ def load(
         How many: the first n if ``seed`` is None, else n drawn with it, equally many of every class.
     seed : int, optional
     classes : names, optional
-        Default: all but the background (``BACKGROUND_Google``, ``clutter``), which is taken when named.
+        Default: all but the background (``BACKGROUND_Google``, ``clutter``), which is included only when named.
     per_class : int, optional
-        Training images per class of the Caltech sets, 30 unless told.
+        Training images per class of the Caltech sets; 30 by default.
     size : (rows, columns), optional
         Default 28 x 28, Caltech 128 x 128. Pictures are resized by bicubic interpolation, their shape not kept.
     colour : bool
@@ -63,20 +82,14 @@ def load(
         Coordinates on ``image``: ``label``, index into ``class_names(name)``; ``number``, place in the whole data
         set. Attributes: name, split, scale, checksum (sha256 of the content), label_names (comma between).
 
-    Raises
-    ------
-    GddError
-        An unknown name, split or class, a size or number that cannot be had, a class with too few images, a file
-        that is missing or damaged.
-
     Notes
     -----
     Source: the data sets of Pu, Yuan & Carin 2015, Sec. 5; embedded digits: UCI Optical Recognition of Handwritten
     Digits, test part.
     Checked: tests/test_datasets.py.
     """
-    _check_choice("name", name, NAMES)
-    _check_choice("split", split, SPLITS)
+    check_choice("name", name, NAMES)
+    check_choice("split", split, ("train", "test", "all"))
     if per_class is not None:
         per_class = check_whole("per_class", per_class, least=1)
     if seed is not None:
@@ -90,9 +103,8 @@ def load(
         labels = opened.labels[chosen]
         chosen = chosen[first(labels, n) if seed is None else balanced_subset(labels, n, seed)]
     check_memory("size", len(chosen) * (3 if colour else 1) * size[0] * size[1], 4)
-    pixels = opened.read(chosen, size, colour)
     return xr.DataArray(
-        pixels,
+        opened.read(chosen, size, colour),
         dims=IMAGES,
         name="images",
         coords={LABEL: (IMAGE, opened.labels[chosen]), NUMBER: (IMAGE, chosen)},
@@ -100,48 +112,49 @@ def load(
             "name": name,
             "split": split,
             "scale": "pixels, 0 to 1",
-            "checksum": opened.checksum,
+            "checksum": "sha256:" + opened.digest,
             "label_names": ",".join(opened.class_names),
         },
     )
 
 
 def class_names(name: str) -> tuple[str, ...]:
-    """Names of all classes of a data set, in the order of the labels; a background class comes last.
-
-    Raises
-    ------
-    GddError
-        An unknown name; a file that is missing or damaged.
-    """
-    _check_choice("name", name, NAMES)
+    """Names of all classes of a data set, in the order of the labels; a background class comes last."""
+    check_choice("name", name, NAMES)
     return OPENERS[name]().class_names
 
 
-def _check_choice(argument: str, value: object, choices: Sequence[str]) -> None:
-    if not isinstance(value, str) or value not in choices:
-        also = "; images from the model itself: gdd.data.datasets.planted" if argument == "name" else ""
-        raise GddError(f"{argument}: {shown(value)} given; one of {', '.join(choices)} is needed{also}")
+class Opened(NamedTuple):
+    """A data set before any picture is decoded."""
+
+    labels: np.ndarray  # (number,) index into class_names
+    digest: str  # sha256 of the content
+    read: Callable[[np.ndarray, tuple[int, int], bool], np.ndarray]  # numbers, size, colour -> (image, plane, row, col)
+    is_test: np.ndarray | None  # (number,) of bool; None where nobody has fixed a split
+    class_names: tuple[str, ...] = tuple("0123456789")
+    background: str | None = None  # class that is included only when asked for by name
+    size: tuple[int, int] = (28, 28)
+    has_colour: bool = False
 
 
 def _choose_classes(opened: Opened, name: str, classes: Sequence[str | int] | None) -> np.ndarray:
-    """Return the numbers of the images of these classes."""
+    """Numbers of the images of these classes."""
     if classes is None:
-        classes = [c for c in opened.class_names if c not in opened.left_out]
+        classes = [one for one in opened.class_names if one != opened.background]
     classes = classes.tolist() if isinstance(classes, np.ndarray) else classes
     if isinstance(classes, str) or not isinstance(classes, Sequence) or len(classes) == 0:
         raise GddError(f"classes: {shown(classes)} given; a sequence of one or more names of classes is needed")
     for one in classes:
         if str(one) not in opened.class_names:
-            known = ', '.join(opened.class_names)
+            known = ", ".join(opened.class_names)
             raise GddError(f"classes: {name} has no class {shown(one)}; its classes are {known}")
-    wanted = [opened.class_names.index(str(one)) for one in classes]
-    return np.flatnonzero(np.isin(opened.labels, wanted))
+    return np.flatnonzero(np.isin(opened.labels, [opened.class_names.index(str(one)) for one in classes]))
 
 
 def _choose_split(
     opened: Opened, name: str, split: str, chosen: np.ndarray, per_class: int | None, seed: int | None
 ) -> np.ndarray:
+    """Those of the chosen numbers that are in the split."""
     if opened.is_test is not None:
         if per_class is not None:
             raise GddError(f"per_class: {name} has a split of its own; leave per_class out, or use n")
@@ -156,8 +169,106 @@ def _choose_split(
                 f"per_class: class {opened.class_names[label]!r} of {name} has {have} images: none is left to test "
                 f"after {per_class}; ask for at most {have - 1}, or leave that class out"
             )
-    random = generator(0 if seed is None else seed)
     # every class of the data set is shuffled, chosen or not: a class's training images do not depend on the others
-    order = random.permutation(opened.labels.size)
-    train = [order[opened.labels[order] == label][:per_class] for label in labels]
-    return np.sort(np.concatenate(train)) if split == "train" else np.setdiff1d(chosen, np.concatenate(train))
+    order = generator(0 if seed is None else seed).permutation(opened.labels.size)
+    train = np.concatenate([order[opened.labels[order] == label][:per_class] for label in labels])
+    return np.sort(train) if split == "train" else np.setdiff1d(chosen, train)
+
+
+def _open_digits() -> Opened:
+    """Scikit-learn's handwritten digits, 8 x 8, enlarged to MNIST's shape; 500 of them fixed as a test set."""
+    bunch = load_digits()
+    labels = bunch.target.astype(np.int64)
+    is_test = np.zeros(labels.size, bool)
+    is_test[balanced_subset(labels, DIGITS_TEST, DIGITS_SEED)] = True
+
+    def enlarged(chosen: np.ndarray) -> np.ndarray:
+        # 20 x 20 in the middle of 28 x 28, as MNIST's digits are; 16 is the largest grey value
+        digits = zoom(bunch.images[chosen] / 16, (1, 2.5, 2.5), order=3, mode="grid-constant", grid_mode=True)
+        return np.pad(digits.clip(0, 1), ((0, 0), (4, 4), (4, 4)))
+
+    return Opened(labels, hashlib.sha256(digits_file().read_bytes()).hexdigest(), _grey_reader(enlarged), is_test)
+
+
+def _open_mnist() -> Opened:
+    """MNIST's 60 000 training digits followed by its 10 000 test digits."""
+    (train, a), (train_labels, b), (test, c), (test_labels, d) = (
+        _read_idx(source) for source in SOURCES if source.dataset == "mnist"
+    )
+    images = np.concatenate([train, test])
+    labels = np.concatenate([train_labels, test_labels]).astype(np.int64)
+    reader = _grey_reader(lambda chosen: images[chosen] / np.float32(255))
+    digest = hashlib.sha256("".join([a, b, c, d]).encode()).hexdigest()
+    return Opened(labels, digest, reader, np.arange(labels.size) >= train_labels.size)
+
+
+def _read_idx(source: Source) -> tuple[np.ndarray, str]:
+    """Read an idx file of bytes: the array and the sha256 of the decompressed file."""
+    path = locate(source)
+    try:
+        content = gzip.decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error) as error:
+        raise damaged(path, error) from error
+    digest = hashlib.sha256(content).hexdigest()
+    check_content(source, path, digest)
+    # two zeros, 8 for unsigned bytes, the number of axes; then the sizes, each in four bytes, the highest first
+    axes = content[3]
+    sizes = np.frombuffer(content, ">u4", axes, offset=4)
+    return np.frombuffer(content, np.uint8, offset=4 * (axes + 1)).reshape(sizes), digest
+
+
+def _grey_reader(take: Callable[[np.ndarray], np.ndarray]) -> Callable:
+    def read(chosen: np.ndarray, size: tuple[int, int], colour: bool) -> np.ndarray:
+        pixels = take(chosen).astype(np.float32)
+        if pixels.shape[1:] != size:
+            pixels = np.stack([_resize(Image.fromarray(one), size) for one in pixels]).clip(0, 1)
+        return pixels[:, None]
+
+    return read
+
+
+def _open_tree(dataset: str, background: str) -> Opened:
+    """Open a folder, or an archive, of one folder of pictures per class; the background class goes last."""
+    source = next(s for s in SOURCES if s.dataset == dataset)
+    path = locate(source)
+    files, digest = tree_index(path, path.stat().st_mtime_ns)
+    if not files:
+        raise damaged(path, "no picture of the form class/file.jpg is in it")
+    check_content(source, path, digest)
+    folders = [file.partition("/")[0] for file in files]
+    # Caltech 256 numbers its classes: 001.ak47
+    plain = {folder: folder.partition(".")[2] or folder for folder in sorted(set(folders))}
+    names = sorted(plain.values(), key=background.__eq__)  # a stable sort
+    labels = np.array([names.index(plain[folder]) for folder in folders])
+
+    def read(chosen: np.ndarray, size: tuple[int, int], colour: bool) -> np.ndarray:
+        wanted = {files[i]: place for place, i in enumerate(chosen)}
+        pixels = np.empty((len(chosen), 3 if colour else 1, *size), np.float32)
+        for file, data in pictures(path, wanted):
+            pixels[wanted[file]] = _decode(path / file, data, size, colour)
+        return pixels
+
+    return Opened(labels, digest, read, None, tuple(names), background, (128, 128), True)
+
+
+def _decode(path: Path, data: bytes, size: tuple[int, int], colour: bool) -> np.ndarray:
+    try:
+        picture = Image.open(io.BytesIO(data)).convert("RGB" if colour else "L")
+    except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:  # Pillow's
+        raise damaged(path, error) from error
+    pixels = _resize(picture, size) / np.float32(255)
+    return np.moveaxis(pixels, 2, 0) if colour else pixels[None]
+
+
+def _resize(picture: Image.Image, size: tuple[int, int]) -> np.ndarray:
+    rows, columns = size
+    return np.asarray(picture.resize((columns, rows), Image.Resampling.BICUBIC), np.float32)
+
+
+OPENERS: dict[str, Callable[[], Opened]] = {
+    "digits": _open_digits,
+    "mnist": _open_mnist,
+    "caltech101": lambda: _open_tree("caltech101", "BACKGROUND_Google"),
+    "caltech256": lambda: _open_tree("caltech256", "clutter"),
+}
+NAMES = tuple(OPENERS)

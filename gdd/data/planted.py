@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES, LARGEST_PIXEL, GddError, check_memory
-from gdd.base.checks import check_block, check_pair, check_real, check_whole
+from gdd.base.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES
+from gdd.base.checks import LARGEST_PIXEL, GddError, check_block, check_memory, check_pair, check_real, check_whole
 from gdd.data.subsets import generator
 
 
@@ -42,11 +42,6 @@ def planted(
         ``images`` (image, plane, row, col); ``atoms`` (atom, plane, atom_row, atom_col);
         ``z`` (image, atom, block_row, block_col) int16: row in the block times block width plus column, -1 if empty;
         ``w``, axes of z: the weight, 0 where empty. Attributes: the settings.
-
-    Raises
-    ------
-    GddError
-        A size or count below 1, an atom larger than the image, a share outside 0..1, a negative noise.
 
     Notes
     -----

@@ -1,4 +1,4 @@
-"""Which images of a data set to take: the first ones, or as many of every class."""
+"""Which images of a data set to use: the first ones, or as many of every class."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gdd.base.axes import IMAGE, GddError
-from gdd.base.checks import check_seed, check_whole
+from gdd.base.axes import IMAGE
+from gdd.base.checks import GddError, check_seed, check_whole
 
 
 def generator(seed: int) -> np.random.Generator:
@@ -16,35 +16,15 @@ def generator(seed: int) -> np.random.Generator:
 
 
 def first(labels: np.ndarray, n: int) -> np.ndarray:
-    """Return the indices of the first ``n`` images: (n,).
-
-    Raises
-    ------
-    GddError
-        If n is no whole number from 1 to the number of images.
-    """
+    """Indices of the first ``n`` images: (n,)."""
     return np.arange(_check_count(labels, n))
 
 
 def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Draw ``n`` images without replacement, equally many of every class.
+    """Draw ``n`` images without replacement, equally many of every class: (n,), ascending.
 
-    Where n is no multiple of the number of classes, the classes that give one image more are drawn too.
-
-    Parameters
-    ----------
-    labels : (image,)       class of every image
-    n : int                 how many; all of them are returned as they stand, whatever the classes' sizes
-    seed : int              same seed, same choice
-
-    Returns
-    -------
-    (n,) of int             indices, ascending, so that the data set's order is kept
-
-    Raises
-    ------
-    GddError
-        If n is no whole number from 1 to the number of images, or a class has too few.
+    Where n is no multiple of the number of classes, the classes that give one image more are drawn too. All images are
+    returned as they stand, whatever the classes' sizes.
     """
     labels = np.asarray(labels)
     n = _check_count(labels, n)
@@ -64,13 +44,13 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(chosen))
 
 
-def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:
-    """Every size with the numbers of its subsets, from 0: ``trials`` of the first size, ``trials_above`` of others."""
-    return [(size, trial) for place, size in enumerate(sizes) for trial in range(trials_above if place else trials)]
-
-
 def _check_count(labels: np.ndarray, n: int) -> int:
     have, n = np.size(labels), check_whole("n", n, least=1)
     if n > have:
         raise GddError(f"n: {n} images asked for, axis '{IMAGE}' has {have}; ask for at most {have}")
     return n
+
+
+def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:
+    """Every size with the numbers of its subsets, from 0: ``trials`` of the first size, ``trials_above`` of others."""
+    return [(size, trial) for place, size in enumerate(sizes) for trial in range(trials_above if place else trials)]

@@ -9,8 +9,8 @@ import xarray as xr
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import PCA
 
-from gdd.base.axes import FEATURE, IMAGE, GddError, as_pixels
-from gdd.base.checks import check_seed, check_whole
+from gdd.base.axes import FEATURE, IMAGE
+from gdd.base.checks import GddError, as_pixels, check_seed, check_whole
 from gdd.data.subsets import generator
 from gdd.inference.features import unfold
 

@@ -17,8 +17,8 @@ from sklearn.base import clone
 from sklearn.kernel_approximation import Nystroem
 from sklearn.svm import SVC, LinearSVC
 
-from gdd.base.axes import FEATURE, IMAGE, LABEL, GddError, check_memory, shown
-from gdd.base.checks import check_kind, check_whole
+from gdd.base.axes import FEATURE, IMAGE, LABEL
+from gdd.base.checks import GddError, check_kind, check_memory, check_whole, shown
 from gdd.evaluate.tuning import (
     FIVE_FOLD,
     LARGEST_SEED,

@@ -9,8 +9,8 @@ import xarray as xr
 from sklearn.decomposition import PCA
 from sklearn.impute import KNNImputer
 
-from gdd.base.axes import IMAGES, GddError, as_pixels, as_plain
-from gdd.base.checks import check_kind, check_whole
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_whole
 from gdd.inference.interpolation import hidden_error
 
 Array = np.ndarray | xr.DataArray

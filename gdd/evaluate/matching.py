@@ -6,8 +6,8 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import linear_sum_assignment
 
-from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DICTIONARY, PLANE, GddError, as_finite, check_memory
-from gdd.base.checks import check_whole
+from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DICTIONARY, PLANE
+from gdd.base.checks import GddError, as_finite, check_memory, check_whole
 
 REACH = 2  # pixels; the widest shift tried by default
 

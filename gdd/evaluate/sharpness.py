@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import ATOM, DICTIONARY, GddError, as_finite
+from gdd.base.axes import ATOM, DICTIONARY
+from gdd.base.checks import GddError, as_finite
 
 #: cycles per pixel; the Nyquist frequency is 1/2
 HALF_NYQUIST = 0.25

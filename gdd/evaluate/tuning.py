@@ -14,8 +14,7 @@ import xarray as xr
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.svm import SVC
 
-from gdd.base.axes import GddError, check_memory
-from gdd.base.checks import check_choice, check_kind, check_real, check_whole
+from gdd.base.checks import GddError, check_choice, check_kind, check_memory, check_real, check_whole
 
 COST, WIDTH = "cost", "gamma"
 #: ends of the grids: beyond, the machines need hours or are all the same

@@ -14,29 +14,22 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import (
-    COL,
-    DICTIONARY,
-    DRAW,
-    IMAGE,
-    MAPS,
-    ROW,
-    GddError,
-    as_array,
-    as_finite,
-    as_pixels,
-    check_memory,
-    shown,
-)
+from gdd.base.axes import COL, DICTIONARY, DRAW, IMAGE, MAPS, ROW
 from gdd.base.checks import (
     LARGEST_PRECISION,
     REMEDY,
     SMALLEST_PRECISION,
+    GddError,
+    as_array,
+    as_finite,
+    as_pixels,
     check_lengths,
+    check_memory,
     check_pair,
     check_precision,
     check_seed,
     check_whole,
+    shown,
 )
 from gdd.inference.deconvolution_kernels import run_chains
 from gdd.model.placement import gram_slabs, placement_grid, slab_index

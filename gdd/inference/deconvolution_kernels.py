@@ -18,7 +18,7 @@ from numba import prange
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
-from gdd.base.compiling import INNER, kernel
+from gdd.base.compiling import kernel
 from gdd.sampler.random import TEST, WORDS, fill_stream, next_normal, next_uniform
 
 #: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
@@ -73,7 +73,7 @@ def correlate_image(image, atoms, stride, grid, out):
                     add_taps(whole[plane, (p // grid[1]) * stride[0] + a, left : left + len(taps)], taps, places[p])
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def add_taps(pixels, taps, line):
     """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,), which changes."""
     if len(pixels) == _TAPS:
@@ -87,7 +87,7 @@ def add_taps(pixels, taps, line):
                 line[k] += pixels[t] * taps[t, k]
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def explain(correlation, delta, row, col, atom, gram, row_slab, col_slab):
     """Subtract ``delta`` times one row of the Gram matrix. Changes ``correlation``."""
     atoms = gram.shape[3]
@@ -100,7 +100,7 @@ def explain(correlation, delta, row, col, atom, gram, row_slab, col_slab):
             base += atoms
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def refresh(correlation, given, weight, gram, row_slab, col_slab):
     """Form the correlations with the residual from those with the image. Changes ``correlation``."""
     for q in range(len(given)):
@@ -114,7 +114,7 @@ def refresh(correlation, given, weight, gram, row_slab, col_slab):
                 i += 1
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def squared_residual(energy, weight, given, correlation):
     """Squared norm of image minus reconstruction, from correlations alone: ||x||^2 - s.(c0 + c)."""
     explained = 0.0
@@ -123,7 +123,7 @@ def squared_residual(energy, weight, given, correlation):
     return energy - explained
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def folded_mean(x):
     """Mean of |x + N(0, 1)|, for x from 0."""
     k = int(4.0 * x) if x < _PIECES / 4 else _PIECES
@@ -136,13 +136,13 @@ def folded_mean(x):
     return total
 
 
-@kernel(**INNER)
+@kernel()
 def draw_gap(stream):
     """How many coefficients in a row are not proposed."""
     return int(math.log(next_uniform(stream)) / LOG_NOT_PROPOSED)
 
 
-@kernel(**INNER)
+@kernel()
 def next_visit(correlation, bound, start, stop):
     """First coefficient from ``start`` whose squared correlation passes its bound; ``stop`` if there is none."""
     i = start
@@ -158,7 +158,7 @@ def next_visit(correlation, bound, start, stop):
     return i
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def add_expected(i, c, inverse, log_odds, sums):
     """Add a coefficient's conditional mean, probability of being active and mean absolute value. Changes ``sums``."""
     p = 1.0 / (1.0 + math.exp(-log_odds[i] - 0.5 * c * c * inverse[i]))
@@ -168,7 +168,7 @@ def add_expected(i, c, inverse, log_odds, sums):
     sums[2, i] += p * sd * folded_mean(abs(c) * sd)
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def draw_weight(c, inverse, log_odds, proposed, stream):
     """New weight of one coefficient given c, see `gdd.testing.deconvolution_plain.coefficient_given_rest`; 0 if
     idle.
@@ -182,7 +182,7 @@ def draw_weight(c, inverse, log_odds, proposed, stream):
     return c * inverse + next_normal(stream) * math.sqrt(inverse)
 
 
-@kernel(**INNER)
+@kernel()
 def idle_bounds(inverse, log_odds, weight, bound):
     """Squared correlations below which an idle coefficient is drawn only if proposed. Changes ``bound``."""
     for i in range(len(weight)):
@@ -190,7 +190,7 @@ def idle_bounds(inverse, log_odds, weight, bound):
         bound[i] = limit if weight[i] == 0 and limit > 0.0 else ALWAYS
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, sums, collected):
     """Redraw every coefficient once. Changes ``weight``, ``correlation``, ``bound``, ``stream`` and, if ``collected``,
     ``sums``.
@@ -223,7 +223,7 @@ def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, l
         start = i + 1
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def most_probable(weight, correlation, inverse, log_odds):
     """Idle coefficient most probably active given the rest; -1 if none is more probable than not."""
     found, highest = -1, 0.0
@@ -235,7 +235,7 @@ def most_probable(weight, correlation, inverse, log_odds):
     return found
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def pursue(weight, correlation, gram, row_slab, col_slab, inverse, log_odds):
     """Make one coefficient after the other active at its conditional mean. Changes ``weight``, ``correlation``."""
     atoms, cols = gram.shape[3], col_slab.shape[0]

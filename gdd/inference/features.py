@@ -13,21 +13,20 @@ import xarray as xr
 from numba import prange
 from scipy.special import erf, expit
 
-from gdd.base.axes import (
-    BLOCKS,
-    DICTIONARY,
-    FEATURE,
-    IMAGE,
-    MAPS,
+from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS
+from gdd.base.checks import (
     GddError,
     as_array,
     as_finite,
     as_pixels,
     as_plain,
+    check_block,
     check_memory,
+    check_pair,
+    check_precision,
+    check_whole,
 )
-from gdd.base.checks import check_block, check_pair, check_precision, check_whole
-from gdd.base.compiling import INNER, kernel
+from gdd.base.compiling import kernel
 from gdd.inference.deconvolution import check_atoms, noise_precision
 from gdd.model.convolution import correlate
 from gdd.model.placement import correlate_at_stride, placement_grid
@@ -205,7 +204,7 @@ def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, margin, out)
                     out[n, k, i, j] = _expected_weight(maps[n, k, top:bottom, left:right], sd, log_slab)
 
 
-@kernel(**INNER, error_model="numpy")
+@kernel(error_model="numpy")
 def _expected_weight(block, sd, log_slab):
     top = 0.0  # of the log odds, the empty outcome's being 0: keeps the exponentials from overflowing
     for c in block.flat:

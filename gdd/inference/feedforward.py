@@ -13,8 +13,18 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import DICTIONARY, FEATURE, IMAGE, IMAGES, GddError, as_finite, as_labelled, as_plain
-from gdd.base.checks import check_block, check_kind, check_precision, check_real, check_whole
+from gdd.base.axes import DICTIONARY, FEATURE, IMAGE, IMAGES
+from gdd.base.checks import (
+    GddError,
+    as_finite,
+    as_labelled,
+    as_plain,
+    check_block,
+    check_kind,
+    check_precision,
+    check_real,
+    check_whole,
+)
 from gdd.data.contrast import high_pass
 from gdd.inference.features import one_step_features, unfold
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision

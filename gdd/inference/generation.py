@@ -13,8 +13,8 @@ from math import prod
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import IMAGES, as_labelled, check_memory
-from gdd.base.checks import check_kind, check_whole
+from gdd.base.axes import IMAGES
+from gdd.base.checks import as_labelled, check_kind, check_memory, check_whole
 from gdd.inference.joint_inference import check_shared
 from gdd.model.distributions import Dirichlet
 from gdd.model.joint import layer_values

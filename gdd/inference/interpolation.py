@@ -12,8 +12,8 @@ from math import prod
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import DRAW, IMAGE, IMAGES, GddError, as_pixels, as_plain, check_memory, shown
-from gdd.base.checks import check_kind, check_seed, check_whole
+from gdd.base.axes import DRAW, IMAGE, IMAGES
+from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, check_seed, check_whole, shown
 from gdd.inference.joint_inference import Chain, joint_draws
 from gdd.model.layer import reconstruction
 from gdd.model.spec import ModelSpec, RefinementSpec

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import IMAGE, MAPS, GddError, as_pixels
-from gdd.base.checks import REMEDY, check_kind, check_lengths, check_precision, check_seed
+from gdd.base.axes import IMAGE, MAPS
+from gdd.base.checks import REMEDY, GddError, as_pixels, check_kind, check_lengths, check_precision, check_seed
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.joint import layer_values
 from gdd.model.layer import draw_positions

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import BLOCKS, FEATURE, IMAGE, GddError, as_pixels
-from gdd.base.checks import REMEDY, check_kind
+from gdd.base.axes import BLOCKS, FEATURE, IMAGE
+from gdd.base.checks import REMEDY, GddError, as_pixels, check_kind
 from gdd.inference.features import unfold
 from gdd.inference.interpolation import start_layer
 from gdd.inference.joint_inference import Chain, check_shared

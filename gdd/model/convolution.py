@@ -1,8 +1,8 @@
 """Synthesis of images from atoms and maps, and its two adjoints.
 
-One linear map, seen from three sides: images = sum over atoms of (atom * map). `synthesise` applies it,
-`correlate` is its adjoint in the maps, `correlate_with_maps` its adjoint in the dictionary. They are for
-people, projection, tests and figures; the sampler keeps its own compiled forms and a test compares them.
+Images are bilinear in atoms and maps: the sum over atoms of (atom * map). `synthesise` is that sum, `correlate` its
+adjoint in the maps, `correlate_with_maps` its adjoint in the dictionary. The sampler has compiled forms of its own, and
+a test compares them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import numpy as np
 import scipy.fft
 import xarray as xr
 
-from gdd.base.axes import ATOM, DICTIONARY, IMAGE, IMAGES, MAPS, PLANE, GddError, as_finite, check_memory
+from gdd.base.axes import DICTIONARY, IMAGES, MAPS
+from gdd.base.checks import GddError
 
 CHUNK = 64  # images transformed at a time: bounds the memory, and fixes the order of sums over images
 
@@ -34,22 +35,14 @@ def synthesise(dictionary: Array, maps: Array) -> np.ndarray:
     -------
     (image, plane, row, col), with rows = map rows + atom rows - 1, in the units of dictionary times maps
 
-    Raises
-    ------
-    GddError
-        Wrong number of axes, an empty axis, values that are not finite, or different numbers of atoms.
-
     Notes
     -----
     Source: Pu, Yuan & Carin 2015, eq. 1 and 4; supplement, "Projection", for the full convolution.
     Departs: the size is the sum of the two sizes less one (P8 in the errata).
     Checked: tests/test_convolution.py (against a direct sum; adjoint identities).
     """
-    dictionary, maps = _checked(dictionary, DICTIONARY, "dictionary"), _checked(maps, MAPS, "maps")
-    _same(ATOM, "maps", maps.shape[1], "dictionary", dictionary.shape[0])
+    dictionary, maps = _floating(dictionary, DICTIONARY), _floating(maps, MAPS)
     size = tuple(m + d - 1 for m, d in zip(maps.shape[2:], dictionary.shape[2:], strict=True))
-    check_memory("dictionary, maps", len(maps) * dictionary.shape[1] * size[0] * size[1])
-    check_memory("dictionary, maps", (dictionary.shape[0] + CHUNK) * dictionary.shape[1] * size[0] * size[1])
     grid, kernel = _transformed(dictionary, size)
     out = np.empty((len(maps), dictionary.shape[1], *size), np.result_type(dictionary, maps))
     for part in _chunks(len(maps)):
@@ -72,22 +65,13 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
     -------
     (image, atom, row, col), with rows = image rows - atom rows + 1
 
-    Raises
-    ------
-    GddError
-        Wrong number of axes, an empty axis, values that are not finite, different numbers of planes,
-        or an atom larger than the images.
-
     Notes
     -----
     Source: Pu, Yuan & Carin 2015, Sec. 3 (the circled asterisk).
-    Departs: nothing.
     Checked: tests/test_convolution.py (adjoint identity with `synthesise`).
     """
-    images, dictionary = _checked(images, IMAGES, "images"), _checked(dictionary, DICTIONARY, "dictionary")
-    _same(PLANE, "images", images.shape[1], "dictionary", dictionary.shape[1])
-    size = _valid_size(images, dictionary, "images", "dictionary")
-    check_memory("images, dictionary", len(images) * len(dictionary) * size[0] * size[1])
+    images, dictionary = _floating(images, IMAGES), _floating(dictionary, DICTIONARY)
+    size = _valid_size(images, dictionary)
     grid, kernel = _transformed(dictionary, images.shape[2:])
     out = np.empty((len(images), len(dictionary), *size), np.result_type(dictionary, images))
     for part in _chunks(len(images)):
@@ -110,22 +94,13 @@ def correlate_with_maps(images: Array, maps: Array) -> np.ndarray:
     -------
     (atom, plane, atom_row, atom_col), with atom rows = image rows - map rows + 1
 
-    Raises
-    ------
-    GddError
-        Wrong number of axes, an empty axis, values that are not finite, different numbers of images,
-        or a map larger than the images.
-
     Notes
     -----
     Source: Pu, Yuan & Carin 2015, supplement, "Sample D" (the mean's numerator).
-    Departs: nothing.
     Checked: tests/test_convolution.py (adjoint identity with `synthesise`).
     """
-    images, maps = _checked(images, IMAGES, "images"), _checked(maps, MAPS, "maps")
-    _same(IMAGE, "maps", len(maps), "images", len(images))
-    size = _valid_size(images, maps, "images", "maps")
-    check_memory("images, maps", maps.shape[1] * images.shape[1] * size[0] * size[1])
+    images, maps = _floating(images, IMAGES), _floating(maps, MAPS)
+    size = _valid_size(images, maps)
     total = 0.0
     for part in _chunks(len(images)):
         grid, kernel = _transformed(maps[part], images.shape[2:])
@@ -144,18 +119,15 @@ def _chunks(n: int) -> list[slice]:
     return [slice(start, start + CHUNK) for start in range(0, n, CHUNK)]
 
 
-def _checked(array: Array, dims: tuple[str, ...], argument: str) -> np.ndarray:
-    array = as_finite(array, dims, argument)
+def _floating(array: Array, dims: tuple[str, ...]) -> np.ndarray:
+    """Array with the axes in this order, in single or double precision."""
+    array = array.transpose(*dims).values if isinstance(array, xr.DataArray) else np.asarray(array)
     return array if array.dtype in (np.float32, np.float64) else array.astype(float)
 
 
-def _same(axis: str, first: str, here: int, second: str, there: int) -> None:
-    if here != there:
-        raise GddError(f"{first}: axis '{axis}' has size {here}; {second} has {there} there, and they must agree")
-
-
-def _valid_size(large: np.ndarray, small: np.ndarray, first: str, second: str) -> tuple[int, int]:
+def _valid_size(large: np.ndarray, small: np.ndarray) -> tuple[int, int]:
+    """Positions (row, col) at which the small arrays lie wholly within the large ones."""
     for axis, big, little in zip(IMAGES[2:], large.shape[2:], small.shape[2:], strict=True):
-        if little > big:
-            raise GddError(f"{first}: axis '{axis}' has size {big}, smaller than the {little} of {second}")
+        if little > big:  # the transforms would go through, with a result of no meaning
+            raise GddError(f"images: axis '{axis}' has size {big}, smaller than the {little} of what is placed there")
     return tuple(big - little + 1 for big, little in zip(large.shape[2:], small.shape[2:], strict=True))

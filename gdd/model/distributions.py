@@ -1,6 +1,6 @@
-"""What the sampler draws from: each distribution has ``logpdf`` and ``sample``, so that a conditional can be judged.
+"""Distributions with ``logpdf`` and ``sample``: a conditional of the model returns one of them.
 
-A conditional of the model returns one of these. Drawing is another line, and so is comparing densities.
+Drawing is another line, and so is comparing its density with the reference log density.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def log_bessel_k(order: float, x: float) -> float:
         (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152,
         (30375 * t**3 - 369603 * t**5 + 765765 * t**7 - 425425 * t**9) / 414720,
         (4465125 * t**4 - 94121676 * t**6 + 349922430 * t**8 - 446185740 * t**10 + 185910725 * t**12) / 39813120,
-    ])  # fmt: skip
+    ])
     series = 1 + float((terms / (-order) ** np.arange(1, 5)).sum())
     return 0.5 * math.log(math.pi * t / (2 * order)) - order * eta + math.log(series)
 

@@ -1,7 +1,7 @@
-"""The generative story of the joint model of all layers, and ``joint_log_joint``, the judge of its conditionals.
+"""The joint model of all layers (Sec. 2.3): its reference log density ``joint_log_joint``, and draws from its prior.
 
 Top-down: the top layer's maps make the values of the blocks below it, those make the values below them, and the bottom
-layer makes the images. Only the images have noise. Written for reading and for the tests, like `gdd.model.layer`.
+layer makes the images. Only the images have noise. Written for reading, not for speed, like `gdd.model.layer`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,29 @@ import numpy as np
 
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
-from gdd.model.distributions import LOG_TWO_PI, TruncatedGamma
-from gdd.model.layer import draw_positions, draw_precision, log_gaussian, log_positions, log_precision
+from gdd.model.distributions import TruncatedGamma
+from gdd.model.layer import (
+    add_noise,
+    draw_atoms,
+    draw_positions,
+    draw_precision,
+    draw_weights,
+    log_atoms,
+    log_positions,
+    log_precision,
+    log_residuals,
+    log_weights,
+    observed_residual,
+)
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
+from gdd.model.state import JointLocal, JointShared, JointState, LayerData, precision_shapes
 
 
 def layer_values(
     local: JointLocal, dictionaries: Sequence[np.ndarray], shapes: Sequence[LayerShape]
 ) -> tuple[np.ndarray, ...]:
-    r"""What every layer makes of the layers above it, from the top down.
+    r"""Values that every layer gives its input, from the top layer down.
 
     .. math:: X^{(L)} = \sum_k D^{(k,L)} * (Z \circ W)^{(k,L)}, \qquad
               X^{(l)} = \sum_k D^{(k,l)} * U(X^{(l+1)}_k; z^{(k,l)})
@@ -56,30 +68,16 @@ def layer_values(
 
 def joint_residual(state: JointState, data: LayerData, model: ModelSpec) -> np.ndarray:
     """E = X - X^(1), zero where a pixel is missing: (image, plane, row, col)."""
-    clean = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    seen = True if data.mask is None else data.mask
-    return np.where(seen, data.images, 0.0) - np.where(seen, clean, 0.0)
+    return observed_residual(data, layer_values(state.local, state.shared.dictionaries, model.shapes())[0])
 
 
 def joint_log_likelihood(state: JointState, data: LayerData, model: ModelSpec) -> np.ndarray:
     """log p(X | everything else) of each image, observed pixels only: (image,)."""
-    error = joint_residual(state, data, model)
-    gamma_e = np.broadcast_to(state.local.gamma_e, len(error))
-    pixels = error[0].size if data.mask is None else data.mask.sum(axis=(1, 2, 3))
-    return 0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * (error**2).sum(axis=(1, 2, 3))
+    return log_residuals(joint_residual(state, data, model), state.local.gamma_e[:, None], data.mask)
 
 
 def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec) -> float:
     """Log of the joint density of the data and all unknowns of all layers, every normalising constant included.
-
-    Parameters
-    ----------
-    state, data : see `gdd.model.state`
-    model, refinement : the layers, and what the joint model adds to them
-
-    Returns
-    -------
-    float
 
     Notes
     -----
@@ -94,26 +92,16 @@ def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refine
     for z, spec, shape in zip(local.positions, model.layers[:-1], shapes[:-1], strict=True):
         total += log_positions(z, spec, shape, refinement.empty_blocks)
     total += log_positions(local.z, top, shapes[-1])
-    active = (local.z != EMPTY).sum(axis=(0, 2, 3))
-    gamma_w = np.broadcast_to(shared.gamma_w, active.shape)
-    total += log_gaussian(gamma_w, active, (local.w.astype(float) ** 2).sum(axis=(0, 2, 3)))
-    total += log_precision(top.gamma_w, shared.gamma_w)
+    total += log_weights(local.z, local.w, shared.gamma_w) + log_precision(top.gamma_w, shared.gamma_w)
     for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
-        squares = (atoms.astype(float) ** 2).sum(axis=(2, 3))
-        total += log_gaussian(np.broadcast_to(gamma_d, squares.shape), atoms[0, 0].size, squares)
-        total += log_precision(spec.gamma_d, gamma_d)
-    return total + log_noise(local.gamma_e, refinement)
-
-
-def log_noise(gamma_e: np.ndarray, refinement: RefinementSpec) -> float:
-    """Log prior of the noise precision's entries; 0 if it is fixed."""
-    if refinement.noise.fixed is not None:
-        return 0.0
-    return float(noise_prior(refinement).logpdf(gamma_e.astype(float)).sum())
+        total += log_atoms(atoms, gamma_d) + log_precision(spec.gamma_d, gamma_d)
+    if refinement.noise.fixed is None:
+        total += float(noise_prior(refinement).logpdf(local.gamma_e.astype(float)).sum())
+    return total
 
 
 def noise_prior(refinement: RefinementSpec) -> TruncatedGamma:
-    """Prior of a noise precision that is learned."""
+    """Prior of a learned noise precision."""
     ceiling = np.inf if refinement.ceiling is None else refinement.ceiling
     return TruncatedGamma(refinement.noise.shape, refinement.noise.rate, ceiling)
 
@@ -125,10 +113,7 @@ def draw_joint_state(
     shapes, top = model.shapes(), model.layers[-1]
     sizes = [precision_shapes(spec, images, s.planes) for spec, s in zip(model.layers, shapes, strict=True)]
     gamma_d = [draw_precision(spec.gamma_d, size[1], generator) for spec, size in zip(model.layers, sizes, strict=True)]
-    dictionaries = [
-        generator.standard_normal(s.dictionary) / np.sqrt(g)[:, :, None, None]
-        for s, g in zip(shapes, gamma_d, strict=True)
-    ]
+    dictionaries = [draw_atoms(shape, gamma, generator) for shape, gamma in zip(shapes, gamma_d, strict=True)]
     gamma_w = draw_precision(top.gamma_w, sizes[-1][2], generator)
     gamma_e = draw_noise(images, refinement, generator)
     positions = [
@@ -136,8 +121,7 @@ def draw_joint_state(
         for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
     ]
     z = draw_positions(images, top, shapes[-1], generator)
-    w = generator.standard_normal(z.shape) / np.sqrt(gamma_w)[:, None, None]
-    local = JointLocal(tuple(positions), z, np.where(z == EMPTY, 0.0, w), gamma_e)
+    local = JointLocal(tuple(positions), z, draw_weights(z, gamma_w, generator), gamma_e)
     return JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
 
 
@@ -153,7 +137,6 @@ def draw_noise(images: int, refinement: RefinementSpec, generator: np.random.Gen
 def draw_joint_data(
     state: JointState, model: ModelSpec, generator: np.random.Generator, mask: np.ndarray | None = None
 ) -> LayerData:
-    """Draw the data given all unknowns; ``mask`` (image, plane, row, col) tells which pixels are observed."""
+    """Draw the data given all unknowns; ``mask`` (image, plane, row, col) is True where a pixel is observed."""
     clean = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    spread = 1 / np.sqrt(state.local.gamma_e)[:, None, None, None]
-    return LayerData(clean + generator.standard_normal(clean.shape) * spread, mask)
+    return add_noise(clean, state.local.gamma_e[:, None], generator, mask)

@@ -1,7 +1,7 @@
-"""The generative story of one layer: draw from it, and ``log_joint``, the judge of every conditional.
+"""One layer (Eqs. 1-7): its reference log density ``log_joint``, and draws from its prior.
 
-Everything here is written for reading and for the tests. The sampler keeps a running log joint of its own, and a test
-holds it to this one.
+Every conditional of the sampler is tested against ``log_joint``, and so is the sampler's own running log joint.
+Written for reading, not for speed. Terms that the joint model of all layers shares are functions here.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.signal import fftconvolve
 from scipy.special import gammaln
 
+from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI, Dirichlet, Gamma
 from gdd.model.spec import LayerShape, LayerSpec, Precision
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, block_positions, maps_of, precision_shapes
@@ -19,31 +19,29 @@ from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, block_p
 
 def reconstruction(state: LayerState, shape: LayerShape) -> np.ndarray:
     """Sum over atoms of atom * map: (image, plane, row, col)."""
-    maps = maps_of(state.local, shape)
-    atoms = state.shared.dictionary
-    out = np.zeros((maps.shape[0], shape.planes, *shape.input_size))
-    for k in range(shape.atoms):
-        used = np.flatnonzero(maps[:, k].any(axis=(1, 2)))
-        if used.size:
-            out[used] += fftconvolve(maps[used, k][:, None].astype(float), atoms[k][None].astype(float), axes=(2, 3))
-    return out
+    return synthesise(state.shared.dictionary.astype(float), maps_of(state.local, shape).astype(float))
 
 
 def residual(state: LayerState, data: LayerData, shape: LayerShape) -> np.ndarray:
     """E = X - reconstruction, zero where a pixel is missing: (image, plane, row, col)."""
-    error = np.where(_observed(data), data.images, 0.0) - reconstruction(state, shape)
-    return np.where(_observed(data), error, 0.0)
+    return observed_residual(data, reconstruction(state, shape))
 
 
-def _observed(data: LayerData) -> np.ndarray:
-    return np.ones(data.images.shape, bool) if data.mask is None else data.mask
+def observed_residual(data: LayerData, clean: np.ndarray) -> np.ndarray:
+    """Data minus what explains them, zero where a pixel is missing: (image, plane, row, col)."""
+    seen = True if data.mask is None else data.mask
+    return np.where(seen, data.images, 0.0) - np.where(seen, clean, 0.0)
 
 
 def log_likelihood(state: LayerState, data: LayerData, shape: LayerShape) -> np.ndarray:
     """log p(X | everything else) of each image, observed pixels only: (image,)."""
-    error = residual(state, data, shape)
-    gamma_e = np.broadcast_to(state.local.gamma_e, error.shape[:2])
-    pixels = _observed(data).sum(axis=(2, 3))
+    return log_residuals(residual(state, data, shape), state.local.gamma_e, data.mask)
+
+
+def log_residuals(error: np.ndarray, gamma_e: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Log density of residuals (image, plane, row, col) that are zero where the mask hides a pixel: (image,)."""
+    gamma_e = np.broadcast_to(gamma_e, error.shape[:2])
+    pixels = error[0, 0].size if mask is None else mask.sum(axis=(2, 3))
     return (0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * (error**2).sum(axis=(2, 3))).sum(axis=1)
 
 
@@ -58,10 +56,6 @@ def log_joint(
     theta : per block shape a (image, atom, outcome) array, optional
         The multinomial probabilities. If not given they are integrated out.
 
-    Returns
-    -------
-    float
-
     Notes
     -----
     *Source:* Pu, Yuan & Carin 2015, Eqs. 1-4, 7 and Sec. 2.2.
@@ -69,23 +63,26 @@ def log_joint(
     *Checked:* tests/test_model.py (densities integrate to one where that can be enumerated).
     """
     local, shared = state
-    active = local.z != EMPTY
-    gamma_w = np.broadcast_to(shared.gamma_w, (shape.atoms,))
-    gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes))
-    pixels = shape.atom_size[0] * shape.atom_size[1]
     total = log_likelihood(state, data, shape).sum()
     total += log_positions(local.z, spec, shape) if theta is None else log_positions_given(local.z, theta, spec, shape)
-    per_atom = active.sum(axis=(0, 2, 3))
-    weight = (local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
-    total += log_gaussian(gamma_w, per_atom, weight)
-    total += log_gaussian(gamma_d, pixels, (shared.dictionary.astype(float) ** 2).sum(axis=(2, 3)))
+    total += log_weights(local.z, local.w, shared.gamma_w) + log_atoms(shared.dictionary, shared.gamma_d)
     for prior, value in ((spec.gamma_e, local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
         total += log_precision(prior, value)
     return float(total)
 
 
+def log_weights(z: np.ndarray, w: np.ndarray, gamma_w: np.ndarray) -> float:
+    """Log p(w | z, gamma_w) of the active weights; z, w (image, atom, block_row, block_col), gamma_w (atom or 1,)."""
+    return log_gaussian(gamma_w, (z != EMPTY).sum(axis=(0, 2, 3)), (w.astype(float) ** 2).sum(axis=(0, 2, 3)))
+
+
+def log_atoms(dictionary: np.ndarray, gamma_d: np.ndarray) -> float:
+    """Log p(dictionary | gamma_d); (atom, plane, atom_row, atom_col) and (atom or 1, plane or 1)."""
+    return log_gaussian(gamma_d, dictionary[0, 0].size, (dictionary.astype(float) ** 2).sum(axis=(2, 3)))
+
+
 def log_gaussian(precision: np.ndarray, number: np.ndarray, squares: np.ndarray) -> float:
-    """Log density of Gaussian numbers of mean zero: of each precision, how many there are and the sum of squares."""
+    """Log density of groups of Gaussian numbers of mean zero, from their number and sum of squares in each group."""
     return float((0.5 * number * (np.log(precision) - LOG_TWO_PI) - 0.5 * precision * squares).sum())
 
 
@@ -155,7 +152,7 @@ def draw_positions(
         outcomes = len(positions) + empty
         alpha = np.full((images, shape.atoms, outcomes), 1.0 / outcomes)
         theta = Dirichlet(alpha).sample(generator)
-        edges = np.cumsum(theta, axis=2)[:, :, None, :]  # (image, atom, 1, outcome)
+        edges = np.cumsum(theta, axis=2)[:, :, None, :]  # (image, atom, block, outcome)
         uniform = generator.random((images, shape.atoms, int(blocks.sum()), 1)) * edges[..., -1:]
         z[:, :, blocks] = np.append(positions, EMPTY)[(uniform > edges).sum(axis=3)]
     return z
@@ -172,15 +169,29 @@ def draw_state(images: int, spec: LayerSpec, shape: LayerShape, generator: np.ra
     priors = (spec.gamma_e, spec.gamma_d, spec.gamma_w)
     gamma_e, gamma_d, gamma_w = (draw_precision(*pair, generator) for pair in zip(priors, shapes, strict=True))
     z = draw_positions(images, spec, shape, generator)
-    w = generator.standard_normal(z.shape) / np.sqrt(gamma_w)[None, :, None, None]
-    dictionary = generator.standard_normal(shape.dictionary) / np.sqrt(gamma_d)[:, :, None, None]
-    return LayerState(Local(z, np.where(z == EMPTY, 0.0, w), gamma_e), Shared(dictionary, gamma_d, gamma_w))
+    w = draw_weights(z, gamma_w, generator)
+    return LayerState(Local(z, w, gamma_e), Shared(draw_atoms(shape, gamma_d, generator), gamma_d, gamma_w))
+
+
+def draw_weights(z: np.ndarray, gamma_w: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Weights from their prior, 0 where a block is empty: (image, atom, block_row, block_col)."""
+    return np.where(z == EMPTY, 0.0, generator.standard_normal(z.shape) / np.sqrt(gamma_w)[:, None, None])
+
+
+def draw_atoms(shape: LayerShape, gamma_d: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Dictionary from its prior: (atom, plane, atom_row, atom_col)."""
+    return generator.standard_normal(shape.dictionary) / np.sqrt(gamma_d)[:, :, None, None]
 
 
 def draw_data(
     state: LayerState, shape: LayerShape, generator: np.random.Generator, mask: np.ndarray | None = None
 ) -> LayerData:
     """Draw the data of a layer given all its unknowns."""
-    clean = reconstruction(state, shape)
-    gamma_e = np.broadcast_to(state.local.gamma_e, clean.shape[:2])
+    return add_noise(reconstruction(state, shape), state.local.gamma_e, generator, mask)
+
+
+def add_noise(
+    clean: np.ndarray, gamma_e: np.ndarray, generator: np.random.Generator, mask: np.ndarray | None
+) -> LayerData:
+    """Data around images without noise (image, plane, row, col); gamma_e (image or 1, plane or 1)."""
     return LayerData(clean + generator.standard_normal(clean.shape) / np.sqrt(gamma_e)[:, :, None, None], mask)

@@ -1,8 +1,8 @@
 """Atoms placed on a grid of the image: their correlations with images, their Gram matrix.
 
-A projected atom stands at pixels ``(row, col) * stride``. Where pooling blocks were ragged, an atom in the last row or
-column of the grid sticks out of the image, and what sticks out is cut off. Their sum is
-`gdd.projection.collapse.render_projected`.
+A projected atom is placed at pixels ``(row, col) * stride``. Where pooling blocks were ragged, an atom in the last row
+or column of the grid reaches beyond the image and is cut off there. `gdd.projection.collapse.render_projected` sums
+placed atoms.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Size = tuple[int, int]
 
 
 def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
-    """Positions (row, col) at which an atom can stand; at ragged edges the last one sticks out and is cut off.
+    """Number of positions (rows, cols) of an atom; at ragged edges the last one reaches beyond the image.
 
-    An atom that would lie outside altogether, at a stride wider than it, has no such position.
+    A position that would lie outside altogether, at a stride wider than the atom, does not count.
     """
     along = zip(image_size, atom_size, stride, strict=True)
     return tuple(min(ceil((n - a) / s) + 1, ceil(n / s)) for n, a, s in along)
@@ -50,8 +50,8 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
     """Inner products of all pairs of placed atoms, (atom, row slab, col slab, atom), from the offset of the second.
 
     Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
-    stick out of the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
-    says which entry a pair of positions has. All that a change of one coefficient needs lies together. The whole
+    reach beyond the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
+    gives the entry of a pair of positions. All that a change of one coefficient needs is contiguous. The whole
     matrix, (positions x atoms) squared, is `gdd.testing.deconvolution_plain.dense_gram`.
     """
     grid = placement_grid(image_size, atoms.shape[2:], stride)
@@ -81,7 +81,7 @@ def _opposite(slab: int, positions: int) -> int:
 
 
 def slab_index(positions: int, size: int, reach: int, step: int) -> np.ndarray:
-    """Which entry of `gram_slabs` a pair of positions along one axis has: (positions, positions)."""
+    """Entry of `gram_slabs` for each pair of positions along one axis: (positions, positions)."""
     index = np.arange(positions)[None, :] - np.arange(positions)[:, None] + positions - 1
     if size - (positions - 1) * step < reach:
         index[-1, -1] = 2 * positions - 1

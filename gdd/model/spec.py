@@ -1,16 +1,17 @@
-"""What a model and a chain are, as frozen data; the paper's settings as named constants; shapes derived and checked.
+"""Models and chains as frozen data, checked when made; sizes derived from them; the paper's settings as constants.
 
-Nothing here computes on images. A variant of the model is a field of a spec, never a second copy of the code.
+A variant of the model is a field of a spec, never a second copy of the code.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from math import ceil, prod
+from math import ceil
 
-from gdd.base.axes import ATOM, IMAGE, PLANE, GddError
+from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.checks import (
     LARGEST_COUNT,
+    GddError,
     check_block,
     check_choice,
     check_kind,
@@ -181,8 +182,6 @@ def layer_shape(
     layer: LayerSpec, input_size: Size, planes: int, stride: Size = (1, 1), name: str = "layer"
 ) -> LayerShape:
     """Sizes of one layer over an input of ``planes`` planes; GddError naming the axis where an atom does not fit."""
-    check_kind(name, layer, LayerSpec)
-    input_size, planes = check_pair("input_size", input_size), check_whole("planes", planes, 1)
     for axis, inner, outer in zip(("row", "col"), layer.atom_size, input_size, strict=True):
         if inner > outer:
             raise GddError(f"{name}: atom of size {inner} along axis '{axis}' is larger than its input of size {outer}")
@@ -294,11 +293,6 @@ def _keep(spec: object, **values) -> None:
     """Put checked values into a frozen spec that is being made: whole numbers as int, sizes as tuples."""
     for name, value in values.items():
         object.__setattr__(spec, name, value)
-
-
-def count(size: Size) -> int:
-    """Elements of a (row, col) size."""
-    return prod(size)
 
 
 MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 28))

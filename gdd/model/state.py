@@ -1,4 +1,4 @@
-"""What a sweep carries, with axes. Plain arrays only; local parts belong to an image, shared parts to all.
+"""States of a chain, with axes. Plain arrays only; local parts belong to an image, shared parts to all.
 
 ``z`` and ``w`` are compact: one position index and one value per pooling block, never a dense map. An atom of the MNIST
 model's first layer costs 49 blocks x (2 + 4) bytes per image in single precision.
@@ -10,17 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.model.pooling import EMPTY, block_places, unpool
+from gdd.model.pooling import EMPTY as EMPTY
+from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import LayerShape, LayerSpec
-
-__all__ = [
-    "EMPTY", "JointLocal", "JointShared", "JointState", "LayerData", "LayerState", "Local", "Shared",
-    "block_positions", "maps_of", "precision_shapes",
-]  # fmt: skip
 
 
 class LayerData(NamedTuple):
-    """What a layer explains: X of the paper, and which of its pixels were observed."""
+    """Input of a layer: X of the paper, and which of its pixels were observed."""
 
     images: np.ndarray  # (image, plane, row, col)
     mask: np.ndarray | None = None  # (image, plane, row, col) of bool, True = observed; None: all
@@ -63,7 +59,7 @@ class LayerState(NamedTuple):
 class JointLocal(NamedTuple):
     """The part of the joint model's state that belongs to each image; theta is integrated out here too.
 
-    Only the top layer has weights. What a block of a pooled layer holds follows from the layers above it.
+    Only the top layer has weights. The value of a block of a pooled layer follows from the layers above it.
     """
 
     positions: tuple[np.ndarray, ...]  # per pooled layer, bottom first: (image, atom, block_row, block_col) of int16

@@ -13,8 +13,8 @@ from math import prod
 
 import numpy as np
 
-from gdd.base.axes import DICTIONARY, IMAGES, MAPS, GddError, as_finite, as_plain
-from gdd.base.checks import check_block, check_kind, check_pair, check_real
+from gdd.base.axes import DICTIONARY, IMAGES, MAPS
+from gdd.base.checks import GddError, as_finite, as_plain, check_block, check_kind, check_pair, check_real
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import Blocks, Size, repeat_blocks, spread, unpool
 from gdd.projection.voting import Vote, vote_positions, vote_positions_by_weight

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import DICTIONARY, as_labelled
-from gdd.base.checks import check_kind, check_whole
+from gdd.base.axes import DICTIONARY
+from gdd.base.checks import as_labelled, check_kind, check_whole
 from gdd.model.joint import layer_values
 from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState, LayerData, maps_of

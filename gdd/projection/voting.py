@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from gdd.base.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS, GddError, as_plain
+from gdd.base.axes import BLOCKS, DICTIONARY, IMAGE, IMAGES, MAPS
+from gdd.base.checks import GddError, as_plain
 from gdd.base.compiling import kernel
 from gdd.model.convolution import CHUNK, correlate, synthesise
 from gdd.model.pooling import EMPTY, Size, block_places, cut_into_blocks

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 import gdd
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdd.base.compiling import INNER, kernel
+from gdd.base.compiling import kernel
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.model.spec import LayerShape, LayerSpec, Precision
 from gdd.model.state import Local, Shared
@@ -61,7 +61,7 @@ def draw_dictionary(
     return np.ascontiguousarray(atoms.reshape(shape.atoms, h, w, planes).transpose(0, 3, 1, 2)), change
 
 
-@kernel(**INNER)
+@kernel()
 def explain_atoms(k, first, last, pairs, atoms, planes, out):
     """Subtract T_kk' D_k' for k' from ``first`` to ``last``, k left out, from ``out`` (atom_row, atom_col * plane).
 

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import IMAGES, GddError, as_pixels, as_plain, check_memory, shown
-from gdd.base.checks import check_kind
+from gdd.base.axes import IMAGES
+from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, shown, warn_of_scale
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Pruning, layer_shape
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
@@ -71,6 +71,7 @@ def pretrain(
     """
     chain = chain or ChainSpec()
     data = validate_data(images, model, chain, mask, folder)
+    warn_of_scale(data.images, model.layers[0].gamma_e.fixed)
     fitted, inputs = [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")

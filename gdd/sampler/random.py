@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import INNER, kernel
+from gdd.base.compiling import kernel
 
 #: stages of the whole procedure: the tag that keeps their random numbers apart
 PRETRAIN, REFINE, TEST, START, PLANT, MOVE = range(6)
@@ -96,7 +96,7 @@ class Stream:
                     return x
 
 
-@kernel(**INNER)
+@kernel()
 def _high_word(a, b):
     """Upper 64 bits of a 128-bit product, from products of halves."""
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
@@ -105,7 +105,7 @@ def _high_word(a, b):
     return (a >> half) * (b >> half) + (middle >> half) + (other >> half)
 
 
-@kernel(**INNER)
+@kernel()
 def fill_stream(stream, seed, stage, layer, sweep, image):
     """Set a compiled stream, uint64 (WORDS,), to the start of one image's numbers in one sweep. Changes ``stream``."""
     stream[0] = np.uint64(0)
@@ -117,13 +117,13 @@ def fill_stream(stream, seed, stage, layer, sweep, image):
     stream[10] = np.uint64(4)
 
 
-@kernel(**INNER)
+@kernel()
 def fill_key(stream, key, image):
     """`fill_stream` with a `Key`."""
     fill_stream(stream, key[0], key[1], key[2], key[3], image)
 
 
-@kernel(**INNER)
+@kernel()
 def _refill(stream):
     stream[0] += np.uint64(1)
     c0, c1, c2, c3 = stream[0], stream[1], stream[2], stream[3]
@@ -137,7 +137,7 @@ def _refill(stream):
     stream[10] = np.uint64(0)
 
 
-@kernel(**INNER)
+@kernel()
 def next_uniform(stream):
     """`Stream.uniform`, compiled. Changes ``stream``."""
     if stream[10] == np.uint64(4):
@@ -147,14 +147,14 @@ def next_uniform(stream):
     return (np.float64(word >> np.uint64(12)) + 0.5) * _TO_UNIT
 
 
-@kernel(**INNER)
+@kernel()
 def next_normal(stream):
     """`Stream.normal`, compiled. Changes ``stream``."""
     radius = math.sqrt(-2.0 * math.log(next_uniform(stream)))
     return radius * math.cos(2.0 * math.pi * next_uniform(stream))
 
 
-@kernel(**INNER)
+@kernel()
 def fill_normals(stream, out):
     """`Stream.normals`, compiled. Changes ``stream`` and ``out``."""
     for t in range(0, out.size, 2):
@@ -164,7 +164,7 @@ def fill_normals(stream, out):
             out[t + 1] = radius * math.sin(angle)
 
 
-@kernel(**INNER)
+@kernel()
 def next_gamma(stream, shape):
     """`Stream.gamma`, compiled. Changes ``stream``."""
     boost = 1.0
@@ -180,7 +180,7 @@ def next_gamma(stream, shape):
             return boost * d * v
 
 
-@kernel(**INNER)
+@kernel()
 def next_truncated_gamma(stream, shape, rate, ceiling):
     """`Stream.truncated_gamma`, compiled. Changes ``stream``."""
     if (shape - 1.0) <= ceiling * rate:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import IMAGE, GddError
-from gdd.base.checks import check_kind
+from gdd.base.axes import IMAGE
+from gdd.base.checks import GddError, check_kind, warn_of_scale
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
@@ -83,6 +83,7 @@ def refine(
     check_kind("start", start, (Pretrained, type(None)))
     data = validate_data(images, model, chain, mask, folder)
     refinement.check_model(model)
+    warn_of_scale(data.images, refinement.noise.fixed)
     if start is None:
         first = fresh_start(data, model, chain, refinement)
     else:

@@ -17,8 +17,8 @@ import numpy as np
 from scipy.signal import fftconvolve
 from scipy.special import gammaln
 
-from gdd.base.axes import IMAGE, GddError
-from gdd.base.checks import REMEDY
+from gdd.base.axes import IMAGE
+from gdd.base.checks import REMEDY, GddError
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.layer import block_groups, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs

@@ -2,12 +2,12 @@
 
 * `exact_start`: state and data drawn from the model are already in equilibrium; sweeps with the data held must leave
   the law of every statistic where it was, whatever the mixing.
-* `geweke`: the same with new data drawn between sweeps (Geweke 2004), over a longer way.
+* `geweke`: the same with new data drawn between sweeps (Geweke 2004), over many sweeps.
 * `ranks`: simulation-based calibration (Talts et al. 2018): the truth's rank among draws of a chain that started
   somewhere else is uniform. This one also needs the chain to forget its start.
 
-Proper priors are needed. All statistics are unchanged by a permutation or a sign of the atoms. What is drawn and
-measured is up to the case: `Case` is one layer, `gdd.testing.calibration_joint.JointCase` the joint model of several.
+Proper priors are needed. All statistics are unchanged by a permutation or a sign of the atoms. A case says what is
+drawn and measured: `Case` is one layer, `gdd.testing.calibration_joint.JointCase` the joint model of several.
 
 *Checked:* tests/test_joint.py, tests/test_calibration.py: the correct sampler passes, each of `gdd.testing.printed`
 fails.
@@ -92,7 +92,7 @@ def plain_step(pieces: Pieces = CORRECT) -> Step:
 
 
 def layer_statistics(state: LayerState, data: LayerData, shape: LayerShape) -> dict[str, float]:
-    """Numbers with light tails that between them see every unknown, and the data."""
+    """Statistics with light tails that together depend on every unknown and on the data."""
     local, shared = state
     active = local.z != EMPTY
     seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
@@ -123,7 +123,7 @@ def blocks_alike(z: np.ndarray) -> float:
 STATISTICS = (
     "active blocks", "blocks alike", "log gamma_e", "log gamma_d", "log gamma_w", "log atom norm", "log weights",
     "overlap", "fit", "log likelihood",
-)  # fmt: skip
+)
 
 
 def draw_case(case: Case, seed: tuple[int, ...]) -> tuple[LayerState, LayerData, np.random.Generator]:
@@ -174,9 +174,9 @@ def geweke(
     Every chain starts from the model and alternates a sweep with a draw of new data, so it is stationary at once.
     Chains are independent: the spread of their means is the Monte Carlo error, whatever the correlation inside them.
     """
-    judge = np.array([measure(*draw_case(case, (seed, 1, r))[:2], case) for r in range(forward)])
-    centre, spread = judge.mean(axis=0), judge.std(axis=0)
-    judge = (judge - centre) / spread
+    drawn = np.array([measure(*draw_case(case, (seed, 1, r))[:2], case) for r in range(forward)])
+    centre, spread = drawn.mean(axis=0), drawn.std(axis=0)
+    drawn = (drawn - centre) / spread
     means = []
     for r in bar(range(chains)):
         state, data, generator = draw_case(case, (seed, 2, r))
@@ -186,15 +186,15 @@ def geweke(
             data = case.draw_data(state, generator, data.mask)
             path.append((measure(state, data, case) - centre) / spread)
         means.append([np.mean(path, axis=0), np.mean(np.square(path), axis=0)])
-    means, judges = np.array(means), np.stack([judge, judge**2])  # (chain, 2, statistic), (2, draw, statistic)
-    error = np.sqrt(means.var(axis=0, ddof=1) / chains + judges.var(axis=1) / forward)
-    return 2 * stats.t.sf(np.abs(means.mean(axis=0) - judges.mean(axis=1)) / error, chains - 1)
+    means, expected = np.array(means), np.stack([drawn, drawn**2])  # (chain, 2, statistic), (2, draw, statistic)
+    error = np.sqrt(means.var(axis=0, ddof=1) / chains + expected.var(axis=1) / forward)
+    return 2 * stats.t.sf(np.abs(means.mean(axis=0) - expected.mean(axis=1)) / error, chains - 1)
 
 
 def ranks(
     case: Case, step: Step, replicates: int, burn_in: int, draws: int, thin: int, seed: int = 0, bar: Progress = iter
 ) -> np.ndarray:
-    """Rank of the truth among ``draws`` draws of the posterior, 0 to ``draws``: (replicate, statistic); ties by lot."""
+    """Rank of the truth among ``draws`` posterior draws, 0 to ``draws``: (replicate, statistic); ties at random."""
     out = []
     for r in bar(range(replicates)):
         truth, data, generator = draw_case(case, (seed, 3, r))

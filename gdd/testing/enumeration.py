@@ -1,8 +1,7 @@
-"""A layer small enough to know: every z of one image enumerated, and samplers of its map run by the thousand.
+"""A layer small enough for the exact posterior: every z of one image enumerated; samplers of its map to compare.
 
-`enumerated` is the judge: dictionary and precisions held, weights integrated out by hand. `visit` is a sampler of one
-map, right or as printed, on plain arrays and for many independent chains at once, so that what it converges to can be
-laid beside the judge.
+`enumerated` is the exact posterior, with dictionary and precisions held and the weights integrated out. `visit` samples
+one map, correctly or as printed, in many independent chains at once, so that its limit can be compared with that.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.model.layer import log_positions
 from gdd.model.pooling import block_places
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
 from gdd.sampler.conditionals import pixel_precision
 
-MOST = 5000  # outcomes: beyond this the judge takes minutes
+MOST = 5000  # outcomes: beyond this the enumeration takes minutes
 
 
 class Enumerated(NamedTuple):
@@ -35,19 +34,10 @@ def enumerated(state: LayerState, data: LayerData, spec: LayerSpec, shape: Layer
     r"""Posterior of every z of one image given dictionary and precisions, weights and theta integrated out.
 
     :math:`p(z \mid X) \propto p(z)\, \mathcal N(X; 0, \gamma_e^{-1} I + \gamma_w^{-1} A_z A_z^\top)`, the columns of
-    :math:`A_z` the atoms placed where z says. Whatever z and w the state holds is not looked at.
+    :math:`A_z` the atoms placed where z says. The z and w of the state are not used.
 
-    Raises
-    ------
-    GddError
-        More than one image, or more outcomes than can be enumerated.
-
-    Notes
-    -----
-    *Source:* Pu, Yuan & Carin 2015, Eqs. 1-4 and 7. *Departs:* nowhere. *Checked:* tests/test_enumeration.py.
+    *Source:* Pu, Yuan & Carin 2015, Eqs. 1-4 and 7. *Checked:* tests/test_enumeration.py.
     """
-    if len(data.images) != 1:
-        raise GddError(f"data: {len(data.images)} on axis 'image'; one image is enumerated at a time")
     have = block_positions(shape)
     options = [[EMPTY, *np.flatnonzero(have[i, j])] for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)]
     if (number := np.prod([float(len(option)) for option in options])) > MOST:
@@ -111,11 +101,9 @@ class SmallMap(NamedTuple):
 
 
 def small_map(state: LayerState, data: LayerData, shape: LayerShape) -> SmallMap:
-    """`SmallMap` of a layer of one atom, one noise precision and whole blocks; GddError for any other."""
-    if shape.atoms != 1 or state.local.gamma_e.size != 1 or not block_positions(shape).all() or len(data.images) != 1:
-        raise GddError("shape: one image, one atom, whole blocks and one gamma_e are needed")
-    placed = placed_atoms(state, shape)
-    placed = placed.reshape(-1, placed.shape[3], placed.shape[4])
+    """`SmallMap` of one image and a layer of one atom, one noise precision and no ragged block."""
+    placed = placed_atoms(state, shape)[0]
+    placed = placed.reshape(-1, *placed.shape[2:])
     return SmallMap(data.images.ravel(), placed, state.local.gamma_e.item(), state.shared.gamma_w.item())
 
 
@@ -125,14 +113,13 @@ Weight = Callable[[np.ndarray], np.ndarray]
 def visit(
     z: np.ndarray, w: np.ndarray, small: SmallMap, generator: np.random.Generator,
     weight: Weight | None = None, at_once: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """Draw every block of the map once, in many independent chains; new z and w, both (chain, block).
 
     Parameters
     ----------
     z, w : (chain, block)       EMPTY and 0 where a block is empty
-    small : the model
-    generator : source of the draws
+    small, generator
     weight : draw positions at a held weight, by this function of Y (misprint P2: `gdd.testing.printed.printed_weight`);
         default: the weight integrated out
     at_once : all blocks from the image without the whole map, theta drawn first (misprint P3)
@@ -167,7 +154,7 @@ def visit(
 
 def settled(
     small: SmallMap, chains: int, sweeps: int, generator: np.random.Generator, **misprints
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+) -> tuple[np.ndarray, np.ndarray]:
     """Z and w of independent chains from an empty map after so many sweeps of `visit`, both (chain, block)."""
     z = np.full((chains, len(small.placed)), EMPTY, np.int16)
     w = np.zeros(z.shape)
@@ -179,7 +166,7 @@ def settled(
 def held_score(
     z: np.ndarray, w: np.ndarray, mean: np.ndarray, precision: np.ndarray, gamma_w: float,
     generator: np.random.Generator,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Y of the supplement, (chain, position): at the present weight where active, else at a draw from the prior."""
     held = generator.standard_normal(mean.shape) / np.sqrt(gamma_w)
     active = np.flatnonzero(z != EMPTY)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gdd.base.axes import GddError, shown
-from gdd.base.checks import LARGEST_PRECISION, check_choice, check_kind, check_real, check_whole
+from gdd.base.checks import LARGEST_PRECISION, GddError, check_choice, check_kind, check_real, check_whole, shown
 from gdd_book.experiments import (  # noqa: F401  (importing a family registers its experiments)
     atoms,
     calibration,

@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec

@@ -11,7 +11,8 @@ import xarray as xr
 from scipy.sparse.linalg import LinearOperator, cg
 
 from gdd import project_model
-from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE, GddError
+from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE
+from gdd.base.checks import GddError
 from gdd.data import datasets
 from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.joint import joint_residual

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import yaml
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book import paper_values
 
 PATH = Path(__file__).resolve().parents[2] / "claims.yml"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import yaml
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book.pages.claims import html_table
 
 PATH = Path(__file__).resolve().parents[2] / "errata.yml"

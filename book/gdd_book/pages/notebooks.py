@@ -26,7 +26,7 @@ from jupyter_cache import get_cache
 from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 from gdd_book import paper_values, records
 from gdd_book.pages import claims, errata
 

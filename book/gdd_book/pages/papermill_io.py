@@ -11,7 +11,7 @@ from pathlib import Path
 import jupytext
 import nbformat
 
-from gdd.base.axes import GddError
+from gdd.base.checks import GddError
 
 
 class ChapterHandler:

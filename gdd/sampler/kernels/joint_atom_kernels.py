@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from gdd.base.compiling import BURIED, INNER, kernel
+from gdd.base.compiling import BURIED, kernel
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.kernels.windows import window_add, window_take
 
@@ -66,7 +66,7 @@ def atom_images(k, former, step, blocks, residuals, masks, gamma_e, z, layout, r
                     add_pairs(places, weights, found, precision, layout, index, lags[chunk])
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def list_blocks(n, k, blocks, z, layout, places, weights):
     """Places and values of one atom's blocks in one image; returns how many. Changes ``places`` and ``weights``."""
     atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout
@@ -81,7 +81,7 @@ def list_blocks(n, k, blocks, z, layout, places, weights):
     return found
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def take_off(residual, mask, start, weight, step, layout):
     """Subtract weight * step at one place, where pixels are observed. Changes ``residual``."""
     _, height, length, _, width, _, _, _, _, _, _ = layout
@@ -91,7 +91,7 @@ def take_off(residual, mask, start, weight, step, layout):
             residual[pixel] -= weight * step[a * length + t] * mask[pixel]
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def add_pairs(places, weights, found, precision, layout, index, lags):
     """Add a map's autocorrelation. Changes ``lags``: entry [h + p, w + q] is the sum of S(u) S(u - (p, q)).
 
@@ -125,7 +125,7 @@ def add_pairs(places, weights, found, precision, layout, index, lags):
                         lags[h - row, w - col] += product
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def add_masked_pairs(places, weights, found, precision, mask, layout, gram):
     """Add to the precision of an atom's pixels where some of the image's are missing. Changes ``gram``."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout

@@ -20,7 +20,7 @@ import math
 
 import numpy as np
 
-from gdd.base.compiling import BURIED, INNER, kernel
+from gdd.base.compiling import BURIED, kernel
 from gdd.sampler.kernels.joint_kernels_math import (
     carry_down,
     carry_up,
@@ -36,19 +36,19 @@ from gdd.sampler.random import next_normal, next_uniform
 RARE = -4.6
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def log_odds(c, weight_precision, prior):
     """Log odds that a coefficient is on, its weight integrated out. prior = (log of prior odds, gamma_w)."""
     return prior[0] + 0.5 * math.log(prior[1] / weight_precision) + c * c / (2.0 * weight_precision)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def log_one_plus_exp(x):
     """log(1 + exp(x)) for any x."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def draw_switches(n, w, gamma_e, odds, gamma_w, norms, mask, model, change, back, box, tally, stream):
     """Let every top coefficient of one image switch; one that stays on keeps its weight.
 
@@ -78,7 +78,7 @@ def draw_switches(n, w, gamma_e, odds, gamma_w, norms, mask, model, change, back
                     carry_up(top, n, positions, dictionaries, layout, back, box, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def switch_off(n, k, i, j, old, product, gamma_e, norm, prior, mask, model, change, back, box, tally, stream):
     """Whether a coefficient that is on goes off. Leaves its image of a unit in change[0] if one is proposed."""
     screen = gamma_e * norm + prior[1]
@@ -96,7 +96,7 @@ def switch_off(n, k, i, j, old, product, gamma_e, norm, prior, mask, model, chan
     return True
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def switch_on(n, k, i, j, product, gamma_e, norm, prior, mask, model, change, back, box, tally, stream):
     """Whether a coefficient that is off goes on, and with which weight. Leaves as `switch_off` does."""
     screen, c = gamma_e * norm + prior[1], gamma_e * product
@@ -115,7 +115,7 @@ def switch_on(n, k, i, j, product, gamma_e, norm, prior, mask, model, change, ba
     return True, weight
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def make_unit(n, k, i, j, mask, model, change, back, box):
     """Image of a unit of top atom k at (i, j), in ``change[0]``; its energy and its product with the residual."""
     positions, dictionaries, layout, size = model

@@ -14,7 +14,7 @@ import math
 import numpy as np
 from numba import prange
 
-from gdd.base.compiling import BURIED, INNER, kernel
+from gdd.base.compiling import BURIED, kernel
 from gdd.sampler.kernels.joint_kernels_math import (
     carry_down,
     carry_up,
@@ -34,7 +34,7 @@ from gdd.sampler.random import WORDS, fill_key, fill_normals
 PERTURB, LOOK, APPLY, FINISH = range(4)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def value_of(layer, n, k, i, j, w, values, model):
     """Value of a block of any layer, 0 where it is empty."""
     positions, dictionaries, layout, _ = model
@@ -45,7 +45,7 @@ def value_of(layer, n, k, i, j, w, values, model):
     return values[layer + 1][(i * layout[layer][10] + j) * layout[layer][0] + k]
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def list_values(layer, n, w, values, model, entries, amounts):
     """Blocks of a layer that hold something: (atom, where it starts in the layer's input) and value; returns how many.
 
@@ -67,7 +67,7 @@ def list_values(layer, n, w, values, model, entries, amounts):
     return found
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def gather(layer, entries, amounts, found, back, layout, own, gradient):
     """Add the adjoint of one image's A, applied to what was carried up. Changes ``gradient``, ``own``.
 
@@ -82,7 +82,7 @@ def gather(layer, entries, amounts, found, back, layout, own, gradient):
         gradient[t] += own[t]
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def scatter(layer, entries, amounts, found, direction, change, box, layout):
     """Set the change of an upper layer's input to what a change of its dictionary does. Changes it and its box."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
@@ -172,7 +172,7 @@ def block_values(layer, w, model, work, first, out):
         )  # fmt: skip
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def value_chunk(slot, first, layer, w, positions, dictionaries, table, rows, columns, values, box, out):
     """One turn of the loop of `block_values`."""
     layout, size = layout_of(table, dictionaries), (rows, columns)

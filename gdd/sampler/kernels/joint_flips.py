@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from gdd.base.compiling import BURIED, INNER, kernel
+from gdd.base.compiling import BURIED, kernel
 from gdd.sampler.kernels.joint_kernels_math import carry_down, carry_down_one, place_unit, subtract, weigh
 from gdd.sampler.kernels.joint_positions import count_blocks, group_of, place_atom, weigh_bottom
 from gdd.sampler.kernels.operations import pick
@@ -25,7 +25,7 @@ from gdd.sampler.random import next_normal, next_uniform
 SHARE = 0.2
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def list_strong(n, unit, box, layout, blocks):
     """Blocks of the bottom layer that a coefficient reaches strongly; returns how many. Changes ``blocks``."""
     atoms, grid_col = layout[0][0], layout[0][10]
@@ -43,7 +43,7 @@ def list_strong(n, unit, box, layout, blocks):
     return found
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def walk(
     n, blocks, found, forwards, goal, empty, gamma_e, lags, seen, model, above, residual, counts, scratch, stream
 ):  # fmt: skip
@@ -89,7 +89,7 @@ def walk(
     return chance, prior
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def log_prior(i, j, m, empty, counts, layout):
     """Log prior weight of one outcome of a block that is not in the counts, theta integrated out."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
@@ -160,7 +160,7 @@ def flip(n, w, gamma_e, odds, gamma_w, empty, lags, seen, model, values, change,
     return prior
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def energy_of(residual):
     """Sum of squares, in double precision."""
     total = 0.0
@@ -169,7 +169,7 @@ def energy_of(residual):
     return total
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def add_within(values, step, sign, window, layout):
     """Add ``sign`` times a change within a window of the bottom layer's blocks. Changes ``values``."""
     atoms, grid_col = layout[0][0], layout[0][10]

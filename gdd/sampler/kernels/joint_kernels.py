@@ -15,7 +15,7 @@ import math
 import numpy as np
 from numba import prange
 
-from gdd.base.compiling import BURIED, INNER, kernel
+from gdd.base.compiling import BURIED, kernel
 from gdd.sampler.kernels.joint_coefficients import draw_switches
 from gdd.sampler.kernels.joint_flips import flip
 from gdd.sampler.kernels.joint_kernels_math import layout_of, lower_values, render, slots_of
@@ -26,7 +26,7 @@ from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.random import WORDS, fill_key, next_truncated_gamma
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, stream):
     """Residual of one image, and its noise precision. Changes gamma_e[n], values, back[0], box, stream."""
     positions, dictionaries, layout, size = model
@@ -44,7 +44,7 @@ def begin_image(n, image, mask, w, gamma_e, noise, model, values, back, box, str
     return gamma_e[n if gamma_e.size > 1 else 0], pixels
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def end_image(n, precision, pixels, positions, w, residual, per_atom, energy):
     """Add one image to the sums. Changes ``per_atom`` and ``energy``."""
     top = len(positions) - 1

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numba.extending import overload
 
-from gdd.base.compiling import BURIED, FAST, INNER, kernel
+from gdd.base.compiling import BURIED, FAST, kernel
 from gdd.sampler.kernels.windows import window_add, window_dot
 
 
@@ -34,7 +34,7 @@ def _slots_of(arrays, slot):
     return lambda arrays, slot: (arrays[0][slot],) + slots_of(arrays[1:], slot)  # noqa: RUF005 (no stars in a kernel)
 
 
-@kernel(**INNER)
+@kernel()
 def row_of(table, layer):
     """One row of the table of sizes as a tuple."""
     row = table[layer]
@@ -56,27 +56,27 @@ def _layout_of(table, like):
     return lambda table, like: (row_of(table, 0),) + layout_of(table[1:], like[1:])  # noqa: RUF005
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def inverse_of(pool_col):
     """What `offset_of` multiplies by: a division for every block slowed a way down by 15 %, atoms of 17 x 17."""
     return (1 << 32) // pool_col + 1
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def offset_of(m, pool_col, inverse, width, planes):
     """Where position m of a block is in a flat image, from where the block begins. Exact while m * pool_col < 2^32."""
     row = (np.int64(m) * inverse) >> 32
     return row * width + (m - row * pool_col) * planes
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def clear(flat, width, planes, box):
     """Set a box of a level to zero. Changes ``flat``."""
     for row in range(box[0], box[1]):
         flat[row * width + box[2] * planes : row * width + box[3] * planes] = 0
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def whole_box(layer, layout, box):
     """Set the box of a layer's input to all of it. Changes ``box``."""
     _, height, _, planes, width, map_row, _, _, _, _, _ = layout[layer]
@@ -84,14 +84,14 @@ def whole_box(layer, layout, box):
     box[layer, 2], box[layer, 3] = 0, width // planes
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def carry_down(level, n, positions, dictionaries, layout, change, box, size):
     """Carry a change of one level, within its box, down to the image. Changes ``change``, ``box`` below ``level``."""
     for layer in range(level - 1, -1, -1):
         carry_down_one(layer, n, positions, dictionaries, layout, change, box, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def carry_down_one(layer, n, positions, dictionaries, layout, change, box, size):
     """Change of a layer's input from the change of its blocks. Changes ``change`` and ``box`` at ``layer``.
 
@@ -119,7 +119,7 @@ def carry_down_one(layer, n, positions, dictionaries, layout, change, box, size)
                         window_add(below, start, width, dictionary, atom, value, height, length, ((), ()))
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def lower_box(layer, layout, box):
     """Set the box of a layer's input to what the blocks in the box above can reach. Changes ``box``."""
     _, height, length, planes, _, map_row, map_col, pool_row, pool_col, _, _ = layout[layer]
@@ -129,7 +129,7 @@ def lower_box(layer, layout, box):
     box[layer, 3] = min(box[layer + 1, 3] * pool_col, map_col) + length // planes - 1
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def window_of(layer, row, col, rows, cols, layout, box):
     """Set the boxes of a layer's input and below to all that units at these places of its maps can reach.
 
@@ -142,7 +142,7 @@ def window_of(layer, row, col, rows, cols, layout, box):
         lower_box(lower, layout, box)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def carry_up(level, n, positions, dictionaries, layout, back, box, size):
     """Carry the residual, changed within the box of the image, up to a level. Changes ``back`` above 0 and ``box``.
 
@@ -157,14 +157,14 @@ def carry_up(level, n, positions, dictionaries, layout, back, box, size):
         carry_up_one(layer, n, positions, dictionaries, layout, back, box, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def carry_up_within(level, n, positions, dictionaries, layout, back, box, size):
     """Carry the residual up to a level within the boxes of `window_of`. Changes ``back`` there."""
     for layer in range(level):
         carry_up_one(layer, n, positions, dictionaries, layout, back, box, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def carry_up_one(layer, n, positions, dictionaries, layout, back, box, size):
     """Residual carried up to the blocks of a layer that are in their box. Changes ``back[layer + 1]``."""
     atoms, height, length, planes, width, _, _, pool_row, pool_col, _, grid_col = layout[layer]
@@ -187,7 +187,7 @@ def carry_up_one(layer, n, positions, dictionaries, layout, back, box, size):
                 above[(i * grid_col + j) * atoms + k] = total
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def render(n, lowest, positions, w, dictionaries, layout, values, box, size):
     """Values of every level from the top one down to ``lowest``. Changes ``values`` and ``box``."""
     top = len(dictionaries) - 1
@@ -202,14 +202,14 @@ def render(n, lowest, positions, w, dictionaries, layout, values, box, size):
         lower_values(layer, n, positions, dictionaries, layout, values, box, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def lower_values(layer, n, positions, dictionaries, layout, values, box, size):
     """Values of level ``layer`` from those of the level above. Changes ``values[layer]`` and ``box``."""
     whole_box(layer + 1, layout, box)
     carry_down_one(layer, n, positions, dictionaries, layout, values, box, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def keep(source, kept, level, layout, box):
     """Copy levels 1 to ``level`` within their boxes. Changes ``kept``."""
     for lower in range(1, level + 1):
@@ -220,7 +220,7 @@ def keep(source, kept, level, layout, box):
                 kept[lower][q] = source[lower][q]
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def place_unit(layer, k, row, col, value, dictionaries, layout, change, box, size):
     """Set the change of a layer's input to ``value`` times one atom at (row, col). Changes ``change`` and ``box``."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
@@ -230,7 +230,7 @@ def place_unit(layer, k, row, col, value, dictionaries, layout, change, box, siz
     add_unit(layer, k, row, col, value, dictionaries, layout, change, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def add_unit(layer, k, row, col, value, dictionaries, layout, change, size):
     """Add ``value`` times one atom at (row, col) to the change of a layer's input. Changes ``change``."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
@@ -241,7 +241,7 @@ def add_unit(layer, k, row, col, value, dictionaries, layout, change, size):
         window_add(change[layer], start, width, dictionaries[layer], atom, value, height, length, ((), ()))
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def correlation(layer, k, row, col, dictionaries, layout, back, size):
     """Inner product of the residual with the image of a unit of atom k at (row, col) of a layer's maps."""
     _, height, length, planes, width, _, _, _, _, _, _ = layout[layer]
@@ -251,7 +251,7 @@ def correlation(layer, k, row, col, dictionaries, layout, back, size):
     return window_dot(back[layer], start, width, dictionaries[layer], atom, height, length, ((), ()))
 
 
-@kernel(**INNER, **BURIED, fastmath=FAST)
+@kernel(**BURIED, fastmath=FAST)
 def weigh(change, mask, residual, width, planes, box):
     """Hide a change of the image where pixels are missing; return its energy and its product with the residual.
 
@@ -274,7 +274,7 @@ def weigh(change, mask, residual, width, planes, box):
     return energy, product
 
 
-@kernel(**INNER, **BURIED, fastmath=FAST)
+@kernel(**BURIED, fastmath=FAST)
 def subtract(change, weight, residual, width, planes, box):
     """Residual -= weight * change within a box. Changes ``residual``."""
     for row in range(box[0], box[1]):

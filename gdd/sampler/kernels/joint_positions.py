@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from gdd.base.compiling import BURIED, FAST, INNER, kernel
+from gdd.base.compiling import BURIED, FAST, kernel
 from gdd.sampler.kernels.operations import pick
 from gdd.sampler.kernels.windows import window_add, window_dot
 from gdd.sampler.random import next_uniform
@@ -22,7 +22,7 @@ from gdd.sampler.random import next_uniform
 BORDERS = (0.1, 1.0, 3.0)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def count_blocks(z, layout, counts):
     """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, grid_row, grid_col = layout
@@ -33,7 +33,7 @@ def count_blocks(z, layout, counts):
             counts[low + ((j + 1) * pool_col > map_col), z[i, j]] += 1  # -1, for empty, is the last column
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def log_counts(counts, layout, empty):
     """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's block shapes and outcomes, less the normaliser."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
@@ -52,7 +52,7 @@ def log_counts(counts, layout, empty):
     return total
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def prior_weights(i, j, counts, layout, empty, weights, places):
     """Prior weight and place (row, col of the map) of every position that a block has; return how many.
 
@@ -74,14 +74,14 @@ def prior_weights(i, j, counts, layout, empty, weights, places):
     return t
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def group_of(i, j, layout):
     """Row of the counts that a block belongs to."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
     return 2 * ((i + 1) * pool_row > map_row) + ((j + 1) * pool_col > map_col)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def class_of(strength):
     """Class of a value by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
     found = 0
@@ -90,7 +90,7 @@ def class_of(strength):
     return found
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictionary, layout, size, scratch):
     """Weigh every outcome of a block of the bottom layer, which is now at ``old`` and not in the counts.
 
@@ -124,7 +124,7 @@ def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictiona
     return number, everything, largest
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def draw_bottom_positions(
     n, empty, gamma_e, lags, seen, model, values, back, scratch, visited, moved, stream
 ):  # fmt: skip
@@ -167,7 +167,7 @@ def draw_bottom_positions(
     return total
 
 
-@kernel(**INNER, **BURIED, fastmath=FAST)
+@kernel(**BURIED, fastmath=FAST)
 def place_atom(residual, k, i, j, m, weight, mask, dictionary, layout, size):
     """Add ``weight`` times atom k of the bottom layer at position m of a block, if any. Changes ``residual``."""
     _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from gdd.base.compiling import BURIED, INNER, kernel
+from gdd.base.compiling import BURIED, kernel
 from gdd.sampler.kernels.joint_kernels_math import (
     add_unit,
     carry_down,
@@ -28,7 +28,7 @@ from gdd.sampler.kernels.joint_positions import class_of, count_blocks, group_of
 from gdd.sampler.random import next_uniform
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scratch):
     """Log weights of a proposal from ``slot`` (0: empty, t + 1: position t); return the log of their sum.
 
@@ -58,7 +58,7 @@ def guess_moves(layer, k, slot, v, number, gamma_e, overlaps, model, back, scrat
     return largest + math.log(total)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def draw_upper_positions(
     layer, n, empty, gamma_e, overlaps, mask, model, values, change, back, box, scratch, visited, moved, stream
 ):  # fmt: skip
@@ -86,7 +86,7 @@ def draw_upper_positions(
     return total
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def draw_upper_position(
     layer, n, k, i, j, empty, gamma_e, overlaps, mask, model, values, change, back, box, scratch, visited, moved, stream
 ):  # fmt: skip
@@ -129,7 +129,7 @@ def draw_upper_position(
     counts[group, z[n, k, i, j]] += 1
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def choose_slot(gains, number, target):
     """Slot at which the running sum of exp(gains), which add up to 1, passes ``target``."""
     total, last = 0.0, 0
@@ -142,7 +142,7 @@ def choose_slot(gains, number, target):
     return last
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def window_of_block(layer, i, j, layout, box):
     """Set the boxes of a layer's input and below to all that a unit can reach from any position of a block."""
     _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout[layer]
@@ -150,7 +150,7 @@ def window_of_block(layer, i, j, layout, box):
     window_of(layer, row, col, min(pool_row, map_row - row), min(pool_col, map_col - col), layout, box)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def shift_unit(layer, k, slot, new, value, places, dictionaries, layout, change, box, size):
     """Set the change of a layer's input, within its box, to what moving a block between slots does. Changes it."""
     planes, width = layout[layer][3], layout[layer][4]

@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from gdd.base.compiling import BURIED, INNER, kernel
+from gdd.base.compiling import BURIED, kernel
 from gdd.sampler.kernels.joint_kernels_math import add_unit, carry_down, carry_up, clear, correlation, render, whole_box
 from gdd.sampler.random import fill_normals, next_normal, next_uniform
 
@@ -89,7 +89,7 @@ def perturb(n, image, gamma_e, mask, model, values, residual, box, stream):
     carry_up(len(dictionaries) - 1, n, positions, dictionaries, layout, values, box, size)
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def carried(k, i, j, model, back):
     """Inner product of what was carried up with a unit of top atom k at (i, j)."""
     _, dictionaries, layout, size = model
@@ -125,7 +125,7 @@ def solve(n, places, found, gamma_e, gamma_w, norms, mask, model, change, box, l
     return MOST_STEPS
 
 
-@kernel(**INNER, **BURIED)
+@kernel(**BURIED)
 def times_precision(n, places, found, gamma_e, gamma_w, mask, model, change, box, direction, product):
     """Q times a direction: a way down and a way up. Changes product, change, box."""
     positions, dictionaries, layout, size = model
