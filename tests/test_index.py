@@ -1,8 +1,8 @@
 """The index of the book: every link resolves, every public conditional and every equation of the paper stands in it."""
 
-
 import pytest
 
+from gdd.sampler import conditionals, joint_conditionals
 from gdd_book.pages import index
 
 ROWS = [row for part in index.sections().values() for row in part]
@@ -15,6 +15,20 @@ def test_every_link_resolves(row):
     assert source.lstrip("@").split("def ")[-1].startswith("test_")
     page, _, anchor = index.link(row.page).partition("#")
     assert (index.BOOK / page).with_suffix(".md").is_file() and anchor
+
+
+def test_every_conditional_stands_in_it():
+    public = {
+        f"{module.__name__}.{name}" for module in (conditionals, joint_conditionals) for name in vars(module)
+        if "_given_" in name and getattr(vars(module)[name], "__module__", "") == module.__name__
+    }
+    assert len(public) > 12
+    assert public <= {row.code for row in ROWS}
+
+
+def test_every_page_that_is_named_leads_back():
+    for page in {row.page.partition("#")[0] for row in ROWS} - {"notation"}:
+        assert "](index-of-equations)" in (index.BOOK / f"{page}.md").read_text(encoding="utf-8"), page
 
 
 def test_a_link_that_leads_nowhere_is_an_error():

@@ -59,22 +59,19 @@ def link(page: str) -> str:
     if f":label: {label}\n" in text:
         return f"{name}.html#equation-{label}"
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    slugs = {re.sub(r"[^a-z0-9]+", "-", heading.lower()).strip("-") for heading in headings}
-    if label not in slugs and f"({label})=\n" not in text:
+    if label not in {_slug(heading) for heading in headings} and f"({label})=\n" not in text:
         raise KeyError(f"{page}: no equation, target or heading of this name")
     return f"{name}.html#{label}"
 
 
-def table(rows: list[Row]) -> HTML:
-    """Rows as a table; code and test lead to their source below, the page to the equation."""
-    cells = [
-        (rf"\({row.equation}\)", html.escape(row.word), row.paper.replace("$", ""), _inner(row.code),
-         _inner(row.test), f'<a href="{link(row.page)}">{row.page.partition("#")[0]}</a>')
-        for row in rows
-    ]
+def table() -> HTML:
+    """Every row under the heading of its section; function and test lead to their source below, the page to the place."""
+    lines = []
+    for section, rows in sections().items():
+        lines.append(f'<tr><th colspan="6" id="index-{_slug(section)}">{html.escape(section)}</th></tr>')
+        lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(row))}</tr>" for row in rows]
     head = "".join(f"<th>{name}</th>" for name in ("equation", "word in code", "paper", "function", "test", "page"))
-    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in line)}</tr>" for line in cells)
-    return HTML(f'<table class="index"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>')
+    return HTML(f'<table class="index"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>')
 
 
 def listing() -> HTML:
@@ -82,18 +79,24 @@ def listing() -> HTML:
     rows = [row for part in sections().values() for row in part]
     sources = {row.code: inspect.getsource(function(row)) for row in rows}
     sources |= {row.test: test_source(row.test) for row in rows}
-    show = HtmlFormatter(cssclass="highlight", nowrap=False)
+    show = HtmlFormatter(cssclass="highlight")
     blocks = [
-        f'<div id="{_anchor(name)}"><h4><code>{name}</code></h4>{highlight(source, PythonLexer(), show)}</div>'
+        f'<div id="code-{_slug(name)}"><h4><code>{name}</code></h4>{highlight(source, PythonLexer(), show)}</div>'
         for name, source in sources.items()
     ]
-    return HTML("".join(blocks))
+    return HTML(f'<div class="listing">{"".join(blocks)}</div>')
 
 
-def _anchor(name: str) -> str:
-    return "code-" + re.sub(r"[^a-z0-9]+", "-", name.lower())
+def _cells(row: Row) -> list[str]:
+    equation = rf'<span class="mathjax_process">\({html.escape(row.equation)}\)</span>'
+    page = f'<a href="{link(row.page)}">{row.page.partition("#")[0]}</a>'
+    return [equation, html.escape(row.word), html.escape(row.paper), _inner(row.code), _inner(row.test), page]
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
 def _inner(name: str) -> str:
     """Link to a source in the listing, its last name shown."""
-    return f'<a href="#{_anchor(name)}"><code>{re.split(r"[.:]", name)[-1]}</code></a>'
+    return f'<a href="#code-{_slug(name)}"><code>{re.split(r"[.:]", name)[-1]}</code></a>'
