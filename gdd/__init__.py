@@ -13,7 +13,7 @@ from gdd.model.spec import (
     Pruning,
     RefinementSpec,
 )
-from gdd.projection.models import project_model, project_refined
+from gdd.projection import project_model, project_refined
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 

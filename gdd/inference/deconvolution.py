@@ -158,7 +158,7 @@ def deconvolve(
     Memory: the Gram matrix takes (2 rows - 1) (2 cols - 1) K^2 numbers, for 1616 atoms at 5 x 5 positions 846 MB in
     single precision (2 rows, 2 cols where atoms stick out of the image). The results take 4 numbers per coefficient
     and image; for the images at work, at most 16 or half a million coefficients, there are 5 more.
-    The images that the maps stand for: `gdd.projection.collapse.render_projected`.
+    The images that the maps stand for: `gdd.projection.render_projected`.
 
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3; supplement, "Testing".
     Departs: positions at the stride (P16); posterior averages beside the sample of highest likelihood; begins with a

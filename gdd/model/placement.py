@@ -2,7 +2,7 @@
 
 A projected atom stands at pixels ``(row, col) * stride``. Where pooling blocks were ragged, an atom in the last row or
 column of the grid sticks out of the image, and what sticks out is cut off. Their sum is
-`gdd.projection.collapse.render_projected`.
+`gdd.projection.render_projected`.
 """
 
 from __future__ import annotations
