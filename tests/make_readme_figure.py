@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from gdd.projection.collapse import render_projected
+from gdd.projection import render_projected
 from gdd_book import figures
 from gdd_book.figures.dictionaries import atom_mosaic
 

@@ -13,7 +13,7 @@ from gdd.inference import deconvolution_kernels as kernels
 from gdd.inference.deconvolution import deconvolve, make_problem
 from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
-from gdd.projection.collapse import render_projected
+from gdd.projection import render_projected
 from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
 from gdd.testing.deconvolution_plain import (
     coefficient_given_rest,

@@ -9,8 +9,7 @@ from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project_model
 from gdd.data.datasets import load
 from gdd.model.convolution import synthesise
 from gdd.model.spec import MNIST
-from gdd.projection.collapse import render_projected
-from gdd.projection.models import project_layers
+from gdd.projection import project_layers, render_projected
 from gdd_book.training.training import model_for
 
 CHAIN = ChainSpec(3, 2, seed=5)

@@ -18,8 +18,7 @@ from gdd.inference.pipeline import infer
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import LayerData
-from gdd.projection.collapse import render_projected
-from gdd.projection.models import project_model
+from gdd.projection import project_model, render_projected
 from gdd.sampler.chain import run_chain, start
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd_book.benchmarks import peers

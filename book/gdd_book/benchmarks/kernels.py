@@ -15,7 +15,7 @@ from gdd.inference.deconvolution import make_problem
 from gdd.inference.features import one_step_features
 from gdd.inference.pipeline import infer
 from gdd.model.state import LayerData
-from gdd.projection.models import project_model
+from gdd.projection import project_model
 from gdd.sampler import weighted
 from gdd.sampler.chain import Fitted
 from gdd.sampler.pretrain import Pretrained

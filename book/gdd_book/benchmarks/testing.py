@@ -19,7 +19,7 @@ from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.inference.pipeline import infer
 from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101
-from gdd.projection.models import project_model
+from gdd.projection import project_model
 from gdd.sampler.pretrain import Pretrained
 from gdd_book.benchmarks.rows import Row, ratio, row, single
 from gdd_book.benchmarks.timing import Timing, time_in_turn

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import DRAW
-from gdd.projection.models import project_layers, projection_error
+from gdd.projection import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.experiments import Outcome

@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.data.contrast import normalise_contrast
-from gdd.projection.models import project_layers
+from gdd.projection import project_layers
 from gdd_book.experiments import Outcome, checkpoint_folder
 from gdd_book.training.caltech import DATA, HEALTHY, STAGES, model_for, pictures, train_on
 from gdd_book.training.dictionaries import match_layers, pack, reaches_of

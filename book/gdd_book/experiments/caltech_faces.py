@@ -16,7 +16,7 @@ from gdd.base.axes import DRAW, IMAGE
 from gdd.data.contrast import normalise_contrast
 from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
 from gdd.inference.joint_inference import Chain
-from gdd.projection.models import project_layers
+from gdd.projection import project_layers
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.experiments import Outcome, checkpoint_folder
@@ -79,7 +79,7 @@ def measure(stacks: dict, reaches: list[int]) -> xr.Dataset:
     """Atoms of the first set; of every atom, sharpness (kind, set, atom) and its match in the other set (kind, atom).
 
     The axis ``atom`` runs over all layers, with the coordinate ``layer``. ``winning_share`` (stage, set, pooled):
-    share of the weight that the chosen positions hold, see `gdd.projection.models.project_model`.
+    share of the weight that the chosen positions hold, see `gdd.projection.project_model`.
     """
     stages = [kind for kind in stacks if kind != YARDSTICK]
     out = pack([stacks[stage][0] for stage in stages], "stage").assign_coords(stage=stages)

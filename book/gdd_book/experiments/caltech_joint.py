@@ -11,7 +11,7 @@ import xarray as xr
 
 from gdd.base.axes import ATOM, IMAGE, LABEL
 from gdd.data.contrast import normalise_contrast
-from gdd.projection.models import project_layers
+from gdd.projection import project_layers
 from gdd.sampler.pretrain import Pretrained
 from gdd_book.experiments import Outcome, checkpoint_folder
 from gdd_book.training.caltech import DATA, HEALTHY, MODELS, STAGES, model_for, pictures, train_on

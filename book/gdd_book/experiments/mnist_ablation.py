@@ -22,7 +22,7 @@ from gdd.inference.deconvolution import deconvolve
 from gdd.inference.features import one_step_features
 from gdd.inference.feedforward import LEAST_NORM, FeedForward, feed_forward
 from gdd.model.convolution import correlate
-from gdd.projection.models import project_model
+from gdd.projection import project_model
 from gdd_book.experiments import Outcome
 from gdd_book.experiments.mnist_best import PROTOCOL
 from gdd_book.training.class_atoms import class_energies, learn_class_atoms

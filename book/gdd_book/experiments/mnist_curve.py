@@ -14,7 +14,7 @@ from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.tuning import FIVE_FOLD, tuning_subset
 from gdd.model.spec import ChainSpec
-from gdd.projection.models import project_model
+from gdd.projection import project_model
 from gdd_book.experiments import Outcome, mnist_error
 from gdd_book.training.training import digits, model_for, pretrained_model
 

@@ -20,8 +20,7 @@ from gdd.evaluate.matching import match_atoms
 from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
 from gdd.inference.joint_inference import Chain
 from gdd.model.spec import ChainSpec, ModelSpec
-from gdd.projection.collapse import project, threshold
-from gdd.projection.models import project_model, project_refined
+from gdd.projection import collapse, project_model, project_refined, threshold
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 from gdd_book.experiments import Outcome, checkpoint_folder
@@ -91,7 +90,7 @@ def add_atoms(atoms: dict, uses: dict, fitted: Pretrained, images: xr.DataArray)
     uses[pooling].append(used)
     if pooling == "probabilistic":
         dictionaries = [layer.state.shared.dictionary for layer in fitted.layers]
-        atoms[KINDS[2]].append(project(dictionaries, [fitted.layers[0].spec.pool], [None]))
+        atoms[KINDS[2]].append(collapse(dictionaries, [fitted.layers[0].spec.pool], [None])[-1])
         atoms[KINDS[3]].append(cut_atoms(images.values, len(used), fitted.model.projected_size))
         uses[KINDS[2]].append(used)
         uses[KINDS[3]].append(np.ones_like(used))

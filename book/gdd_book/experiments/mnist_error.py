@@ -21,7 +21,7 @@ from gdd.evaluate.tuning import FIVE_FOLD
 from gdd.inference.features import one_step_features
 from gdd.inference.pipeline import infer
 from gdd.model.spec import ChainSpec
-from gdd.projection.models import project_model
+from gdd.projection import project_model
 from gdd.sampler.pretrain import Pretrained
 from gdd_book.experiments import Outcome
 from gdd_book.training.training import digits, pretrained_model

@@ -15,7 +15,7 @@ from gdd.evaluate.classify import error
 from gdd.inference.joint_inference import Chain, infer_jointly, shared_of
 from gdd.inference.layerwise import infer_layers, stack_features, with_dictionaries
 from gdd.inference.pipeline import infer, infer_refined
-from gdd.projection.models import project_model, project_refined
+from gdd.projection import project_model, project_refined
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.experiments import Outcome

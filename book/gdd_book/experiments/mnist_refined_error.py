@@ -16,7 +16,7 @@ from gdd.base.axes import LABEL
 from gdd.data import datasets
 from gdd.evaluate.classify import error
 from gdd.inference.deconvolution import deconvolve
-from gdd.projection.models import project_model, project_refined
+from gdd.projection import project_model, project_refined
 from gdd_book.experiments import Outcome
 from gdd_book.training.training import HEALTHY, digits, trained_models
 

@@ -17,8 +17,7 @@ from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState, LayerData
-from gdd.projection.collapse import threshold
-from gdd.projection.models import project_model, project_state, projection_error
+from gdd.projection import project_model, project_state, projection_error, threshold
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
 from gdd.sampler.refine_sweep import STRENGTHS

@@ -12,7 +12,7 @@ WIDTH, TOP = 12.8, 20.4
 STEPS = (
     ("1  pretrain, layer by layer upwards", "gdd.sampler.pretrain", "atoms, maps, positions\nin the pooling blocks"),
     ("2  refine, all layers downwards", "gdd.sampler.refine", "the same, fitted together"),
-    ("3  project the top atoms", "gdd.projection.collapse", "large atoms in the data\nplane, and a stride"),
+    ("3  project the top atoms", "gdd.projection", "large atoms in the data\nplane, and a stride"),
     ("4  deconvolve, one layer", "gdd.inference.deconvolution", "activations of the top\natoms: the features"),
     ("5  train and apply the classifier", "gdd.evaluate.classify", "a label for every image"),
 )

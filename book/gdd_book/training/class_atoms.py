@@ -18,7 +18,7 @@ import xarray as xr
 from gdd.base.axes import IMAGE, LABEL
 from gdd.inference.deconvolution import deconvolve
 from gdd.model.spec import ChainSpec, ModelSpec
-from gdd.projection.models import project_model
+from gdd.projection import project_model
 from gdd.sampler.pretrain import pretrain
 from gdd_book.training.training import PRETRAINING, folder_of, model_for
 

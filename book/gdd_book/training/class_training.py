@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import DICTIONARY, DRAW, LABEL
-from gdd.projection.models import project_layers
+from gdd.projection import project_layers
 from gdd_book import record_files
 from gdd_book.processes import run_tasks
 from gdd_book.training.caltech import MODELS, PRETRAINING, REFINEMENT, chain_seed, pretrained_model, trained_models

@@ -16,7 +16,7 @@ from gdd.evaluate.matching import match_atoms
 from gdd.inference.deconvolution import deconvolve
 from gdd.inference.joint_inference import Chain
 from gdd.model.spec import ModelSpec
-from gdd.projection.collapse import render_projected
+from gdd.projection import render_projected
 
 LAYER = "layer"
 LEVELS = 127  # grey levels on either side of zero
@@ -89,7 +89,7 @@ def match_layers(
 
     Parameters
     ----------
-    found, true : layers, bottom first, as `gdd.projection.models.project_layers` gives them
+    found, true : layers, bottom first, as `gdd.projection.project_layers` gives them
     reaches : for every layer, the widest shift in pixels that `gdd.evaluate.matching.match_atoms` tries
 
     Notes
