@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from gdd import infer_refined
 from gdd.base.axes import GddError
-from gdd.inference.pipeline import infer_refined
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
 from gdd.model.pooling import block_places, unpool
