@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gdd.base import axes
 
-EXAMPLES = 140
+EXAMPLES = 230
 #: the chains of these shapes alone take minutes to compile
 pytestmark = pytest.mark.slow
 

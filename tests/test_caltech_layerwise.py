@@ -6,7 +6,7 @@ import xarray as xr
 from test_class_parallel import pictures  # noqa: F401
 
 from gdd.base.axes import LABEL, GddError
-from gdd.inference.layerwise import infer_layers
+from gdd.inference.held import infer_layers
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book import experiments
 from gdd_book.experiments import caltech_layerwise

@@ -11,7 +11,7 @@ import xarray as xr
 from gdd.base import axes, checks
 from gdd.base.axes import IMAGES, GddError, as_finite, as_pixels, as_plain, check_memory, shown
 from gdd.data.contrast import normalise_contrast
-from gdd.inference import joint_inference
+from gdd.inference.held import Chain
 from gdd.model.spec import MNIST
 from gdd_book.pages import counts
 
@@ -86,7 +86,7 @@ def test_no_error_is_caught_that_is_not_named():
 
 def test_small_whole_numbers_of_numpy_do_not_overflow():
     """Sums and products of numbers given as np.int8 must not wrap round."""
-    chain = joint_inference.Chain(np.int8(100), np.int8(100)).check()
+    chain = Chain(np.int8(100), np.int8(100))
     assert chain.burn_in + chain.collect == 200
     assert counts.printed(MNIST, np.int8(100)).equals(counts.printed(MNIST, 100))
     images = np.random.default_rng(0).random((1, 1, 9, 9))

@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import IMAGES, GddError
-from gdd.inference.joint_inference import Chain
+from gdd.inference.held import Chain
 from gdd.model.convolution import synthesise
 from gdd.model.spec import CALTECH101, MNIST
 from gdd_book.training.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, unpack

@@ -126,9 +126,8 @@ def add_taps(pixels, taps, line):
 
 
 @kernel(**INNER, error_model="numpy")
-def explain(correlation, delta, i, problem):
+def explain(correlation, delta, i, gram, row_slab, col_slab):
     """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
-    gram, row_slab, col_slab = problem.gram, problem.row_slab, problem.col_slab
     atoms, cols = gram.shape[3], col_slab.shape[0]
     place, atom = i // atoms, i % atoms
     row, col, base = place // cols, place % cols, 0
@@ -147,7 +146,7 @@ def refresh(correlation, given, weight, problem):
         correlation[i] = given[i]
     for i in range(len(weight)):
         if weight[i] != 0:
-            explain(correlation, weight[i], i, problem)
+            explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
 @kernel(**INNER, error_model="numpy")
@@ -238,6 +237,7 @@ def sweep(weight, correlation, bound, problem, stream, sums, collected):
     sums : (3, coefficient)                       of what `add_expected` adds
     """
     norm, inverse, log_odds = problem.norm, problem.inverse, problem.log_odds
+    gram, row_slab, col_slab = problem.gram, problem.row_slab, problem.col_slab
     start, proposed = 0, draw_gap(stream)
     while True:
         i = next_visit(correlation, bound, start, min(proposed, len(weight)))
@@ -252,7 +252,7 @@ def sweep(weight, correlation, bound, problem, stream, sums, collected):
             add_expected(i, c, inverse, log_odds, sums)
         weight[i] = draw_weight(c, inverse[i], log_odds[i], i == proposed, stream)
         if weight[i] != old:
-            explain(correlation, weight[i] - old, i, problem)
+            explain(correlation, weight[i] - old, i, gram, row_slab, col_slab)
             if old == 0 or weight[i] == 0:
                 idle_bounds(inverse[i : i + 1], log_odds[i : i + 1], weight[i : i + 1], bound[i : i + 1])
         if i == proposed:
@@ -279,7 +279,7 @@ def pursue(weight, correlation, problem):
         if i < 0:
             return
         weight[i] = np.float64(correlation[i]) * problem.inverse[i]
-        explain(correlation, weight[i], i, problem)
+        explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
 @kernel(parallel=True, nogil=True)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.inference.pipeline import infer
+from gdd.inference.deconvolution import infer
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import LayerData

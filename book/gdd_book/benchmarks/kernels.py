@@ -11,9 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from gdd.inference.deconvolution import make_problem
+from gdd.inference.deconvolution import infer, make_problem
 from gdd.inference.features import one_step_features
-from gdd.inference.pipeline import infer
 from gdd.model.state import LayerData
 from gdd.projection import project_model
 from gdd.sampler import weighted

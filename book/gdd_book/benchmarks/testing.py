@@ -15,8 +15,7 @@ import numpy as np
 import xarray as xr
 from scipy.ndimage import gaussian_filter
 
-from gdd.inference.deconvolution import make_problem, run_problem
-from gdd.inference.pipeline import infer
+from gdd.inference.deconvolution import infer, make_problem, run_problem
 from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101
 from gdd.projection import project_model

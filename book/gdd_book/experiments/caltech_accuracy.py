@@ -21,8 +21,7 @@ from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
 from gdd.data.subsets import generator
 from gdd.evaluate.baselines import learn_patches, patch_features
-from gdd.evaluate.classify import error
-from gdd.evaluate.tuning import SvmProtocol
+from gdd.evaluate.classify import SvmProtocol, error
 from gdd.inference.deconvolution import deconvolve
 from gdd_book.experiments import Outcome, checkpoint_folder
 from gdd_book.training.caltech import DATA, HEALTHY, MODELS, model_for

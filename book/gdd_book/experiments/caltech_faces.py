@@ -1,7 +1,7 @@
 """Fig. 3: atoms of three layers learned from faces, in the image plane, after pretraining and after refinement.
 
 Both models are trained twice, on disjoint sets of faces. Beside the two measures of sharpness of
-`gdd.evaluate.sharpness` stand
+`gdd.evaluate.atoms` stand
 two judges: how well the atoms of one set match those of the other, and how well faces that training never saw are put
 together from the top atoms, every kind under the same precisions. A yardstick are training faces, cut to the atoms'
 sizes and taken as atoms.
@@ -14,8 +14,8 @@ import xarray as xr
 
 from gdd.base.axes import DRAW, IMAGE
 from gdd.data.contrast import normalise_contrast
-from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
-from gdd.inference.joint_inference import Chain
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
+from gdd.inference.held import Chain
 from gdd.projection import project_layers
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined

@@ -11,9 +11,9 @@ import xarray as xr
 
 from gdd.base.axes import COL, ROW
 from gdd.data.contrast import normalise_contrast
-from gdd.evaluate.filling import choose_components
+from gdd.evaluate.baselines import choose_components
+from gdd.inference.held import Chain
 from gdd.inference.interpolation import hide_at_random, hide_halves
-from gdd.inference.joint_inference import Chain
 from gdd_book.experiments import Outcome, checkpoint_folder
 from gdd_book.training.caltech import DATA, HEALTHY, STAGES, model_for, pictures, train_on
 from gdd_book.training.completion import compare_filled, fill_by_models, fill_plainly

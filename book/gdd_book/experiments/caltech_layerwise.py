@@ -16,7 +16,8 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGE, LABEL
-from gdd.inference.layerwise import infer_layers, stack_features
+from gdd.inference.features import stack_features
+from gdd.inference.held import infer_layers
 from gdd_book.experiments import Outcome, checkpoint_folder
 from gdd_book.experiments.caltech_accuracy import (
     KINDS,

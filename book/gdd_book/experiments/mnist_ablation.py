@@ -16,11 +16,9 @@ import xarray as xr
 
 from gdd.base.axes import LABEL
 from gdd.data import datasets
-from gdd.evaluate.classify import error
-from gdd.evaluate.tuning import best_of
+from gdd.evaluate.classify import best_of, error
 from gdd.inference.deconvolution import deconvolve
-from gdd.inference.features import one_step_features
-from gdd.inference.feedforward import LEAST_NORM, FeedForward, feed_forward
+from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, one_step_features
 from gdd.model.convolution import correlate
 from gdd.projection import project_model
 from gdd_book.experiments import Outcome

@@ -19,10 +19,8 @@ from gdd.base.axes import FEATURE, LABEL
 from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.baselines import fewer_features, learn_patches, patch_features, principal_components
-from gdd.evaluate.classify import error, fit_svm
-from gdd.evaluate.tuning import SvmProtocol
-from gdd.inference.features import unfold
-from gdd.inference.feedforward import FeedForward, feed_forward, learn_atoms
+from gdd.evaluate.classify import SvmProtocol, error, fit_svm
+from gdd.inference.features import FeedForward, feed_forward, learn_atoms, unfold
 from gdd.model.spec import MNIST, ChainSpec
 from gdd_book.experiments import Outcome
 from gdd_book.training.training import folder_of
@@ -45,7 +43,7 @@ PARAMETERS = {
 LEARNING = ("data", "n_learn", "seed", "burn_in", "collect")
 #: what cross-validation chooses from
 CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
-#: a shorter grid than `gdd.evaluate.tuning.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are
+#: a shorter grid than `gdd.evaluate.classify.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are
 #: many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side

@@ -12,7 +12,7 @@ import xarray as xr
 from gdd.base.axes import LABEL
 from gdd.data import datasets
 from gdd.data.subsets import repeated
-from gdd.evaluate.tuning import FIVE_FOLD, tuning_subset
+from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd.model.spec import ChainSpec
 from gdd.projection import project_model
 from gdd_book.experiments import Outcome, mnist_error

@@ -1,7 +1,7 @@
 """Fig. 2a: top atoms in the image plane, after pretraining by kind of pooling, after refinement, and thresholded.
 
 Each model is trained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
-sharpness of `gdd.evaluate.sharpness`, and two judges: how well atoms of one half match those of the other, and how
+sharpness of `gdd.evaluate.atoms`, and two judges: how well atoms of one half match those of the other, and how
 well digits
 that training never saw are put together from them, all kinds under the same settings. Beside the models stand two
 yardsticks: our pretrained atoms projected without the vote, and training digits taken as atoms.
@@ -16,9 +16,8 @@ import xarray as xr
 
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, PLANE
 from gdd.data import datasets
-from gdd.evaluate.matching import match_atoms
-from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
-from gdd.inference.joint_inference import Chain
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms
+from gdd.inference.held import Chain
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import collapse, project_model, project_refined, threshold
 from gdd.sampler.pretrain import Pretrained, pretrain

@@ -16,10 +16,9 @@ import xarray as xr
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, LABEL, PLANE
 from gdd.data import datasets
 from gdd.evaluate.baselines import MANY
-from gdd.evaluate.classify import error
-from gdd.evaluate.tuning import FIVE_FOLD
+from gdd.evaluate.classify import FIVE_FOLD, error
+from gdd.inference.deconvolution import infer
 from gdd.inference.features import one_step_features
-from gdd.inference.pipeline import infer
 from gdd.model.spec import ChainSpec
 from gdd.projection import project_model
 from gdd.sampler.pretrain import Pretrained

@@ -15,7 +15,7 @@ from gdd.base.axes import COL, IMAGE, ROW
 from gdd.data import datasets
 from gdd.evaluate.classify import error
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
-from gdd.inference.joint_inference import shared_of
+from gdd.inference.held import shared_of
 from gdd.model.spec import ChainSpec
 from gdd.model.state import JointState
 from gdd.sampler.refine import Refined, start_from

@@ -13,10 +13,10 @@ import xarray as xr
 
 from gdd.base.axes import COL, LABEL, ROW
 from gdd.data import datasets
+from gdd.evaluate.baselines import choose_components
 from gdd.evaluate.classify import Svm, fit_svm
-from gdd.evaluate.filling import choose_components
+from gdd.inference.held import Chain
 from gdd.inference.interpolation import hide_at_random, hide_halves
-from gdd.inference.joint_inference import Chain
 from gdd_book.experiments import Outcome
 from gdd_book.training.completion import MODELS, baselines, compare_filled, fill_by_models, fill_plainly
 from gdd_book.training.training import HEALTHY, digits, trained_models

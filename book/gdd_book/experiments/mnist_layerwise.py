@@ -12,9 +12,9 @@ import xarray as xr
 from gdd.base.axes import IMAGE, LABEL
 from gdd.data import datasets
 from gdd.evaluate.classify import error
-from gdd.inference.joint_inference import Chain, infer_jointly, shared_of
-from gdd.inference.layerwise import infer_layers, stack_features, with_dictionaries
-from gdd.inference.pipeline import infer, infer_refined
+from gdd.inference.deconvolution import infer, infer_refined
+from gdd.inference.features import stack_features
+from gdd.inference.held import Chain, infer_jointly, infer_layers, shared_of, with_dictionaries
 from gdd.projection import project_model, project_refined
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined

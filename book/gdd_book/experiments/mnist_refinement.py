@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
-from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState, LayerData

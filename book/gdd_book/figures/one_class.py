@@ -12,7 +12,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import DICTIONARY, IMAGE, GddError
-from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd_book import records
 from gdd_book.experiments.caltech_class import NAME, PARAMETERS
 from gdd_book.figures.dictionaries import atom_mosaic

@@ -11,9 +11,9 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import COL, IMAGE, ROW
-from gdd.evaluate.filling import fill_by_neighbour, fill_by_pca
+from gdd.evaluate.baselines import fill_by_neighbour, fill_by_pca
+from gdd.inference.held import Chain, shared_of
 from gdd.inference.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
-from gdd.inference.joint_inference import Chain, shared_of
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 
@@ -35,7 +35,7 @@ def fill_plainly(
     ----------
     test, train : (image, plane, row, col)
     mask : (image, plane, row, col) of bool, True = observed
-    components : how many principal components, see `gdd.evaluate.filling.choose_components`
+    components : how many principal components, see `gdd.evaluate.baselines.choose_components`
     word : what the images show
 
     Notes
@@ -70,18 +70,15 @@ def fill_by_models(
     *Source:* Pu, Yuan & Carin 2015, Sec. 4, Fig. 2b and 4. *Departs:* `gdd.inference.interpolation.interpolate_joint`.
     *Checked:* tests/test_completion_pages.py.
     """
-    lengths = {"burn_in": chain.burn_in, "collect": chain.collect, "seed": chain.seed}
     sweeps = len(MODELS) * test.sizes[IMAGE] * (chain.burn_in + chain.collect)
     with progress(sweeps, label) as bar:
-        one = interpolate_one_layer(test, mask, fitted.layers[0], **lengths, progress=bar.step)
+        one = interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step)
         noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
         two = [
-            interpolate_joint(
-                test, mask, fitted.model, shared, refined.refinement, **lengths, gamma_e=noise, progress=bar.step
-            )
+            interpolate_joint(test, mask, fitted.model, shared, refined.refinement, chain, noise, bar.step)
             for shared in (shared_of(fitted), refined.state.shared)
         ]
-    return {name: found["mean"].values for name, found in zip(MODELS, (one, *two), strict=True)}
+    return {name: found.values for name, found in zip(MODELS, (one, *two), strict=True)}
 
 
 def compare_filled(filled: Mapping[str, np.ndarray], test: xr.DataArray, mask: np.ndarray, examples: int) -> xr.Dataset:

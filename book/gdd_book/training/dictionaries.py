@@ -12,9 +12,9 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE, GddError
-from gdd.evaluate.matching import match_atoms
+from gdd.evaluate.atoms import match_atoms
 from gdd.inference.deconvolution import deconvolve
-from gdd.inference.joint_inference import Chain
+from gdd.inference.held import Chain
 from gdd.model.spec import ModelSpec
 from gdd.projection import render_projected
 
@@ -90,7 +90,7 @@ def match_layers(
     Parameters
     ----------
     found, true : layers, bottom first, as `gdd.projection.project_layers` gives them
-    reaches : for every layer, the widest shift in pixels that `gdd.evaluate.matching.match_atoms` tries
+    reaches : for every layer, the widest shift in pixels that `gdd.evaluate.atoms.match_atoms` tries
 
     Notes
     -----
