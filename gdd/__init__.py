@@ -1,6 +1,6 @@
 """Generative deep deconvolution: the model of Pu, Yuan & Carin (ICLR 2015), exact and reproducible."""
 
-from gdd.inference.pipeline import infer, infer_refined
+from gdd.inference.deconvolution import infer, infer_refined
 from gdd.model.spec import (
     CALTECH101,
     FACES,
@@ -13,7 +13,7 @@ from gdd.model.spec import (
     Pruning,
     RefinementSpec,
 )
-from gdd.projection.models import project_model, project_refined
+from gdd.projection import project_model, project_refined
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 

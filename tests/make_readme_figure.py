@@ -8,7 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from gdd.projection.collapse import render_projected
+from gdd.projection import render_projected
 from gdd_book.figures.model import atom_mosaic
 from gdd_book.figures.style import bare, new_figure
 

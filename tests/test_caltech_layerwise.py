@@ -7,7 +7,7 @@ from test_class_parallel import pictures  # noqa: F401
 
 from gdd.base.axes import LABEL
 from gdd.base.checks import GddError
-from gdd.inference.layerwise import infer_layers
+from gdd.inference.held import infer_layers
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book import experiments, training
 from gdd_book.experiments import caltech

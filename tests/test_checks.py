@@ -13,7 +13,7 @@ from gdd.base import checks
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory, shown, warn_of_scale
 from gdd.data.contrast import normalise_contrast
-from gdd.inference import joint_inference
+from gdd.inference.held import Chain
 from gdd.model.spec import MNIST
 from gdd_book.figures.model import printed_counts
 
@@ -117,12 +117,13 @@ def test_no_error_is_caught_that_is_not_named():
             if isinstance(node, ast.ExceptHandler):
                 assert node.type is not None, f"{path.name}, line {node.lineno}: a bare except"
                 caught = {part.id for part in ast.walk(node.type) if isinstance(part, ast.Name)}
-                assert not caught & {"Exception", "BaseException"}, f"{path.name}, line {node.lineno}"
+                again = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+                assert again or not caught & {"Exception", "BaseException"}, f"{path.name}, line {node.lineno}"
 
 
 def test_small_whole_numbers_of_numpy_do_not_overflow():
     """Sums and products of numbers given as np.int8 must not wrap round."""
-    chain = joint_inference.Chain(np.int8(100), np.int8(100)).check()
+    chain = Chain(np.int8(100), np.int8(100))
     assert chain.burn_in + chain.collect == 200
     assert printed_counts(MNIST, np.int8(100)).equals(printed_counts(MNIST, 100))
     images = np.random.default_rng(0).random((1, 1, 9, 9))

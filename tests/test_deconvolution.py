@@ -13,7 +13,7 @@ from gdd.inference import deconvolution_kernels as kernels
 from gdd.inference.deconvolution import deconvolve, make_problem
 from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
-from gdd.projection.collapse import render_projected
+from gdd.projection import render_projected
 from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
 from gdd.testing.deconvolution_plain import (
     coefficient_given_rest,
@@ -46,6 +46,11 @@ def placed(atoms, size, stride):
     return np.array(pictures)
 
 
+def scaled_atoms(problem):
+    """(atom, plane, atom_row, atom_col), in units of noise precision 1."""
+    return problem.atoms.transpose(3, 0, 1, 2)
+
+
 def unfolded(maps):
     """(image, atom, row, col) as (image, coefficient), the atom running fastest."""
     return np.asarray(maps).transpose(0, 2, 3, 1).reshape(len(maps), -1)
@@ -70,11 +75,11 @@ def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
     pictures = placed(atoms, size, stride).reshape(-1, images[0].size)
     problem = make_problem(atoms, size, stride, 1.0, GAMMA_W)
     assert_allclose(dense_gram(problem), pictures @ pictures.T, atol=1e-12)
-    assert_allclose(problem.norm.ravel(), (pictures**2).sum(1), atol=1e-12)
+    assert_allclose(problem.norm, (pictures**2).sum(1), atol=1e-12)
     given = correlate_at_stride(images, atoms, stride)
     assert_allclose(given.reshape(3, -1), images.reshape(3, -1) @ pictures.T, atol=1e-12)
     compiled = np.empty(len(pictures))
-    kernels.correlate_image(images[0], atoms.transpose(1, 2, 3, 0).copy(), stride, problem.grid, compiled)
+    kernels.correlate_image(images[0], problem, compiled)
     assert_allclose(compiled, given[0].ravel(), atol=1e-12)
     maps = np.random.default_rng(1).normal(size=(3, 3, *problem.grid))
     assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
@@ -103,7 +108,7 @@ def test_coefficient_is_exact_ratio(case):
         rest[i] = 0.0
         residual = images[0] - np.tensordot(rest, pictures, 1)
         correlation = (GAMMA_E[:, None, None] * residual * pictures[i]).sum()
-        choice = coefficient_given_rest(correlation, problem.norm.ravel()[i], GAMMA_W, problem.prior_odds)
+        choice = coefficient_given_rest(correlation, problem.norm[i], GAMMA_W, 1 / 2)
         states = [(-1, 0.0), (0, 0.3), (0, -1.7)]
         joint = []
         for _, w in states:
@@ -116,7 +121,7 @@ def test_coefficient_is_exact_ratio(case):
 def plain_chain(image, problem, sweeps, seed, number):
     """States after each sweep, by the plain twin."""
     scaled = image * np.sqrt(GAMMA_E)[:, None, None]
-    correlation = correlate_at_stride(scaled[None], problem.atoms, problem.stride).ravel()
+    correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), problem.stride).ravel()
     (weight, correlation), states = pursue_plain(correlation, problem), []
     for t in range(sweeps):
         weight, correlation = sweep_plain(weight, correlation, problem, Stream(seed, TEST, 0, t, number))
@@ -150,14 +155,14 @@ def test_greedy_beginning_is_the_plain_one_and_leaves_nothing_worth_adding(case)
     size, stride = CASES[case]
     atoms, images = atoms_and_images(size)
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
-    pictures, norm = placed(atoms, size, stride), problem.norm.ravel()
-    inverse = 1 / (norm + GAMMA_W)
-    log_odds = np.log(problem.prior_odds) + 0.5 * np.log(GAMMA_W * inverse)
+    pictures = placed(atoms, size, stride)
+    inverse = 1 / (problem.norm + GAMMA_W)
+    log_odds = np.log(1 / 2) + 0.5 * np.log(GAMMA_W * inverse)
     for image in images:
         scaled = image * np.sqrt(GAMMA_E)[:, None, None]
-        correlation = correlate_at_stride(scaled[None], problem.atoms, stride).ravel()
+        correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), stride).ravel()
         weight, left = np.zeros_like(correlation), correlation.copy()
-        kernels.pursue(weight, left, problem.gram, *problem.slabs, inverse, log_odds)
+        kernels.pursue(weight, left, problem)
         expected, expected_left = pursue_plain(correlation, problem)
         assert 0 < (weight != 0).sum() < weight.size
         assert_allclose(weight, expected, atol=1e-12)
@@ -172,12 +177,12 @@ def test_averages_are_those_of_the_conditionals_at_each_visit():
     size, stride = CASES["ragged"]
     atoms, images = atoms_and_images(size, 1)
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
-    gram, norm, stream = dense_gram(problem), problem.norm.ravel(), Stream(0, TEST, 0, 0, 0)
+    gram, norm, stream = dense_gram(problem), problem.norm, Stream(0, TEST, 0, 0, 0)
     scaled = images * np.sqrt(GAMMA_E)[:, None, None]
-    correlation = correlate_at_stride(scaled, problem.atoms, stride).ravel()
+    correlation = correlate_at_stride(scaled, scaled_atoms(problem), stride).ravel()
     expected, proposed = [], draw_gap(stream)
     for i in range(norm.size):
-        choice = coefficient_given_rest(correlation[i], norm[i], GAMMA_W, problem.prior_odds)
+        choice = coefficient_given_rest(correlation[i], norm[i], GAMMA_W, 1 / 2)
         p, mean, sd = np.exp(choice.log_probability[0]), choice.mean[0], choice.precision[0] ** -0.5
         expected.append([p * mean, p, p * foldnorm.mean(abs(mean) / sd, scale=sd)])
         correlation = correlation - draw_weight(choice, i == proposed, stream) * gram[i]
@@ -194,25 +199,21 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     size, stride = CASES["ragged"]
     atoms, images = atoms_and_images(size, 1)
     problem = make_problem(atoms.astype(dtype), size, stride, 1.0, GAMMA_W)
-    image, norm = images.astype(dtype), problem.norm.ravel().astype(float)
-    given = correlate_at_stride(image, problem.atoms, stride).ravel()
+    image = images.astype(dtype)
+    given = correlate_at_stride(image, scaled_atoms(problem), stride).ravel()
     weight, correlation, stream = np.zeros_like(given), given.copy(), np.empty(WORDS, np.uint64)
-    inverse = 1 / (norm + GAMMA_W)
-    log_odds = np.log(problem.prior_odds) + 0.5 * np.log(GAMMA_W * inverse)
-    bound, sums = np.empty_like(given), np.zeros((3, norm.size))
-    kernels.idle_bounds(inverse, log_odds, weight, bound)
+    bound, sums = np.empty_like(given), np.zeros((3, given.size))
+    kernels.idle_bounds(problem.inverse, problem.log_odds, weight, bound)
     for t in range(100):
         fill_stream(stream, 0, TEST, 0, t, 0)
-        kernels.sweep(
-            weight, correlation, problem.gram, *problem.slabs, bound, norm, inverse, log_odds, stream, sums, False
-        )
+        kernels.sweep(weight, correlation, bound, problem, stream, sums, False)
     residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
     fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
     running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
     assert_allclose(running, (residual**2).sum(), rtol=tolerance)
     correlation[:] = 0
-    kernels.refresh(correlation, given, weight, problem.gram, *problem.slabs)
+    kernels.refresh(correlation, given, weight, problem)
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
 
 
@@ -310,7 +311,9 @@ def test_idle_coefficients_are_drawn_with_their_probability():
     atoms, count = 250, 1000
     norm, inverse = np.ones(count), np.full(count, 0.5)
     log_odds = np.linspace(kernels.LOG_RARE - 2.0, kernels.LOG_RARE + 0.5, count)
-    gram, slabs, stream = np.zeros((atoms, 3, 3, atoms)), [slab_index(2, 4, 3, 1)] * 2, np.empty(WORDS, np.uint64)
+    slabs, stream = [slab_index(2, 4, 3, 1)] * 2, np.empty(WORDS, np.uint64)
+    gram, unused = np.zeros((atoms, 3, 3, atoms)), np.zeros((1, 3, 3, atoms))
+    problem = kernels.Problem(unused, np.ones(2, int), gram, *slabs, norm, inverse, log_odds, 1.0)
     correlation = np.where(np.arange(count) % 3, 0.0, 1.0)
     active = np.zeros(count)
     for t in range(400):
@@ -319,9 +322,7 @@ def test_idle_coefficients_are_drawn_with_their_probability():
             fill_stream(stream, 0, TEST, 0, t, 0)
             weight, bound, sums = np.zeros(count), np.empty(count), np.zeros((3, count))
             kernels.idle_bounds(inverse, log_odds, weight, bound)
-            kernels.sweep(
-                weight, correlation.copy(), gram, *slabs, bound, norm, inverse, log_odds, stream, sums, collected
-            )
+            kernels.sweep(weight, correlation.copy(), bound, problem, stream, sums, collected)
             weights.append(weight)
         assert_array_equal(*weights)
         assert_array_equal(bound < 0, (weight != 0) | (log_odds >= kernels.LOG_RARE))

@@ -10,7 +10,7 @@ from scipy.stats import foldnorm, norm
 from gdd.base.axes import BLOCKS, MAPS
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
-from gdd.inference.features import one_step_codes, one_step_features, unfold
+from gdd.inference.features import one_step_codes, one_step_features, stack_features, unfold
 from gdd.testing.deconvolution_plain import coefficient_given_rest
 
 GAMMA_E, GAMMA_W = np.array([4.0, 1.5]), 0.6
@@ -184,3 +184,11 @@ def test_unfold_names_what_is_wrong():
         unfold(np.array([[0.0, 1, 2], [3, 4, np.nan]]))
     with pytest.raises(GddError, match="'image'"):
         unfold(xr.DataArray(np.zeros((2, 2)), dims=("row", "col")))
+
+
+def test_a_test_image_is_scaled_as_in_training_whatever_the_other_test_images():
+    train, test = np.full((4, 3), 2.0), np.array([[1.0, 1, 1], [9, 9, 9]])
+    parts = [test, 10 * test]
+    stacked = stack_features(parts, [train, 5 * train])
+    np.testing.assert_allclose(stacked[0], [0.5] * 3 + [1.0] * 3)
+    np.testing.assert_array_equal(stacked[:1], stack_features([part[:1] for part in parts], [train, 5 * train]))

@@ -8,8 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from gdd.base.checks import GddError
 from gdd.data.contrast import high_pass
 from gdd.evaluate import baselines
-from gdd.inference.features import one_step_features
-from gdd.inference.feedforward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
+from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, learn_atoms, one_step_features
 from gdd.model.spec import ChainSpec
 from gdd_book import experiments
 from gdd_book.experiments import mnist_features
@@ -92,11 +91,6 @@ def test_no_other_image_and_no_label_has_an_influence(images, atoms):
 def test_bad_settings_are_named(change):
     with pytest.raises(GddError, match=next(iter(change))):
         FeedForward(**change)
-
-
-def test_no_dictionary_is_an_error(images):
-    with pytest.raises(GddError, match="dictionaries: none"):
-        feed_forward(images, [], SPEC)
 
 
 # the whole way of the experiment

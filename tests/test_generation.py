@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.base.checks import GddError
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
 from gdd.model.joint import draw_joint_state, layer_values
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
@@ -78,8 +77,3 @@ def test_empty_blocks_are_drawn_where_the_model_has_them(fitted):
     borrowed = fitted.local._replace(positions=(none,))
     new = positions_of_one_image(local, borrowed, MODEL, empty, np.random.default_rng(2)).positions[0]
     assert (new == EMPTY).mean() > 0.7
-
-
-def test_no_image_is_refused(fitted):
-    with pytest.raises(GddError, match="images: 0"):
-        draw_from_prior(0, MODEL, fitted.shared, REFINEMENT, np.random.default_rng(0))

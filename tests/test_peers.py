@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.projection.collapse import render_projected
+from gdd.projection import render_projected
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.peers import Curve
 from gdd_book.progress import Run

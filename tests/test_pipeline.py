@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project_model
+from gdd.base.checks import GddError
 from gdd.data.datasets import load
 from gdd.model.convolution import synthesise
 from gdd.model.spec import MNIST
-from gdd.projection.collapse import render_projected
-from gdd.projection.models import project_layers
+from gdd.projection import project_layers, render_projected
 from gdd_book.training import model_for
 
 CHAIN = ChainSpec(3, 2, seed=5)
@@ -61,3 +61,11 @@ def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
     expected = 0.5 * 784 * np.log(100.0 / (2 * np.pi)) - 50.0 * square
     np.testing.assert_allclose(codes.log_likelihood, expected, rtol=1e-3)
     assert picture.shape == synthesise(np.zeros((1, 1, 8, 8)), np.zeros((30, 1, 21, 21))).shape
+
+
+def test_a_misspelt_option_of_infer_is_named(digits):
+    fitted = pretrain(digits, ModelSpec((LayerSpec(4, (9, 9)),), (28, 28)), CHAIN)
+    with pytest.raises(GddError, match="burnin: not an option of infer; these are burn_in, collect, seed"):
+        infer(fitted, project_model(fitted), digits, burnin=10)
+    with pytest.raises(GddError, match="gamma_e: not an option"):
+        infer(fitted, project_model(fitted), digits, gamma_e=10.0)

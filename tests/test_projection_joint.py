@@ -1,18 +1,29 @@
 """Projection under the joint model: exact where it must be, broken where it need not be; the vote, word by word."""
 
+from math import prod
+
 import numpy as np
 import pytest
 
+from gdd import infer_refined
 from gdd.base.checks import GddError
-from gdd.inference.pipeline import infer_refined
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
 from gdd.model.pooling import block_places, unpool
-from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, count
+from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
-from gdd.projection.collapse import blocks_following, project, render_projected, threshold
-from gdd.projection.models import project_layers, project_refined, project_state, projection_error
-from gdd.projection.voting_joint import unit_images, vote_joint
+from gdd.projection import (
+    blocks_following,
+    collapse,
+    project,
+    project_layers,
+    project_state,
+    projection_error,
+    render_projected,
+    threshold,
+    unit_images,
+    vote_joint,
+)
 from gdd.sampler.refine import Refined
 from gdd.sampler.refine_conditionals import of_images
 
@@ -48,13 +59,13 @@ def single(model, seed, coefficients=1, case=""):
     """
     rng, shapes = np.random.default_rng(seed), model.shapes()
     dictionaries = [rng.normal(size=shape.dictionary) for shape in shapes]
-    votes = [rng.integers(0, count(s.block), above.dictionary) for s, above in zip(shapes, shapes[1:], strict=False)]
+    votes = [rng.integers(0, prod(s.block), above.dictionary) for s, above in zip(shapes, shapes[1:], strict=False)]
     if case == "plane":
         votes[0] = np.broadcast_to(votes[0][:1, :, :1, :1], votes[0].shape)
     if case == "apart":
         corners = np.zeros_like(dictionaries[-1])
         corners[:, 0, 0, 0], corners[:, 1, -1, -1] = rng.normal(size=(2, len(corners)))
-        dictionaries[-1], votes[-1][:, 0], votes[-1][:, 1] = corners, 0, count(shapes[-2].block) - 1
+        dictionaries[-1], votes[-1][:, 0], votes[-1][:, 1] = corners, 0, prod(shapes[-2].block) - 1
     w = np.zeros((1, shapes[-1].atoms, *shapes[-1].map_size))
     w[0, :coefficients, 0, 0] = 2 + rng.random(coefficients)
     positions, maps = [], w
@@ -74,7 +85,7 @@ def drawn(model, state, atoms):
 
 def gap(model, state, votes):
     """Largest difference between the layered image and the projected one, over the largest pixel."""
-    atoms = project(state.shared.dictionaries, [spec.pool for spec in model.layers[:-1]], votes)
+    atoms = collapse(state.shared.dictionaries, [spec.pool for spec in model.layers[:-1]], votes)[-1]
     layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
     return np.abs(drawn(model, state, atoms) - layered).max() / np.abs(layered).max()
 
@@ -88,7 +99,7 @@ def test_two_layers_are_exact_for_one_coefficient_and_broken_by_two(seed):
 @pytest.mark.parametrize("coefficients", [1, 2])
 def test_projection_error_is_a_share_of_the_energy(coefficients):
     state, votes = single(TWO, 0, coefficients)
-    atoms = project(state.shared.dictionaries, [TWO.layers[0].pool], votes)
+    atoms = collapse(state.shared.dictionaries, [TWO.layers[0].pool], votes)[-1]
     layered = layer_values(state.local, state.shared.dictionaries, TWO.shapes())[0]
     expected = ((drawn(TWO, state, atoms) - layered) ** 2).sum() / (layered**2).sum()
     np.testing.assert_allclose(projection_error(state, TWO, atoms), [expected], atol=1e-12)
@@ -170,31 +181,34 @@ def test_vote_is_the_plain_loop(layer, masked):
     np.testing.assert_array_equal(vote_joint(state, data, THREE)[layer].positions, score.argmax(-1))
 
 
-def test_images_of_units_go_through_the_positions_of_their_image():
+@pytest.mark.parametrize("block", [(0, 0), (1, 1), (1, 0)])  # of a map of 3 x 3 in blocks of 2 x 2
+def test_images_of_units_go_through_the_positions_of_their_image(block):
     state, _ = problem(THREE, 2)
-    for atom, place in ((0, 0), (1, 5), (2, 8)):
-        (row, col), found = unit_images(state, THREE, 1, atom, place)
-        for n, patch in enumerate(found):
-            picture = np.zeros((THREE.planes, *THREE.image_size))
-            picture[:, row : row + patch.shape[1], col : col + patch.shape[2]] = patch
-            np.testing.assert_allclose(picture, unit_plain(state, THREE, 1, atom, place, n), atol=1e-12)
+    where = block_places((3, 3), (2, 2))[block]
+    window, units = unit_images(state, THREE, 1, 1, block)
+    assert units.shape[:2] == (4, 4)
+    for m, n in np.ndindex(4, 4):
+        picture = np.zeros((1, THREE.planes, *THREE.image_size))
+        picture[window] = units[m, n]
+        expected = unit_plain(state, THREE, 1, 1, where[m], n) if where[m] >= 0 else np.zeros_like(picture[0])
+        np.testing.assert_allclose(picture[0], expected, atol=1e-12)
 
 
 def test_one_layer_has_no_vote_and_projects_to_itself():
     model = ModelSpec((layer(3, (4, 4), None),), (9, 9))
     state, data = problem(model)
-    assert vote_joint(state, data, model) == ()
+    assert vote_joint(state, data, model) == []
     np.testing.assert_array_equal(project_state(state, data, model), state.shared.dictionaries[0])
 
 
 def test_every_layer_is_carried_down():
     state, data = problem(THREE, 4, images=3)
-    refined = Refined(THREE, NOISE, state, state, None, data)
+    refined = Refined(THREE, NOISE, state, state, (), None, data)
     bottom, middle, top = project_layers(refined)
     np.testing.assert_array_equal(bottom, state.shared.dictionaries[0])
     positions = [vote.positions for vote in vote_joint(state, data, THREE)]
-    np.testing.assert_array_equal(middle, project(state.shared.dictionaries[:2], [(2, 2)], positions[:1]))
-    np.testing.assert_array_equal(top, project_refined(refined))
+    np.testing.assert_array_equal(middle, collapse(state.shared.dictionaries[:2], [(2, 2)], positions[:1])[-1])
+    np.testing.assert_array_equal(top, project(refined))
     first = of_images(state, data, slice(2))
     np.testing.assert_array_equal(project_layers(refined, 2)[-1], project_state(*first, THREE))
     assert not np.array_equal(project_layers(refined, 2)[-1], top)
@@ -202,8 +216,8 @@ def test_every_layer_is_carried_down():
 
 def test_inference_is_under_the_precisions_of_the_refined_model():
     state, data = problem(TWO, 4, images=3)
-    refined = Refined(TWO, NOISE, state, state, None, data)
-    atoms = project_refined(refined)
+    refined = Refined(TWO, NOISE, state, state, (), None, data)
+    atoms = project(refined)
     np.testing.assert_array_equal(atoms, project_state(state, data, TWO))
     codes = infer_refined(refined, atoms, data.images, burn_in=3, collect=2)
     assert codes.ml_sample.shape == state.local.w.shape

@@ -45,7 +45,7 @@ from gdd.model.spec import (
     Precision,
     RefinementSpec,
 )
-from gdd.projection.models import project_layers
+from gdd.projection import project_layers
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine

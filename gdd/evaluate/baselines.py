@@ -1,25 +1,34 @@
-"""Features that owe the model nothing, to hold its features against: principal components, k-means of patches."""
+"""Baselines that know no layers: features (principal components, k-means of patches) and filled-in pixels."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 from sklearn.cluster import MiniBatchKMeans
 from sklearn.decomposition import PCA
+from sklearn.impute import KNNImputer
 
-from gdd.base.axes import FEATURE, IMAGE
-from gdd.base.checks import GddError, as_pixels, check_seed, check_whole
+from gdd.base.axes import FEATURE, IMAGE, IMAGES
+from gdd.base.checks import GddError, as_pixels, as_plain, check_whole
 from gdd.data.subsets import generator
 from gdd.inference.features import unfold
+from gdd.inference.interpolation import hidden_error
+
+Array = np.ndarray | xr.DataArray
 
 #: added to a patch's variance before it is divided by it (pixels 0 to 1), and to the eigenvalues in whitening
 LEAST_VARIANCE, LEAST_EIGENVALUE = 0.01, 0.1
 PATCHES_PER_IMAGE = 30
 #: training images from which on a classifier sees only so many principal components of a feature
 MANY, KEPT = 20_000, 300
+#: numbers of components among which `choose_components` chooses
+COMPONENTS = (5, 10, 20, 40, 80, 160, 320)
 _CHUNK = 50  # images whose patches are held at once
+
+# ---- features
 
 
 class PatchDictionary(NamedTuple):
@@ -31,9 +40,7 @@ class PatchDictionary(NamedTuple):
     size: int  # rows and columns of a patch
 
 
-def principal_components(
-    train: np.ndarray | xr.DataArray, test: np.ndarray | xr.DataArray, count: int
-) -> tuple[np.ndarray, np.ndarray, float]:
+def principal_components(train: Array, test: Array, count: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Coordinates of training and test images along the training images' first ``count`` principal components.
 
     The third value is the share of the training images' variance that lies along these.
@@ -45,9 +52,7 @@ def principal_components(
     return found.transform(train), found.transform(test), float(found.explained_variance_ratio_.sum())
 
 
-def fewer_features(
-    train: np.ndarray | xr.DataArray, test: np.ndarray | xr.DataArray
-) -> tuple[np.ndarray, np.ndarray, float]:
+def fewer_features(train: Array, test: Array) -> tuple[np.ndarray, np.ndarray, float]:
     """What the classifier sees of a feature: all of it, but of very many images only the leading principal components.
 
     The time of a classifier of many images is that of inner products of all their pairs. The third value is the share
@@ -59,20 +64,15 @@ def fewer_features(
     return train.values, test.values, 1.0
 
 
-def learn_patches(images: np.ndarray | xr.DataArray, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:
+def learn_patches(images: Array, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:
     """Cluster patches of images, their contrast normalised, then whitened.
 
     Parameters
     ----------
-    images : (image, plane, row, col)   no label is looked at
+    images : (image, plane, row, col)   labels are ignored
     count : centroids
     size : rows and columns of a patch
     seed : of the choice of patches and of the start
-
-    Raises
-    ------
-    GddError
-        Bad images; patches larger than they are; more centroids than patches.
 
     Notes
     -----
@@ -80,11 +80,7 @@ def learn_patches(images: np.ndarray | xr.DataArray, count: int, size: int = 6, 
     Departs: regularisers scaled to pixels of 0 to 1; as many regions as asked for, where they take quadrants.
     Checked: tests/test_baselines.py.
     """
-    images, size = as_pixels(images), check_whole("size", size, 2)
-    if size > min(images.shape[2:]):
-        raise GddError(f"size: {size} given, the images have {images.shape[2:]} rows and columns; at most that")
-    count = check_whole("count", count, 2, len(images) * PATCHES_PER_IMAGE)
-    random = generator(check_seed(seed))
+    images, random = as_pixels(images), generator(seed)
     windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), (2, 3))
     rows, cols = (random.integers(0, n, (len(images), PATCHES_PER_IMAGE)) for n in windows.shape[2:4])
     cut = windows[np.arange(len(images))[:, None], :, rows, cols]
@@ -96,7 +92,7 @@ def learn_patches(images: np.ndarray | xr.DataArray, count: int, size: int = 6, 
     return PatchDictionary(mean, whitening, machine.cluster_centers_, size)
 
 
-def patch_features(images: np.ndarray | xr.DataArray, learned: PatchDictionary, regions: int = 4) -> xr.DataArray:
+def patch_features(images: Array, learned: PatchDictionary, regions: int = 4) -> xr.DataArray:
     """How much nearer than the average centroid each one is, summed over ``regions`` x ``regions`` parts of the image.
 
     Parameters
@@ -111,12 +107,12 @@ def patch_features(images: np.ndarray | xr.DataArray, learned: PatchDictionary, 
 
     Notes
     -----
-    Source: Coates, Ng & Lee, AISTATS 2011, "triangle". Departs: see `learn_patches`.
+    Source: Coates, Ng & Lee, AISTATS 2011, "triangle".
+    Departs: see `learn_patches`.
     Checked: tests/test_baselines.py (written out for one patch).
     """
     images = as_pixels(images)
     places = [n - learned.size + 1 for n in images.shape[2:]]
-    regions = check_whole("regions", regions, 1, min(places))
     starts = [[part[0] for part in np.array_split(np.arange(n), regions)] for n in places]
     lengths = (learned.centroids**2).sum(1)
     out = []
@@ -136,3 +132,84 @@ def patch_features(images: np.ndarray | xr.DataArray, learned: PatchDictionary, 
 def _normalised(patches: np.ndarray) -> np.ndarray:
     centred = patches - patches.mean(1, keepdims=True)
     return centred / np.sqrt(centred.var(1, keepdims=True) + LEAST_VARIANCE)
+
+
+# ---- missing pixels
+
+
+def fill_by_neighbour(images: Array, mask: Array, train: Array, neighbours: int = 1) -> np.ndarray:
+    """Fill in the hidden pixels of the training image nearest in the observed ones, or the mean of several.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col); anything where the mask is False
+    mask : (image, plane, row, col) of bool, True = observed
+    train : (image, plane, row, col), whole
+    neighbours : how many training images are averaged
+
+    Returns
+    -------
+    (image, plane, row, col), observed pixels as they are
+
+    Notes
+    -----
+    Source: none in the paper; `sklearn.impute.KNNImputer`.
+    Checked: tests/test_baselines.py.
+    """
+    holed, flat = _flat(images, mask, train)
+    imputer = KNNImputer(n_neighbors=neighbours, keep_empty_features=True).fit(flat)
+    return imputer.transform(holed).reshape(np.shape(mask))
+
+
+def fill_by_pca(images: Array, mask: Array, train: Array, components: int) -> np.ndarray:
+    r"""Fill in the mean of the hidden pixels given the observed ones, under a Gaussian fitted to training images.
+
+    .. math:: \hat x_h = \mu_h + C_{ho}\, C_{oo}^{-1} (x_o - \mu_o), \qquad C = V V^\top + \sigma^2 I
+
+    The covariance is that of probabilistic principal components (Tipping & Bishop 1999), and the gain is computed as
+    :math:`V_h (\sigma^2 I + V_o^\top V_o)^{-1} V_o^\top`, so no matrix of all pixels is made. Parameters and result as
+    in `fill_by_neighbour`; ``components`` is the number of columns of V, see `choose_components`.
+
+    Notes
+    -----
+    Source: none in the paper; covariance by `sklearn.decomposition.PCA`.
+    Checked: tests/test_baselines.py (against the conditional mean of a known Gaussian).
+    """
+    out, flat = _flat(images, mask, train)
+    model = PCA(components, svd_solver="full").fit(flat)
+    basis = model.components_.T * np.sqrt(np.maximum(model.explained_variance_ - model.noise_variance_, 0))
+    for image in out:
+        hidden = np.isnan(image)
+        seen, rest = basis[~hidden], (image - model.mean_)[~hidden]
+        # least squares, as without noise the matrix need not have full rank
+        code = np.linalg.lstsq(model.noise_variance_ * np.eye(components) + seen.T @ seen, seen.T @ rest)[0]
+        image[hidden] = model.mean_[hidden] + basis[hidden] @ code
+    return out.reshape(np.shape(mask))
+
+
+def choose_components(train: Array, mask: Array, candidates: Sequence[int] = COMPONENTS) -> int:
+    """Number of components that fills best in training images: a fifth of them is held out and hidden by these masks.
+
+    Parameters
+    ----------
+    train : (image, plane, row, col), at least 10 images
+    mask : (image, plane, row, col) of bool: of the images to be filled in later, in turn
+    candidates : those too large for the other four fifths are left out
+    """
+    train, mask = as_pixels(train, "train"), as_plain(mask, IMAGES, "mask")
+    if len(train) < 10:
+        raise GddError(f"train: {len(train)} along axis 'image'; at least 10 are needed")
+    held = np.arange(len(train)) % 5 == 4
+    tried, rest = train[held][: len(mask)], train[~held]
+    hidden = mask[np.arange(len(tried)) % len(mask)]
+    fits = [n for n in candidates if n < min(len(rest), rest[0].size)]
+    errors = [hidden_error(fill_by_pca(tried, hidden, rest, n), tried, hidden).mean() for n in fits]
+    return fits[int(np.argmin(errors))]
+
+
+def _flat(images: Array, mask: Array, train: Array) -> tuple[np.ndarray, np.ndarray]:
+    """Images (image, pixel) with NaN where hidden, and training images (image, pixel)."""
+    mask = as_plain(mask, IMAGES, "mask")
+    images = as_pixels(images, "images", mask, constant=True, dtype=np.float64)
+    train = as_pixels(train, "train", dtype=np.float64)
+    return np.where(mask, images, np.nan).reshape(len(images), -1), train.reshape(len(train), -1)

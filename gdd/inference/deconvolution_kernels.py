@@ -1,10 +1,10 @@
-"""Compiled chains of test-time deconvolution: an image per loop turn, all of its sweeps in cache.
+"""Compiled chains of test-time deconvolution: one image at a time, all of its sweeps in cache.
 
 Coefficients are numbered with the atom running fastest, ``i = (row * cols + col) * atoms + atom``. Images and atoms
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
 `gdd.testing.deconvolution_plain`; both use the same random numbers in the same order.
 
-Nearly all coefficients are idle, and all but surely stay so. They are not drawn one by one: each is *proposed* with
+Nearly all coefficients are idle and almost surely stay so. They are not drawn one by one: each is *proposed* with
 probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
 probability p / RARE. Only where p is `RARE` or more is there a draw at every visit. Both ways the probability is p.
 """
@@ -12,6 +12,7 @@ probability p / RARE. Only where p is `RARE` or more is there a draw at every vi
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numba import prange
@@ -28,16 +29,53 @@ REFRESH = 16
 RARE = 1 / 64
 LOG_RARE = math.log(RARE / (1 - RARE))
 LOG_NOT_PROPOSED = math.log(1 - RARE)
-#: bound of an active coefficient, which any squared correlation passes
+#: bound of an active coefficient: below any squared correlation
 ALWAYS = -1.0
 #: makes up for the rounding of squares in single precision where a bound is wanted
 SLACK = 1.0 - 1e-5
 
-#: coefficients looked at together; pixels of an atom's row multiplied together
+#: coefficients examined together; pixels of an atom's row multiplied together
 _RUN, _TAPS = 16, 4
 
 #: E|x + N(0, 1)| for x from 0 to _PIECES / 4, piece by piece of length 1/4 as polynomials in 4 x mod 1; beyond it is x
 _PIECES, _DEGREE = 36, 8
+
+
+class Problem(NamedTuple):
+    """What the chains of all images share. Atoms are scaled to noise precision 1."""
+
+    atoms: np.ndarray  # (plane, atom_row, atom_col, atom)
+    stride: np.ndarray  # (2,): pixels between positions along rows, along cols
+    gram: np.ndarray  # (atom, row slab, col slab, atom), see `gdd.model.placement.gram_slabs`
+    row_slab: np.ndarray  # (rows, rows): slab of a pair of positions
+    col_slab: np.ndarray  # (cols, cols)
+    norm: np.ndarray  # (coefficient,): squared norm of a placed atom
+    inverse: np.ndarray  # (coefficient,): variance of its weight if active, 1 / (norm + gamma_w)
+    log_odds: np.ndarray  # (coefficient,): log of prior odds times sqrt(gamma_w * inverse)
+    gamma_w: float
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Positions (row, col) of an atom."""
+        return len(self.row_slab), len(self.col_slab)
+
+
+class Run(NamedTuple):
+    """Names of the random numbers, and lengths."""
+
+    seed: int
+    first: int  # number of the first image
+    burn_in: int
+    collect: int
+
+
+class Chains(NamedTuple):
+    """What the chains of several images leave."""
+
+    best: np.ndarray  # (image, coefficient): weights of least residual; given: those to start from
+    residual: np.ndarray  # (image,): squared residual of the former
+    averages: np.ndarray  # (image, 3, coefficient): conditional mean, probability of being active, mean magnitude
+    trace: np.ndarray  # (image, sweep): squared residual after each sweep; an empty axis keeps none
 
 
 def _folded_pieces() -> np.ndarray:
@@ -52,15 +90,15 @@ _FOLDED = _folded_pieces()
 
 
 @kernel(error_model="numpy")
-def correlate_image(image, atoms, stride, grid, out):
-    """Inner products of one image with every placed atom, (coefficient,). Changes ``out``.
+def correlate_image(image, problem, out):
+    """Inner products of one image (plane, row, col) with every placed atom, (coefficient,), into ``out``.
 
     A loop and not a matrix product, so that an image gives the same bits alone and among others.
-
-    image : (plane, row, col), atoms : (plane, atom_row, atom_col, atom)
     """
+    atoms, (down, right), grid = problem.atoms, problem.stride, (len(problem.row_slab), len(problem.col_slab))
+    down, right = problem.stride[0], problem.stride[1]
     planes, rows, cols, number = atoms.shape
-    whole = np.zeros((planes, (grid[0] - 1) * stride[0] + rows, (grid[1] - 1) * stride[1] + cols), image.dtype)
+    whole = np.zeros((planes, (grid[0] - 1) * down + rows, (grid[1] - 1) * right + cols), image.dtype)
     whole[:, : image.shape[1], : image.shape[2]] = image
     places = out.reshape(grid[0] * grid[1], number)
     places[:] = 0
@@ -69,13 +107,13 @@ def correlate_image(image, atoms, stride, grid, out):
             for b in range(0, cols, _TAPS):
                 taps = atoms[plane, a, b : b + _TAPS]
                 for p in range(len(places)):
-                    left = (p % grid[1]) * stride[1] + b
-                    add_taps(whole[plane, (p // grid[1]) * stride[0] + a, left : left + len(taps)], taps, places[p])
+                    left = (p % grid[1]) * right + b
+                    add_taps(whole[plane, (p // grid[1]) * down + a, left : left + len(taps)], taps, places[p])
 
 
 @kernel(error_model="numpy")
 def add_taps(pixels, taps, line):
-    """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,), which changes."""
+    """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,)."""
     if len(pixels) == _TAPS:
         x0, x1, x2, x3 = pixels[0], pixels[1], pixels[2], pixels[3]
         if x0 != 0 or x1 != 0 or x2 != 0 or x3 != 0:
@@ -88,12 +126,13 @@ def add_taps(pixels, taps, line):
 
 
 @kernel(error_model="numpy")
-def explain(correlation, delta, row, col, atom, gram, row_slab, col_slab):
-    """Subtract ``delta`` times one row of the Gram matrix. Changes ``correlation``."""
-    atoms = gram.shape[3]
-    base = 0
+def explain(correlation, delta, i, gram, row_slab, col_slab):
+    """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
+    atoms, cols = gram.shape[3], col_slab.shape[0]
+    place, atom = i // atoms, i % atoms
+    row, col, base = place // cols, place % cols, 0
     for a in range(row_slab.shape[0]):
-        for b in range(col_slab.shape[0]):
+        for b in range(cols):
             line, here = gram[atom, row_slab[row, a], col_slab[col, b]], correlation[base : base + atoms]
             for k in range(atoms):
                 here[k] -= delta * line[k]
@@ -101,17 +140,13 @@ def explain(correlation, delta, row, col, atom, gram, row_slab, col_slab):
 
 
 @kernel(error_model="numpy")
-def refresh(correlation, given, weight, gram, row_slab, col_slab):
-    """Form the correlations with the residual from those with the image. Changes ``correlation``."""
-    for q in range(len(given)):
-        correlation[q] = given[q]
-    i = 0
-    for row in range(row_slab.shape[0]):
-        for col in range(col_slab.shape[0]):
-            for atom in range(gram.shape[3]):
-                if weight[i] != 0:
-                    explain(correlation, weight[i], row, col, atom, gram, row_slab, col_slab)
-                i += 1
+def refresh(correlation, given, weight, problem):
+    """Form the correlations with the residual from ``given``, those with the image."""
+    for i in range(len(given)):
+        correlation[i] = given[i]
+    for i in range(len(weight)):
+        if weight[i] != 0:
+            explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
 @kernel(error_model="numpy")
@@ -159,9 +194,15 @@ def next_visit(correlation, bound, start, stop):
 
 
 @kernel(error_model="numpy")
+def log_ratio(c, inverse, log_odds):
+    """Log odds of a coefficient being active, see `gdd.testing.deconvolution_plain.coefficient_given_rest`."""
+    return log_odds + 0.5 * c * c * inverse
+
+
+@kernel(error_model="numpy")
 def add_expected(i, c, inverse, log_odds, sums):
-    """Add a coefficient's conditional mean, probability of being active and mean absolute value. Changes ``sums``."""
-    p = 1.0 / (1.0 + math.exp(-log_odds[i] - 0.5 * c * c * inverse[i]))
+    """Add a coefficient's conditional mean, probability of being active and mean magnitude to ``sums``."""
+    p = 1.0 / (1.0 + math.exp(-log_ratio(c, inverse[i], log_odds[i])))
     sd = math.sqrt(inverse[i])
     sums[0, i] += p * c * inverse[i]
     sums[1, i] += p
@@ -170,36 +211,33 @@ def add_expected(i, c, inverse, log_odds, sums):
 
 @kernel(error_model="numpy")
 def draw_weight(c, inverse, log_odds, proposed, stream):
-    """New weight of one coefficient given c, see `gdd.testing.deconvolution_plain.coefficient_given_rest`; 0 if
-    idle.
-    """
-    log_ratio = log_odds + 0.5 * c * c * inverse
-    share = RARE if log_ratio < LOG_RARE else 1.0
+    """Draw the weight of one coefficient given c; 0 if idle."""
+    ratio = log_ratio(c, inverse, log_odds)
+    share = RARE if ratio < LOG_RARE else 1.0
     if share == RARE and not proposed:
         return 0.0
-    if next_uniform(stream) * share * (1.0 + math.exp(-log_ratio)) >= 1.0:
+    if next_uniform(stream) * share * (1.0 + math.exp(-ratio)) >= 1.0:
         return 0.0
     return c * inverse + next_normal(stream) * math.sqrt(inverse)
 
 
 @kernel()
 def idle_bounds(inverse, log_odds, weight, bound):
-    """Squared correlations below which an idle coefficient is drawn only if proposed. Changes ``bound``."""
+    """Squared correlations below which an idle coefficient is drawn only if proposed, into ``bound``."""
     for i in range(len(weight)):
         limit = 2.0 * (LOG_RARE - log_odds[i]) / inverse[i] * SLACK
         bound[i] = limit if weight[i] == 0 and limit > 0.0 else ALWAYS
 
 
 @kernel(error_model="numpy")
-def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, sums, collected):
-    """Redraw every coefficient once. Changes ``weight``, ``correlation``, ``bound``, ``stream`` and, if ``collected``,
-    ``sums``.
+def sweep(weight, correlation, bound, problem, stream, sums, collected):
+    """Redraw every coefficient once. Changes all arrays but the problem's; ``sums`` only if ``collected``.
 
-    bound : (coefficient,)                     see `idle_bounds`
-    norm, inverse, log_odds : (coefficient,)   ||d||^2, 1 / lambda, log of prior odds times sqrt(gamma_w / lambda)
-    sums : (3, coefficient)   of the conditional mean, the probability of being active, the mean absolute value
+    weight, correlation, bound : (coefficient,)   correlations with the residual; `idle_bounds`
+    sums : (3, coefficient)                       of what `add_expected` adds
     """
-    atoms, cols = gram.shape[3], col_slab.shape[0]
+    norm, inverse, log_odds = problem.norm, problem.inverse, problem.log_odds
+    gram, row_slab, col_slab = problem.gram, problem.row_slab, problem.col_slab
     start, proposed = 0, draw_gap(stream)
     while True:
         i = next_visit(correlation, bound, start, min(proposed, len(weight)))
@@ -214,8 +252,7 @@ def sweep(weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, l
             add_expected(i, c, inverse, log_odds, sums)
         weight[i] = draw_weight(c, inverse[i], log_odds[i], i == proposed, stream)
         if weight[i] != old:
-            place = i // atoms
-            explain(correlation, weight[i] - old, place // cols, place % cols, i % atoms, gram, row_slab, col_slab)
+            explain(correlation, weight[i] - old, i, gram, row_slab, col_slab)
             if old == 0 or weight[i] == 0:
                 idle_bounds(inverse[i : i + 1], log_odds[i : i + 1], weight[i : i + 1], bound[i : i + 1])
         if i == proposed:
@@ -228,68 +265,60 @@ def most_probable(weight, correlation, inverse, log_odds):
     """Idle coefficient most probably active given the rest; -1 if none is more probable than not."""
     found, highest = -1, 0.0
     for i in range(len(weight)):
-        c = np.float64(correlation[i])
-        log_ratio = log_odds[i] + 0.5 * c * c * inverse[i]
-        if log_ratio > highest and weight[i] == 0:
-            found, highest = i, log_ratio
+        ratio = log_ratio(np.float64(correlation[i]), inverse[i], log_odds[i])
+        if ratio > highest and weight[i] == 0:
+            found, highest = i, ratio
     return found
 
 
 @kernel(error_model="numpy")
-def pursue(weight, correlation, gram, row_slab, col_slab, inverse, log_odds):
-    """Make one coefficient after the other active at its conditional mean. Changes ``weight``, ``correlation``."""
-    atoms, cols = gram.shape[3], col_slab.shape[0]
+def pursue(weight, correlation, problem):
+    """Activate one coefficient after the other at its conditional mean. Changes ``weight``, ``correlation``."""
     while True:
-        i = most_probable(weight, correlation, inverse, log_odds)
+        i = most_probable(weight, correlation, problem.inverse, problem.log_odds)
         if i < 0:
             return
-        weight[i] = np.float64(correlation[i]) * inverse[i]
-        place = i // atoms
-        explain(correlation, weight[i], place // cols, place % cols, i % atoms, gram, row_slab, col_slab)
+        weight[i] = np.float64(correlation[i]) * problem.inverse[i]
+        explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
-@kernel(parallel=True, nogil=True, error_model="numpy")
-def run_chains(
-    images, atoms, stride, pursued, gram, row_slab, col_slab, norm, inverse, log_odds,
-    seed, first, burn_in, collect, best, best_residual, averages, trace,
-):  # fmt: skip
-    """Run the chains of several images. Changes ``best``, ``best_residual``, ``averages`` and ``trace``.
+@kernel(parallel=True, nogil=True)
+def run_chains(images, problem, run, chains, pursued):
+    """Run the chains of several images (image, plane, row, col); changes all arrays of ``chains``.
 
-    images : (image, plane, row, col), atoms : (plane, atom_row, atom_col, atom), stride : (row, col)
-    pursued : whether to begin with a greedy pursuit
-    best : (image, coefficient)                 weights to begin with (zeros before a pursuit); kept ones on return
-    best_residual : (image,)                    squared residual of the kept weights
-    gram : (atom, row slab, col slab, atom), row_slab : (rows, rows), col_slab : (cols, cols)
-    averages : (image, 3, coefficient)          see `sweep`
-    trace : (image, sweep)                      squared residual after every sweep; an empty axis keeps none
+    ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which is then all zeros
     """
-    grid = (row_slab.shape[0], col_slab.shape[0])
     for n in prange(images.shape[0]):
-        stream = np.empty(WORDS, np.uint64)
-        sums = np.zeros((3, best.shape[1]))
-        weight, given = best[n].copy(), np.empty_like(best[n])
-        correlate_image(images[n], atoms, stride, grid, given)
-        correlation, bound = given.copy(), np.empty_like(given)
-        if pursued:
-            pursue(weight, correlation, gram, row_slab, col_slab, inverse, log_odds)
-        idle_bounds(inverse, log_odds, weight, bound)
-        energy = 0.0
-        for pixel in images[n].flat:
-            energy += np.float64(pixel) ** 2
-        best_residual[n] = np.inf
-        for t in range(burn_in + collect):
-            if t % REFRESH == 0:
-                refresh(correlation, given, weight, gram, row_slab, col_slab)
-            fill_stream(stream, seed, TEST, 0, t, first + n)
-            collected = t >= burn_in
-            sweep(
-                weight, correlation, gram, row_slab, col_slab, bound, norm, inverse, log_odds, stream, sums, collected
-            )
-            if collected or trace.shape[1] > 0:
-                residual = squared_residual(energy, weight, given, correlation)
-                if trace.shape[1] > 0:
-                    trace[n, t] = residual
-                if collected and residual < best_residual[n]:
-                    best_residual[n] = residual
-                    best[n] = weight
-        averages[n] = sums / collect
+        run_chain(n, images[n], problem, run, chains, pursued)
+
+
+@kernel(error_model="numpy")
+def run_chain(n, image, problem, run, chains, pursued):
+    """Run the chain of one image. A kernel of its own: numba drops writes to parts of a tuple from a parallel loop."""
+    best, best_residual, averages, trace = chains
+    stream = np.empty(WORDS, np.uint64)
+    sums = np.zeros((3, best.shape[1]))
+    weight, given = best[n].copy(), np.empty_like(best[n])
+    correlate_image(image, problem, given)
+    correlation, bound = given.copy(), np.empty_like(given)
+    if pursued:
+        pursue(weight, correlation, problem)
+    idle_bounds(problem.inverse, problem.log_odds, weight, bound)
+    energy = 0.0
+    for pixel in image.flat:
+        energy += np.float64(pixel) ** 2
+    best_residual[n] = np.inf
+    for t in range(run.burn_in + run.collect):
+        if t % REFRESH == 0:
+            refresh(correlation, given, weight, problem)
+        fill_stream(stream, run.seed, TEST, 0, t, run.first + n)
+        collected = t >= run.burn_in
+        sweep(weight, correlation, bound, problem, stream, sums, collected)
+        if collected or trace.shape[1] > 0:
+            residual = squared_residual(energy, weight, given, correlation)
+            if trace.shape[1] > 0:
+                trace[n, t] = residual
+            if collected and residual < best_residual[n]:
+                best_residual[n] = residual
+                best[n] = weight
+    averages[n] = sums / run.collect

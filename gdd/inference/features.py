@@ -1,48 +1,54 @@
-"""Features of images for a classifier: unfolded maps, and those of one step, without a chain.
+"""Features of images for a classifier that need no chain, and how features are unfolded and stacked.
 
-One step asks how strongly every block of a pooled layer, or every atom at test time, would answer to the image if it
-were alone with it.
+One step gives the posterior moments of every pooling block of a layer, or of every placed atom at test time, with all
+others set to zero. `learn_atoms` and `feed_forward` make a feature extractor of it: layer 1, learned without labels.
+Everything that its features depend on is a field of `FeedForward`, the atoms, and the image itself.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import xarray as xr
 from numba import prange
-from scipy.special import erf, expit
 
-from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS
+from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, IMAGES, MAPS
 from gdd.base.checks import (
     GddError,
     as_array,
     as_finite,
+    as_labelled,
     as_pixels,
     as_plain,
     check_block,
     check_memory,
     check_pair,
     check_precision,
+    check_real,
     check_whole,
 )
 from gdd.base.compiling import kernel
-from gdd.inference.deconvolution import check_atoms, noise_precision
+from gdd.data.contrast import high_pass
+from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, noise_precision, prior_odds
 from gdd.model.convolution import correlate
 from gdd.model.placement import correlate_at_stride, placement_grid
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
+from gdd.sampler.pretrain import pretrain
+
+Array = np.ndarray | xr.DataArray
 
 #: images whose correlation maps are held at once
 _CHUNK = 64
+#: atoms whose norm is below this share of the largest one explain nothing: draws from nearly the prior
+LEAST_NORM = 0.25
 
 
-def unfold(features: np.ndarray | xr.DataArray) -> xr.DataArray:
-    """All values of an image in one row: (image, feature). Coordinates along ``image`` are kept.
-
-    Raises
-    ------
-    GddError
-        No axis ``image``, fewer than two axes, an empty one, or a value that is NaN, infinite or huge.
-    """
+def unfold(features: Array) -> xr.DataArray:
+    """All values of an image in one row: (image, feature). Coordinates along ``image`` are kept."""
     if not isinstance(features, xr.DataArray):
         features = as_array(features, "features")
         names = (IMAGE, *(f"axis_{i}" for i in range(1, features.ndim)))
@@ -52,23 +58,30 @@ def unfold(features: np.ndarray | xr.DataArray) -> xr.DataArray:
     plain = features.transpose(IMAGE, ...)
     as_plain(plain, plain.dims, "features")
     values = as_finite(plain.values.reshape(len(plain), -1), (IMAGE, FEATURE), "features")
-    along = {name: c.variable for name, c in features.coords.items() if c.dims == (IMAGE,)}
-    return xr.DataArray(values, along, (IMAGE, FEATURE), features.name)
+    return xr.DataArray(values, along_images(features.coords), (IMAGE, FEATURE), features.name)
+
+
+def stack_features(parts: Sequence[Array], training: Sequence[Array] | None = None) -> xr.DataArray:
+    """Features of several layers side by side, (image, feature), each layer over its root mean square in training.
+
+    Parameters
+    ----------
+    parts : (image, ...) each, of the same images
+    training : the same layers' features of training images; if not given, ``parts`` are those
+    """
+    flat, known = ([unfold(part) for part in group] for group in (parts, parts if training is None else training))
+    sizes = [max(float(np.sqrt((part.astype(float) ** 2).mean())), 1e-12) for part in known]
+    return xr.concat([part / size for part, size in zip(flat, sizes, strict=True)], FEATURE)
 
 
 def one_step_features(
-    images: np.ndarray | xr.DataArray,
-    dictionary: np.ndarray | xr.DataArray,
-    pool: tuple[int, int],
-    *,
-    gamma_e: float | np.ndarray,
-    gamma_w: float,
+    images: Array, dictionary: Array, pool: tuple[int, int], *, gamma_e: float | np.ndarray, gamma_w: float,
     margin: int = 0,
 ) -> xr.DataArray:
-    r"""How strongly every pooling block of a layer would answer to the image if it were alone with it.
+    r"""Posterior mean magnitude of every pooling block of a layer with all others set to zero.
 
-    The block's conditional of the layer's sampler, with no other block explaining anything and theta at its prior mean
-    (all outcomes alike, so that it drops out). No chain, no random numbers:
+    The block's conditional of the layer's sampler, with theta at its prior mean (all outcomes alike, so that it drops
+    out). No chain, no random numbers:
 
     .. math:: E|w| = \sum_m p_m\, E|\mathcal N(\mu_m, \lambda^{-1})|, \qquad
               p_m = \frac{o_m}{1 + \sum_j o_j}, \qquad o_m = \sqrt{\gamma_w / \lambda}\, e^{\lambda \mu_m^2 / 2}
@@ -89,11 +102,6 @@ def one_step_features(
     -------
     (image, atom, block_row, block_col), in the units of the weights, never negative
 
-    Raises
-    ------
-    GddError
-        Bad pixels (see `gdd.base.axes.check_images`), sizes that do not fit, a precision that is not positive.
-
     Notes
     -----
     Source: none in the paper; the block conditional of its Sec. 2.2 used as a feed-forward feature.
@@ -103,29 +111,18 @@ def one_step_features(
     labels = images.coords if isinstance(images, xr.DataArray) else {}
     images, atoms, scale = _scaled(images, dictionary, "dictionary", gamma_e)
     pool, gamma_w = check_block("pool", pool), check_precision("gamma_w", gamma_w)
-    margin = check_whole("margin", margin, 0)
-    precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
-    parts = []
-    for low in range(0, len(images), _CHUNK):
-        maps = correlate(images[low : low + _CHUNK] * scale, atoms)
-        grid = tuple(-(-m // p) for m, p in zip(maps.shape[2:], pool, strict=True))
-        parts.append(np.empty((*maps.shape[:2], *grid), images.dtype))
-        _expected_weights(maps, precision, gamma_w, *pool, margin, parts[-1])
-    along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
-    return xr.DataArray(np.concatenate(parts), along, BLOCKS, "one_step")
+    blocks = (*pool, check_whole("margin", margin, 0))
+    precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float)[:, None, None] + gamma_w
+    parts = [_moments(correlate(part, atoms), precision, gamma_w, 1.0, blocks)[2] for part in _chunks(images, scale)]
+    return xr.DataArray(np.concatenate(parts), along_images(labels), BLOCKS, "one_step")
 
 
 def one_step_codes(
-    images: np.ndarray | xr.DataArray,
-    atoms: np.ndarray | xr.DataArray,
-    stride: tuple[int, int],
-    *,
-    gamma_e: float | np.ndarray,
-    gamma_w: float,
+    images: Array, atoms: Array, stride: tuple[int, int], *, gamma_e: float | np.ndarray, gamma_w: float
 ) -> xr.Dataset:
-    r"""What `gdd.inference.deconvolution.deconvolve` would find of every coefficient, were it alone with the image.
+    r"""Posterior moments of each coefficient of a deconvolution with all others set to zero.
 
-    The conditional of one placed atom, all the others explaining nothing. No chain, no random numbers:
+    No chain, no random numbers:
 
     .. math:: p_i = \sigma\left(\log\frac{1}{K - 1} + \tfrac12 \log\frac{\gamma_w}{\lambda_i}
               + \frac{\lambda_i \mu_i^2}{2}\right), \qquad
@@ -148,12 +145,6 @@ def one_step_codes(
         ``mean``, ``inclusion``, ``magnitude`` (image, atom, row, col): of S, of Z and of \|S\|, in the type of the
         images; positions and names as those of `gdd.inference.deconvolution.deconvolve`.
 
-    Raises
-    ------
-    GddError
-        Bad pixels (see `gdd.base.axes.check_images`), sizes that do not fit, one atom only, a precision that is not
-        positive.
-
     Notes
     -----
     Source: none in the paper; the conditional of its supplement, "Testing", used as a feed-forward feature.
@@ -167,17 +158,15 @@ def one_step_codes(
     stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
     size = 3 * len(images) * len(atoms) * math.prod(placement_grid(images.shape[2:], atoms.shape[2:], stride))
     check_memory("images, atoms, stride", size, images.itemsize)
-    precision = correlate_at_stride(np.ones_like(images[:1]), atoms**2, stride)[0].astype(float) + gamma_w
-    sd, log_odds = precision**-0.5, 0.5 * np.log(gamma_w / precision) - np.log(len(atoms) - 1)
-    found = {name: [] for name in ("mean", "inclusion", "magnitude")}
-    for low in range(0, len(images), _CHUNK):
-        answer = correlate_at_stride(images[low : low + _CHUNK] * scale, atoms, stride) * sd  # in standard deviations
-        p = expit(log_odds + 0.5 * answer**2)
-        folded = math.sqrt(2 / math.pi) * np.exp(-0.5 * answer**2) + answer * erf(answer / math.sqrt(2))
-        for name, values in zip(found, (p * answer * sd, p, p * folded * sd), strict=True):
-            found[name].append(values.astype(images.dtype).transpose(0, 3, 1, 2))
-    along = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
-    return xr.Dataset({name: (MAPS, np.concatenate(parts)) for name, parts in found.items()}, along)
+
+    def at_stride(images: np.ndarray, atoms: np.ndarray) -> np.ndarray:
+        return np.ascontiguousarray(correlate_at_stride(images, atoms, stride).transpose(0, 3, 1, 2))
+
+    precision = at_stride(np.ones_like(images[:1]), atoms**2)[0].astype(float) + gamma_w
+    odds = prior_odds(len(atoms))
+    parts = [_moments(at_stride(part, atoms), precision, gamma_w, odds, (1, 1, 0)) for part in _chunks(images, scale)]
+    found = zip(AVERAGES, np.concatenate(parts, axis=1), strict=True)
+    return xr.Dataset({name: (MAPS, values) for name, values in found}, along_images(labels))
 
 
 def _scaled(images, atoms, argument: str, gamma_e) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -189,31 +178,141 @@ def _scaled(images, atoms, argument: str, gamma_e) -> tuple[np.ndarray, np.ndarr
     return images, atoms.astype(images.dtype) * scale, scale
 
 
-@kernel(parallel=True, nogil=True, error_model="numpy")
-def _expected_weights(maps, precision, gamma_w, pool_row, pool_col, margin, out):
-    """Expected absolute weight of every block from the correlation maps. Changes ``out``."""
-    images, atoms, rows, cols = maps.shape
-    for n in prange(images):
-        for k in range(atoms):
-            sd = 1.0 / np.sqrt(precision[k])
-            log_slab = 0.5 * np.log(gamma_w / precision[k])
-            for i in range(out.shape[2]):
-                for j in range(out.shape[3]):
-                    top, bottom = max(i * pool_row - margin, 0), min((i + 1) * pool_row + margin, rows)
-                    left, right = max(j * pool_col - margin, 0), min((j + 1) * pool_col + margin, cols)
-                    out[n, k, i, j] = _expected_weight(maps[n, k, top:bottom, left:right], sd, log_slab)
+def _chunks(images: np.ndarray, scale: np.ndarray):
+    return (images[low : low + _CHUNK] * scale for low in range(0, len(images), _CHUNK))
+
+
+def _moments(maps, precision, gamma_w: float, odds: float, blocks: tuple[int, int, int]) -> np.ndarray:
+    """Posterior mean, probability of being active and mean magnitude of every block, all others set to zero.
+
+    maps : (image, atom, row, col)        correlations, in units of noise precision 1
+    precision : (atom, row or 1, col or 1)    of the weights given the image
+    odds : of one position being active against none, before the image is seen
+    blocks : rows and columns of a block, margin
+    """
+    sd = np.broadcast_to(precision**-0.5, maps.shape[1:])
+    log_odds = np.broadcast_to(math.log(odds) + 0.5 * np.log(gamma_w / precision), maps.shape[1:])
+    grid = (-(-n // p) for n, p in zip(maps.shape[2:], blocks, strict=False))
+    out = np.empty((3, *maps.shape[:2], *grid), maps.dtype)
+    _all_moments(maps, sd, log_odds, blocks, out)
+    return out
+
+
+@kernel(parallel=True, nogil=True)
+def _all_moments(maps, sd, log_odds, blocks, out):
+    """`_moments` into ``out`` (moment, image, atom, block_row, block_col)."""
+    rows, cols = maps.shape[2:]
+    pool_row, pool_col, margin = blocks
+    for n in prange(maps.shape[0]):
+        for k, i, j in np.ndindex(out.shape[2:]):
+            top, bottom = max(i * pool_row - margin, 0), min((i + 1) * pool_row + margin, rows)
+            left, right = max(j * pool_col - margin, 0), min((j + 1) * pool_col + margin, cols)
+            here = slice(top, bottom), slice(left, right)
+            mean, inclusion, magnitude = _block_moments(maps[n, k][here], sd[k][here], log_odds[k][here])
+            out[0, n, k, i, j], out[1, n, k, i, j], out[2, n, k, i, j] = mean, inclusion, magnitude
 
 
 @kernel(error_model="numpy")
-def _expected_weight(block, sd, log_slab):
-    top = 0.0  # of the log odds, the empty outcome's being 0: keeps the exponentials from overflowing
-    for c in block.flat:
-        top = max(top, log_slab + 0.5 * (sd * c) ** 2)
-    total, weighted = np.exp(-top), 0.0
-    for c in block.flat:
-        gain = 0.5 * (sd * c) ** 2
-        odds = np.exp(log_slab + gain - top)
+def _block_moments(correlation, sd, log_odds):
+    """Moments of one block: of outcomes with these log odds, the empty one having 0, and N(sd^2 c, sd^2) given each."""
+    top = 0.0  # log-sum-exp offset
+    for a, b in np.ndindex(correlation.shape):
+        top = max(top, log_odds[a, b] + 0.5 * (sd[a, b] * correlation[a, b]) ** 2)
+    total, mean, magnitude = 0.0, 0.0, 0.0
+    for a, b in np.ndindex(correlation.shape):
+        answer = sd[a, b] * correlation[a, b]  # the mean in standard deviations
+        gain = 0.5 * answer**2
+        odds = np.exp(log_odds[a, b] + gain - top)
+        folded = math.sqrt(2.0 / math.pi) * math.exp(-gain) + answer * math.erf(answer / math.sqrt(2.0))
         total += odds
-        folded = sd * math.sqrt(2.0 / math.pi) * math.exp(-gain) + sd * sd * c * math.erf(sd * c / math.sqrt(2.0))
-        weighted += odds * folded  # the mean magnitude of N(sd^2 c, sd^2)
-    return weighted / total
+        mean += odds * sd[a, b] * answer
+        magnitude += odds * sd[a, b] * folded
+    norm = total + np.exp(-top)
+    return mean / norm, total / norm, magnitude / norm
+
+
+@dataclass(frozen=True)
+class FeedForward:
+    """Settings of feed-forward features.
+
+    Attributes
+    ----------
+    pool : (row, col) of a block of layer 1
+    margin : positions by which a block reaches into its neighbours, see `one_step_features`
+    noise_precision, weight_precision : gamma_e and gamma_w, held fixed in learning and in use
+    blur : pixels; what is wider is subtracted from every image, see `gdd.data.contrast.high_pass`
+    """
+
+    pool: tuple[int, int] = (3, 3)
+    margin: int = 1
+    noise_precision: float = 100.0
+    weight_precision: float = 0.1
+    blur: float = 3.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "pool", check_block("pool", self.pool))
+        object.__setattr__(self, "margin", check_whole("margin", self.margin, 0))
+        check_precision("noise_precision", self.noise_precision)
+        check_precision("weight_precision", self.weight_precision)
+        check_real("blur", self.blur, 0.01, 1e3, "a number of pixels")
+
+
+def learn_atoms(
+    images: Array, atoms: int, atom_size: tuple[int, int], spec: FeedForward, chain: ChainSpec,
+    folder: Path | None = None, progress=None,
+) -> xr.DataArray:
+    """Pretrain layer 1 on high-pass images, and keep the atoms that explain something, at unit norm.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)   labels, if any, are ignored
+    atoms, atom_size : number of atoms at the start, (row, col) of each
+    spec : settings of the features
+    chain : lengths and seed
+    folder, progress : see `gdd.pretrain`
+
+    Returns
+    -------
+    (atom, plane, atom_row, atom_col)   those in use; attributes: all norms before scaling, ``residual``, ``active``
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2, layer 1.
+    Departs: high-pass images, precisions held (P15); the atoms' norms are dropped, as they say how often an atom
+    is used in the training images and not what it looks like.
+    Checked: tests/test_feedforward.py.
+    """
+    images = as_plain(images, IMAGES, "images")
+    layer = LayerSpec(
+        atoms, atom_size, spec.pool, gamma_e=Precision(fixed=spec.noise_precision),
+        gamma_d=Precision(fixed=float(np.prod(atom_size))), gamma_w=Precision(fixed=spec.weight_precision),
+    )
+    model = ModelSpec((layer,), images.shape[2:], images.shape[1])
+    (fitted,) = pretrain(high_pass(images, spec.blur), model, chain, folder=folder, progress=progress).layers
+    found = fitted.state.shared.dictionary
+    norms = np.sqrt((found.astype(float) ** 2).sum(axis=(1, 2, 3)))
+    used = norms >= LEAST_NORM * norms.max()
+    last = {name: float(fitted.traces[name].values[0, -1]) for name in ("residual", "active")}
+    unit = (found[used] / norms[used, None, None, None]).astype(np.float32)
+    return as_labelled(unit, DICTIONARY, "atoms", norms=norms, **last)
+
+
+def feed_forward(images: Array, dictionaries: Array | Sequence[Array], spec: FeedForward) -> xr.DataArray:
+    """Features of images, (image, feature): `one_step_features` of high-pass images, unfolded.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)
+    dictionaries : one, or a list of several that are put side by side, as `learn_atoms` returns
+    spec : settings of the features
+
+    Notes
+    -----
+    Source: none in the paper.
+    Departs: see `one_step_features`.
+    Checked: tests/test_feedforward.py (no label, no other image has an influence).
+    """
+    several = dictionaries if isinstance(dictionaries, list | tuple) else [dictionaries]
+    passed, given = high_pass(images, spec.blur), {"gamma_e": spec.noise_precision, "gamma_w": spec.weight_precision}
+    parts = [unfold(one_step_features(passed, atoms, spec.pool, margin=spec.margin, **given)) for atoms in several]
+    return xr.DataArray(np.concatenate(parts, axis=1), parts[0].coords, (IMAGE, FEATURE), "feed_forward")

@@ -1,4 +1,4 @@
-"""Images drawn from a joint model whose dictionaries are known: what the model takes a new image to be.
+"""Images drawn from a joint model whose dictionaries are known: what images look like under the model.
 
 Whatever draws the local part of a state, `render_local` makes the pictures, without noise. The prior knows little:
 every top coefficient is on with the same small probability, and positions come from a Dirichlet. Two further sources
@@ -8,14 +8,11 @@ to which positions the blocks of one training image went.
 
 from __future__ import annotations
 
-from math import prod
-
 import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import as_labelled, check_kind, check_memory, check_whole
-from gdd.inference.joint_inference import check_shared
+from gdd.base.checks import as_labelled
 from gdd.model.distributions import Dirichlet
 from gdd.model.joint import layer_values
 from gdd.model.layer import block_groups, draw_positions, outcome_counts
@@ -39,22 +36,13 @@ def draw_from_prior(
     JointLocal
         Axes as in `gdd.model.state`; gamma_e is 1 and means nothing.
 
-    Raises
-    ------
-    GddError
-        If ``images`` is not positive, dictionaries are not the model's, or the maps do not fit in memory.
-
     Notes
     -----
     Source: Pu, Yuan & Carin 2015, Sec. 2.3; supplement, "Generated Images".
     Departs: the paper does not say which of its random numbers it draws, or from what.
     Checked: tests/test_generation.py.
     """
-    images, shapes = check_whole("images", images, 1), _checked(model, shared)
-    check_kind("refinement", refinement, RefinementSpec)
-    check_kind("generator", generator, np.random.Generator)
-    for number, shape in enumerate(shapes, 1):
-        check_memory(f"images, atoms of layer {number}", images * shape.atoms * prod(shape.map_size))
+    shapes = model.shapes()
     positions = tuple(
         draw_positions(images, spec, shape, generator, refinement.empty_blocks)
         for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
@@ -66,9 +54,9 @@ def draw_from_prior(
 
 
 def resample_top(local: JointLocal, fitted: JointLocal, generator: np.random.Generator) -> JointLocal:
-    """Redraw the top maps of ``local`` from how a fitted state used each coefficient, coefficients taken on their own.
+    """Redraw the top maps of ``local`` from how a fitted state used each coefficient, all coefficients independent.
 
-    Each (atom, row, col) is on as often as in the fitted images, and takes the weight of one of those where it was on.
+    Each (atom, row, col) is on as often as in the fitted images, with the weight of one of those where it was on.
     """
     images, seen = len(local.z), len(fitted.z)
     z, w = np.full(local.z.shape, EMPTY, np.int16), np.zeros(local.w.shape)
@@ -89,27 +77,20 @@ def positions_of_one_image(
     theta belongs to an image and a map, so a new image has a theta of its own, on which the prior has little to say;
     here it is drawn as if the new image were another one from a fitted image's theta.
     """
-    images, positions = len(local.z), []
-    donor = generator.integers(0, len(fitted.z), images)
-    for z, shape in zip(fitted.positions, model.shapes()[:-1], strict=True):
-        positions.append(_redrawn(z[donor], shape, refinement.empty_blocks, generator))
-    return local._replace(positions=tuple(positions))
+    donor = generator.integers(0, len(fitted.z), len(local.z))
+    pairs = zip(fitted.positions, model.shapes()[:-1], strict=True)
+    return local._replace(
+        positions=tuple(_redrawn(z[donor], shape, refinement.empty_blocks, generator) for z, shape in pairs)
+    )
 
 
 def render_local(local: JointLocal, model: ModelSpec, shared: JointShared) -> xr.DataArray:
     """Pictures that the layers make of a local part, without noise: (image, plane, row, col)."""
-    check_kind("local", local, JointLocal)
-    _checked(model, shared)
     return as_labelled(layer_values(local, shared.dictionaries, model.shapes())[0], IMAGES, "generated")
 
 
-def _checked(model: ModelSpec, shared: JointShared) -> tuple[LayerShape, ...]:
-    check_kind("model", model, ModelSpec)
-    check_shared(shared, model)
-    return model.shapes()
-
-
 def _redrawn(z: np.ndarray, shape: LayerShape, empty: bool, generator: np.random.Generator) -> np.ndarray:
+    """Positions of new maps, each from theta given the positions ``z`` of one map."""
     new = np.full(z.shape, EMPTY, np.int16)
     for group in block_groups(shape):
         counts = outcome_counts(z, group)[..., : len(group[1]) + empty]

@@ -1,7 +1,7 @@
 """Atoms placed on a grid of the image: their correlations with images, their Gram matrix.
 
 A projected atom is placed at pixels ``(row, col) * stride``. Where pooling blocks were ragged, an atom in the last row
-or column of the grid reaches beyond the image and is cut off there. `gdd.projection.collapse.render_projected` sums
+or column of the grid reaches beyond the image and is cut off there. `gdd.projection.render_projected` sums
 placed atoms.
 """
 

@@ -9,21 +9,19 @@ from math import exp, log, sqrt
 
 import numpy as np
 
-from gdd.inference.deconvolution import Problem
-from gdd.inference.deconvolution_kernels import RARE
+from gdd.inference.deconvolution import prior_odds
+from gdd.inference.deconvolution_kernels import RARE, Problem
 from gdd.model.distributions import BlockChoice
 from gdd.sampler.random import Stream
 
 
 def dense_gram(problem: Problem) -> np.ndarray:
-    """Return the Gram matrix written out, coefficients numbered (row, col, atom) with the atom running fastest."""
-    row, col = problem.slabs
-    full = problem.gram[:, row[:, None, :, None], col[None, :, None, :]]  # (atom, row, col, row', col', atom')
-    size = problem.norm.size
-    return full.transpose(1, 2, 0, 3, 4, 5).reshape(size, size)
+    """Return the Gram matrix written out, (coefficient, coefficient), the atom running fastest."""
+    full = problem.gram[:, problem.row_slab[:, None, :, None], problem.col_slab[None, :, None, :]]
+    return full.transpose(1, 2, 0, 3, 4, 5).reshape(problem.norm.size, -1)  # from (atom, row, col, row', col', atom')
 
 
-def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prior_odds: float) -> BlockChoice:
+def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, odds: float) -> BlockChoice:
     r"""Whether one placed atom is in the image, and how strongly, given all others.
 
     .. math:: \frac{p(z_i = 1 \mid -)}{p(z_i = 0 \mid -)} = \frac{1}{K - 1} \sqrt{\gamma_w / \lambda_i}\,
@@ -35,7 +33,7 @@ def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prio
     correlation : c, the placed atom times the image less all other contributions, in units of noise precision 1
     norm : squared norm of the placed atom, in the same units
     gamma_w : precision of the weights
-    prior_odds : 1 / (K - 1), K the atoms in use
+    odds : 1 / (K - 1), K the atoms in use
 
     Returns
     -------
@@ -49,12 +47,17 @@ def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, prio
     Checked: tests/test_deconvolution.py (exact ratio to the log joint; enumeration of every z).
     """
     precision = norm + gamma_w
-    log_odds = log(prior_odds) + 0.5 * log(gamma_w / precision) + 0.5 * correlation**2 / precision
+    log_odds = log(odds) + 0.5 * log(gamma_w / precision) + 0.5 * correlation**2 / precision
     return BlockChoice(np.array([log_odds, 0.0]), np.array([correlation / precision]), np.array([precision]))
 
 
+def given_problem(i: int, correlation: float, problem: Problem) -> BlockChoice:
+    """`coefficient_given_rest` for coefficient ``i`` of a problem."""
+    return coefficient_given_rest(correlation, problem.norm[i], problem.gamma_w, prior_odds(problem.atoms.shape[3]))
+
+
 def pursue_plain(correlation: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
-    """Weights that a chain begins with, and the correlations with what they leave over.
+    """Weights that a chain starts from, and the correlations with the residual that they leave.
 
     The idle coefficient that is most probably active given the rest gets its conditional mean, again and again, until
     none is more probable than not. The readable twin of `gdd.inference.deconvolution_kernels.pursue`; no random
@@ -62,10 +65,7 @@ def pursue_plain(correlation: np.ndarray, problem: Problem) -> tuple[np.ndarray,
     """
     correlation, weight, gram = correlation.copy(), np.zeros_like(correlation), dense_gram(problem)
     while True:
-        choices = [
-            coefficient_given_rest(c, norm, problem.gamma_w, problem.prior_odds)
-            for c, norm in zip(correlation, problem.norm.ravel(), strict=True)
-        ]
+        choices = [given_problem(i, c, problem) for i, c in enumerate(correlation)]
         probability = np.where(weight == 0, [exp(choice.log_probability[0]) for choice in choices], 0.0)
         i = int(probability.argmax())
         if probability[i] <= 0.5:
@@ -78,13 +78,11 @@ def sweep_plain(weight: np.ndarray, correlation: np.ndarray, problem: Problem, s
     """Redraw every coefficient once; returns the new weights and the new correlations with the residual.
 
     The readable twin of `gdd.inference.deconvolution_kernels.sweep`: same equations, same random numbers, same order.
-    Coefficients are (row, col, atom), unfolded.
     """
-    weight, correlation, gram, norm = weight.copy(), correlation.copy(), dense_gram(problem), problem.norm.ravel()
+    weight, correlation, gram = weight.copy(), correlation.copy(), dense_gram(problem)
     proposed = draw_gap(stream)
     for i in range(weight.size):
-        given_rest = correlation[i] + weight[i] * norm[i]
-        choice = coefficient_given_rest(given_rest, norm[i], problem.gamma_w, problem.prior_odds)
+        choice = given_problem(i, correlation[i] + weight[i] * problem.norm[i], problem)
         new = draw_weight(choice, i == proposed, stream)
         if i == proposed:
             proposed += 1 + draw_gap(stream)

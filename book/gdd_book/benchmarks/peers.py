@@ -21,7 +21,7 @@ from gdd import infer, project_model
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import LayerData
-from gdd.projection.collapse import render_projected
+from gdd.projection import render_projected
 from gdd.sampler.pretrain import Pretrained, fit_layer, initial_state, pretrain
 from gdd_book.progress import Run
 

@@ -15,11 +15,9 @@ from gdd import project_model, project_refined
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
-from gdd.evaluate.matching import match_atoms
-from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms
 from gdd.model.spec import ChainSpec, ModelSpec
-from gdd.projection.collapse import project, threshold
-from gdd.projection.models import project_layers, projection_error
+from gdd.projection import collapse, project_layers, projection_error, threshold
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild
@@ -98,7 +96,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     """Top atoms in the image plane, after pretraining by kind of pooling, after refinement, and thresholded.
 
     Each model is trained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
-    sharpness of `gdd.evaluate.sharpness`, and two judges: how well atoms of one half match those of the other, and how
+    sharpness of `gdd.evaluate.atoms`, and two judges: how well atoms of one half match those of the other, and how
     well digits that training never saw are reconstructed from them. Beside the models stand two yardsticks: our
     pretrained atoms projected without the vote, and training digits taken as atoms.
     """
@@ -118,7 +116,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
             found = {pooling: project_model(one)}
             if pooling == POOLINGS[0]:
                 dictionaries = [layer.state.shared.dictionary for layer in one.layers]
-                found[NO_VOTE] = project(dictionaries, [one.layers[0].spec.pool], [None])
+                found[NO_VOTE] = collapse(dictionaries, [one.layers[0].spec.pool], [None])[-1]
                 found[YARDSTICK] = cut_atoms(images.values, len(dictionaries[-1]), model.projected_size)
                 found[REFINED] = project_refined(trained[STAGES[1]])
                 found[THRESHOLDED] = threshold(found[REFINED])

@@ -22,10 +22,10 @@ from gdd.base.checks import check_whole
 from gdd.data import datasets
 from gdd.data.subsets import generator
 from gdd.evaluate.baselines import learn_patches, patch_features
-from gdd.evaluate.tuning import SvmProtocol
+from gdd.evaluate.classify import SvmProtocol
 from gdd.inference.deconvolution import make_problem, run_problem
-from gdd.inference.features import one_step_codes, unfold
-from gdd.inference.layerwise import infer_layers, stack_features
+from gdd.inference.features import one_step_codes, stack_features, unfold
+from gdd.inference.held import infer_layers
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome

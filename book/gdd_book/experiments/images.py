@@ -11,9 +11,10 @@ from sklearn.metrics import pairwise_distances_argmin_min
 from gdd.base.axes import COL, IMAGE, LABEL, ROW
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
+from gdd.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd.evaluate.classify import error, fit_svm
-from gdd.evaluate.filling import choose_components, fill_by_neighbour, fill_by_pca
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
+from gdd.inference.held import Chain, shared_of
 from gdd.inference.interpolation import (
     hidden_error,
     hide_at_random,
@@ -21,7 +22,6 @@ from gdd.inference.interpolation import (
     interpolate_joint,
     interpolate_one_layer,
 )
-from gdd.inference.joint_inference import shared_of
 from gdd.model.spec import ChainSpec
 from gdd.model.state import JointState
 from gdd.sampler.pretrain import Pretrained
@@ -109,15 +109,15 @@ def fill_by_models(
     test: xr.DataArray, mask: np.ndarray, fitted: Pretrained, refined: Refined, p: dict, run: Run, label: str
 ) -> dict[str, np.ndarray]:
     """Images (image, plane, row, col) of every one of `MODELS`: posterior means given what is observed."""
-    chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
-    with run.bar(len(MODELS) * test.sizes[IMAGE] * (chain["burn_in"] + chain["collect"]), label) as bar:
-        found = [interpolate_one_layer(test, mask, fitted.layers[0], **chain, progress=bar.step)]
+    chain = Chain(p["test_burn_in"], p["test_collect"], p["seed"])
+    with run.bar(len(MODELS) * test.sizes[IMAGE] * (chain.burn_in + chain.collect), label) as bar:
+        found = [interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step)]
         noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
         for shared in (shared_of(fitted), refined.state.shared):
-            found.append(interpolate_joint(
-                test, mask, fitted.model, shared, refined.refinement, **chain, gamma_e=noise, progress=bar.step
-            ))
-    return {name: one["mean"].values for name, one in zip(MODELS, found, strict=True)}
+            found.append(
+                interpolate_joint(test, mask, fitted.model, shared, refined.refinement, chain, noise, bar.step)
+            )
+    return {name: one.values for name, one in zip(MODELS, found, strict=True)}
 
 
 @experiment(

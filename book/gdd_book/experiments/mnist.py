@@ -12,10 +12,9 @@ from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
 from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.baselines import MANY
-from gdd.evaluate.tuning import FIVE_FOLD, tuning_subset
-from gdd.inference.features import one_step_features
-from gdd.inference.joint_inference import Chain, infer_jointly, shared_of
-from gdd.inference.layerwise import infer_layers, stack_features, with_dictionaries
+from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
+from gdd.inference.features import one_step_features, stack_features
+from gdd.inference.held import Chain, infer_jointly, infer_layers, shared_of, with_dictionaries
 from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import Pretrained
 from gdd_book.experiments.path import active_in, classify, encode

@@ -14,11 +14,9 @@ from gdd.base.axes import FEATURE, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.baselines import fewer_features, learn_patches, patch_features, principal_components
-from gdd.evaluate.classify import error, fit_svm
-from gdd.evaluate.tuning import SvmProtocol, best_of
+from gdd.evaluate.classify import SvmProtocol, best_of, error, fit_svm
 from gdd.inference.deconvolution import deconvolve
-from gdd.inference.features import one_step_features, unfold
-from gdd.inference.feedforward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
+from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, learn_atoms, one_step_features, unfold
 from gdd.model.convolution import correlate
 from gdd.model.spec import MNIST, ChainSpec, ModelSpec
 from gdd.sampler.pretrain import Fitted, pretrain
@@ -34,7 +32,7 @@ KINDS = ("one-step features", "raw pixels", "principal components", "k-means pat
 LEARNING = ("data", "n_learn", "seed", "burn_in", "collect")
 #: what cross-validation chooses from: how far blocks overlap
 CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
-#: a shorter grid than `gdd.evaluate.tuning.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are many
+#: a shorter grid than `gdd.evaluate.classify.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are many
 #: subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side

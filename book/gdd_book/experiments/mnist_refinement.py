@@ -18,8 +18,7 @@ from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData, maps_of
-from gdd.projection.collapse import threshold
-from gdd.projection.models import project_state, projection_error
+from gdd.projection import project_state, projection_error, threshold
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from

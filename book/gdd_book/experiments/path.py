@@ -9,8 +9,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import ATOM, COL, LABEL, ROW
-from gdd.evaluate.classify import error
-from gdd.evaluate.tuning import FIVE_FOLD, SvmProtocol
+from gdd.evaluate.classify import FIVE_FOLD, SvmProtocol, error
 from gdd.inference.deconvolution import deconvolve
 
 #: number of the first test image, from which its random numbers follow: training images have others

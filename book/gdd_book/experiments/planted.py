@@ -16,7 +16,7 @@ import xarray as xr
 
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, CHAIN, PLANE
 from gdd.data import datasets
-from gdd.evaluate.matching import match_atoms
+from gdd.evaluate.atoms import match_atoms
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Precision, Pruning, layer_shape
 from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler.pretrain import Fitted, fit_layer

@@ -13,7 +13,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE
-from gdd.evaluate.sharpness import gradient_kurtosis, high_frequency_share
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error, share_error
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack

@@ -65,7 +65,7 @@ def link(page: str) -> str:
 
 
 def table() -> HTML:
-    """Every row under the heading of its section; function and test lead to their source below, the page to the place."""
+    """Every row under the heading of its section; function and test lead to their source, the page to its place."""
     lines = []
     for section, rows in sections().items():
         lines.append(f'<tr><th colspan="6" id="index-{_slug(section)}">{html.escape(section)}</th></tr>')

@@ -1,4 +1,4 @@
-"""The chain with held dictionaries: its start, its noise precision, what it yields, whose posterior it draws from."""
+"""Chains with the dictionaries held: start, passes, the posterior of the joint model, layer by layer."""
 
 import numpy as np
 import pytest
@@ -6,13 +6,25 @@ import xarray as xr
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError
-from gdd.inference.joint_inference import COLD, Chain, infer_jointly, joint_draws, noise_of, shared_of, start_empty
+from gdd.inference.features import stack_features
+from gdd.inference.held import (
+    Chain,
+    infer_jointly,
+    infer_layers,
+    joint_draws,
+    shared_of,
+    start_joint,
+    start_layer,
+    with_dictionaries,
+)
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
+from gdd.model.layer import log_likelihood
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import TEST, Key
 from gdd.sampler.refine_sweep import local_pass
+from gdd.sampler.sweep import image_pass
 
 
 def proper(fixed):
@@ -42,14 +54,14 @@ def few(data, count=3):
 
 
 def test_start_is_empty_and_positions_exist():
-    local = start_empty(4, MODEL, REFINEMENT, 0, 0.05)
+    local = start_joint(4, MODEL, REFINEMENT, 0, 0.05)
     assert (local.z == EMPTY).all() and not local.w.any()
     assert local.gamma_e.tolist() == [0.05]
     assert local.positions[0].shape == (4, 2, 3, 3)
     assert (local.positions[0] >= 0).all()
     assert set(np.unique(local.positions[0][:, :, 2, :2])) <= {0, 1}  # a ragged row
     by_image = RefinementSpec(noise=Precision((IMAGE,)))
-    assert start_empty(4, MODEL, by_image, 0, 0.05).gamma_e.shape == (4,)
+    assert start_joint(4, MODEL, by_image, 0, 0.05).gamma_e.shape == (4,)
 
 
 def test_draws_are_those_of_the_passes(drawn):
@@ -58,7 +70,7 @@ def test_draws_are_those_of_the_passes(drawn):
     data = few(data)
     found = list(joint_draws(data, MODEL, state.shared, REFINEMENT, Chain(2, 3, 5)))
     assert len(found) == 3
-    local = start_empty(3, MODEL, REFINEMENT, 5, 0.05, data.images.dtype)
+    local = start_joint(3, MODEL, REFINEMENT, 5, 0.05, data.images.dtype)
     for sweep in range(5):
         local, _ = local_pass(JointState(local, state.shared), data, MODEL, REFINEMENT, Key(5, TEST, 0, sweep))
         if sweep < 2:
@@ -70,25 +82,13 @@ def test_draws_are_those_of_the_passes(drawn):
         np.testing.assert_allclose(draw.clean, layer_values(local, state.shared.dictionaries, MODEL.shapes())[0])
 
 
-def test_warm_up_climbs_to_the_noise_precision_and_stays(drawn):
-    state, data = drawn
-    every = list(joint_draws(few(data), MODEL, state.shared, REFINEMENT, Chain(0, 1)))
-    assert every[0].local.gamma_e.tolist() == [0.05]
-    warm = list(joint_draws(few(data), MODEL, state.shared, REFINEMENT, Chain(3, 2, 0, 3)))
-    assert [draw.local.gamma_e.tolist() for draw in warm] == [[0.05], [0.05]]
-    colder = []
-    list(joint_draws(few(data), MODEL, state.shared, REFINEMENT, Chain(4, 1, 0, 4), progress=colder.append))
-    assert colder == [3] * 5
-    assert 0 < COLD < 1
-
-
 def leftover(state, data, gamma_e=None):
     """Error of one chain's mean times another chain's mean over hidden pixels, in standard errors; see the tests of
     `gdd.inference.interpolation`: its expectation is 0 if both draw from the posterior.
     """
     truth, means = layer_values(state.local, state.shared.dictionaries, MODEL.shapes())[0], []
     for seed in (1, 2):
-        draws = joint_draws(data, MODEL, state.shared, REFINEMENT, Chain(60, 120, seed, 20), gamma_e)
+        draws = joint_draws(data, MODEL, state.shared, REFINEMENT, Chain(60, 120, seed), gamma_e)
         means.append(sum(draw.clean / 120 for draw in draws))
     hidden = ~data.mask
     product = np.where(hidden, (truth - means[0]) * means[1], 0).sum(axis=(1, 2, 3))
@@ -130,18 +130,90 @@ def test_pretrained_layers_as_one_model():
 
 def test_bad_input(drawn):
     state, data = drawn
-    for chain in (Chain(2, 0), Chain(-1, 1), Chain(2, 1, 0, 3), Chain(1, 1, -1)):
+    for lengths in ((2, 0), (-1, 1), (1, 1, -1)):
         with pytest.raises(GddError):
-            next(joint_draws(data, MODEL, state.shared, REFINEMENT, chain))
-    with pytest.raises(GddError, match="gamma_e"):
-        noise_of(RefinementSpec(noise=Precision((IMAGE,))), None)
-    with pytest.raises(GddError, match="gamma_e: -1"):
-        noise_of(REFINEMENT, -1.0)
-    short = state.shared._replace(dictionaries=state.shared.dictionaries[:1])
-    with pytest.raises(GddError, match="1 dictionaries given, the model has 2"):
-        next(joint_draws(data, MODEL, short, REFINEMENT, Chain(0, 1)))
-    wrong = state.shared._replace(dictionaries=state.shared.dictionaries[::-1])
-    with pytest.raises(GddError, match="dictionary 1 of shape"):
-        next(joint_draws(data, MODEL, wrong, REFINEMENT, Chain(0, 1)))
+            Chain(*lengths)
+    with pytest.raises(GddError, match="gamma_e: None"):
+        learned = RefinementSpec(noise=Precision((IMAGE,)))
+        next(joint_draws(data, MODEL, state.shared, learned, Chain(0, 1)))
     with pytest.raises(GddError, match="axis 'row'"):
-        next(joint_draws(LayerData(data.images[:, :, :6]), MODEL, state.shared, REFINEMENT, Chain(0, 1)))
+        infer_jointly(data.images[:, :, :6], MODEL, state.shared, REFINEMENT, Chain(0, 1))
+
+
+# ---- layer by layer
+
+OWN_LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), gamma_e=Precision()))
+LAYERED = ModelSpec(OWN_LAYERS, (9, 10))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).random((6, 1, 9, 10))
+
+
+@pytest.fixture(scope="module")
+def fitted(images):
+    return pretrain(images, LAYERED, ChainSpec(6, 2, single_precision=False))
+
+
+def test_chain_is_the_passes_of_pretraining_and_the_best_sample_goes_up(fitted, images):
+    found = infer_layers(fitted, images, 2, 4, 5)
+    data = LayerData(images)
+    for number, (layer, codes) in enumerate(zip(fitted.layers, found, strict=True), 1):
+        state = start_layer(layer, len(images), np.float64)
+        weights, likelihoods = [], []
+        for sweep in range(6):
+            local, _ = image_pass(state, data, layer.spec, layer.shape, Key(5, TEST, number, sweep))
+            state = state._replace(local=local)
+            weights.append(local.w)
+            likelihoods.append(log_likelihood(state, data, layer.shape))
+        best = np.argmax(likelihoods[2:], axis=0) + 2
+        chosen = np.array([weights[b][n] for n, b in enumerate(best)])
+        np.testing.assert_allclose(codes.ml_sample, chosen, atol=1e-12)
+        np.testing.assert_allclose(codes["mean"], np.mean(weights[2:], axis=0), atol=1e-12)
+        np.testing.assert_allclose(codes.log_likelihood, np.max(likelihoods[2:], axis=0), rtol=1e-9)
+        data = LayerData(chosen)
+    assert (found[0].ml_sample != 0).any()
+
+
+def test_codes_of_every_layer_have_its_axes(fitted, images):
+    labelled = xr.DataArray(images, dims=("image", "plane", "row", "col"), coords={"label": ("image", range(6))})
+    seen = []
+    found = infer_layers(fitted, labelled, 1, 1, 0, seen.append)
+    assert seen == [6] * 4
+    for codes, shape in zip(found, LAYERED.shapes(), strict=True):
+        assert codes.ml_sample.dims == ("image", "atom", "block_row", "block_col")
+        assert codes.ml_sample.shape == (6, shape.atoms, *shape.grid)
+        assert codes.label.values.tolist() == list(range(6))
+
+
+def test_layers_weigh_alike_in_the_stack(fitted, images):
+    found = infer_layers(fitted, images, 1, 3, 0)
+    stacked = stack_features([codes["mean"] for codes in found])
+    sizes = [codes["mean"][0].size for codes in found]
+    assert stacked.shape == (6, sum(sizes))
+    first, second = stacked.values[:, : sizes[0]], stacked.values[:, sizes[0] :]
+    np.testing.assert_allclose([(first**2).mean(), (second**2).mean()], 1)
+    one = found[0]["mean"].values.reshape(6, -1)
+    np.testing.assert_allclose(first, one / np.sqrt((one**2).mean()))
+
+
+def test_other_dictionaries_under_the_same_precisions(fitted, images):
+    shared = shared_of(fitted)
+    doubled = shared._replace(dictionaries=tuple(2 * part for part in shared.dictionaries))
+    other = with_dictionaries(fitted, doubled)
+    for before, after in zip(fitted.layers, other.layers, strict=True):
+        np.testing.assert_array_equal(after.state.shared.dictionary, 2 * before.state.shared.dictionary)
+        assert after.state.shared.gamma_w is before.state.shared.gamma_w
+    one, two = (infer_layers(model, images, 1, 1, 0)[0].ml_sample for model in (fitted, other))
+    assert not np.allclose(one, two)
+
+
+def test_bad_input_of_layers(fitted, images):
+    with pytest.raises(GddError, match="axis 'col' has size 9"):
+        infer_layers(fitted, images[..., :9], 1, 1, 0)
+    with pytest.raises(GddError, match="collect"):
+        infer_layers(fitted, images, 1, 0, 0)
+    averaged = ModelSpec((LayerSpec(3, (3, 3), (2, 2), pooling="average"), OWN_LAYERS[1]), (9, 10))
+    with pytest.raises(GddError, match="probabilistic"):
+        infer_layers(pretrain(images, averaged, ChainSpec(1, 1)), images, 1, 1, 0)

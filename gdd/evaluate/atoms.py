@@ -1,0 +1,133 @@
+"""Atoms compared: partners in two dictionaries, and two measures of sharpness, defined before any atom was seen.
+
+Neither measure says whether an atom is good. White noise scores higher than any drawing on the first, a single bright
+pixel on the second. So they are shown only beside two criteria: whether a chain on other data finds the same atoms
+(`match_atoms`), and how well images that training never saw are put together from them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import xarray as xr
+from scipy.optimize import linear_sum_assignment
+
+from gdd.base.axes import ATOM, DICTIONARY
+from gdd.base.checks import as_plain
+
+Array = np.ndarray | xr.DataArray
+
+#: pixels; the widest shift tried by default
+REACH = 2
+#: cycles per pixel; the Nyquist frequency is 1/2
+HALF_NYQUIST = 0.25
+
+
+def match_atoms(found: Array, true: Array, reach: int = REACH) -> xr.Dataset:
+    """Pair every true atom with at most one found atom so that the sum of their correlations is largest.
+
+    The correlation of two atoms is the inner product over the norms, both on the pixels where the two overlap after a
+    whole-pixel shift; of all shifts up to ``reach`` in each axis the one with the largest magnitude counts.
+
+    Parameters
+    ----------
+    found : (atom, plane, atom_row, atom_col)     any number of atoms
+    true : the same axes, the same planes and sizes
+    reach : pixels, less than the atom's size
+
+    Returns
+    -------
+    Dataset
+        For every true atom (``atom``): ``correlation`` in -1..1, 0 without a partner; ``partner``, index of the found
+        atom, -1 for none; ``row``, ``col``, the shift in pixels that puts the true atom under its partner:
+        found[a + row, b + col] is compared with true[a, b].
+
+    Notes
+    -----
+    Source: not in the paper; the measure of the planted-data experiment.
+    Checked: tests/test_atoms.py (signs, shifts, permutation, fewer and more atoms, the overlap alone counts).
+    """
+    found, true = (as_plain(part, DICTIONARY, "atoms").astype(float) for part in (found, true))
+    shifts = [(i, j) for i in range(-reach, reach + 1) for j in range(-reach, reach + 1)]
+    each = np.stack([_correlations(found, true, shift) for shift in shifts])  # (shift, found, true)
+    best = np.abs(each).argmax(axis=0)
+    strongest = np.take_along_axis(each, best[None], axis=0)[0]  # (found, true)
+    rows, columns = linear_sum_assignment(-np.abs(strongest))
+    partner, chosen, correlation = np.full(len(true), -1), np.zeros((len(true), 2), int), np.zeros(len(true))
+    partner[columns], correlation[columns] = rows, strongest[rows, columns]
+    chosen[columns] = np.array(shifts)[best[rows, columns]]
+    out = {"correlation": correlation, "partner": partner, "row": chosen[:, 0], "col": chosen[:, 1]}
+    return xr.Dataset({name: (ATOM, value) for name, value in out.items()})
+
+
+def _correlations(found: np.ndarray, true: np.ndarray, shift: tuple[int, int]) -> np.ndarray:
+    """Inner products over norms on the overlap after a shift: (found atom, true atom)."""
+    sizes = list(zip(true.shape[2:], shift, strict=True))
+    left = found[:, :, *(slice(max(0, s), n + min(0, s)) for n, s in sizes)].reshape(len(found), -1)
+    right = true[:, :, *(slice(max(0, -s), n + min(0, -s)) for n, s in sizes)].reshape(len(true), -1)
+    norms = np.linalg.norm(left, axis=1)[:, None] * np.linalg.norm(right, axis=1)
+    return np.divide(left @ right.T, norms, out=np.zeros(norms.shape), where=norms > 0)
+
+
+def high_frequency_share(atoms: Array) -> xr.DataArray:
+    r"""Share of an atom's spectral energy above half the Nyquist frequency, in 0..1.
+
+    .. math:: \sum_{|f| > 1/4} |\hat D(f)|^2 \Big/ \sum_f |\hat D(f)|^2
+
+    with f in cycles per pixel, radial. The atom stands on a background of zeros, as it does in an image: it is padded
+    to twice its size, so that its rim counts as the edge that it is, and its mean is kept.
+
+    Parameters
+    ----------
+    atoms : (atom, plane, atom_row, atom_col)     energies of all planes are added
+
+    Returns
+    -------
+    DataArray (atom,)
+        White noise and a single pixel give about 0.80, the area outside the circle. NaN for an atom that is all zero.
+
+    Notes
+    -----
+    Source: not in the paper, which calls refined atoms sharper by eye (Sec. 4, Fig. 2a).
+    Checked: tests/test_atoms.py.
+    """
+    atoms = _scaled(atoms)
+    size = [2 * n for n in atoms.shape[2:]]
+    energy = (np.abs(np.fft.fft2(atoms, s=size)) ** 2).sum(axis=1)
+    radius = np.hypot(np.fft.fftfreq(size[0])[:, None], np.fft.fftfreq(size[1]))
+    return _ratio((energy * (radius > HALF_NYQUIST)).sum(axis=(1, 2)), energy.sum(axis=(1, 2)))
+
+
+def gradient_kurtosis(atoms: Array) -> xr.DataArray:
+    """Fourth moment of an atom's gradients over the square of their second, both about zero.
+
+    The gradients are all differences between neighbours along rows and along columns inside the atom. Gaussian noise
+    has 3; few steep edges on a flat ground have much more; a ramp along one axis has 2.
+
+    Parameters
+    ----------
+    atoms : (atom, plane, atom_row, atom_col)     differences of all planes are pooled
+
+    Returns
+    -------
+    DataArray (atom,)
+        NaN for an atom without any gradient.
+
+    Notes
+    -----
+    Source: not in the paper.
+    Checked: tests/test_atoms.py.
+    """
+    atoms = _scaled(atoms)
+    steps = np.concatenate([np.diff(atoms, axis=axis).reshape(len(atoms), -1) for axis in (2, 3)], axis=1)
+    return _ratio((steps**4).mean(axis=1), (steps**2).mean(axis=1) ** 2)
+
+
+def _scaled(atoms: Array) -> np.ndarray:
+    """Atoms over their largest magnitude, which no measure depends on."""
+    atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
+    largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True)
+    return np.divide(atoms, largest, out=np.zeros_like(atoms), where=largest > 0)
+
+
+def _ratio(above: np.ndarray, below: np.ndarray) -> xr.DataArray:
+    return xr.DataArray(np.divide(above, below, out=np.full(len(below), np.nan), where=below > 0), dims=ATOM)

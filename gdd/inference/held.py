@@ -1,0 +1,227 @@
+"""Chains with the dictionaries held: all layers at once under the joint model, or one layer at a time.
+
+Each is a sequence of image passes from empty maps. Its collected sweeps give codes here, and missing pixels in
+`gdd.inference.interpolation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import BLOCKS, IMAGE, MAPS
+from gdd.base.checks import REMEDY, GddError, as_pixels, check_kind, check_lengths, check_precision, check_seed
+from gdd.inference.deconvolution import along_images
+from gdd.model.convolution import synthesise
+from gdd.model.distributions import LOG_TWO_PI
+from gdd.model.joint import layer_values
+from gdd.model.layer import draw_positions
+from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, maps_of
+from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
+from gdd.sampler.random import TEST, Key, shared_generator
+from gdd.sampler.refine_sweep import local_pass
+from gdd.sampler.sweep import image_pass
+
+Progress = Callable[[int], None] | None
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Lengths and seed of a chain with the dictionaries held."""
+
+    burn_in: int
+    collect: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        burn_in, collect, _ = check_lengths(self.burn_in, self.collect)
+        for name, value in (("burn_in", burn_in), ("collect", collect), ("seed", check_seed(self.seed))):
+            object.__setattr__(self, name, value)
+
+
+class Draw(NamedTuple):
+    """One collected sweep."""
+
+    local: Local | JointLocal
+    clean: np.ndarray  # (image, plane, row, col): the images without noise
+    log_likelihood: np.ndarray  # (image,): of the observed pixels
+
+
+def infer_jointly(
+    images: np.ndarray | xr.DataArray, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: Chain,
+    gamma_e: float | None = None, progress: Progress = None,
+) -> xr.Dataset:
+    """Top maps of whole images under the joint model, dictionaries held: the joint inference codes.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
+    model, shared, refinement : of a refined model; `shared_of` gives the shared part of a pretrained one
+    chain : lengths, seed
+    gamma_e : noise precision; None: the one at which the refinement holds it
+    progress : called with a number of image-sweeps after each sweep
+
+    Returns
+    -------
+    Dataset
+        ``ml_sample`` (image, atom, row, col): the collected sample of highest log-likelihood, per image;
+        ``mean``: average of the weights over the collected sweeps; ``log_likelihood`` (image,) of the former.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.3, with the dictionaries known.
+    Departs: at test the paper infers in one layer, with projected atoms.
+    Checked: tests/test_held.py.
+    """
+    data = LayerData(as_pixels(images, constant=True))
+    check_fits(data.images, model)
+    return _codes(joint_draws(data, model, shared, refinement, chain, gamma_e, progress), MAPS, images, chain)
+
+
+def infer_layers(
+    fitted: Pretrained, images: np.ndarray | xr.DataArray, burn_in: int, collect: int, seed: int,
+    progress: Progress = None,
+) -> tuple[xr.Dataset, ...]:
+    """Maps of every layer from the bottom up, dictionaries and precisions held at those of training.
+
+    Each layer explains the sample of highest likelihood of the layer below, as in pretraining.
+
+    Parameters
+    ----------
+    fitted : pretrained model of probabilistic pooling; `with_dictionaries` gives it others
+    images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
+    burn_in, collect : sweeps of each layer
+    seed : of every random number
+    progress : called with a number of image-sweeps after each sweep
+
+    Returns
+    -------
+    tuple of Dataset, bottom layer first
+        As `infer_jointly`, with axes (image, atom, block_row, block_col); 0 where a block is empty.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4 and supplement, "Layer by Layer Classification Results".
+    Departs: a noise precision that training learned for each image starts at its mean and is drawn.
+    Checked: tests/test_held.py.
+    """
+    check_kind("fitted", fitted, Pretrained)
+    chain, data, found = Chain(burn_in, collect, seed), LayerData(as_pixels(images)), []
+    check_fits(data.images, fitted.model)
+    if any(layer.spec.pooling != "probabilistic" for layer in fitted.layers):
+        raise GddError("fitted: a layer with max or average pooling; probabilistic pooling is needed")
+    for number, layer in enumerate(fitted.layers, 1):
+        found.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
+        data = LayerData(found[-1].ml_sample.values)
+    return tuple(found)
+
+
+def shared_of(fitted: Pretrained) -> JointShared:
+    """Dictionaries and precisions of a pretrained model as those of a joint one: what refinement starts from."""
+    parts = [layer.state.shared for layer in fitted.layers]
+    return JointShared(
+        tuple(part.dictionary for part in parts), tuple(part.gamma_d for part in parts), parts[-1].gamma_w
+    )
+
+
+def with_dictionaries(fitted: Pretrained, shared: JointShared) -> Pretrained:
+    """Return a pretrained model with the dictionaries of a joint one; every layer keeps its own precisions."""
+    layers = []
+    for layer, atoms in zip(fitted.layers, shared.dictionaries, strict=True):
+        state = LayerState(layer.state.local, layer.state.shared._replace(dictionary=atoms))
+        layers.append(layer._replace(state=state))
+    return fitted._replace(layers=tuple(layers))
+
+
+def _codes(draws: Iterable[Draw], dims, images: np.ndarray | xr.DataArray, chain: Chain) -> xr.Dataset:
+    """Weights of the draw of highest likelihood, per image, and their mean."""
+    best, highest, mean = 0.0, -np.inf, np.zeros(())
+    for draw in draws:
+        better = draw.log_likelihood > highest
+        best = np.where(better[:, None, None, None], draw.local.w, best)
+        highest, mean = np.maximum(highest, draw.log_likelihood), mean + draw.local.w / chain.collect
+    out = {"ml_sample": (dims, best), "mean": (dims, mean.astype(best.dtype)), "log_likelihood": (IMAGE, highest)}
+    labels = images.coords if isinstance(images, xr.DataArray) else {}
+    return xr.Dataset(out, along_images(labels), asdict(chain))
+
+
+# ---- the chains
+
+
+def joint_draws(
+    data: LayerData, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: Chain,
+    gamma_e: float | None = None, progress: Progress = None,
+) -> Iterator[Draw]:
+    """Collected sweeps of a chain of the joint model. Parameters as in `infer_jointly`."""
+    gamma_e = check_precision("gamma_e", refinement.noise.fixed if gamma_e is None else gamma_e)
+    local = start_joint(len(data.images), model, refinement, chain.seed, gamma_e, data.images.dtype)
+
+    def update(local: JointLocal, number: int) -> JointLocal:
+        return local_pass(JointState(local, shared), data, model, refinement, Key(chain.seed, TEST, 0, number))[0]
+
+    def render(local: JointLocal) -> np.ndarray:
+        return layer_values(local, shared.dictionaries, model.shapes())[0]
+
+    return _draws(data, local, update, render, chain, progress)
+
+
+def layer_draws(
+    data: LayerData, layer: Fitted, number: int, chain: Chain, progress: Progress = None
+) -> Iterator[Draw]:
+    """Collected sweeps of a chain of one layer; ``number``, from 1 for the bottom layer, names its random numbers."""
+    begin, spec, shape = start_layer(layer, len(data.images), data.images.dtype), layer.spec, layer.shape
+    atoms = begin.shared.dictionary.astype(data.images.dtype)
+
+    def update(local: Local, step: int) -> Local:
+        return image_pass(LayerState(local, begin.shared), data, spec, shape, Key(chain.seed, TEST, number, step))[0]
+
+    def render(local: Local) -> np.ndarray:
+        return synthesise(atoms, maps_of(local, shape))
+
+    return _draws(data, begin.local, update, render, chain, progress)
+
+
+def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Chain, progress: Progress):
+    """Run ``local = update(local, sweep)`` and yield a `Draw` for every collected sweep."""
+    seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
+    pixels = seen.sum(axis=(1, 2, 3))
+    for number in range(chain.burn_in + chain.collect):
+        local = update(local, number)
+        if progress is not None:
+            progress(len(pixels))
+        if number < chain.burn_in:
+            continue
+        clean = render(local)
+        energy = (np.where(seen, data.images - clean, 0.0) ** 2).sum(axis=(1, 2, 3), dtype=float)
+        log_likelihood = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
+        if not np.isfinite(log_likelihood).all():
+            n = int(np.isfinite(log_likelihood).argmin())
+            raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
+        yield Draw(local, clean, log_likelihood)
+
+
+def start_layer(layer: Fitted, images: int, dtype=np.float32) -> LayerState:
+    """Empty maps for new images under a fitted layer; noise precision of training, its mean where it varies."""
+    entries = images if IMAGE in layer.spec.gamma_e.axes else 1
+    gamma_e = np.repeat(layer.state.local.gamma_e.mean(axis=0, keepdims=True), entries, axis=0)
+    z = np.full((images, layer.shape.atoms, *layer.shape.grid), EMPTY, np.int16)
+    return LayerState(Local(z, np.zeros(z.shape, dtype), gamma_e), layer.state.shared)
+
+
+def start_joint(
+    images: int, model: ModelSpec, refinement: RefinementSpec, seed: int, gamma_e: float, dtype=np.float32
+) -> JointLocal:
+    """No top coefficient active, every position from its prior, every image at this noise precision."""
+    generator, shapes = shared_generator(seed, TEST, 0, 0), model.shapes()
+    positions = tuple(
+        draw_positions(images, spec, shape, generator, refinement.empty_blocks)
+        for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
+    )
+    z = np.full((images, shapes[-1].atoms, *shapes[-1].grid), EMPTY, np.int16)
+    entries = images if IMAGE in refinement.noise.axes else 1
+    return JointLocal(positions, z, np.zeros(z.shape, dtype), np.full(entries, gamma_e))

@@ -1,0 +1,479 @@
+"""The top dictionary in the image plane (Sec. 2.4): vote, collapse, render.
+
+Under a deep model an atom of an upper layer looks different in every image, because each of its pixels goes to
+whichever position of its pooling block suits that image. The projection gives every pixel one position, the same in all
+images and at all shifts. A vote by likelihood chooses it, `collapse` convolves the layers into one, and
+`render_projected` draws images with the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import DICTIONARY, IMAGES, MAPS
+from gdd.base.checks import GddError, as_finite, as_labelled, check_kind, check_pair, check_real, check_whole
+from gdd.base.compiling import kernel
+from gdd.model.convolution import CHUNK, correlate, synthesise
+from gdd.model.joint import joint_residual, layer_values
+from gdd.model.pooling import Blocks, Size, block_places, cut_into_blocks, repeat_blocks, spread, unpool
+from gdd.model.spec import ModelSpec
+from gdd.model.state import JointState, LayerData, maps_of
+from gdd.sampler.pretrain import Fitted, Pretrained
+from gdd.sampler.refine import Refined
+from gdd.sampler.refine_conditionals import of_images
+
+# ---- a model's atoms in the image plane
+
+
+def project(trained: Pretrained | Refined) -> xr.DataArray:
+    """Top atoms of a trained model in the image plane; `project_model` and `project_refined` are other names of it.
+
+    Parameters
+    ----------
+    trained : a pretrained or a refined model
+
+    Returns
+    -------
+    DataArray (atom, plane, atom_row, atom_col)
+        The attribute ``winning_share`` holds, for every pooled layer from the bottom, the share of the weight at the
+        winning positions: 1 if the chain always pooled where the projection does, 1/B if it had no preference.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4.
+    Departs: the paper gives no formula for the vote; after pretraining each layer votes on its own residual.
+    Checked: tests/test_projection.py, tests/test_projection_joint.py, tests/test_pipeline.py.
+    """
+    return project_layers(trained)[-1]
+
+
+project_model = project_refined = project
+
+
+def project_layers(trained: Pretrained | Refined, images: int | None = None) -> tuple[xr.DataArray, ...]:
+    """Atoms of every layer in the image plane, bottom first; the last is that of `project`.
+
+    Parameters
+    ----------
+    trained : a pretrained or a refined model
+    images : in a refined model only so many training images vote, the first ones; None for all. With three layers a
+        vote of all takes longer than many sweeps
+
+    Returns
+    -------
+    tuple of DataArray (atom, plane, atom_row, atom_col)
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4, Fig. 3 and 5.
+    Departs: see `project`.
+    Checked: tests/test_projection_joint.py.
+    """
+    check_kind("trained", trained, (Pretrained, Refined))
+    if isinstance(trained, Pretrained):
+        dictionaries = [layer.state.shared.dictionary for layer in trained.layers]
+        return _labelled(dictionaries, trained.model, vote_pretrained(trained))
+    cut = slice(None if images is None else check_whole("images", images, 1))
+    state, data = of_images(trained.state, trained.data, cut)
+    return _labelled(state.shared.dictionaries, trained.model, vote_joint(state, data, trained.model))
+
+
+def project_state(state: JointState, data: LayerData, model: ModelSpec) -> xr.DataArray:
+    """Top atoms of any state of the joint model in the image plane, as `project`."""
+    return _labelled(state.shared.dictionaries, model, vote_joint(state, data, model))[-1]
+
+
+def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
+    """Squared distance of projected from layered images, (image,), as a share of the layered image's energy."""
+    layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
+    drawn = render_projected(np.asarray(atoms), state.local.w, model.stride, model.image_size)
+    return ((layered - drawn) ** 2).sum(axis=(1, 2, 3)) / (layered**2).sum(axis=(1, 2, 3)).clip(1e-12)
+
+
+def _labelled(dictionaries: Sequence[np.ndarray], model: ModelSpec, votes: Sequence[Vote | None]):
+    shares = [float("nan") if vote is None else float(np.nanmean(vote.share)) for vote in votes]
+    positions = [None if vote is None else vote.positions for vote in votes]
+    layers = collapse(dictionaries, [layer.pool for layer in model.layers[:-1]], positions)
+    return tuple(
+        as_labelled(atoms, DICTIONARY, "projected_atoms", winning_share=shares[:below])
+        for below, atoms in enumerate(layers)
+    )
+
+
+# ---- collapse and render
+
+
+def collapse(
+    dictionaries: Sequence[np.ndarray], pools: Sequence[Size], positions: Sequence[np.ndarray | None]
+) -> list[np.ndarray]:
+    r"""Dictionaries of all layers in the image plane, the positions of their pixels being known.
+
+    .. math:: \tilde D^{(k_L)} = \sum_{k_1 \dots k_{L-1}} D^{(k_1, 1)} * \hat D^{(k_1, k_2, 2)} * \dots *
+              \hat D^{(k_{L-1}, k_L, L)}, \qquad
+              \hat D^{(l)} = h\left(g(D^{(l)}, n^{l-1}) \odot \hat Z^{(l-1)}, \; n^1 \cdots n^{l-2}\right)
+
+    Parameters
+    ----------
+    dictionaries : per layer, bottom first: (atom, plane, atom_row, atom_col)
+    pools : per layer but the top one: (rows, columns) of a block
+    positions : per layer but the bottom one, in its dictionary's axes: `Vote.positions` of the pool below it; None
+        spreads a value in equal parts over all positions of its block (average pooling)
+
+    Returns
+    -------
+    list of (atom, plane, row, col)
+        One image for each atom, bottom layer first.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, supplement, "Layer Collapsing Approximation Method".
+    Departs: Zhat depends on the atom above too; Dhat holds up to l = L and keeps Zhat of the layer below
+    (P10, P17 in the errata).
+    Checked: tests/test_projection.py (equals the layered image where that is exact; broken where it is not).
+    """
+    projected, (row, col) = [dictionaries[0]], (1, 1)
+    for upper, (p, q), zhat in zip(dictionaries[1:], pools, positions, strict=True):
+        if zhat is None:
+            unpooled = repeat_blocks(upper, (p, q)) / (p * q)
+        else:
+            unpooled = unpool(zhat, upper, (upper.shape[2] * p, upper.shape[3] * q), (p, q))
+        projected.append(synthesise(projected[-1], spread(unpooled, (row, col))))
+        row, col = row * p, col * q
+    return projected
+
+
+def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.ndarray:
+    """Images that projected atoms and maps of the top layer add up to.
+
+    Parameters
+    ----------
+    projected : (atom, plane, atom_row, atom_col)
+    top_maps : (image, atom, row, col)
+    step : pixels (row, col) between positions, `ModelSpec.stride`
+    image_size : (rows, columns); with ragged blocks the sum is larger and is cropped
+
+    Returns
+    -------
+    (image, plane, row, col)
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, supplement, "Testing".
+    Departs: the printed equation lacks h (P16 in the errata).
+    Checked: tests/test_projection.py.
+    """
+    image_size = check_pair("image_size", image_size)
+    images = synthesise(projected, spread(as_finite(top_maps, MAPS, "top_maps"), step))
+    for axis, have, need in zip(IMAGES[2:], images.shape[2:], image_size, strict=True):
+        if have < need:
+            raise GddError(f"image_size: axis '{axis}' has size {need}; atoms and maps reach {have}")
+    return images[..., : image_size[0], : image_size[1]]
+
+
+def threshold(atoms, share: float = 0.3) -> np.ndarray:
+    """Set pixels below ``share`` of their atom's strongest pixel to zero, and those of the opposite sign.
+
+    The sign of an atom is arbitrary: each one is flipped, if need be, to make its strongest pixel positive.
+
+    Parameters
+    ----------
+    atoms : (atom, plane, atom_row, atom_col)
+    share : from 0 to 1
+
+    Returns
+    -------
+    (atom, plane, atom_row, atom_col)
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 4 (Fig. 2a, right).
+    Departs: the paper gives neither the threshold nor the treatment of signs.
+    Checked: tests/test_projection_joint.py.
+    """
+    atoms, share = as_finite(atoms, DICTIONARY, "atoms").astype(float), check_real("share", share, 0, 1)
+    flat = atoms.reshape(len(atoms), -1)
+    strongest = np.take_along_axis(flat, np.abs(flat).argmax(axis=1)[:, None], axis=1)[:, :, None, None]
+    flipped = atoms * np.sign(strongest)
+    return np.where(flipped >= share * np.abs(strongest), flipped, 0.0)
+
+
+def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:
+    """Blocks under maps of the layer above, each at the position that its largest contribution voted for.
+
+    A block's value is the sum of all contributions; a block that none reaches has the value 0 at position 0. Where only
+    one coefficient reaches each block, `collapse` is exact for these blocks.
+
+    Parameters
+    ----------
+    positions, upper_dictionary : (atom, plane, atom_row, atom_col)     `Vote.positions` and D of the layer above
+    upper_maps : (image, atom, row, col)                                S of the layer above
+
+    Returns
+    -------
+    Blocks : z and w, both (image, plane, block_row, block_col)
+    """
+    w = synthesise(upper_dictionary, upper_maps)
+    z, most = np.zeros(w.shape, np.int16), np.zeros(w.shape)
+    rows, cols = upper_dictionary.shape[2:]
+    for image, atom, row, col in np.argwhere(upper_maps):
+        reach = np.s_[image, :, row : row + rows, col : col + cols]
+        contribution = np.abs(upper_maps[image, atom, row, col] * upper_dictionary[atom])
+        z[reach] = np.where(contribution > most[reach], positions[atom], z[reach])
+        most[reach] = np.maximum(contribution, most[reach])
+    return Blocks(z, np.where(most > 0, w, 0))
+
+
+# ---- the vote
+
+
+class Vote(NamedTuple):
+    """Winning positions and the share of the weight v^2 that they hold, NaN where there is none.
+
+    Both have the axes of the dictionary above, (atom, plane, atom_row, atom_col).
+    """
+
+    positions: np.ndarray
+    share: np.ndarray
+
+
+def vote_pretrained(fitted: Pretrained) -> list[Vote | None]:
+    """Vote of every pooled layer on its own residual, bottom first; None where pooling is not probabilistic."""
+
+    def vote(below: Fitted, above: Fitted, data: LayerData) -> Vote:
+        local, shared = below.state
+        return vote_positions(
+            data.images, shared.dictionary, Blocks(local.z, local.w), local.gamma_e, below.spec.pool,
+            above.state.shared.dictionary, maps_of(above.state.local, above.shape), data.mask,
+        )
+
+    pairs = zip(fitted.layers, fitted.layers[1:], fitted.inputs, strict=False)
+    return [vote(*pair) if pair[0].spec.pooling == "probabilistic" else None for pair in pairs]
+
+
+def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vote]:
+    """Vote of every pooled layer on the residual of the data, under the joint model; bottom first.
+
+    The formula is that of `vote_positions`. In an upper layer phi_m is the image of a unit at position m, and differs
+    between images, as it goes down through their own positions.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
+    Departs: the paper gives no formula, and no index for the atom above.
+    Checked: tests/test_projection_joint.py (against a plain loop).
+    """
+    shapes, (local, (dictionaries, *_)) = model.shapes(), state
+    if len(shapes) == 1:
+        return []
+    values = layer_values(local, dictionaries, shapes)
+    blocks = [*map(Blocks, local.positions, values[1:]), Blocks(local.z, local.w)]
+    maps = [unpool(z, w, shape.map_size, shape.block) for (z, w), shape in zip(blocks, shapes, strict=True)]
+    votes = [
+        vote_positions(
+            data.images, dictionaries[0], blocks[0], local.gamma_e[:, None], shapes[0].block, dictionaries[1], maps[1],
+            data.mask,
+        )
+    ]
+    residual = joint_residual(state, data, model)
+    weights = _pixel_weights(local.gamma_e[:, None], data.images.shape, data.mask)
+    for layer in range(1, len(shapes) - 1):
+        where = block_places(shapes[layer].map_size, shapes[layer].block)
+        votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer))]
+        votes.append(_elect(votes_of_images, blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
+    return votes
+
+
+def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, upper_maps, mask=None) -> Vote:
+    r"""Position of its block to which each pixel of each upper atom goes, by likelihood.
+
+    .. math:: \hat Z(k', k, u) = \arg\max_m \sum_{n, s} \gamma_e
+              \left( v \langle r, \phi_m \rangle - \tfrac12 v^2 \lVert \phi_m \rVert^2 \right),
+              \qquad v = S_{nk'}[s] \, D_{k'k}[u]
+
+    where the block is s + u, r is the layer's residual with that block's own contribution added back, and
+    :math:`\phi_m` is atom k placed at position m. Ties, and atoms without any weight, take the lowest m.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)                      X of this layer
+    dictionary : (atom, plane, atom_row, atom_col)         D of this layer
+    blocks : z and w, (image, atom, block_row, block_col)  blocks of this layer; z = -1 is empty
+    gamma_e : (image or 1, plane or 1)                     noise precision of this layer
+    pool : (rows, columns) of a full block of this layer
+    upper_dictionary : (atom, plane, atom_row, atom_col)   D of the layer above; its planes are the atoms here
+    upper_maps : (image, atom, row, col)                   S of the layer above
+    mask : (image, plane, row, col) of bool, optional      True where a pixel was observed
+
+    Returns
+    -------
+    Vote
+
+    Notes
+    -----
+    A position that a ragged block does not have scores 0 there; it can win only if the block at shift 0 has it. Sums
+    run over images in index order for every plane apart, so neither the number of threads nor the chunk of images
+    changes a bit. Memory: three sums of (atoms above x atoms x pixels x positions) numbers.
+
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
+    Departs: the paper gives no formula, and no index for the atom above.
+    Checked: tests/test_projection.py (against a plain loop; planted positions come back).
+    """
+    images, dictionary, w = (np.ascontiguousarray(part, float) for part in (images, dictionary, blocks[1]))
+    z, weights = np.asarray(blocks[0]), _pixel_weights(gamma_e, images.shape, mask)
+    map_size = tuple(n - a + 1 for n, a in zip(images.shape[2:], dictionary.shape[2:], strict=True))
+    where = block_places(map_size, pool)
+
+    def votes_of_chunks():
+        for start in range(0, len(images), CHUNK):
+            part = slice(start, start + CHUNK)
+            left = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
+            gain = correlate(weights[part] * left, dictionary)
+            _add_own(gain, z[part], w[part], np.ascontiguousarray(weights[part]), dictionary, where)
+            if mask is None:
+                norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum((2, 3)))
+                norm = np.broadcast_to(norm[..., None, None], gain.shape)
+            else:
+                norm = correlate(weights[part], dictionary**2)
+            yield part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
+
+    return _elect(votes_of_chunks(), z, upper_dictionary, upper_maps, where)
+
+
+def _pixel_weights(gamma_e, shape, mask) -> np.ndarray:
+    """Noise precision of every pixel, 0 where it is hidden: (image, plane, row, col)."""
+    weights = np.broadcast_to(np.asarray(gamma_e, float)[:, :, None, None], shape)
+    return weights if mask is None else weights * mask
+
+
+def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps, where) -> Vote:
+    """Sum the votes of parts of the images; the highest score among the positions of the block at shift 0 wins.
+
+    ``votes`` : images, gamma_e <r, phi_m> and gamma_e |phi_m|^2, both (image, atom, block_row, block_col, position)
+    """
+    upper, maps = np.ascontiguousarray(upper, float), np.ascontiguousarray(maps, float)
+    gain, energy, weight = sums = np.zeros((3, *upper.shape[:2], upper[0, 0].size, where.shape[2]))
+    for part, gains, norms in votes:
+        _add_votes(gains, norms, z[part], maps[part], upper.shape[2:], *sums)
+    pixels = upper.reshape(*upper.shape[:2], -1, 1)
+    score, weight = pixels * gain - 0.5 * pixels**2 * energy, weight * (pixels != 0)
+    exists = where[: upper.shape[2], : upper.shape[3]].reshape(-1, where.shape[2]) >= 0
+    winner = np.where(exists, score, -np.inf).argmax(-1)
+    held, total = np.take_along_axis(weight, winner[..., None], axis=-1)[..., 0], weight.sum(-1)
+    share = np.divide(held, total, out=np.full(total.shape, np.nan), where=total > 0)
+    return Vote(winner.astype(np.int16).reshape(upper.shape), share.reshape(upper.shape))
+
+
+@kernel(parallel=True, nogil=True)
+def _add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
+    """Add the votes of some images, for a pixel of value 1, to three sums (atom, plane, pixel, position), in place.
+
+    A thread per plane, images in index order: S gamma_e <r, phi_m>, S^2 gamma_e |phi_m|^2, and S^2 where m is active.
+    """
+    height, width = atom_size
+    positions = gain.shape[4]
+    for k in numba.prange(gain.shape[1]):
+        for n, upper, s, t in np.ndindex(maps.shape):
+            value = maps[n, upper, s, t]
+            if value == 0:
+                continue
+            for a in range(height):
+                for b in range(width):
+                    pixel = a * width + b
+                    for m in range(positions):
+                        gain_sum[upper, k, pixel, m] += value * gain[n, k, s + a, t + b, m]
+                        energy_sum[upper, k, pixel, m] += value * value * norm[n, k, s + a, t + b, m]
+                    active = z[n, k, s + a, t + b]
+                    if active >= 0:
+                        weight_sum[upper, k, pixel, active] += value * value
+
+
+@kernel(parallel=True, nogil=True)
+def _add_own(gains, z, w, weights, dictionary, where):
+    """Add w <phi_z, phi_m>, weighted by pixel, to ``gains`` at every position m of every active block, in place."""
+    cols = gains.shape[3]
+    height, width = dictionary.shape[2:]
+    for n in numba.prange(z.shape[0]):
+        for k, i, j in np.ndindex(z.shape[1:]):
+            if z[n, k, i, j] < 0 or w[n, k, i, j] == 0:
+                continue
+            active = where[i, j, z[n, k, i, j]]
+            row, col = active // cols, active % cols
+            for m in range(where.shape[2]):
+                if where[i, j, m] < 0:
+                    continue
+                down, right = where[i, j, m] // cols - row, where[i, j, m] % cols - col
+                total = 0.0
+                for c in range(dictionary.shape[1]):
+                    for a in range(max(0, down), min(height, height + down)):
+                        for b in range(max(0, right), min(width, width + right)):
+                            here = weights[n, c, row + a, col + b] * dictionary[k, c, a, b]
+                            total += here * dictionary[k, c, a - down, b - right]
+                gains[n, k, row + down, col + right] += w[n, k, i, j] * total
+
+
+def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: ModelSpec, layer: int):
+    """gamma_e <r, phi_m> and gamma_e |phi_m|^2 of an upper layer, (image, atom, block_row, block_col, position).
+
+    It costs an image, of the window that a unit reaches, for every training image and position of a map.
+    """
+    z, w = blocks
+    gain, norm = np.zeros((2, *z.shape, np.prod(model.shapes()[layer].block)))
+    each = np.arange(len(z))
+    for k, i, j in np.ndindex(z.shape[1:]):
+        window, units = unit_images(state, model, layer, k, (i, j))
+        own = np.where(z[:, k, i, j] >= 0, w[:, k, i, j], 0.0)[:, None, None, None] * units[z[:, k, i, j], each]
+        weighted = weights[window] * units
+        gain[:, k, i, j] = (weighted * (residual[window] + own)).sum(axis=(2, 3, 4)).T
+        norm[:, k, i, j] = (weighted * units).sum(axis=(2, 3, 4)).T
+    return gain, norm
+
+
+def unit_images(state: JointState, model: ModelSpec, layer: int, atom: int, block: tuple[int, int]):
+    """Images of one atom at every position of one block, down through every training image's own positions.
+
+    Returns
+    -------
+    tuple of slices, (position, image, plane, row, col)
+        The window that the block reaches, and its content; 0 for positions that a ragged block does not have.
+    """
+    shapes, (local, (dictionaries, *_)) = model.shapes(), state
+    (p, q), (rows, cols), (height, width) = (shapes[layer].block, shapes[layer].map_size, shapes[layer].atom_size)
+    row, col = block[0] * p, block[1] * q
+    size = min(p, rows - row), min(q, cols - col)  # edge blocks may be ragged
+    patch = np.zeros((p * q, len(local.z), shapes[layer].planes, size[0] + height - 1, size[1] + width - 1))
+    for a, b in np.ndindex(size):
+        patch[a * q + b, :, :, a : a + height, b : b + width] = dictionaries[layer][atom]
+    for below in reversed(range(layer)):
+        shape, atoms = shapes[below], np.ascontiguousarray(dictionaries[below], float)
+        (p, q), (rows, cols) = shape.block, shape.map_size
+        reach = np.s_[:, :, row : row + patch.shape[3], col : col + patch.shape[4]]
+        row, col = row * p, col * q
+        size = min(patch.shape[3] * p, rows - row), min(patch.shape[4] * q, cols - col)
+        height, width = size[0] + shape.atom_size[0] - 1, size[1] + shape.atom_size[1] - 1
+        out = np.zeros((*patch.shape[:2], shape.planes, height, width))
+        _add_blocks(out, np.ascontiguousarray(local.positions[below][reach]), patch, shape.block, atoms)
+        patch = out
+    return np.s_[:, :, row : row + patch.shape[3], col : col + patch.shape[4]], patch
+
+
+@kernel()
+def _add_blocks(out, z, values, block, dictionary):
+    """Add each block's atom at its position, times its value, to ``out`` (unit, image, plane, row, col), in place.
+
+    z : (image, atom, block_row, block_col), values : (unit, image, atom, block_row, block_col)
+    """
+    planes, height, width = dictionary.shape[1:]
+    for unit, n, k, i, j in np.ndindex(values.shape):
+        m, value = z[n, k, i, j], values[unit, n, k, i, j]
+        if m < 0 or value == 0:
+            continue
+        top, left = i * block[0] + m // block[1], j * block[1] + m % block[1]
+        for c in range(planes):
+            for a in range(height):
+                for b in range(width):
+                    out[unit, n, c, top + a, left + b] += value * dictionary[k, c, a, b]
