@@ -135,7 +135,7 @@ priors = st.fixed_dictionaries({}, optional={
 })  # fmt: skip
 added = st.fixed_dictionaries({}, optional={
     "noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": st.booleans() | bad.numbers,
-    "tolerance": st.floats(1e-3, 0.5) | bad.numbers, "flips": st.integers(0, 2) | bad.numbers,
+    "tolerance": st.floats(1e-3, 0.5) | bad.numbers,
 })  # fmt: skip
 #: of those that fit the images all have layers of the same widths: other widths would compile kernels of their own
 models = st.sampled_from([
@@ -298,7 +298,7 @@ def _specs() -> dict[str, Target]:
         "RefinementSpec": Target(
             RefinementSpec, dict,
             {"noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": bad.numbers,
-             "tolerance": bad.reals, "flips": bad.counts},
+             "tolerance": bad.reals},
         ),
         "SvmProtocol": Target(
             SvmProtocol, dict,

@@ -44,7 +44,7 @@ def run_images_part(part, images, w, gamma_e, model, odds, gamma_w, empty, guess
     values, change, back = slots_of(work[0], 0), slots_of(work[1], 0), slots_of(work[2], 0)
     box, scratch = work[3][0], (work[4][0], work[5][0], work[6][0], work[7][0])
     model = (positions, dictionaries, layout, size)
-    stream, tally, squares = np.empty(WORDS, np.uint64), np.zeros(9), dictionaries[0] * dictionaries[0]
+    stream, tally, squares = np.empty(WORDS, np.uint64), np.zeros(7), dictionaries[0] * dictionaries[0]
     visited, moved = np.zeros((top + 1, 4)), np.zeros((top + 1, 4))
     for n in range(images.shape[0]):
         fill_key(stream, key, n)

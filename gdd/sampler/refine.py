@@ -30,7 +30,7 @@ from gdd.sampler.stretch import run_to_end
 #: traces with one number a sweep; those of `Refined.traces` that have more axes are listed in `label_traces`
 SCALARS = (
     "log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w", "proposed_on", "switched_on",
-    "proposed_off", "switched_off", "joint_tried", "joint_made", "weights_proposed", "weights_accepted",
+    "proposed_off", "switched_off", "weights_proposed", "weights_accepted",
     "weight_steps",
 )  # fmt: skip
 

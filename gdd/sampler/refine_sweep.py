@@ -39,8 +39,8 @@ class JointInfo(NamedTuple):
     active: np.ndarray  # (atom,): active coefficients of each top atom, over all images
     visited: np.ndarray  # (pooled layer, strength): blocks whose position was drawn
     moved: np.ndarray  # (pooled layer, strength): those that came out elsewhere
-    switches: np.ndarray  # (9,): top coefficients proposed on, switched on, proposed off, switched off; joint moves
-    # tried, and made; images whose top weights were proposed, and accepted, steps of their solver
+    switches: np.ndarray  # (7,): top coefficients proposed on, switched on, proposed off, switched off; images whose
+    # top weights were proposed, and accepted, steps of their solver
     steps: np.ndarray  # (layer,): of the solver that drew the layer's dictionary, 500 if it gave up; bottom layer 0
 
 
@@ -138,12 +138,12 @@ def image_pass(
     a, b = top.beta
     priors = (
         np.log(a / b), np.broadcast_to(shared.gamma_w, (shape.atoms,)).astype(float), float(refinement.empty_blocks),
-        (noise.shape, noise.rate, refinement.ceiling or np.inf, float(drawn)), refinement.flips,
+        (noise.shape, noise.rate, refinement.ceiling or np.inf, float(drawn)),
     )  # fmt: skip
     layers, strengths = len(model.layers), len(STRENGTHS)
     total = Sums(
         np.zeros((2, shape.atoms)), np.zeros(5), np.zeros((layers, strengths)), np.zeros((layers, strengths)),
-        np.zeros(9),
+        np.zeros(7),
     )  # fmt: skip
     part = Sums(*(np.zeros((SLOTS, *array.shape)) for array in total))
     for first, used in batches(len(arrays.images), CHUNK):

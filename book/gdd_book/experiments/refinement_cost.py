@@ -25,7 +25,6 @@ from gdd.sampler.joint_parts import PARTS, run_part
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import REFINE, shared_generator
 from gdd.sampler.refine import refine
-from gdd.sampler.refine_sweep import local_pass
 from gdd_book.benchmarks.timing import on_threads
 from gdd_book.experiments import Outcome
 from gdd_book.training.training import model_for
@@ -39,8 +38,6 @@ PARAMETERS = {
         "seed": 0,
     },
 }  # fmt: skip
-#: joint moves tried in every image and sweep, and sweeps, where they are measured
-TRIES, SWEEPS = 10, 5
 #: last sweeps of the chain over which its own counts are averaged
 MEASURED = 10
 
@@ -92,35 +89,19 @@ def table(refined, p: dict, bar) -> xr.Dataset:
         milli[part] = max(milli[part] - milli[PARTS[0]], 0.0)  # each was timed together with the beginning
     adds = multiply_adds(refined, steps)
     names = list(milli)
-    state = refined.last
+    state, switched = refined.last, mean_trace(refined, "switched_on", "switched_off")
     return xr.Dataset({
         "ms_per_image": ("part", [milli[name] for name in names]),
         "multiply_adds": ("part", [adds[name] for name in names]),
         "active": float((state.local.z >= 0).sum() / images),
         "steps": ("part", [float(steps.get(name, 0)) for name in names]),
-    }, {"part": names}).merge(switching(refined, milli["top switches"] * images / 1e3, p["seed"]))  # fmt: skip
+        "scan_switches_per_second": 1e3 * switched / max(milli["top switches"], 1e-6),
+    }, {"part": names})
 
 
-def switching(refined, seconds: float, seed: int) -> xr.Dataset:
-    """How often top coefficients switch, in a second of one core: by the scan, and by the joint move on top of it.
-
-    ``seconds`` : of one scan. ``joint_tried``, ``joint_made`` : of the joint move, in all its sweeps
-    """
-    state, data, model, plain = refined.last, refined.data, refined.model, refined.refinement
-    spent, counts = {}, {}
-    for tries in (0, TRIES):
-        spec = replace(plain, flips=tries)
-        local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6))  # compiles, and warms the caches
-        begun, found = time.process_time(), 0
-        for number in range(SWEEPS):
-            found += local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6 + 1 + number))[1].switches
-        spent[tries], counts[tries] = time.process_time() - begun, found
-    scan = (counts[0][1] + counts[0][3]) / SWEEPS
-    more = max(spent[TRIES] - spent[0], 1e-9)
-    return xr.Dataset({
-        "scan_switches_per_second": scan / max(seconds, 1e-9), "joint_switches_per_second": counts[TRIES][5] / more,
-        "joint_tried": counts[TRIES][4], "joint_made": counts[TRIES][5],
-    })  # fmt: skip
+def mean_trace(refined, *names: str) -> float:
+    """Sum of some traces, which are per image, averaged over the last sweeps."""
+    return sum(float(refined.traces[name].isel(chain=0)[-MEASURED:].mean()) for name in names)
 
 
 def parts(refined, seed: int) -> tuple[dict[str, Callable[[], object]], dict[str, int]]:
@@ -147,7 +128,7 @@ def parts(refined, seed: int) -> tuple[dict[str, Callable[[], object]], dict[str
         shapes[0], shared_generator(seed, REFINE, 1, 10**6),
     )  # fmt: skip
     jobs["dictionary 1"]()
-    steps["top weights"] = round(float(refined.traces.weight_steps.isel(chain=0)[-MEASURED:].mean()))
+    steps["top weights"] = round(mean_trace(refined, "weight_steps"))
     return jobs, steps
 
 
@@ -173,10 +154,7 @@ def multiply_adds(refined, steps: dict[str, int]) -> dict[str, float]:
     count = {PARTS[0]: ways[top] + active * atom[top]}
     whole = ways[top] + active * atom[top]
     count["top weights"] = 2 * (steps["top weights"] + 1) * whole
-    proposed, made = (
-        sum(float(refined.traces[name].isel(chain=0)[-MEASURED:].mean()) for name in names)
-        for names in (("proposed_on", "proposed_off"), ("switched_on", "switched_off"))
-    )  # fmt: skip
+    proposed, made = (mean_trace(refined, f"{did}_on", f"{did}_off") for did in ("proposed", "switched"))
     count["top switches"] = blocks[top] * atom[top] + (made + 1) * ways[top]
     count["top switches"] += proposed * way_in_window(shapes, atom, top)
     count["upper positions"] = 0.0

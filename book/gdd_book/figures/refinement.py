@@ -208,15 +208,16 @@ def cost_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def switches_line(found: xr.Dataset) -> str:
-    """What the joint move over a top coefficient and the positions under it adds to the scan, in switches a second."""
+    """How often the scan switches a top coefficient, and, in older records, a joint move tried beside it."""
     lines = []
     for shape in found["shape"].values:
         one = found.sel(shape=shape)
-        lines.append(
-            f"{shape}: the scan of the top coefficients switches {float(one.scan_switches_per_second):.0f} a second on "
-            f"one core; the joint move {float(one.joint_switches_per_second):.1f} "
-            f"({int(one.joint_made)} of {int(one.joint_tried)} attempts)"
-        )
+        rate = float(one.scan_switches_per_second)
+        line = f"{shape}: the scan of the top coefficients switches {rate:.0f} a second on one core"
+        if "joint_tried" in one:
+            line += f"; the joint move {float(one.joint_switches_per_second):.1f} "
+            line += f"({int(one.joint_made)} of {int(one.joint_tried)} attempts)"
+        lines.append(line)
     return "\n".join(lines)
 
 

@@ -17,7 +17,6 @@ from numba import prange
 
 from gdd.base.compiling import BURIED, INNER, kernel
 from gdd.sampler.kernels.joint_coefficients import draw_switches
-from gdd.sampler.kernels.joint_flips import flip
 from gdd.sampler.kernels.joint_kernels_math import layout_of, lower_values, render, slots_of
 from gdd.sampler.kernels.joint_positions import draw_bottom_positions
 from gdd.sampler.kernels.joint_upper_positions import draw_upper_positions
@@ -75,26 +74,25 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
     parts of
         ``size`` (`gdd.sampler.kernels.windows`)
     priors : (log prior odds of a top coefficient, gamma_w (atom,), 1 if a block may be empty else 0,
-        (shape, rate, ceiling of gamma_e, 1 to draw it by image else 0), joint moves to try in every image)
+        (shape, rate, ceiling of gamma_e, 1 to draw it by image else 0))
     guesses : per layer (atom, lag_row, lag_col), see `gdd.sampler.screening`; exact in the bottom layer
     work : per slot scratch: values, change, back (a tuple over levels each), box, counts, weights, gains, places
     key : (seed, stage, layer, sweep)            first : index of the first image
     residuals : (image, row * col * plane)       what is left of each image, an output
     sums : per_atom (slot, 2, atom): active, sum of squared weights; energy (slot, 5): ||E||^2, gamma_e ||E||^2,
         log gamma_e and 1 for every observed pixel, log prior of positions [order 0, 1, 2, 4, 3];
-        visited, moved (slot, layer, class); tally (slot, 9), see `joint_coefficients`, `joint_flips.flip` and
-        `joint_weights`
+        visited, moved (slot, layer, class); tally (slot, 7), see `joint_coefficients` and `joint_weights`
 
     Changes positions, w, gamma_e, work, residuals and sums.
     """
     positions, dictionaries, table, rows, columns = model
-    odds, gamma_w, empty, noise, flips = priors
+    odds, gamma_w, empty, noise = priors
     values, change, back, box, counts, weights, gains, places = work
     per_atom, energy, visited, moved, tally = sums
     for slot in prange(per_atom.shape[0]):  # signed, or the turn would be compiled twice
         run_chunk(
             np.int64(slot), first + slot * CHUNK, images, masks, w, gamma_e, positions, dictionaries, table, rows,
-            columns, odds, gamma_w, empty, noise, flips, guesses, values, change, back, box[slot],
+            columns, odds, gamma_w, empty, noise, guesses, values, change, back, box[slot],
             (counts[slot], weights[slot], gains[slot], places[slot]), key, residuals, per_atom[slot], energy[slot],
             visited[slot], moved[slot], tally[slot],
         )  # fmt: skip
@@ -103,7 +101,7 @@ def run_images(images, masks, w, gamma_e, model, priors, guesses, work, key, fir
 @kernel(**BURIED)
 def run_chunk(
     slot, first, images, masks, w, gamma_e, positions, dictionaries, table, rows, columns, odds, gamma_w, empty,
-    noise, flips, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited,
+    noise, guesses, all_values, all_change, all_back, box, scratch, key, residuals, per_atom, energy, visited,
     moved, tally,
 ):  # fmt: skip
     """One turn of the loop of `run_images`."""
@@ -131,10 +129,5 @@ def run_chunk(
             energy[3] += draw_bottom_positions(
                 n, empty, precision, guesses[0], (mask, squares), model, values, back, scratch, visited, moved, stream
             )  # fmt: skip
-            for _ in range(flips):
-                energy[3] += flip(
-                    n, w, precision, odds, gamma_w, empty, guesses[0], (mask, squares), model, values, change, back,
-                    box, scratch, tally, stream,
-                )  # fmt: skip
         residuals[n] = back[0]
         end_image(n, precision, pixels, positions, w, back[0], per_atom, energy)

@@ -37,7 +37,7 @@ def draw_weights(n, image, w, gamma_e, gamma_w, norms, mask, model, values, chan
     """Draw the weights of all coefficients of one image that are on.
 
     image : (row * col * plane,), 0 where pixels are missing      norms : (atom,), guessed
-    tally : [6] images with weights to draw, [7] of these accepted, [8] steps of the solver
+    tally : [4] images with weights to draw, [5] of these accepted, [6] steps of the solver
 
     Changes w, values, change, back[0], box, tally, stream.
     """
@@ -53,7 +53,7 @@ def draw_weights(n, image, w, gamma_e, gamma_w, norms, mask, model, values, chan
                     found += 1
     if found == 0:
         return
-    tally[6] += 1
+    tally[4] += 1
     before, left, solved = np.empty(found), np.empty(found), np.zeros(found)
     perturb(n, image, gamma_e, mask, model, values, back[0], box, stream)
     for e in range(found):
@@ -61,13 +61,13 @@ def draw_weights(n, image, w, gamma_e, gamma_w, norms, mask, model, values, chan
         before[e] = w[n, k, i, j]
         own = gamma_w[k] * before[e] + math.sqrt(gamma_w[k]) * next_normal(stream)
         left[e] = carried(k, i, j, model, values) + own
-    tally[8] += solve(n, places, found, gamma_e, gamma_w, norms, mask, model, change, box, left, solved)
+    tally[6] += solve(n, places, found, gamma_e, gamma_w, norms, mask, model, change, box, left, solved)
     exponent = 0.0
     for e in range(found):
         exponent += (solved[e] - 2.0 * before[e]) * left[e]
     if math.log(next_uniform(stream)) >= exponent:
         return
-    tally[7] += 1
+    tally[5] += 1
     for e in range(found):
         k, i, j = places[e]
         w[n, k, i, j] = solved[e] - before[e]
