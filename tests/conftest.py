@@ -14,9 +14,9 @@ REFINING = {
         "test_refinement_experiments", "test_training",
     },
     "double": {
-        "test_calibration", "test_interpolation", "test_joint_inference", "test_refine_joint", "test_refine_sweep",
+        "test_calibration", "test_interpolation", "test_joint_inference", "test_joint_sampler", "test_joint_sweep",
     },
-}  # fmt: skip
+}
 
 
 class OneCompiles(LoadFileScheduling):

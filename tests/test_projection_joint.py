@@ -13,8 +13,8 @@ from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerDat
 from gdd.projection.collapse import blocks_following, project, render_projected, threshold
 from gdd.projection.models import project_layers, project_refined, project_state, projection_error
 from gdd.projection.voting_joint import unit_images, vote_joint
+from gdd.sampler.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
-from gdd.sampler.refine_conditionals import of_images
 
 PROPER = Precision((), 4.0, 3.0)
 NOISE = RefinementSpec(noise=Precision(("image",), 4.0, 3.0))
@@ -142,7 +142,7 @@ def plain_winners(state, data, model, layer):
     above = shapes[layer + 1]
     blocks = (state.local.z, state.local.w) if layer + 2 == len(shapes) else (
         state.local.positions[layer + 1], values[layer + 2]
-    )  # fmt: skip
+    )
     maps = unpool(*blocks, above.map_size, above.block)
     where = block_places(shapes[layer].map_size, shapes[layer].block)
     residual, seen = joint_residual(state, data, model), 1.0 if data.mask is None else data.mask

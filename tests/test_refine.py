@@ -11,9 +11,9 @@ from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, LayerData
 from gdd.sampler import refine as chain_of
+from gdd.sampler.joint_sweep import dictionary_mean
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import fresh_start, refine, start_from
-from gdd.sampler.refine_sweep import dictionary_mean
 
 CHAIN = ChainSpec(4, 3, 5, single_precision=False)
 FIXED = RefinementSpec(Precision(fixed=4.0))

@@ -20,9 +20,9 @@ from gdd.model.layer import draw_positions
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
 from gdd.sampler.contract import Key
+from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import Pretrained, check_fits
 from gdd.sampler.random import TEST, shared_generator
-from gdd.sampler.refine_sweep import local_pass
 
 #: share of the noise precision at which a warm-up begins
 COLD = 1 / 11

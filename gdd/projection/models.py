@@ -12,9 +12,9 @@ from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState, LayerData, maps_of
 from gdd.projection.collapse import project, render_projected, vote_positions
 from gdd.projection.voting_joint import vote_joint
+from gdd.sampler.joint_conditionals import of_images
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
-from gdd.sampler.refine_conditionals import of_images
 
 
 def project_model(fitted: Pretrained) -> xr.DataArray:

@@ -22,9 +22,9 @@ from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import Progressed
 from gdd.sampler.conditionals import theta_given_z
 from gdd.sampler.contract import Key, within_range
+from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, taken
 from gdd.sampler.random import REFINE, START, shared_generator
-from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
 from gdd.sampler.stretch import run_to_end
 
 #: traces with one number a sweep; those of `Refined.traces` that have more axes are listed in `label_traces`
@@ -32,7 +32,7 @@ SCALARS = (
     "log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w", "proposed_on", "switched_on",
     "proposed_off", "switched_off", "weights_proposed", "weights_accepted",
     "weight_steps",
-)  # fmt: skip
+)
 
 
 class Refined(NamedTuple):
@@ -52,7 +52,7 @@ def refine(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
     refinement: RefinementSpec | None = None, start: Pretrained | None = None, mask: np.ndarray | None = None,
     folder: Path | None = None, progress=None,
-) -> Refined:  # fmt: skip
+) -> Refined:
     """Learn all layers of a model together.
 
     Parameters
@@ -98,7 +98,7 @@ def refine(
 def run_joint_chain(
     first: JointState, data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
     folder: Path | None = None, progress=None,
-) -> Refined:  # fmt: skip
+) -> Refined:
     """Run the chain from a first state, or from where a checkpoint in ``folder`` left it."""
     path = Path(folder) / "refined.npz" if folder else None
     begun = (first.local.w, *first.shared.dictionaries)
@@ -125,7 +125,7 @@ def advance(
     number = at.done
     scale = bool(chain.scale_every) and number % chain.scale_every == 0
     with within_range(f"refinement, sweep {number}") as check:
-        state, info = refine_sweep(at.state, data, model, refinement, Key(chain.seed, REFINE, 0, number), scale)
+        state, info = joint_sweep(at.state, data, model, refinement, Key(chain.seed, REFINE, 0, number), scale)
         check(info.log_likelihood)
     best, best_likelihood, sums = at.best, at.best_likelihood, at.sums
     if number >= chain.burn_in:
@@ -150,7 +150,7 @@ def trace_row(state: JointState, info: JointInfo, images: int) -> np.ndarray:
     scalars = [
         info.log_likelihood, info.log_joint, info.residual, info.active.sum() / images, local.gamma_e.mean(),
         shared.gamma_w.mean(), *info.switches / images,
-    ]  # fmt: skip
+    ]
     layers = [*info.steps, *(part.mean() for part in shared.gamma_d)]
     return np.array([*scalars, *layers, *info.visited.ravel() / images, *info.moved.ravel() / images])
 

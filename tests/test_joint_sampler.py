@@ -19,8 +19,7 @@ from gdd.model.layer import log_positions
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, block_positions
 from gdd.sampler.contract import Key
-from gdd.sampler.random import REFINE, Stream
-from gdd.sampler.refine_conditionals import (
+from gdd.sampler.joint_conditionals import (
     coefficient_given_rest,
     dictionary_given_rest,
     of_image,
@@ -29,8 +28,9 @@ from gdd.sampler.refine_conditionals import (
     with_coefficient,
     with_position,
 )
-from gdd.sampler.refine_sweep import local_pass
-from gdd.sampler.screening import screening_overlaps
+from gdd.sampler.joint_sweep import local_pass
+from gdd.sampler.random import REFINE, Stream
+from gdd.sampler.screening import average_images
 from gdd.testing.calibration import exact_start, geweke, holm
 from gdd.testing.calibration_joint import JointCase, joint_step
 from gdd.testing.refine_plain import CORRECT, with_dictionary
@@ -83,7 +83,7 @@ TINY = {
     "three layers": (
         ModelSpec((layer(2, (1, 3), (1, 2)), layer(2, (1, 2), (1, 2)), top(2, (1, 1))), (1, 8)), SPEC, False,
     ),
-}  # fmt: skip
+}
 
 
 def outcomes(shape, empty):
@@ -92,7 +92,7 @@ def outcomes(shape, empty):
     options = [
         [*[EMPTY] * empty, *np.flatnonzero(have[i, j])]
         for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)
-    ]  # fmt: skip
+    ]
     return np.array(list(itertools.product(*options)), np.int16).reshape(-1, shape.atoms, *shape.grid)
 
 
@@ -212,7 +212,8 @@ def soft(gamma_e, n, *place):
     """State and data of one image, what the guesses of its steps are, and a place in it."""
     state, data, model, spec = draw_joint(SOFT)
     one, alone = of_image(state, data, n)
-    guesses = screening_overlaps(state.shared.dictionaries, [each.pool for each in model.layers[:-1]])
+    averages = average_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
+    guesses = tuple(average.overlaps for average in averages[1:])
     return with_local(one, gamma_e=np.full(1, gamma_e)), alone, model, spec, guesses, (0, *place)
 
 
