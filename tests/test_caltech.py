@@ -75,7 +75,7 @@ def test_models_of_both_depths_have_the_paper_s_test_time():
 def test_a_finished_chain_is_not_run_again_and_keeps_its_cpu_time(monkeypatch):
     fitted, refined = caltech.trained_models(P, Bar)
     monkeypatch.setattr("gdd.sampler.chain.sweep", None)
-    monkeypatch.setattr("gdd.sampler.refine.refine_sweep", None)
+    monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
     again = caltech.trained_models(P, Bar)
     np.testing.assert_array_equal(again[1].state.shared.dictionaries[1], refined.state.shared.dictionaries[1])
     for one, other in ((again[0].layers[1], fitted.layers[1]), (again[1], refined)):

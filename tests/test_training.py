@@ -40,7 +40,7 @@ def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     fitted, refined = training.trained_models(P, Bar)
     assert all((folder / name).exists() for folder, name in zip(folders(P), ("layer1.npz", "refined.npz"), strict=True))
     monkeypatch.setattr("gdd.sampler.chain.sweep", None)
-    monkeypatch.setattr("gdd.sampler.refine.refine_sweep", None)
+    monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
     again = training.trained_models(P, Bar)
     np.testing.assert_array_equal(again[1].state.shared.dictionaries[1], refined.state.shared.dictionaries[1])
     assert again[0].layers[1].traces.equals(fitted.layers[1].traces)

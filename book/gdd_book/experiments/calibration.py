@@ -89,7 +89,7 @@ CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "joint, plain shared part": (JointCase(THREE, NOISE, 2), joint_plain_step()),
 }
 #: what the shortcuts of the joint model are seen in: norms matter where pixels are missing, the more the less noise.
-#: The others are too mild for so small a model; the test of single steps rejects them (tests/test_refine_joint.py)
+#: The others are too mild for so small a model; the test of single steps rejects them (tests/test_joint_sampler.py)
 HARD = JointCase(THREE, EMPTY_BLOCKS, 2, 0.3)
 PRECISE = JointCase(TWO, RefinementSpec(Precision((IMAGE,), 36.0, 3.0), empty_blocks=True), 2, 0.3)
 SEEN = {"switch not accepted": HARD, "weights not accepted": HARD, "position without norm": PRECISE}

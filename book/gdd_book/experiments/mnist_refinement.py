@@ -19,9 +19,9 @@ from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState, LayerData
 from gdd.projection.collapse import threshold
 from gdd.projection.models import project_model, project_state, projection_error
+from gdd.sampler.joint_sweep import STRENGTHS
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
-from gdd.sampler.refine_sweep import STRENGTHS
 from gdd_book.experiments import Outcome
 from gdd_book.training.means import joint_with_means, layers_with_means
 from gdd_book.training.training import digits, trained_models

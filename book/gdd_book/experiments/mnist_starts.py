@@ -18,9 +18,9 @@ from gdd.data import datasets
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData
 from gdd.sampler.contract import Key
+from gdd.sampler.joint_sweep import joint_sweep, local_pass
 from gdd.sampler.random import REFINE, TEST
 from gdd.sampler.refine import fresh_start, start_from
-from gdd.sampler.refine_sweep import local_pass, refine_sweep
 from gdd_book.experiments import Outcome, checkpoint_folder
 from gdd_book.training.training import HEALTHY, digits, model_for, pretrained_model, refinement_for
 
@@ -81,7 +81,7 @@ def traces_of(
     seed, sweeps = run
     other, rows = blank(len(unseen.images), model, refinement), []
     for sweep in range(sweeps):
-        state, info = refine_sweep(state, data, model, refinement, Key(seed, REFINE, 0, sweep))
+        state, info = joint_sweep(state, data, model, refinement, Key(seed, REFINE, 0, sweep))
         held = JointState(other, state.shared)
         other, seen = local_pass(held, unseen, model, refinement, Key(seed, TEST, 0, sweep))
         active = [one.active.sum() / len(part.images) for one, part in ((info, data), (seen, unseen))]

@@ -14,17 +14,22 @@ import numpy as np
 import xarray as xr
 from threadpoolctl import threadpool_limits
 
+from gdd.base.compiling import kernel
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
-from gdd.model.state import JointState
 from gdd.sampler import joint_dictionary as dictionary
 from gdd.sampler.contract import Key
 from gdd.sampler.joint_arrays import Arrays, as_arrays
-from gdd.sampler.joint_parts import PARTS, run_part
+from gdd.sampler.joint_sweep import empty_sums, image_priors
+from gdd.sampler.kernels.joint import image_of, model_of, slot_of, synthesise_values, synthesise_whole
+from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
+from gdd.sampler.kernels.joint_pass import begin_image
+from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
+from gdd.sampler.kernels.layer import fill_key
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import REFINE, shared_generator
-from gdd.sampler.refine import refine
+from gdd.sampler.random import REFINE, WORDS, shared_generator
+from gdd.sampler.refine import Refined, refine
 from gdd_book.benchmarks.timing import on_threads
 from gdd_book.experiments import Outcome
 from gdd_book.training.training import model_for
@@ -38,6 +43,8 @@ PARAMETERS = {
         "seed": 0,
     },
 }  # fmt: skip
+#: parts of the image pass; the first is what every other needs before it: the residual
+PARTS = ("beginning", "top weights", "top switches", "upper positions", "bottom positions")
 #: last sweeps of the chain over which its own counts are averaged
 MEASURED = 10
 
@@ -109,32 +116,63 @@ def parts(refined, seed: int) -> tuple[dict[str, Callable[[], object]], dict[str
     state, data, model = refined.last, refined.data, refined.model
     key = Key(seed, REFINE, 0, 10**6)
     jobs: dict[str, Callable[[], object]] = {
-        part: lambda part=part: run_part(part, fresh(state, data, model), state.shared, model, refined.refinement, key)
+        part: lambda part=part: run_part(part, as_arrays(state, data, model), refined, key)
         for part in PARTS
     }
     steps, shapes = {}, model.shapes()
-    ready = fresh(state, data, model)
-    run_part(PARTS[0], ready, state.shared, model, refined.refinement, key)
+    ready = as_arrays(state, data, model)
+    run_part(PARTS[0], ready, refined, key)
     for layer in range(len(shapes) - 1, 0, -1):
         name = f"dictionary {layer + 1}"
         draw = lambda layer=layer: dictionary.draw_upper_dictionary(  # noqa: E731
-            ready._replace(residuals=ready.residuals.copy()), layer, state.shared.dictionaries[layer],
-            state.shared.gamma_d[layer], shapes[layer], (seed, REFINE, layer + 1, 10**6),
-            shared_generator(seed, REFINE, layer + 1, 10**6), refined.refinement.tolerance,
-        )  # fmt: skip
+            own_residuals(ready), layer, state.shared.dictionaries[layer], state.shared.gamma_d[layer],
+            (seed, REFINE, layer + 1, 10**6), refined.refinement.tolerance,
+        )
         jobs[name], steps[name] = draw, draw()[2]
     jobs["dictionary 1"] = lambda: dictionary.draw_bottom_dictionary(
-        ready._replace(residuals=ready.residuals.copy()), state.shared.dictionaries[0], state.shared.gamma_d[0],
-        shapes[0], shared_generator(seed, REFINE, 1, 10**6),
-    )  # fmt: skip
+        own_residuals(ready), state.shared.dictionaries[0], state.shared.gamma_d[0],
+        shared_generator(seed, REFINE, 1, 10**6),
+    )
     jobs["dictionary 1"]()
     steps["top weights"] = round(mean_trace(refined, "weight_steps"))
     return jobs, steps
 
 
-def fresh(state: JointState, data, model: ModelSpec) -> Arrays:
-    """Arrays of a state; making them is part of every sweep and is counted in the first part."""
-    return as_arrays(state, data, model)
+def own_residuals(arrays: Arrays) -> Arrays:
+    """Arrays whose residuals may be changed."""
+    return arrays._replace(images=arrays.images._replace(residuals=arrays.images.residuals.copy()))
+
+
+def run_part(part: str, arrays: Arrays, refined: Refined, key: Key) -> None:
+    """Run the beginning of an image pass and one of `PARTS` over all images. Changes ``arrays``."""
+    priors = image_priors(refined.last.shared, refined.model, refined.refinement)
+    run_images_part(
+        PARTS.index(part), arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work, empty_sums(refined.model),
+        (key.seed, key.stage, 0, key.sweep),
+    )
+
+
+@kernel()
+def run_images_part(part, images, shared, rows, columns, priors, work, sums, key):
+    """Compiled loop of `run_part`: `gdd.sampler.kernels.joint_pass.run_chunk` with the other parts left out."""
+    model, slot, stream = model_of(shared, rows, columns), slot_of(work, 0), np.empty(WORDS, np.uint64)
+    top, moves, squares = model.table.shape[0] - 1, Moves(sums.visited, sums.moved), model.dictionaries**2
+    for n in range(len(images.pixels)):
+        fill_key(stream, key, n)
+        begin_image(n, images, model, priors, slot, stream)
+        image = image_of(images, n, stream)
+        if part == 1:
+            draw_weights(image, priors.gamma_w, model, slot, sums.tally)
+        if part == 2:
+            draw_switches(image, priors.log_odds, priors.gamma_w, model, slot, sums.tally)
+        synthesise_values(top, image, model, slot)
+        for layer in range(top - 1, 0, -1):
+            if part == 3:
+                draw_upper_positions(layer, image, priors.empty, model, slot, moves)
+            synthesise_whole(layer, image.z, model, slot)
+        if top > 0 and part == 4:
+            draw_bottom_positions(image, priors.empty, model, squares, slot, moves)
+        images.residuals[n] = slot.back[: image.pixels.size]
 
 
 def multiply_adds(refined, steps: dict[str, int]) -> dict[str, float]:

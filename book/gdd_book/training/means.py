@@ -13,9 +13,9 @@ from gdd.base.axes import GddError
 from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.state import EMPTY, JointState, LayerData, maps_of
 from gdd.sampler.chain import Fitted
+from gdd.sampler.joint_sweep import dictionary_mean
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
-from gdd.sampler.refine_sweep import dictionary_mean
 
 TOLERANCE = 1e-5  # of the residual of the normal equations, relative
 
