@@ -14,7 +14,7 @@ REFINING = {
         "test_refinement_experiments", "test_training",
     },
     "double": {
-        "test_calibration", "test_interpolation", "test_held", "test_refine_joint", "test_refine_sweep",
+        "test_calibration", "test_interpolation", "test_held", "test_joint_sampler", "test_joint_sweep",
     },
 }
 

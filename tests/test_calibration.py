@@ -1,4 +1,4 @@
-"""The full size of tests/test_joint.py and tests/test_refine_joint.py: `make calibrate`. Correct samplers pass, every
+"""The full size of tests/test_joint.py and tests/test_joint_sampler.py: `make calibrate`. Correct samplers pass, every
 misprint is rejected, and every shortcut of the joint model that tests of a whole sampler can see.
 
 p-values are adjusted by Holm over everything that is asked of correct samplers, so all of them pass but once in 1000

@@ -78,7 +78,7 @@ def test_a_finished_chain_is_not_run_again_and_keeps_its_cpu_time(monkeypatch, t
     run = Run(tmp_path / "cache")
     fitted, refined = training.trained_models(P, run).values()
     monkeypatch.setattr("gdd.sampler.pretrain.sweep", None)
-    monkeypatch.setattr("gdd.sampler.refine.refine_sweep", None)
+    monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
     before, after = training.trained_models(P, run).values()
     np.testing.assert_array_equal(after.state.shared.dictionaries[1], refined.state.shared.dictionaries[1])
     for one, other in ((before.layers[1], fitted.layers[1]), (after, refined)):

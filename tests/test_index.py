@@ -2,8 +2,7 @@
 
 import pytest
 
-from gdd.sampler import conditionals
-from gdd.sampler import refine_conditionals as joint_conditionals
+from gdd.sampler import conditionals, joint_conditionals
 from gdd_book.pages import index
 
 ROWS = [row for part in index.sections().values() for row in part]

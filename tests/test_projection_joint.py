@@ -24,8 +24,8 @@ from gdd.projection import (
     unit_images,
     vote_joint,
 )
+from gdd.sampler.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
-from gdd.sampler.refine_conditionals import of_images
 
 PROPER = Precision((), 4.0, 3.0)
 NOISE = RefinementSpec(noise=Precision(("image",), 4.0, 3.0))

@@ -11,9 +11,9 @@ from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, LayerData
 from gdd.sampler import refine as chain_of
+from gdd.sampler.joint_sweep import dictionary_mean
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import fresh_start, refine, start_from
-from gdd.sampler.refine_sweep import dictionary_mean
 
 CHAIN = ChainSpec(4, 3, 5, single_precision=False)
 FIXED = RefinementSpec(Precision(fixed=4.0))
@@ -41,7 +41,7 @@ def leaves(part):
 
 def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_path, monkeypatch):
     whole = refine(images, TWO, CHAIN, FIXED, start=pretrained)
-    sweep, calls = chain_of.refine_sweep, []
+    sweep, calls = chain_of.joint_sweep, []
 
     def stopped(*arguments):
         if len(calls) == 5:
@@ -49,10 +49,10 @@ def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_
         calls.append(1)
         return sweep(*arguments)
 
-    monkeypatch.setattr(chain_of, "refine_sweep", stopped)
+    monkeypatch.setattr(chain_of, "joint_sweep", stopped)
     with pytest.raises(KeyboardInterrupt):
         refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
-    monkeypatch.setattr(chain_of, "refine_sweep", sweep)
+    monkeypatch.setattr(chain_of, "joint_sweep", sweep)
     resumed = refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
     assert same(whole.last, resumed.last) and same(whole.state, resumed.state)
     assert whole.traces.equals(resumed.traces)
@@ -131,7 +131,7 @@ def test_a_start_under_another_mask_is_refused(images, pretrained):
     assert refine(images, TWO, CHAIN, FIXED, start=masked, mask=mask).data.mask is not None
 
 
-@pytest.mark.parametrize("values", [{"ceiling": -1.0}, {"tolerance": 2.0}, {"flips": -1}, {"ceiling": 10.0}])
+@pytest.mark.parametrize("values", [{"ceiling": -1.0}, {"tolerance": 2.0}, {"ceiling": 10.0}])
 def test_bad_settings_are_named(values):
     with pytest.raises(GddError, match=next(iter(values))):
         RefinementSpec(**values)

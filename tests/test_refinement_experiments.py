@@ -62,7 +62,7 @@ def test_starts_differ_and_finished_chains_are_not_run_again(tmp_path, monkeypat
     first = found.isel(draw=0, seed=0)
     assert len(set(first.residual.values)) == 3 and len(set(first.held_out.values)) == 3
     assert (found.held_out > 0).all()
-    monkeypatch.setattr(mnist_refinement, "refine_sweep", None)
+    monkeypatch.setattr(mnist_refinement, "joint_sweep", None)
     assert once().equals(found)
     next(tmp_path.rglob("random0.nc")).unlink()
     with pytest.raises(TypeError):

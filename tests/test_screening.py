@@ -6,9 +6,8 @@ import pytest
 from gdd.model.joint import layer_values
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.model.state import EMPTY, JointLocal
-from gdd.sampler.preconditioner import designed, guess_by_atom, products
-from gdd.sampler.preconditioner_by_frequency import guess_by_frequency, map_products
-from gdd.sampler.screening import average_images, screening_norms
+from gdd.sampler.preconditioner import design_products, guess_by_atom, guess_by_frequency, map_products, unit_designs
+from gdd.sampler.screening import average_images
 
 TWO = ModelSpec((LayerSpec(2, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (8, 8))
 THREE = ModelSpec((LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2))), (11, 11))
@@ -22,7 +21,7 @@ def test_expected_norms_and_mean_images(model, low):
     """
     generator, shapes, number = np.random.default_rng(1), model.shapes(), 20000
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    pools = [layer.pool for layer in model.layers[:-1]]
+    average = average_images(dictionaries, [shape.block for shape in shapes])[-1]
     positions = tuple(
         generator.integers(0, shape.block[0] * shape.block[1], (number, shape.atoms, *shape.grid)).astype(np.int16)
         for shape in shapes[:-1]
@@ -33,9 +32,9 @@ def test_expected_norms_and_mean_images(model, low):
     local = JointLocal(positions, z, (z == 0).astype(float), np.ones(1))
     images = layer_values(local, dictionaries, shapes)[0]
     norms = (images**2).sum(axis=(1, 2, 3))
-    guess, error = screening_norms(dictionaries, pools)[1], norms.std() / np.sqrt(number)
+    guess, error = average.overlaps[1, 0, 0], norms.std() / np.sqrt(number)
     assert (1 - low) * norms.mean() - 5 * error < guess < norms.mean() + 5 * error
-    mean = average_images(dictionaries, pools)[-1].mean[1]
+    mean = average.images[1]
     found = images.mean(axis=0)[:, : mean.shape[1], : mean.shape[2]]
     error = images.std(axis=0)[:, : mean.shape[1], : mean.shape[2]] / np.sqrt(number)
     assert (np.abs(found - mean) < 5 * error + 1e-9).all()
@@ -45,7 +44,7 @@ def test_guess_by_atom_is_symmetric_and_positive():
     generator = np.random.default_rng(2)
     shapes = TWO.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = average_images(dictionaries, [(2, 2)])[0]
+    below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
     apply = guess_by_atom(below, shapes[1], np.array([3.0, 0.0]), np.full((2, 1), 1.5))
     matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
@@ -58,10 +57,10 @@ def test_products_by_lag_are_those_of_the_design():
     """Atoms, blocks and steps that are not square."""
     generator = np.random.default_rng(5)
     dictionaries = [generator.standard_normal(size) for size in ((3, 2, 4, 5), (2, 3, 3, 2))]
-    below = average_images(dictionaries, [(2, 3)])[0]
-    size = tuple((n - 1) * step + m for n, step, m in zip((3, 2), below.stride, below.blurred.shape[2:], strict=True))
-    design = designed(below, (3, 2), size)
-    np.testing.assert_allclose(products(below, (3, 2)), design @ design.T, atol=1e-4)  # single precision
+    below = average_images(dictionaries, [(2, 3), (1, 1)])[1]
+    size = tuple((n - 1) * step + m for n, step, m in zip((3, 2), below.stride, below.images.shape[2:], strict=True))
+    design = unit_designs(below, (3, 2), size)
+    np.testing.assert_allclose(design_products(below, (3, 2)), design @ design.T, atol=1e-4)  # single precision
 
 
 @pytest.mark.parametrize("by", ["nothing", "atom", "plane"])
@@ -69,7 +68,7 @@ def test_guess_by_frequency_is_symmetric_and_positive(by):
     generator = np.random.default_rng(2)
     shapes = TWO.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = average_images(dictionaries, [(2, 2)])[0]
+    below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
     maps = generator.standard_normal((3, 2, *shapes[1].map_size))
     maps[:, 1] = 0.0  # an atom that nothing uses
     prior = {"nothing": np.full((1, 1), 1.5), "atom": np.array([[0.5], [2.0]]), "plane": np.array([[0.5, 2.0]])}[by]
@@ -87,11 +86,12 @@ def test_guess_is_exact_where_nothing_is_left_out():
     model = ModelSpec((LayerSpec(3, (4, 4), (1, 1)), LayerSpec(2, (1, 1))), (4, 4))
     shapes = model.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = average_images(dictionaries, [(1, 1)])[0]._replace(stride=(4, 4))  # units at other places do not meet
+    below = average_images(dictionaries, [(1, 1), (1, 1)])[1]
+    below = below._replace(stride=(4, 4))  # units at other places do not meet
     weights, gamma_e, gamma_d = generator.standard_normal((5, 2)), generator.gamma(2.0, size=5), 0.7
     apply = guess_by_frequency(below, shapes[1], weights[:, :, None, None], gamma_e, np.full((1, 1), gamma_d))
     units = dictionaries[0].reshape(3, -1)
-    between = units @ units.T + 1e-6 * (units**2).sum() / 3 * np.eye(3)  # what stands for a doubt of nothing
+    between = units @ units.T + 1e-6 * (units**2).sum() / 3 * np.eye(3)  # what stands for no variance
     exact = np.kron(weights.T * gamma_e @ weights, between) + gamma_d * np.eye(6)
     found = np.array([apply(unit) for unit in np.eye(6)])
     np.testing.assert_allclose(found @ exact, np.eye(6), atol=1e-9)
@@ -109,4 +109,4 @@ def test_products_of_maps_are_sums_over_places():
             moved[:, :, 2 + a : 2 + a + size[0], 3 + b : 3 + b + size[1]] = maps
             moved = moved[:, :, 2 : 2 + size[0], 3 : 3 + size[1]]
             plain = np.einsum("n,nkij,nlij->kl", gamma_e, moved, maps)
-            np.testing.assert_allclose(found[a, b], plain, atol=1e-12)
+            np.testing.assert_allclose(found[a + 2, b + 3], plain, atol=1e-12)

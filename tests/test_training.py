@@ -41,7 +41,7 @@ def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     folders = training.setup_of(P, run).folders
     assert all((folder / name).exists() for folder, name in zip(folders, ("layer1.npz", "refined.npz"), strict=True))
     monkeypatch.setattr("gdd.sampler.pretrain.sweep", None)
-    monkeypatch.setattr("gdd.sampler.refine.refine_sweep", None)
+    monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
     again = training.trained_models(P, run)
     np.testing.assert_array_equal(
         again["refined"].state.shared.dictionaries[1], refined.state.shared.dictionaries[1]

@@ -1,25 +1,22 @@
-"""The innermost operations: against numpy, with sizes known when compiled and with sizes known when run."""
+"""The innermost operations against numpy, with sizes known when compiled and with sizes known when run."""
 
 import numpy as np
 import pytest
 from numba import njit
 
-from gdd.sampler.kernels.windows import window_add, window_dot, window_size, window_take
+from gdd.sampler.kernels import windows
+from gdd.sampler.kernels.joint import Layer
+from gdd.sampler.kernels.windows import known_size, window_add, window_dot
 
 
 @njit
-def dot(left, start, width, atom, first, rows, length, size):
-    return window_dot(left, start, width, atom, first, rows, length, size)
+def known_dot(left, start, width, atoms, first, rows, columns):
+    return windows.known_dot(left, start, width, atoms, first, rows, columns)
 
 
 @njit
-def add(left, start, width, atom, first, value, rows, length, size):
-    window_add(left, start, width, atom, first, value, rows, length, size)
-
-
-@njit
-def take(left, start, width, atom, first, value, rows, length, size):
-    window_take(left, start, width, atom, first, value, rows, length, size)
+def known_add(onto, start, width, source, first, stride, value, rows, columns):
+    windows.known_add(onto, start, width, source, first, stride, value, rows, columns)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -28,21 +25,24 @@ def test_against_numpy(rows, length, dtype):
     generator = np.random.default_rng(rows * length)
     image = generator.standard_normal((rows + 5, length + 6)).astype(dtype)
     atoms = generator.standard_normal((3, rows, length)).astype(dtype)
-    row, col, k = 2, 4, 1
-    window = np.s_[row : row + rows, col : col + length]
-    place = (row * image.shape[1] + col, image.shape[1], atoms.ravel(), k * rows * length)
-    size = window_size(rows, length)
-    assert (length in (5, 80)) == (size == ((), ()))
-    tolerance = 1e-5 if dtype is np.float32 else 1e-13
-    np.testing.assert_allclose(
-        dot(image.ravel(), *place, rows, length, size), (image[window] * atoms[k]).sum(), rtol=tolerance, atol=tolerance
-    )
-    wanted = image.copy()
-    wanted[window] += dtype(1.5) * atoms[k]
-    flat = image.ravel().copy()
-    add(flat, *place, dtype(1.5), rows, length, size)
-    np.testing.assert_allclose(flat, wanted.ravel(), rtol=tolerance, atol=tolerance)
-    wanted, flat = atoms.copy(), atoms.ravel().copy()
-    wanted[k] += dtype(1.5) * image[window]
-    take(image.ravel(), *place[:2], flat, place[3], dtype(1.5), rows, length, size)
-    np.testing.assert_allclose(flat, wanted.ravel(), rtol=tolerance, atol=tolerance)
+    row, col, k, width, value = 2, 4, 1, image.shape[1], dtype(1.5)
+    start, first = row * width + col, k * rows * length
+    window, known = np.s_[row : row + rows, col : col + length], known_size(rows, length)
+    size = Layer(*[0] * len(Layer._fields))._replace(height=rows, length=length, width=width)
+    assert (length in (5, 80)) == (known == ((), ()))
+    added, taken = image.copy(), atoms.copy()
+    added[window] += value * atoms[k]
+    taken[k] += value * image[window]
+    dot = [window_dot(image.ravel(), start, atoms.ravel(), first, size)]
+    ways = [lambda *window: window_add(*window, value, size)]
+    if known[0]:
+        dot.append(known_dot(image.ravel(), start, width, atoms.ravel(), first, *known))
+        ways.append(lambda *window: known_add(*window, value, *known))
+    tolerance = {"rtol": 1e-5, "atol": 1e-5} if dtype is np.float32 else {"rtol": 1e-13, "atol": 1e-13}
+    np.testing.assert_allclose(dot, (image[window] * atoms[k]).sum(), **tolerance)
+    for add in ways:
+        onto, back = image.ravel().copy(), atoms.ravel().copy()
+        add(onto, start, width, atoms.ravel(), first, length)
+        add(back, first, length, image.ravel(), start, width)
+        np.testing.assert_allclose(onto, added.ravel(), **tolerance)
+        np.testing.assert_allclose(back, taken.ravel(), **tolerance)

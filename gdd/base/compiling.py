@@ -29,9 +29,6 @@ from numba.extending import register_jitable
 
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when OpenMP is loaded
 
-#: options of a kernel that only kernels call: to take its arguments from Python can take as long to compile as the
-#: kernel. Called from Python all the same, it ends the process.
-BURIED = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 #: lets sums of products use vector registers; keeps NaN and infinities honest
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 

@@ -22,9 +22,9 @@ from gdd.model.joint import layer_values
 from gdd.model.layer import draw_positions
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, maps_of
+from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
 from gdd.sampler.random import TEST, Key, shared_generator
-from gdd.sampler.refine_sweep import local_pass
 from gdd.sampler.sweep import image_pass
 
 Progress = Callable[[int], None] | None

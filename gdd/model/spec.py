@@ -257,14 +257,12 @@ class RefinementSpec:
     ceiling : bound that a learned noise precision never passes; None for none
     empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
     tolerance : the solver of a dictionary's draw stops when about this share of the way to the exact draw is left
-    flips : attempts, in every image and sweep, to switch a top coefficient together with the positions under it
     """
 
     noise: Precision = field(default_factory=lambda: Precision(fixed=44.0))
     ceiling: float | None = None
     empty_blocks: bool = False
     tolerance: float = 1e-2
-    flips: int = 0
 
     def __post_init__(self) -> None:
         check_kind("noise", self.noise, Precision)
@@ -274,7 +272,6 @@ class RefinementSpec:
         if self.ceiling is not None and (self.noise.fixed or 0) > self.ceiling:
             raise GddError(f"ceiling: {self.ceiling} is below the fixed noise precision {self.noise.fixed}")
         _keep(self, tolerance=check_real("tolerance", self.tolerance, 1e-16, 0.999, "a share"))
-        _keep(self, flips=check_whole("flips", self.flips, 0))
         check_kind("empty_blocks", self.empty_blocks, bool)
 
     def check_model(self, model: ModelSpec) -> None:

@@ -1,112 +1,127 @@
-"""State and data of the joint model as the compiled passes take them: flat, plane last, one tuple entry a layer."""
+"""State and data of the joint model as its compiled passes need them: flat, plane last, layer after layer."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from gdd.model.spec import LayerShape, ModelSpec
 from gdd.model.state import JointLocal, JointState, LayerData
-from gdd.sampler.kernels.windows import window_size
+from gdd.sampler.kernels.joint import Images, Layer, Shared, Work
+from gdd.sampler.kernels.operations import CHUNK
+from gdd.sampler.kernels.windows import known_size
 from gdd.sampler.screening import Average, average_images
 
 #: chunks of images whose sums are held at once; free to change
 SLOTS = 8
 
+Sums = TypeVar("Sums", bound=tuple)
+
 
 class Arrays(NamedTuple):
-    """What the passes share. See `gdd.sampler.kernels.joint_kernels.run_images` for the axes."""
+    """What the passes share."""
 
-    images: np.ndarray
-    masks: np.ndarray
-    w: np.ndarray
-    gamma_e: np.ndarray
-    positions: tuple[np.ndarray, ...]
-    dictionaries: tuple[np.ndarray, ...]
-    table: np.ndarray
-    size: tuple
-    averages: tuple[Average, ...]
-    work: tuple
-    residuals: np.ndarray
+    images: Images
+    shared: Shared
+    sizes: tuple[tuple, tuple]  # `rows` and `columns` of `gdd.sampler.kernels.joint.Model`
+    averages: tuple[Average, ...]  # of what is below each layer, and of the top layer's atoms
+    work: Work
+    shapes: tuple[LayerShape, ...]
 
-    @property
-    def model(self) -> tuple:
-        """Positions, dictionaries, table of sizes and the parts of ``size``, as the kernels take them."""
-        return self.positions, self.dictionaries, self.table, *self.size
-
-    @property
-    def guesses(self) -> tuple[np.ndarray, ...]:
-        """Expected products of an atom's images at two positions, a layer each."""
-        return tuple(layer.overlaps for layer in self.averages)
+    def layer(self, layer: int) -> Layer:
+        """Return the sizes of a layer."""
+        return Layer(*map(int, self.shared.table[layer]))
 
     def with_dictionary(self, layer: int, dictionary: np.ndarray) -> Arrays:
         """Return the same arrays with another dictionary (atom, plane, atom_row, atom_col) in one layer."""
-        new = list(self.dictionaries)
-        new[layer] = flat_dictionary(dictionary, self.images.dtype)
-        return self._replace(dictionaries=tuple(new))
+        dictionaries, first = self.shared.dictionaries.copy(), self.layer(layer).atom
+        dictionaries[first : first + dictionary.size] = plane_last(dictionary)
+        return self._replace(shared=self.shared._replace(dictionaries=dictionaries))
+
+    def by_layer(self, layer: int, blocks: np.ndarray) -> np.ndarray:
+        """Return blocks of one layer, (image, row * col * atom), as (image, atom, block_row, block_col)."""
+        shape = self.shapes[layer]
+        return np.ascontiguousarray(blocks.reshape(-1, *shape.grid, shape.atoms).transpose(0, 3, 1, 2))
 
     def local(self) -> JointLocal:
         """Return the local part of the state that the arrays hold."""
-        return JointLocal(self.positions[:-1], self.positions[-1], self.w, self.gamma_e)
+        parts = np.split(self.images.z, self.shared.table[1:, Layer._fields.index("block")], axis=1)
+        *positions, z = (self.by_layer(layer, part) for layer, part in enumerate(parts))
+        w = self.by_layer(len(self.shapes) - 1, self.images.w)
+        return JointLocal(tuple(positions), z, w, self.images.gamma_e)
 
 
-def flat_dictionary(dictionary: np.ndarray, dtype) -> np.ndarray:
-    """Order (atom, atom_row, atom_col, plane), flat."""
-    return np.ascontiguousarray(dictionary.transpose(0, 2, 3, 1), dtype).ravel()
+def plane_last(dictionary: np.ndarray) -> np.ndarray:
+    """Order (atom, atom_row, atom_col, plane), one axis."""
+    return dictionary.transpose(0, 2, 3, 1).ravel()
 
 
 def plane_second(flat: np.ndarray, shape: LayerShape) -> np.ndarray:
     """Return a flat dictionary to (atom, plane, atom_row, atom_col)."""
-    h, w = shape.atom_size
-    return np.ascontiguousarray(flat.reshape(shape.atoms, h, w, shape.planes).transpose(0, 3, 1, 2))
+    return np.ascontiguousarray(flat.reshape(shape.atoms, *shape.atom_size, shape.planes).transpose(0, 3, 1, 2))
 
 
 def flat_images(images: np.ndarray, dtype) -> np.ndarray:
-    """Order (image, row, col, plane), flat but for the image."""
-    return np.ascontiguousarray(images.transpose(0, 2, 3, 1), dtype).reshape(len(images), -1)
-
-
-def layout_of(shape: LayerShape) -> tuple[int, ...]:
-    """Sizes of a layer, in the order of `gdd.sampler.kernels.joint_kernels_math`."""
-    h, w = shape.atom_size
-    return (
-        shape.atoms, h, w * shape.planes, shape.planes, shape.input_size[1] * shape.planes, *shape.map_size,
-        *shape.block, *shape.grid,
-    )  # fmt: skip
+    """A copy in the order (image, row, col, plane), flat but for the image; for blocks (image, row, col, atom)."""
+    return np.array(images.transpose(0, 2, 3, 1), dtype, order="C").reshape(len(images), -1)
 
 
 def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     """Copy what a sweep changes, flatten what it reads."""
-    shapes, dtype = model.shapes(), data.images.dtype
-    local, shared = state
-    mask = np.empty((0, 1)) if data.mask is None else flat_images(data.mask, dtype)
-    images = flat_images(np.where(True if data.mask is None else data.mask, data.images, 0), dtype)
-    dictionaries = tuple(flat_dictionary(part, dtype) for part in shared.dictionaries)
-    pools = [layer.pool for layer in model.layers[:-1]]
-    layout = tuple(map(layout_of, shapes))
-    return Arrays(
-        images, mask.astype(dtype), local.w.astype(dtype), local.gamma_e.astype(float),
-        (*(part.copy() for part in local.positions), local.z.copy()), dictionaries,
-        np.array(layout), window_size(shapes[0].atom_size[0], layout[0][2]),
-        average_images(shared.dictionaries, pools), scratch(shapes, layout, dtype), np.empty_like(images),
-    )  # fmt: skip
+    shapes, dtype, (local, shared) = model.shapes(), data.images.dtype, state
+    seen = True if data.mask is None else data.mask
+    pixels = flat_images(np.where(seen, data.images, 0), dtype)
+    masks = np.empty((0, 1), dtype) if data.mask is None else flat_images(data.mask, dtype)
+    z = np.concatenate([flat_images(each, np.int16) for each in (*local.positions, local.z)], axis=1)
+    images = Images(pixels, masks, z, flat_images(local.w, dtype), local.gamma_e.astype(float), np.empty_like(pixels))
+    averages = average_images(shared.dictionaries, [shape.block for shape in shapes])
+    sizes = known_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
+    table, places = layer_table(shapes, bool(sizes[0]))
+    flat = Shared(
+        table, np.concatenate([plane_last(each) for each in shared.dictionaries]).astype(dtype), places,
+        np.concatenate([average.overlaps.ravel() for average in averages[1:]]),
+    )
+    return Arrays(images, flat, sizes, averages, scratch(shapes, table, dtype), shapes)
 
 
-def scratch(shapes: tuple[LayerShape, ...], layout: tuple, dtype) -> tuple:
-    """Scratch of the passes, one slot a chunk. The last level is the top maps, where nothing is ever kept."""
-    sizes = [shape.input_size[0] * row[4] for shape, row in zip(shapes, layout, strict=True)] + [1]
-    levels = lambda: tuple(np.zeros((SLOTS, size), dtype) for size in sizes)  # noqa: E731
-    positions = max(shape.block[0] * shape.block[1] for shape in shapes)
-    atoms = max(shape.atoms for shape in shapes)
-    return (
-        levels(), levels(), levels(), np.zeros((SLOTS, len(sizes), 4), np.int64),
-        np.zeros((SLOTS, atoms, 4, positions + 1), np.int64), np.zeros((SLOTS, positions + 1)),
-        np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions, 3), np.int64),
-    )  # fmt: skip
+def layer_table(shapes: tuple[LayerShape, ...], known: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of all layers, (layer, field of `Layer`), and `Shared.places`; ``known`` for those of the bottom layer."""
+    rows, places = [], []
+    atom = place = lag = block = level = 0
+    for shape in shapes:
+        (h, w), (p, q), planes, width = shape.atom_size, shape.block, shape.planes, shape.input_size[1] * shape.planes
+        output = level + shape.input_size[0] * width
+        rows.append(Layer(
+            shape.atoms, h, w * planes, planes, width, *shape.map_size, p, q, *shape.grid,
+            atom, place, lag, block, level, output, int(known and not rows),
+        ))
+        places += [a * width + b * planes for a in range(p) for b in range(q)]
+        atom, place, level = atom + shape.atoms * h * w * planes, place + p * q, output
+        lag, block = lag + shape.atoms * (2 * p - 1) * (2 * q - 1), block + shape.atoms * shape.grid[0] * shape.grid[1]
+    return np.array(rows), np.array(places)
 
 
-def batches(images: int, chunk: int):
-    """Yield the first image and the number of chunks of every batch of `SLOTS` chunks."""
-    for first in range(0, images, SLOTS * chunk):
-        yield first, min(SLOTS, -(-(images - first) // chunk))
+def scratch(shapes: tuple[LayerShape, ...], table: np.ndarray, dtype) -> Work:
+    """Scratch of the passes; the top maps, the last level, are never held."""
+    levels = [np.zeros((SLOTS, int(Layer(*table[-1]).output)), dtype) for _ in range(3)]
+    positions, atoms = (max(each) for each in zip(*((s.block[0] * s.block[1], s.atoms) for s in shapes), strict=True))
+    return Work(
+        *levels, np.zeros((SLOTS, len(shapes), 4), np.int64), np.zeros((SLOTS, atoms, 4, positions + 1), np.int64),
+        np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions, 3), np.int64),
+    )
+
+
+def add_up(total: Sums, images: int, run: Callable[[Sums, int], None]) -> Sums:
+    """Add to ``total`` what ``run(slots, first image)`` adds to its slots, chunk after chunk. Changes ``total``."""
+    part = total._make(np.zeros((SLOTS, *array.shape)) for array in total)
+    for first in range(0, images, SLOTS * CHUNK):
+        used = min(SLOTS, -(-(images - first) // CHUNK))
+        for array in part:
+            array[:used] = 0.0
+        run(part._make(array[:used] for array in part), first)
+        for slot in range(used):
+            for whole, array in zip(total, part, strict=True):
+                whole += array[slot]
+    return total

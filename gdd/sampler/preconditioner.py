@@ -1,9 +1,17 @@
-"""A guess of an upper dictionary's precision that is easily inverted, for the solver of its draw.
+r"""Guesses of an upper dictionary's precision that are easily inverted, for the solver of its draw.
 
-Given all positions, the precision of atom k is sum_n gamma_e S_nk' A_n' A_n S_nk + gamma_d. Averaged over those, A'A
-is one matrix for all atoms: products of mean images, and a variance on its diagonal (`gdd.sampler.screening`). What is
-left out, positions as they are and atoms that share an image, the solver makes up for. Where atoms are few,
-`gdd.sampler.preconditioner_by_frequency` leaves out less.
+Given all positions and values, the precision of a layer's dictionary is
+:math:`\sum_n \gamma_e S_n' A_n' A_n S_n + \gamma_d`: its maps S_n convolve the dictionary, A_n takes the result down to
+the image. Averaged over the positions below, A'A is one matrix that depends only on how far two entries are apart:
+products of mean images, and a variance on its diagonal (`gdd.sampler.screening`). The solver makes up for what a guess
+leaves out.
+
+*By atom*, for layers of many atoms: atoms that share an image are left out, and the diagonal of S'S is kept.
+
+*By frequency*, for few atoms: both factors are convolutions, one between atoms and one between planes. Each is tapered,
+so that it stays positive, and wrapped around a grid half as large again as an atom. There they are products at each
+frequency, of an atom-by-atom matrix W and a plane-by-plane matrix M, and :math:`W \otimes M + \gamma_d` is inverted by
+the eigenvectors of the two. Only positions as they are and the edges of an atom are left out.
 
 *Checked:* tests/test_screening.py.
 """
@@ -13,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.fft import irfft2, rfft2
 from scipy.linalg import eigh
 
 from gdd.model.pooling import Size
@@ -21,33 +30,50 @@ from gdd.sampler.screening import Average
 
 #: modes of the mean images weaker than this share of the variance are left to the diagonal
 WEAK = 0.05
+#: images whose spectra are held at once
+AT_ONCE = 256
+
+Apply = Callable[[np.ndarray], np.ndarray]
 
 
-def guess_by_atom(
-    below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray
-) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the product with the inverse of a guess of a layer's precision.
+def products_by_lag(images: np.ndarray, stride: Size, reach: Size) -> np.ndarray:
+    """Inner products of images (plane, image plane, row, col) that are places of a grid apart.
 
-    Parameters
-    ----------
-    below : average images of the layer under this one
-    shape : of the layer whose dictionary is drawn
-    weights : (atom,)          gamma_e times the sum of squared weights of each atom
-    gamma_d : (atom or 1, plane or 1)
+    stride : pixels between neighbouring places; reach : (rows, cols), lags are below it either way
 
-    Returns
-    -------
-    function of a flat vector (atom * atom_row * atom_col * plane), symmetric and positive
+    Returns (2 rows - 1, 2 cols - 1, plane, plane), lag 0 in the middle.
+    """
+    (planes, _, height, width), (rows, cols) = images.shape, reach
+    out = np.zeros((2 * rows - 1, 2 * cols - 1, planes, planes), images.dtype)
+    for a, b in np.ndindex(rows, 2 * cols - 1):
+        down, along = a * stride[0], (b - cols + 1) * stride[1]
+        if down < height and abs(along) < width:
+            one = images[:, :, : height - down, max(-along, 0) : width - max(along, 0)].reshape(planes, -1)
+            other = images[:, :, down:, max(along, 0) : width + min(along, 0)].reshape(planes, -1)
+            out[rows - 1 + a, b] = one @ other.T
+            out[rows - 1 - a, 2 * cols - 2 - b] = other @ one.T
+    return out
+
+
+# By atom
+
+
+def guess_by_atom(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
+    """Return the product with the inverse of a guess of a layer's precision, symmetric and positive.
+
+    weights : (atom,), gamma_e times the sum of squared weights of each atom; gamma_d : (atom or 1, plane or 1)
+
+    The function returned takes a flat vector (atom * atom_row * atom_col * plane).
     """
     (rows, cols), planes = shape.atom_size, shape.planes
-    images, (height, width) = below.blurred.shape[1], below.blurred.shape[2:]
+    images, (height, width) = below.images.shape[1], below.images.shape[2:]
     step_row, step_col = below.stride
     size = (rows - 1) * step_row + height, (cols - 1) * step_col + width
     wide = rows * cols * planes < images * size[0] * size[1]
-    design = None if wide else designed(below, shape.atom_size, size)
-    matrix = products(below, shape.atom_size) if wide else design.T @ design
+    design = None if wide else unit_designs(below, shape.atom_size, size)
+    matrix = design_products(below, shape.atom_size) if wide else design.T @ design
     values, vectors = eigh(matrix, driver="evd", overwrite_a=True, check_finite=False)
-    variance = max(float(below.doubt.mean()), 1e-6 * float(values[-1]))
+    variance = max(float(below.variance.mean()), 1e-6 * float(values[-1]))
     strong = values > WEAK * variance
     values, modes = values[strong], vectors[:, strong]
     modes = modes if wide else design @ modes / np.sqrt(values)
@@ -61,28 +87,79 @@ def guess_by_atom(
     return apply
 
 
-def designed(below: Average, atom: Size, size: Size) -> np.ndarray:
+def unit_designs(below: Average, atom: Size, size: Size) -> np.ndarray:
     """Mean image of a unit in every entry of an atom: (atom_row * atom_col * plane, pixel)."""
-    (rows, cols), (planes, images, height, width) = atom, below.blurred.shape
+    (rows, cols), (planes, images, height, width) = atom, below.images.shape
     design = np.zeros((rows, cols, planes, images, *size), np.float32)  # a guess needs no more digits
     for a, b in np.ndindex(rows, cols):
         top, left = a * below.stride[0], b * below.stride[1]
-        design[a, b, :, :, top : top + height, left : left + width] = below.blurred
+        design[a, b, :, :, top : top + height, left : left + width] = below.images
     return design.reshape(rows * cols * planes, -1)
 
 
-def products(below: Average, atom: Size) -> np.ndarray:
-    """Inner products of the rows of `designed`, which depend on how far two entries are apart: far fewer to make."""
-    (rows, cols), images = atom, below.blurred.astype(np.float32)
-    planes, _, height, width = images.shape
-    apart = np.zeros((2 * rows - 1, 2 * cols - 1, planes, planes), np.float32)
-    for a, b in np.ndindex(rows, 2 * cols - 1):
-        down, along = a * below.stride[0], (b - cols + 1) * below.stride[1]
-        if down < height and abs(along) < width:
-            one = images[:, :, down:, max(along, 0) : width + min(along, 0)].reshape(planes, -1)
-            other = images[:, :, : height - down, max(-along, 0) : width - max(along, 0)].reshape(planes, -1)
-            apart[rows - 1 + a, b] = other @ one.T
-            apart[rows - 1 - a, 2 * cols - 2 - b] = one @ other.T
+def design_products(below: Average, atom: Size) -> np.ndarray:
+    """Inner products of the rows of `unit_designs`; they depend on lags alone, which are far fewer."""
+    rows, cols = atom
+    apart = products_by_lag(below.images.astype(np.float32), below.stride, atom)
     row, col = (np.arange(n)[:, None] - np.arange(n) for n in (rows, cols))
     each = apart[row[:, None, :, None] + rows - 1, col[None, :, None, :] + cols - 1]  # (row, col) twice, (plane) twice
-    return np.ascontiguousarray(each.transpose(0, 1, 4, 2, 3, 5)).reshape(rows * cols * planes, -1)
+    return np.ascontiguousarray(each.transpose(0, 1, 4, 2, 3, 5)).reshape(rows * cols * len(below.images), -1)
+
+
+# By frequency
+
+
+def guess_by_frequency(
+    below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray
+) -> Apply:
+    """Return what `guess_by_atom` does. maps : (image, atom, row, col); gamma_e : (image,)"""
+    rows, cols = shape.atom_size
+    grid = (3 * rows + 1) // 2, (3 * cols + 1) // 2  # that the atoms are wrapped around
+    prior = np.broadcast_to(gamma_d, (shape.atoms, shape.planes)).astype(float)
+    by_atom = np.sqrt(prior.mean(axis=1))  # the prior as a product, which it is unless it has both axes
+    by_plane = np.sqrt(prior.mean(axis=0) / prior.mean())
+    uses, atoms = np.linalg.eigh(tapered(map_products(maps, gamma_e, grid), grid) / np.outer(by_atom, by_atom))
+    means, planes = np.linalg.eigh(tapered(mean_products(below, grid), grid) / np.outer(by_plane, by_plane))
+    gain = 1 / (1 + uses.clip(0)[..., :, None] * means.clip(0)[..., None, :])
+    scale = np.outer(by_atom, by_plane)[:, None, None, :]
+    planes = planes.conj()
+    atoms_back, planes_back = (np.swapaxes(each, -1, -2).conj() for each in (atoms, planes))
+
+    def apply(vector: np.ndarray) -> np.ndarray:
+        scaled = vector.reshape(shape.atoms, rows, cols, shape.planes) / scale
+        found = rfft2(scaled, grid, axes=(1, 2)).transpose(1, 2, 0, 3)  # (frequency_row, frequency_col, atom, plane)
+        found = atoms @ (gain * (atoms_back @ found @ planes)) @ planes_back
+        return (irfft2(found.transpose(2, 0, 1, 3), grid, axes=(1, 2))[:, :rows, :cols] / scale).ravel()
+
+    return apply
+
+
+def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size) -> np.ndarray:
+    """Products of the maps of two atoms, summed over images: (lag_row, lag_col, atom, atom), lag 0 in the middle."""
+    size = tuple(length + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
+    size = tuple(max(length, 2 * reach - 1) for length, reach in zip(size, grid, strict=True))
+    total = 0.0
+    for first in range(0, len(maps), AT_ONCE):
+        part = slice(first, first + AT_ONCE)
+        spectra = rfft2(maps[part].astype(float), size).transpose(2, 3, 0, 1)
+        total = total + np.swapaxes(spectra.conj() * gamma_e[part, None], -1, -2) @ spectra
+    row, col = (np.arange(-reach + 1, reach) for reach in grid)
+    return irfft2(total, size, axes=(0, 1))[row[:, None], col]
+
+
+def mean_products(below: Average, grid: Size) -> np.ndarray:
+    """Expected products of the images of two units below: (lag_row, lag_col, plane, plane), lag 0 in the middle."""
+    products = products_by_lag(below.images, below.stride, grid)
+    centre = products[grid[0] - 1, grid[1] - 1]
+    centre += np.diag(np.maximum(below.variance, 1e-6 * np.trace(centre) / len(centre)))
+    return products
+
+
+def tapered(products: np.ndarray, grid: Size) -> np.ndarray:
+    """Spectrum of products by lag, tapered to 0 at the grid's size and wrapped around it: (frequencies, ...)."""
+    wrapped = np.zeros((*grid, *products.shape[2:]))
+    for a in range(1 - grid[0], grid[0]):
+        for b in range(1 - grid[1], grid[1]):
+            weight = (1 - abs(a) / grid[0]) * (1 - abs(b) / grid[1])
+            wrapped[a % grid[0], b % grid[1]] += weight * products[a + grid[0] - 1, b + grid[1] - 1]
+    return rfft2(wrapped, axes=(0, 1))

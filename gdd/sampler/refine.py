@@ -20,13 +20,13 @@ from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerDat
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.conditionals import theta_given_z
+from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, initial_state, validate_data
 from gdd.sampler.random import REFINE, START, Key, shared_generator
-from gdd.sampler.refine_sweep import STRENGTHS, JointInfo, refine_sweep
 
 #: what the image pass counts of the moves that switch top coefficients and redraw their weights
-SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "joint_tried", "joint_made",
-            "weights_proposed", "weights_accepted", "weight_steps")
+SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "weights_proposed",
+            "weights_accepted", "weight_steps")
 #: axes of traces that have more than one number a sweep
 TRACE_AXES = {"steps": ("layer",), "gamma_d": ("layer",), "visited": ("pooled_layer", "strength"),
               "moved": ("pooled_layer", "strength")}
@@ -100,7 +100,7 @@ def run_joint_chain(
 
     def step(state: JointState, sweeps: int):
         scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
-        state, info = refine_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), scale)
+        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), scale)
         return state, info.log_likelihood, trace(state, info)
 
     path = Path(folder) / "refined.npz" if folder else None

@@ -1,6 +1,6 @@
 """The joint model of several layers as a case for the tests of `gdd.testing.calibration`.
 
-*Checked:* tests/test_refine_joint.py, tests/test_calibration.py: correct samplers pass, shortcuts
+*Checked:* tests/test_joint_sampler.py, tests/test_calibration.py: correct samplers pass, shortcuts
 (`gdd.testing.shortcuts`) fail.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
+from gdd.sampler.joint_conditionals import layer_state
+from gdd.sampler.joint_sweep import joint_sweep, local_pass
 from gdd.sampler.random import Key
-from gdd.sampler.refine_conditionals import layer_state
-from gdd.sampler.refine_sweep import local_pass, refine_sweep
 from gdd.testing.calibration import Step, blocks_alike, layer_statistics
 from gdd.testing.refine_plain import CORRECT, Pieces, draw_joint_shared, plain_local_pass
 
@@ -65,7 +65,7 @@ class JointCase(NamedTuple):
 
 def joint_step(state: JointState, data: LayerData, case: JointCase, key: Key) -> JointState:
     """One compiled sweep, every second time with the scale moves."""
-    return refine_sweep(state, data, case.model, case.refinement, key, scale=key.sweep % 2 == 0)[0]
+    return joint_sweep(state, data, case.model, case.refinement, key, scale=key.sweep % 2 == 0)[0]
 
 
 def joint_plain_step(pieces: Pieces = CORRECT) -> Step:

@@ -1,7 +1,7 @@
 """The sweep of the joint model once more, as the equations read: everything computed afresh from the conditionals.
 
-It consumes the same random numbers in the same order as `gdd.sampler.refine_sweep`, so that both give the same chain
-(tests/test_refine_sweep.py). It is far slower. A piece of it can be exchanged, which is how
+It consumes the same random numbers in the same order as `gdd.sampler.joint_sweep`, so that both give the same chain
+(tests/test_joint_sweep.py). It is far slower. A piece of it can be exchanged, which is how
 `gdd.testing.shortcuts` puts a
 wrong step into an otherwise right sampler.
 """
@@ -17,8 +17,7 @@ import numpy as np
 from gdd.base.axes import IMAGE
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointState, LayerData
-from gdd.sampler.random import Stream, shared_generator
-from gdd.sampler.refine_conditionals import (
+from gdd.sampler.joint_conditionals import (
     bottom_atom_given_rest,
     gamma_d_given_rest,
     gamma_e_given_rest,
@@ -28,7 +27,8 @@ from gdd.sampler.refine_conditionals import (
     squared_scale_between_layers,
     squared_scale_given_rest,
 )
-from gdd.sampler.screening import screening_overlaps
+from gdd.sampler.random import Stream, shared_generator
+from gdd.sampler.screening import average_images
 from gdd.testing.plain import draw_atom
 from gdd.testing.refine_steps import (
     Key,
@@ -53,11 +53,11 @@ class Pieces(NamedTuple):
 CORRECT = Pieces()
 
 
-def plain_refine_sweep(
+def plain_joint_sweep(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool = True,
     pieces: Pieces = CORRECT,
-) -> JointState:  # fmt: skip
-    """Draw every unknown of the joint model once, as `gdd.sampler.refine_sweep.refine_sweep` does.
+) -> JointState:
+    """Draw every unknown of the joint model once, as `gdd.sampler.joint_sweep.joint_sweep` does.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def plain_refine_sweep(
     Notes
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
-    *Departs:* as the conditionals say. *Checked:* tests/test_refine_sweep.py, tests/test_refine_joint.py.
+    *Departs:* as the conditionals say. *Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
     """
     state = plain_local_pass(state, data, model, refinement, key, pieces)
     return draw_joint_shared(state, data, model, refinement, key, scale, pieces)
@@ -79,9 +79,10 @@ def plain_refine_sweep(
 def plain_local_pass(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
     pieces: Pieces = CORRECT,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """Draw what belongs to the images, one image after another."""
-    guesses = screening_overlaps(state.shared.dictionaries, [layer.pool for layer in model.layers[:-1]])
+    averages = average_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
+    guesses = tuple(average.overlaps for average in averages[1:])
     seed, stage, _, sweep = key
     locals_ = []
     for n in range(len(data.images)):
@@ -97,7 +98,7 @@ def plain_local_pass(
 def draw_joint_image(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, guesses: tuple[np.ndarray, ...],
     stream: Stream, pieces: Pieces,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """Noise precision, if it has an image axis, top weights, switches, positions from the top down, of one image."""
     shapes, noise = model.shapes(), refinement.noise
     if noise.fixed is None and IMAGE in noise.axes:
@@ -120,7 +121,7 @@ def draw_joint_image(
 def draw_joint_shared(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
     pieces: Pieces,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """Dictionaries from the top down, scales, then precisions of dictionaries, weights and shared noise."""
     seed, stage, _, sweep = key
     for layer in range(len(model.layers) - 1, 0, -1):

@@ -4,7 +4,7 @@ A switch of a top coefficient and a position of an upper layer are screened: pro
 norms, then accepted by the exact conditional. The top weights of an image, and a dictionary of an upper layer, are
 drawn by perturbing and solving.
 
-*Checked:* tests/test_refine_sweep.py, tests/test_refine_joint.py.
+*Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from gdd.model.joint import joint_residual, layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
 from gdd.sampler.conditionals import log_block_prior
-from gdd.sampler.kernels.joint_weights import LEFT, MOST_STEPS
-from gdd.sampler.random import Stream, shared_generator
-from gdd.sampler.refine_conditionals import (
+from gdd.sampler.joint_conditionals import (
     Where,
     active_coefficients,
     block_places_of,
@@ -35,6 +33,8 @@ from gdd.sampler.refine_conditionals import (
     with_coefficient,
     with_position,
 )
+from gdd.sampler.kernels.joint_coefficients import LEFT, MOST_STEPS
+from gdd.sampler.random import Stream, shared_generator
 
 Key = tuple[int, int, int, int]
 
@@ -49,7 +49,7 @@ def draw_weights(
 ) -> JointState:
     """Draw all weights of one image that are on: perturb, solve, accept. ``norms`` (atom,): guessed.
 
-    How and why: `gdd.sampler.kernels.joint_weights`.
+    How and why: `gdd.sampler.kernels.joint_coefficients`.
     """
     active = active_coefficients(state)
     if not len(active):
@@ -137,7 +137,7 @@ def draw_switch(
 def guess_of_moves(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray,
-) -> PositionChoice:  # fmt: skip
+) -> PositionChoice:
     """Proposal of a position from the present one: exact but for the squared distance between two of its images.
 
     ``overlaps`` (atom, lag_row, lag_col): guessed inner products of an atom's images at two positions.
@@ -166,7 +166,7 @@ def guess_of_moves(
 def draw_upper_position(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """Propose a position by a guess, accept it by the exact conditional."""
     given = (data, model, refinement, layer, where)
     forward, old = guess_of_moves(state, *given, overlaps), int(state.local.positions[layer][where])
@@ -182,7 +182,7 @@ def draw_upper_position(
 def draw_bottom_position(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """Draw a position from its exact conditional; the guess is not used."""
     choice = position_given_rest(state, data, model, refinement, layer, where)
     return with_position(state, layer, where, choice.sample(stream))

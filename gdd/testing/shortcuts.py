@@ -1,10 +1,10 @@
 """Shortcuts that a sampler of the joint model must not take: negative controls for the tests.
 
-Each is a `Pieces` for `gdd.testing.refine_plain.plain_refine_sweep`: one step saves something, all others are right.
+Each is a `Pieces` for `gdd.testing.refine_plain.plain_joint_sweep`: one step saves something, all others are right.
 All of them look plausible in the traces of a chain.
 
-*Checked:* tests/test_refine_joint.py (each is rejected by one step from its own conditional), tests/test_calibration.py
-(three of them are rejected by the tests of a whole sampler; the others are too mild there).
+*Checked:* tests/test_joint_sampler.py (each is rejected by one step from its own conditional),
+tests/test_calibration.py (three of them are rejected by the tests of a whole sampler; the others are too mild there).
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from gdd.model.joint import layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
 from gdd.sampler.conditionals import log_block_prior
-from gdd.sampler.random import Stream
-from gdd.sampler.refine_conditionals import (
+from gdd.sampler.joint_conditionals import (
     Where,
     active_coefficients,
     block_places_of,
@@ -32,6 +31,7 @@ from gdd.sampler.refine_conditionals import (
     with_coefficient,
     with_position,
 )
+from gdd.sampler.random import Stream
 from gdd.testing.refine_plain import Pieces
 from gdd.testing.refine_steps import (
     Key,
@@ -73,7 +73,7 @@ def weights_unaccepted(
 def position_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """An upper position moves wherever the guess proposes."""
     choice = guess_of_moves(state, data, model, refinement, layer, where, overlaps)
     return with_position(state, layer, where, choice.sample(stream))
@@ -82,7 +82,7 @@ def position_unaccepted(
 def position_without_norm(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """Weighed without the squared norm of the image, as if it were the same at every position.
 
     It is the same in the bottom layer, where all pixels are observed.
@@ -99,7 +99,7 @@ def position_without_norm(
 def position_counted_twice(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
-) -> JointState:  # fmt: skip
+) -> JointState:
     """The counts that stand for theta include the block itself."""
     old = state.local.positions[layer][where]
     z = with_position(state, layer, where, EMPTY).local.positions[layer]

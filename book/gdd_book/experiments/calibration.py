@@ -59,7 +59,7 @@ MIDDLE = replace(BOTTOM, atom_size=(1, 2), pool=(1, 2))
 TWO = ModelSpec((BOTTOM, replace(BOTTOM, pool=None)), (5, 6))
 THREE = ModelSpec((BOTTOM, MIDDLE, replace(BOTTOM, atom_size=(2, 1), pool=None)), (5, 6))
 NOISE = RefinementSpec(proper(IMAGE))
-EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True, flips=4)
+EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True)
 CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "pooled": (SMALL, compiled_step),
     "no scale move": (SMALL, unscaled_step),
@@ -76,8 +76,8 @@ CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "joint, plain shared part": (JointCase(THREE, NOISE, 2), joint_plain_step()),
 }
 #: what the shortcuts of the joint model are seen in: norms matter where pixels are missing, the more the less noise.
-#: The others are too mild for so small a model; the test of single steps rejects them (tests/test_refine_joint.py)
-HARD = JointCase(THREE, replace(EMPTY_BLOCKS, flips=0), 2, 0.3)
+#: The others are too mild for so small a model; the test of single steps rejects them (tests/test_joint_sampler.py)
+HARD = JointCase(THREE, EMPTY_BLOCKS, 2, 0.3)
 PRECISE = JointCase(TWO, RefinementSpec(Precision((IMAGE,), 36.0, 3.0), empty_blocks=True), 2, 0.3)
 SEEN = {"switch not accepted": HARD, "weights not accepted": HARD, "position without norm": PRECISE}
 WRONG = {name: (SMALL, plain_step(pieces)) for name, pieces in MISPRINTS.items()} | {

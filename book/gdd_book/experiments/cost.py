@@ -19,17 +19,20 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.checks import GddError
+from gdd.base.compiling import kernel
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
 from gdd.sampler import joint_dictionary as dictionary
-from gdd.sampler.joint_arrays import as_arrays
-from gdd.sampler.joint_parts import PARTS as SWEEP_PARTS
-from gdd.sampler.joint_parts import run_part
+from gdd.sampler.joint_arrays import Arrays, as_arrays
+from gdd.sampler.joint_sweep import empty_sums, image_priors
+from gdd.sampler.kernels.joint import image_of, model_of, slot_of, synthesise_values, synthesise_whole
+from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
+from gdd.sampler.kernels.joint_pass import begin_image
+from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import REFINE, Key, shared_generator
+from gdd.sampler.random import REFINE, WORDS, Key, fill_key, shared_generator
 from gdd.sampler.refine import Refined, refine
-from gdd.sampler.refine_sweep import local_pass
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.harness import as_dataset, on_threads, single
 from gdd_book.experiments.registry import Outcome, experiment
@@ -81,8 +84,8 @@ def bench(p: dict, run: Run) -> Outcome:
 
 # ---- a sweep of the joint model, part by part
 
-#: joint moves tried in every image and sweep, and sweeps, where they are measured
-TRIES, SWEEPS = 10, 5
+#: parts of the image pass; the first is what every other needs before it: the residual
+SWEEP_PARTS = ("beginning", "top weights", "top switches", "upper positions", "bottom positions")
 #: last sweeps of the chain over which its own counts are averaged
 MEASURED = 10
 
@@ -142,34 +145,19 @@ def _table(refined: Refined, p: dict, bar) -> xr.Dataset:
     for part in SWEEP_PARTS[1:]:
         milli[part] = max(milli[part] - milli[first], 0.0)  # each was timed together with the beginning
     adds, names = multiply_adds(refined, steps), list(milli)
+    switched = _mean_trace(refined, "switched_on", "switched_off")
     return xr.Dataset({
         "ms_per_image": ("part", [milli[name] for name in names]),
         "multiply_adds": ("part", [adds[name] for name in names]),
         "active": float((refined.last.local.z >= 0).sum() / images),
         "steps": ("part", [float(steps.get(name, 0)) for name in names]),
-    }, {"part": names}).merge(_switching(refined, milli["top switches"] * images / 1e3, p["seed"]))
+        "scan_switches_per_second": 1e3 * switched / max(milli["top switches"], 1e-6),
+    }, {"part": names})
 
 
-def _switching(refined: Refined, seconds: float, seed: int) -> xr.Dataset:
-    """How often top coefficients switch, in a second of one core: by the scan, and by the joint move on top of it.
-
-    ``seconds`` : of one scan. ``joint_tried``, ``joint_made`` : of the joint move, in all its sweeps
-    """
-    state, data, model, plain = refined.last, refined.data, refined.model, refined.refinement
-    spent, counts = {}, {}
-    for tries in (0, TRIES):
-        spec = replace(plain, flips=tries)
-        local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6))  # compiles, and warms the caches
-        begun, found = time.process_time(), 0
-        for number in range(SWEEPS):
-            found += local_pass(state, data, model, spec, Key(seed, REFINE, 0, 10**6 + 1 + number))[1].switches
-        spent[tries], counts[tries] = time.process_time() - begun, found
-    scan = (counts[0][1] + counts[0][3]) / SWEEPS
-    more = max(spent[TRIES] - spent[0], 1e-9)
-    return xr.Dataset({
-        "scan_switches_per_second": scan / max(seconds, 1e-9), "joint_switches_per_second": counts[TRIES][5] / more,
-        "joint_tried": counts[TRIES][4], "joint_made": counts[TRIES][5],
-    })
+def _mean_trace(refined: Refined, *names: str) -> float:
+    """Sum of some traces, which are per image, averaged over the last sweeps."""
+    return sum(float(refined.traces[name].isel(chain=0)[-MEASURED:].mean()) for name in names)
 
 
 def _parts(refined: Refined, seed: int) -> tuple[dict[str, Callable[[], object]], dict[str, int]]:
@@ -180,30 +168,65 @@ def _parts(refined: Refined, seed: int) -> tuple[dict[str, Callable[[], object]]
     (state, data, model), key = (refined.last, refined.data, refined.model), Key(seed, REFINE, 0, 10**6)
 
     def part_job(part: str) -> Callable[[], object]:
-        return lambda: run_part(part, as_arrays(state, data, model), state.shared, model, refined.refinement, key)
+        return lambda: run_part(part, as_arrays(state, data, model), refined, key)
 
-    jobs, steps, shapes = {part: part_job(part) for part in SWEEP_PARTS}, {}, model.shapes()
+    jobs, steps = {part: part_job(part) for part in SWEEP_PARTS}, {}
     ready, shared = as_arrays(state, data, model), state.shared
-    run_part(SWEEP_PARTS[0], ready, shared, model, refined.refinement, key)
+    run_part(SWEEP_PARTS[0], ready, refined, key)
 
     def upper(layer: int) -> Callable[[], tuple]:
         return lambda: dictionary.draw_upper_dictionary(
-            ready._replace(residuals=ready.residuals.copy()), layer, shared.dictionaries[layer],
-            shared.gamma_d[layer], shapes[layer], (seed, REFINE, layer + 1, 10**6),
-            shared_generator(seed, REFINE, layer + 1, 10**6), refined.refinement.tolerance,
+            _own_residuals(ready), layer, shared.dictionaries[layer], shared.gamma_d[layer],
+            (seed, REFINE, layer + 1, 10**6), refined.refinement.tolerance,
         )
 
-    for layer in range(len(shapes) - 1, 0, -1):
+    for layer in range(len(model.layers) - 1, 0, -1):
         name = f"dictionary {layer + 1}"
         jobs[name] = upper(layer)
         steps[name] = jobs[name]()[2]
     jobs["dictionary 1"] = lambda: dictionary.draw_bottom_dictionary(
-        ready._replace(residuals=ready.residuals.copy()), shared.dictionaries[0], shared.gamma_d[0], shapes[0],
-        shared_generator(seed, REFINE, 1, 10**6),
+        _own_residuals(ready), shared.dictionaries[0], shared.gamma_d[0], shared_generator(seed, REFINE, 1, 10**6)
     )
     jobs["dictionary 1"]()
-    steps["top weights"] = round(float(refined.traces.weight_steps.isel(chain=0)[-MEASURED:].mean()))
+    steps["top weights"] = round(_mean_trace(refined, "weight_steps"))
     return jobs, steps
+
+
+def _own_residuals(arrays: Arrays) -> Arrays:
+    """Arrays whose residuals may be changed."""
+    return arrays._replace(images=arrays.images._replace(residuals=arrays.images.residuals.copy()))
+
+
+def run_part(part: str, arrays: Arrays, refined: Refined, key: Key) -> None:
+    """Run the beginning of an image pass and one of `SWEEP_PARTS` over all images. Changes ``arrays``."""
+    priors = image_priors(refined.last.shared, refined.model, refined.refinement)
+    run_images_part(
+        SWEEP_PARTS.index(part), arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work,
+        empty_sums(refined.model), (key.seed, key.stage, 0, key.sweep),
+    )
+
+
+@kernel()
+def run_images_part(part, images, shared, rows, columns, priors, work, sums, key):
+    """Compiled loop of `run_part`: `gdd.sampler.kernels.joint_pass.run_chunk` with the other parts left out."""
+    model, slot, stream = model_of(shared, rows, columns), slot_of(work, 0), np.empty(WORDS, np.uint64)
+    top, moves, squares = model.table.shape[0] - 1, Moves(sums.visited, sums.moved), model.dictionaries**2
+    for n in range(len(images.pixels)):
+        fill_key(stream, key, n)
+        begin_image(n, images, model, priors, slot, stream)
+        image = image_of(images, n, stream)
+        if part == 1:
+            draw_weights(image, priors.gamma_w, model, slot, sums.tally)
+        if part == 2:
+            draw_switches(image, priors.log_odds, priors.gamma_w, model, slot, sums.tally)
+        synthesise_values(top, image, model, slot)
+        for layer in range(top - 1, 0, -1):
+            if part == 3:
+                draw_upper_positions(layer, image, priors.empty, model, slot, moves)
+            synthesise_whole(layer, image.z, model, slot)
+        if top > 0 and part == 4:
+            draw_bottom_positions(image, priors.empty, model, squares, slot, moves)
+        images.residuals[n] = slot.back[: image.pixels.size]
 
 
 def multiply_adds(refined: Refined, steps: dict[str, int]) -> dict[str, float]:
@@ -222,10 +245,7 @@ def multiply_adds(refined: Refined, steps: dict[str, int]) -> dict[str, float]:
     ways = [sum(blocks[m] * atom[m] for m in range(level)) for level in range(len(shapes) + 1)]
     whole = ways[top] + active * atom[top]
     count = {SWEEP_PARTS[0]: whole, "top weights": 2 * (steps["top weights"] + 1) * whole}
-    proposed, made = (
-        sum(float(refined.traces[name].isel(chain=0)[-MEASURED:].mean()) for name in names)
-        for names in (("proposed_on", "proposed_off"), ("switched_on", "switched_off"))
-    )
+    proposed, made = (_mean_trace(refined, f"{did}_on", f"{did}_off") for did in ("proposed", "switched"))
     count["top switches"] = blocks[top] * atom[top] + (made + 1) * ways[top]
     count["top switches"] += proposed * way_in_window(shapes, atom, top)
     count["upper positions"] = 0.0

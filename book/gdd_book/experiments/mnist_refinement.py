@@ -19,10 +19,10 @@ from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData, maps_of
 from gdd.projection import project_state, projection_error, threshold
+from gdd.sampler.joint_sweep import STRENGTHS, dictionary_mean, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from
-from gdd.sampler.refine_sweep import STRENGTHS, dictionary_mean, local_pass, refine_sweep
 from gdd_book.experiments.atoms import SHARPNESS, uses_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
@@ -261,7 +261,7 @@ def _run_both(
     """Values of `TRACES` after each of the chain's burn-in sweeps, (draw,)."""
     other, rows = _blank(len(unseen.images), model, refinement), []
     for sweep in range(chain.burn_in):
-        state, info = refine_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweep))
+        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweep))
         held = JointState(other, state.shared)
         other, seen = local_pass(held, unseen, model, refinement, Key(chain.seed, TEST, 0, sweep))
         active = [one.active.sum() / len(part.images) for one, part in ((info, data), (seen, unseen))]

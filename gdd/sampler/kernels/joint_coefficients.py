@@ -1,17 +1,27 @@
-"""Which top coefficients of the joint model are on, compiled: an exact scan over all of them, place by place.
+r"""Which top coefficients of the joint model are on, and their weights, compiled.
 
-The residual is carried up to the top once. Then the log odds of a coefficient cost one small inner product, under a
-guess of the norm of its image (`gdd.sampler.screening`), and most are left as they are. One that is proposed is
-corrected by an accept step with its true norm, which takes a way down the layers. Only a switch makes it necessary to
-carry the residual up again.
+All top weights of one image at once: a Gaussian draw that needs no matrix, made exact by an accept step. The weights w
+of the coefficients that are on are Gaussian given all positions, with precision
+:math:`Q = \gamma_e A'A + \mathrm{diag}(\gamma_w)`; column by column A holds the images of units. Then
+(Gilavert, Moussaoui and Idier 2015):
 
-With c the product of the atom's image with the residual that lacks it, times gamma_e, and the weight integrated out:
-switched on with the odds of c, and off with the odds of the c that the *guess* says, so that neither proposal needs the
-norm. The accept step sets them right; both are checked against the exact conditional.
+1. perturb: :math:`\eta = Q w + \gamma_e A'x + \xi` with :math:`\xi \sim N(0, Q)`, one way up;
+2. solve :math:`Q f = \eta` by conjugate gradients from 0, to whatever accuracy: f depends on :math:`\eta` alone;
+3. propose :math:`\tilde w = f - w`, accept it with probability
+   :math:`\min\{1, \exp[(\tilde w - w)'(\eta - Q f)]\}`.
 
-Arguments come in groups, see `gdd.sampler.kernels.joint_kernels.run_images`. *Checked:* tests/test_refine_sweep.py
-(same chain
-as the plain twin), tests/test_refine_joint.py.
+Given :math:`\eta` the step is its own inverse, so that the accept step makes it exact for any f; solved exactly it is a
+fresh draw, always accepted. The guess of the norms (`gdd.sampler.screening`) scales the solver.
+
+Which coefficients are on: a Gibbs scan over all of them, place by place. The residual is correlated up to the top once.
+Then the log odds of a coefficient cost one small inner product, under the guess of the norm of its image, and most are
+left as they are. One that is proposed is corrected by an accept step with its true norm, which takes a way down the
+layers. Only a switch makes it necessary to correlate the residual up again. With c the product of the atom's image with
+the residual that lacks it, times gamma_e, and the weight integrated out: switched on with the odds of c, and off with
+the odds of the c that the *guess* implies, so that neither proposal needs the norm.
+
+*Checked:* tests/test_joint_sweep.py (same chain as the plain twin), tests/test_joint_sampler.py (the twin keeps the
+conditionals; a solver that is cut off and not corrected, and a switch that is not corrected, do not).
 """
 
 from __future__ import annotations
@@ -20,106 +30,225 @@ import math
 
 import numpy as np
 
-from gdd.base.compiling import BURIED, kernel
-from gdd.sampler.kernels.joint_kernels_math import (
-    carry_down,
-    carry_up,
-    correlation,
+from gdd.base.compiling import kernel
+from gdd.sampler.kernels.joint import (
+    Block,
+    add_atom,
+    block_of,
+    clear,
+    correlate_up,
+    dot_atom,
+    layer_of,
+    mask_and_dot,
+    place_of,
     place_unit,
     subtract,
-    weigh,
+    synthesise_down,
+    synthesise_values,
     whole_box,
 )
-from gdd.sampler.random import next_normal, next_uniform
+from gdd.sampler.random import fill_normals, next_normal, next_uniform
 
+#: the solver stops where its error, in the norm of the scaled system, is so many posterior standard deviations
+LEFT = 0.1
+#: and after so many steps in any case
+MOST_STEPS = 100
 #: below this log odds the chance of a proposal is under 1/100, and most draws need no exponential
 RARE = -4.6
 
-
-@kernel(**BURIED)
-def log_odds(c, weight_precision, prior):
-    """Log odds that a coefficient is on, its weight integrated out. prior = (log of prior odds, gamma_w)."""
-    return prior[0] + 0.5 * math.log(prior[1] / weight_precision) + c * c / (2.0 * weight_precision)
+#: what is counted: top coefficients proposed on, switched on, proposed off, switched off; images whose weights were
+#: proposed, and accepted; steps of their solver
+ON_PROPOSED, ON, OFF_PROPOSED, OFF, WEIGHTS_PROPOSED, WEIGHTS, STEPS = range(7)
 
 
-@kernel(**BURIED)
+@kernel()
+def draw_weights(image, gamma_w, model, slot, tally):
+    """Draw the weights of all coefficients of one image that are on.
+
+    Changes w, values, change, residual and box of ``slot``, tally, the stream.
+    """
+    top = layer_of(model.table, model.table.shape[0] - 1)
+    places, found = np.empty((image.w.size, 3), np.int64), np.int64(0)  # atom, index, place of those that are on
+    for k in range(top.atoms):
+        for i in range(top.grid_row):
+            for j in range(top.grid_col):
+                b = block_of(k, i, j, top)
+                if image.z[top.block + b] >= 0:
+                    places[found, 0], places[found, 1], places[found, 2] = k, b, place_of(top, i, j)
+                    found += 1
+    if found == 0:
+        return
+    tally[WEIGHTS_PROPOSED] += 1
+    places = places[:found]
+    before, left, solved = np.empty(found), np.empty(found), np.zeros(found)
+    perturb_image(image, model, slot)
+    for e in range(found):
+        k = places[e, 0]
+        before[e] = image.w[places[e, 1]]
+        own = gamma_w[k] * before[e] + math.sqrt(gamma_w[k]) * next_normal(image.stream)
+        left[e] = np.float64(dot_atom(slot.values, places[e, 2], k, top, model)) + own
+    tally[STEPS] += solve_weights(places, image, gamma_w, model, slot, left, solved)
+    exponent = 0.0
+    for e in range(found):
+        exponent += (solved[e] - 2.0 * before[e]) * left[e]
+    if math.log(next_uniform(image.stream)) >= exponent:
+        return
+    tally[WEIGHTS] += 1
+    for e in range(found):
+        image.w[places[e, 1]] = solved[e] - before[e]
+    synthesise_values(np.int64(0), image, model, slot)
+    for p in range(image.pixels.size):
+        left_over = image.pixels[p] - slot.values[p]
+        slot.back[p] = left_over if image.mask.size == 0 else left_over * image.mask[p]
+
+
+@kernel()
+def perturb_image(image, model, slot):
+    """Image and its explanation together, perturbed, correlated up to the top. Changes values, box, the stream."""
+    noise, gamma_e = np.empty(image.pixels.size), image.gamma_e
+    fill_normals(image.stream, noise)
+    for p in range(image.pixels.size):
+        total = gamma_e * (2.0 * np.float64(image.pixels[p]) - slot.back[p]) + math.sqrt(gamma_e) * noise[p]
+        slot.values[p] = total if image.mask.size == 0 else total * image.mask[p]
+    whole_box(layer_of(model.table, 0), slot.box[0])
+    correlate_up(model.table.shape[0] - 1, image.z, model, slot.values, slot.box)
+
+
+@kernel()
+def solve_weights(places, image, gamma_w, model, slot, left, solved):
+    """Conjugate gradients from 0 for Q ``solved`` = ``left``, scaled by the guessed diagonal of Q; returns its steps.
+
+    Changes ``left``, to what is not solved, ``solved``, change and box of ``slot``.
+    """
+    found, size = len(places), 0.0
+    diagonal, direction, product = np.empty(found), np.empty(found), np.empty(found)
+    lag = layer_of(model.table, model.table.shape[0] - 1).lag
+    for e in range(found):
+        diagonal[e] = image.gamma_e * model.lags[lag + places[e, 0]] + gamma_w[places[e, 0]]
+        direction[e] = left[e] / diagonal[e]
+        size += left[e] * direction[e]
+    for step in range(MOST_STEPS):
+        if size <= LEFT * LEFT:
+            return step
+        times_precision(places, image, gamma_w, model, slot, direction, product)
+        bend = 0.0
+        for e in range(found):
+            bend += direction[e] * product[e]
+        length, former, size = size / bend, size, 0.0
+        for e in range(found):
+            solved[e] += length * direction[e]
+            left[e] -= length * product[e]
+            size += left[e] * left[e] / diagonal[e]
+        for e in range(found):
+            direction[e] = left[e] / diagonal[e] + size / former * direction[e]
+    return MOST_STEPS
+
+
+@kernel()
+def times_precision(places, image, gamma_w, model, slot, direction, product):
+    """Q times a direction: a way down and a way up. Changes ``product``, change and box of ``slot``."""
+    last = model.table.shape[0] - 1
+    top, change, box = layer_of(model.table, last), slot.change, slot.box
+    whole_box(top, box[last])
+    clear(change, top, box[last])
+    for e in range(len(places)):
+        add_atom(change, places[e, 2], places[e, 0], change.dtype.type(direction[e]), top, model)
+    synthesise_down(last, image.z, model, change, box)
+    for p in range(image.mask.size):
+        change[p] *= image.mask[p]
+    correlate_up(last, image.z, model, change, box)
+    for e in range(len(places)):
+        k = places[e, 0]
+        inner = np.float64(dot_atom(change, places[e, 2], k, top, model))
+        product[e] = image.gamma_e * inner + gamma_w[k] * direction[e]
+
+
+# Switches
+
+
+@kernel()
+def log_odds(c, weight_precision, log_prior, gamma_w):
+    """Log odds that a coefficient is on, its weight integrated out."""
+    return log_prior + 0.5 * math.log(gamma_w / weight_precision) + c * c / (2.0 * weight_precision)
+
+
+@kernel()
 def log_one_plus_exp(x):
     """log(1 + exp(x)) for any x."""
     return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
-@kernel(**BURIED)
-def draw_switches(n, w, gamma_e, odds, gamma_w, norms, mask, model, change, back, box, tally, stream):
+@kernel()
+def draw_switches(image, log_prior, gamma_w, model, slot, tally):
     """Let every top coefficient of one image switch; one that stays on keeps its weight.
 
-    norms : (atom,), guessed            tally : proposed on, switched on, proposed off, switched off
-
-    Changes z, w, change, back, box, tally, stream.
+    log_prior : log odds of being on, a priori. Changes z, w, change, residual and box of ``slot``, tally, the stream.
     """
-    positions, dictionaries, layout, size = model
-    top = len(dictionaries) - 1
-    z = positions[top]
-    whole_box(0, layout, box)
-    carry_up(top, n, positions, dictionaries, layout, back, box, size)
-    for i in range(w.shape[2]):
-        for j in range(w.shape[3]):
-            for k in range(w.shape[1]):
-                product = np.float64(correlation(top, k, i, j, dictionaries, layout, back, size))
-                given = (gamma_e, norms[k], (odds, gamma_w[k]), mask, model, change, back, box, tally, stream)
-                old = w[n, k, i, j]
-                if z[n, k, i, j] >= 0:
-                    switched, new = switch_off(n, k, i, j, np.float64(old), product, *given), 0.0
+    last, z, w = model.table.shape[0] - 1, image.z, image.w
+    top, bottom = layer_of(model.table, last), layer_of(model.table, 0)
+    whole_box(bottom, slot.box[0])
+    correlate_up(last, z, model, slot.back, slot.box)
+    for i in range(top.grid_row):
+        for j in range(top.grid_col):
+            for k in range(top.atoms):
+                b = block_of(k, i, j, top)
+                product = np.float64(dot_atom(slot.back, place_of(top, i, j), k, top, model))
+                prior = log_prior, gamma_w[k], model.lags[top.lag + k]
+                old, new = w[b], 0.0
+                if z[top.block + b] >= 0:
+                    switched = switch_off(Block(k, i, j), np.float64(old), product, prior, image, model, slot, tally)
                 else:
-                    switched, new = switch_on(n, k, i, j, product, *given)
+                    switched, new = switch_on(Block(k, i, j), product, prior, image, model, slot, tally)
                 if switched:
-                    z[n, k, i, j] = -1 if z[n, k, i, j] >= 0 else 0
-                    w[n, k, i, j] = new
-                    subtract(change[0], w[n, k, i, j] - old, back[0], layout[0][4], layout[0][3], box[0])
-                    carry_up(top, n, positions, dictionaries, layout, back, box, size)
+                    z[top.block + b] = -1 if z[top.block + b] >= 0 else 0
+                    w[b] = new
+                    subtract(slot.change, w[b] - old, slot.back, bottom, slot.box[0])
+                    correlate_up(last, z, model, slot.back, slot.box)
 
 
-@kernel(**BURIED)
-def switch_off(n, k, i, j, old, product, gamma_e, norm, prior, mask, model, change, back, box, tally, stream):
-    """Whether a coefficient that is on goes off. Leaves its image of a unit in change[0] if one is proposed."""
-    screen = gamma_e * norm + prior[1]
-    guessed = log_odds(gamma_e * (product + norm * old), screen, prior)
-    if next_uniform(stream) * (1.0 + math.exp(min(guessed, 700.0))) >= 1.0:
+@kernel()
+def switch_off(block, old, product, prior, image, model, slot, tally):
+    """Whether a coefficient that is on goes off. Leaves its image of a unit in the change if one is proposed."""
+    log_prior, gamma_w, norm = prior
+    screen = image.gamma_e * norm + gamma_w
+    guessed = log_odds(image.gamma_e * (product + norm * old), screen, log_prior, gamma_w)
+    if next_uniform(image.stream) * (1.0 + math.exp(min(guessed, 700.0))) >= 1.0:
         return False
-    tally[2] += 1
-    energy, product = make_unit(n, k, i, j, mask, model, change, back, box)
-    c = gamma_e * (product + energy * old)
-    exact, back_again = log_odds(c, gamma_e * energy + prior[1], prior), log_odds(c, screen, prior)
-    ratio = log_one_plus_exp(guessed) - log_one_plus_exp(-back_again) - exact
-    if math.log(next_uniform(stream)) >= ratio:
+    tally[OFF_PROPOSED] += 1
+    energy, product = image_of_unit(block, image, model, slot)
+    c = image.gamma_e * (product + energy * old)
+    exact = log_odds(c, image.gamma_e * energy + gamma_w, log_prior, gamma_w)
+    back_again = log_odds(c, screen, log_prior, gamma_w)
+    if math.log(next_uniform(image.stream)) >= log_one_plus_exp(guessed) - log_one_plus_exp(-back_again) - exact:
         return False
-    tally[3] += 1
+    tally[OFF] += 1
     return True
 
 
-@kernel(**BURIED)
-def switch_on(n, k, i, j, product, gamma_e, norm, prior, mask, model, change, back, box, tally, stream):
+@kernel()
+def switch_on(block, product, prior, image, model, slot, tally):
     """Whether a coefficient that is off goes on, and with which weight. Leaves as `switch_off` does."""
-    screen, c = gamma_e * norm + prior[1], gamma_e * product
-    guessed, uniform = log_odds(c, screen, prior), next_uniform(stream)
+    log_prior, gamma_w, norm = prior
+    screen, c = image.gamma_e * norm + gamma_w, image.gamma_e * product
+    guessed, uniform = log_odds(c, screen, log_prior, gamma_w), next_uniform(image.stream)
     if (guessed < RARE and uniform > 0.01) or uniform * (1.0 + math.exp(-guessed)) >= 1.0:
         return False, 0.0
-    tally[0] += 1
-    energy, _ = make_unit(n, k, i, j, mask, model, change, back, box)
-    precision = gamma_e * energy + prior[1]
-    weight = c / precision + next_normal(stream) / math.sqrt(precision)
-    back_again = log_odds(c + gamma_e * (norm - energy) * weight, screen, prior)
-    ratio = log_odds(c, precision, prior) + log_one_plus_exp(-guessed) - log_one_plus_exp(back_again)
-    if math.log(next_uniform(stream)) >= ratio:
+    tally[ON_PROPOSED] += 1
+    energy, _ = image_of_unit(block, image, model, slot)
+    precision = image.gamma_e * energy + gamma_w
+    weight = c / precision + next_normal(image.stream) / math.sqrt(precision)
+    back_again = log_odds(c + image.gamma_e * (norm - energy) * weight, screen, log_prior, gamma_w)
+    ratio = log_odds(c, precision, log_prior, gamma_w) + log_one_plus_exp(-guessed) - log_one_plus_exp(back_again)
+    if math.log(next_uniform(image.stream)) >= ratio:
         return False, 0.0
-    tally[1] += 1
+    tally[ON] += 1
     return True, weight
 
 
-@kernel(**BURIED)
-def make_unit(n, k, i, j, mask, model, change, back, box):
-    """Image of a unit of top atom k at (i, j), in ``change[0]``; its energy and its product with the residual."""
-    positions, dictionaries, layout, size = model
-    top = len(dictionaries) - 1
-    place_unit(top, k, i, j, back[0].dtype.type(1), dictionaries, layout, change, box, size)
-    carry_down(top, n, positions, dictionaries, layout, change, box, size)
-    return weigh(change[0], mask, back[0], layout[0][4], layout[0][3], box[0])
+@kernel()
+def image_of_unit(block, image, model, slot):
+    """Image of a unit in a top block, in the change; its energy and its product with the residual."""
+    last, one = model.table.shape[0] - 1, slot.back.dtype.type(1)
+    place_unit(block, one, layer_of(model.table, last), model, slot.change, slot.box[last])
+    synthesise_down(last, image.z, model, slot.change, slot.box)
+    return mask_and_dot(slot.change, image.mask, slot.back, layer_of(model.table, 0), slot.box[0])

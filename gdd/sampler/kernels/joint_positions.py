@@ -1,46 +1,79 @@
-"""Where pooled blocks of the joint model are active, compiled: the prior of all layers, and the exact bottom draw.
+"""Where pooled blocks of the joint model are active, compiled. A block's value comes from the layers above it.
 
-A block's value comes from the layers above it; only its position is drawn here, theta integrated out. Layers above the
-bottom one are drawn in `gdd.sampler.kernels.joint_upper_positions`. For the groups of arguments see
-`gdd.sampler.kernels.joint_kernels.run_images` and `gdd.sampler.kernels.joint_kernels_math`.
+Positions of the bottom layer are drawn from their exact conditional. Above it a position is proposed with a guess of
+how far apart the images of an atom are (`gdd.sampler.screening`), and accepted or not by the true distance. theta is
+integrated out. For the arguments see `gdd.sampler.kernels.joint`.
 
-*Checked:* tests/test_refine_sweep.py (same chain as the plain twin).
+*Checked:* tests/test_joint_sweep.py (same chain as the plain twin).
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import BURIED, FAST, kernel
+from gdd.base.compiling import FAST, kernel
+from gdd.sampler.kernels.joint import (
+    Block,
+    add_atom,
+    block_of,
+    clear,
+    copy_levels,
+    correlate_within,
+    dot_atom,
+    layer_of,
+    lower_box,
+    mask_and_dot,
+    place_in_map,
+    place_of,
+    set_box,
+    subtract,
+    synthesise_down,
+)
 from gdd.sampler.kernels.operations import pick
-from gdd.sampler.kernels.windows import window_add, window_dot
+from gdd.sampler.kernels.windows import window_dot
 from gdd.sampler.random import next_uniform
+
+
+class Moves(NamedTuple):
+    """Counts by layer and class of strength."""
+
+    visited: np.ndarray
+    moved: np.ndarray
+
 
 #: borders of the classes of |value| * ||atom|| * sqrt(gamma_e) by which moves are counted
 BORDERS = (0.1, 1.0, 3.0)
 
 
-@kernel(**BURIED)
-def count_blocks(z, layout, counts):
+# Prior of the positions of one map, theta integrated out
+
+
+@kernel()
+def group_of(i, j, here):
+    """Row of the counts that a block belongs to, by its shape: whole, cut at the right, at the bottom, at both."""
+    return 2 * ((i + 1) * here.pool_row > here.map_row) + ((j + 1) * here.pool_col > here.map_col)
+
+
+@kernel()
+def count_blocks(k, here, z, counts):
     """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
-    _, _, _, _, _, map_row, map_col, pool_row, pool_col, grid_row, grid_col = layout
     counts[:] = 0
-    for i in range(grid_row):
-        low = 2 * ((i + 1) * pool_row > map_row)
-        for j in range(grid_col):
-            counts[low + ((j + 1) * pool_col > map_col), z[i, j]] += 1  # -1, for empty, is the last column
+    for i in range(here.grid_row):
+        for j in range(here.grid_col):
+            m = z[here.block + block_of(k, i, j, here)]
+            counts[group_of(i, j, here), m] += 1  # -1, for empty, is the last column
 
 
-@kernel(**BURIED)
-def log_counts(counts, layout, empty):
+@kernel()
+def log_counts(counts, here, empty):
     """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's block shapes and outcomes, less the normaliser."""
-    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
     total = 0.0
     for group in range(4):
-        rows = map_row % pool_row if group >= 2 else pool_row
-        cols = map_col % pool_col if group % 2 else pool_col
+        rows = here.map_row % here.pool_row if group >= 2 else here.pool_row
+        cols = here.map_col % here.pool_col if group % 2 else here.pool_col
         number, outcomes = 0, rows * cols + empty
         for outcome in range(counts.shape[1]):
             count = counts[group, outcome]
@@ -52,36 +85,25 @@ def log_counts(counts, layout, empty):
     return total
 
 
-@kernel(**BURIED)
-def prior_weights(i, j, counts, layout, empty, weights, places):
-    """Prior weight and place (row, col of the map) of every position that a block has; return how many.
+@kernel()
+def prior_weights(i, j, here, empty, counts, slot):
+    """Prior weight and place of every position that a block has; return how many. The block must not be counted.
 
-    The block itself must not be counted. ``weights[0]`` is for empty (0 where that is not allowed), position t is at
-    ``weights[t + 1]``. Changes ``weights`` and ``places`` (position, row/col/index).
+    Changes weights and steps of ``slot``; the weight of empty is 0 where that is not allowed.
     """
-    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
-    top, first = i * pool_row, j * pool_col
-    rows, cols = min(pool_row, map_row - top), min(pool_col, map_col - first)
-    group = 2 * (rows < pool_row) + (cols < pool_col)
-    alpha = 1.0 / (rows * cols + empty)
-    weights[0] = (alpha + counts[group, counts.shape[1] - 1]) * empty
-    t = 0
+    top, first = i * here.pool_row, j * here.pool_col
+    rows, cols = min(here.pool_row, here.map_row - top), min(here.pool_col, here.map_col - first)
+    group, alpha, t = group_of(i, j, here), 1.0 / (rows * cols + empty), 0
+    slot.weights[0] = (alpha + counts[group, counts.shape[1] - 1]) * empty
     for a in range(rows):
         for b in range(cols):
-            places[t, 0], places[t, 1], places[t, 2] = top + a, first + b, a * pool_col + b
+            slot.steps[t, 0], slot.steps[t, 1], slot.steps[t, 2] = top + a, first + b, a * here.pool_col + b
             t += 1
-            weights[t] = alpha + counts[group, a * pool_col + b]
+            slot.weights[t] = alpha + counts[group, a * here.pool_col + b]
     return t
 
 
-@kernel(**BURIED)
-def group_of(i, j, layout):
-    """Row of the counts that a block belongs to."""
-    _, _, _, _, _, map_row, map_col, pool_row, pool_col, _, _ = layout
-    return 2 * ((i + 1) * pool_row > map_row) + ((j + 1) * pool_col > map_col)
-
-
-@kernel(**BURIED)
+@kernel()
 def class_of(strength):
     """Class of a value by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
     found = 0
@@ -90,95 +112,213 @@ def class_of(strength):
     return found
 
 
-@kernel(**BURIED)
-def weigh_bottom(k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictionary, layout, size, scratch):
-    """Weigh every outcome of a block of the bottom layer, which is now at ``old`` and not in the counts.
-
-    Weight t + 1 is that of position t, weight 0 that of empty. Returns (number of positions, sum of the weights, the
-    exponent taken out of all of them). Changes ``weights``, ``gains`` (exponents) and ``places`` of ``scratch``.
-
-    seen : (mask, dictionary squared); where pixels are missing, the block's own part must be in the residual already
-    """
-    (counts, weights, gains, places), (mask, squares) = scratch, seen
-    _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout
-    norm, atom = lags[k, lags.shape[1] // 2, lags.shape[2] // 2], k * height * length
-    number = prior_weights(i, j, counts, layout, empty, weights, places)
-    row, col = i * pool_row + old // pool_col, j * pool_col + old % pool_col
-    largest = 0.0 if empty > 0 else -np.inf
-    for t in range(number):
-        start = places[t, 0] * width + places[t, 1] * planes
-        c = np.float64(window_dot(residual, start, width, dictionary, atom, height, length, size))
-        energy = norm
-        if mask.size > 0:
-            energy = np.float64(window_dot(mask, start, width, squares, atom, height, length, size))
-        elif old >= 0:
-            lag = places[t, 0] - row + lags.shape[1] // 2, places[t, 1] - col + lags.shape[2] // 2
-            c += v * lags[k, lag[0], lag[1]]
-        gains[t + 1] = gamma_e * (v * c - 0.5 * v * v * energy)
-        largest = max(largest, gains[t + 1])
-    everything = 0.0
-    gains[0] = 0.0 if empty > 0 else largest  # its weight is 0 then; 0 times an overflow would not be
-    for t in range(number + 1):
-        weights[t] *= math.exp(gains[t] - largest)
-        everything += weights[t]
-    return number, everything, largest
+@kernel()
+def lag_of(k, rows, cols, here, model):
+    """Guessed product of the images of atom k at two positions so many rows and columns apart; exact in the bottom."""
+    height, width = 2 * here.pool_row - 1, 2 * here.pool_col - 1
+    return model.lags[here.lag + (k * height + rows + here.pool_row - 1) * width + cols + here.pool_col - 1]
 
 
-@kernel(**BURIED)
-def draw_bottom_positions(
-    n, empty, gamma_e, lags, seen, model, values, back, scratch, visited, moved, stream
-):  # fmt: skip
+# Bottom layer
+
+
+@kernel()
+def draw_bottom_positions(image, empty, model, squares, slot, moves):
     """Draw every position of the bottom layer exactly; return the log prior of its positions.
 
-    Changes its positions, back[0], scratch, the counts of moves and stream.
+    ``squares`` : of its dictionary. Changes positions, the residual, scratch, counts of moves and the stream.
     """
-    positions, dictionaries, layout, size = model
-    atoms, _, _, _, _, _, _, pool_row, pool_col, grid_row, grid_col = layout[0]
-    counts, weights, gains, places = scratch[0][0], scratch[1], scratch[2], scratch[3]
-    own = (counts, weights, gains, places)
-    z, residual, dictionary, above, total = positions[0], back[0], dictionaries[0], values[1], 0.0
-    sizes = layout[0]
-    for k in range(atoms):
-        norm = lags[k, lags.shape[1] // 2, lags.shape[2] // 2]
-        count_blocks(z[n, k], sizes, counts)
-        for i in range(grid_row):
-            for j in range(grid_col):
-                value = above[(i * grid_col + j) * atoms + k]
-                v, old, group = np.float64(value), z[n, k, i, j], group_of(i, j, sizes)
+    here, total, masked = layer_of(model.table, 0), 0.0, image.mask.size > 0
+    counts, z = slot.counts[0], image.z
+    for k in range(here.atoms):
+        norm = lag_of(k, 0, 0, here, model)
+        count_blocks(k, here, z, counts)
+        for i in range(here.grid_row):
+            for j in range(here.grid_col):
+                block, b, group = Block(k, i, j), block_of(k, i, j, here), group_of(i, j, here)
+                value, old = slot.values[here.output + b], z[b]
+                strength = class_of(abs(np.float64(value)) * math.sqrt(image.gamma_e * norm))
                 counts[group, old] -= 1
-                if seen[0].size > 0:
-                    place_atom(residual, k, i, j, old, value, seen[0], dictionary, sizes, size)
-                number, everything, _ = weigh_bottom(
-                    k, i, j, old, v, empty, gamma_e, lags, seen, residual, dictionary, sizes, size, own
-                )  # fmt: skip
-                t = pick(weights[1 : number + 1], weights[0], next_uniform(stream) * everything)
-                new = places[t, 2] if t >= 0 else -1
+                if masked:
+                    place_atom(block, old, value, here, model, slot.back, image.mask)
+                number, whole = position_weights(block, old, np.float64(value), empty, image, model, squares, slot)
+                t = pick(slot.weights[1 : number + 1], slot.weights[0], next_uniform(image.stream) * whole)
+                new = slot.steps[t, 2] if t >= 0 else -1
+                if not masked and new != old:
+                    place_atom(block, old, value, here, model, slot.back, image.mask)
+                if masked or new != old:
+                    place_atom(block, new, -value, here, model, slot.back, image.mask)
                 counts[group, new] += 1
-                strength = class_of(abs(v) * math.sqrt(gamma_e * norm))
-                visited[0, strength] += 1
-                if seen[0].size > 0:
-                    place_atom(residual, k, i, j, new, -value, seen[0], dictionary, sizes, size)
-                elif new != old:
-                    place_atom(residual, k, i, j, old, value, seen[0], dictionary, sizes, size)
-                    place_atom(residual, k, i, j, new, -value, seen[0], dictionary, sizes, size)
-                moved[0, strength] += new != old
-                z[n, k, i, j] = new
-        total += log_counts(counts, sizes, empty)
+                moves.visited[0, strength] += 1
+                moves.moved[0, strength] += new != old
+                z[b] = new
+        total += log_counts(counts, here, empty)
     return total
 
 
-@kernel(**BURIED, fastmath=FAST)
-def place_atom(residual, k, i, j, m, weight, mask, dictionary, layout, size):
-    """Add ``weight`` times atom k of the bottom layer at position m of a block, if any. Changes ``residual``."""
-    _, height, length, planes, width, _, _, pool_row, pool_col, _, _ = layout
-    row, col = i * pool_row + np.int64(m) // pool_col, j * pool_col + np.int64(m) % pool_col
-    start, atom = row * width + col * planes, k * height * length
-    if m >= 0 and mask.size == 0:
-        window_add(residual, start, width, dictionary, atom, weight, height, length, size)
-    elif m >= 0:
-        for a in range(height):
-            here = residual[start + a * width : start + a * width + length]
-            seen = mask[start + a * width : start + a * width + length]
-            line = dictionary[atom + a * length : atom + (a + 1) * length]
-            for t in range(length):
-                here[t] += weight * seen[t] * line[t]
+@kernel()
+def position_weights(block, old, v, empty, image, model, squares, slot):
+    """Form the weights of all outcomes of a bottom block that is now at ``old`` and not in the counts.
+
+    Returns (positions that it has, sum of the weights). Where pixels are missing, the block's own part must be in the
+    residual already. Changes ``slot``.
+    """
+    here, (k, i, j), gains = layer_of(model.table, 0), block, slot.gains
+    norm, atom = lag_of(k, 0, 0, here, model), k * here.height * here.length
+    number = prior_weights(i, j, here, empty, slot.counts[0], slot)
+    row, col = place_in_map(i, j, old, here)
+    largest = 0.0 if empty > 0 else -np.inf
+    for t in range(number):
+        start = place_of(here, slot.steps[t, 0], slot.steps[t, 1])
+        c, energy = np.float64(dot_atom(slot.back, start, k, here, model)), norm
+        if image.mask.size > 0:
+            energy = np.float64(window_dot(image.mask, start, squares, atom, here))
+        elif old >= 0:
+            c += v * lag_of(k, slot.steps[t, 0] - row, slot.steps[t, 1] - col, here, model)
+        gains[t + 1] = image.gamma_e * (v * c - 0.5 * v * v * energy)
+        largest = max(largest, gains[t + 1])
+    whole = 0.0
+    gains[0] = 0.0 if empty > 0 else largest  # its weight is 0 then; 0 times an overflow would not be
+    for t in range(number + 1):
+        slot.weights[t] *= math.exp(gains[t] - largest)
+        whole += slot.weights[t]
+    return number, whole
+
+
+@kernel(fastmath=FAST)
+def place_atom(block, m, weight, here, model, back, mask):
+    """Add ``weight`` times an atom of the bottom layer at position m of a block, if any. Changes the residual."""
+    if m < 0:
+        return
+    start = place_of(here, *place_in_map(block.i, block.j, m, here))
+    if mask.size == 0:
+        add_atom(back, start, block.k, weight, here, model)
+        return
+    for a in range(here.height):
+        p, q = np.uintp(start + a * here.width), np.uintp((block.k * here.height + a) * here.length)
+        for t in range(np.uintp(here.length)):
+            back[p + t] += weight * mask[p + t] * model.dictionaries[q + t]
+
+
+# Layers above the bottom one
+
+
+@kernel()
+def draw_upper_positions(layer, image, empty, model, slot, moves):
+    """Screened draw of every position of a pooled layer above the bottom one; return the log prior of its positions.
+
+    Place by place: the blocks of all atoms there reach the same window, within which the residual is correlated up once
+    and then after each move. Changes positions, ``slot``, the counts of moves and the stream.
+    """
+    here, total = layer_of(model.table, layer), 0.0
+    for k in range(here.atoms):
+        count_blocks(k, here, image.z, slot.counts[k])
+    for i in range(here.grid_row):
+        for j in range(here.grid_col):
+            window_of_block(layer, i, j, model, slot.box)
+            correlate_within(layer, image.z, model, slot.back, slot.box)
+            for k in range(here.atoms):
+                draw_upper_position(layer, Block(k, i, j), image, empty, model, slot, moves)
+    for k in range(here.atoms):
+        total += log_counts(slot.counts[k], here, empty)
+    return total
+
+
+@kernel()
+def window_of_block(layer, i, j, model, box):
+    """Set the boxes of a layer's input and below to all that a unit can reach from any position of a block."""
+    here = layer_of(model.table, layer)
+    row, col = i * here.pool_row, j * here.pool_col
+    last_row, last_col = min(row + here.pool_row, here.map_row), min(col + here.pool_col, here.map_col)
+    set_box(box[layer], row, last_row - 1 + here.height, col, last_col - 1 + here.length // here.planes)
+    for lower in range(layer - 1, -1, -1):
+        lower_box(layer_of(model.table, lower), box[lower + 1], box[lower])
+
+
+@kernel()
+def draw_upper_position(layer, block, image, empty, model, slot, moves):
+    """Draw the position of one block of `draw_upper_positions`, which says what changes."""
+    here, bottom, z, (k, i, j) = layer_of(model.table, layer), layer_of(model.table, 0), image.z, block
+    b, group, counts = block_of(k, i, j, here), group_of(i, j, here), slot.counts[k]
+    value, old = slot.values[here.output + b], z[here.block + b]
+    v = np.float64(value)
+    strength = class_of(abs(v) * math.sqrt(image.gamma_e * lag_of(k, 0, 0, here, model)))
+    moves.visited[layer, strength] += 1
+    counts[group, old] -= 1
+    number, before = prior_weights(i, j, here, empty, counts, slot), np.int64(0)
+    for t in range(number):
+        if slot.steps[t, 2] == old:
+            before = t + 1
+    whole = guess_moves(k, before, v, number, here, image.gamma_e, model, slot)
+    for t in range(number + 1):
+        slot.gains[t] -= whole
+    after = choose(slot.gains, number, next_uniform(image.stream))
+    if after != before:
+        forward, prior = slot.gains[after], math.log(slot.weights[after]) - math.log(slot.weights[before])
+        energy, product = 0.0, 0.0
+        if value != 0:
+            shift_unit(k, before, after, value, here, model, slot, slot.box[layer])
+            synthesise_down(layer, z, model, slot.change, slot.box)
+            energy, product = mask_and_dot(slot.change, image.mask, slot.back, bottom, slot.box[0])
+            subtract(slot.change, 1, slot.back, bottom, slot.box[0])
+            copy_levels(slot.back, slot.change, layer, model.table, slot.box)
+            correlate_within(layer, z, model, slot.back, slot.box)
+        whole = guess_moves(k, after, v, number, here, image.gamma_e, model, slot)
+        ratio = prior + image.gamma_e * (product - 0.5 * energy) + slot.gains[before] - whole - forward
+        if math.log(next_uniform(image.stream)) < ratio:
+            z[here.block + b] = slot.steps[after - 1, 2] if after > 0 else -1
+            moves.moved[layer, strength] += 1
+        elif value != 0:
+            subtract(slot.change, -1, slot.back, bottom, slot.box[0])
+            copy_levels(slot.change, slot.back, layer, model.table, slot.box)
+    counts[group, z[here.block + b]] += 1
+
+
+@kernel()
+def guess_moves(k, now, v, number, here, gamma_e, model, slot):
+    """Log weights of a proposal from outcome ``now`` (0: empty, t + 1: position t); return the log of their sum.
+
+    Exact but for the squared distance between the images of the atom at two positions, which is guessed.
+    Changes gains of ``slot``.
+    """
+    norm, gains, steps = lag_of(k, 0, 0, here, model), slot.gains, slot.steps
+    for t in range(number + 1):
+        gains[t] = 0.0
+        if t > 0 and v != 0.0:
+            gains[t] = dot_atom(slot.back, place_of(here, steps[t - 1, 0], steps[t - 1, 1]), k, here, model)
+    present, largest = gains[now], -np.inf
+    for t in range(number + 1):
+        apart = norm if (t == 0) != (now == 0) else 0.0
+        if t > 0 and now > 0:
+            rows, cols = steps[t - 1, 0] - steps[now - 1, 0], steps[t - 1, 1] - steps[now - 1, 1]
+            apart = 2.0 * (norm - lag_of(k, rows, cols, here, model))
+        gains[t] = gamma_e * (v * (gains[t] - present) - 0.5 * v * v * apart)
+        gains[t] = math.log(slot.weights[t]) + gains[t] if slot.weights[t] > 0.0 else -np.inf
+        largest = max(largest, gains[t])
+    total = 0.0
+    for t in range(number + 1):
+        total += math.exp(gains[t] - largest)
+    return largest + math.log(total)
+
+
+@kernel()
+def choose(gains, number, target):
+    """Outcome at which the running sum of exp(gains), which add up to 1, passes ``target``."""
+    total, last = 0.0, 0
+    for t in range(number + 1):
+        if gains[t] > -np.inf:
+            last = t
+            total += math.exp(gains[t])
+            if target < total:
+                return t
+    return last
+
+
+@kernel()
+def shift_unit(k, before, after, value, here, model, slot, box):
+    """Set the change of a layer's input, within its box, to what moving a block between outcomes does. Changes it."""
+    clear(slot.change, here, box)
+    for outcome, amount in ((before, -value), (after, value)):
+        if outcome > 0:
+            start = place_of(here, slot.steps[outcome - 1, 0], slot.steps[outcome - 1, 1])
+            add_atom(slot.change, start, k, amount, here, model)

@@ -1,9 +1,9 @@
 """The conditionals of the joint model, written as the equations: each takes the rest of the state, computes everything
 afresh through all layers, and returns a distribution.
 
-Slow and plain. tests/test_refine_conditionals.py holds every one to ``joint_log_joint`` by exact ratios, and
-tests/test_refine_sweep.py holds the compiled sweep to these. Layers are counted from 0, bottom first. Given what is
-above it, any layer is a layer of `gdd.model.layer`: what depends on one layer alone is taken from
+Slow and plain. tests/test_joint_conditionals.py holds every one to ``joint_log_joint`` by exact ratios, and
+tests/test_joint_sweep.py holds the compiled sweep to these. Layers are counted from 0, bottom first. Given what is
+above it, any layer is a layer of `gdd.model.layer`: what depends on one layer alone stands in
 `gdd.sampler.conditionals`.
 """
 
@@ -31,12 +31,12 @@ from gdd.sampler import conditionals
 Where = tuple[int, int, int, int]
 
 
-def carried_down(
+def synthesise_down(
     values: np.ndarray, layer: int, local: JointLocal, dictionaries: Sequence[np.ndarray], shapes: Sequence[LayerShape]
 ) -> np.ndarray:
     """Image of an input of a layer under the positions below it: (image, plane, row, col) at both ends.
 
-    ``local`` may have one image and ``values`` many: then all are carried down under that image's positions.
+    ``local`` may have one image and ``values`` many: then all go down under that image's positions.
     """
     for below in range(layer - 1, -1, -1):
         z = np.broadcast_to(local.positions[below], (len(values), *local.positions[below].shape[1:]))
@@ -70,7 +70,7 @@ def unit_images(
     values = np.zeros((len(places), shape.planes, *shape.input_size))
     for out, (row, col) in zip(values, places, strict=True):
         out[:, row : row + shape.atom_size[0], col : col + shape.atom_size[1]] = atom
-    images = carried_down(values, layer, state.local, dictionaries, shapes)
+    images = synthesise_down(values, layer, state.local, dictionaries, shapes)
     return images if data.mask is None else np.where(data.mask, images, 0.0)
 
 
@@ -108,7 +108,7 @@ def position_given_rest(
     without the block, and for :math:`\theta_m` the counts over the other blocks of its shape in the map.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* theta integrated out; P2, P18.
-    *Checked:* tests/test_refine_conditionals.py.
+    *Checked:* tests/test_joint_conditionals.py.
     """
     n, k, i, j = where
     shape, emptied = model.shapes()[layer], with_position(state, layer, where, EMPTY)
@@ -173,7 +173,7 @@ def dictionary_design(state: JointState, data: LayerData, model: ModelSpec, laye
     for k, c, a, b in np.ndindex(*shape.dictionary):
         values = np.zeros((len(maps), shape.planes, *shape.input_size))
         values[:, c, a : a + shape.map_size[0], b : b + shape.map_size[1]] = maps[:, k]
-        columns.append(carried_down(values, layer, state.local, state.shared.dictionaries, shapes))
+        columns.append(synthesise_down(values, layer, state.local, state.shared.dictionaries, shapes))
     design = np.stack(columns, axis=-1)
     if data.mask is not None:
         design[~data.mask] = 0.0
@@ -212,7 +212,7 @@ def gamma_d_given_rest(state: JointState, model: ModelSpec, layer: int) -> Gamma
     """Precision of a layer's dictionary. *Departs:* P5. *Checked:* ratio test."""
     return conditionals.gamma_d_given_rest(
         layer_state(state, model, layer), model.layers[layer], model.shapes()[layer]
-    )  # fmt: skip
+    )
 
 
 def gamma_w_given_rest(state: JointState, model: ModelSpec) -> Gamma:

@@ -15,26 +15,26 @@ from tiny_joint import JOINTS, draw_joint
 from gdd.model import distributions
 from gdd.model.joint import joint_log_joint, joint_residual, layer_values
 from gdd.model.state import EMPTY, block_positions
-from gdd.sampler import refine_conditionals
+from gdd.sampler import joint_conditionals
 
 TOLERANCE = 1e-9
 HELPERS = {
-    "carried_down", "of_image", "of_images", "unit_images", "with_position", "with_coefficient", "block_places_of",
+    "synthesise_down", "of_image", "of_images", "unit_images", "with_position", "with_coefficient", "block_places_of",
     "dictionary_design", "layer_state", "active_coefficients", "weight_design",
-}  # fmt: skip
+}
 
 
 def test_every_public_conditional_has_a_ratio_test():
     public = {
-        name for name, f in inspect.getmembers(refine_conditionals, inspect.isfunction)
-        if f.__module__ == refine_conditionals.__name__ and not name.startswith("_")
-    }  # fmt: skip
+        name for name, f in inspect.getmembers(joint_conditionals, inspect.isfunction)
+        if f.__module__ == joint_conditionals.__name__ and not name.startswith("_")
+    }
     assert public - HELPERS == {f.__name__.removeprefix("ratio_") for f in RATIOS}
 
 
 @pytest.mark.parametrize("name", sorted(HELPERS))
 def test_helpers_return_no_distribution(name):
-    returned = str(inspect.signature(getattr(refine_conditionals, name)).return_annotation)
+    returned = str(inspect.signature(getattr(joint_conditionals, name)).return_annotation)
     kinds = [n for n, c in inspect.getmembers(distributions, inspect.isclass) if c.__module__ == distributions.__name__]
     assert not any(kind in returned for kind in kinds)
 
@@ -52,9 +52,9 @@ def ratio_position_given_rest(tiny, rng):
         have = block_positions(shape)
         for i, j in corners(shape):
             where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
-            choice = refine_conditionals.position_given_rest(state, data, model, spec, layer, where)
+            choice = joint_conditionals.position_given_rest(state, data, model, spec, layer, where)
             for m in (*[EMPTY] * spec.empty_blocks, *np.flatnonzero(have[i, j])):
-                other = refine_conditionals.with_position(state, layer, where, m)
+                other = joint_conditionals.with_position(state, layer, where, m)
                 yield choice.logpdf(m), joint_log_joint(other, data, model, spec)
             yield None  # another block: another normalising constant
 
@@ -64,9 +64,9 @@ def ratio_coefficient_given_rest(tiny, rng):
     shape = model.shapes()[-1]
     for i, j in corners(shape):
         where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
-        choice = refine_conditionals.coefficient_given_rest(state, data, model, where)
+        choice = joint_conditionals.coefficient_given_rest(state, data, model, where)
         for m, w in ((EMPTY, 0.0), (0, rng.standard_normal()), (0, rng.standard_normal())):
-            other = refine_conditionals.with_coefficient(state, where, m, w)
+            other = joint_conditionals.with_coefficient(state, where, m, w)
             yield choice.logpdf(m, w), joint_log_joint(other, data, model, spec)
         yield None
 
@@ -74,11 +74,11 @@ def ratio_coefficient_given_rest(tiny, rng):
 def ratio_weights_given_rest(tiny, rng):
     """All weights of one image, however many are on; others on than those drawn, too."""
     state, data, model, spec = tiny
-    state, data = refine_conditionals.of_image(state, data, 1)
+    state, data = joint_conditionals.of_image(state, data, 1)
     z = state.local.z.copy()
     z[0, 0] = 0
     for case in (with_local(state, z=z), with_local(state, z=np.zeros_like(z))):
-        choice = refine_conditionals.weights_given_rest(case, data, model)
+        choice = joint_conditionals.weights_given_rest(case, data, model)
         for _ in range(3):
             weights = rng.standard_normal(len(choice.linear))
             w = np.zeros_like(case.local.w)
@@ -96,7 +96,7 @@ def with_dictionary(state, layer, dictionary):
 def ratio_dictionary_given_rest(tiny, rng):
     state, data, model, spec = tiny
     for layer, shape in enumerate(model.shapes()):
-        choice = refine_conditionals.dictionary_given_rest(state, data, model, layer)
+        choice = joint_conditionals.dictionary_given_rest(state, data, model, layer)
         for _ in range(3):
             dictionary = rng.standard_normal(shape.dictionary)
             other = with_dictionary(state, layer, dictionary)
@@ -107,7 +107,7 @@ def ratio_dictionary_given_rest(tiny, rng):
 def ratio_bottom_atom_given_rest(tiny, rng):
     state, data, model, spec = tiny
     for k in range(model.layers[0].atoms):
-        choices = refine_conditionals.bottom_atom_given_rest(state, data, model, k)
+        choices = joint_conditionals.bottom_atom_given_rest(state, data, model, k)
         for _ in range(3):
             dictionary = state.shared.dictionaries[0].copy()
             dictionary[k] = rng.standard_normal(dictionary[k].shape)
@@ -119,7 +119,7 @@ def ratio_bottom_atom_given_rest(tiny, rng):
 def ratio_gamma_d_given_rest(tiny, rng):
     state, data, model, spec = tiny
     for layer in range(len(model.layers)):
-        choice = refine_conditionals.gamma_d_given_rest(state, model, layer)
+        choice = joint_conditionals.gamma_d_given_rest(state, model, layer)
         for _ in range(3):
             parts = list(state.shared.gamma_d)
             parts[layer] = rng.gamma(2.0, size=parts[layer].shape)
@@ -130,7 +130,7 @@ def ratio_gamma_d_given_rest(tiny, rng):
 
 def ratio_gamma_w_given_rest(tiny, rng):
     state, data, model, spec = tiny
-    choice = refine_conditionals.gamma_w_given_rest(state, model)
+    choice = joint_conditionals.gamma_w_given_rest(state, model)
     for _ in range(3):
         value = rng.gamma(2.0, size=state.shared.gamma_w.shape)
         yield choice.logpdf(value).sum(), joint_log_joint(with_shared(state, gamma_w=value), data, model, spec)
@@ -138,7 +138,7 @@ def ratio_gamma_w_given_rest(tiny, rng):
 
 def ratio_gamma_e_given_rest(tiny, rng):
     state, data, model, spec = tiny
-    choice = refine_conditionals.gamma_e_given_rest(state, data, model, spec)
+    choice = joint_conditionals.gamma_e_given_rest(state, data, model, spec)
     for _ in range(3):
         value = rng.uniform(0.1, spec.ceiling or 3.0, state.local.gamma_e.shape)
         yield choice.logpdf(value).sum(), joint_log_joint(with_local(state, gamma_e=value), data, model, spec)
@@ -151,7 +151,7 @@ def ratio_squared_scale_given_rest(tiny, rng):
     z, w = state.local.z.copy(), state.local.w.copy()
     z[:, -1], w[:, -1] = EMPTY, 0.0
     for case, k in ((state, 0), (with_local(state, z=z, w=w), z.shape[1] - 1)):  # a used atom, an unused one
-        choice = refine_conditionals.squared_scale_given_rest(case, model, k)
+        choice = joint_conditionals.squared_scale_given_rest(case, model, k)
         active = (case.local.z[:, k] != EMPTY).sum()
         for u in rng.gamma(2.0, size=3):
             dictionary, weights = case.shared.dictionaries[top].copy(), case.local.w.copy()
@@ -168,7 +168,7 @@ def ratio_squared_scale_between_layers(tiny, rng):
     state, data, model, spec = tiny
     for layer in range(len(model.layers) - 1):
         for k in range(model.layers[layer].atoms):
-            choice = refine_conditionals.squared_scale_between_layers(state, layer, k)
+            choice = joint_conditionals.squared_scale_between_layers(state, layer, k)
             for u in rng.gamma(2.0, size=3):
                 lower, upper = (state.shared.dictionaries[layer + t].copy() for t in (0, 1))
                 lower[k] *= np.sqrt(u)
@@ -220,17 +220,17 @@ def test_a_wrong_conditional_would_be_seen(name):
     value = np.abs(layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1])
     value[state.local.positions[layer] == EMPTY] = 0.0
     where = tuple(int(n) for n in np.unravel_index(value.argmax(), value.shape))
-    right = refine_conditionals.position_given_rest(state, data, model, spec, layer, where)
-    one, alone = refine_conditionals.of_image(state, data, where[0])
+    right = joint_conditionals.position_given_rest(state, data, model, spec, layer, where)
+    one, alone = joint_conditionals.of_image(state, data, where[0])
     shape = model.shapes()[layer]
-    positions, places = refine_conditionals.block_places_of(shape, *where[2:])
-    images = value[where] * refine_conditionals.unit_images(one, alone, model, layer, where[1], places)
+    positions, places = joint_conditionals.block_places_of(shape, *where[2:])
+    images = value[where] * joint_conditionals.unit_images(one, alone, model, layer, where[1], places)
     log_weight = right.log_weight.copy()
     log_weight[positions] += 0.5 * one.local.gamma_e[0] * (images**2).sum(axis=(1, 2, 3))
     wrong = distributions.PositionChoice(log_weight)
     old = state.local.positions[layer][where]
     new = next(int(m) for m in positions if m != old)
-    moved = refine_conditionals.with_position(state, layer, where, new)
+    moved = joint_conditionals.with_position(state, layer, where, new)
     judged = joint_log_joint(moved, data, model, spec) - joint_log_joint(state, data, model, spec)
     for choice, agrees in ((right, True), (wrong, False)):
         assert (abs(choice.logpdf(new) - choice.logpdf(old) - judged) < TOLERANCE * max(1.0, abs(judged))) == agrees
@@ -243,7 +243,7 @@ def test_images_are_linear_in_every_dictionary(name):
     clean = SimpleNamespace(images=np.zeros_like(data.images), mask=data.mask)
     expected = -joint_residual(state, clean, model).reshape(3, -1)
     for layer, atoms in enumerate(state.shared.dictionaries):
-        design = refine_conditionals.dictionary_design(state, data, model, layer)
+        design = joint_conditionals.dictionary_design(state, data, model, layer)
         np.testing.assert_allclose(design @ atoms.ravel(), expected, atol=1e-11 * max(1.0, np.abs(expected).max()))
 
 
@@ -252,7 +252,7 @@ def test_without_active_blocks_a_dictionary_has_its_prior():
     z = np.full_like(state.local.z, EMPTY)
     empty = with_local(state, z=z, w=np.zeros_like(state.local.w))
     for layer, gamma_d in enumerate(state.shared.gamma_d):
-        choice = refine_conditionals.dictionary_given_rest(empty, data, model, layer)
+        choice = joint_conditionals.dictionary_given_rest(empty, data, model, layer)
         prior = np.broadcast_to(gamma_d[:, :, None, None], model.shapes()[layer].dictionary).ravel()
         np.testing.assert_allclose(choice.precision, np.diag(prior))
         np.testing.assert_allclose(choice.mean, 0.0)

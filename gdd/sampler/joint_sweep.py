@@ -1,0 +1,223 @@
+"""One sweep of the joint model of all layers: an image pass, then the draws of what all images share.
+
+``joint_sweep(state, data, model, refinement, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each
+image, every top weight, which top coefficients are on, the positions of every pooled layer from the top down, the
+dictionaries from the top down, scales, gamma_d, gamma_w, a shared gamma_e. theta is integrated out.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gdd.base.axes import IMAGE
+from gdd.model.distributions import LOG_TWO_PI, GeneralisedInverseGaussian
+from gdd.model.joint import layer_values, noise_prior
+from gdd.model.layer import log_gaussian, log_precision
+from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
+from gdd.sampler.dictionary import draw_scales, draw_shared_precision
+from gdd.sampler.joint_arrays import Arrays, add_up, as_arrays, flat_images
+from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, mean_dictionary
+from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
+from gdd.sampler.random import Key, shared_generator
+
+#: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
+STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
+
+
+class JointInfo(NamedTuple):
+    """Result of a sweep of the joint model besides the new state."""
+
+    log_likelihood: float
+    log_joint: float
+    residual: float  # root mean square of E over observed pixels, before the bottom dictionary's draw
+    active: np.ndarray  # (atom,): active coefficients of each top atom, over all images
+    visited: np.ndarray  # (pooled layer, strength): blocks whose position was drawn
+    moved: np.ndarray  # (pooled layer, strength): those that came out elsewhere
+    switches: np.ndarray  # (7,): top coefficients proposed on, switched on, proposed off, switched off; images whose
+    # top weights were proposed, and accepted, steps of their solver
+    steps: np.ndarray  # (layer,): of the solver that drew the layer's dictionary, 500 if it gave up; bottom layer 0
+
+
+def joint_sweep(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool = True
+) -> tuple[JointState, JointInfo]:
+    """Draw every unknown of the joint model once; neither ``state`` nor ``data`` is changed.
+
+    Parameters
+    ----------
+    state, data : see `gdd.model.state`
+    model, refinement : layers, and what the joint model adds to them
+    key : names the random numbers; its ``layer`` is not used. Equal keys give equal sweeps for any number of threads
+    scale : whether to make the scale moves (exact either way)
+
+    Notes
+    -----
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
+    *Departs:* theta integrated out; exact conditionals, or proposals with an exact accept step; one noise precision may
+    be held, bounded or shared (P15, P21).
+    *Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
+    """
+    arrays = as_arrays(state, data, model)
+    sums = image_pass(arrays, state.shared, model, refinement, key)
+    dictionaries, steps = list(state.shared.dictionaries), np.zeros(len(model.layers), int)
+    for layer in range(len(model.layers) - 1, 0, -1):
+        named = (key.seed, key.stage, layer + 1, key.sweep)
+        dictionaries[layer], sums.energy[:2], steps[layer] = draw_upper_dictionary(
+            arrays, layer, dictionaries[layer], state.shared.gamma_d[layer], named, refinement.tolerance
+        )
+        arrays = arrays.with_dictionary(layer, dictionaries[layer])
+    generator = shared_generator(key.seed, key.stage, 1, key.sweep)
+    dictionaries[0], change = draw_bottom_dictionary(arrays, dictionaries[0], state.shared.gamma_d[0], generator)
+    sums.energy[1] += change
+    return finish_sweep(arrays.local(), dictionaries, state.shared, sums, steps, model, refinement, key, scale)
+
+
+def local_pass(
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key
+) -> tuple[JointLocal, JointInfo]:
+    """Draw what belongs to the images, everything shared held: inference for new images, or for missing pixels.
+
+    Parameters and notes as in `joint_sweep`; a shared noise precision is held too.
+    """
+    arrays = as_arrays(state, data, model)
+    sums = image_pass(arrays, state.shared, model, refinement, key)
+    held = state._replace(local=arrays.local())
+    return held.local, make_info(held, sums, np.zeros(len(model.layers), int), model, refinement)
+
+
+def dictionary_mean(
+    state: JointState, data: LayerData, model: ModelSpec, layer: int, tolerance: float = 1e-4
+) -> np.ndarray:
+    """Mean of one layer's dictionary (from 0) given all else, (atom, plane, atom_row, atom_col).
+
+    A draw of an atom that is rarely used is nearly a draw from the prior, and looks like noise; its mean does not.
+    """
+    arrays = as_arrays(state, data, model)
+    clean = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
+    arrays.images.residuals[:] = arrays.images.pixels - flat_images(clean, arrays.images.pixels.dtype)
+    if len(arrays.images.masks):
+        arrays.images.residuals[:] *= arrays.images.masks
+    return mean_dictionary(arrays, layer, state.shared.dictionaries[layer], state.shared.gamma_d[layer], tolerance)
+
+
+def image_pass(
+    arrays: Arrays, shared: JointShared, model: ModelSpec, refinement: RefinementSpec, key: Key
+) -> Sums:
+    """Update the local part in ``arrays``; return the sums."""
+    priors, named = image_priors(shared, model, refinement), (key.seed, key.stage, 0, key.sweep)
+
+    def run(slots: Sums, first: int) -> None:
+        run_images(arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work, slots, named, first)
+
+    return add_up(empty_sums(model), len(arrays.images.pixels), run)
+
+
+def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSpec) -> Priors:
+    """What the image pass needs of the priors."""
+    noise, (a, b), atoms = refinement.noise, model.layers[-1].beta, model.layers[-1].atoms
+    return Priors(
+        np.log(a / b), np.broadcast_to(shared.gamma_w, (atoms,)).astype(float), float(refinement.empty_blocks),
+        noise.shape, noise.rate, refinement.ceiling or np.inf, noise.fixed is None and IMAGE in noise.axes,
+    )
+
+
+def empty_sums(model: ModelSpec) -> Sums:
+    """Sums of an image pass, all zero."""
+    by_strength = len(model.layers), len(STRENGTHS)
+    return Sums(*map(np.zeros, ((2, model.layers[-1].atoms), 5, by_strength, by_strength, 7)))
+
+
+def finish_sweep(
+    local: JointLocal, dictionaries: list[np.ndarray], shared: JointShared, sums: Sums, steps: np.ndarray,
+    model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
+) -> tuple[JointState, JointInfo]:
+    """Draw scales (if ``scale``), gamma_d, gamma_w and a shared gamma_e, in this order; account for the log joint."""
+    generator = shared_generator(key.seed, key.stage, 0, key.sweep)
+    noise = refinement.noise
+    if scale:
+        dictionaries, scales = draw_joint_scales(dictionaries, sums.per_atom, shared, generator)
+        sums = sums._replace(per_atom=sums.per_atom / np.stack([np.ones_like(scales), scales**2]))
+        local = local._replace(w=(local.w / scales[:, None, None].astype(local.w.dtype)).astype(local.w.dtype))
+    gamma_d = []
+    for spec, atoms, old in zip(model.layers, dictionaries, shared.gamma_d, strict=True):
+        norms = (atoms**2).sum(axis=(2, 3))
+        pixels = np.full(norms.shape, float(atoms[0, 0].size))
+        gamma_d.append(draw_shared_precision(spec.gamma_d, pixels, norms, old, generator))
+    gamma_w = draw_shared_precision(model.layers[-1].gamma_w, *sums.per_atom, shared.gamma_w, generator)
+    if noise.fixed is None and IMAGE not in noise.axes:
+        prior, pixels, energy = noise_prior(refinement), sums.energy[4], sums.energy[1] / float(local.gamma_e[0])
+        new = float(prior._replace(shape=prior.shape + pixels / 2, rate=prior.rate + energy / 2).sample(generator))
+        local = local._replace(gamma_e=np.array([new]))
+        sums.energy[1:3] = energy * new, pixels * np.log(new)
+    state = JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
+    return state, make_info(state, sums, steps, model, refinement)
+
+
+def draw_joint_scales(
+    dictionaries: list[np.ndarray], per_atom: np.ndarray, shared: JointShared, generator: np.random.Generator
+) -> tuple[list[np.ndarray], np.ndarray]:
+    """Draw the scale of every top atom against its weights, then of every lower atom against its plane above. Exact.
+
+    Parameters
+    ----------
+    dictionaries : just drawn, bottom first
+    per_atom : (2, atom)      active coefficients and sum of squared weights of the top atoms
+    shared : the precisions that the dictionaries were drawn under
+
+    Returns
+    -------
+    (dictionaries, scales (atom,) of the top layer, by which its weights are to be divided)
+
+    Notes
+    -----
+    *Source:* not in the paper. *Checked:* tests/test_joint_conditionals.py (ratio with Jacobian).
+    """
+    out = [np.array(atoms, float) for atoms in dictionaries]
+    scales = draw_scales(out[-1], per_atom, Shared(out[-1], shared.gamma_d[-1], shared.gamma_w), generator)
+    out[-1] *= scales[:, None, None, None]
+    for layer in range(len(out) - 2, -1, -1):
+        lower, upper = out[layer], out[layer + 1]
+        a = (shared.gamma_d[layer] * (lower**2).sum(axis=(2, 3))).sum(axis=1)
+        b = (shared.gamma_d[layer + 1] * (upper**2).sum(axis=(2, 3))).sum(axis=0)
+        order = (lower[0].size - upper[:, 0].size) / 2
+        squared = [GeneralisedInverseGaussian(order, *ab).sample(generator) for ab in zip(a, b, strict=True)]
+        factor = np.sqrt(np.array(squared))
+        lower *= factor[:, None, None, None]
+        upper /= factor[None, :, None, None]
+    return out, scales
+
+
+def make_info(
+    state: JointState, sums: Sums, steps: np.ndarray, model: ModelSpec, refinement: RefinementSpec
+) -> JointInfo:
+    """Form the running log joint and the rest of the info from the sums."""
+    energy, weighted, log_noise, log_positions, pixels = sums.energy
+    likelihood = 0.5 * (log_noise - pixels * LOG_TWO_PI - weighted)
+    joint = likelihood + log_positions + log_prior_from(state, sums.per_atom, model, refinement)
+    pooled = len(model.layers) - 1
+    return JointInfo(
+        float(likelihood), float(joint), float(np.sqrt(energy / pixels)), sums.per_atom[0], sums.visited[:pooled],
+        sums.moved[:pooled], sums.tally, steps,
+    )
+
+
+def log_prior_from(state: JointState, per_atom: np.ndarray, model: ModelSpec, refinement: RefinementSpec) -> float:
+    """Log prior of all unknowns but the positions of pooled layers: the running twin of
+    `gdd.model.joint.joint_log_joint`.
+    """
+    local, shared = state
+    top, (number, squares) = model.layers[-1], per_atom
+    a, b = top.beta
+    total = number.sum() * np.log(a) + (local.z.size - number.sum()) * np.log(b)
+    total += log_gaussian(np.broadcast_to(shared.gamma_w, number.shape), number, squares)
+    total += log_precision(top.gamma_w, shared.gamma_w)
+    for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
+        norms = (atoms**2).sum(axis=(2, 3))
+        total += log_gaussian(np.broadcast_to(gamma_d, norms.shape), atoms[0, 0].size, norms)
+        total += log_precision(spec.gamma_d, gamma_d)
+    if refinement.noise.fixed is None:
+        total += noise_prior(refinement).logpdf(local.gamma_e).sum()
+    return float(total)

@@ -1,0 +1,117 @@
+"""The image pass of the joint model, compiled: top weights, top switches, upper positions, bottom positions.
+
+All of an image's layers explain one residual. It is kept current, and with it, where that is needed next, its
+correlations with a unit in every block of each level. So a coefficient or a position costs one small inner product.
+Where the squared norm of an upper atom's image matters, a proposal is made with a guess of it
+(`gdd.sampler.screening`) and corrected by an accept step with the true one, which costs a way down the layers.
+
+*Checked:* tests/test_joint_sweep.py (same chain as the plain twin).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import prange
+
+from gdd.base.compiling import kernel
+from gdd.sampler.kernels.joint import image_of, layer_of, model_of, slot_of, synthesise_values, synthesise_whole
+from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
+from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
+from gdd.sampler.kernels.operations import CHUNK
+from gdd.sampler.random import WORDS, fill_key, next_truncated_gamma
+
+
+class Priors(NamedTuple):
+    """What the image pass needs of the priors."""
+
+    log_odds: float  # of a top coefficient
+    gamma_w: np.ndarray  # (atom,)
+    empty: float  # 1 if a pooling block may be empty, else 0
+    shape: float  # of gamma_e
+    rate: float
+    ceiling: float
+    by_image: bool  # whether gamma_e is drawn with each image
+
+
+class Sums(NamedTuple):
+    """What an image pass leaves behind, added up over images; one more axis, of slots, while under way."""
+
+    per_atom: np.ndarray  # (2, atom): active coefficients, sum of squared weights
+    energy: np.ndarray  # (5,): ||E||^2, gamma_e ||E||^2, log gamma_e of every observed pixel, log prior of positions,
+    # observed pixels
+    visited: np.ndarray  # (layer, class of strength): blocks whose position was drawn
+    moved: np.ndarray  # those that came out elsewhere
+    tally: np.ndarray  # (7,), see `gdd.sampler.kernels.joint_coefficients`
+
+
+@kernel(parallel=True, nogil=True)
+def run_images(images, shared, rows, columns, priors, work, sums, key, first):
+    """Update images ``first``... in chunks, one slot of ``work`` and ``sums`` each; see the types of the arguments.
+
+    key : (seed, stage, layer, sweep). Changes what ``images`` holds but pixels and masks, work and sums.
+    """
+    for each in prange(sums.energy.shape[0]):
+        slot = np.int64(each)  # signed, or the turn would be compiled twice
+        own = Sums(sums.per_atom[slot], sums.energy[slot], sums.visited[slot], sums.moved[slot], sums.tally[slot])
+        model = model_of(shared, rows, columns)
+        run_chunk(first + slot * CHUNK, images, model, priors, slot_of(work, slot), own, key)
+
+
+@kernel()
+def run_chunk(first, images, model, priors, slot, sums, key):
+    """One turn of the loop of `run_images`."""
+    top, stream, moves = model.table.shape[0] - 1, np.empty(WORDS, np.uint64), Moves(sums.visited, sums.moved)
+    bottom = layer_of(model.table, 0)
+    atoms = model.dictionaries[: bottom.atoms * bottom.height * bottom.length]
+    squares = atoms * atoms
+    for n in range(first, min(first + CHUNK, len(images.pixels))):
+        fill_key(stream, key, n)
+        observed = begin_image(n, images, model, priors, slot, stream)
+        image = image_of(images, n, stream)
+        draw_weights(image, priors.gamma_w, model, slot, sums.tally)
+        draw_switches(image, priors.log_odds, priors.gamma_w, model, slot, sums.tally)
+        synthesise_values(top, image, model, slot)
+        for layer in range(top - 1, 0, -1):
+            sums.energy[3] += draw_upper_positions(layer, image, priors.empty, model, slot, moves)
+            synthesise_whole(layer, image.z, model, slot)
+        if top > 0:
+            sums.energy[3] += draw_bottom_positions(image, priors.empty, model, squares, slot, moves)
+        images.residuals[n] = slot.back[: image.pixels.size]
+        end_image(image, observed, model, slot.back, sums)
+
+
+@kernel()
+def begin_image(n, images, model, priors, slot, stream):
+    """Residual and noise precision of one image; returns its observed pixels. Changes gamma_e, ``slot``, stream."""
+    image, energy, observed = image_of(images, n, stream), 0.0, 0
+    synthesise_values(np.int64(0), image, model, slot)
+    for p in range(image.pixels.size):
+        left = image.pixels[p] - slot.values[p]
+        if image.mask.size > 0:
+            left *= image.mask[p]
+        slot.back[p] = left
+        energy += np.float64(left) ** 2
+        observed += image.mask.size == 0 or image.mask[p] > 0
+    if priors.by_image:
+        shape, rate = priors.shape + 0.5 * observed, priors.rate + 0.5 * energy
+        images.gamma_e[n] = next_truncated_gamma(stream, shape, rate, priors.ceiling)
+    return observed
+
+
+@kernel()
+def end_image(image, observed, model, back, sums):
+    """Add one image to the sums. Changes them."""
+    top, after = layer_of(model.table, model.table.shape[0] - 1), 0.0
+    for p in range(image.pixels.size):
+        after += np.float64(back[p]) ** 2
+    sums.energy[0] += after
+    sums.energy[1] += image.gamma_e * after
+    sums.energy[2] += observed * math.log(image.gamma_e)
+    sums.energy[4] += observed
+    for b in range(image.w.size):
+        if image.z[top.block + b] >= 0:
+            sums.per_atom[0, b % top.atoms] += 1.0
+            sums.per_atom[1, b % top.atoms] += np.float64(image.w[b]) ** 2
