@@ -140,7 +140,7 @@ def test_hidden_pixels_do_not_count():
     assert log_joint(state, whole, spec, shape) == pytest.approx(unmasked)
 
 
-@pytest.mark.parametrize("name", ["pooled, ragged", "gamma_e by image and plane", "masked"])
+@pytest.mark.parametrize("name", ["pooled, ragged", "several planes", "masked"])
 def test_likelihood_is_a_density_over_the_data(name):
     """Importance weights p(X | state) / q(X) average to one under a wider q: 4 standard errors."""
     state, data, spec, shape = draw(name, images=1)
@@ -160,15 +160,15 @@ def test_likelihood_is_a_density_over_the_data(name):
 
 def test_drawn_state_and_data_have_their_moments():
     """Weights, atoms and noise times the root of their precision are standard normal; precisions have their prior."""
-    spec, planes, size, _ = LAYERS["gamma_e by image and plane"]
-    state, data, spec, shape = draw("gamma_e by image and plane", images=400)
+    spec, planes, size, _ = LAYERS["several planes"]
+    state, data, spec, shape = draw("several planes", images=400)
     used = state.local.z != EMPTY
     assert stats.kstest(state.local.w[used] * state.shared.gamma_w[0] ** 0.5, "norm").pvalue > 1e-4
     noise = residual(state, data, shape) * state.local.gamma_e[:, :, None, None] ** 0.5
     assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-4
     assert stats.kstest(state.local.gamma_e.ravel(), stats.gamma(4.0, scale=1 / 3.0).cdf).pvalue > 1e-4
     assert not state.local.w[~used].any()
-    many = [draw("gamma_e by image and plane", images=1, seed=s).state.shared for s in range(60)]
+    many = [draw("several planes", images=1, seed=s).state.shared for s in range(60)]
     atoms = np.array([(s.dictionary * s.gamma_d[:, :, None, None] ** 0.5).ravel() for s in many])
     assert stats.kstest(atoms.ravel(), "norm").pvalue > 1e-4
     assert stats.kstest([s.gamma_w[0] for s in many], stats.gamma(4.0, scale=1 / 3.0).cdf).pvalue > 1e-4

@@ -203,7 +203,7 @@ def test_one_layer_has_no_vote_and_projects_to_itself():
 
 def test_every_layer_is_carried_down():
     state, data = problem(THREE, 4, images=3)
-    refined = Refined(THREE, NOISE, state, state, (), None, data)
+    refined = Refined(THREE, NOISE, state, state, None, data)
     bottom, middle, top = project_layers(refined)
     np.testing.assert_array_equal(bottom, state.shared.dictionaries[0])
     positions = [vote.positions for vote in vote_joint(state, data, THREE)]
@@ -216,7 +216,7 @@ def test_every_layer_is_carried_down():
 
 def test_inference_is_under_the_precisions_of_the_refined_model():
     state, data = problem(TWO, 4, images=3)
-    refined = Refined(TWO, NOISE, state, state, (), None, data)
+    refined = Refined(TWO, NOISE, state, state, None, data)
     atoms = project(refined)
     np.testing.assert_array_equal(atoms, project_state(state, data, TWO))
     codes = infer_refined(refined, atoms, data.images, burn_in=3, collect=2)

@@ -198,7 +198,8 @@ def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Ch
             continue
         clean = render(local)
         energy = (np.where(seen, data.images - clean, 0.0) ** 2).sum(axis=(1, 2, 3), dtype=float)
-        log_likelihood = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
+        gamma_e = local.gamma_e.reshape(-1)  # (image or 1,)
+        log_likelihood = 0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * energy
         if not np.isfinite(log_likelihood).all():
             n = int(np.isfinite(log_likelihood).argmin())
             raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")

@@ -117,7 +117,7 @@ class Slot(NamedTuple):
     steps: np.ndarray
 
 
-@kernel()
+@kernel(forceinline=True)
 def layer_of(table, layer):
     """One row of the table."""
     t = table[layer]
@@ -127,13 +127,13 @@ def layer_of(table, layer):
     )
 
 
-@kernel()
+@kernel(forceinline=True)
 def model_of(shared, rows, columns):
     """Return `Model` from its parts."""
     return Model(shared.table, shared.dictionaries, shared.places, shared.lags, rows, columns)
 
 
-@kernel()
+@kernel(forceinline=True)
 def slot_of(work, slot):
     """One slot of the scratch."""
     return Slot(
@@ -142,7 +142,7 @@ def slot_of(work, slot):
     )
 
 
-@kernel()
+@kernel(forceinline=True)
 def image_of(images, n, stream):
     """One image, its residual aside."""
     mask = images.masks[n] if images.masks.shape[0] > 0 else images.pixels[n, :0]
@@ -153,7 +153,7 @@ def image_of(images, n, stream):
 # Boxes and single atoms
 
 
-@kernel()
+@kernel(forceinline=True)
 def set_box(box, first_row, last_row, first_col, last_col):
     """Changes ``box`` (4,)."""
     box[0], box[1], box[2], box[3] = first_row, last_row, first_col, last_col
@@ -185,7 +185,7 @@ def upper_box(here, below, box):
     )
 
 
-@kernel()
+@kernel(forceinline=True)
 def clear(levels, here, box):
     """Set a box of a layer's input to zero. Changes ``levels``."""
     for row in range(box[0], box[1]):
@@ -204,7 +204,7 @@ def copy_levels(source, target, level, table, box):
                 target[p] = source[p]
 
 
-@kernel()
+@kernel(forceinline=True)
 def add_atom(levels, start, k, value, here, model):
     """Add ``value`` times atom k at a place of a layer's input. Changes ``levels``."""
     atom = here.atom + k * here.height * here.length
@@ -216,7 +216,7 @@ def add_atom(levels, start, k, value, here, model):
         window_add(levels, start, here.width, model.dictionaries, atom, here.length, value, here)
 
 
-@kernel()
+@kernel(forceinline=True)
 def dot_atom(levels, start, k, here, model):
     """Inner product of atom k with a place of a layer's input."""
     atom = here.atom + k * here.height * here.length
@@ -225,19 +225,19 @@ def dot_atom(levels, start, k, here, model):
     return window_dot(levels, start, model.dictionaries, atom, here)
 
 
-@kernel()
+@kernel(forceinline=True)
 def block_of(k, i, j, here):
     """Which of a layer's blocks that of atom k at (i, j) is."""
     return (i * here.grid_col + j) * here.atoms + k
 
 
-@kernel()
+@kernel(forceinline=True)
 def place_of(here, row, col):
     """Where row and column of a layer's map are in its input."""
     return here.input + row * here.width + col * here.planes
 
 
-@kernel()
+@kernel(forceinline=True)
 def place_in_map(i, j, m, here):
     """Row and column of the map of position m of the block at (i, j)."""
     return i * here.pool_row + m // here.pool_col, j * here.pool_col + m % here.pool_col

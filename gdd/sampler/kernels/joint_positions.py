@@ -51,7 +51,7 @@ BORDERS = (0.1, 1.0, 3.0)
 # Prior of the positions of one map, theta integrated out
 
 
-@kernel()
+@kernel(forceinline=True)
 def group_of(i, j, here):
     """Row of the counts that a block belongs to, by its shape: whole, cut at the right, at the bottom, at both."""
     return 2 * ((i + 1) * here.pool_row > here.map_row) + ((j + 1) * here.pool_col > here.map_col)
@@ -103,7 +103,7 @@ def prior_weights(i, j, here, empty, counts, slot):
     return t
 
 
-@kernel()
+@kernel(forceinline=True)
 def class_of(strength):
     """Class of a value by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
     found = 0
@@ -112,7 +112,7 @@ def class_of(strength):
     return found
 
 
-@kernel()
+@kernel(forceinline=True)
 def lag_of(k, rows, cols, here, model):
     """Guessed product of the images of atom k at two positions so many rows and columns apart; exact in the bottom."""
     height, width = 2 * here.pool_row - 1, 2 * here.pool_col - 1
