@@ -75,7 +75,7 @@ def test_mean_is_that_of_the_chain(joint):
     found = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, Chain(2, 6, 1))
     every = [d.clean for d in joint_draws(LayerData(images, mask), MODEL, shared, REFINEMENT, Chain(2, 6, 1))]
     assert len(every) == 6
-    np.testing.assert_allclose(found, np.mean(every, axis=0))
+    np.testing.assert_allclose(found, np.mean(every, axis=0), atol=1e-12)
 
 
 def test_values_of_hidden_pixels_play_no_part(joint, layer):
