@@ -22,4 +22,4 @@ __all__ = [
     "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "LayerSpec", "ModelSpec", "Precision",
     "Pretrained", "Pruning", "Refined", "RefinementSpec", "__version__", "infer", "infer_refined", "pretrain",
     "project_model", "project_refined", "refine",
-]  # fmt: skip
+]

@@ -160,7 +160,7 @@ def test_a_foreign_checkpoint_is_refused_and_left(data, tmp_path, name):
     what = {
         "data": "data is", "seed": "ChainSpec.seed is 4 there, 5 here", "mask": "data is",
         "length": "ChainSpec.collect is 6 there, 7 here", "spec": "LayerSpec.pool.0 is 2 there, 3 here",
-    }[name]  # fmt: skip
+    }[name]
     with pytest.raises(GddError, match=f"written by another chain: {what}.*name another folder"):
         foreign(name, data)(tmp_path)
     assert path.read_bytes() == before

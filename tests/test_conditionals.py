@@ -24,7 +24,7 @@ def test_every_public_conditional_has_a_ratio_test():
     public = {
         name for name, f in inspect.getmembers(conditionals, inspect.isfunction)
         if f.__module__ == conditionals.__name__ and not name.startswith("_")
-    }  # fmt: skip
+    }
     assert public - HELPERS == {f.__name__.removeprefix("ratio_") for f in RATIOS}
 
 

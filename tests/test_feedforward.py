@@ -98,7 +98,7 @@ def test_bad_settings_are_named(change):
 SMALL = {
     "n_learn": 20, "burn_in": 2, "collect": 1, "sizes": (100, 200), "trials": 2, "trials_above": 1, "choose_on": 1,
     "choose_size": 100,
-}  # fmt: skip
+}
 
 
 def outcome(monkeypatch, change=None):

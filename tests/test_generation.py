@@ -13,7 +13,7 @@ FIXED = Precision(fixed=1.0)
 MODEL = ModelSpec(
     (LayerSpec(3, (3, 3), (2, 2), gamma_d=FIXED), LayerSpec(4, (2, 2), gamma_d=FIXED, gamma_w=Precision(fixed=4.0))),
     (8, 8),
-)  # fmt: skip
+)
 REFINEMENT = RefinementSpec()
 NUMBER = 4000
 

@@ -25,7 +25,7 @@ FIXED = Precision(fixed=1.0)
 MODEL = ModelSpec(
     (LayerSpec(2, (3, 3), (2, 2), gamma_d=FIXED, gamma_w=FIXED), LayerSpec(3, (2, 2), gamma_d=FIXED, gamma_w=FIXED)),
     (7, 7),
-)  # fmt: skip
+)
 REFINEMENT = RefinementSpec(noise=Precision(fixed=4.0))
 
 

@@ -152,7 +152,7 @@ def summaries(state, data):
         (d[:, :, 0] ** 2).sum() - (d[:, :, -1] ** 2).sum(), (d[..., 0] ** 2).sum() - (d[..., -1] ** 2).sum(),
         (d**2).sum(), active.sum(), (state.local.w**2).sum(), active[:, :, 0].sum() - active[:, :, -1].sum(),
         ((z == 0) | (z == 1)).sum() - ((z == 2) | (z == 3)).sum(), (off**2).sum(), (d[:, 0, 1, 1] ** 2).sum(),
-    ])  # fmt: skip
+    ])
 
 
 def after_minus_before(step, repeats, rounds):
@@ -207,7 +207,7 @@ def test_an_atom_learned_one_pixel_off_finds_its_place():
     """Data of one atom; the chain starts at it cut off by one column. With the move it comes back, without not."""
     generator = np.random.default_rng(8)
     spec = LayerSpec(1, (4, 4), (3, 3), gamma_e=Precision(fixed=100.0), gamma_d=Precision(fixed=4.0),
-                     gamma_w=Precision(fixed=1.0))  # fmt: skip
+                     gamma_w=Precision(fixed=1.0))
     shape = layer_shape(spec, (16, 16), 1)
     state = draw_state(40, spec, shape, generator)
     state.local.z[generator.random(state.local.z.shape) < 0.7] = EMPTY

@@ -153,7 +153,7 @@ def plain_winners(state, data, model, layer):
     above = shapes[layer + 1]
     blocks = (state.local.z, state.local.w) if layer + 2 == len(shapes) else (
         state.local.positions[layer + 1], values[layer + 2]
-    )  # fmt: skip
+    )
     maps = unpool(*blocks, above.map_size, above.block)
     where = block_places(shapes[layer].map_size, shapes[layer].block)
     residual, seen = joint_residual(state, data, model), 1.0 if data.mask is None else data.mask

@@ -29,7 +29,7 @@ KNOWN = [
         (0x452821E638D01377, 0xBE5466CF34E90C6C),
         (0xA528F45403E61D95, 0x38C72DBD566E9788, 0xA5A1610E72FD18B5, 0x57BD43B5E52B7FE6),
     ),
-]  # fmt: skip
+]
 KEY = (3, PRETRAIN, 1, 17, 5)  # seed, stage, layer, sweep, image
 
 

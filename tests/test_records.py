@@ -43,7 +43,7 @@ def write(path, dataset, **changes):
         path, dataset,
         **{"experiment": "toy", "scale": "demo", "parameters": {"n": 5, "name": "a b"}, "spec": spec.MNIST, "seed": 3,
            "data_name": "digits", "data_checksum": "ab" * 32, "seconds": 1.5} | changes,
-    )  # fmt: skip
+    )
 
 
 def test_round_trip_keeps_values_types_and_attributes(tmp_path, results):

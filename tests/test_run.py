@@ -125,7 +125,7 @@ def test_seconds_of_earlier_runs_are_in_the_record_and_all_runs_in_the_log(toy, 
     for part in (
         "start: toy, demo scale", '"n": 5', "machine: ", "resumed after sweep 2 of 3", "toy: done in",
         "end: toy--demo.nc", "of them in earlier runs, peak memory",
-    ):  # fmt: skip
+    ):
         assert part in log
     assert str(tmp_path) not in log and os.uname().nodename not in log
 

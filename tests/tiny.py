@@ -54,7 +54,7 @@ LAYERS = {
     "masked, planes, top": (layer(3, (3, 2), None, noise=()), 2, (6, 5), True),
     "top, atoms fill the input": (layer(4, (4, 4), None), 2, (6, 5), False),
     "top, filled, gamma_e shared": (layer(3, (4, 4), None, noise=(), weights=(ATOM,)), 1, (6, 5), False),
-}  # fmt: skip
+}
 #: layers whose images are whole
 WHOLE = [name for name, (*_, masked) in LAYERS.items() if not masked]
 

@@ -51,7 +51,7 @@ JOINTS = {
     "three layers": (THREE, refinement(ceiling=1.5), False),
     "three layers, empty blocks, masked": (THREE, refinement(IMAGE, empty_blocks=True), True),
     "signal": (SIGNAL, refinement(IMAGE), False),
-}  # fmt: skip
+}
 
 
 def draw_joint(name, images=3, seed=0):

@@ -61,7 +61,7 @@ CORRECT = Pieces()
 def plain_sweep(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: tuple[int, int, int, int],
     scale: bool = True, pieces: Pieces = CORRECT,
-) -> LayerState:  # fmt: skip
+) -> LayerState:
     """Draw every unknown of a layer once, as `gdd.sampler.sweep.sweep` does.
 
     Parameters
@@ -115,7 +115,7 @@ def draw_image(
 def draw_shared(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator,
     scale: bool, pieces: Pieces,
-) -> LayerState:  # fmt: skip
+) -> LayerState:
     """Dictionary, a noise precision that images share, scales, precisions of dictionary and weights, in this order."""
     for k in range(shape.atoms):
         dictionary = state.shared.dictionary.copy()

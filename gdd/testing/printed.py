@@ -39,7 +39,7 @@ def mended_weight(y: np.ndarray) -> np.ndarray:
 def draw_map_weighed(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream,
     weight: Weight = printed_weight,
-) -> LayerState:  # fmt: skip
+) -> LayerState:
     r"""Every block of a map, its position weighed by a function of Y at a weight already drawn (P2).
 
     :math:`Y_m = \gamma_e (\lVert d_m \rVert^2 w_m^2 - 2 w_m \langle r, d_m \rangle)`, w_m the present weight at the
@@ -62,7 +62,7 @@ def draw_map_weighed(
 def draw_weighed(
     state: LayerState, shape: LayerShape, where: tuple[int, int, int, int], choice: BlockChoice, prior: np.ndarray,
     stream: Stream, weight: Weight,
-) -> int:  # fmt: skip
+) -> int:
     """Draw a position with probability in proportion to prior * weight(Y); empty counts its prior."""
     gamma_w = float(np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[where[1]])
     w = np.array([stream.normal() for _ in choice.mean]) / np.sqrt(gamma_w)

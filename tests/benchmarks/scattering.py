@@ -77,7 +77,7 @@ def main() -> None:
         records.folder() / "mnist-best--paper--scattering.nc", dataset, experiment="mnist-best", scale="paper",
         parameters=experiments.merge("mnist-best", "paper", changes), spec={"svm": PROTOCOL, "J": 2, "L": 8}, seed=0,
         data_name="mnist", data_checksum=test.attrs["checksum"], seconds=time.monotonic() - started,
-    )  # fmt: skip
+    )
     print(path)
 
 
