@@ -68,10 +68,10 @@ def table() -> HTML:
     """Every row under the heading of its section; function and test lead to their source, the page to its place."""
     lines = []
     for section, rows in sections().items():
-        lines.append(f'<tr><th colspan="6" id="index-{_slug(section)}">{html.escape(section)}</th></tr>')
+        lines.append(f'<tr><th colspan="3">{html.escape(section)}</th></tr>')
         lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in _cells(row))}</tr>" for row in rows]
-    head = "".join(f"<th>{name}</th>" for name in ("equation", "word in code", "paper", "function", "test", "page"))
-    return HTML(f'<table class="index"><thead><tr>{head}</tr></thead><tbody>{"".join(lines)}</tbody></table>')
+    head = "<tr><th>equation, and where it is printed</th><th>word in code</th><th>function, test, page</th></tr>"
+    return HTML(f'<table class="index"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table>')
 
 
 def listing() -> HTML:
@@ -90,7 +90,8 @@ def listing() -> HTML:
 def _cells(row: Row) -> list[str]:
     equation = rf'<span class="mathjax_process">\({html.escape(row.equation)}\)</span>'
     page = f'<a href="{link(row.page)}">{row.page.partition("#")[0]}</a>'
-    return [equation, html.escape(row.word), html.escape(row.paper), _inner(row.code), _inner(row.test), page]
+    links = "<br>".join((_inner(row.code), _inner(row.test), page))
+    return [f"{equation}<br><small>{html.escape(row.paper)}</small>", html.escape(row.word), links]
 
 
 def _slug(text: str) -> str:
