@@ -81,7 +81,7 @@ def kernel(**options):
 
 
 def subkernel(**options):
-    """Part of a kernel that only kernels call, compiled into each of them; it neither allocates nor returns an array.
+    """Part of a kernel that only kernels call, compiled into each of them.
 
     To take tuples of arrays from Python can take longer to compile than the work on them, so this is compiled for
     kernels alone; called from Python it runs in the interpreter. Numba hands a caller's `FAST` and its way to divide

@@ -68,7 +68,7 @@ class Work(NamedTuple):
     stream: np.ndarray
 
 
-@subkernel(_nrt=True)
+@subkernel()
 def make_work(z, lags, left, layout):
     """Arrays for maps z (atom, block_row, block_col), in the precision of ``left``; ``lags`` are one atom's."""
     positions, kind = layout.pool_row * layout.pool_col, left.dtype

@@ -185,7 +185,7 @@ def add_image(left, seen, gamma_e, active, found, lags, linear):
                     add_overlap(seen[p], i, j, lag_i, lag_j, scaled * active.weights[f], out)
 
 
-@subkernel(_nrt=True)
+@subkernel()
 def make_active(z):
     """Room for the active positions of one map (image, block_row, block_col)."""
     return Active(np.empty((z[0].size, 3), np.int64), np.empty(z[0].size))
