@@ -31,6 +31,14 @@ def test_every_page_that_is_named_leads_back():
         assert "](index-of-equations)" in (index.BOOK / f"{page}.md").read_text(encoding="utf-8"), page
 
 
+def test_places_of_a_page_have_the_names_that_sphinx_gives_them():
+    places = {
+        "inference/gibbs#atom-conditional": "equation-atom-conditional", "model/errata#p2": "p2",
+        "inference/gibbs#the-three-precisions": "the-three-precisions", "model/projection#lemma-repeat": "lemma-repeat",
+    }
+    assert {page: index.link(page).partition("#")[2] for page in places} == places
+
+
 def test_a_link_that_leads_nowhere_is_an_error():
     with pytest.raises(KeyError, match="no equation, target or heading"):
         index.link("notation#nowhere")

@@ -56,8 +56,9 @@ def link(page: str) -> str:
     """Address, in the built book, of an equation's label, a target or a heading of a page."""
     name, _, label = page.partition("#")
     text = (BOOK / f"{name}.md").read_text(encoding="utf-8")
-    if f":label: {label}\n" in text:
-        return f"{name}.html#equation-{label}"
+    labelled = re.search(rf"^`+\{{([\w:]+)\}}[^\n]*\n:label: {re.escape(label)}$", text, re.MULTILINE)
+    if labelled:  # an equation, or a lemma or theorem
+        return f"{name}.html#{'equation-' if labelled[1] == 'math' else ''}{label}"
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     if label not in {_slug(heading) for heading in headings} and f"({label})=\n" not in text:
         raise KeyError(f"{page}: no equation, target or heading of this name")
