@@ -56,7 +56,7 @@ def test_landmarks_are_scikit_learns_approximation(digits):
     kernel = Nystroem(kernel="rbf", gamma=svm.gamma, n_components=50, random_state=3)
     theirs = make_pipeline(kernel, OneVsRestClassifier(LinearSVC(C=svm.cost, dual=False)))
     theirs.fit(scaled(svm, train), labels)
-    assert_allclose(svm.machine.decision_function(test), theirs.decision_function(scaled(svm, test)), atol=0.01)
+    assert_allclose(svm.machine.decision_function(test), theirs.decision_function(scaled(svm, test)), atol=1e-6)
     exact = error(train, labels, test, truth, QUICK)
     close = error(train, labels, test, truth, replace(QUICK, landmarks=len(train)))
     assert close.attrs["landmarks"] == 300 and close.attrs["support_vectors"] == 300
