@@ -85,6 +85,17 @@ def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
     assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
 
 
+@pytest.mark.parametrize("stride", [(3, 3), (50, 2), (50, 50)])
+def test_positions_need_not_reach_the_far_edge(stride):
+    """A wide step leaves rows and columns that no atom covers."""
+    atoms, images = atoms_and_images((7, 9))
+    problem = make_problem(atoms, (7, 9), stride, 1.0, GAMMA_W)
+    compiled = np.empty(problem.norm.size)
+    kernels.correlate_image(images[0], problem, compiled)
+    pictures = placed(atoms, (7, 9), stride).reshape(len(compiled), -1)
+    assert_allclose(compiled, pictures @ images[0].ravel(), atol=1e-12)
+
+
 @pytest.mark.parametrize("model", [MNIST, CALTECH101])
 def test_grid_of_projected_atoms_is_the_top_map(model):
     assert placement_grid(model.image_size, model.projected_size, model.stride) == model.shapes()[-1].map_size

@@ -8,20 +8,23 @@ classes, folds and penalties: left to libsvm, the same search takes ten times as
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import product
 
 import numba
 import numpy as np
 import xarray as xr
 from joblib import parallel_config
+from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics import confusion_matrix
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
-from sklearn.model_selection import StratifiedKFold, cross_val_predict, train_test_split
+from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.parallel import Parallel, delayed
 
 from gdd.base.axes import IMAGE, LABEL
 from gdd.base.checks import GddError, check_memory
@@ -150,18 +153,18 @@ def fit_svm(features: Array, labels: np.ndarray, protocol: SvmProtocol = FIVE_FO
     median = np.median(distances[np.triu_indices(len(chosen), 1)])
     if median <= ALIKE:
         raise GddError("features: half of all pairs of images have the same features, and cannot be told apart")
+    table = cross_validate(distances / median, labels[chosen], protocol, seed)
+    cost, gamma = best_of(table)[0], best_of(table)[1] / median
     threads = numba.get_num_threads()
-    with parallel_config("threading", n_jobs=threads):  # libsvm releases the interpreter's lock
-        table = cross_validate(distances / median, labels[chosen], protocol, seed)
-        cost, gamma = best_of(table)[0], best_of(table)[1] / median
-        if protocol.landmarks:
-            kernel = Nystroem(kernel="rbf", gamma=gamma, n_components=protocol.landmarks, random_state=seed)
-            steps = kernel, OneVsRestClassifier(LinearSVC(C=cost, dual=False))
-        elif len(features) <= _WHOLE_KERNEL:
-            steps = GaussianKernel(gamma), OneVsRestClassifier(SVC(C=cost, kernel="precomputed", cache_size=500))
-        else:
-            steps = "passthrough", OneVsRestClassifier(SVC(C=cost, gamma=gamma, cache_size=_CACHE / threads))
-        machine = make_pipeline(scaler, *steps)
+    if protocol.landmarks:
+        kernel = Nystroem(kernel="rbf", gamma=gamma, n_components=protocol.landmarks, random_state=seed)
+        each = LinearSVC(C=cost, dual=False)
+    elif len(features) <= _WHOLE_KERNEL:
+        kernel, each = GaussianKernel(gamma), SVC(C=cost, kernel="precomputed", cache_size=500)
+    else:
+        kernel, each = "passthrough", SVC(C=cost, gamma=gamma, cache_size=_CACHE / threads)
+    machine = make_pipeline(scaler, kernel, OneVsRestClassifier(each, n_jobs=threads))
+    with parallel_config("threading"):  # of the machines alone: Nystroem's rounding would depend on their number
         machine[1:].fit(features, labels)
     return Svm(machine, cost, gamma, table, len(chosen))
 
@@ -227,12 +230,20 @@ def tuning_subset(labels: np.ndarray, protocol: SvmProtocol, seed: int) -> np.nd
 def cross_validate(distances: np.ndarray, labels: np.ndarray, protocol: SvmProtocol, seed: int) -> xr.DataArray:
     """Cross-validation error in %, (cost, gamma), from squared distances (image, image) in units of their median."""
     folds = list(StratifiedKFold(protocol.folds, shuffle=True, random_state=seed).split(labels, labels))
-    wrong = np.empty((len(protocol.costs), len(protocol.gammas)))
-    for column, gamma in enumerate(protocol.gammas):
-        kernel = np.exp(-gamma * distances)
-        for row, cost in enumerate(protocol.costs):
-            machines = OneVsRestClassifier(SVC(C=cost, kernel="precomputed"))
-            wrong[row, column] = (cross_val_predict(machines, kernel, labels, cv=folds) != labels).sum()
+
+    def count_wrong(kernel: np.ndarray, cost: float, train: np.ndarray, test: np.ndarray) -> int:
+        machines = OneVsRestClassifier(SVC(C=cost, kernel="precomputed"))
+        machines.fit(kernel[np.ix_(train, train)], labels[train])
+        return (machines.predict(kernel[np.ix_(test, train)]) != labels[test]).sum()
+
+    in_threads = Parallel(numba.get_num_threads(), "threading")  # libsvm releases the interpreter's lock
+    wrong = []  # (gamma, cost, fold)
+    with config_context(assume_finite=True, skip_parameter_validation=True):
+        for gamma in protocol.gammas:
+            kernel = np.exp(-gamma * distances)
+            jobs = product(protocol.costs, folds)
+            wrong.append(in_threads(delayed(count_wrong)(kernel, cost, *fold) for cost, fold in jobs))
+    wrong = np.reshape(wrong, (len(protocol.gammas), len(protocol.costs), -1)).sum(2).T
     grid = {COST: list(protocol.costs), WIDTH: list(protocol.gammas)}
     return xr.DataArray(100.0 * wrong / len(labels), grid, (COST, WIDTH))
 

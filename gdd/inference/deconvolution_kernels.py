@@ -95,10 +95,11 @@ def correlate_image(image, problem, out):
 
     A loop and not a matrix product, so that an image gives the same bits alone and among others.
     """
-    atoms, (down, right), grid = problem.atoms, problem.stride, (len(problem.row_slab), len(problem.col_slab))
+    atoms, grid = problem.atoms, (len(problem.row_slab), len(problem.col_slab))
     down, right = problem.stride[0], problem.stride[1]
     planes, rows, cols, number = atoms.shape
-    whole = np.zeros((planes, (grid[0] - 1) * down + rows, (grid[1] - 1) * right + cols), image.dtype)
+    reach = max(image.shape[1], (grid[0] - 1) * down + rows), max(image.shape[2], (grid[1] - 1) * right + cols)
+    whole = np.zeros((planes, *reach), image.dtype)  # atoms may stick out of the image, or not reach its far edge
     whole[:, : image.shape[1], : image.shape[2]] = image
     places = out.reshape(grid[0] * grid[1], number)
     places[:] = 0
