@@ -15,12 +15,11 @@ from gdd.model.spec import LayerShape, LayerSpec, Precision
 from gdd.model.state import Local, Shared
 from gdd.sampler.conditionals import sum_shared
 from gdd.sampler.kernels import masked
-from gdd.sampler.kernels.operations import CHUNK, Layout, Sums
+from gdd.sampler.kernels.operations import Layout, Sums
+from gdd.sampler.sums import add_up
 
 #: atoms drawn between two products that explain away all others at once; fewer atoms than this need no such product
 GROUP = 32
-#: chunks of images whose sums are held at once; part of the order of summation only through CHUNK, so free to change
-SLOTS = 8
 
 
 def draw_atom(
@@ -159,25 +158,18 @@ def atom_sums(
     """
     (h, w), planes = shape.atom_size, shape.planes
     reach = tuple(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
-    total = np.zeros((seen.shape[1], *reach, h, w)), np.zeros((h, w * planes))
-    for first in range(0, len(left), SLOTS * CHUNK):
-        slots = min(SLOTS, -(-(len(left) - first) // CHUNK))
-        parts = tuple(np.zeros((slots, *whole.shape)) for whole in total)
-        masked.add_atom(left, seen, gamma_e, local.z[:, k], local.w[:, k], layout_of(shape), first, parts)
-        add_slots(total, parts)
-    lags, linear = total
+    total = masked.MaskedAtomSums(np.zeros((seen.shape[1], *reach, h, w)), np.zeros((h, w * planes)))
+    z, w_k, layout = local.z[:, k], local.w[:, k], layout_of(shape)
+
+    def run(slots: masked.MaskedAtomSums, first: int) -> None:
+        masked.add_atom(left, seen, gamma_e, z, w_k, layout, first, slots)
+
+    lags, linear = add_up(total, len(left), run)
     row, col, inside = pixel_pairs(shape.atom_size, (reach[0] // 2, reach[1] // 2))
     half = lags[:, row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
     half = np.where(inside, half, 0.0).reshape(-1, h * w, h * w)  # each pair of positions stands at one lag only
     gram = half + half.transpose(0, 2, 1) - half * np.eye(h * w)
     return gram, np.ascontiguousarray(linear.reshape(h * w, planes).T)
-
-
-def add_slots(total: tuple[np.ndarray, ...], parts: tuple[np.ndarray, ...]) -> None:
-    """Add the slots of ``parts``, one a chunk, to ``total`` in order."""
-    for whole, array in zip(total, parts, strict=True):
-        for slot in array:
-            whole += slot
 
 
 def layout_of(shape: LayerShape) -> Layout:

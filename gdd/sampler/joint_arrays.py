@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from gdd.model.spec import LayerShape, ModelSpec
 from gdd.model.state import JointLocal, JointState, LayerData
 from gdd.sampler.kernels.joint import Images, Layer, Shared, Work
-from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.kernels.windows import known_size
 from gdd.sampler.screening import Average, average_images
-
-#: chunks of images whose sums are held at once; free to change
-SLOTS = 8
-
-Sums = TypeVar("Sums", bound=tuple)
+from gdd.sampler.sums import SLOTS
 
 
 class Arrays(NamedTuple):
@@ -111,17 +105,3 @@ def scratch(shapes: tuple[LayerShape, ...], table: np.ndarray, dtype) -> Work:
         *levels, np.zeros((SLOTS, len(shapes), 4), np.int64), np.zeros((SLOTS, atoms, 4, positions + 1), np.int64),
         np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions, 3), np.int64),
     )
-
-
-def add_up(total: Sums, images: int, run: Callable[[Sums, int], None]) -> Sums:
-    """Add to ``total`` what ``run(slots, first image)`` adds to its slots, chunk after chunk. Changes ``total``."""
-    part = total._make(np.zeros((SLOTS, *array.shape)) for array in total)
-    for first in range(0, images, SLOTS * CHUNK):
-        used = min(SLOTS, -(-(images - first) // CHUNK))
-        for array in part:
-            array[:used] = 0.0
-        run(part._make(array[:used] for array in part), first)
-        for slot in range(used):
-            for whole, array in zip(total, part, strict=True):
-                whole += array[slot]
-    return total

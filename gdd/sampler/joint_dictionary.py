@@ -11,15 +11,15 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gdd.model.distributions import DiagonalShiftGaussian, Gaussian
 from gdd.model.pooling import unpool
-from gdd.sampler.dictionary import toeplitz
-from gdd.sampler.joint_arrays import Arrays, add_up, plane_last, plane_second
+from gdd.sampler.dictionary import draw_atom, toeplitz
+from gdd.sampler.joint_arrays import Arrays, plane_last, plane_second
 from gdd.sampler.kernels import joint_dictionary as kernels
 from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom, guess_by_frequency
 from gdd.sampler.random import shared_generator
+from gdd.sampler.sums import add_up
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves
@@ -153,26 +153,13 @@ def draw_bottom_dictionary(
         if k == atoms:
             break
         lags, linear, gram = (array.sum(axis=0) for array in sums)
-        gram = gram if len(gram) else np.broadcast_to(toeplitz(lags, (h, w)), (planes, pixels, pixels))
+        gram = gram if len(gram) else toeplitz(lags, (h, w))[None]
         old = new[k].reshape(planes, pixels)
         linear = linear.reshape(pixels, planes).T + np.einsum("cab,cb->ca", gram, old)
-        drawn = draw_atom(gram, gamma_d[k], linear, generator)
+        drawn = draw_atom(gram, linear, gamma_d[k], generator)
         for part, sign in ((drawn, 1), (old, -1)):
             change += sign * float(((np.einsum("cab,cb->ca", gram, part) - 2 * linear) * part).sum())
         before = new[k].astype(dtype)
         new[k] = drawn.reshape(new[k].shape)
         step = plane_last((new[k].astype(dtype) - before)[None])
     return new, change
-
-
-def draw_atom(
-    gram: np.ndarray, gamma_d: np.ndarray, linear: np.ndarray, generator: np.random.Generator
-) -> np.ndarray:
-    """Draw every plane of an atom, (plane, pixel), from N(P^-1 linear, P^-1) with P = gram + gamma_d I."""
-    if (gram == gram[0]).all() and (gamma_d == gamma_d[0]).all():
-        return Gaussian(gram[0] + gamma_d[0] * np.eye(gram.shape[1]), linear).sample(generator)
-    if (gram == gram[0]).all():
-        eigen = np.linalg.eigh(gram[0])
-        return DiagonalShiftGaussian(gram[0], gamma_d, linear).sample_given_eigen(*eigen, generator)
-    eye = np.eye(gram.shape[1])
-    return np.stack([Gaussian(g + d * eye, b).sample(generator) for g, d, b in zip(gram, gamma_d, linear, strict=True)])

@@ -18,10 +18,11 @@ from gdd.model.layer import log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
 from gdd.sampler.dictionary import draw_scales, draw_shared_precision
-from gdd.sampler.joint_arrays import Arrays, add_up, as_arrays, flat_images
+from gdd.sampler.joint_arrays import Arrays, as_arrays, flat_images
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, mean_dictionary
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
 from gdd.sampler.random import Key, shared_generator
+from gdd.sampler.sums import add_up
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")

@@ -25,8 +25,6 @@ from gdd.model.placement import gram_slabs
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, Local, Shared
 from gdd.sampler.dictionary import (
-    SLOTS,
-    add_slots,
     draw_dictionary,
     draw_masked_dictionary,
     draw_precisions,
@@ -39,6 +37,7 @@ from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.kernels import masked, top
 from gdd.sampler.kernels.operations import CHUNK, Images, Prior, Sums
 from gdd.sampler.random import Key, shared_generator
+from gdd.sampler.sums import add_up
 
 #: width of a one-plane atom from which the image pass is compiled for that very width, at some seconds each
 SPECIAL_FROM = 6
@@ -126,13 +125,7 @@ def whole_pass(
     update, atoms = (top.pass_top, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
     taps = () if by_gram else taps_of(shape)
     arguments = images, atoms(shared, shape, data.images.dtype), layout_of(shape), prior_of(spec), taps, key
-    total = empty_sums(shape)
-    for first in range(0, len(images.pixels), SLOTS * CHUNK):
-        slots = min(SLOTS, -(-(len(images.pixels) - first) // CHUNK))
-        part = Sums(*(np.zeros((slots, *array.shape)) for array in total))
-        update(*arguments, first, part)
-        add_slots(total, part)
-    return total
+    return add_up(empty_sums(shape), len(images.pixels), lambda slots, first: update(*arguments, first, slots))
 
 
 def masked_pass(

@@ -62,6 +62,13 @@ class MaskedSums(NamedTuple):
     energy: np.ndarray  # (image,): ||E||^2
 
 
+class MaskedAtomSums(NamedTuple):
+    """What one atom's draw needs of masked images."""
+
+    lags: np.ndarray  # (plane or 1, lag_row, lag_col, atom_row, atom_col)
+    linear: np.ndarray  # (atom_row, atom_col * plane)
+
+
 @subkernel()
 def subtract_seen(left, seen, atom, row, col, weight):
     """Left -= weight * atom placed at (row, col * plane), where seen."""
@@ -197,7 +204,7 @@ def add_atom(left, seen, gamma_e, z, w, layout, first, sums):
 
     left : (image, row, col * plane)        seen : (image, plane or 1, row, col)        gamma_e : (image,)
     z, w : (image, block_row, block_col)
-    sums : lags (chunk, plane or 1, lag_row, lag_col, atom_row, atom_col), linear (chunk, atom_row, atom_col * plane)
+    sums : one slot a chunk
     """
     lags, linear = sums
     for chunk in prange(lags.shape[0]):
