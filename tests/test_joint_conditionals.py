@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from agreement import assert_ratios
 from tiny import with_local, with_shared
 from tiny_joint import JOINTS, draw_joint
 
@@ -197,19 +198,7 @@ CASES = [pytest.param(f, n, id=f"{f.__name__[6:]}, {n}") for f in RATIOS for n i
 
 @pytest.mark.parametrize(("ratio", "name"), CASES)
 def test_ratio(ratio, name):
-    tiny = draw_joint(name)
-    rng = np.random.default_rng(7)
-    first, compared = None, 0
-    for pair in ratio(tiny, rng):
-        if pair is None:
-            first = None
-        elif first is None:
-            first = pair
-        else:
-            scale = max(1.0, *map(abs, (*pair, *first)))
-            assert abs((pair[0] - first[0]) - (pair[1] - first[1])) < TOLERANCE * scale
-            compared += 1
-    assert compared > 0
+    assert_ratios(ratio(draw_joint(name), np.random.default_rng(7)), TOLERANCE)
 
 
 @pytest.mark.parametrize("name", ["two layers, planes, masked", "three layers", "three layers, empty blocks, masked"])

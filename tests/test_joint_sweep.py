@@ -5,9 +5,9 @@ And its one iterative part, the draw of an upper dictionary, against the covaria
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
+from agreement import arrays_of, assert_same_chain, assert_threads_change_no_bit, two_cores
 from tiny import layer, proper
 from tiny_joint import JOINTS, draw_joint, p_values_of_draws, refinement, top
 
@@ -16,11 +16,12 @@ from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_joint, 
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY
 from gdd.sampler import joint_dictionary
-from gdd.sampler.joint_arrays import SLOTS, as_arrays, flat_images
+from gdd.sampler.joint_arrays import as_arrays, flat_images
 from gdd.sampler.joint_conditionals import dictionary_given_rest
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
 from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.random import REFINE, Key
+from gdd.sampler.sums import SLOTS
 from gdd.testing.refine_plain import plain_joint_sweep, plain_local_pass
 
 SWEEPS = 4
@@ -33,25 +34,6 @@ CASES = [pytest.param(n, marks=pytest.mark.slow) if "wide" in n else n for n in 
 
 def key(number, seed=11):
     return Key(seed, REFINE, 0, number)
-
-
-def arrays(state):
-    """Every array of a joint state by name."""
-    out = {}
-    for part in state:
-        for name, array in part._asdict().items():
-            several = array if isinstance(array, tuple) else (array,)
-            out |= {f"{name} {layer}": each for layer, each in enumerate(several)}
-    return out
-
-
-def assert_same_chain(one, other, tolerance):
-    """Positions exactly; numbers up to rounding, which a chain of this length magnifies less than a thousandfold."""
-    for name, array in arrays(one).items():
-        if name.startswith(("positions", "z")):
-            np.testing.assert_array_equal(array, arrays(other)[name], err_msg=name)
-        else:
-            np.testing.assert_allclose(array, arrays(other)[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -94,9 +76,9 @@ def test_running_log_joint_is_the_judges(name):
 @pytest.mark.parametrize("name", ["two layers, empty blocks, ceiling", "three layers, empty blocks, masked", "signal"])
 def test_nothing_given_is_changed_and_missing_pixels_are_not_read(name):
     state, data, model, spec = draw_joint(name)
-    before, images = {n: a.copy() for n, a in arrays(state).items()}, data.images.copy()
+    before, images = {n: a.copy() for n, a in arrays_of(state).items()}, data.images.copy()
     new, _ = joint_sweep(state, data, model, spec, key(0))
-    for n, array in arrays(state).items():
+    for n, array in arrays_of(state).items():
         np.testing.assert_array_equal(array, before[n], err_msg=n)
     np.testing.assert_array_equal(data.images, images)
     if data.mask is not None:
@@ -106,7 +88,7 @@ def test_nothing_given_is_changed_and_missing_pixels_are_not_read(name):
 
 def test_another_key_gives_another_sweep():
     state, data, model, spec = draw_joint("three layers")
-    one, other = (arrays(joint_sweep(state, data, model, spec, key(number))[0]) for number in (0, 1))
+    one, other = (arrays_of(joint_sweep(state, data, model, spec, key(number))[0]) for number in (0, 1))
     for name in one:
         assert not np.array_equal(one[name], other[name]), name
 
@@ -122,25 +104,22 @@ def test_fixed_precisions_stay():
     assert all((each == 1.5).all() for each in new.shared.gamma_d)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
+@two_cores
 def test_threads_change_no_bit():
     """More than `SLOTS` chunks of images, the last one not full; one thread and two."""
     model = ModelSpec((layer(2, (2, 2), (2, 2)), top(2, (1, 2))), (4, 5))
     spec, generator = refinement(IMAGE), np.random.default_rng(5)
     state = draw_joint_state(SLOTS * kernels.CHUNK + 70, model, spec, generator)
-    data, ends = draw_joint_data(state, model, generator), []
-    for threads in (1, 2):
-        numba.set_num_threads(threads)
-        try:
-            chain = state
-            for number in range(2):
-                chain, info = joint_sweep(chain, data, model, spec, key(number))
-        finally:
-            numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
-        ends.append(arrays(chain) | {"joint": np.array(info.log_joint)})
-    for name in ends[0]:
-        np.testing.assert_array_equal(ends[0][name], ends[1][name], err_msg=name)
-    assert ends[0]["joint"] == pytest.approx(joint_log_joint(chain, data, model, spec), rel=1e-9)
+    data = draw_joint_data(state, model, generator)
+
+    def run():
+        chain = state
+        for number in range(2):
+            chain, info = joint_sweep(chain, data, model, spec, key(number))
+        return chain, info
+
+    end, info = assert_threads_change_no_bit(run)
+    assert info.log_joint == pytest.approx(joint_log_joint(end, data, model, spec), rel=1e-9)
 
 
 @pytest.mark.slow

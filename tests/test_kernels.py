@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
+from agreement import arrays_of, assert_same_chain, assert_threads_change_no_bit, two_cores
 from numba import njit
 from scipy.signal import correlate as scipy_correlate
 from tiny import LAYERS, WHOLE, draw, layer, proper
@@ -18,6 +18,7 @@ from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplit
 from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
 from gdd.sampler.kernels.operations import CHUNK, Model, copy, correlate, count_outcomes
 from gdd.sampler.random import PRETRAIN, Key, fill_key
+from gdd.sampler.sums import SLOTS
 from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, sweep, taps_of
 from gdd.testing.plain import plain_sweep
 
@@ -26,19 +27,6 @@ SWEEPS = 4
 
 def key(number, seed=11):
     return Key(seed, PRETRAIN, 0, number)
-
-
-def arrays(state):
-    return {f: a for part in state for f, a in part._asdict().items()}
-
-
-def assert_same_chain(one, other, tolerance):
-    """Positions exactly; numbers up to rounding, which a chain of this length magnifies less than a thousandfold."""
-    for name, array in arrays(one).items():
-        if name == "z":
-            np.testing.assert_array_equal(array, other.local.z)
-        else:
-            np.testing.assert_allclose(array, arrays(other)[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -204,39 +192,35 @@ def test_single_precision_does_not_drift():
     assert info.log_joint == pytest.approx(log_joint(state.as_double(), data, spec, shape), rel=1e-4)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
+@two_cores
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_threads_change_no_bit(dtype):
     """More than `SLOTS` chunks of images, the last one not full; one thread and two."""
     spec = layer(2, (2, 2), (2, 2))
     shape = layer_shape(spec, (4, 5), 1)
     generator = np.random.default_rng(5)
-    state = draw_state(8 * CHUNK + 70, spec, shape, generator)
+    state = draw_state(SLOTS * CHUNK + 70, spec, shape, generator)
     data = LayerData(draw_data(state, shape, generator).images.astype(dtype))
-    ends = []
-    for threads in (1, 2):
-        numba.set_num_threads(threads)
-        try:
-            chain = state
-            for number in range(3):
-                chain, info = sweep(chain, data, spec, shape, key(number))
-        finally:
-            numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
-        ends.append(arrays(chain) | {"joint": np.array(info.log_joint)})
-    for name in ends[0]:
-        np.testing.assert_array_equal(ends[0][name], ends[1][name], err_msg=name)
-    assert ends[0]["joint"] == pytest.approx(log_joint(chain.as_double(), data, spec, shape), rel=1e-4)
+
+    def run():
+        chain = state
+        for number in range(3):
+            chain, info = sweep(chain, data, spec, shape, key(number))
+        return chain, info
+
+    end, info = assert_threads_change_no_bit(run)
+    assert info.log_joint == pytest.approx(log_joint(end.as_double(), data, spec, shape), rel=1e-4)
 
 
 @pytest.mark.parametrize("name", ["pooled, ragged", "top, planes", "masked"])
 def test_nothing_given_is_changed(name):
     state, data, spec, shape = draw(name)
-    before = {n: a.copy() for n, a in arrays(state).items()}
+    before = {n: a.copy() for n, a in arrays_of(state).items()}
     images = data.images.copy()
     new, _ = sweep(state, data, spec, shape, key(0))
     plain_sweep(state, data, spec, shape, key(0))
     assert not np.array_equal(new.local.z, before["z"])
-    for n, array in arrays(state).items():
+    for n, array in arrays_of(state).items():
         np.testing.assert_array_equal(array, before[n], err_msg=n)
     np.testing.assert_array_equal(data.images, images)
 

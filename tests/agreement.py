@@ -1,0 +1,58 @@
+"""How two computations are held against each other: log densities, chains, numbers of threads."""
+
+from collections.abc import Callable, Iterable
+
+import numba
+import numpy as np
+import pytest
+
+two_cores = pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
+
+
+def assert_ratios(pairs: Iterable[tuple[float, float] | None], tolerance: float) -> None:
+    """Differences of the first of each pair are differences of the second, until a None begins anew."""
+    first, compared = None, 0
+    for pair in pairs:
+        if pair is None:
+            first = None
+        elif first is None:
+            first = pair
+        else:
+            scale = max(1.0, *map(abs, (*pair, *first)))
+            assert abs((pair[0] - first[0]) - (pair[1] - first[1])) < tolerance * scale
+            compared += 1
+    assert compared > 0
+
+
+def arrays_of(state: tuple) -> dict[str, np.ndarray]:
+    """Every array of a state by name, a layer's with its number."""
+    out = {}
+    for part in state:
+        for name, array in part._asdict().items():
+            out |= {f"{name} {n}": one for n, one in enumerate(array)} if isinstance(array, tuple) else {name: array}
+    return out
+
+
+def assert_same_chain(one: tuple, other: tuple, tolerance: float) -> None:
+    """Positions exactly; numbers up to rounding, which a chain of a few sweeps magnifies less than a thousandfold."""
+    for name, array in arrays_of(one).items():
+        if name.startswith(("positions", "z")):
+            np.testing.assert_array_equal(array, arrays_of(other)[name], err_msg=name)
+        else:
+            np.testing.assert_allclose(array, arrays_of(other)[name], rtol=tolerance, atol=tolerance, err_msg=name)
+
+
+def assert_threads_change_no_bit(run: Callable[[], tuple]) -> tuple:
+    """Run on one thread and on two; return what it returned, (state, info)."""
+    ends = []
+    for threads in (1, 2):
+        numba.set_num_threads(threads)
+        try:
+            ends.append(run())
+        finally:
+            numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    (state, info), (other, its_info) = ends
+    for name, array in arrays_of(state).items():
+        np.testing.assert_array_equal(array, arrays_of(other)[name], err_msg=name)
+    assert info.log_joint == its_info.log_joint
+    return state, info
