@@ -6,7 +6,7 @@ import numba
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import foldnorm, multivariate_normal
+from scipy.stats import foldnorm, multivariate_normal, norm
 
 from gdd.base.checks import GddError
 from gdd.inference import deconvolution_kernels as kernels
@@ -283,6 +283,57 @@ def test_long_run_equals_enumeration(long_run):
 @pytest.mark.parametrize(("gamma_w", "prior"), [(0.8, 0.4), (0.5, 1 / 2)])
 def test_enumeration_rejects_a_wrong_model(long_run, gamma_w, prior):
     assert distance_from_enumeration(long_run, gamma_w, prior)[0] > 6
+
+
+@pytest.fixture(scope="module")
+def masked_run():
+    """`long_run` with six pixels hidden, whose values are NaN."""
+    atoms, image = small_model()
+    mask = np.ones(image.shape, bool)
+    mask[0, 0, 1:3, :3] = False
+    copies = np.repeat(np.where(mask, image, np.nan), 64, axis=0)
+    many = np.repeat(mask, 64, axis=0)
+    result = deconvolve(copies, atoms, (1, 1), mask=many, burn_in=100, collect=1500, trace=True, **SMALL)
+    values = np.array([unfolded(result[name]) for name in ("mean", "inclusion", "magnitude")])
+    return result, mask, values.mean(1), values.std(1, ddof=1) / 8
+
+
+@pytest.mark.parametrize("hidden", [True, False])
+def test_missing_pixels_equal_enumeration_over_the_observed_ones(masked_run, hidden):
+    """And not enumeration over all pixels."""
+    _, mask, mean, error = masked_run
+    atoms, image = small_model()
+    seen = mask.ravel() if hidden else np.ones(16, bool)
+    pictures = placed(atoms, (4, 4), (1, 1)).reshape(8, -1)[:, seen]
+    exact = enumerate_posterior(image.ravel()[seen], pictures, SMALL["gamma_e"], SMALL["gamma_w"], 1 / 2)
+    distance = abs((mean - exact) / error).max()
+    assert distance < 4.5 if hidden else distance > 6  # see test_long_run_equals_enumeration
+
+
+def test_likelihood_of_masked_images_is_that_of_observed_pixels(masked_run):
+    result, mask, *_ = masked_run
+    atoms, image = small_model()
+    left = np.where(mask, image - render_projected(atoms, result.ml_sample.values, (1, 1), (4, 4)), 0.0)
+    expected = norm.logpdf(left[np.broadcast_to(mask, left.shape)].reshape(64, -1), scale=2.0**-0.5).sum(axis=1)
+    assert_allclose(result.log_likelihood, expected, rtol=1e-9)
+    assert_allclose(result.trace[:, 100:].max("draw"), expected, rtol=1e-9)
+
+
+def test_a_mask_that_hides_nothing_changes_no_bit():
+    atoms, images = atoms_and_images((9, 8))
+    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5}
+    one, other = (deconvolve(images, atoms, (2, 2), mask=m, **options) for m in (None, np.ones(images.shape, bool)))
+    assert one.equals(other)
+
+
+def test_with_one_stream_for_all_images_each_gives_what_it_gives_alone():
+    atoms, images = atoms_and_images((9, 8), 3)
+    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "first_image": None}
+    together = deconvolve(images, atoms, (2, 2), **options)
+    for n in range(3):
+        alone = deconvolve(images[n : n + 1], atoms, (2, 2), **options)
+        assert_array_equal(together.ml_sample[n : n + 1], alone.ml_sample)
+        assert_array_equal(together["mean"][n : n + 1], alone["mean"])
 
 
 def exact_start(drawn_with):

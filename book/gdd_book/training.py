@@ -18,9 +18,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import cache
-from math import prod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,7 +79,7 @@ def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
 
     Layer 1: gamma_e and gamma_w fixed at these values. Layer 2: one gamma_e for all images, learned; gamma_w learned.
     """
-    return _held(MNIST, noise_precision, weight_precision)
+    return MNIST.with_held(noise_precision, weight_precision) if noise_precision else MNIST.as_printed()
 
 
 def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
@@ -90,20 +89,7 @@ def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
     as the prior has it, nothing explained).
     """
     noise, weights = p["noise_precision"], p["weight_precision"]
-    return _held(MODELS[name], noise, weights, Precision(fixed=weights / 10))
-
-
-def _held(model: ModelSpec, noise: float, weights: float, weights_above: Precision | None = None) -> ModelSpec:
-    """Fix precisions; every gamma_d at the number of an atom's values, so that atoms have about unit norm a priori."""
-    if noise == 0:
-        return model
-    layers = []
-    for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True)):
-        gamma_w = (weights_above or layer.gamma_w) if number else Precision(fixed=weights)
-        gamma_e = Precision() if number else Precision(fixed=noise)
-        gamma_d = Precision(fixed=float(prod(shape.dictionary[1:])))
-        layers.append(replace(layer, gamma_e=gamma_e, gamma_d=gamma_d, gamma_w=gamma_w))
-    return replace(model, layers=tuple(layers))
+    return MODELS[name].with_held(noise, weights, weights / 10) if noise else MODELS[name].as_printed()
 
 
 def refinement_for(refine_noise: float) -> RefinementSpec:

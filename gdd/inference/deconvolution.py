@@ -13,7 +13,7 @@ from math import log, pi, prod
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import COL, DICTIONARY, DRAW, IMAGE, MAPS, ROW
+from gdd.base.axes import COL, DICTIONARY, DRAW, IMAGE, IMAGES, MAPS, ROW
 from gdd.base.checks import (
     LARGEST_PRECISION,
     REMEDY,
@@ -22,6 +22,7 @@ from gdd.base.checks import (
     as_array,
     as_finite,
     as_pixels,
+    as_plain,
     check_kind,
     check_lengths,
     check_memory,
@@ -57,7 +58,8 @@ def infer(
     trained : a pretrained or a refined model
     atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project_model`
     images : (image, plane, row, col)
-    **options : ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress`` of `deconvolve`
+    **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress`` of
+        `deconvolve`
 
     Returns
     -------
@@ -89,8 +91,9 @@ infer_refined = infer
 
 def deconvolve(
     images: np.ndarray | xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: Size, *, gamma_e: float | np.ndarray,
-    gamma_w: float, burn_in: int = 500, collect: int = 200, seed: int = 0, start: np.ndarray | None = None,
-    first_image: int = 0, trace: bool = False, progress: Callable[[int], None] | None = None,
+    gamma_w: float, mask: np.ndarray | xr.DataArray | None = None, burn_in: int = 500, collect: int = 200,
+    seed: int = 0, start: np.ndarray | None = None, first_image: int | None = 0, trace: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> xr.Dataset:
     r"""Infer the maps of new images by Gibbs sampling, the atoms being known.
 
@@ -103,11 +106,13 @@ def deconvolve(
     stride : pixels (row, col) between positions: product of the pools below the top layer
     gamma_e : noise precision, a number or one per plane; fixed, from training
     gamma_w : precision of the weights; fixed, from training
+    mask : (image, plane, row, col) of bool, True = observed; None: all observed. Hidden pixels are drawn in each sweep
     burn_in, collect : sweeps (the paper's: 500, 200)
     seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
     start : (image, atom, row, col), optional   weights to start from; if not given, those of a greedy pursuit: the
         coefficient most probably active gets its conditional mean, until none is more probable than not
-    first_image : number of the first image in the data set, so that a part gives the same as the whole
+    first_image : number of the first image in the data set, so that a part gives the same as the whole; None: all
+        images share one stream, so that what an image gives depends on that image alone
     trace : keep the log-likelihood after every sweep
     progress : called with a number of images whenever so many more are done
 
@@ -115,7 +120,7 @@ def deconvolve(
     -------
     Dataset, float32 or float64 as the images are
         ``ml_sample`` (image, atom, row, col): the collected sample of highest log p(X | S), per image;
-        ``log_likelihood`` (image,): its log p(X | S);
+        ``log_likelihood`` (image,): its log p(X | S), of observed pixels;
         ``mean``, ``inclusion``, ``magnitude`` (image, atom, row, col): posterior mean of S, of Z and of \|S\|, as
         averages over the collected sweeps of the conditional expectation at each visit, given all the other
         coefficients (Rao-Blackwell: less Monte Carlo noise than averaging the draws themselves);
@@ -134,11 +139,13 @@ def deconvolve(
     Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads).
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    images, atoms = as_pixels(images), as_finite(atoms, DICTIONARY, "atoms")
+    seen = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
+    images, atoms = as_pixels(images, "images", seen, mask is not None), as_finite(atoms, DICTIONARY, "atoms")
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"atoms: {atoms.shape[1]} planes along axis 'plane', the images have {images.shape[1]}")
     burn_in, collect, _ = check_lengths(burn_in, collect)
-    seed, first_image = check_seed(seed), check_whole("first_image", first_image, 0)
+    seed, apart = check_seed(seed), int(first_image is not None)
+    first_image = check_whole("first_image", first_image or 0, 0)
     problem = make_problem(atoms.astype(images.dtype), images.shape[2:], stride, gamma_e, gamma_w)
     check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
     shape = (len(images), atoms.shape[0], *problem.grid)
@@ -153,8 +160,9 @@ def deconvolve(
     chunk = max(16, _AT_ONCE // problem.norm.size)
     for low in range(0, len(images), chunk):
         part = slice(low, low + chunk)
-        run = Run(seed, first_image + low, burn_in, collect)
-        found = run_problem(problem, images[part] * scale, None if start is None else start[part], run, trace)
+        run = Run(seed, first_image + low * apart, apart, burn_in, collect)
+        some = [None if whole is None else whole[part] for whole in (seen, start)]
+        found = run_problem(problem, images[part] * scale, *some, run, trace)
         for whole, values in zip((*maps.values(), residual, history), found, strict=True):
             whole[part] = values
         if progress is not None:
@@ -162,11 +170,12 @@ def deconvolve(
     if not np.isfinite(residual).all():
         n = int(np.isfinite(residual).argmin())
         raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
-    constant = 0.5 * prod(images.shape[2:]) * np.log(precision / (2 * pi)).sum()
+    pixels = np.full(images.shape[:2], prod(images.shape[2:])) if seen is None else seen.sum(axis=(2, 3))
+    constant = 0.5 * pixels @ np.log(precision / (2 * pi))
     out = {name: (MAPS, values) for name, values in maps.items()}
     out["log_likelihood"] = IMAGE, constant - 0.5 * residual
     if trace:
-        out["trace"] = (IMAGE, DRAW), constant - 0.5 * history
+        out["trace"] = (IMAGE, DRAW), constant[:, None] - 0.5 * history
     attrs = {"stride": tuple(problem.stride.tolist()), "gamma_e": gamma_e, "gamma_w": problem.gamma_w}
     return xr.Dataset(out, along_images(labels), attrs | {"burn_in": burn_in, "collect": collect, "seed": seed})
 
@@ -188,8 +197,12 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gam
     return Problem(atoms_last, np.array(stride), gram, *slabs, norm, inverse, log_odds, gamma_w)
 
 
-def run_problem(problem: Problem, scaled: np.ndarray, start: np.ndarray | None, run: Run, trace: bool):
+def run_problem(
+    problem: Problem, scaled: np.ndarray, seen: np.ndarray | None, start: np.ndarray | None, run: Run, trace: bool
+):
     """Run the chains of some scaled images, from ``start`` (image, atom, row, col) or else from a greedy pursuit.
+
+    ``seen`` : bool like the images, True where a pixel was observed; None: everywhere
 
     Returns the sample of least residual, the three averages, squared residuals (image,) and their trace (image, draw).
     """
@@ -199,7 +212,8 @@ def run_problem(problem: Problem, scaled: np.ndarray, start: np.ndarray | None, 
         best[:] = start.transpose(0, 2, 3, 1).reshape(number, -1)
     averages = np.empty((number, 3, coefficients), scaled.dtype)
     chains = Chains(best, np.empty(number), averages, np.empty((number, run.burn_in + run.collect if trace else 0)))
-    run_chains(scaled, problem, run, chains, start is None)
+    seen = np.empty((0, 1, 1, 1), bool) if seen is None else seen
+    run_chains(scaled, seen, problem, run, chains, start is None)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
     return *maps, chains.residual, chains.trace
 

@@ -64,7 +64,8 @@ class Run(NamedTuple):
     """Names of the random numbers, and lengths."""
 
     seed: int
-    first: int  # number of the first image
+    first: int  # number of the first image's stream
+    apart: int  # from one image's stream to the next's: 1, or 0 if all images share their random numbers
     burn_in: int
     collect: int
 
@@ -283,20 +284,60 @@ def pursue(weight, correlation, problem):
         explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
-@kernel(parallel=True, nogil=True)
-def run_chains(images, problem, run, chains, pursued):
-    """Run the chains of several images (image, plane, row, col); changes all arrays of ``chains``.
-
-    ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which is then all zeros
-    """
-    for n in prange(images.shape[0]):
-        run_chain(n, images[n], problem, run, chains, pursued)
+@kernel(error_model="numpy")
+def picture(weight, problem, out):
+    """Image (plane, row, col) that the coefficients add up to, into ``out``."""
+    atoms, cols = problem.atoms, problem.col_slab.shape[0]
+    out[:] = 0
+    for i in range(len(weight)):
+        if weight[i] != 0:
+            place, k = i // atoms.shape[3], i % atoms.shape[3]
+            top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1]
+            for plane in range(out.shape[0]):
+                for a in range(min(atoms.shape[1], out.shape[1] - top)):
+                    for b in range(min(atoms.shape[2], out.shape[2] - left)):
+                        out[plane, top + a, left + b] += weight[i] * atoms[plane, a, b, k]
 
 
 @kernel(error_model="numpy")
-def run_chain(n, image, problem, run, chains, pursued):
-    """Run the chain of one image. A kernel of its own: numba drops writes to parts of a tuple from a parallel loop."""
+def draw_hidden(image, seen, clean, stream):
+    """Redraw the pixels that are not seen given the noise-free image ``clean``, all (plane, row, col)."""
+    for place in np.ndindex(image.shape):
+        if not seen[place]:
+            image[place] = clean[place] + next_normal(stream)
+
+
+@kernel(error_model="numpy")
+def seen_residual(image, seen, clean):
+    """Squared norm of image minus ``clean`` over the pixels seen, all (plane, row, col)."""
+    total = 0.0
+    for place in np.ndindex(image.shape):
+        if seen[place]:
+            total += np.float64(image[place] - clean[place]) ** 2
+    return total
+
+
+@kernel(parallel=True, nogil=True)
+def run_chains(images, seen, problem, run, chains, pursued):
+    """Run the chains of several images (image, plane, row, col); changes all arrays of ``chains``.
+
+    ``seen`` : bool like the images, or without any image if every pixel is seen
+    ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which is then all zeros
+    """
+    for n in prange(images.shape[0]):
+        run_chain(n, images[n].copy(), seen, problem, run, chains, pursued)
+
+
+@kernel(error_model="numpy")
+def run_chain(n, image, seen, problem, run, chains, pursued):
+    """Run the chain of one image. A kernel of its own: numba drops writes to parts of a tuple from a parallel loop.
+
+    Pixels that are not seen are unknowns of the chain: each sweep draws them first, and then the coefficients as if
+    they had been observed. Changes ``image``.
+    """
     best, best_residual, averages, trace = chains
+    partly = len(seen) > 0 and not seen[n].all()
+    clean = np.empty_like(image) if partly else image
     stream = np.empty(WORDS, np.uint64)
     sums = np.zeros((3, best.shape[1]))
     weight, given = best[n].copy(), np.empty_like(best[n])
@@ -310,13 +351,21 @@ def run_chain(n, image, problem, run, chains, pursued):
         energy += np.float64(pixel) ** 2
     best_residual[n] = np.inf
     for t in range(run.burn_in + run.collect):
-        if t % REFRESH == 0:
+        fill_stream(stream, run.seed, TEST, 0, t, run.first + n * run.apart)
+        if partly:
+            picture(weight, problem, clean)
+            draw_hidden(image, seen[n], clean, stream)
+            correlate_image(image, problem, given)
+        if partly or t % REFRESH == 0:
             refresh(correlation, given, weight, problem)
-        fill_stream(stream, run.seed, TEST, 0, t, run.first + n)
         collected = t >= run.burn_in
         sweep(weight, correlation, bound, problem, stream, sums, collected)
         if collected or trace.shape[1] > 0:
-            residual = squared_residual(energy, weight, given, correlation)
+            if partly:
+                picture(weight, problem, clean)
+                residual = seen_residual(image, seen[n], clean)
+            else:
+                residual = squared_residual(energy, weight, given, correlation)
             if trace.shape[1] > 0:
                 trace[n, t] = residual
             if collected and residual < best_residual[n]:

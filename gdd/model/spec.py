@@ -5,8 +5,9 @@ A variant of the model is a field of a spec, never a second copy of the code.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil
+from math import ceil, prod
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.checks import (
@@ -25,6 +26,12 @@ from gdd.base.checks import (
 
 Size = tuple[int, int]
 
+#: root mean square of the pixels, about their background, for which the precisions of `ModelSpec.with_held` are meant:
+#: that of MNIST's digits, black at 0 and white at 1
+PIXEL_RMS = 1 / 3
+#: of an axis: the most pixels of a proposed bottom atom, the share of the axis that an atom covers, and how many blocks
+#: the pooling of all layers should leave
+LARGEST_ATOM, COVERED, BLOCKS_LEFT = 17, 2 / 7, 7
 #: the paper's a = b = 1e-6 for every precision (Sec. 4, after Paisley & Carin 2009)
 FLAT = 1e-6
 
@@ -171,6 +178,57 @@ class ModelSpec:
             size = tuple(n + r - 1 for n, r in zip(size, reach, strict=True))
         return size
 
+    @classmethod
+    def for_images(cls, image_size: Size, planes: int = 1, atoms: Sequence[int] = (32, 64)) -> ModelSpec:
+        """Propose a model for images of this size: a layer for every entry of ``atoms``, bottom first, precisions held.
+
+        An atom covers two sevenths of what its layer sees, at most 17 pixels, as the paper's do; pools leave about 7
+        blocks a side to the top layer, whose atoms reach across most of them. An axis of size 1 is left alone, so that
+        signals (1, n) have atoms and blocks of one row.
+
+        Raises
+        ------
+        GddError
+            The images are too small for so many layers; the message says how many fit.
+        """
+        image_size, planes = check_pair("image_size", image_size), check_whole("planes", planes, 1)
+        check_kind("atoms", atoms, (tuple, list))
+        if not atoms:
+            raise GddError("atoms: none given; the number of atoms of every layer is needed, such as (32, 64)")
+        sizes = [propose_sizes(n, len(atoms)) for n in image_size]
+        fits = min(len(pools) for n, (_, pools) in zip(image_size, sizes, strict=True) if n > 1 or max(image_size) == 1)
+        if fits < len(atoms) - 1:
+            raise GddError(
+                f"atoms: {len(atoms)} layers given; images of {image_size[0]} x {image_size[1]} have room for"
+                f" {fits + 1}, such as atoms={(*atoms[:fits], atoms[-1])}"
+            )
+        (heights, rows), (widths, cols) = sizes
+        pools = [*zip(rows, cols, strict=True), None]
+        layers = [LayerSpec(k, *size) for k, *size in zip(atoms, zip(heights, widths, strict=True), pools, strict=True)]
+        return cls(tuple(layers), image_size, planes).with_held()
+
+    def with_held(self, noise: float = 100.0, weights: float = 0.1, weights_above: float | None = None) -> ModelSpec:
+        """Hold the precisions that run away if they are learned under flat priors (P15 in the errata).
+
+        Held are gamma_e and gamma_w of layer 1 at these values, and every gamma_d at the number of an atom's values, so
+        that an atom has about unit norm a priori. Upper layers learn one gamma_e for all images, and gamma_w unless
+        ``weights_above`` holds it. The defaults suit images whose pixels have a root mean square of about 1/3.
+        """
+        layers = []
+        for number, (layer, shape) in enumerate(zip(self.layers, self.shapes(), strict=True)):
+            above = layer.gamma_w if weights_above is None else Precision(fixed=weights_above)
+            layers.append(replace(
+                layer, gamma_e=Precision() if number else Precision(fixed=noise),
+                gamma_d=Precision(fixed=float(prod(shape.dictionary[1:]))),
+                gamma_w=above if number else Precision(fixed=weights),
+            ))
+        return replace(self, layers=tuple(layers))
+
+    def as_printed(self) -> ModelSpec:
+        """Return the same layers under the paper's flat priors, each precision with the axes of its tables."""
+        bare = [LayerSpec(one.atoms, one.atom_size, one.pool, one.pooling) for one in self.layers]
+        return replace(self, layers=tuple(bare))
+
     def with_atoms(self, number: int, atoms: int) -> ModelSpec:
         """Give layer ``number`` (from 0) another number of atoms, as pruning does."""
         layers = list(self.layers)
@@ -189,6 +247,22 @@ def layer_shape(
     grid = tuple(ceil(m / b) for m, b in zip(map_size, layer.block, strict=True))
     output = tuple(ceil(m / p) for m, p in zip(map_size, layer.pool or (1, 1), strict=True))
     return LayerShape(planes, input_size, layer.atoms, layer.atom_size, map_size, layer.block, grid, output, stride)
+
+
+def propose_sizes(pixels: int, layers: int) -> tuple[list[int], list[int]]:
+    """Atoms and pools of as many of so many layers as fit along an axis; see `ModelSpec.for_images`."""
+    if pixels == 1:
+        return [1] * layers, [1] * (layers - 1)
+    atoms, pools, size = [], [], pixels
+    for above in range(layers - 1, 0, -1):
+        atom = min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
+        pool = max(2, round(((size - atom + 1) / BLOCKS_LEFT) ** (1 / above)))
+        left = ceil((size - atom + 1) / pool)
+        if left < 2:
+            break
+        atoms, pools, size = [*atoms, atom], [*pools, pool], left
+    top = ceil(0.8 * size) if pools else min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
+    return [*atoms, top], pools
 
 
 @dataclass(frozen=True)
@@ -292,12 +366,17 @@ def _keep(spec: object, **values) -> None:
         object.__setattr__(spec, name, value)
 
 
-MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 28))
+#: the paper's models, with precisions held so that their chains stay healthy; `ModelSpec.as_printed` has the paper's
+MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 28)).with_held()
+#: what contrast normalised pictures need, at `PIXEL_RMS`: much of one is texture that no atom explains
+TEXTURED = {"noise": 13.0, "weights": 0.4, "weights_above": 0.04}
 CALTECH101 = ModelSpec(
     (LayerSpec(8, (17, 17), (4, 4)), LayerSpec(12, (9, 9), (2, 2)), LayerSpec(16, (6, 6))), (128, 128)
-)
+).with_held(**TEXTURED)
 FACES = ModelSpec(
     (LayerSpec(16, (17, 17), (4, 4)), LayerSpec(24, (9, 9), (2, 2)), LayerSpec(36, (6, 6))), (128, 128)
-)
+).with_held(**TEXTURED)
 #: layer sizes from Sec. 4 (Fig. 4); the paper does not say how many atoms, so those of FACES stand in
-FACES_INTERPOLATION = ModelSpec((LayerSpec(16, (14, 14), (3, 3)), LayerSpec(24, (13, 13))), (128, 128))
+FACES_INTERPOLATION = ModelSpec(
+    (LayerSpec(16, (14, 14), (3, 3)), LayerSpec(24, (13, 13))), (128, 128)
+).with_held(**TEXTURED)

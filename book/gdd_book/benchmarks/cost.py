@@ -331,7 +331,7 @@ def _caltech_rows(number: int, seed: int, run: Run) -> dict[str, Row]:
     shared = time.process_time() - begun
     scaled = images * np.float32(GAMMA_E**0.5)
     zeros = np.zeros((len(images), number, *problem.grid), np.float32)
-    job = lambda start=None: run_problem(problem, scaled, start, (seed, 0, *SWEEPS), False)  # noqa: E731
+    job = lambda start=None: run_problem(problem, scaled, None, start, (seed, 0, 1, *SWEEPS), False)  # noqa: E731
     active = float((job()[0] != 0).sum()) / len(images)
     jobs = {"Caltech": Timing(job, len(images)), "from zeros": Timing(lambda: job(zeros), len(images))}
     seconds = time_in_turn(jobs, REPEATS - 1, run)

@@ -12,8 +12,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
-from math import prod
 
 import numpy as np
 import xarray as xr
@@ -122,12 +120,7 @@ def _material(name: str, p: dict) -> tuple[xr.DataArray, ModelSpec, RefinementSp
         return images, model_for(**HELD_DIGITS), RefinementSpec()
     images = datasets.load(name, "train", classes=["Faces_easy"], per_class=30, seed=p["seed"])
     images = normalise_contrast(images.isel(image=slice(p["images"])))
-    layers = [
-        replace(spec, gamma_d=Precision(fixed=float(prod(shape.dictionary[1:]))), gamma_e=Precision())
-        for spec, shape in zip(CALTECH101.layers, CALTECH101.shapes(), strict=True)
-    ]
-    layers[0] = replace(layers[0], gamma_e=Precision(fixed=10.0), gamma_w=Precision(fixed=0.1))
-    return images, replace(CALTECH101, layers=tuple(layers)), RefinementSpec(Precision(fixed=10.0))
+    return images, CALTECH101.as_printed().with_held(10.0), RefinementSpec(Precision(fixed=10.0))
 
 
 def _table(refined: Refined, p: dict, bar) -> xr.Dataset:
