@@ -63,7 +63,8 @@ def test_every_class_and_split_has_its_own_seed():
 
 
 def test_models_of_both_depths_have_the_paper_s_test_time():
-    assert training.caltech_model("three layers", {"noise_precision": 0, "weight_precision": 0.1}) is CALTECH101
+    printed = training.caltech_model("three layers", {"noise_precision": 0, "weight_precision": 0.1})
+    assert printed == CALTECH101.as_printed()
     for name in ("two layers", "three layers"):
         model = training.caltech_model(name, {"noise_precision": 3.0, "weight_precision": 0.1})
         assert (model.projected_size, model.stride) == ((96, 96), (8, 8))

@@ -13,7 +13,7 @@ from gdd_book.figures.model import kept_counts, printed_counts
 )
 def test_printed_tables_follow_from_the_spec(model, table):
     paper = paper_values.table(table)
-    derived = printed_counts(model, paper.attrs["images"])
+    derived = printed_counts(model.as_printed(), paper.attrs["images"])
     assert derived[["layer", "parameter"]].values.tolist() == paper[["layer", "parameter"]].values.tolist()
     assert [list(factors) for factors in derived.factors] == paper.factors.tolist()
 
@@ -28,7 +28,7 @@ def test_theta_has_one_more_entry_than_positions_and_gamma_w_is_one_per_layer():
 
 def test_ragged_blocks_have_a_theta_for_each_shape():
     """115 = 38 * 3 + 1: full, right edge, bottom edge and corner blocks of 9, 3, 3 and 1 positions."""
-    kept = kept_counts(spec.FACES_INTERPOLATION, 1).set_index(["layer", "parameter"]).factors
+    kept = kept_counts(spec.FACES_INTERPOLATION.as_printed(), 1).set_index(["layer", "parameter"]).factors
     assert kept[1, "theta"] == (spec.FACES_INTERPOLATION.layers[0].atoms, 10 + 4 + 4 + 2, 1)
     assert kept[1, "W"][1:3] == (39, 39)
 

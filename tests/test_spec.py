@@ -1,6 +1,11 @@
 """Every size of the paper's tables follows from the specs; a bad spec is refused with argument, value and remedy."""
 
+import re
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gdd.base.checks import GddError
 from gdd.model.spec import (
@@ -95,3 +100,45 @@ def test_bad_specs_are_refused_by_name(make, words):
         make()
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("model", [MNIST, CALTECH101, FACES, FACES_INTERPOLATION])
+def test_printed_priors_are_flat_and_held_ones_do_not_run_away(model):
+    printed = model.as_printed()
+    assert printed.shapes() == model.shapes() and printed != model
+    for layer in printed.layers:
+        assert (layer.gamma_e, layer.gamma_w) == (Precision(("image",)), Precision())
+        assert layer.gamma_d == Precision(("atom", "plane"))
+    for layer, shape in zip(model.layers, model.shapes(), strict=True):
+        assert layer.gamma_d.fixed == np.prod(shape.dictionary[1:])
+    assert model.layers[0].gamma_e.fixed and model.layers[0].gamma_w.fixed
+    assert printed.with_held(3.0).layers[0].gamma_e.fixed == 3.0
+    assert printed.with_held(3.0).layers[1].gamma_w.fixed is None
+    assert printed.with_held(3.0, 0.1, 0.01).layers[1].gamma_w.fixed == 0.01
+
+
+@pytest.mark.parametrize(
+    ("size", "atoms", "sizes"),
+    [
+        ((28, 28), (32, 160), [((8, 8), (3, 3)), ((6, 6), None)]),  # the paper's own for MNIST
+        ((128, 128), (8, 12, 16), [((17, 17), (4, 4)), ((8, 8), (3, 3)), ((6, 6), None)]),
+        ((8, 8), (16,), [((3, 3), None)]),
+        ((1, 200), (16, 32), [((1, 17), (1, 26)), ((1, 7), None)]),
+        ((1, 1), (4,), [((1, 1), None)]),
+    ],
+)
+def test_proposed_sizes(size, atoms, sizes):
+    model = ModelSpec.for_images(size, 3, atoms)
+    assert [(layer.atom_size, layer.pool) for layer in model.layers] == sizes
+    assert (model.image_size, model.planes) == (size, 3) and model.layers[0].gamma_e.fixed == 100.0
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 4))
+def test_a_proposal_fits_or_the_error_says_what_does(rows, cols, layers):
+    atoms = tuple(range(4, 4 + layers))
+    try:
+        ModelSpec.for_images((rows, cols), 1, atoms)
+    except GddError as error:
+        remedy = eval(re.search(r"such as atoms=(\(.*\))$", str(error)).group(1))
+        assert len(remedy) < layers
+        ModelSpec.for_images((rows, cols), 1, remedy)

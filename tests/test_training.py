@@ -29,7 +29,7 @@ def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
 
 
 def test_flat_priors_are_asked_for_by_a_zero():
-    assert training.model_for(0, 0.1) is MNIST
+    assert training.model_for(0, 0.1) == MNIST.as_printed()
     assert training.refinement_for(44.0).noise.fixed == 44.0
     learned = training.refinement_for(0.0).noise
     assert learned.fixed is None and learned.axes == ("image",)
