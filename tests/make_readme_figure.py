@@ -8,8 +8,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
+from gdd import plot
 from gdd.projection import render_projected
-from gdd_book.figures.model import atom_mosaic
 from gdd_book.figures.style import bare, new_figure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,7 +26,7 @@ def mosaic(pictures: np.ndarray, columns: int, signed: bool) -> np.ndarray:
     """Pictures (number, row, col) in a grid, each over its largest magnitude; 0 is mid grey if signed, else black."""
     largest = np.abs(pictures).max(axis=(1, 2), keepdims=True)
     scaled = np.divide(pictures, largest, out=np.zeros(pictures.shape), where=largest > 0)
-    return atom_mosaic(((scaled + 1) / 2 if signed else scaled.clip(0, 1))[:, None], columns)
+    return plot.mosaic(((scaled + 1) / 2 if signed else scaled.clip(0, 1))[:, None], columns)
 
 
 def by_energy(state) -> np.ndarray:

@@ -11,8 +11,9 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import CHAIN, DICTIONARY, DRAW
+from gdd.plot import mosaic
 from gdd_book.figures import inference, style
-from gdd_book.figures.model import atom_mosaic, most_used, show_atoms, show_dictionaries, show_pictures
+from gdd_book.figures.model import most_used, show_atoms, show_dictionaries, show_pictures
 from gdd_book.pages import notebooks
 
 DRAWINGS = sorted((notebooks.BOOK / "_static").glob("*.svg"))
@@ -26,7 +27,7 @@ def pixels(figure):
 
 def test_mosaic_puts_each_atom_in_its_place():
     atoms = np.arange(3 * 2 * 2.0).reshape(3, 1, 2, 2)
-    picture = atom_mosaic(atoms, 2)
+    picture = mosaic(atoms, 2)
     assert picture.shape == (5, 5)
     np.testing.assert_array_equal(picture[:2, :2], atoms[0, 0])
     np.testing.assert_array_equal(picture[:2, 3:], atoms[1, 0])

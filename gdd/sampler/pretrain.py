@@ -41,7 +41,7 @@ class Pretrained(NamedTuple):
 
 def pretrain(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
-    mask: np.ndarray | None = None, folder: Path | None = None, progress=None,
+    mask: np.ndarray | None = None, folder: Path | None = None, progress=None, start: Pretrained | None = None,
 ) -> Pretrained:
     """Learn every layer of a model from the bottom up.
 
@@ -53,6 +53,7 @@ def pretrain(
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from them
     progress : bar over layers x sweeps, optional
+    start : a model pretrained on the same images, to go on from; None begins with patches or noise
 
     Returns
     -------
@@ -61,7 +62,8 @@ def pretrain(
     Raises
     ------
     GddError
-        Bad images or mask, images of another size than the model's, a checkpoint of another chain or of other code.
+        Bad images or mask, images of another size than the model's, a start from other images, a checkpoint of another
+        chain or of other code.
 
     Notes
     -----
@@ -72,10 +74,14 @@ def pretrain(
     chain = chain or ChainSpec()
     data = validate_data(images, model, chain, mask, folder)
     warn_of_scale(data.images, model.layers[0].gamma_e.fixed)
+    check_kind("start", start, (Pretrained, type(None)))
+    if start is not None:
+        check_start(start.model, start.inputs[0], data, model)
     fitted, inputs = [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
-        fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress))
+        first = None if start is None else start.layers[number].state
+        fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, first))
         inputs.append(data)
         data = LayerData(pool_up(fitted[-1].state, fitted[-1].spec, fitted[-1].shape))
     return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
@@ -101,7 +107,8 @@ def fit_layer(
         return state, info.log_likelihood, traces
 
     path = Path(folder) / f"layer{number + 1}.npz" if folder else None
-    owner = describe_chain(data, (spec, chain), number) if folder else {}
+    begun = () if first is None else (first.local.z, first.local.w, first.shared.dictionary)
+    owner = describe_chain(data, (spec, chain), number, begun) if folder else {}
     begin = lambda: initial_state(data, spec, shape, chain, number) if first is None else first  # noqa: E731
     at = run_chain(begin, step, chain, f"layer {number + 1}", path, owner, progress)
     atoms = len(at.best.shared.dictionary)
@@ -142,6 +149,22 @@ def check_fits(images: np.ndarray, model: ModelSpec) -> None:
         maps = len(images) * shape.atoms * prod(shape.map_size)
         pairs = shape.atoms**2 * prod(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
         check_memory(f"atoms of layer {number}", max(maps, pairs, prod(shape.dictionary)))
+
+
+def check_start(before: ModelSpec, there: LayerData, data: LayerData, model: ModelSpec) -> None:
+    """Refuse to go on from a model of other layers, or trained on other images or under another mask."""
+    if before.layers != model.layers:
+        raise GddError("start: a model trained with other layers; give that model, start.model")
+    if len(there.images) != len(data.images):
+        raise GddError(f"start: axis 'image' has size {len(there.images)}; {len(data.images)} images are given")
+    if (there.mask is None) != (data.mask is None) or not np.array_equal(there.mask, data.mask):
+        had = "without a mask" if there.mask is None else "under a mask"
+        now = "none is" if data.mask is None else "another is"
+        raise GddError(f"start: trained {had}, and {now} given; give the mask of that training")
+    differ = (there.images.astype(np.float32) != data.images.astype(np.float32)).any(axis=(1, 2, 3))
+    if differ.any():
+        n = int(differ.argmax())
+        raise GddError(f"start: trained on other images, image {n} differs; give the images of that training")
 
 
 def initial_state(

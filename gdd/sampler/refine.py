@@ -13,7 +13,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGE
-from gdd.base.checks import GddError, check_kind, warn_of_scale
+from gdd.base.checks import check_kind, warn_of_scale
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
@@ -21,7 +21,7 @@ from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.conditionals import theta_given_z
 from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
-from gdd.sampler.pretrain import Pretrained, initial_state, validate_data
+from gdd.sampler.pretrain import Pretrained, check_start, initial_state, validate_data
 from gdd.sampler.random import REFINE, START, Key, shared_generator
 
 #: what the image pass counts of the moves that switch top coefficients and redraw their weights
@@ -45,7 +45,7 @@ class Refined(NamedTuple):
 
 def refine(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
-    refinement: RefinementSpec | None = None, start: Pretrained | None = None, mask: np.ndarray | None = None,
+    refinement: RefinementSpec | None = None, start: Pretrained | Refined | None = None, mask: np.ndarray | None = None,
     folder: Path | None = None, progress=None,
 ) -> Refined:
     """Learn all layers of a model together.
@@ -56,8 +56,8 @@ def refine(
     model : sizes and priors of the layers; with ``start`` that of the pretrained model, as pruned
     chain : lengths, seed and moves; the paper's by default. Its ``start`` counts if ``start`` is None
     refinement : what the joint model adds; noise of fixed precision by default
-    start : a pretrained model of the same images; None starts from atoms of noise or of patches of the images, with
-        no top coefficient active
+    start : a model pretrained on the same images, or a refined one, whose chain goes on from its last state; None
+        starts from atoms of noise or of patches of the images, with no top coefficient active
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from it
     progress : bar over sweeps, optional
@@ -80,14 +80,17 @@ def refine(
     """
     chain, refinement = chain or ChainSpec(), refinement or RefinementSpec()
     check_kind("refinement", refinement, RefinementSpec)
-    check_kind("start", start, (Pretrained, type(None)))
+    check_kind("start", start, (Pretrained, Refined, type(None)))
     data = validate_data(images, model, chain, mask, folder)
     refinement.check_model(model)
     warn_of_scale(data.images, refinement.noise.fixed)
     if start is None:
         first = fresh_start(data, model, chain, refinement)
+    elif isinstance(start, Refined):
+        check_start(start.model, start.data, data, model)
+        first = start.last
     else:
-        check_start(start, data, model)
+        check_start(start.model, start.inputs[0], data, model)
         first = start_from(start, refinement, chain)
     return run_joint_chain(first, data, model, chain, refinement, folder, progress)
 
@@ -121,23 +124,6 @@ def trace(state: JointState, info: JointInfo) -> dict[str, np.ndarray]:
         "gamma_d": np.array([part.mean() for part in shared.gamma_d]), "steps": info.steps,
         "visited": info.visited / images, "moved": info.moved / images,
     } | dict(zip(SWITCHES, info.switches / images, strict=True))
-
-
-def check_start(start: Pretrained, data: LayerData, model: ModelSpec) -> None:
-    """Refuse a model that was pretrained with other layers, on other images, or under another mask."""
-    if start.model.layers != model.layers:
-        raise GddError("start: a model pretrained with other layers; give refine that model, start.model")
-    there = start.inputs[0]
-    if len(there.images) != len(data.images):
-        raise GddError(f"start: axis 'image' has size {len(there.images)}; {len(data.images)} images are given")
-    if (there.mask is None) != (data.mask is None) or not np.array_equal(there.mask, data.mask):
-        had = "without a mask" if there.mask is None else "under a mask"
-        now = "none is" if data.mask is None else "another is"
-        raise GddError(f"start: pretrained {had}, and {now} given; give refine the mask of pretraining")
-    differ = (there.images.astype(np.float32) != data.images.astype(np.float32)).any(axis=(1, 2, 3))
-    if differ.any():
-        n = int(differ.argmax())
-        raise GddError(f"start: pretrained on other images, image {n} differs; give refine the images of pretraining")
 
 
 def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) -> JointState:

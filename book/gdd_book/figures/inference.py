@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from scipy import stats
 
 from gdd.base.axes import ATOM, CHAIN, DRAW
-from gdd_book.figures.model import atom_mosaic, over_largest
+from gdd.plot import mosaic, over_largest
 from gdd_book.figures.style import COLOURS, FONT, LINES, bare, finish, legend_outside, new_figure
 
 TRACES = {
@@ -124,7 +124,7 @@ def _draw_planted(axes, runs: xr.Dataset) -> None:
     """True atoms, and under each that of every run, moved back where it belongs; blank where it has no pixel."""
     true = runs.true_atoms.values
     both = np.concatenate([true] + [_moved_back(runs.sel(setting=name)) for name in runs.setting.values])
-    axes.imshow(atom_mosaic(over_largest(both), len(true)), cmap="gray", vmin=-1, vmax=1)
+    axes.imshow(mosaic(over_largest(both), len(true)), cmap="gray", vmin=-1, vmax=1)
     bare(axes).set_title(f"atoms of data set {int(runs.chain)}", fontsize=FONT - 1)
     high, names = true.shape[2] + 1, ["true", *runs.setting.values]
     axes.set_yticks([high * (i + 0.5) - 1 for i in range(len(names))], names, fontsize=FONT - 2)

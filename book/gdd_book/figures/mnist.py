@@ -16,10 +16,10 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd.model.spec import MNIST
+from gdd.plot import mosaic
 from gdd_book import paper_values
 from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.mnist_features import KINDS
-from gdd_book.figures.model import atom_mosaic
 from gdd_book.figures.style import (
     COLOURS,
     CYCLE,
@@ -410,8 +410,8 @@ def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int =
     chosen = [kind for kind in range(found.sizes["kind"]) if found.model.values[kind] in (model, "real digits")]
     figure, axes = new_figure(len(chosen), 1, height=len(chosen) * (FULL * (count // across) / across + 0.3))
     for panel, kind in zip(axes, chosen, strict=True):
-        mosaic = atom_mosaic(found.pictures.values[kind, :count, None], across)
-        bare(panel).imshow(mosaic, cmap="gray_r", vmin=0, vmax=1)
+        picture = mosaic(found.pictures.values[kind, :count, None], across)
+        bare(panel).imshow(picture, cmap="gray_r", vmin=0, vmax=1)
         panel.set_title(str(found.source.values[kind]), fontsize=FONT - 1)
     return finish(figure)
 

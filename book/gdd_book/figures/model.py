@@ -17,6 +17,7 @@ from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
 from gdd.base.checks import check_whole
 from gdd.model.distributions import Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision
+from gdd.plot import GAP, draw_mosaic, over_largest
 from gdd_book.figures.style import (
     COLOURS,
     FONT,
@@ -31,36 +32,16 @@ from gdd_book.figures.style import (
     write_ticks,
 )
 
-GAP = 1  # pixels between atoms
 SHARE = 0.95  # of the mass, inside a contour
 ACTIVE, NONE = "\N{BLACK CIRCLE}", "\N{MIDDLE DOT}"
 
 # ---------------------------------------------------------------------------------------------- atoms and pictures
 
 
-def atom_mosaic(atoms: np.ndarray, columns: int) -> np.ndarray:
-    """Atoms (atom, plane, row, col) beside one another, (row, col) or (row, col, 3); NaN between them."""
-    count, planes, height, width = atoms.shape
-    shape = (ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP, planes)
-    picture = np.full(shape, np.nan)
-    for number, atom in enumerate(atoms):
-        top, left = number // columns * (height + GAP), number % columns * (width + GAP)
-        picture[top : top + height, left : left + width] = np.moveaxis(atom, 0, -1)
-    return picture[..., 0] if planes == 1 else np.where(np.isnan(picture), 1.0, picture)
-
-
-def over_largest(atoms: np.ndarray, percentile: float = 100) -> np.ndarray:
-    """Each atom (atom, plane, row, col) over its largest magnitude, or over a percentile; 0 where it is all zero."""
-    largest = np.nanpercentile(np.abs(atoms), percentile, axis=(1, 2, 3), keepdims=True)
-    return np.divide(atoms, largest, out=np.zeros(atoms.shape), where=largest > 0)
-
-
 def draw_atoms(panel: Axes, atoms: np.ndarray, columns: int, title: str = "", percentile: float = 100):
     """Atoms in a panel, zero mid grey, black and white at the largest magnitude of each."""
     bare(panel).set_title(title, fontsize=FONT - 1)
-    picture = atom_mosaic(over_largest(np.asarray(atoms, float), percentile), columns)
-    picture = (picture + 1) / 2 if picture.ndim == 3 else picture
-    return panel.imshow(picture, cmap="gray", vmin=-1, vmax=1)
+    return draw_mosaic(panel, over_largest(np.asarray(atoms, float), percentile), columns)
 
 
 def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None) -> Figure:
@@ -82,8 +63,8 @@ def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None
     columns = min(count, columns or ceil((2 * count) ** 0.5))
     high, wide = ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP
     figure, axes = new_figure(height=(FULL - 0.9) * high / wide + 0.1)
-    grey = draw_atoms(axes, atoms, columns)
-    bar = figure.colorbar(grey, ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, aspect=30)
+    draw_atoms(axes, atoms, columns)
+    bar = figure.colorbar(axes.images[0], ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, aspect=30)
     bar.ax.set_yticklabels(["\N{MINUS SIGN}1", "0", "1"])
     bar.set_label("each atom over its largest |value|", fontsize=FONT - 2 if high > wide / 2 else FONT - 4)
     return finish(figure)

@@ -1,0 +1,419 @@
+"""The library's face: a scikit-learn transformer that learns a model from images as people have them.
+
+Everything it does is one call of a function that can also be called alone: `gdd.pretrain`, `gdd.refine`,
+`gdd.project_model`, `gdd.infer`. What it adds is the order, the axes and the scale of the images, and a file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from numbers import Integral
+from pathlib import Path
+
+import numba
+import numpy as np
+import xarray as xr
+from joblib import effective_n_jobs
+from matplotlib.axes import Axes
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+from tqdm.auto import tqdm
+
+from gdd import plot, results
+from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
+from gdd.base.checks import GddError, as_labelled, check_choice, check_kind, check_lengths, check_seed, check_whole
+from gdd.data.layout import Layout, Scale, as_images, layout_of, scale_of, scaled_data
+from gdd.inference.deconvolution import infer
+from gdd.inference.generation import resample_top
+from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.state import JointLocal, LayerData
+from gdd.projection import project, render_projected
+from gdd.results import Trained
+from gdd.sampler.pretrain import Pretrained, check_fits, pretrain
+from gdd.sampler.refine import Refined, refine
+
+#: precision at which refinement holds the noise, unless layer 1 was pretrained under a lower one
+REFINED_NOISE = 44.0
+
+
+class DeepDeconvolution(TransformerMixin, BaseEstimator):
+    r"""Atoms learned from images without labels, and where in an image each is used.
+
+    ``fit`` learns every layer's atoms by Gibbs sampling, refines all layers together if asked, and projects the top
+    atoms to the pixels. ``transform`` explains new images by these, in one deconvolution: its features are the
+    posterior mean of the maps S, one number for each atom and place. ``inverse_transform`` adds the atoms up again.
+
+    Parameters
+    ----------
+    model : sizes and priors of the layers, such as `gdd.MNIST`; None: `ModelSpec.for_images` proposes one
+    atoms : numbers of atoms of the proposed model's layers, bottom first
+    image_size : (row, col) of images that are given flat; None: signals of one row
+    pretrain : sweeps of each layer's chain, (thrown away, kept)
+    refine : sweeps of the chain of all layers, (thrown away, kept); None: no refinement, which costs many times more
+    infer : sweeps for new images, (thrown away, averaged)
+    n_chains : chains with seeds of their own; the one of highest likelihood makes the features
+    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there
+    warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
+    random_state : of every random number
+    n_jobs : threads; None: as many as there are cores. It changes no result
+    verbose : whether to show progress where there is a terminal or a notebook
+
+    Attributes
+    ----------
+    model_ : ModelSpec
+    scale_ : median of every plane and unit of the pixels, which are subtracted and divided by
+    layout_ : axes and sizes of the images
+    chains_ : trained chains, `Pretrained` or `Refined`; ``best_`` is the number of the one that makes the features
+    atoms_ : (atom, plane, atom_row, atom_col), top atoms of that chain in the image plane
+    traces_ : by stage, numbers of every sweep, dims (chain, draw)
+    seed_ : of the first chain
+    n_features_in_ : numbers of an image
+
+    Notes
+    -----
+    Images are arrays (image, row, col), (image, plane, row, col), (image, row, col, plane), or flat (image, feature);
+    NaN is a missing pixel. A new image's features depend on that image alone: all share one stream of random numbers.
+
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 to 2.4.
+    *Departs:* precisions are held (P15); posterior means in place of one sample.
+    *Checked:* tests/test_estimator.py.
+    """
+
+    def __init__(
+        self, model: ModelSpec | None = None, *, atoms: tuple[int, ...] = (32, 64),
+        image_size: tuple[int, int] | None = None, pretrain: tuple[int, int] = (60, 20),
+        refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20), n_chains: int = 1,
+        checkpoint: str | Path | None = None, warm_start: bool = False, random_state=0, n_jobs: int | None = None,
+        verbose: bool = True,
+    ):
+        self.model = model
+        self.atoms = atoms
+        self.image_size = image_size
+        self.pretrain = pretrain
+        self.refine = refine
+        self.infer = infer
+        self.n_chains = n_chains
+        self.checkpoint = checkpoint
+        self.warm_start = warm_start
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # ---- learning
+
+    def fit(self, X, y=None) -> DeepDeconvolution:
+        """Learn from images; ``y`` is ignored.
+
+        Raises
+        ------
+        GddError
+            Images, sizes or lengths that do not fit each other, a checkpoint of another fit: before any work.
+        """
+        further = self.warm_start and hasattr(self, "chains_")
+        count = check_whole("n_chains", self.n_chains, 1)
+        lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
+        array = self._checked(X, reset=not further)
+        layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size())
+        images = layout.arrange(array)
+        scale = self.scale_ if further else scale_of(images)
+        model = self.model_ if further else self.model or ModelSpec.for_images(layout.size, layout.planes, self.atoms)
+        data = scaled_data(images, scale)
+        check_fits(data.images, model)
+        if further and len(self.chains_) != count:
+            raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
+        starts, before = (self.chains_, self.traces_) if further else ([None] * count, {})
+        seed, fits = (self.seed_, self.fits_) if further else (self._seed(), 0)
+        found = []
+        with self._threads():
+            for number, start in enumerate(starts):
+                found.append(self._run(data, model, start, seed + fits * count + number, lengths))
+        self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
+        self.n_features_in_ = int(np.prod(array.shape[1:]))
+        self.chains_, self.traces_ = [chain for chain, _ in found], dict(before)
+        for stage in found[0][1]:
+            both = xr.concat([traces[stage] for _, traces in found], CHAIN, combine_attrs="override")
+            earlier = [before[stage]] if stage in before else []
+            self.traces_[stage] = xr.concat([*earlier, both], DRAW, combine_attrs="override")
+        self._choose()
+        return self
+
+    def _run(
+        self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict
+    ) -> tuple[Trained, dict]:
+        """Run the stages of one chain that are asked for and not there yet, or go on with the last one."""
+        traces = {}
+        if not isinstance(start, Refined) and (start is None or lengths["refine"] is None):
+            chain = ChainSpec(*lengths["pretrain"], seed)
+            with Bar(chain.sweeps * len(model.layers), self.verbose) as bar:
+                start = pretrain(data.images, model, chain, data.mask, self._folder(seed), bar, _on(start, data))
+            traces = {str(level): layer.traces for level, layer in enumerate(start.layers, 1)}
+        if lengths["refine"] is not None:
+            chain, refinement = ChainSpec(*lengths["refine"], seed), refinement_of(model)
+            with Bar(chain.sweeps, self.verbose) as bar:
+                start = refine(
+                    data.images, start.model, chain, refinement, _on(start, data), data.mask, self._folder(seed), bar
+                )
+            traces[results.ALL] = start.traces
+        return start, traces
+
+    def _choose(self) -> None:
+        """Choose the chain that makes the features, and project its top atoms."""
+        refined = results.ALL in self.traces_
+        stage, kept = results.ALL if refined else "1", self._lengths("refine" if refined else "pretrain")[1]
+        self.best_ = int(self.traces_[stage].log_likelihood[:, -kept:].max(DRAW).values.argmax())
+        with self._threads():
+            self.atoms_ = project(self.chains_[self.best_])
+
+    # ---- new images
+
+    def transform(self, X) -> np.ndarray:
+        """Features of images, (image, feature): posterior means of the maps, atom by atom, row by row."""
+        maps = self.deconvolve(X)["mean"].values
+        return maps.reshape(len(maps), -1)
+
+    def deconvolve(self, X) -> xr.Dataset:
+        """Maps of images with their axes named, as `gdd.infer` returns them, in the units of the model.
+
+        The coordinates ``row`` and ``col`` are the pixels at which an atom's first row and column lie.
+        """
+        check_is_fitted(self)
+        burn_in, collect = self._lengths("infer")
+        array = self._checked(X, reset=False)
+        data = scaled_data(self.layout_.arrange(array), self.scale_, constant=True)
+        mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
+        with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
+            found = infer(
+                self.chains_[self.best_], self.atoms_, data.images, mask=mask, burn_in=burn_in, collect=collect,
+                seed=self.seed_, first_image=None, progress=bar.step,
+            )
+        down, right = self.model_.stride
+        return found.assign_coords({ROW: np.arange(found.sizes[ROW]) * down, COL: np.arange(found.sizes[COL]) * right})
+
+    def inverse_transform(self, X) -> np.ndarray:
+        """Images that features stand for, in the axes and the units of the images of ``fit``; nothing is missing."""
+        check_is_fitted(self)
+        features = check_array(X, dtype=np.float32)
+        if features.shape[1] != self._n_features_out:
+            raise GddError(f"X: {features.shape[1]} features given; {self._n_features_out} are needed")
+        maps = features.reshape(len(features), *self._map_shape)
+        images = render_projected(self.atoms_.values, maps, self.model_.stride, self.model_.image_size)
+        return self.layout_.restore(self.scale_.backward(images))
+
+    def score(self, X, y=None) -> float:
+        """Coefficient of determination R^2 of images rebuilt from their features, over all pixels that are observed.
+
+        1 is perfect; 0 is no better than the mean of every plane.
+        """
+        images = self.layout_.arrange(self._checked(X, reset=False)).astype(float)
+        rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(X)))
+        spread = images - np.nanmean(images, axis=(0, 2, 3), keepdims=True)
+        return float(1 - np.nansum((images - rebuilt) ** 2) / np.nansum(spread**2))
+
+    def sample(self, n: int = 1, random_state=None) -> np.ndarray:
+        """Draw images: every coefficient is on as often, and as strongly, as in the training images, independently."""
+        check_is_fitted(self)
+        generator = np.random.default_rng(self.seed_ if random_state is None else random_state)
+        chain = self.chains_[self.best_]
+        top = chain.layers[-1].state.local if isinstance(chain, Pretrained) else chain.state.local
+        some = np.zeros(check_whole("n", n, 1), int)
+        drawn = resample_top(JointLocal((), top.z[some], top.w[some], np.ones(1)), top, generator)
+        return self.inverse_transform(drawn.w.reshape(len(some), -1))
+
+    # ---- what was learned
+
+    def to_dataset(self, dense: bool = False) -> xr.Dataset:
+        """Everything learned as labelled arrays, see `gdd.results.to_dataset`; and ``projected_atoms``."""
+        check_is_fitted(self)
+        names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
+        found = results.to_dataset(self.chains_, self.traces_, dense)
+        return found.assign(projected_atoms=self.atoms_.rename(names).drop_attrs())
+
+    def to_inferencedata(self):
+        """Traces of the last stage as ArviZ's InferenceData, of the sweeps kept by the last fit.
+
+        After refinement a variable for each number of a sweep, such as ``log_joint`` and ``gamma_w``; after pretraining
+        one for each layer too, such as ``log_joint_1``. Needs the package arviz.
+        """
+        check_is_fitted(self)
+        try:
+            import arviz
+        except ImportError as error:
+            raise GddError("arviz: not installed; pip install 'arviz<1'") from error
+        kept = slice(-self._lengths("refine" if results.ALL in self.traces_ else "pretrain")[1], None)
+        if results.ALL in self.traces_:
+            return arviz.InferenceData(posterior=self.traces_[results.ALL].isel({DRAW: kept}))
+        named = [
+            traces.isel({DRAW: kept}).rename({name: f"{name}_{stage}" for name in traces.data_vars})
+            for stage, traces in self.traces_.items()
+        ]
+        return arviz.InferenceData(posterior=xr.merge(named, combine_attrs="drop"))
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a NetCDF file; `gdd.load` reads it. The images are not in it."""
+        parameters = self.get_params(deep=False)
+        parameters |= {
+            "model": parameters["model"] and asdict(parameters["model"]),
+            "checkpoint": parameters["checkpoint"] and str(parameters["checkpoint"]),
+            "random_state": self.seed_,
+        }
+        attrs = {
+            "parameters": json.dumps(parameters), "layout": json.dumps(self.layout_), "centre": self.scale_.centre,
+            "unit": self.scale_.unit, "seed": self.seed_, "fits": self.fits_, "best": self.best_,
+            "n_features_in": self.n_features_in_,
+        }
+        results.write(self.to_dataset().assign_attrs(attrs), Path(path))
+
+    def plot_atoms(self, layer: int | None = None, ax: Axes | None = None) -> Axes:
+        """Atoms of a layer, from 1, or by default the top layer's in the image plane; see `gdd.plot.plot_atoms`."""
+        check_is_fitted(self)
+        if layer is None:
+            return plot.plot_atoms(self.atoms_, ax)
+        check_whole("layer", layer, 1, len(self.model_.layers))
+        return plot.plot_atoms(self.to_dataset()[f"dictionary_{layer}"].values, ax)
+
+    def plot_reconstruction(self, X, ax: Axes | None = None, count: int = 8) -> Axes:
+        """Images above the same rebuilt from their features; see `gdd.plot.plot_reconstruction`."""
+        check_is_fitted(self)
+        some = X[: check_whole("count", count, 1)]
+        images = self.layout_.arrange(self._checked(some, reset=False))
+        rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(some)))
+        return plot.plot_reconstruction(images, rebuilt, ax, count)
+
+    def plot_trace(self, name: str = "log_joint", stage: str | None = None, ax: Axes | None = None) -> Axes:
+        """One number of every sweep of a stage of ``traces_``, by default the last; see `gdd.plot.plot_trace`."""
+        check_is_fitted(self)
+        stage = check_choice("stage", [*self.traces_][-1] if stage is None else stage, list(self.traces_))
+        return plot.plot_trace(self.traces_[stage], name, ax)
+
+    def plot_activations(self, image, atom: int, ax: Axes | None = None) -> Axes:
+        """Where in one image an atom is used; see `gdd.plot.plot_activations`."""
+        maps = self.deconvolve(image[None])["mean"].values[0]
+        picture = self.layout_.arrange(self._checked(image[None], reset=False))[0]
+        return plot.plot_activations(picture, maps, atom, self.model_.stride, self.model_.projected_size, ax)
+
+    def get_feature_names_out(self, input_features=None) -> np.ndarray:
+        """Names of the features: atom, and the pixel at which its first row and column lie."""
+        check_is_fitted(self)
+        down, right = self.model_.stride
+        names = [f"atom{k}_row{i * down}_col{j * right}" for k, i, j in np.ndindex(*self._map_shape)]
+        return np.array(names, object)
+
+    # ---- inside
+
+    @property
+    def _map_shape(self) -> tuple[int, int, int]:
+        return (len(self.atoms_), *self.model_.shapes()[-1].map_size)
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(np.prod(self._map_shape))
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.three_d_array = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _checked(self, X, reset: bool) -> np.ndarray:
+        """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
+        if isinstance(X, xr.DataArray) or np.ndim(X) > 2:
+            return as_images(X)
+        return validate_data(
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_features=2
+        )
+
+    def _lengths(self, name: str) -> tuple[int, int] | None:
+        """Sweeps of a chain that a parameter gives; None if there is none."""
+        pair = getattr(self, name)
+        if pair is None and name == "refine":
+            return None
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
+        return check_lengths(*pair)[:2]
+
+    def _model_size(self) -> tuple[int, int, int] | None:
+        check_kind("model", self.model, (ModelSpec, type(None)))
+        return None if self.model is None else (self.model.planes, *self.model.image_size)
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, Integral):
+            return check_seed(self.random_state, "random_state")
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _folder(self, seed: int) -> Path | None:
+        return None if self.checkpoint is None else Path(self.checkpoint) / f"chain{seed}"
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        before = numba.get_num_threads()
+        wanted = before if self.n_jobs is None else effective_n_jobs(self.n_jobs)
+        numba.set_num_threads(min(wanted, numba.config.NUMBA_NUM_THREADS))
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)
+
+
+class Bar:
+    """A progress bar with the `begin` and `step` that chains call."""
+
+    def __init__(self, total: int, verbose: bool, unit: str = "sweeps"):
+        self._bar = tqdm(total=total, unit=f" {unit}", disable=None if verbose else True, leave=False)
+
+    def begin(self, stage: str, sweeps: int, done: int = 0, seconds: float = 0.0, chain: str = "") -> None:
+        """Begin a stage, ``done`` sweeps of which were found at a checkpoint."""
+        self._bar.set_description(stage)
+        self._bar.update(done)
+
+    def step(self, count: int = 1, **shown: float) -> None:
+        """Count what is finished and show these numbers beside the bar."""
+        self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
+        self._bar.update(count)
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._bar.close()
+
+
+def load(path: str | Path) -> DeepDeconvolution:
+    """Read a model that `DeepDeconvolution.save` has written; it transforms to the same bits.
+
+    Raises
+    ------
+    GddError
+        There is no such file; it is damaged, something else, or was written by a newer version.
+    """
+    data = results.read(Path(path))
+    parameters = json.loads(data.attrs["parameters"])
+    model = DeepDeconvolution(**parameters | {"model": parameters["model"] and results.spec_from(parameters["model"])})
+    axes, planes, size = json.loads(data.attrs["layout"])
+    model.layout_ = Layout(axes, planes, tuple(size))
+    model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
+    model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
+    model.n_features_in_ = int(data.attrs["n_features_in"])
+    model.chains_, model.traces_ = results.from_dataset(data)
+    model.model_, model.best_ = model.chains_[0].model, int(data.attrs["best"])
+    model.atoms_ = as_labelled(data.projected_atoms.values, DICTIONARY, "projected_atoms")
+    return model
+
+
+def refinement_of(model: ModelSpec) -> RefinementSpec:
+    """Refinement of a model: the noise is held at `REFINED_NOISE`, or at layer 1's precision where that is lower."""
+    held = model.layers[0].gamma_e.fixed
+    return RefinementSpec(noise=Precision(fixed=REFINED_NOISE if held is None else min(REFINED_NOISE, held)))
+
+
+def _on(start: Trained | None, data: LayerData) -> Trained | None:
+    """Chain that goes on with these images; one from a file knows none."""
+    if isinstance(start, Pretrained) and not start.inputs:
+        return start._replace(inputs=(data,))
+    if isinstance(start, Refined) and start.data is None:
+        return start._replace(data=data)
+    return start

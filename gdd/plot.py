@@ -1,0 +1,148 @@
+"""Pictures of a model: labelled arrays in, matplotlib axes out. Every function draws on ``ax``, or on new axes."""
+
+from __future__ import annotations
+
+from math import ceil
+
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from gdd.base.axes import CHAIN, DICTIONARY, DRAW, IMAGES
+from gdd.base.checks import GddError, as_plain, check_choice, check_whole
+
+#: empty pixels between pictures of a mosaic
+GAP = 1
+POSITIVE, NEGATIVE = "#D55E00", "#0072B2"  # Okabe and Ito's, told apart by all common kinds of colour vision
+
+
+def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None, columns: int | None = None) -> Axes:
+    """All atoms in one grid, each over its own largest magnitude; zero is mid grey.
+
+    Parameters
+    ----------
+    atoms : (atom, plane, atom_row, atom_col)      of one plane, or three (red, green, blue)
+    ax : axes to draw on
+    columns : atoms in a row; by default about twice as many as rows
+
+    Raises
+    ------
+    GddError
+        Atoms of another number of planes, which have no picture.
+    """
+    atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
+    if atoms.shape[1] not in (1, 3):
+        raise GddError(f"atoms: {atoms.shape[1]} along axis 'plane'; 1 or 3 can be shown: choose planes")
+    columns = min(len(atoms), check_whole("columns", columns or ceil((2 * len(atoms)) ** 0.5), 1))
+    return draw_mosaic(_bare(ax), over_largest(atoms), columns)
+
+
+def plot_reconstruction(
+    images: np.ndarray | xr.DataArray, rebuilt: np.ndarray | xr.DataArray, ax: Axes | None = None, count: int = 8
+) -> Axes:
+    """Images in the upper row, the same rebuilt in the lower one; missing pixels, NaN, are white.
+
+    Parameters
+    ----------
+    images, rebuilt : (image, plane, row, col)      of one plane, or three (red, green, blue)
+    ax : axes to draw on
+    count : images shown, the first ones
+
+    Notes
+    -----
+    Each pair has one grey scale, from the lowest to the highest pixel of the image.
+    """
+    images, rebuilt = as_plain(images, IMAGES, "images"), as_plain(rebuilt, IMAGES, "rebuilt")
+    images, rebuilt = images[:count].astype(float), rebuilt[:count].astype(float)
+    if images.shape != rebuilt.shape:
+        raise GddError(f"rebuilt: shape {rebuilt.shape} given; that of images, {images.shape}, is needed")
+    low, high = (limit(images, axis=(1, 2, 3), keepdims=True) for limit in (np.nanmin, np.nanmax))
+    both = 2 * (np.concatenate([images, rebuilt]) - np.tile(low, (2, 1, 1, 1))) / np.tile(high - low, (2, 1, 1, 1)) - 1
+    ax = draw_mosaic(_bare(ax), both.clip(-1, 1), len(images))
+    height = images.shape[2]
+    ax.set_yticks([height / 2, height * 1.5 + GAP], ["image", "rebuilt"])
+    ax.tick_params(length=0)
+    return ax
+
+
+def plot_trace(traces: xr.Dataset, name: str = "log_joint", ax: Axes | None = None) -> Axes:
+    """One number of every sweep, a line for each chain.
+
+    Parameters
+    ----------
+    traces : of a chain, dims (chain, draw)
+    name : of the trace, such as "log_joint", "residual", "active" or "gamma_e"
+    ax : axes to draw on
+    """
+    simple = [key for key, values in traces.items() if values.dims == (CHAIN, DRAW)]
+    values = traces[check_choice("name", name, simple)]
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    for number, line in enumerate(values.values):
+        ax.plot(np.arange(1, len(line) + 1), line, label=f"chain {number + 1}")
+    ax.set(xlabel="sweep", ylabel=name.replace("_", " "))
+    if len(values) > 1:
+        ax.legend(frameon=False)
+    return ax
+
+
+def plot_activations(
+    image: np.ndarray | xr.DataArray, maps: np.ndarray | xr.DataArray, atom: int, stride: tuple[int, int],
+    atom_size: tuple[int, int], ax: Axes | None = None,
+) -> Axes:
+    """Where in an image an atom is used: a frame at each place, thick where its weight is large, blue if negative.
+
+    Parameters
+    ----------
+    image : (plane, row, col)
+    maps : (atom, row, col)            weights of all atoms, such as ``mean`` of a deconvolution
+    atom : number of the atom
+    stride : pixels (row, col) between places
+    atom_size : pixels (row, col) that the atom covers
+    ax : axes to draw on
+    """
+    image, maps = as_plain(image, IMAGES[1:], "image"), as_plain(maps, ("atom", "row", "col"), "maps")
+    weights = maps[check_whole("atom", atom, 0, len(maps) - 1)]
+    low, high = np.nanmin(image), np.nanmax(image)
+    ax = draw_mosaic(_bare(ax), 2 * (image[None].astype(float) - low) / max(high - low, 1e-12) - 1, 1)
+    largest = max(float(np.abs(maps).max()), 1e-12)
+    for row, col in np.argwhere(np.abs(weights) > 0.02 * largest):
+        weight, corner = weights[row, col], (col * stride[1] - 0.5, row * stride[0] - 0.5)
+        colour = POSITIVE if weight > 0 else NEGATIVE
+        width = 0.5 + 3 * abs(weight) / largest
+        ax.add_patch(Rectangle(corner, *atom_size[::-1], fill=False, edgecolor=colour, linewidth=width))
+    ax.set_title(f"atom {atom}")
+    return ax
+
+
+def over_largest(atoms: np.ndarray, percentile: float = 100) -> np.ndarray:
+    """Each atom (atom, plane, row, col) over its largest magnitude, or over a percentile; 0 where it is all zero."""
+    largest = np.nanpercentile(np.abs(atoms), percentile, axis=(1, 2, 3), keepdims=True)
+    return np.divide(atoms, largest, out=np.zeros(atoms.shape), where=largest > 0)
+
+
+def mosaic(pictures: np.ndarray, columns: int) -> np.ndarray:
+    """Pictures (picture, plane, row, col) side by side: (row, col), NaN between them, or (row, col, 3), 1 between."""
+    count, planes, height, width = pictures.shape
+    shape = (ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP, planes)
+    whole = np.full(shape, np.nan)
+    for number, picture in enumerate(pictures):
+        top, left = number // columns * (height + GAP), number % columns * (width + GAP)
+        whole[top : top + height, left : left + width] = np.moveaxis(picture, 0, -1)
+    return whole[..., 0] if planes == 1 else np.where(np.isnan(whole), 1.0, whole)
+
+
+def draw_mosaic(ax: Axes, pictures: np.ndarray, columns: int) -> Axes:
+    """`mosaic` of pictures from -1, black, to 1, white; NaN is white."""
+    whole = mosaic(pictures, columns)
+    ax.imshow((whole + 1) / 2 if whole.ndim == 3 else whole, cmap="gray", vmin=-1, vmax=1, interpolation="nearest")
+    return ax
+
+
+def _bare(ax: Axes | None) -> Axes:
+    """New axes if none are given; without ticks and frame."""
+    ax = plt.subplots(layout="constrained")[1] if ax is None else ax
+    ax.set(xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
+    return ax

@@ -1,0 +1,230 @@
+"""Trained chains as one labelled Dataset, and back: what is saved, looked at, and given to ArviZ.
+
+Names end in the number of their layer, from 1 at the bottom, and so do axes that differ between layers. The planes of
+``dictionary_2`` are the atoms of layer 1: its axes are (atom_2, atom_1, atom_row_2, atom_col_2).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import ATOM, CHAIN, DRAW, IMAGE, PLANE
+from gdd.base.checks import GddError
+from gdd.base.files import written_whole
+from gdd.model.joint import layer_values
+from gdd.model.pooling import unpool
+from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerState, Local, Shared
+from gdd.sampler.pretrain import Fitted, Pretrained
+from gdd.sampler.refine import Refined
+
+FORMAT, VERSION = "gdd model", 1
+#: stage of the traces of all layers together; those of pretraining are called by the number of the layer
+ALL = "all"
+#: what the arrays of `to_dataset` are, by the first part of their names; the paper's symbols
+WORDS = {
+    "dictionary": "atoms, D", "position": "active position of each block, Z", "weight": "weight of each block, W",
+    "map": "activations, S", "gamma_d": "precision of the atoms", "gamma_w": "precision of the weights",
+    "gamma_e": "precision of the noise",
+}
+#: what the netCDF library raises for a file that is damaged
+UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError)
+
+Trained = Pretrained | Refined
+
+
+def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dense: bool = False) -> xr.Dataset:
+    """Everything that the chains of a model have learned, with names and coordinates.
+
+    Parameters
+    ----------
+    chains : of one model and the same images; several are stacked along ``chain``
+    traces : by stage, "1", "2" ... or "all", dims (chain, draw)
+    dense : add the maps of every layer, ``map_1`` (image, atom_1, row_1, col_1) and so on
+
+    Returns
+    -------
+    Dataset
+        For every layer, here the first: ``dictionary_1``; ``position_1`` (image, atom_1, block_row_1, block_col_1), the
+        active position in each pooling block, row by row, -1 for none; ``weight_1``, its weight; ``gamma_d_1``,
+        ``gamma_w_1``, ``gamma_e_1``, precisions of atoms, weights and noise. After refinement there is one ``gamma_e``,
+        the top layer's gamma_w, and the weights of pooled layers follow from the layer above. Traces, for instance
+        ``trace_1_log_joint`` (chain, draw_1). All in the units of the model's input.
+    """
+    parts = [refined_arrays(one) if isinstance(one, Refined) else pretrained_arrays(one) for one in chains]
+    if dense:
+        for part in parts:
+            part.update(dense_maps(part, chains[0].model.shapes()))
+    datasets = [xr.Dataset(part) for part in parts]
+    whole = datasets[0] if len(datasets) == 1 else xr.concat(datasets, CHAIN)
+    for name, array in whole.data_vars.items():
+        array.attrs["long_name"] = WORDS[name.rpartition("_")[0] if name[-1].isdigit() else name]
+    for stage, found in traces.items():
+        names = {name: f"trace_{stage}_{name}" for name in found.data_vars} | {DRAW: f"{DRAW}_{stage}"}
+        whole = whole.merge(found.rename(names))
+    numbered = {d: np.arange(n) for d, n in whole.sizes.items() if d not in whole.coords and not d.startswith(DRAW)}
+    seconds = {stage: found.attrs.get("seconds", 0.0) for stage, found in traces.items()}
+    attrs = {"spec": json.dumps(asdict(chains[0].model)), "chains": len(chains), "seconds": json.dumps(seconds)}
+    if isinstance(chains[0], Refined):
+        attrs["refinement"] = json.dumps(asdict(chains[0].refinement))
+    return whole.assign_coords(numbered).assign_attrs(attrs)
+
+
+def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]]:
+    """Chains and traces of `to_dataset`; the chains are without the images that they were trained on."""
+    model = spec_from(json.loads(data.attrs["spec"]))
+    stages = [*map(str, range(1, len(model.layers) + 1)), ALL]
+    traces = {}
+    for stage in stages:
+        prefix = f"trace_{stage}_"
+        names = {name: name.removeprefix(prefix) for name in data.data_vars if name.startswith(prefix)}
+        if names:
+            found = data[list(names)].rename(names | {f"{DRAW}_{stage}": DRAW})
+            found = found.drop_vars([name for name in found.coords if name != "strength"])
+            traces[stage] = found.assign_attrs({"seconds": json.loads(data.attrs["seconds"])[stage]})
+    count, chains = int(data.attrs["chains"]), []
+    for number in range(count):
+        part = data.isel({CHAIN: number}) if count > 1 else data
+        if "refinement" in data.attrs:
+            refinement = json.loads(data.attrs["refinement"])
+            refinement = RefinementSpec(**refinement | {"noise": Precision(**refinement["noise"])})
+            state = joint_state(part, model)
+            chains.append(Refined(model, refinement, state, state, traces[ALL].isel({CHAIN: [number]}), None))
+        else:
+            layers = [
+                Fitted(spec, shape, layer_state(part, level), traces[str(level)].isel({CHAIN: [number]}))
+                for level, (spec, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1)
+            ]
+            chains.append(Pretrained(model, tuple(layers), ()))
+    return chains, traces
+
+
+def spec_from(fields: dict) -> ModelSpec:
+    """Model of the fields that `dataclasses.asdict` gave."""
+    precisions = ("gamma_e", "gamma_d", "gamma_w")
+    layers = [one | {name: Precision(**one[name]) for name in precisions} for one in fields["layers"]]
+    return ModelSpec(**fields | {"layers": tuple(LayerSpec(**one) for one in layers)})
+
+
+# ---- arrays of a chain, by name
+
+
+def dims_of(level: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Axes of a layer's dictionary and of its blocks."""
+    plane = PLANE if level == 1 else f"{ATOM}_{level - 1}"
+    dictionary = (f"{ATOM}_{level}", plane, f"atom_row_{level}", f"atom_col_{level}")
+    return dictionary, (IMAGE, f"{ATOM}_{level}", f"block_row_{level}", f"block_col_{level}")
+
+
+def shared_arrays(level: int, shared: Shared) -> dict[str, tuple]:
+    """Arrays of a layer that all images share; a precision has the axes along which it varies."""
+    (atom, plane, *_), _ = dims = dims_of(level)
+    out = {f"dictionary_{level}": (dims[0], shared.dictionary)}
+    for name, axes, array in (("gamma_d", (atom, plane), shared.gamma_d), ("gamma_w", (atom,), shared.gamma_w)):
+        out[f"{name}_{level}"] = varying(array, axes)
+    return out
+
+
+def varying(array: np.ndarray, axes: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
+    """Axes along which there is more than one entry, and the array with these alone."""
+    return tuple(a for a, n in zip(axes, array.shape, strict=True) if n > 1), array.squeeze()
+
+
+def pretrained_arrays(model: Pretrained) -> dict[str, tuple]:
+    """Arrays of every layer by name, each with its axes."""
+    out = {}
+    for level, layer in enumerate(model.layers, 1):
+        local, blocks = layer.state.local, dims_of(level)[1]
+        out |= shared_arrays(level, layer.state.shared)
+        out |= {f"position_{level}": (blocks, local.z), f"weight_{level}": (blocks, local.w)}
+        out[f"gamma_e_{level}"] = varying(local.gamma_e, (IMAGE, PLANE))
+    return out
+
+
+def refined_arrays(model: Refined) -> dict[str, tuple]:
+    """Arrays of the joint state by name, each with its axes."""
+    (local, shared), top, out = model.state, len(model.model.layers), {}
+    values = layer_values(local, shared.dictionaries, model.model.shapes())
+    for level, (dictionary, gamma_d) in enumerate(zip(shared.dictionaries, shared.gamma_d, strict=True), 1):
+        arrays = shared_arrays(level, Shared(dictionary, gamma_d, shared.gamma_w))
+        if level < top:
+            del arrays[f"gamma_w_{level}"]
+        z = local.z if level == top else local.positions[level - 1]
+        w = local.w if level == top else np.where(z == EMPTY, 0, values[level]).astype(local.w.dtype)
+        out |= arrays | {f"{name}_{level}": (dims_of(level)[1], a) for name, a in (("position", z), ("weight", w))}
+    return out | {"gamma_e": varying(local.gamma_e, (IMAGE,))}
+
+
+def dense_maps(arrays: Mapping[str, tuple], shapes: Sequence[LayerShape]) -> dict[str, tuple]:
+    """Maps of every layer: each block's weight at its position, zero elsewhere."""
+    out = {}
+    for level, shape in enumerate(shapes, 1):
+        maps = unpool(arrays[f"position_{level}"][1], arrays[f"weight_{level}"][1], shape.map_size, shape.block)
+        out[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
+    return out
+
+
+def shared_from(data: xr.Dataset, level: int, gamma_w: str) -> Shared:
+    """Shared part of a layer, with the precision of the weights of that name."""
+    dictionary, gamma_d = data[f"dictionary_{level}"], data[f"gamma_d_{level}"]
+    sizes = [gamma_d.sizes.get(axis, 1) for axis in dictionary.dims[:2]]
+    return Shared(dictionary.values, gamma_d.values.reshape(sizes), np.atleast_1d(data[gamma_w].values))
+
+
+def layer_state(data: xr.Dataset, level: int) -> LayerState:
+    """State of a pretrained layer."""
+    z, w = data[f"position_{level}"].values, data[f"weight_{level}"].values
+    gamma_e = data[f"gamma_e_{level}"].values.reshape(-1, 1)
+    return LayerState(Local(z, w, gamma_e), shared_from(data, level, f"gamma_w_{level}"))
+
+
+def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
+    """State of all layers of a refined model."""
+    top = len(model.layers)
+    *positions, z = (data[f"position_{level}"].values for level in range(1, top + 1))
+    shared = [shared_from(data, level, f"gamma_w_{top}") for level in range(1, top + 1)]
+    local = JointLocal(tuple(positions), z, data[f"weight_{top}"].values, np.atleast_1d(data["gamma_e"].values))
+    dictionaries, gamma_d = (tuple(getattr(part, name) for part in shared) for name in ("dictionary", "gamma_d"))
+    return JointState(local, JointShared(dictionaries, gamma_d, shared[-1].gamma_w))
+
+
+# ---- files
+
+
+def write(data: xr.Dataset, path: Path) -> None:
+    """Write a Dataset whole or not at all, as a file of this version; positions are compressed."""
+    packed = {name: {"zlib": True, "complevel": 1} for name in data.data_vars if name.startswith("position_")}
+    marked = data.assign_attrs(format=FORMAT, version=VERSION)
+    try:
+        with written_whole(path) as part:
+            marked.to_netcdf(part, engine="netcdf4", encoding=packed)
+    except OSError as error:
+        raise GddError(f"path: cannot write {path} ({error}); what was there before is kept") from error
+
+
+def read(path: Path) -> xr.Dataset:
+    """Read a file of `write`.
+
+    Raises
+    ------
+    GddError
+        There is none; it is damaged, something else, or of a newer version.
+    """
+    if not path.is_file():
+        raise GddError(f"path: no file {path}")
+    try:
+        with xr.open_dataset(path, engine="netcdf4") as file:
+            found, version = file.attrs.get("format"), file.attrs.get("version", 0)
+            if found == FORMAT and version <= VERSION:
+                return file.load()
+    except UNREADABLE as error:
+        raise GddError(f"path: {path} is damaged or no NetCDF file ({error})") from error
+    if found != FORMAT:
+        raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")
+    raise GddError(f"path: {path} is of version {version}, this gdd reads up to {VERSION}; install a newer gdd")
