@@ -183,7 +183,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         burn_in, collect = self._lengths("infer")
         array = self._checked(X, reset=False)
-        data = scaled_data(self.layout_.arrange(array), self.scale_, constant=True)
+        data = scaled_data(self.layout_.arrange(array), self.scale_)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
         with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
             found = infer(
@@ -321,10 +321,12 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def _checked(self, X, reset: bool) -> np.ndarray:
         """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
-        if isinstance(X, xr.DataArray) or np.ndim(X) > 2:
+        X = as_images(X) if isinstance(X, xr.DataArray | list | tuple) else X
+        if len(getattr(X, "shape", ())) > 2:
             return as_images(X)
+        least = 2 if reset else 1
         return validate_data(
-            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_features=2
+            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_features=least
         )
 
     def _lengths(self, name: str) -> tuple[int, int] | None:

@@ -124,13 +124,10 @@ def scale_of(images: np.ndarray) -> Scale:
     return Scale(centre, rms / PIXEL_RMS)
 
 
-def scaled_data(images: np.ndarray, scale: Scale, constant: bool = False) -> LayerData:
-    """Images (image, plane, row, col) as a model's input: scaled, single precision, NaN hidden by a mask.
-
-    ``constant`` : whether images without contrast are allowed
-    """
+def scaled_data(images: np.ndarray, scale: Scale) -> LayerData:
+    """Images (image, plane, row, col) as a model's input: scaled, single precision, NaN hidden by a mask."""
     seen = ~np.isnan(images)
     mask = None if seen.all() else seen
-    pixels = as_pixels(images.astype(float), "images", mask, constant)
+    pixels = as_pixels(images.astype(float), "images", mask, constant=True)
     pixels = scale.forward(pixels).astype(np.float32)
     return LayerData(pixels if mask is None else np.where(mask, pixels, np.float32(0)), mask)

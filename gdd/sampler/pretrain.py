@@ -13,7 +13,7 @@ import xarray as xr
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, shown, warn_of_scale
 from gdd.model.pooling import average_pool, max_pool
-from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Pruning, layer_shape
+from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
@@ -72,7 +72,8 @@ def pretrain(
     *Checked:* tests/test_pretrain.py, tests/test_chain.py.
     """
     chain = chain or ChainSpec()
-    data = validate_data(images, model, chain, mask, folder)
+    check_kind("model", model, ModelSpec)
+    data = validate_data(images, model, model.layers[0].gamma_e, chain, mask, folder)
     warn_of_scale(data.images, model.layers[0].gamma_e.fixed)
     check_kind("start", start, (Pretrained, type(None)))
     if start is not None:
@@ -126,15 +127,20 @@ def trace(state: LayerState, info: Info) -> dict[str, float]:
 
 
 def validate_data(
-    images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec, mask: np.ndarray | None, folder: Path | None
+    images: np.ndarray | xr.DataArray, model: ModelSpec, noise: Precision, chain: ChainSpec, mask: np.ndarray | None,
+    folder: Path | None,
 ) -> LayerData:
-    """Return what a chain learns from, after every check that can be made before work."""
+    """Return what a chain learns from, after every check that can be made before work.
+
+    ``noise`` : precision of the data's noise; unless it is held, an image without contrast would send it to infinity
+    """
     check_kind("chain", chain, ChainSpec)
     check_kind("folder", folder, (str, Path, type(None)))
     if "\0" in str(folder):
         raise GddError(f"folder: {shown(str(folder))} given; a name without null characters is needed")
     mask = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
-    pixels = as_pixels(images, "images", mask, dtype=np.float32 if chain.single_precision else np.float64)
+    dtype = np.float32 if chain.single_precision else np.float64
+    pixels = as_pixels(images, "images", mask, noise.fixed is not None, dtype)
     check_fits(pixels, model)
     return LayerData(pixels, mask)
 

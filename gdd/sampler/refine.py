@@ -81,7 +81,7 @@ def refine(
     chain, refinement = chain or ChainSpec(), refinement or RefinementSpec()
     check_kind("refinement", refinement, RefinementSpec)
     check_kind("start", start, (Pretrained, Refined, type(None)))
-    data = validate_data(images, model, chain, mask, folder)
+    data = validate_data(images, model, refinement.noise, chain, mask, folder)
     refinement.check_model(model)
     warn_of_scale(data.images, refinement.noise.fixed)
     if start is None:
