@@ -10,7 +10,7 @@ from xdist.scheduler import LoadFileScheduling
 #: for every model; two processes that need the same ones at the same time would both compile them.
 REFINING = {
     "single": {
-        "test_caltech", "test_completion_pages", "test_mnist_pages", "test_readme", "test_refine",
+        "test_caltech", "test_completion_pages", "test_estimator", "test_mnist_pages", "test_readme", "test_refine",
         "test_refinement_experiments", "test_training",
     },
     "double": {

@@ -117,6 +117,7 @@ def layout_of(
 
 def scale_of(images: np.ndarray) -> Scale:
     """Median of every plane, and the unit in which pixels have the root mean square `PIXEL_RMS`; NaN is left out."""
+    seen_pixels(images)
     centre = np.nanmedian(images, axis=(0, 2, 3)).astype(float)
     rms = float(np.sqrt(np.nanmean((images.astype(float) - centre[:, None, None]) ** 2)))
     if not rms > 0:
@@ -126,8 +127,13 @@ def scale_of(images: np.ndarray) -> Scale:
 
 def scaled_data(images: np.ndarray, scale: Scale) -> LayerData:
     """Images (image, plane, row, col) as a model's input: scaled, single precision, NaN hidden by a mask."""
-    seen = ~np.isnan(images)
-    mask = None if seen.all() else seen
-    pixels = as_pixels(images.astype(float), "images", mask, constant=True)
+    pixels, mask = seen_pixels(images)
     pixels = scale.forward(pixels).astype(np.float32)
     return LayerData(pixels if mask is None else np.where(mask, pixels, np.float32(0)), mask)
+
+
+def seen_pixels(images: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    """Images in double precision, checked, and a mask that is True where a pixel is no NaN; None if all are seen."""
+    seen = ~np.isnan(images)
+    mask = None if seen.all() else seen
+    return as_pixels(images.astype(float), "images", mask, constant=True), mask
