@@ -37,7 +37,7 @@ def synthesise(dictionary: Array, maps: Array) -> np.ndarray:
 
     Notes
     -----
-    Source: Pu, Yuan & Carin 2015, eq. 1 and 4; supplement, "Projection", for the full convolution.
+    Source: Pu, Yuan & Carin 2015, eq. 1, 5 and 6; supplement, "Projection", for the full convolution.
     Departs: the size is the sum of the two sizes less one (P8 in the errata).
     Checked: tests/test_convolution.py (against a direct sum; adjoint identities).
     """

@@ -134,7 +134,7 @@ def unpool(z: np.ndarray, w: np.ndarray, map_size: Size, pool: Size) -> np.ndarr
 
     Notes
     -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Notation", (2), and eq. 6.
+    Source: Pu, Yuan & Carin 2015, supplement, "Notation", (2), and eq. 8.
     Departs: ragged edge blocks; Z is kept as one number per block.
     Checked: tests/test_pooling.py (lemma 1; `pool_sum` inverts it).
     """
