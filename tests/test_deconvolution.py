@@ -229,6 +229,7 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
 
 
 SMALL = {"gamma_e": 2.0, "gamma_w": 0.8}
+SMALL_SIZE, SMALL_STRIDE = (5, 4), (2, 1)
 
 
 def small_model(seed=3):
@@ -236,7 +237,7 @@ def small_model(seed=3):
     rng = np.random.default_rng(seed)
     atoms = rng.normal(size=(2, 1, 3, 3)) * 0.5
     atoms[1] = 0.8 * atoms[0] + 0.4 * atoms[1]
-    return atoms, 2 * rng.normal(size=(1, 1, 4, 4))
+    return atoms, 2 * rng.normal(size=(1, 1, *SMALL_SIZE))
 
 
 def enumerate_posterior(image, pictures, gamma_e, gamma_w, prior):
@@ -262,14 +263,14 @@ def long_run():
     """Sixty-four independent chains of one image: their spread is the Monte Carlo error."""
     atoms, image = small_model()
     copies = np.repeat(image, 64, axis=0)
-    result = deconvolve(copies, atoms, (1, 1), burn_in=50, collect=400, **SMALL)
+    result = deconvolve(copies, atoms, SMALL_STRIDE, burn_in=50, collect=400, **SMALL)
     values = np.array([unfolded(result[name]) for name in ("mean", "inclusion", "magnitude")])
     return values.mean(1), values.std(1, ddof=1) / 8
 
 
 def distance_from_enumeration(long_run, gamma_w, prior):
     atoms, image = small_model()
-    pictures = placed(atoms, (4, 4), (1, 1)).reshape(8, -1)
+    pictures = placed(atoms, SMALL_SIZE, SMALL_STRIDE).reshape(8, -1)
     exact = enumerate_posterior(image.ravel(), pictures, SMALL["gamma_e"], gamma_w, prior)
     return abs((long_run[0] - exact) / long_run[1]).max(), exact
 
@@ -293,7 +294,7 @@ def masked_run():
     mask[0, 0, 1:3, :3] = False
     copies = np.repeat(np.where(mask, image, np.nan), 64, axis=0)
     many = np.repeat(mask, 64, axis=0)
-    result = deconvolve(copies, atoms, (1, 1), mask=many, burn_in=100, collect=1500, trace=True, **SMALL)
+    result = deconvolve(copies, atoms, SMALL_STRIDE, mask=many, burn_in=100, collect=1500, trace=True, **SMALL)
     values = np.array([unfolded(result[name]) for name in ("mean", "inclusion", "magnitude")])
     return result, mask, values.mean(1), values.std(1, ddof=1) / 8
 
@@ -303,8 +304,8 @@ def test_missing_pixels_equal_enumeration_over_the_observed_ones(masked_run, hid
     """And not enumeration over all pixels."""
     _, mask, mean, error = masked_run
     atoms, image = small_model()
-    seen = mask.ravel() if hidden else np.ones(16, bool)
-    pictures = placed(atoms, (4, 4), (1, 1)).reshape(8, -1)[:, seen]
+    seen = mask.ravel() if hidden else np.ones(20, bool)
+    pictures = placed(atoms, SMALL_SIZE, SMALL_STRIDE).reshape(8, -1)[:, seen]
     exact = enumerate_posterior(image.ravel()[seen], pictures, SMALL["gamma_e"], SMALL["gamma_w"], 1 / 2)
     distance = abs((mean - exact) / error).max()
     assert distance < 4.5 if hidden else distance > 6  # see test_long_run_equals_enumeration
@@ -313,7 +314,7 @@ def test_missing_pixels_equal_enumeration_over_the_observed_ones(masked_run, hid
 def test_likelihood_of_masked_images_is_that_of_observed_pixels(masked_run):
     result, mask, *_ = masked_run
     atoms, image = small_model()
-    left = np.where(mask, image - render_projected(atoms, result.ml_sample.values, (1, 1), (4, 4)), 0.0)
+    left = np.where(mask, image - render_projected(atoms, result.ml_sample.values, SMALL_STRIDE, SMALL_SIZE), 0.0)
     expected = norm.logpdf(left[np.broadcast_to(mask, left.shape)].reshape(64, -1), scale=2.0**-0.5).sum(axis=1)
     assert_allclose(result.log_likelihood, expected, rtol=1e-9)
     assert_allclose(result.trace[:, 100:].max("draw"), expected, rtol=1e-9)
@@ -341,12 +342,12 @@ def exact_start(drawn_with):
     rng, images = np.random.default_rng(4), 4000
     atoms, _ = small_model()
     maps = (rng.random((images, 2, 2, 2)) < 1 / 2) * rng.normal(size=(images, 2, 2, 2)) / np.sqrt(drawn_with)
-    noise = rng.normal(size=(images, 1, 4, 4)) / np.sqrt(SMALL["gamma_e"])
-    data = render_projected(atoms, maps, (1, 1), (4, 4)) + noise
-    after = deconvolve(data, atoms, (1, 1), burn_in=2, collect=1, start=maps, **SMALL).ml_sample.values
+    noise = rng.normal(size=(images, 1, *SMALL_SIZE)) / np.sqrt(SMALL["gamma_e"])
+    data = render_projected(atoms, maps, SMALL_STRIDE, SMALL_SIZE) + noise
+    after = deconvolve(data, atoms, SMALL_STRIDE, burn_in=2, collect=1, start=maps, **SMALL).ml_sample.values
     statistics = []
     for s in (maps, after):
-        off = data - render_projected(atoms, s, (1, 1), (4, 4))
+        off = data - render_projected(atoms, s, SMALL_STRIDE, SMALL_SIZE)
         columns = [s != 0, s**2, s[:, :1] * s[:, 1:], off**2]
         statistics.append(np.transpose([c.sum((1, 2, 3)) for c in columns]))
     change = statistics[1] - statistics[0]

@@ -53,6 +53,15 @@ def test_positions_sum_to_one(name, empty):
     assert np.exp(logs).sum() == pytest.approx(1.0, rel=1e-10)
 
 
+def test_an_element_is_on_with_probability_one_over_k():
+    """Beta(1/K, 1 - 1/K) and Bernoulli of one element, pi integrated out, by scipy; elements are independent."""
+    spec = layer(3, (2, 2), None)
+    shape, z = layer_shape(spec, (3, 2), 1), np.full((1, 3, 2, 1), EMPTY)
+    z[0, 0, 0, 0] = 0
+    terms = stats.betabinom(1, 1 / 3, 2 / 3).logpmf([1, 0, 0, 0, 0, 0])
+    assert log_positions(z, spec, shape) == pytest.approx(terms.sum(), rel=1e-12)
+
+
 def test_an_empty_block_is_impossible_where_it_is_not_allowed():
     spec, size = ENUMERABLE["two maps"]
     shape = layer_shape(spec, size, 1)

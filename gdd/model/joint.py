@@ -37,9 +37,9 @@ def layer_values(
     r"""Values that every layer gives its input, from the top layer down.
 
     .. math:: X^{(L)} = \sum_k D^{(k,L)} * (Z \circ W)^{(k,L)}, \qquad
-              X^{(l)} = \sum_k D^{(k,l)} * U(X^{(l+1)}_k; z^{(k,l)})
+              X^{(l)} = \sum_k D^{(k,l)} * f^{-1}(X^{(l+1)}_k, Z^{(k,l)})
 
-    with U the unpooling: a block's value at its position, zero elsewhere.
+    with :math:`f^{-1}` the unpooling: a block's value at its position, zero elsewhere.
 
     Parameters
     ----------
