@@ -21,7 +21,7 @@ from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from gdd import plot, results
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
@@ -60,7 +60,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
-    verbose : whether to show progress where there is a terminal or a notebook
+    verbose : whether to show progress where there is a terminal
 
     Attributes
     ----------
@@ -230,7 +230,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
         found = results.to_dataset(self.chains_, self.traces_, dense)
-        return found.assign(projected_atoms=self.atoms_.rename(names).drop_attrs())
+        projected = self.atoms_.rename(names).drop_attrs().assign_attrs(long_name="top atoms in the image plane")
+        return found.assign(projected_atoms=projected)
 
     def to_inferencedata(self):
         """Traces of the last stage as ArviZ's InferenceData, of the sweeps kept by the last fit.

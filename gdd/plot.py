@@ -52,14 +52,14 @@ def plot_reconstruction(
 
     Notes
     -----
-    Each pair has one grey scale, from the lowest to the highest pixel of the image.
+    All have one scale, from the lowest to the highest pixel of the images shown; what is rebuilt beyond is cut off.
     """
     images, rebuilt = as_plain(images, IMAGES, "images"), as_plain(rebuilt, IMAGES, "rebuilt")
     images, rebuilt = images[:count].astype(float), rebuilt[:count].astype(float)
     if images.shape != rebuilt.shape:
         raise GddError(f"rebuilt: shape {rebuilt.shape} given; that of images, {images.shape}, is needed")
-    low, high = (limit(images, axis=(1, 2, 3), keepdims=True) for limit in (np.nanmin, np.nanmax))
-    both = 2 * (np.concatenate([images, rebuilt]) - np.tile(low, (2, 1, 1, 1))) / np.tile(high - low, (2, 1, 1, 1)) - 1
+    low, high = np.nanmin(images), np.nanmax(images)
+    both = 2 * (np.concatenate([images, rebuilt]) - low) / max(high - low, 1e-12) - 1
     ax = draw_mosaic(_bare(ax), both.clip(-1, 1), len(images))
     height = images.shape[2]
     ax.set_yticks([height / 2, height * 1.5 + GAP], ["image", "rebuilt"])

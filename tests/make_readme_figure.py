@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import chdir
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from gdd import plot
-from gdd.projection import render_projected
 from gdd_book.figures.style import bare, new_figure
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -37,14 +38,13 @@ def by_energy(state) -> np.ndarray:
 
 def draw(made: dict):
     """Return the strip of five panels: digits, atoms of both layers, new digits, new digits rebuilt."""
-    bottom, top = (layer.state for layer in made["fitted"].layers)
-    rebuilt = render_projected(
-        made["atoms"], made["features"].ml_sample, made["fitted"].model.stride, made["new"].shape[2:]
-    )
+    model = made["model"]
+    bottom, top = (layer.state for layer in model.chains_[0].layers)
+    rebuilt = model.inverse_transform(made["features"])
     panels = {
         "digits": mosaic(made["images"].values[:16, 0], 4, signed=False),
         "layer 1": mosaic(bottom.shared.dictionary[by_energy(bottom)[:25], 0], 5, signed=True),
-        "layer 2, in pixels": mosaic(made["atoms"].values[by_energy(top)[:16], 0], 4, signed=True),
+        "layer 2, in pixels": mosaic(model.atoms_.values[by_energy(top)[:16], 0], 4, signed=True),
         "new digits": mosaic(made["new"].values[:16, 0], 4, signed=False),
         "rebuilt": mosaic(rebuilt[:16, 0], 4, signed=False),
     }
@@ -58,6 +58,7 @@ def draw(made: dict):
 
 if __name__ == "__main__":
     made: dict = {}
-    exec(code(), made)
+    with TemporaryDirectory() as folder, chdir(folder):  # the lines write files of their own
+        exec(code(), made)
     draw(made).savefig(FIGURE, dpi=110, metadata={"Software": None})
     print(f"{FIGURE.stat().st_size / 1000:.0f} kB")
