@@ -115,6 +115,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         """
         further = self.warm_start and hasattr(self, "chains_")
         count = check_whole("n_chains", self.n_chains, 1)
+        check_kind("checkpoint", self.checkpoint, (str, Path, type(None)))
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
         array = self._checked(X, reset=not further)
         layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size())
@@ -146,6 +147,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     ) -> tuple[Trained, dict]:
         """Run the stages of one chain that are asked for and not there yet, or go on with the last one."""
         traces = {}
+        if isinstance(start, Refined) and lengths["refine"] is None:
+            raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
         if not isinstance(start, Refined) and (start is None or lengths["refine"] is None):
             chain = ChainSpec(*lengths["pretrain"], seed)
             with Bar(chain.sweeps * len(model.layers), self.verbose) as bar:

@@ -1,7 +1,7 @@
 """Bad arguments at the public doors: a result or one of our own errors, never anything else.
 
-``-m slow -k abuse`` runs all of it; files and command lines (tests/test_abuse_files.py) have a few cases in the
-ordinary run too. The cases are the same in every run.
+``-m slow -k abuse`` runs all of it; specs, and files and command lines (tests/test_abuse_files.py), have a few cases
+in the ordinary run too. The cases are the same in every run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec
 
-EXAMPLES = 140
 SIZE, CHAIN = (11, 15), {"burn_in": 1, "collect": 2, "seed": 3}
 #: atoms as wide as the paper's for MNIST, for which other tests compile kernels anyway; the rest is tiny
 BOTTOM = partial(layer, 2, (8, 8), (3, 3))
@@ -147,7 +146,7 @@ TARGETS = {
         lambda: {"noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": bad.numbers,
                  "tolerance": bad.reals},
     ),
-    "load": Target(
+    "datasets.load": Target(
         datasets.load, lambda: {"name": "digits", "n": 3},
         lambda: {"name": bad.words, "split": bad.words, "n": bad.counts, "seed": bad.seeds, "per_class": bad.counts,
                  "size": bad.sizes, "colour": st.booleans(),
@@ -178,14 +177,27 @@ TARGETS = {
     "project_refined": Target(
         gdd.project_refined, lambda: {"refined": world().refined}, lambda: {"refined": _others()}
     ),
+    "DeepDeconvolution": Target(
+        lambda images, **given: gdd.DeepDeconvolution(**given).fit(images).transform(images),
+        lambda: {"images": world().images, "atoms": (4,), "pretrain": (1, 2), "infer": (1, 2), "verbose": False},
+        lambda: {"images": _images().filter(lambda images: getattr(images, "ndim", 0) > 2), "model": models,
+                 "atoms": st.lists(bad.counts, max_size=3) | bad.numbers, "image_size": bad.sizes,
+                 "pretrain": st.tuples(lengths, lengths) | bad.numbers, "infer": st.tuples(lengths, lengths),
+                 "refine": bad.numbers, "n_chains": st.sampled_from([0, -1, 1.5, None, "1", 1]),
+                 "random_state": bad.seeds, "checkpoint": st.sampled_from([3, "/proc/none", b"x", "\0"])},
+    ),
     "infer": _infers("infer"),
     "infer_refined": _infers("infer_refined"),
 }
 
 
-@pytest.mark.slow  # the chains of these shapes alone take minutes to compile
-@pytest.mark.parametrize("name", TARGETS)
-def test_bad_arguments(name, monkeypatch):
+#: the chains of the others take minutes to compile
+CASES = [(name, 20) for name in ("LayerSpec", "ModelSpec", "ChainSpec", "Pruning", "RefinementSpec", "planted")]
+CASES += [pytest.param(name, 140, marks=pytest.mark.slow) for name in TARGETS]
+
+
+@pytest.mark.parametrize(("name", "examples"), CASES)
+def test_bad_arguments(name, examples, monkeypatch):
     """On a machine of 256 MB: what needs more must be refused, on every machine alike."""
     monkeypatch.setattr(checks, "memory", lambda: 2**28)
     target, answers = TARGETS[name], []
@@ -193,7 +205,7 @@ def test_bad_arguments(name, monkeypatch):
     wrong = target.wrong()
     chosen = st.lists(st.sampled_from(sorted(wrong)), min_size=1, max_size=2, unique=True)
 
-    @GIVEN(max_examples=EXAMPLES)
+    @GIVEN(max_examples=examples)
     @given(st.data())
     def run(data):
         arguments = target.right() | {key: data.draw(wrong[key], key) for key in data.draw(chosen, "replaced")}
@@ -205,5 +217,5 @@ def test_bad_arguments(name, monkeypatch):
 
 def test_every_public_function_is_tried():
     callables = {name for name in gdd.__all__ if callable(getattr(gdd, name))}
-    results_and_parts = {"Precision", "Pretrained", "Refined"}
-    assert callables - results_and_parts <= set(TARGETS)
+    elsewhere = {"Precision", "Pretrained", "Refined", "load"}  # the last is of files: tests/test_estimator.py
+    assert callables - elsewhere <= set(TARGETS)
