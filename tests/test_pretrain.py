@@ -132,6 +132,24 @@ def test_bad_mask(images):
         pretrain(images, model(1), CHAIN, mask=mask[:3])
 
 
+def test_held_precisions_belong_to_a_scale_of_the_pixels(images):
+    """Pixels times two, precisions of noise and weights over four: the same model in another unit, powers of two exact.
+
+    It is why precisions found at one scale, such as those of contrast normalised pictures, hold at another. Layer 2 is
+    held too, as a learned precision has a prior with a unit.
+    """
+    def layers(unit):
+        (one, two), held = model(2).with_held(64.0 / unit**2, 0.5 / unit**2, 0.5 / unit**2).layers, 16.0 / unit**2
+        return replace(model(2), layers=(one, replace(two, gamma_e=Precision(fixed=held))))
+
+    chain = ChainSpec(4, 3, shift_every=2, scale_every=2)
+    once, twice = (pretrain(images * unit, layers(unit), chain).layers for unit in (1, 2))
+    for one, two in zip(once, twice, strict=True):
+        np.testing.assert_array_equal(one.state.local.z, two.state.local.z)
+        np.testing.assert_allclose(2 * one.state.local.w, two.state.local.w, rtol=1e-5)
+        np.testing.assert_allclose(one.state.shared.dictionary, two.state.shared.dictionary, rtol=1e-6)
+
+
 def test_pixels_of_255_under_a_held_noise_precision_are_warned_of(images):
     held = model(1, gamma_e=Precision(fixed=100.0))
     with pytest.warns(UserWarning, match="held at 100; divide pixels of 0 .. 255 by 255") as caught:
