@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from numbers import Integral
 from pathlib import Path
 
 import numba
@@ -347,9 +346,9 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         return None if self.model is None else (self.model.planes, *self.model.image_size)
 
     def _seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            return check_seed(self.random_state, "random_state")
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
+            return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return check_seed(self.random_state, "random_state")
 
     def _folder(self, seed: int) -> Path | None:
         return None if self.checkpoint is None else Path(self.checkpoint) / f"chain{seed}"

@@ -416,12 +416,12 @@ def caltech_testing(p: dict, run: Run) -> Outcome:
         problem = make_problem(atoms, model.image_size, model.stride, gamma_e, gamma_w)
         shared = time.process_time() - begun
         scaled = images.values.astype(np.float32) * np.float32(gamma_e**0.5)
-        run_problem(problem, scaled[:1], None, (p["seed"], 0, 0, 1), False)  # compiles
+        run_problem(problem, scaled[:1], None, None, (p["seed"], 0, 1, 0, 1), False)  # compiles
         seconds, active, left = [], [], []
         for number, image in enumerate(scaled):
             begun = time.process_time()
             sample, *_, squared, _ = run_problem(
-                problem, image[None], None, (p["seed"], number, p["test_burn_in"], p["test_collect"]), False
+                problem, image[None], None, None, (p["seed"], number, 1, p["test_burn_in"], p["test_collect"]), False
             )
             seconds.append(time.process_time() - begun)
             active.append(int((sample != 0).sum()))
