@@ -93,6 +93,19 @@ def test_another_key_gives_another_sweep():
         assert not np.array_equal(one[name], other[name]), name
 
 
+def test_dictionaries_take_turns():
+    """Each is drawn once in as many sweeps as the refinement says, no two of three layers in the same one."""
+    state, data, model, spec = draw_joint("three layers")
+    spec = replace(spec, dictionary_every=3)
+    drawn = []
+    for number in range(6):
+        new, info = joint_sweep(state, data, model, spec, key(number), scale=False)
+        pairs = zip(new.shared.dictionaries, state.shared.dictionaries, strict=True)
+        drawn.append([layer for layer, (one, other) in enumerate(pairs) if not np.array_equal(one, other)])
+        assert (info.steps > 0).tolist() == [layer in drawn[-1] and layer > 0 for layer in range(3)]
+    assert drawn == [[0], [2], [1]] * 2
+
+
 def test_fixed_precisions_stay():
     """Held precisions of noise, dictionaries and weights."""
     state, data, model, spec = draw_joint("two layers, fixed noise")

@@ -1,12 +1,21 @@
 """Average images of upper atoms, against averages over drawn positions; the guessed precision is well formed."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from gdd.model.joint import layer_values
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.model.state import EMPTY, JointLocal
-from gdd.sampler.preconditioner import design_products, guess_by_atom, guess_by_frequency, map_products, unit_designs
+from gdd.sampler.preconditioner import (
+    design_products,
+    guess_by_atom,
+    guess_by_frequency,
+    guess_by_plane,
+    map_products,
+    unit_designs,
+)
 from gdd.sampler.screening import average_images
 
 TWO = ModelSpec((LayerSpec(2, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (8, 8))
@@ -51,6 +60,21 @@ def test_guess_by_atom_is_symmetric_and_positive():
     assert np.linalg.eigvalsh(matrix).min() > 0
     idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # an atom that nothing uses: the prior alone
     np.testing.assert_allclose(idle, np.eye(len(idle)) / 1.5, atol=1e-12)
+
+
+def test_guess_by_plane_leaves_strong_priors_to_the_diagonal():
+    """Exact for a precision that is one: where the guess is exact, and where the prior outweighs the data."""
+    shape, data = replace(THREE.shapes()[1], atoms=3), np.array([4.0, 0.0, 2.0])
+    gamma_d = np.array([[1.0, 50.0], [3.0, 7.0], [2.0, 2.0]])  # (atom, plane); the second atom is not used
+    size = shape.atom_size[0] * shape.atom_size[1]
+
+    def guess(prior):
+        assert prior.tolist() == [[1.0], [5.0], [2.0]]
+        return lambda vector: vector / np.repeat(prior[:, 0] + data, size * shape.planes)
+
+    apply = guess_by_plane(shape, gamma_d, data, guess)
+    precision = np.broadcast_to((gamma_d + data[:, None])[:, None, :], (3, size, 2)).ravel()
+    np.testing.assert_allclose(apply(precision), 1.0)
 
 
 def test_products_by_lag_are_those_of_the_design():

@@ -224,6 +224,15 @@ class ModelSpec:
             ))
         return replace(self, layers=tuple(layers))
 
+    def with_learned_planes(self) -> ModelSpec:
+        """Learn gamma_d of each atom and plane above layer 1 under the paper's flat prior, the rest as it is.
+
+        Planes that an atom does not need vanish. Under one held gamma_d for all they keep the noise of their prior,
+        which refinement can only silence by letting atoms of the layer below vanish (P32 in the errata).
+        """
+        bottom, *above = self.layers
+        return replace(self, layers=(bottom, *(replace(one, gamma_d=Precision((ATOM, PLANE))) for one in above)))
+
     def as_printed(self) -> ModelSpec:
         """Return the same layers under the paper's flat priors, each precision with the axes of its tables."""
         bare = [LayerSpec(one.atoms, one.atom_size, one.pool, one.pooling) for one in self.layers]
@@ -331,12 +340,15 @@ class RefinementSpec:
     ceiling : bound that a learned noise precision never passes; None for none
     empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
     tolerance : the solver of a dictionary's draw stops when about this share of the way to the exact draw is left
+    dictionary_every : sweeps between two draws of a layer's dictionary, which take as long as all else; the layers take
+        turns
     """
 
     noise: Precision = field(default_factory=lambda: Precision(fixed=44.0))
     ceiling: float | None = None
     empty_blocks: bool = False
     tolerance: float = 1e-2
+    dictionary_every: int = 1
 
     def __post_init__(self) -> None:
         check_kind("noise", self.noise, Precision)
@@ -347,6 +359,7 @@ class RefinementSpec:
             raise GddError(f"ceiling: {self.ceiling} is below the fixed noise precision {self.noise.fixed}")
         _keep(self, tolerance=check_real("tolerance", self.tolerance, 1e-16, 0.999, "a share"))
         check_kind("empty_blocks", self.empty_blocks, bool)
+        _keep(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
 
     def check_model(self, model: ModelSpec) -> None:
         """Refuse models that have no joint form: another pooling than the probabilistic, a top layer that is pooled."""

@@ -64,15 +64,20 @@ def joint_sweep(
     arrays = as_arrays(state, data, model)
     sums = image_pass(arrays, state.shared, model, refinement, key)
     dictionaries, steps = list(state.shared.dictionaries), np.zeros(len(model.layers), int)
-    for layer in range(len(model.layers) - 1, 0, -1):
-        named = (key.seed, key.stage, layer + 1, key.sweep)
-        dictionaries[layer], sums.energy[:2], steps[layer] = draw_upper_dictionary(
-            arrays, layer, dictionaries[layer], state.shared.gamma_d[layer], named, refinement.tolerance
-        )
-        arrays = arrays.with_dictionary(layer, dictionaries[layer])
-    generator = shared_generator(key.seed, key.stage, 1, key.sweep)
-    dictionaries[0], change = draw_bottom_dictionary(arrays, dictionaries[0], state.shared.gamma_d[0], generator)
-    sums.energy[1] += change
+    for layer in range(len(model.layers) - 1, -1, -1):
+        if (key.sweep + layer) % refinement.dictionary_every:
+            continue
+        if layer:
+            named = (key.seed, key.stage, layer + 1, key.sweep)
+            dictionaries[layer], sums.energy[:2], steps[layer] = draw_upper_dictionary(
+                arrays, layer, dictionaries[layer], state.shared.gamma_d[layer], named, refinement.tolerance
+            )
+            arrays = arrays.with_dictionary(layer, dictionaries[layer])
+        else:
+            generator = shared_generator(key.seed, key.stage, 1, key.sweep)
+            held = state.shared.gamma_d[0]
+            dictionaries[0], change = draw_bottom_dictionary(arrays, dictionaries[0], held, generator)
+            sums.energy[1] += change
     return finish_sweep(arrays.local(), dictionaries, state.shared, sums, steps, model, refinement, key, scale)
 
 

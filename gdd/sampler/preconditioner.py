@@ -13,6 +13,9 @@ so that it stays positive, and wrapped around a grid half as large again as an a
 frequency, of an atom-by-atom matrix W and a plane-by-plane matrix M, and :math:`W \otimes M + \gamma_d` is inverted by
 the eigenvectors of the two. Only positions as they are and the edges of an atom are left out.
 
+*By plane*, around either, where gamma_d varies so: planes whose prior outweighs the data need nothing but their diagonal,
+and would spoil the mean prior that the guess takes for the others.
+
 *Checked:* tests/test_screening.py.
 """
 
@@ -53,6 +56,30 @@ def products_by_lag(images: np.ndarray, stride: Size, reach: Size) -> np.ndarray
             out[rows - 1 + a, b] = one @ other.T
             out[rows - 1 - a, 2 * cols - 2 - b] = other @ one.T
     return out
+
+
+# By plane
+
+
+def guess_by_plane(
+    shape: LayerShape, gamma_d: np.ndarray, data: np.ndarray, guess: Callable[[np.ndarray], Apply]
+) -> Apply:
+    """Return what `guess_by_atom` does, from a guess that is made for one prior precision of each atom, (atom, 1).
+
+    gamma_d : (atom or 1, plane); data : (atom,), what the data add to the precision of each of an atom's entries
+    """
+    gamma_d = np.broadcast_to(gamma_d, (shape.atoms, shape.planes))
+    near = gamma_d <= data[:, None]
+    mean = np.where(near, gamma_d, 0).sum(axis=1) / near.sum(axis=1).clip(1)
+    inner = guess(np.where(near.any(axis=1), mean, gamma_d.mean(axis=1))[:, None])
+    near, diagonal = near[:, None, :], (gamma_d + data[:, None])[:, None, :]
+
+    def apply(vector: np.ndarray) -> np.ndarray:
+        parts = vector.reshape(shape.atoms, -1, shape.planes)
+        found = inner(np.where(near, parts, 0.0).ravel()).reshape(parts.shape)
+        return np.where(near, found, parts / diagonal).ravel()
+
+    return apply
 
 
 # By atom

@@ -122,12 +122,13 @@ def draw_joint_shared(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
     pieces: Pieces,
 ) -> JointState:
-    """Dictionaries from the top down, scales, then precisions of dictionaries, weights and shared noise."""
+    """Dictionaries whose turn it is from the top down, scales, precisions of dictionaries, weights and shared noise."""
     seed, stage, _, sweep = key
-    for layer in range(len(model.layers) - 1, 0, -1):
+    due = [layer for layer in range(len(model.layers)) if (sweep + layer) % refinement.dictionary_every == 0]
+    for layer in reversed([layer for layer in due if layer]):
         state = with_dictionary(state, layer, pieces.dictionary(state, data, model, layer, key))
     generator = shared_generator(seed, stage, 1, sweep)
-    for k in range(model.layers[0].atoms):
+    for k in range(model.layers[0].atoms if 0 in due else 0):
         atoms = state.shared.dictionaries[0].copy()
         parts = bottom_atom_given_rest(state, data, model, k)
         atoms[k] = draw_atom(parts, layer_state(state, model, 0), model.shapes()[0], k, generator)
