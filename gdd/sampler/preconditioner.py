@@ -13,8 +13,8 @@ so that it stays positive, and wrapped around a grid half as large again as an a
 frequency, of an atom-by-atom matrix W and a plane-by-plane matrix M, and :math:`W \otimes M + \gamma_d` is inverted by
 the eigenvectors of the two. Only positions as they are and the edges of an atom are left out.
 
-*By plane*, around either, where gamma_d varies so: planes whose prior outweighs the data need nothing but their diagonal,
-and would spoil the mean prior that the guess takes for the others.
+*By plane*, around either, where gamma_d varies so: planes whose prior outweighs the data need nothing but their
+diagonal, and would spoil the mean prior that the guess takes for the others.
 
 *Checked:* tests/test_screening.py.
 """
