@@ -89,7 +89,7 @@ priors = st.fixed_dictionaries({}, optional={
 })
 added = st.fixed_dictionaries({}, optional={
     "noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": st.booleans() | bad.numbers,
-    "tolerance": st.floats(1e-3, 0.5) | bad.numbers,
+    "tolerance": st.floats(1e-3, 0.5) | bad.numbers, "dictionary_every": st.sampled_from([1, 2, 0, None]),
 })
 #: of those that fit the images all have layers of the same widths: other widths would compile kernels of their own
 models = st.sampled_from([

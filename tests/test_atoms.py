@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 
 RNG = np.random.default_rng(5)
 ATOMS = np.random.default_rng(3).standard_normal((5, 2, 8, 7))
@@ -116,3 +116,18 @@ def test_an_empty_atom_has_no_sharpness():
     atoms = np.stack([np.zeros((1, 4, 4)), np.eye(4)[None]])
     for measure in (high_frequency_share, gradient_kurtosis):
         assert np.isnan(measure(atoms)).values.tolist() == [True, False]
+
+
+def test_stroke_share():
+    """Of a line all, of two lines the larger one's part, of lines of two signs too; of noise hardly any."""
+    atoms = np.zeros((5, 1, 25, 25))
+    atoms[0, 0, 3, 2:20] = 2.0
+    atoms[1, 0, 3, 2:20], atoms[1, 0, 10:16, 5] = 1.0, -1.0
+    atoms[2] = -atoms[1]
+    atoms[3, 0, 0, :4], atoms[3, 0, 1, 4:6] = 1.0, 1.0  # corners do not join
+    np.testing.assert_allclose(stroke_share(atoms)[:4], [1, 18 / 24, 18 / 24, 4 / 6])
+    assert np.isnan(stroke_share(atoms)[4])
+    noise = stroke_share(RNG.standard_normal((200, 1, 25, 25)))
+    assert 0.02 < float(noise.mean()) < 0.08
+    line = atoms[:1] + 0.1 * RNG.standard_normal((1, 1, 25, 25))
+    assert float(stroke_share(line)[0]) > 0.7

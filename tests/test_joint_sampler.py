@@ -50,7 +50,8 @@ CASES = {
     "two layers": JointCase(TWO, refinement(IMAGE), 2),
     "two layers, ceiling, shared noise": JointCase(TWO, refinement(ceiling=1.0), 2),
     "two layers, empty blocks, masked": JointCase(TWO, refinement(IMAGE, empty_blocks=True), 2, 0.3),
-    "three layers": JointCase(THREE, refinement(IMAGE, dictionary_every=2), 2),
+    "two layers, dictionaries in turn": JointCase(TWO, refinement(IMAGE, dictionary_every=2), 2),
+    "three layers": JointCase(THREE, refinement(IMAGE), 2),
     "three layers, empty blocks, masked": JointCase(THREE, refinement(IMAGE, empty_blocks=True), 2, 0.3),
 }
 

@@ -42,16 +42,16 @@ JOINTS = {
     "one layer": (ONE, refinement(), False),
     "one layer, planes, masked": (ModelSpec((top(4, (3, 2), (ATOM,)),), (6, 5), 2), refinement(IMAGE), True),
     "two layers": (TWO, refinement(IMAGE), False),
-    "two layers, dictionaries in turn": (TWO, refinement(dictionary_every=2), False),
     "two layers, fixed noise": (TWO, refinement(fixed=2.0), False),
     "two layers, empty blocks, ceiling": (TWO, refinement(IMAGE, ceiling=0.8, empty_blocks=True), False),
     "two layers, planes, masked": (
         ModelSpec((layer(2, (3, 2), (2, 2)), top(2, dictionary=(PLANE,))), (7, 7), 2), refinement(), True,
     ),
     "two layers, wide atoms": (ModelSpec((layer(2, (3, 6), (2, 2)), top()), (7, 10)), refinement(), False),
-    "three layers": (THREE, refinement(ceiling=1.5, dictionary_every=2), False),
+    "three layers": (THREE, refinement(ceiling=1.5), False),
     "three layers, empty blocks, masked": (THREE, refinement(IMAGE, empty_blocks=True), True),
     "signal": (SIGNAL, refinement(IMAGE), False),
+    "two layers, dictionaries in turn": (TWO, refinement(dictionary_every=2), False),
 }
 
 

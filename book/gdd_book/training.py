@@ -65,8 +65,9 @@ MODELS = {
 _CHAIN = ("seed", "burn_in", "collect", "noise_precision", "weight_precision")
 DIGITS_CHAIN, CALTECH_CHAIN = ("data", "n_train", *_CHAIN), ("data", "classes", "per_class", "model", *_CHAIN)
 REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
-#: settings that only some experiments have
-PLANES = ("learned_planes", "dictionary_every")
+#: settings that only some experiments have, of the model and of its refinement; of the latter as in `RefinementSpec`
+LEARNED, SETTINGS = ("learned_planes",), ("dictionary_every", "empty_blocks")
+USUAL = asdict(RefinementSpec())
 #: precisions whose chains stay healthy (book, inference/gibbs, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
 HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1}
@@ -94,10 +95,12 @@ def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
     return MODELS[name].with_held(noise, weights, weights / 10) if noise else MODELS[name].as_printed()
 
 
-def refinement_for(refine_noise: float, dictionary_every: int = 1) -> RefinementSpec:
-    """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15)."""
-    noise = Precision(fixed=refine_noise) if refine_noise else Precision((IMAGE,))
-    return RefinementSpec(noise, dictionary_every=dictionary_every)
+def refinement_for(refine_noise: float, **settings) -> RefinementSpec:
+    """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15).
+
+    ``settings`` : other fields of the refinement
+    """
+    return RefinementSpec(Precision(fixed=refine_noise) if refine_noise else Precision((IMAGE,)), **settings)
 
 
 # ---- images
@@ -152,8 +155,9 @@ def setup_of(p: Mapping[str, Any], run: Run, images: xr.DataArray | None = None)
     """
     caltech = "per_class" in p
     names, prefix = (CALTECH_CHAIN, "caltech-") if caltech else (DIGITS_CHAIN, "")
-    names = (*names, *(name for name in PLANES if name in p))
-    known = {name: p[name] for name in (*names, *REFINEMENT) if name in p}
+    names = (*names, *(name for name in LEARNED if p.get(name)))
+    settings = {name: p[name] for name in SETTINGS if p.get(name, USUAL[name]) != USUAL[name]}
+    known = {name: p[name] for name in (*names, *REFINEMENT) if name in p} | settings
     folders = (
         run.folder(f"{prefix}pretrained", {name: p[name] for name in names}),
         run.folder(f"{prefix}refined", known) if set(REFINEMENT) <= set(p) else None,
@@ -208,7 +212,7 @@ def trained_models(
     if STAGES[1] not in p.get("stages", STAGES):
         return {STAGES[0]: fitted}
     chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], setup.seed)
-    refinement = refinement_for(p["refine_noise"], p.get("dictionary_every", 1))
+    refinement = refinement_for(p["refine_noise"], **{name: p[name] for name in SETTINGS if name in p})
     with run.bar(chain.sweeps, f"{label}refinement") as bar:
         refined = refine(
             setup.images, fitted.model, chain, refinement, start=fitted, folder=setup.folders[1], progress=bar

@@ -228,7 +228,7 @@ class ModelSpec:
         """Learn gamma_d of each atom and plane above layer 1 under the paper's flat prior, the rest as it is.
 
         Planes that an atom does not need vanish. Under one held gamma_d for all they keep the noise of their prior,
-        which refinement can only silence by letting atoms of the layer below vanish (P32 in the errata).
+        which refinement can only silence by letting atoms of the layer below vanish.
         """
         bottom, *above = self.layers
         return replace(self, layers=(bottom, *(replace(one, gamma_d=Precision((ATOM, PLANE))) for one in above)))

@@ -18,6 +18,7 @@ from gdd_book.experiments import (  # noqa: F401  (importing a family registers 
     images,
     mnist,
     mnist_features,
+    mnist_readings,
     mnist_refinement,
     planted,
 )

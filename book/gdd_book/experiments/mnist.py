@@ -94,12 +94,13 @@ def features_of(
     }
 
 
-def one_step(fitted: Pretrained, images: xr.DataArray) -> xr.DataArray:
-    """Expected magnitude in every block of layer 1, given the image alone."""
+def one_step(fitted: Pretrained, images: xr.DataArray, atoms: np.ndarray | None = None) -> xr.DataArray:
+    """Expected magnitude in every block of layer 1, given the image alone; ``atoms``: of layer 1, if not its own."""
     bottom = fitted.layers[0]
     local, shared = bottom.state
     precisions = {"gamma_e": float(local.gamma_e.mean()), "gamma_w": float(shared.gamma_w.mean())}
-    return one_step_features(images, shared.dictionary.astype(np.float32), bottom.spec.pool, **precisions)
+    atoms = shared.dictionary if atoms is None else atoms
+    return one_step_features(images, atoms.astype(np.float32), bottom.spec.pool, **precisions)
 
 
 def tuned(pair: list[xr.DataArray], train: xr.DataArray, test: xr.DataArray, seed: int) -> xr.Dataset:

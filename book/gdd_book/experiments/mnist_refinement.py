@@ -48,7 +48,8 @@ MORE = ("gamma_e", "gamma_w", "switched_on", "switched_off")
 
 
 @experiment(
-    "mnist-refinement", seed=0, noises=(44.0, 0.0), **HELD_DIGITS,
+    "mnist-refinement", seed=0, noises=(44.0, 0.0), learned_planes=False, dictionary_every=1, empty_blocks=False,
+    **HELD_DIGITS,
     demo={"data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
           "learned_burn_in": 60, "learned_collect": 20},
     paper={"data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,

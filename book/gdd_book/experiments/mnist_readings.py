@@ -1,0 +1,220 @@
+"""How a digit's code is read, and what that does to the error: pretrained and refined atoms on the same digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from sklearn.decomposition import SparseCoder
+
+from gdd import project_model
+from gdd.base.axes import ATOM, DICTIONARY, DRAW
+from gdd.data import datasets
+from gdd.evaluate.atoms import stroke_share
+from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
+from gdd.model.convolution import correlate, synthesise
+from gdd.model.spec import ChainSpec, ModelSpec
+from gdd.projection import projection_error
+from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.refine import Refined, start_from
+from gdd_book.experiments.mnist import one_step
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
+from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.progress import Run
+from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, precisions_of, refinement_for, trained_models
+
+#: of the sparse coders: penalty of the lasso for atoms of unit norm and digits from 0 to 1; atoms of matching pursuit
+PENALTY, PURSUED = 1.25, 10
+#: noise precision at which a code has few enough coefficients to be stable, found on other digits
+COARSE = 10.0
+#: temperatures through which the posterior is cooled, and sweeps at each
+TEMPERATURES, SWEEPS = (1.0, 0.5, 0.25, 0.1, 0.05, 0.02), 20
+
+
+class Atoms(NamedTuple):
+    """Projected atoms of one model."""
+
+    values: np.ndarray  # (atom, plane, atom_row, atom_col)
+    model: ModelSpec
+    precisions: tuple[float, float]  # gamma_e, gamma_w
+
+
+@experiment(
+    "mnist-readings", **HEALTHY_DIGITS, learned_planes=True, dictionary_every=4,
+    demo={"data": "digits", "n_train": 200, "n_test": 200, "seeds": (0, 1), "burn_in": 60, "collect": 20,
+          "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "chains": 2},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "seeds": (0, 1, 2), "burn_in": 1500, "collect": 500,
+           "refine_burn_in": 1500, "refine_collect": 500, "test_burn_in": 500, "test_collect": 200, "chains": 5},
+)
+def mnist_readings(p: dict, run: Run) -> Outcome:
+    """Pretrain, refine, and read the code of the same digits in many ways with the atoms of either model.
+
+    For each of several subsets: the paper's sample of highest likelihood; means over one chain and over several, which
+    have a fifth of its sweeps each; the posterior cooled to a mode; convex and greedy codes; and the atoms as
+    detectors, without any explaining away. The record has the errors, (subset, stage, reading), the traces of all
+    refinements, both dictionaries of layer 1, and the projected atoms.
+    """
+    test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
+    subsets = [_read_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]]
+    dataset = xr.concat(subsets, "subset").assign_coords(subset=list(p["seeds"]))
+    return Outcome(dataset, {"seeds": p["seeds"]}, p["data"], test.attrs["checksum"], p["seeds"][0])
+
+
+def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
+    """Everything of one subset."""
+    train = digits(p)
+    trained = trained_models(p, run)
+    models = [_describe(one, trained[STAGES[0]], p) for one in trained.values()]
+    with run.bar(len(STAGES), f"reading, subset {p['seed']}") as bar:
+        tables = []
+        for one in trained.values():
+            readings = _readings(one, trained[STAGES[0]], (train, test), p)
+            tables.append(_errors(readings, train, test, p))
+            bar.step()
+    out = xr.concat([one.merge(table) for one, table in zip(models, tables, strict=True)], "stage")
+    out["error_of_pixels"] = float(classify((train, test), train, test, p["seed"]).error)
+    traces = trained[STAGES[1]].traces.isel(chain=0)
+    for name in ("log_joint", "active", "residual", "switched_on", "switched_off"):
+        out[name] = DRAW, traces[name].values.astype("f8" if name == "log_joint" else "f4")
+    out["strong_moved"] = DRAW, (traces.moved[:, 0, -1] / traces.visited[:, 0, -1].clip(1)).values.astype("f4")
+    return out.assign_coords(stage=list(trained))
+
+
+def _describe(one: Pretrained | Refined, fitted: Pretrained, p: dict) -> xr.Dataset:
+    """Dictionaries of a model, and how well the projection speaks for its layers."""
+    begun = start_from(fitted, refinement_for(p["refine_noise"]), ChainSpec(seed=p["seed"]))
+    state, atoms = one.state if isinstance(one, Refined) else begun, project_model(one)
+    plain = atoms.values
+    percents = 100 * plain / np.abs(plain).max(axis=(1, 2, 3), keepdims=True).clip(1e-12)
+    upper = (state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
+    return xr.Dataset({
+        "bottom_dictionary": (("bottom_atom", "plane", "bottom_row", "bottom_col"),
+                              state.shared.dictionaries[0].astype("f4")),
+        "plane_energy": ((ATOM, "bottom_atom"), upper.astype("f4")),
+        "projected_atoms": (DICTIONARY, np.int8(np.round(percents))),
+        "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
+        "stroke_share": (ATOM, stroke_share(plain).values),
+        "winning_share": atoms.attrs["winning_share"][0],
+        "projection_error": float(projection_error(state, one.model, atoms).mean()),
+    })
+
+
+def _errors(readings: dict[str, list], train: xr.DataArray, test: xr.DataArray, p: dict) -> xr.Dataset:
+    """Test error in % and mean number of coefficients that are not zero, by reading."""
+    errors = [float(classify(pair, train, test, p["seed"]).error) for pair in readings.values()]
+    active = [float((np.asarray(pair[1]).reshape(len(test), -1) != 0).sum(axis=1).mean()) for pair in readings.values()]
+    return xr.Dataset({"error": ("reading", errors), "numbers": ("reading", active)}, {"reading": list(readings)})
+
+
+# ---- readings
+
+Pair = list[np.ndarray | xr.DataArray]  # of training and of test digits
+
+
+def _readings(one: Pretrained | Refined, fitted: Pretrained, both: tuple, p: dict) -> dict[str, Pair]:
+    """Features of training and test digits by the name of the reading; layer 1 under the precisions of ``fitted``."""
+    atoms, found = Atoms(project_model(one).values.astype(np.float32), one.model, precisions_of(one)), {}
+
+    def keep(name: str, make: Callable[[xr.DataArray], np.ndarray | xr.DataArray]) -> None:
+        found[name] = [make(images) for images in both]
+
+    stride, codes = atoms.model.stride, [_code(atoms, images, p) for images in both]
+    for name, code in (("one sample, the paper's", "ml_sample"), ("mean of the chain", "mean")):
+        found[name] = [part[code] for part in codes]
+    found["one sample, summed over its places"] = [_over_places(part.ml_sample.values, np.sum) for part in codes]
+    keep("one sample, noise precision 10", lambda images: _code(atoms, images, p, gamma_e=COARSE).ml_sample)
+    keep("mean of several chains", lambda images: _mean_of_chains(atoms, images, p))
+    keep("cooled to a mode", lambda images: cooled(atoms, images, p["seed"]))
+    placed, everywhere = _placed(atoms, stride), _placed(atoms, (1, 1))
+    keep("matching pursuit", lambda images: _sparse(placed, images, "omp", transform_n_nonzero_coefs=PURSUED))
+    keep("lasso", lambda images: _sparse(placed, images, "lasso_cd", transform_alpha=PENALTY))
+    keep("lasso, not negative", lambda images: _sparse(
+        placed, images, "lasso_cd", transform_alpha=PENALTY, positive_code=True
+    ))
+    keep("lasso at every pixel, summed over places", lambda images: _sparse(
+        everywhere, images, "lasso_cd", transform_alpha=PENALTY
+    ).reshape(len(images), len(atoms.values), -1).sum(axis=2))
+    rows, cols = stride
+    keep("correlations", lambda images: correlate(images.values, atoms.values)[:, :, ::rows, ::cols])
+    keep("largest correlation over places", lambda images: _over_places(correlate(images.values, atoms.values), np.max))
+    keep("the same, normalised", lambda images: _over_places(normalised(images.values, atoms.values), np.max))
+    bottom = one.state.shared.dictionaries[0] if isinstance(one, Refined) else one.layers[0].state.shared.dictionary
+    keep("layer 1 in one step", lambda images: one_step(fitted, images, bottom))
+    return found
+
+
+def _code(atoms: Atoms, images: xr.DataArray, p: dict, gamma_e: float = 0.0, **more) -> xr.Dataset:
+    """One-layer deconvolution, under the model's own precisions unless ``gamma_e`` is given."""
+    precisions = gamma_e or atoms.precisions[0], atoms.precisions[1]
+    return encode(images, atoms.values, atoms.model.stride, precisions, p, **more)
+
+
+def _mean_of_chains(atoms: Atoms, images: xr.DataArray, p: dict) -> np.ndarray:
+    """Mean of the means of several chains, each with a fifth of the sweeps."""
+    short = {"burn_in": max(1, p["test_burn_in"] // 5), "collect": max(1, p["test_collect"] // 5)}
+    chains = (_code(atoms, images, p, seed=1000 * (1 + c) + p["seed"], **short)["mean"] for c in range(p["chains"]))
+    return sum(part.values for part in chains) / p["chains"]
+
+
+def cooled(atoms: Atoms, images: xr.DataArray, seed: int) -> np.ndarray:
+    r"""Cool the chain of one-layer deconvolution to a mode of its own posterior, (image, atom, row, col).
+
+    At temperature T the density of positions and weights together is raised to 1/T. That is the same model with both
+    precisions divided by T and with prior odds such that an active weight still costs what it did:
+    :math:`\log o_T = \big(\log o + \tfrac12 \log \tfrac{\gamma_w}{2 \pi}\big) / T
+    - \tfrac12 \log \tfrac{\gamma_w}{2 \pi T}`.
+    """
+    gamma_e, gamma_w = atoms.precisions
+    first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
+    values, part = atoms.values.astype(np.float32), 512
+    out = np.zeros((len(images), len(values), *_grid(atoms, atoms.model.stride)), np.float32)
+    for number, cold in enumerate(TEMPERATURES):
+        size, stride = images.shape[2:], atoms.model.stride
+        problem = make_problem(values, size, stride, gamma_e / cold, gamma_w / cold)
+        odds = (math.log(prior_odds(len(values))) + 0.5 * math.log(gamma_w / (2 * math.pi))) / cold
+        odds -= 0.5 * math.log(gamma_w / (2 * math.pi * cold)) + math.log(prior_odds(len(values)))
+        problem = problem._replace(log_odds=problem.log_odds + odds)
+        scaled = images.values.astype(np.float32) * np.float32((gamma_e / cold) ** 0.5)
+        for low in range(0, len(images), part):
+            run = (seed + 100 * (1 + number), first + low, 1, SWEEPS, 1)
+            start = out[low : low + part] if number else None
+            out[low : low + part] = run_problem(problem, scaled[low : low + part], None, start, run, False)[0]
+    return out
+
+
+def _grid(atoms: Atoms, stride: tuple[int, int]) -> tuple[int, int]:
+    """Places (row, col) of a projected atom in an image."""
+    sides = zip(atoms.model.image_size, atoms.values.shape[2:], stride, strict=True)
+    return tuple((n - a) // s + 1 for n, a, s in sides)
+
+
+def _placed(atoms: Atoms, stride: tuple[int, int]) -> np.ndarray:
+    """Every atom, of unit norm, at every place: (atom * place, pixel)."""
+    count, (rows, cols) = len(atoms.values), _grid(atoms, stride)
+    unit = atoms.values / np.sqrt((atoms.values**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
+    maps = np.zeros((count, rows, cols, count, *_grid(atoms, (1, 1))), np.float32)
+    for k, i, j in np.ndindex(count, rows, cols):
+        maps[k, i, j, k, i * stride[0], j * stride[1]] = 1.0
+    maps = maps.reshape(count * rows * cols, count, *maps.shape[4:])
+    return synthesise(unit, maps).reshape(len(maps), -1)
+
+
+def _sparse(placed: np.ndarray, images: xr.DataArray, way: str, **options) -> np.ndarray:
+    """Code of scikit-learn's sparse coder, (image, atom * place)."""
+    coder = SparseCoder(placed.astype(float), transform_algorithm=way, transform_max_iter=2000, n_jobs=1, **options)
+    return coder.transform(images.values.reshape(len(images), -1).astype(float)).astype(np.float32)
+
+
+def normalised(images: np.ndarray, atoms: np.ndarray) -> np.ndarray:
+    """Cosines of every atom and the window under it, (image, atom, row, col)."""
+    sizes = np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None].clip(1e-12)
+    window = np.ones((1, *atoms.shape[1:]), images.dtype)
+    return correlate(images, atoms) / sizes / np.sqrt(correlate(images**2, window).clip(1e-6))
+
+
+def _over_places(maps: np.ndarray, how: Callable) -> np.ndarray:
+    """One number an atom: (image, atom)."""
+    return how(maps, axis=(2, 3))

@@ -1,0 +1,77 @@
+"""Ways to read a digit's code: the cooled chain against all modes of a tiny posterior, detectors written out."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd.base.axes import IMAGES
+from gdd.evaluate.atoms import stroke_share
+from gdd.model.spec import LayerSpec, ModelSpec
+from gdd_book import experiments
+from gdd_book.experiments.mnist_readings import Atoms, _placed, _sparse, cooled, normalised
+
+#: two atoms at 2 x 2 places
+MODEL = ModelSpec((LayerSpec(2, (4, 4)),), (5, 5))
+GAMMA_E, GAMMA_W = 3.0, 0.5
+RNG = np.random.default_rng(2)
+VALUES = RNG.standard_normal((2, 1, 4, 4)).astype(np.float32)
+VALUES /= np.linalg.norm(VALUES.reshape(2, -1), axis=1)[:, None, None, None]
+KEPT = Atoms(VALUES, MODEL, (GAMMA_E, GAMMA_W))
+
+
+def density(image, placed, chosen):
+    """Log posterior density at its highest point where just these coefficients are active, but for a constant."""
+    some = placed[chosen]
+    weights = np.linalg.solve(GAMMA_E * some @ some.T + GAMMA_W * np.eye(len(some)), GAMMA_E * some @ image)
+    left = ((image - weights @ some) ** 2).sum()
+    each = 0.0 + 0.5 * np.log(GAMMA_W / (2 * np.pi))  # the prior odds of two atoms are 1 / (2 - 1)
+    return -0.5 * GAMMA_E * left + each * len(some) - 0.5 * GAMMA_W * (weights**2).sum(), weights
+
+
+def test_the_cooled_chain_ends_at_the_highest_mode():
+    images = RNG.standard_normal((40, 1, 5, 5)).astype(np.float32)
+    labelled = xr.DataArray(images, dims=IMAGES, attrs={"split": "train"})
+    codes, placed = cooled(KEPT, labelled, 0), _placed(KEPT, (1, 1))
+    found = 0
+    for image, code in zip(images.reshape(40, -1), codes.reshape(40, -1), strict=True):
+        every = [np.flatnonzero(some) for some in product((0, 1), repeat=8)]
+        best = max(every, key=lambda chosen: density(image, placed, chosen)[0])  # noqa: B023
+        if set(best) == set(np.flatnonzero(code)):
+            found += 1
+            np.testing.assert_allclose(code[best], density(image, placed, best)[1], atol=0.4)
+    assert found >= 30
+
+
+def test_placed_atoms_and_cosines():
+    image = RNG.standard_normal((1, 1, 5, 5))
+    placed, cosines = _placed(KEPT, (1, 1)), normalised(image, VALUES.astype(float))
+    np.testing.assert_allclose((placed**2).sum(axis=1), 1, rtol=1e-5)
+    for n, (k, i, j) in enumerate(np.ndindex(2, 2, 2)):
+        window = image[0, :, i : i + 4, j : j + 4]
+        product_ = (window * VALUES[k]).sum()
+        assert placed[n] @ image.ravel() == pytest.approx(product_ / np.linalg.norm(VALUES[k]), rel=1e-5)
+        assert cosines[0, k, i, j] == pytest.approx(product_ / np.linalg.norm(VALUES[k]) / np.linalg.norm(window))
+
+
+def test_the_sparse_coder_solves_the_lasso():
+    """At the solution the gradient is the penalty's, where a coefficient is on, and within it elsewhere."""
+    placed, images = _placed(KEPT, (1, 1)), xr.DataArray(3 * RNG.standard_normal((3, 1, 5, 5)), dims=IMAGES)
+    codes = _sparse(placed, images, "lasso_cd", transform_alpha=1.25).astype(float)
+    slopes = (images.values.reshape(3, -1) - codes @ placed) @ placed.T
+    on = codes != 0
+    assert 0 < on.sum() < on.size
+    np.testing.assert_allclose(slopes[on], 1.25 * np.sign(codes[on]), atol=1e-2)
+    assert (np.abs(slopes[~on]) < 1.26).all()
+
+
+def test_every_reading_of_every_stage():
+    settings = {"n_train": 60, "n_test": 40, "seeds": (0,), "burn_in": 4, "collect": 2, "refine_burn_in": 3}
+    settings |= {"refine_collect": 2, "test_burn_in": 5, "test_collect": 5, "chains": 2}
+    found = experiments.run("mnist-readings", settings).dataset
+    assert found.stage.values.tolist() == ["pretrained", "refined"]
+    assert found.error.shape == (1, 2, 14) and ((found.error >= 0) & (found.error <= 100)).all()
+    assert found.log_joint.shape == (1, 5) and found.bottom_dictionary.shape == (1, 2, 32, 1, 8, 8)
+    percents = found.projected_atoms[0, 0].transpose("atom", "plane", ...)
+    np.testing.assert_allclose(stroke_share(percents), found.stroke_share[0, 0], atol=0.1)
