@@ -83,3 +83,11 @@ def test_errors_of_both_kinds_of_atoms_on_the_same_digits():
     assert ((found.error >= 0) & (found.error <= 100)).all()
     assert (found.active_at_test > 0).all()
     assert found.winning_share[0, 1] == found.winning_share[0, 2] != found.winning_share[0, 0]
+
+
+def test_pace_counts_what_a_second_gives():
+    settings = {"n_train": 40, "burn_in": 3, "collect": 2, "sweeps": 4, "every": (1, 4)}
+    found = experiments.run("refinement-pace", settings).dataset
+    assert found.cpu_seconds.shape == (2, 4) and (found.cpu_seconds > 0).all()
+    assert np.isfinite(found.log_joint).all() and ((found.turned >= 0) & (found.turned <= 2)).all()
+    np.testing.assert_array_equal(found.turned.sel(every=4)[1:3], found.turned.sel(every=4)[0])  # no draw in between

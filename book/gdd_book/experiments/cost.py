@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
+from gdd.base.axes import DRAW
 from gdd.base.checks import GddError
 from gdd.base.compiling import kernel
 from gdd.data import datasets
@@ -23,19 +24,19 @@ from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
 from gdd.sampler import joint_dictionary as dictionary
 from gdd.sampler.joint_arrays import Arrays, as_arrays
-from gdd.sampler.joint_sweep import empty_sums, image_priors
+from gdd.sampler.joint_sweep import empty_sums, image_priors, joint_sweep
 from gdd.sampler.kernels.joint import image_of, model_of, slot_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_pass import begin_image
 from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import REFINE, WORDS, Key, fill_key, shared_generator
-from gdd.sampler.refine import Refined, refine
+from gdd.sampler.refine import Refined, refine, start_from
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.harness import as_dataset, on_threads, single
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import HELD_DIGITS, model_for
+from gdd_book.training import HELD_DIGITS, model_for, pretrained_model, refinement_for, setup_of
 
 # ---- gdd bench
 
@@ -151,6 +152,50 @@ def _table(refined: Refined, p: dict, bar) -> xr.Dataset:
 def _mean_trace(refined: Refined, *names: str) -> float:
     """Sum of some traces, which are per image, averaged over the last sweeps."""
     return sum(float(refined.traces[name].isel(chain=0)[-MEASURED:].mean()) for name in names)
+
+
+@experiment(
+    "refinement-pace", seed=0, every=(1, 2, 4, 8), refine_noise=44.0, learned_planes=True, **HELD_DIGITS,
+    demo={"data": "digits", "n_train": 64, "burn_in": 30, "collect": 10, "sweeps": 20},
+    paper={"data": "mnist", "n_train": 500, "burn_in": 300, "collect": 100, "sweeps": 120},
+)
+def refinement_pace(p: dict, run: Run) -> Outcome:
+    """What refinement gets for a second of one core, if each dictionary is drawn once in so many sweeps.
+
+    Chains from one pretrained model, one for each of ``every``, go a sweep each in turn. The record has what a sweep
+    cost, (every, draw) in seconds of processor time, and where the chain then was: log joint, residual, active
+    coefficients, strong positions that moved, and ``turned``, one less the mean cosine of the top layer's atoms with
+    those that the chain began with.
+    """
+    setup = setup_of(p, run)
+    fitted = pretrained_model(p, run)
+    chain = ChainSpec(seed=p["seed"])
+    specs = [refinement_for(p["refine_noise"], dictionary_every=every) for every in p["every"]]
+    states = [start_from(fitted, spec, chain) for spec in specs]
+    atoms, data, rows = fitted.layers[-1].state.shared.dictionary, fitted.inputs[0], [[] for _ in specs]
+    with on_threads(1), run.bar(p["sweeps"], "refinement-pace") as bar:
+        joint_sweep(states[0], data, fitted.model, specs[0], Key(p["seed"], REFINE, 0, 0))  # compiles
+        for sweep in range(p["sweeps"]):
+            for number, spec in enumerate(specs):
+                begun = time.process_time()
+                states[number], info = joint_sweep(
+                    states[number], data, fitted.model, spec, Key(p["seed"], REFINE, 0, sweep), scale=False
+                )
+                seconds = time.process_time() - begun
+                turned = 1 - float(_cosines(states[number].shared.dictionaries[-1], atoms).mean())
+                values = info.log_joint, info.residual, info.active.sum() / len(data.images), info.moved[0, -1], turned
+                rows[number].append((seconds, *values))
+            bar.step()
+    names = ("cpu_seconds", "log_joint", "residual", "active", "strong_moved", "turned")
+    values = np.moveaxis(np.array(rows, float), -1, 0)
+    table = {name: (("every", DRAW), one) for name, one in zip(names, values, strict=True)}
+    return outcome(xr.Dataset(table, {"every": list(p["every"])}), p, setup.images, model=fitted.model)
+
+
+def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Of two dictionaries, atom by atom."""
+    one, other = one.reshape(len(one), -1), other.reshape(len(other), -1)
+    return (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)).clip(1e-12)
 
 
 def _parts(refined: Refined, seed: int) -> tuple[dict[str, Callable[[], object]], dict[str, int]]:
