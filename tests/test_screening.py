@@ -1,6 +1,5 @@
 """Average images of upper atoms, against averages over drawn positions; the guessed precision is well formed."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -62,19 +61,25 @@ def test_guess_by_atom_is_symmetric_and_positive():
     np.testing.assert_allclose(idle, np.eye(len(idle)) / 1.5, atol=1e-12)
 
 
-def test_guess_by_plane_leaves_strong_priors_to_the_diagonal():
-    """Exact for a precision that is one: where the guess is exact, and where the prior outweighs the data."""
-    shape, data = replace(THREE.shapes()[1], atoms=3), np.array([4.0, 0.0, 2.0])
-    gamma_d = np.array([[1.0, 50.0], [3.0, 7.0], [2.0, 2.0]])  # (atom, plane); the second atom is not used
-    size = shape.atom_size[0] * shape.atom_size[1]
-
-    def guess(prior):
-        assert prior.tolist() == [[1.0], [5.0], [2.0]]
-        return lambda vector: vector / np.repeat(prior[:, 0] + data, size * shape.planes)
-
-    apply = guess_by_plane(shape, gamma_d, data, guess)
-    precision = np.broadcast_to((gamma_d + data[:, None])[:, None, :], (3, size, 2)).ravel()
-    np.testing.assert_allclose(apply(precision), 1.0)
+def test_guess_by_plane_is_the_inverse_where_the_data_say_more_and_diagonal_elsewhere():
+    generator = np.random.default_rng(2)
+    shapes = TWO.shapes()
+    dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
+    below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
+    shape, weights = shapes[1], np.array([3.0, 0.0])
+    gamma_d = np.array([[0.5, 1e4], [2.0, 7.0]])[:, : shape.planes]
+    apply = guess_by_plane(below, shape, weights, gamma_d)
+    matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
+    np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    places = shape.atom_size[0] * shape.atom_size[1]
+    for k, weight in enumerate(weights):
+        own = weight * design_products(below, shape.atom_size).astype(float)
+        own += np.diag(np.tile(weight * below.variance + gamma_d[k], places))
+        near = np.tile([weight > 0, False], places)[: len(own)]
+        wanted = np.diag(1 / np.diag(own))
+        wanted[np.ix_(near, near)] = np.linalg.inv(own[np.ix_(near, near)])
+        part = slice(k * len(own), (k + 1) * len(own))
+        np.testing.assert_allclose(matrix[part, part], wanted, atol=1e-9)
 
 
 def test_products_by_lag_are_those_of_the_design():

@@ -65,18 +65,16 @@ def solve(
     task = kernels.LOOK if noise is None else kernels.PERTURB
     start = solve_pass(arrays, task, layer, np.zeros(prior.size, dtype), key)
     right = start.gradient - prior * plane_last(dictionary) + (0.0 if noise is None else np.sqrt(prior) * noise)
-    if layer:
-        below = arrays.averages[layer]
-        if shape.atoms > MOST_COUPLED:
-            make = lambda held: guess_by_atom(below, shape, start.weights, held)  # noqa: E731
-        else:
-            z = arrays.local()
-            z = [*z.positions, z.z][layer]
-            maps = unpool(z, arrays.by_layer(layer, flat_values(arrays, layer)), shape.map_size, shape.block)
-            gamma_e = np.broadcast_to(arrays.images.gamma_e, len(maps))
-            make = lambda held: guess_by_frequency(below, shape, maps, gamma_e, held)  # noqa: E731
-        by_plane, data = gamma_d.shape[1] > 1, start.weights * below.variance.mean()
-        guess = guess_by_plane(shape, gamma_d, data, make) if by_plane else make(gamma_d)
+    if layer and gamma_d.shape[1] > 1:
+        guess = guess_by_plane(arrays.averages[layer], shape, start.weights, gamma_d)
+    elif layer and shape.atoms > MOST_COUPLED:
+        guess = guess_by_atom(arrays.averages[layer], shape, start.weights, gamma_d)
+    elif layer:
+        z = arrays.local()
+        z = [*z.positions, z.z][layer]
+        maps = unpool(z, arrays.by_layer(layer, flat_values(arrays, layer)), shape.map_size, shape.block)
+        gamma_e = np.broadcast_to(arrays.images.gamma_e, len(maps))
+        guess = guess_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d)
     else:
         diagonal = prior + np.repeat(start.weights, prior.size // shape.atoms)
         guess = lambda vector: vector / diagonal  # noqa: E731

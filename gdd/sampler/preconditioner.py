@@ -13,8 +13,8 @@ so that it stays positive, and wrapped around a grid half as large again as an a
 frequency, of an atom-by-atom matrix W and a plane-by-plane matrix M, and :math:`W \otimes M + \gamma_d` is inverted by
 the eigenvectors of the two. Only positions as they are and the edges of an atom are left out.
 
-*By plane*, around either, where gamma_d varies so: planes whose prior outweighs the data need nothing but their
-diagonal, and would spoil the mean prior that the guess takes for the others.
+*By plane*, where gamma_d varies so: by atom as well, but every entry with its own prior and variance. Most planes of an
+atom then vanish; the entries on which the data say more than the prior are few, and their matrix is inverted as it is.
 
 *Checked:* tests/test_screening.py.
 """
@@ -25,7 +25,7 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.fft import irfft2, rfft2
-from scipy.linalg import eigh
+from scipy.linalg import cho_factor, cho_solve, eigh
 
 from gdd.model.pooling import Size
 from gdd.model.spec import LayerShape
@@ -33,6 +33,8 @@ from gdd.sampler.screening import Average
 
 #: modes of the mean images weaker than this share of the variance are left to the diagonal
 WEAK = 0.05
+#: entries of an atom whose matrix is inverted; more take longer than the steps that they save
+MOST_ENTRIES = 512
 #: images whose spectra are held at once
 AT_ONCE = 256
 
@@ -56,30 +58,6 @@ def products_by_lag(images: np.ndarray, stride: Size, reach: Size) -> np.ndarray
             out[rows - 1 + a, b] = one @ other.T
             out[rows - 1 - a, 2 * cols - 2 - b] = other @ one.T
     return out
-
-
-# By plane
-
-
-def guess_by_plane(
-    shape: LayerShape, gamma_d: np.ndarray, data: np.ndarray, guess: Callable[[np.ndarray], Apply]
-) -> Apply:
-    """Return what `guess_by_atom` does, from a guess that is made for one prior precision of each atom, (atom, 1).
-
-    gamma_d : (atom or 1, plane); data : (atom,), what the data add to the precision of each of an atom's entries
-    """
-    gamma_d = np.broadcast_to(gamma_d, (shape.atoms, shape.planes))
-    near = gamma_d <= data[:, None]
-    mean = np.where(near, gamma_d, 0).sum(axis=1) / near.sum(axis=1).clip(1)
-    inner = guess(np.where(near.any(axis=1), mean, gamma_d.mean(axis=1))[:, None])
-    near, diagonal = near[:, None, :], (gamma_d + data[:, None])[:, None, :]
-
-    def apply(vector: np.ndarray) -> np.ndarray:
-        parts = vector.reshape(shape.atoms, -1, shape.planes)
-        found = inner(np.where(near, parts, 0.0).ravel()).reshape(parts.shape)
-        return np.where(near, found, parts / diagonal).ravel()
-
-    return apply
 
 
 # By atom
@@ -131,6 +109,33 @@ def design_products(below: Average, atom: Size) -> np.ndarray:
     row, col = (np.arange(n)[:, None] - np.arange(n) for n in (rows, cols))
     each = apart[row[:, None, :, None] + rows - 1, col[None, :, None, :] + cols - 1]  # (row, col) twice, (plane) twice
     return np.ascontiguousarray(each.transpose(0, 1, 4, 2, 3, 5)).reshape(rows * cols * len(below.images), -1)
+
+
+# By plane
+
+
+def guess_by_plane(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
+    """Return what `guess_by_atom` does. gamma_d : (atom or 1, plane)"""
+    matrix, places = design_products(below, shape.atom_size).astype(float), shape.atom_size[0] * shape.atom_size[1]
+    matrix[np.diag_indices(len(matrix))] += np.tile(below.variance, places)
+    prior = np.tile(np.broadcast_to(gamma_d, (shape.atoms, shape.planes)), places)  # (atom, entry)
+    data = weights[:, None] * np.diag(matrix)
+    diagonal, solved = prior + data, []
+    for k, said in enumerate(data / prior):
+        near = np.flatnonzero(said > 1)
+        near = near[np.argsort(-said[near], kind="stable")[:MOST_ENTRIES]]
+        own = weights[k] * matrix[np.ix_(near, near)] + np.diag(prior[k, near])
+        solved.append((near, cho_factor(own, lower=True, overwrite_a=True, check_finite=False)) if len(near) else None)
+
+    def apply(vector: np.ndarray) -> np.ndarray:
+        parts = vector.reshape(shape.atoms, -1)
+        out = parts / diagonal
+        for k, each in enumerate(solved):
+            if each is not None:
+                out[k, each[0]] = cho_solve(each[1], parts[k, each[0]], check_finite=False)
+        return out.ravel()
+
+    return apply
 
 
 # By frequency

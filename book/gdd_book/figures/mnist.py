@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
+from itertools import permutations, product
 from math import prod
 from textwrap import fill
 
@@ -14,10 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, DRAW, IMAGE
+from gdd.evaluate.atoms import high_frequency_share, match_atoms
 from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
-from gdd_book import paper_values
+from gdd_book import paper_values, records
 from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.mnist_features import KINDS
 from gdd_book.figures.style import (
@@ -333,6 +334,64 @@ def show_ablation(record: xr.Dataset) -> Figure:
     axes.set_yticklabels([word.replace(": ", ":\n") if len(word) > 34 else word for word in words], fontsize=FONT - 3)
     axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
     return finish(figure)
+
+
+def show_readings(record: xr.Dataset) -> Figure:
+    """Error of every reading of `mnist-readings`, pretrained and refined; a line for raw pixels."""
+    mean, error = mean_and_error(record.error, "subset")
+    places = np.arange(record.sizes["reading"])[::-1]
+    figure, axes = new_figure(height=0.31 * len(places) + 1.1)
+    axes.axvline(float(record.error_of_pixels.mean()), color=COLOURS["grey"], linewidth=1, linestyle="--")
+    axes.text(float(record.error_of_pixels.mean()), len(places) - 0.4, " raw pixels", color=COLOURS["grey"],
+              fontsize=FONT - 3)
+    for number, (stage, marker) in enumerate(zip(record.stage.values, "os", strict=True)):
+        at = places + 0.12 * (1 - 2 * number)
+        axes.errorbar(mean.sel(stage=stage), at, xerr=error.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
+                      capsize=2, color=CYCLE[number], label=stage)
+    axes.set(yticks=places, xlabel="test error, %", xlim=(0, None))
+    axes.set_yticklabels(record.reading.values, fontsize=FONT - 3)
+    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+    legend_outside(figure)
+    return finish(figure)
+
+
+def readings_table(record: xr.Dataset) -> pd.DataFrame:
+    """Error in % of every reading by stage, the paired change, and how many numbers of a test digit are not zero."""
+    change = record.error.sel(stage="refined") - record.error.sel(stage="pretrained")
+    columns = {stage: with_error(record.error.sel(stage=stage), "subset").values for stage in record.stage.values}
+    columns["change"] = with_error(change, "subset", sign="+").values
+    for stage in record.stage.values:
+        columns[f"numbers, {stage}"] = record.numbers.sel(stage=stage).mean("subset").values.round(1)
+    return pd.DataFrame(columns, index=record.reading.values)
+
+
+def strokes_table(record: xr.Dataset) -> pd.DataFrame:
+    """Atoms of `mnist-readings` that are used in earnest: strokes, sharpness, and whether other digits give them again.
+
+    In earnest: as often as the mean atom. Found again: mean correlation of such an atom with its partner among those of
+    another subset, after a shift of up to two pixels.
+    """
+    columns = {}
+    for stage in record.stage.values:
+        one = record.sel(stage=stage)
+        often = [one.uses.values[n] >= one.uses.values[n].mean() for n in range(one.sizes["subset"])]
+        atoms = [one.projected_atoms.values[n][some].astype(float) for n, some in enumerate(often)]
+        shares = np.concatenate([one.stroke_share.values[n][some] for n, some in enumerate(often)])
+        pairs = permutations(range(len(atoms)), 2)
+        again = [np.abs(match_atoms(atoms[a], atoms[b]).correlation).mean().item() for a, b in pairs]
+        columns[stage] = {
+            "atoms used in earnest": f"{np.mean([some.sum() for some in often]):.0f}",
+            "energy in the largest stroke, %": f"{100 * np.median(shares):.0f}",
+            "energy above half Nyquist, %": f"{100 * np.median(high_frequency_share(np.concatenate(atoms))):.0f}",
+            "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
+        }
+    return pd.DataFrame(columns)
+
+
+def fullest(name: str) -> xr.Dataset | None:
+    """The record of paper scale with the most subsets."""
+    found = [record for record in records.every(name) if record.attrs["scale"] == "paper"]
+    return max(found, key=lambda record: record.sizes["subset"], default=None)
 
 
 def ablation_table(record: xr.Dataset) -> pd.DataFrame:

@@ -289,6 +289,90 @@ def show_stages(found: xr.Dataset) -> Figure:
     return finish(figure)
 
 
+def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
+    """Layer 1 before and after full-length refinement: (kind, atom, plane, atom_row, atom_col), largest norms first.
+
+    held : of `mnist-refinement`, one gamma_d for all planes of an upper layer; learned : of `mnist-readings`, one each
+    """
+    parts = {
+        "pretrained": held.bottom_dictionary.isel(model=0, estimate=0),
+        "refined, one precision held for all planes": held.bottom_dictionary.isel(model=1, estimate=0),
+        "pretrained, each plane's precision learned": learned.bottom_dictionary.isel(subset=0, stage=0),
+        "refined, each plane's precision learned": learned.bottom_dictionary.isel(subset=0, stage=1),
+    }
+    names = {"bottom_atom": ATOM, "bottom_row": ATOM_ROW, "bottom_col": ATOM_COL}
+    ordered = []
+    for part in parts.values():
+        part = part.drop_vars(list(part.coords)).rename(names)
+        ordered.append(part.isel({ATOM: np.argsort(-norms_of(part).values, kind="stable")}))
+    return xr.concat(ordered, "kind").assign_coords(kind=list(parts))
+
+
+def norms_of(atoms: xr.DataArray) -> xr.DataArray:
+    """Norm of every atom."""
+    return np.sqrt((atoms.astype(float) ** 2).sum((PLANE, ATOM_ROW, ATOM_COL)))
+
+
+def show_bottom(stages: xr.DataArray, across: int = 8) -> Figure:
+    """Layer 1's atoms of `bottom_stages`, every panel on one grey scale, so that an atom that vanished is grey."""
+    rows, tall = stages.sizes["kind"] // 2, FULL / 2 * -(-stages.sizes[ATOM] // across) / across + 0.3
+    figure, axes = new_figure(rows, 2, height=rows * tall)
+    for panel, kind in zip(axes.flat, stages.kind.values, strict=True):
+        atoms = stages.sel(kind=kind).transpose(ATOM, PLANE, ...).values.astype(float)
+        bare(panel).set_title(kind.replace(", ", ",\n"), fontsize=FONT - 3)
+        draw_mosaic(panel, atoms / np.abs(atoms).max(), across)
+    return finish(figure)
+
+
+def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) -> pd.DataFrame:
+    """Norms of layer 1's atoms, and how well projected atoms speak for the layers, by kind of `bottom_stages`."""
+    norms = norms_of(stages)
+    quality = {
+        name: [*held[name].values.reshape(held.sizes["model"], -1)[:2].mean(axis=1),
+               *learned[name].isel(subset=0).values]
+        for name in ("projection_error", "winning_share")
+    }
+    quality["winning_share"][:2] = held.winning_share.values[:2, 0]
+    return pd.DataFrame({
+        "median norm of an atom": norms.median(ATOM).values.round(2),
+        "atoms below a tenth of the largest": (norms < 0.1 * norms.max(ATOM)).sum(ATOM).values,
+        "projection error, % of the energy": (100 * np.array(quality["projection_error"])).round(0).astype(int),
+        "winning share": np.round(quality["winning_share"], 2),
+    }, index=stages.kind.values)
+
+
+def show_pace(found: xr.Dataset) -> Figure:
+    """Chains of `refinement-pace` against processor time: log joint, and how far the top atoms have turned."""
+    figure, axes = new_figure(2, 1, height=4.6, sharex=True)
+    for (colour, style), every in zip(LINES, found.every.values, strict=False):
+        one, label = found.sel(every=every), "in every sweep" if every == 1 else f"every {every} sweeps"
+        seconds = np.cumsum(one.cpu_seconds.values)
+        axes[0].plot(seconds, one.log_joint.values / 1e3, style, color=colour, label=label)
+        axes[1].plot(seconds, one.turned.values, style, color=colour)
+    end = float(found.cpu_seconds.sum(DRAW).min())
+    axes[0].set(ylabel="log joint, thousands", xlim=(0, end))
+    axes[1].set(ylabel="turned:\n1 − mean cosine", xlabel="processor time, s")
+    legend_outside(figure)
+    return finish(figure)
+
+
+def pace_table(found: xr.Dataset) -> pd.DataFrame:
+    """Cost of a sweep beside that of drawing all dictionaries in each, and what was reached in the same time."""
+    seconds = found.cpu_seconds.cumsum(DRAW)
+    end, cost = float(seconds.isel({DRAW: -1}).min()), found.cpu_seconds.mean(DRAW).values
+    reached = {name: [float(np.interp(end, seconds.sel(every=e), found[name].sel(every=e))) for e in found.every.values]
+               for name in ("log_joint", "residual", "active", "turned")}
+    moved = [float(found.strong_moved.sel(every=e).sum() / found.cpu_seconds.sel(every=e).sum())
+             for e in found.every.values]
+    return pd.DataFrame({
+        "sweep, beside drawing all in each": (cost / cost[0]).round(2),
+        "strong positions moved a second": np.round(moved).astype(int),
+        f"log joint after {end:.0f} s, thousands": np.round(np.array(reached["log_joint"]) / 1e3, 1),
+        "residual": np.round(reached["residual"], 4), "active per image": np.round(reached["active"], 1),
+        "top atoms turned": np.round(reached["turned"], 2),
+    }, index=pd.Index(found.every.values, name="sweeps between draws of a dictionary"))
+
+
 def show_health(found: xr.Dataset) -> Figure:
     """How freely each refinement moves, sweep by sweep: positions of strong blocks, top coefficients, and gamma_e."""
     figure, axes = new_figure(3, 1, height=6.2, sharex=True)
