@@ -91,3 +91,13 @@ def test_pace_counts_what_a_second_gives():
     assert found.cpu_seconds.shape == (2, 4) and (found.cpu_seconds > 0).all()
     assert np.isfinite(found.log_joint).all() and ((found.turned >= 0) & (found.turned <= 2)).all()
     np.testing.assert_array_equal(found.turned.sel(every=4)[1:3], found.turned.sel(every=4)[0])  # no draw in between
+
+
+def test_planes_are_compared_under_four_settings():
+    settings = {"n_train": 30, "burn_in": 3, "collect": 2, "refine_burn_in": 3, "refine_collect": 1}
+    found = experiments.run("mnist-planes", settings).dataset
+    assert found.setting.values[0] == "one for all planes, never empty"
+    assert found.setting.values[3] == "one for each plane, may be empty"
+    assert (found.empty_share.values[[0, 2]] == 0).all() and (found.empty_share.values[[1, 3]] > 0).all()
+    assert (found.vanished_planes.values[2:] > found.vanished_planes.values[:2]).all()
+    assert found.norms.shape == (4, 32) and np.isfinite(found.projection_error).all()

@@ -29,6 +29,7 @@ from gdd_book.progress import Run
 from gdd_book.training import (
     HEALTHY_DIGITS,
     HELD_DIGITS,
+    STAGES,
     code_of,
     digits,
     kept,
@@ -139,6 +140,40 @@ def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
     padded = [one[names].pad({REFINE_DRAW: (0, longest - one.sizes[REFINE_DRAW])}) for one in every]
     found = xr.concat(padded, "noise").assign_coords(noise=list(refined), strength=list(STRENGTHS))
     return found.rename({"visited": "blocks_visited", "moved": "blocks_moved"})
+
+
+# ---- what keeps layer 1 alive
+
+
+@experiment(
+    "mnist-planes", seed=0, dictionary_every=4, learned=(False, True), empty=(False, True), **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 60, "burn_in": 30, "collect": 10, "refine_burn_in": 20, "refine_collect": 5},
+    paper={"data": "mnist", "n_train": 400, "burn_in": 150, "collect": 50, "refine_burn_in": 150,
+           "refine_collect": 50},
+)
+def mnist_planes(p: dict, run: Run) -> Outcome:
+    """Refinement under four settings: is the precision of each plane learned, may blocks be empty?
+
+    For each, (learned, empty): norms of layer 1's atoms, the share of a top atom's planes that have vanished (below a
+    thousandth of its energy), the share of blocks left empty, error of the projection in shares of the energy, share of
+    weight at the winning positions, and the last residual and number of active coefficients.
+    """
+    rows, names = [], []
+    for learned, empty in product(p["learned"], p["empty"]):
+        one = trained_models(p | {"learned_planes": learned, "empty_blocks": empty}, run)[STAGES[1]]
+        atoms, energy = project_model(one), (one.state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
+        last, bottom = one.traces.isel({"chain": 0, DRAW: -1}), one.state.shared.dictionaries[0]
+        rows.append(xr.Dataset({
+            "norms": ("bottom_atom", np.sqrt((bottom**2).sum(axis=(1, 2, 3)))),
+            "vanished_planes": float((energy < 1e-3 * energy.sum(axis=1, keepdims=True)).mean()),
+            "empty_share": float((one.state.local.positions[0] == EMPTY).mean()),
+            "projection_error": float(projection_error(one.state, one.model, atoms).mean()),
+            "winning_share": atoms.attrs["winning_share"][0],
+            "residual": float(last.residual), "active": float(last.active), "log_joint": float(last.log_joint),
+        }))
+        names.append(f"{'one for each plane' if learned else 'one for all planes'}, {'may be' if empty else 'never'} empty")
+    table = xr.concat(rows, "setting").assign_coords(setting=names)
+    return outcome(table, p, digits(p), model=one.model, refinement=one.refinement)
 
 
 # ---- dictionaries as conditional means: a draw carries the noise of its posterior, the mean of the same Gaussian none
