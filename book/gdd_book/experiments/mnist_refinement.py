@@ -171,7 +171,7 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
             "winning_share": atoms.attrs["winning_share"][0],
             "residual": float(last.residual), "active": float(last.active), "log_joint": float(last.log_joint),
         }))
-        names.append(f"{'one for each plane' if learned else 'one for all planes'}, {'may be' if empty else 'never'} empty")
+        names.append(f"one for {'each plane' if learned else 'all planes'}, {'may be' if empty else 'never'} empty")
     table = xr.concat(rows, "setting").assign_coords(setting=names)
     return outcome(table, p, digits(p), model=one.model, refinement=one.refinement)
 
