@@ -136,6 +136,12 @@ def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
     return read(path) if path.exists() else None
 
 
+def fullest(experiment: str) -> xr.Dataset | None:
+    """The record of paper scale with the most subsets, or None."""
+    found = [record for record in every(experiment) if record.attrs["scale"] == "paper"]
+    return max(found, key=lambda record: record.sizes["subset"], default=None)
+
+
 def every(experiment: str) -> list[xr.Dataset]:
     """All records of one experiment, whatever their scale and parameters, in order of file name.
 

@@ -18,7 +18,7 @@ from gdd.evaluate.atoms import high_frequency_share, match_atoms
 from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
-from gdd_book import paper_values, records
+from gdd_book import paper_values
 from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.mnist_features import KINDS
 from gdd_book.figures.style import (
@@ -386,12 +386,6 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
         }
     return pd.DataFrame(columns)
-
-
-def fullest(name: str) -> xr.Dataset | None:
-    """The record of paper scale with the most subsets."""
-    found = [record for record in records.every(name) if record.attrs["scale"] == "paper"]
-    return max(found, key=lambda record: record.sizes["subset"], default=None)
 
 
 def ablation_table(record: xr.Dataset) -> pd.DataFrame:

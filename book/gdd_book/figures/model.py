@@ -341,6 +341,19 @@ def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) ->
     }, index=stages.kind.values)
 
 
+def planes_table(found: xr.Dataset) -> pd.DataFrame:
+    """The settings of `mnist-planes`: gamma_d of upper layers, and whether blocks may be empty."""
+    low = (found.norms < 0.1 * found.norms.max("bottom_atom")).sum("bottom_atom")
+    percent = lambda values: np.round(100 * values.values).astype(int)  # noqa: E731
+    return pd.DataFrame({
+        "median norm, layer 1": found.norms.median("bottom_atom").values.round(2),
+        "layer-1 atoms below a tenth of the largest": low.values,
+        "planes vanished, %": percent(found.vanished_planes), "blocks empty, %": percent(found.empty_share),
+        "projection error, % of the energy": percent(found.projection_error),
+        "active per image": found.active.values.round(1), "residual": found.residual.values.round(3),
+    }, index=found.setting.values).T
+
+
 def show_pace(found: xr.Dataset) -> Figure:
     """Chains of `refinement-pace` against processor time: log joint, and how far the top atoms have turned."""
     figure, axes = new_figure(2, 1, height=4.6, sharex=True)

@@ -19,9 +19,9 @@ PATH = Path(__file__).resolve().parents[2] / "claims.yml"
 VERDICTS = {
     "reproduced": "checked here as claimed, at the scale of the paper where a scale matters",
     "partly": "holds under conditions that the paper does not state, or after a correction",
-    "not reproduced": "another outcome, at the size and chain lengths that the finding states",
-    "open": "no run of the needed size yet, or not built yet",
-    "cannot be judged": "rests on something that was never published",
+    "not reproduced": "another outcome, at the paper's chain lengths or where longer chains no longer change it",
+    "open": "no run of the needed size yet; the finding says which command would close it",
+    "cannot be judged": "a machine or a choice that was never published decides, or it was not attempted",
 }
 #: verdicts that need a page of the book as evidence
 PROVEN = ("reproduced", "partly", "not reproduced")
