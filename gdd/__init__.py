@@ -1,5 +1,6 @@
 """Generative deep deconvolution: the model of Pu, Yuan & Carin (ICLR 2015), exact and reproducible."""
 
+from gdd.base.checks import GddError
 from gdd.estimator import DeepDeconvolution, load
 from gdd.inference.deconvolution import infer, infer_refined
 from gdd.model.spec import (
@@ -20,7 +21,7 @@ from gdd.sampler.refine import Refined, refine
 
 __version__ = "0.1.0"
 __all__ = [
-    "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "DeepDeconvolution", "LayerSpec", "ModelSpec",
-    "Precision", "Pretrained", "Pruning", "Refined", "RefinementSpec", "__version__", "infer", "infer_refined", "load",
-    "pretrain", "project_model", "project_refined", "refine",
+    "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "DeepDeconvolution", "GddError", "LayerSpec",
+    "ModelSpec", "Precision", "Pretrained", "Pruning", "Refined", "RefinementSpec", "__version__", "infer",
+    "infer_refined", "load", "pretrain", "project_model", "project_refined", "refine",
 ]

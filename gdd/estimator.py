@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from numbers import Integral
 from pathlib import Path
 
 import numba
@@ -49,8 +50,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     model : sizes and priors of the layers, such as `gdd.MNIST`; None: `ModelSpec.for_images` proposes one
-    atoms : numbers of atoms of the proposed model's layers, bottom first
-    image_size : (row, col) of images that are given flat; None: signals of one row
+    atoms : numbers of atoms of the proposed model's layers, bottom first; not used if a model is given
+    image_size : (row, col) of grey images that are given flat; None: signals of one row
     pretrain : sweeps of each layer's chain, (thrown away, kept)
     refine : sweeps of the chain of all layers, (thrown away, kept); None: no refinement, which costs many times more
     infer : sweeps for new images, (thrown away, averaged)
@@ -74,8 +75,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     Notes
     -----
-    Images are arrays (image, row, col), (image, plane, row, col), (image, row, col, plane), or flat (image, feature);
-    NaN is a missing pixel. A new image's features depend on that image alone: all share one stream of random numbers.
+    Images are arrays (image, row, col), (image, plane, row, col), (image, row, col, plane), or flat (image, feature),
+    always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. NaN is
+    a missing pixel. New images must be in the units of those of ``fit``, such as 0 to 255. Features of one depend on
+    that image alone: all share one stream of random numbers.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 to 2.4.
     *Departs:* precisions are held (P15); posterior means in place of one sample.
@@ -210,6 +213,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
         1 is perfect; 0 is no better than the mean of every plane.
         """
+        check_is_fitted(self)
         images = self.layout_.arrange(self._checked(X, reset=False)).astype(float)
         rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(X)))
         spread = images - np.nanmean(images, axis=(0, 2, 3), keepdims=True)
@@ -256,7 +260,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         return arviz.InferenceData(posterior=xr.merge(named, combine_attrs="drop"))
 
     def save(self, path: str | Path) -> None:
-        """Write the model to a NetCDF file; `gdd.load` reads it. The images are not in it."""
+        """Write the model to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
+        check_is_fitted(self)
         parameters = self.get_params(deep=False)
         parameters |= {
             "model": parameters["model"] and asdict(parameters["model"]),
@@ -275,7 +280,9 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if layer is None:
             return plot.plot_atoms(self.atoms_, ax)
-        check_whole("layer", layer, 1, len(self.model_.layers))
+        planes = self.model_.shapes()[check_whole("layer", layer, 1, len(self.model_.layers)) - 1].planes
+        if planes not in (1, 3):
+            raise GddError(f"layer: {layer} has atoms of {planes} planes, which have no picture; leave layer out")
         return plot.plot_atoms(self.to_dataset()[f"dictionary_{layer}"].values, ax)
 
     def plot_reconstruction(self, X, ax: Axes | None = None, count: int = 8) -> Axes:
@@ -286,14 +293,18 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(some)))
         return plot.plot_reconstruction(images, rebuilt, ax, count)
 
-    def plot_trace(self, name: str = "log_joint", stage: str | None = None, ax: Axes | None = None) -> Axes:
+    def plot_trace(self, name: str = "log_joint", stage: str | int | None = None, ax: Axes | None = None) -> Axes:
         """One number of every sweep of a stage of ``traces_``, by default the last; see `gdd.plot.plot_trace`."""
         check_is_fitted(self)
-        stage = check_choice("stage", [*self.traces_][-1] if stage is None else stage, list(self.traces_))
+        stage = check_choice("stage", [*self.traces_][-1] if stage is None else str(stage), list(self.traces_))
         return plot.plot_trace(self.traces_[stage], name, ax)
 
     def plot_activations(self, image, atom: int, ax: Axes | None = None) -> Axes:
         """Where in one image an atom is used; see `gdd.plot.plot_activations`."""
+        check_is_fitted(self)
+        if np.shape(image) != self.layout_.shape:
+            raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
+        image = np.asarray(image)
         maps = self.deconvolve(image[None])["mean"].values[0]
         picture = self.layout_.arrange(self._checked(image[None], reset=False))[0]
         return plot.plot_activations(picture, maps, atom, self.model_.stride, self.model_.projected_size, ax)
@@ -325,7 +336,9 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def _checked(self, X, reset: bool) -> np.ndarray:
         """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
         X = as_images(X) if isinstance(X, xr.DataArray | list | tuple) else X
-        if len(getattr(X, "shape", ())) > 2:
+        if not reset:
+            self.layout_.check_several(X)
+        if len(getattr(X, "shape", ())) > 2 or np.ma.isMaskedArray(X):
             return as_images(X)
         least = 2 if reset else 1
         return validate_data(
@@ -355,6 +368,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
+            raise GddError(f"n_jobs: {self.n_jobs!r} given; a number of threads, -1 for all cores, or None is needed")
         before = numba.get_num_threads()
         wanted = before if self.n_jobs is None else effective_n_jobs(self.n_jobs)
         numba.set_num_threads(min(wanted, numba.config.NUMBA_NUM_THREADS))
@@ -396,7 +411,8 @@ def load(path: str | Path) -> DeepDeconvolution:
         There is no such file; it is damaged, something else, or was written by a newer version.
     """
     data = results.read(Path(path))
-    parameters = json.loads(data.attrs["parameters"])
+    stored = json.loads(data.attrs["parameters"])
+    parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
     model = DeepDeconvolution(**parameters | {"model": parameters["model"] and results.spec_from(parameters["model"])})
     axes, planes, size = json.loads(data.attrs["layout"])
     model.layout_ = Layout(axes, planes, tuple(size))

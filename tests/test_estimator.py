@@ -9,6 +9,7 @@ import pytest
 import xarray as xr
 from agreement import arrays_of
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -18,6 +19,7 @@ import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
 from gdd.data import datasets
+from gdd.data.layout import layout_of
 
 #: tiny chains, tiny models: what is tested is the face, not what is learned
 QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
@@ -314,6 +316,11 @@ def test_plots_draw_on_the_axes_given(digits, pictures, fitted):
         ({"image_size": (5, 5)}, None, r"image_size: \(5, 5\) given; the images are \(28, 28\)"),
         ({"n_chains": 0}, None, "n_chains: 0 given"),
         ({"random_state": -1}, None, "random_state: -1 given"),
+        ({"n_jobs": 0}, None, "n_jobs: 0 given"),
+        ({"image_size": (4, 4)}, np.ones((5, 48)), "flat ones of 3 planes; give them with their axes"),
+        ({}, np.ones((24, 24, 3)), r"looks like one colour picture; give images\[None\]"),
+        ({}, np.full((3, 8, 8), np.nan), "image 0 has no pixel but NaN"),
+        ({}, np.ma.ones((3, 8, 8)), r"a masked array given; give images.filled\(numpy.nan\)"),
         ({}, np.zeros((3, 8, 8)), "all pixels are alike"),
         ({}, np.full((3, 8, 8), np.inf), "pixel image 0, plane 0, row 0, col 0 is inf"),
         ({}, np.zeros((3, 2, 2, 2, 2)), "images: 5 axes of sizes"),
@@ -325,6 +332,25 @@ def test_bad_input_is_named_before_any_work(change, images, message, digits):
     with pytest.raises(ValueError, match=message):
         model.fit(digits if images is None else images)
     assert not hasattr(model, "chains_")
+
+
+def test_flat_pictures_are_asked_for_their_size():
+    with pytest.warns(UserWarning, match="576 numbers each are read as signals; for pictures give image_size=24, 24"):
+        assert layout_of(np.ones((3, 576))).size == (1, 576)
+    assert layout_of(np.ones((3, 576)), (24, 24)).size == (24, 24)
+
+
+def test_one_picture_and_no_fit_are_named(digits, fitted):
+    for call in (fitted.transform, fitted.score, fitted.plot_reconstruction):
+        with pytest.raises(GddError, match=r"shape \(28, 28\) is that of one image; give images\[None\]"):
+            call(digits[0])
+    with pytest.raises(GddError, match=r"image: shape \(1, 28, 28\) given; one image of shape \(28, 28\)"):
+        fitted.plot_activations(digits[:1], 0)
+    with pytest.raises(GddError, match="layer: 2 has atoms of 32 planes, which have no picture; leave layer out"):
+        fitted.plot_atoms(2)
+    for call in (lambda m: m.score(digits), lambda m: m.save("x.nc"), lambda m: m.plot_activations(digits[0], 0)):
+        with pytest.raises(NotFittedError):
+            call(DeepDeconvolution())
 
 
 def test_other_images_and_features_are_refused(digits, fitted):

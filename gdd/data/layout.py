@@ -6,8 +6,9 @@ its median, which is the black of digits and the mean grey of pictures, and all 
 
 from __future__ import annotations
 
-from math import prod
+from math import isqrt, prod
 from typing import NamedTuple
+from warnings import warn
 
 import numpy as np
 import xarray as xr
@@ -21,6 +22,8 @@ from gdd.model.state import LayerData
 FLAT, ROWS, PLANES_FIRST, PLANES_LAST = "flat", "row, col", "plane, row, col", "row, col, plane"
 #: sizes of an axis that may be planes: grey, red-green-blue, and a fourth
 COLOURS = (1, 3, 4)
+#: rows and columns that a picture has at least, where the shape of an array must tell what it is
+LEAST_SIDE = 8
 
 
 class Layout(NamedTuple):
@@ -30,17 +33,26 @@ class Layout(NamedTuple):
     planes: int
     size: Size
 
-    def arrange(self, array: np.ndarray) -> np.ndarray:
-        """Array of images in these axes as (image, plane, row, col); GddError if it has other sizes."""
-        planes_last = self.axes == PLANES_LAST
-        each = {
-            FLAT: (self.planes * prod(self.size),), ROWS: self.size, PLANES_FIRST: (self.planes, *self.size),
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one image in these axes."""
+        return {
+            FLAT: (self.planes * prod(self.size),), ROWS: tuple(self.size), PLANES_FIRST: (self.planes, *self.size),
             PLANES_LAST: (*self.size, self.planes),
         }[self.axes]
-        if array.shape[1:] != each:
-            raise GddError(f"images: shape {array.shape} given; (image, {', '.join(map(str, each))}) is needed")
-        moved = np.moveaxis(array, -1, 1) if planes_last else array
+
+    def arrange(self, array: np.ndarray) -> np.ndarray:
+        """Array of images in these axes as (image, plane, row, col); GddError if it has other sizes."""
+        self.check_several(array)
+        if array.shape[1:] != self.shape:
+            raise GddError(f"images: shape {array.shape} given; (image, {', '.join(map(str, self.shape))}) is needed")
+        moved = np.moveaxis(array, -1, 1) if self.axes == PLANES_LAST else array
         return moved.reshape(len(array), self.planes, *self.size)
+
+    def check_several(self, array: np.ndarray) -> None:
+        """Refuse a single image, which has no axis of images."""
+        if getattr(array, "shape", None) == self.shape:
+            raise GddError(f"images: shape {self.shape} is that of one image; give images[None]")
 
     def restore(self, images: np.ndarray) -> np.ndarray:
         """Images (image, plane, row, col) in the axes of this layout."""
@@ -66,6 +78,8 @@ class Scale(NamedTuple):
 
 def as_images(images: np.ndarray | xr.DataArray) -> np.ndarray:
     """Images as an array of numbers; labelled ones with their axes in the order (image, plane, row, col)."""
+    if np.ma.isMaskedArray(images):
+        raise GddError("images: a masked array given; give images.filled(numpy.nan)")
     if isinstance(images, xr.DataArray):
         dims = (IMAGE, ROW, COL) if PLANE not in images.dims else IMAGES
         images = as_plain(images, dims, "images")
@@ -86,7 +100,7 @@ def layout_of(
     Raises
     ------
     GddError
-        Another number of axes; flat images that are not of this size.
+        Another number of axes; flat images that are not of this size, or in colour: their order would be a guess.
     """
     if image_size is not None:
         image_size = check_pair("image_size", image_size)
@@ -95,11 +109,20 @@ def layout_of(
         if image_size is None:
             fits = model_size is not None and prod(model_size) == features
             planes, *size = model_size if fits else (1, 1, features)
-            return Layout(FLAT, planes, tuple(size))
-        if features % prod(image_size):
+            side = isqrt(features)
+            if not fits and side >= LEAST_SIDE and side**2 == features:
+                warn(f"images: {features} numbers each are read as signals; for pictures give image_size={side, side}",
+                     stacklevel=2)
+        elif features % prod(image_size):
             raise GddError(f"image_size: {image_size} given; flat images of {features} numbers are not of that size")
-        return Layout(FLAT, features // prod(image_size), image_size)
+        else:
+            planes, size = features // prod(image_size), image_size
+        if planes > 1:
+            raise GddError(f"images: flat ones of {planes} planes; give them with their axes, (image, row, col, plane)")
+        return Layout(FLAT, 1, tuple(size))
     if images.ndim == 3:
+        if images.shape[2] in COLOURS[1:] and min(images.shape[:2]) >= LEAST_SIDE and model_size is None:
+            raise GddError(f"images: shape {images.shape} looks like one colour picture; give images[None]")
         found = Layout(ROWS, 1, images.shape[1:])
     elif images.ndim == 4:
         last = images.shape[3] in COLOURS and images.shape[1] not in COLOURS
@@ -135,5 +158,8 @@ def scaled_data(images: np.ndarray, scale: Scale) -> LayerData:
 def seen_pixels(images: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
     """Images in double precision, checked, and a mask that is True where a pixel is no NaN; None if all are seen."""
     seen = ~np.isnan(images)
+    blank = ~seen.any(axis=(1, 2, 3))
+    if blank.any():
+        raise GddError(f"images: image {int(blank.argmax())} has no pixel but NaN; leave it out")
     mask = None if seen.all() else seen
     return as_pixels(images.astype(float), "images", mask, constant=True), mask
