@@ -288,6 +288,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def plot_reconstruction(self, X, ax: Axes | None = None, count: int = 8) -> Axes:
         """Images above the same rebuilt from their features; see `gdd.plot.plot_reconstruction`."""
         check_is_fitted(self)
+        self.layout_.check_several(X)
         some = X[: check_whole("count", count, 1)]
         images = self.layout_.arrange(self._checked(some, reset=False))
         rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(some)))
