@@ -7,6 +7,7 @@ Everything it does is one call of a function that can also be called alone: `gdd
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -122,12 +123,17 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         array = self._checked(X, reset=not further)
         layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size())
         images = layout.arrange(array)
+        asked = self.model, tuple(self.atoms), self.image_size
+        if further and asked != self.asked_:
+            raise GddError("model, atoms, image_size: changed since the fit that goes on; give warm_start=False")
         scale = self.scale_ if further else scale_of(images)
         model = self.model_ if further else self.model or ModelSpec.for_images(layout.size, layout.planes, self.atoms)
         data = scaled_data(images, scale)
         check_fits(data.images, model)
         if further and len(self.chains_) != count:
             raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
+        if further and any(is_of_others(chain, data) for chain in self.chains_):
+            raise GddError("X: other images than those of the fit that goes on; give the same, or warm_start=False")
         starts, before = (self.chains_, self.traces_) if further else ([None] * count, {})
         seed, fits = (self.seed_, self.fits_) if further else (self._seed(), 0)
         found = []
@@ -135,6 +141,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             for number, start in enumerate(starts):
                 found.append(self._run(data, model, start, seed + fits * count + number, lengths))
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
+        self.asked_ = asked
         self.n_features_in_ = int(np.prod(array.shape[1:]))
         self.chains_, self.traces_ = [chain for chain, _ in found], dict(before)
         for stage in found[0][1]:
@@ -142,6 +149,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             earlier = [before[stage]] if stage in before else []
             self.traces_[stage] = xr.concat([*earlier, both], DRAW, combine_attrs="override")
         self._choose()
+        warn_of_idle_atoms(self.chains_[self.best_])
         return self
 
     def _run(
@@ -199,7 +207,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         return found.assign_coords({ROW: np.arange(found.sizes[ROW]) * down, COL: np.arange(found.sizes[COL]) * right})
 
     def inverse_transform(self, X) -> np.ndarray:
-        """Images that features stand for, in the axes and the units of the images of ``fit``; nothing is missing."""
+        """Images that features stand for, in the axes and the units of the images of ``fit``; nothing is missing.
+
+        They are not cut off where pixels of ``fit`` ended, such as at 0 and 255.
+        """
         check_is_fitted(self)
         features = check_array(X, dtype=np.float32)
         if features.shape[1] != self._n_features_out:
@@ -220,7 +231,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         return float(1 - np.nansum((images - rebuilt) ** 2) / np.nansum(spread**2))
 
     def sample(self, n: int = 1, random_state=None) -> np.ndarray:
-        """Draw images: every coefficient is on as often, and as strongly, as in the training images, independently."""
+        """Draw images: every coefficient is on as often, and as strongly, as in the training images, independently.
+
+        ``random_state`` : a whole number; None gives the same images at every call
+        """
         check_is_fitted(self)
         generator = np.random.default_rng(self.seed_ if random_state is None else random_state)
         chain = self.chains_[self.best_]
@@ -418,6 +432,7 @@ def load(path: str | Path) -> DeepDeconvolution:
     axes, planes, size = json.loads(data.attrs["layout"])
     model.layout_ = Layout(axes, planes, tuple(size))
     model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
+    model.asked_ = model.model, tuple(model.atoms), model.image_size
     model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
@@ -430,6 +445,28 @@ def refinement_of(model: ModelSpec) -> RefinementSpec:
     """Refinement of a model: the noise is held at `REFINED_NOISE`, or at layer 1's precision where that is lower."""
     held = model.layers[0].gamma_e.fixed
     return RefinementSpec(noise=Precision(fixed=REFINED_NOISE if held is None else min(REFINED_NOISE, held)))
+
+
+def is_of_others(chain: Trained, data: LayerData) -> bool:
+    """Whether a chain was trained on other images than these; one from a file does not know."""
+    there = chain.data if isinstance(chain, Refined) else next(iter(chain.inputs), None)
+    return there is not None and not np.array_equal(there.images, data.images)
+
+
+def warn_of_idle_atoms(chain: Trained) -> None:
+    """Warn of atoms of layer 1 that have all but vanished and are on nearly everywhere, which the prior favours."""
+    if not isinstance(chain, Pretrained):
+        return
+    state = chain.layers[0].state
+    norms = np.sqrt((state.shared.dictionary**2).sum(axis=(1, 2, 3)))
+    on = (state.local.z >= 0).mean(axis=(0, 2, 3))
+    idle = int(((norms < 0.1 * norms.max()) & (on > 0.5)).sum())
+    if idle > len(norms) // 10:
+        warnings.warn(
+            f"atoms: {idle} of {len(norms)} in layer 1 have vanished, and are on nearly everywhere without explaining"
+            " anything; give fewer atoms, more images, or fewer sweeps",
+            stacklevel=3,
+        )
 
 
 def _on(start: Trained | None, data: LayerData) -> Trained | None:
