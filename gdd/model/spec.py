@@ -180,11 +180,11 @@ class ModelSpec:
 
     @classmethod
     def for_images(cls, image_size: Size, planes: int = 1, atoms: Sequence[int] = (32, 64)) -> ModelSpec:
-        """Propose a model for images of this size: a layer for every entry of ``atoms``, bottom first, precisions held.
+        """Propose a model for images of this size: a layer for every entry of ``atoms``, bottom first.
 
         An atom covers two sevenths of what its layer sees, at most 17 pixels, as the paper's do; pools leave about 7
         blocks a side to the top layer, whose atoms reach across most of them. An axis of size 1 is left alone, so that
-        signals (1, n) have atoms and blocks of one row.
+        signals (1, n) have atoms and blocks of one row. Precisions are those of `with_held` and `with_learned_planes`.
 
         Raises
         ------
@@ -205,7 +205,7 @@ class ModelSpec:
         (heights, rows), (widths, cols) = sizes
         pools = [*zip(rows, cols, strict=True), None]
         layers = [LayerSpec(k, *size) for k, *size in zip(atoms, zip(heights, widths, strict=True), pools, strict=True)]
-        return cls(tuple(layers), image_size, planes).with_held()
+        return cls(tuple(layers), image_size, planes).with_held().with_learned_planes()
 
     def with_held(self, noise: float = 100.0, weights: float = 0.1, weights_above: float | None = None) -> ModelSpec:
         """Hold the precisions that run away if they are learned under flat priors (P15 in the errata).
