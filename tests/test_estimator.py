@@ -341,7 +341,7 @@ def test_flat_pictures_are_asked_for_their_size():
 
 def test_one_picture_and_no_fit_are_named(digits, fitted):
     for call in (fitted.transform, fitted.score, fitted.plot_reconstruction):
-        with pytest.raises(GddError, match=r"shape \(28, 28\) is that of one image; give images\[None\]"):
+        with pytest.raises(GddError, match=r"shape \(28, 28\) .* Reshape your data: images\[None\]"):
             call(digits[0])
     with pytest.raises(GddError, match=r"image: shape \(1, 28, 28\) given; one image of shape \(28, 28\)"):
         fitted.plot_activations(digits[:1], 0)

@@ -52,7 +52,7 @@ class Layout(NamedTuple):
     def check_several(self, array: np.ndarray) -> None:
         """Refuse a single image, which has no axis of images."""
         if getattr(array, "shape", None) == self.shape:
-            raise GddError(f"images: shape {self.shape} is that of one image; give images[None]")
+            raise GddError(f"images: shape {self.shape} is that of one image. Reshape your data: images[None]")
 
     def restore(self, images: np.ndarray) -> np.ndarray:
         """Images (image, plane, row, col) in the axes of this layout."""
