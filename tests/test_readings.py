@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import gdd
 from gdd.base.axes import IMAGES
 from gdd.evaluate.atoms import stroke_share
 from gdd.model.spec import LayerSpec, ModelSpec
+from gdd.projection import render_projected
 from gdd_book import experiments
 from gdd_book.experiments.mnist_readings import Atoms, _placed, _sparse, cooled, normalised
 
@@ -71,7 +73,12 @@ def test_every_reading_of_every_stage():
     settings |= {"refine_collect": 2, "test_burn_in": 5, "test_collect": 5, "chains": 2}
     found = experiments.run("mnist-readings", settings).dataset
     assert found.stage.values.tolist() == ["pretrained", "refined"]
-    assert found.error.shape == (1, 2, 14) and ((found.error >= 0) & (found.error <= 100)).all()
+    assert found.error.shape == (1, 2, 17) and ((found.error >= 0) & (found.error <= 100)).all()
     assert found.log_joint.shape == (1, 5) and found.bottom_dictionary.shape == (1, 2, 32, 1, 8, 8)
     percents = found.projected_atoms[0, 0].transpose("atom", "plane", ...)
     np.testing.assert_allclose(stroke_share(percents), found.stroke_share[0, 0], atol=0.1)
+    atoms = percents.values / 100 * found.largest[0, 0].values[:, None, None, None]
+    for code in found.example_code[0, 0]:
+        rebuilt = render_projected(atoms, code.values.astype(float), gdd.MNIST.stride, (28, 28))
+        left = found.example[0] / 255 - rebuilt
+        assert (left**2).mean() < 0.5 * ((found.example[0] / 255) ** 2).mean()

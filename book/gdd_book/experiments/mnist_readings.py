@@ -11,12 +11,13 @@ import xarray as xr
 from sklearn.decomposition import SparseCoder
 
 from gdd import project_model
-from gdd.base.axes import ATOM, DICTIONARY, DRAW
+from gdd.base.axes import ATOM, DICTIONARY, DRAW, LABEL
 from gdd.data import datasets
 from gdd.evaluate.atoms import stroke_share
 from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
 from gdd.model.convolution import correlate, synthesise
 from gdd.model.spec import ChainSpec, ModelSpec
+from gdd.model.state import JointState
 from gdd.projection import projection_error
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
@@ -47,7 +48,7 @@ class Atoms(NamedTuple):
     demo={"data": "digits", "n_train": 200, "n_test": 200, "seeds": (0, 1), "burn_in": 60, "collect": 20,
           "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "chains": 2},
     paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "seeds": (0, 1, 2), "burn_in": 1500, "collect": 500,
-           "refine_burn_in": 1500, "refine_collect": 500, "test_burn_in": 500, "test_collect": 200, "chains": 5},
+           "refine_burn_in": 1500, "refine_collect": 500, "test_burn_in": 500, "test_collect": 200, "chains": 20},
 )
 def mnist_readings(p: dict, run: Run) -> Outcome:
     """Pretrain, refine, and read the code of the same digits in many ways with the atoms of either model.
@@ -55,7 +56,8 @@ def mnist_readings(p: dict, run: Run) -> Outcome:
     For each of several subsets: the paper's sample of highest likelihood; means over one chain and over several, which
     have a fifth of its sweeps each; the posterior cooled to a mode; convex and greedy codes; and the atoms as
     detectors, without any explaining away. The record has the errors, (subset, stage, reading), the traces of all
-    refinements, both dictionaries of layer 1, and the projected atoms.
+    refinements, both dictionaries of layer 1, the projected atoms in percent of each one's ``largest`` magnitude, and a
+    test digit of each class with its codes by two chains.
     """
     test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
     subsets = [_read_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]]
@@ -67,14 +69,18 @@ def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
     """Everything of one subset."""
     train = digits(p)
     trained = trained_models(p, run)
-    models = [_describe(one, trained[STAGES[0]], p) for one in trained.values()]
+    begun = start_from(trained[STAGES[0]], refinement_for(p["refine_noise"]), ChainSpec(seed=p["seed"]))
+    states = [one.state if isinstance(one, Refined) else begun for one in trained.values()]
+    models = [_describe(one, state) for one, state in zip(trained.values(), states, strict=True)]
+    shown = test.isel(image=[int(np.argmax(test[LABEL].values == name)) for name in np.unique(test[LABEL])])
     with run.bar(len(STAGES), f"reading, subset {p['seed']}") as bar:
         tables = []
-        for one in trained.values():
-            readings = _readings(one, trained[STAGES[0]], (train, test), p)
-            tables.append(_errors(readings, train, test, p))
+        for one, state in zip(trained.values(), states, strict=True):
+            readings = _readings(one, state, trained[STAGES[0]], (train, test), p)
+            tables.append(_errors(readings, train, test, p).merge(_examples(_atoms_of(one), shown, p)))
             bar.step()
     out = xr.concat([one.merge(table) for one, table in zip(models, tables, strict=True)], "stage")
+    out["example"] = ("digit", "plane", "row", "col"), np.int16(np.round(255 * shown.values))
     out["error_of_pixels"] = float(classify((train, test), train, test, p["seed"]).error)
     traces = trained[STAGES[1]].traces.isel(chain=0)
     for name in ("log_joint", "active", "residual", "switched_on", "switched_off"):
@@ -83,10 +89,9 @@ def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
     return out.assign_coords(stage=list(trained))
 
 
-def _describe(one: Pretrained | Refined, fitted: Pretrained, p: dict) -> xr.Dataset:
+def _describe(one: Pretrained | Refined, state: JointState) -> xr.Dataset:
     """Dictionaries of a model, and how well the projection speaks for its layers."""
-    begun = start_from(fitted, refinement_for(p["refine_noise"]), ChainSpec(seed=p["seed"]))
-    state, atoms = one.state if isinstance(one, Refined) else begun, project_model(one)
+    atoms = project_model(one)
     plain = atoms.values
     percents = 100 * plain / np.abs(plain).max(axis=(1, 2, 3), keepdims=True).clip(1e-12)
     upper = (state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
@@ -95,6 +100,7 @@ def _describe(one: Pretrained | Refined, fitted: Pretrained, p: dict) -> xr.Data
                               state.shared.dictionaries[0].astype("f4")),
         "plane_energy": ((ATOM, "bottom_atom"), upper.astype("f4")),
         "projected_atoms": (DICTIONARY, np.int8(np.round(percents))),
+        "largest": (ATOM, np.abs(plain).max(axis=(1, 2, 3))),
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
         "stroke_share": (ATOM, stroke_share(plain).values),
         "winning_share": atoms.attrs["winning_share"][0],
@@ -109,14 +115,27 @@ def _errors(readings: dict[str, list], train: xr.DataArray, test: xr.DataArray, 
     return xr.Dataset({"error": ("reading", errors), "numbers": ("reading", active)}, {"reading": list(readings)})
 
 
+def _examples(atoms: Atoms, shown: xr.DataArray, p: dict) -> xr.Dataset:
+    """Codes of some digits, by two chains that differ in their random numbers only."""
+    codes = [_code(atoms, shown, p, seed=1000 * (1 + chain) + p["seed"]).ml_sample.values for chain in (0, 1)]
+    return xr.Dataset({"example_code": (("chain", "digit", ATOM, "place_row", "place_col"), np.float32(codes))})
+
+
+def _atoms_of(one: Pretrained | Refined) -> Atoms:
+    """Projected atoms, and what reads with them."""
+    return Atoms(project_model(one).values.astype(np.float32), one.model, precisions_of(one))
+
+
 # ---- readings
 
 Pair = list[np.ndarray | xr.DataArray]  # of training and of test digits
 
 
-def _readings(one: Pretrained | Refined, fitted: Pretrained, both: tuple, p: dict) -> dict[str, Pair]:
+def _readings(
+    one: Pretrained | Refined, state: JointState, fitted: Pretrained, both: tuple, p: dict
+) -> dict[str, Pair]:
     """Features of training and test digits by the name of the reading; layer 1 under the precisions of ``fitted``."""
-    atoms, found = Atoms(project_model(one).values.astype(np.float32), one.model, precisions_of(one)), {}
+    atoms, found = _atoms_of(one), {}
 
     def keep(name: str, make: Callable[[xr.DataArray], np.ndarray | xr.DataArray]) -> None:
         found[name] = [make(images) for images in both]
@@ -124,8 +143,14 @@ def _readings(one: Pretrained | Refined, fitted: Pretrained, both: tuple, p: dic
     stride, codes = atoms.model.stride, [_code(atoms, images, p) for images in both]
     for name, code in (("one sample, the paper's", "ml_sample"), ("mean of the chain", "mean")):
         found[name] = [part[code] for part in codes]
+    found["one sample, training digits as trained"] = [state.local.w, codes[1].ml_sample]
     found["one sample, summed over its places"] = [_over_places(part.ml_sample.values, np.sum) for part in codes]
-    keep("one sample, noise precision 10", lambda images: _code(atoms, images, p, gamma_e=COARSE).ml_sample)
+    keep("one sample at every pixel, summed over places", lambda images: _over_places(
+        encode(images, atoms.values, (1, 1), atoms.precisions, p).ml_sample.values, np.sum
+    ))
+    for gamma_e in (p["refine_noise"], COARSE):
+        keep(f"one sample, noise precision {gamma_e:g}",
+             lambda images, gamma_e=gamma_e: _code(atoms, images, p, gamma_e=gamma_e).ml_sample)
     keep("mean of several chains", lambda images: _mean_of_chains(atoms, images, p))
     keep("cooled to a mode", lambda images: cooled(atoms, images, p["seed"]))
     placed, everywhere = _placed(atoms, stride), _placed(atoms, (1, 1))
