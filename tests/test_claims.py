@@ -3,9 +3,11 @@
 import re
 
 import pytest
+import xarray as xr
 import yaml
 
 from gdd.base.checks import GddError
+from gdd_book import records
 from gdd_book.pages import claims, notebooks
 
 FOUND = claims.load()
@@ -57,10 +59,26 @@ def test_table_as_shown(written):
     shown = written(verdict="not reproduced", evidence="mnist/parameters", number=where)
     assert str(shown) == repr(shown) == "1 claims: 1 not reproduced"
     page = shown._repr_html_()
-    assert "a &lt; b<small>Sec. 1: 0.42 (test error, %)</small>" in page
-    assert '<span class="verdict not-reproduced">not reproduced</span>' in page
-    assert 'Seen. <a href="mnist/parameters.html">mnist/parameters</a>' in page
+    assert "<summary>a &lt; b</summary><small>Sec. 1: test error, %</small>" in page
+    assert '<span class="verdict not-reproduced">not reproduced</span></td><td>0.42\u00a0%</td><td></td>' in page
+    assert 'Seen. Page: <a href="mnist/parameters.html">mnist/parameters</a>.' in page
     assert page.count("<tr") == 3
+
+
+def test_our_number_is_the_mean_of_what_a_record_holds(tmp_path, monkeypatch):
+    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
+    asked = {"record": "a", "variable": "right", "select": {"way": "one"}, "times": 100}
+    assert claims.our_number(**asked) == ""
+    held = xr.Dataset({"right": (("way", "image"), [[0, 0, 0], [1, 0, 1]])}, {"way": ["all", "one"]})
+    held.to_netcdf(tmp_path / "a.nc")
+    monkeypatch.setattr(records, "read", xr.load_dataset)
+    assert claims.our_number(**asked) == "66.7\u00a0%"
+
+
+def test_records_of_our_numbers_are_there():
+    for entry in (entry for part in yaml.safe_load(claims.PATH.read_text()).values() for entry in part):
+        if "ours" in entry:
+            assert re.fullmatch(r"[0-9.]+\u00a0%", claims.our_number(**entry["ours"])), entry["claim"]
 
 
 def test_number_from_the_text_of_the_paper():

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import yaml
 
 from gdd.base.checks import GddError
-from gdd_book import paper_values
+from gdd_book import paper_values, records
 
 PATH = Path(__file__).resolve().parents[2] / "claims.yml"
 
@@ -37,6 +37,7 @@ class Claim(NamedTuple):
     found: str  # what stands behind the verdict, or what is missing
     evidence: str | None = None  # page of the book, without the ending
     number: str = ""  # what the paper prints, from paper_values.yml
+    ours: str = ""  # what a record of ours has in its place
 
 
 class Claims(tuple):
@@ -49,7 +50,7 @@ class Claims(tuple):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return html_table(("The paper says", "Verdict", "What we found"), [(one.part, _row(one)) for one in self])
+        return html_table(("The paper says", "Verdict", "Printed", "Ours"), [(one.part, _row(one)) for one in self])
 
 
 def html_table(head: Sequence[str], rows: Iterable[tuple[str, str]], style: str = "claims") -> str:
@@ -71,7 +72,8 @@ def load() -> Claims:
 
 def _checked(part: str, entry: dict) -> Claim:
     number = printed_number(**entry["number"]) if "number" in entry else ""
-    claim = Claim(part, **(entry | {"number": number}))
+    ours = our_number(**entry["ours"]) if "ours" in entry else ""
+    claim = Claim(part, **(entry | {"number": number, "ours": ours}))
     if claim.verdict not in VERDICTS:
         raise GddError(f"claim {claim.claim!r}: verdict {claim.verdict!r}; one of {', '.join(VERDICTS)} is needed")
     if claim.verdict in PROVEN and not claim.evidence:
@@ -91,11 +93,23 @@ def printed_number(fact: str | None = None, table: str | None = None, row: dict 
     return f"{chosen[column].item():g} ({frame.attrs['unit']})"
 
 
+def our_number(record: str, variable: str, select: dict, times: float = 1.0) -> str:
+    """Mean of some entries of one of our records, in %; empty where the record is not there."""
+    path = records.folder() / f"{record}.nc"
+    if not path.is_file():
+        return ""
+    values = records.read(path)[variable].sel(select)
+    return f"{times * float(values.mean()):.3g}\u00a0%"
+
+
 def _row(claim: Claim) -> str:
-    place = escape(f"{claim.place}: {claim.number}" if claim.number else claim.place)
-    link = f' <a href="{claim.evidence}.html">{claim.evidence}</a>' if claim.evidence else ""
     kind = claim.verdict.replace(" ", "-")
+    page = f' Page: <a href="{claim.evidence}.html">{claim.evidence}</a>.' if claim.evidence else ""
+    printed, _, words = claim.number.partition(" (")
+    detail = f"{claim.place}: {words[:-1]}" if words else claim.place
+    printed += "\u00a0%" if "%" in words else ""
     return (
-        f"<tr><td>{escape(claim.claim)}<small>{place}</small></td>"
-        f'<td><span class="verdict {kind}">{claim.verdict}</span></td><td>{escape(claim.found)}{link}</td></tr>'
+        f"<tr><td><details><summary>{escape(claim.claim)}</summary><small>{escape(detail)}</small>"
+        f'<p>{escape(claim.found)}{page}</p></details></td><td><span class="verdict {kind}">{claim.verdict}</span></td>'
+        f"<td>{escape(printed)}</td><td>{escape(claim.ours)}</td></tr>"
     )

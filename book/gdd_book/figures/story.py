@@ -1,0 +1,124 @@
+"""The first page in one figure: what the atoms become, how a digit is put together from them, what that is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd import MNIST
+from gdd.base.axes import ATOM, PLANE
+from gdd.projection import render_projected
+from gdd_book import paper_values
+from gdd_book.figures.mnist import draw_subsets, strokes_table, subset_errors
+from gdd_book.figures.model import draw_atoms, most_used
+from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_figure, write_ticks
+
+#: readings of `mnist-readings`: the paper's, and the best one of the same atoms
+PAPERS, BEST = "one sample, the paper's", "the same, normalised"
+#: the learning curve: kind of feature in `mnist-best`, what it is called, colour, where along the line its name stands
+LINES = (("raw pixels", "raw pixels", "grey", 1, 1.15), ("scattering", "scattering", "green", 1, 1.15),
+         ("one-step features", "layer 1 alone", "blue", -1, 1.5))
+
+
+def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.ndarray:
+    """Pictures (piece, row, col) that a digit's code adds up, the one of most energy first."""
+    one = record.isel(subset=0).sel(stage=stage)
+    atoms = one.projected_atoms.transpose(ATOM, PLANE, ...).values / 100 * one.largest.values[:, None, None, None]
+    code = one.example_code[chain, digit].values.astype(float)
+    maps = np.zeros((np.count_nonzero(code), *code.shape))
+    for number, place in enumerate(np.argwhere(code)):
+        maps[number, *place] = code[*place]
+    found = render_projected(atoms, maps, MNIST.stride, MNIST.image_size)[:, 0]
+    return found[np.argsort(-(found**2).sum(axis=(1, 2)), kind="stable")]
+
+
+def show_story(record: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 3) -> Figure:
+    """Atoms before and after refinement; a digit and its strongest pieces; the learning curve."""
+    with plt.rc_context(RC):
+        figure = plt.figure(figsize=(FULL, 7.2))
+        above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.1, 3.1))
+        curve = below.subplots()
+    first = record.isel(subset=0).rename(stage="kind").transpose("kind", ...)
+    for panel, (kind, words) in zip(above.subplots(1, 2), zip(first.kind.values, ("", ": strokes"), strict=True),
+                                    strict=True):
+        draw_atoms(bare(panel), most_used(first, 16).sel(kind=kind).transpose(ATOM, PLANE, ...), 4, f"{kind}{words}")
+    _draw_pieces(middle.subplots(1, 7), record, "refined", digit)
+    _draw_curve(curve, record, best)
+    return finish(figure)
+
+
+def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 3) -> Figure:
+    """The same digit taken apart by two chains that differ in their random numbers only."""
+    figure, axes = new_figure(2, 7, height=2.1)
+    for chain, row in enumerate(axes):
+        _draw_pieces(row, record, stage, digit, chain, f"chain {chain + 1}")
+    return finish(figure)
+
+
+def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
+    """How far two chains agree on the same ten digits: coefficients that are on, by stage."""
+    on = record.example_code.isel(subset=0) != 0
+    axes = [axis for axis in on.dims if axis not in ("stage", "chain")]
+    both, either = on.all("chain").sum(axes), on.any("chain").sum(axes)
+    each = on.sum(axes).mean("chain") / on.sizes["digit"]
+    return pd.DataFrame({
+        "active in one digit": each.values.round(1), "active in both chains, %": (100 * both / either).values.round(0),
+    }, index=on.stage.values)
+
+
+def five_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """What the story's figure says, in numbers: of 1,000 training digits, test error in %, and two of the atoms."""
+    error = record.error.mean("subset")
+    numbers, printed = record.numbers.sel(reading=PAPERS).mean("subset"), paper_values.table("mnist_error")
+    one_step = subset_errors(best, ("one-step features",))[0].sel(size=1000).mean("trial")
+    strokes = strokes_table(record).loc["energy in the largest stroke, %"]
+    before_after = "{} before, {} after".format
+    rows = [
+        ("test error of the paper's features, refined", f"{float(error.sel(stage='refined', reading=PAPERS)):.1f} %",
+         f"{printed.query('ours and n_train == 1000').error.item():g} %"),
+        ("of raw pixels", f"{float(record.error_of_pixels.mean()):.1f} %", ""),
+        ("of the same atoms as plain detectors", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
+        ("of layer 1 alone, in one step", f"{float(one_step):.1f} %", ""),
+        ("energy of an atom in its largest stroke, refinement", before_after(*strokes) + " %", ""),
+        ("atoms that a digit is made of, refinement", before_after(*numbers.values.round().astype(int)), ""),
+    ]
+    return pd.DataFrame(rows, columns=["1,000 digits of MNIST", "we find", "the paper prints"]).set_index(
+        "1,000 digits of MNIST")
+
+
+def _draw_pieces(panels, record: xr.Dataset, stage: str, digit: int, chain: int = 0, title: str = "a digit") -> None:
+    """The digit, its five strongest pieces, and the sum of all."""
+    found = pieces(record, stage, digit, chain)
+    whole = record.isel(subset=0).example[digit, 0].values / 255
+    titles = [title, "=", "+", "+", "+", "+", f"all {len(found)}"]
+    for panel, picture, words in zip(panels, [whole, *found[:5], found.sum(axis=0)], titles, strict=True):
+        bare(panel).imshow(picture, cmap="gray", vmin=-1, vmax=1)
+        panel.set_title(words, fontsize=FONT - 1)
+
+
+def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
+    """Test error against training digits, every line with its name beside it."""
+    row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
+    axes.plot(row.n_train, row.error, "k-s", markersize=4)
+    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=FONT - 2)
+    errors = record.error.sel(reading=PAPERS).mean("subset")
+    axes.plot([1000, 1000], errors, "-", color=COLOURS["red"], linewidth=1)
+    for stage, marker in zip(record.stage.values, ("o", "s"), strict=True):
+        axes.plot(1000, errors.sel(stage=stage), marker, color=COLOURS["red"], markersize=6)
+        axes.text(1080, errors.sel(stage=stage), f"we find, {stage}", color=COLOURS["red"], va="center",
+                  fontsize=FONT - 2)
+    kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
+    for kind, words, colour, at, off in LINES:
+        one = kinds[kind]
+        draw_subsets(axes, one, color=COLOURS[colour])
+        one = one.dropna("size", how="all")
+        axes.text(one["size"][at], one.mean("trial")[at] * off, words, color=COLOURS[colour], fontsize=FONT - 2,
+                  ha="right" if at < 0 else "left")
+    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
+    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
+    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
