@@ -97,7 +97,7 @@ def test_bad_settings_are_named(change):
 
 SMALL = {
     "n_learn": 20, "burn_in": 2, "collect": 1, "sizes": (100, 200), "trials": 2, "trials_above": 1, "choose_on": 1,
-    "choose_size": 100,
+    "choose_size": 100, "kinds": mnist_features.KINDS,
 }
 
 
@@ -105,6 +105,7 @@ def outcome(monkeypatch, change=None):
     """The experiment at its smallest, every image that it loads given to ``change`` first."""
     load = mnist_features.datasets.load
     with monkeypatch.context() as patched:
+        patched.setattr(mnist_features, "MORE_DICTIONARIES", ())
         if change:
             patched.setattr(mnist_features.datasets, "load", lambda *args, **kwargs: change(load(*args, **kwargs)))
         return experiments.run("mnist-best", SMALL).dataset
@@ -122,7 +123,8 @@ def test_experiment_says_what_was_run(honest):
     assert (honest.error.max() < 60) & (honest.error.min() >= 0)  # chance: 90
     assert int(honest.chosen) == honest.choice.values.mean(0).argmin()
     assert honest.choice.shape == (1, len(mnist_features.CANDIDATES))
-    ours, pixels, components, patches = honest.features.values
+    ours, pixels, components, patches, whitened = honest.features.values
+    assert whitened == ours
     assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_features.REGIONS**2
 
 

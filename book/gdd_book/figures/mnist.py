@@ -238,7 +238,7 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     runs = sorted(whole_runs(protocol), key=lambda record: settings(record)["n_train"])
     points = [(settings(one)["n_train"], float(one.error.sel(feature_kind="ml_sample"))) for one in runs]
     axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
-    colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[1])
+    colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[5], CYCLE[1])
     for colour, errors in zip(colours, subset_errors(found, KINDS), strict=False):
         draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
     return _finish_curve(figure, axes)

@@ -1,0 +1,70 @@
+"""Whitening against small deformations: affine transforms on known pictures, the covariance written out."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from gdd.base.axes import FEATURE, IMAGE, IMAGES
+from gdd.base.checks import GddError
+from gdd.data import datasets
+from gdd.evaluate.deformations import Deformations, deform, learn_whitening
+
+
+def picture():
+    values = np.zeros((1, 1, 9, 9))
+    values[0, 0, 4, 2:7] = 1.0
+    return xr.DataArray(values, dims=IMAGES)
+
+
+def test_shifts_and_turns_of_a_stroke():
+    image = picture()
+    np.testing.assert_allclose(deform(image, {"translation": (2, 0)}), np.roll(image, 2, axis=3), atol=1e-12)
+    np.testing.assert_allclose(deform(image, {"translation": (0, -1)}), np.roll(image, -1, axis=2), atol=1e-12)
+    turned = deform(image, {"rotation": np.pi / 2})
+    np.testing.assert_allclose(turned[0, 0], image[0, 0].T, atol=1e-9)
+    grown = deform(image, {"scale": 1.5})
+    assert grown[0, 0, 4].sum() > image[0, 0, 4].sum() and grown[0, 0, 4, 4] == 1
+
+
+def test_ten_deformations_come_in_pairs():
+    found = Deformations(shift=2, turn=90, scale=0.5, shear=0.25).transforms()
+    assert len(found) == 10
+    for there, back in zip(found[:5], found[5:], strict=True):
+        assert there.keys() == back.keys() and there != back
+
+
+def test_directions_that_deformations_move_are_divided_by_how_far():
+    """Features: the mean, which a shift leaves, and the first moment along the columns, which it moves by one."""
+    images = datasets.load("digits", n=40)
+    images = images.copy(data=np.pad(images.values[..., 4:-4, 4:-4], ((0, 0), (0, 0), (4, 4), (4, 4))))
+    cols = np.arange(28) - 13.5
+
+    def make(batch):
+        flat = batch.values.astype(float).sum(axis=(1, 2))
+        total = flat.sum(axis=1)
+        return xr.DataArray(np.stack([total / 100, flat @ cols / total], axis=1), dims=(IMAGE, FEATURE))
+
+    only_shifts = Deformations(shift=1, turn=0, scale=0, shear=0)
+    plain = make(images).values
+    floor = 1e-3
+    whitening = learn_whitening(images, make, only_shifts, floor)
+    change = np.mean([(make(deform(images, one)).values - plain) ** 2 for one in only_shifts.transforms()], axis=(0, 1))
+    assert change[1] == pytest.approx(2 / 10, rel=0.02) and change[0] < 1e-4
+    expected = (plain - plain.mean(axis=0)) / np.sqrt(change + floor * plain.var(axis=0).mean())
+    got = whitening(make(images)).values
+    np.testing.assert_allclose(got @ got.T, expected @ expected.T, rtol=1e-2, atol=1e-2)
+
+
+def test_a_large_floor_only_scales():
+    images = datasets.load("digits", n=20)
+    whitening = learn_whitening(images, lambda batch: batch[..., ::7, ::7], Deformations(), 1e6)
+    flat = images.values[..., ::7, ::7].reshape(20, -1)
+    flat = (flat - flat.mean(axis=0)) / np.sqrt(1e6 * flat.var(axis=0).mean())
+    got = whitening(images[..., ::7, ::7]).values
+    np.testing.assert_allclose(got @ got.T, flat @ flat.T, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [{"shift": -1}, {"turn": 91.0}, {"scale": "much"}, {"shear": np.nan}])
+def test_bad_settings_are_refused(bad):
+    with pytest.raises(GddError, match=next(iter(bad))):
+        Deformations(**bad)
