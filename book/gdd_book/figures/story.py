@@ -20,9 +20,10 @@ from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_fi
 
 #: readings of `mnist-readings`: the paper's, and the best one of the same atoms
 PAPERS, BEST = "one sample, the paper's", "the same, normalised"
-#: the learning curve: kind of feature in `mnist-best`, what it is called, colour, where along the line its name stands
-LINES = (("raw pixels", "raw pixels", "grey", 1, 1.15), ("scattering", "scattering", "green", 1, 1.15),
-         ("one-step features", "layer 1 alone", "blue", -1, 1.5))
+#: the learning curve: kind of feature in `mnist-best`, what it is called, colour
+LINES = (("raw pixels", "raw pixels", "grey"), ("scattering", "scattering", "green"),
+         ("whitened one-step features", "layer 1 alone", "blue"))
+
 
 
 def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.ndarray:
@@ -37,7 +38,7 @@ def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.nda
     return found[np.argsort(-(found**2).sum(axis=(1, 2)), kind="stable")]
 
 
-def show_story(record: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 3) -> Figure:
+def show_story(record: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -> Figure:
     """Atoms before and after refinement; a digit and its strongest pieces; the learning curve."""
     with plt.rc_context(RC):
         figure = plt.figure(figsize=(FULL, 7.2))
@@ -52,7 +53,7 @@ def show_story(record: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 3) -
     return finish(figure)
 
 
-def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 3) -> Figure:
+def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 2) -> Figure:
     """The same digit taken apart by two chains that differ in their random numbers only."""
     figure, axes = new_figure(2, 7, height=2.1)
     for chain, row in enumerate(axes):
@@ -75,7 +76,7 @@ def five_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame
     """What the story's figure says, in numbers: of 1,000 training digits, test error in %, and two of the atoms."""
     error = record.error.mean("subset")
     numbers, printed = record.numbers.sel(reading=PAPERS).mean("subset"), paper_values.table("mnist_error")
-    one_step = subset_errors(best, ("one-step features",))[0].sel(size=1000).mean("trial")
+    one_step = subset_errors(best).sel(feature_kind=LINES[-1][0], size=1000).mean("trial")
     strokes = strokes_table(record).loc["energy in the largest stroke, %"]
     before_after = "{} before, {} after".format
     rows = [
@@ -113,12 +114,11 @@ def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
         axes.text(1080, errors.sel(stage=stage), f"we find, {stage}", color=COLOURS["red"], va="center",
                   fontsize=FONT - 2)
     kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
-    for kind, words, colour, at, off in LINES:
-        one = kinds[kind]
+    for kind, words, colour in LINES:
+        one = kinds[kind].dropna("size", how="all")
         draw_subsets(axes, one, color=COLOURS[colour])
-        one = one.dropna("size", how="all")
-        axes.text(one["size"][at], one.mean("trial")[at] * off, words, color=COLOURS[colour], fontsize=FONT - 2,
-                  ha="right" if at < 0 else "left")
+        last = one.isel(size=-1)
+        axes.text(1.08 * last["size"], last.mean(), words, color=COLOURS[colour], va="center", fontsize=FONT - 2)
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
     write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
     write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
