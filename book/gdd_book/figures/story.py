@@ -53,7 +53,7 @@ def show_story(record: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -
     return finish(figure)
 
 
-def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 2) -> Figure:
+def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 3) -> Figure:
     """The same digit taken apart by two chains that differ in their random numbers only."""
     figure, axes = new_figure(2, 7, height=2.1)
     for chain, row in enumerate(axes):
