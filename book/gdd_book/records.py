@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -137,9 +138,20 @@ def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
 
 
 def fullest(experiment: str) -> xr.Dataset | None:
-    """The record of paper scale with the most subsets, or None."""
-    found = [record for record in every(experiment) if record.attrs["scale"] == "paper"]
-    return max(found, key=lambda record: record.sizes["subset"], default=None)
+    """The run of paper scale with the most subsets, or None; records that differ in their subsets alone are one run."""
+    runs = defaultdict(list)
+    for record in every(experiment):
+        if record.attrs["scale"] == "paper":
+            runs[as_json(settings(record) | {"seeds": None})].append(record)
+    return max(map(_together, runs.values()), key=lambda run: run.sizes["subset"], default=None)
+
+
+def _together(found: list[xr.Dataset]) -> xr.Dataset:
+    """Records of other subsets of one run as one; of a subset that is in several, the first."""
+    run = xr.concat(found, "subset", combine_attrs="override").drop_duplicates("subset").sortby("subset")
+    seconds = sum(record.attrs["seconds"] for record in found)
+    parameters = as_json(settings(found[0]) | {"seeds": run.subset.values.tolist()})
+    return run.assign_attrs(seconds=seconds, parameters=parameters)
 
 
 def every(experiment: str) -> list[xr.Dataset]:

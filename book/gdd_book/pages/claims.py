@@ -94,12 +94,13 @@ def printed_number(fact: str | None = None, table: str | None = None, row: dict 
 
 
 def our_number(record: str, variable: str, select: dict, times: float = 1.0) -> str:
-    """Mean of some entries of one of our records, in %; empty where the record is not there."""
+    """Mean of some entries of one of our records, in %; empty where the record is not there.
+
+    record : file name without its ending; or an experiment, for all subsets of its fullest run
+    """
     path = records.folder() / f"{record}.nc"
-    if not path.is_file():
-        return ""
-    values = records.read(path)[variable].sel(select)
-    return f"{times * float(values.mean()):.3g}\u00a0%"
+    found = records.read(path) if path.is_file() else None if "--" in record else records.fullest(record)
+    return "" if found is None else f"{times * float(found[variable].sel(select).mean()):.3g}\u00a0%"
 
 
 def _row(claim: Claim) -> str:
