@@ -55,7 +55,8 @@ def test_round_trip_keeps_values_types_and_attributes(tmp_path, results):
 
 def test_runs_that_differ_in_their_subsets_alone_are_one(toy, tmp_path):
     for name, n, seeds in (("a", 5, [2]), ("b", 5, [0, 2]), ("c", 6, [0])):
-        errors = xr.Dataset({"error": ("subset", [n + seed + 0.5 * (name == "b") for seed in seeds])}, {"subset": seeds})
+        values = [n + seed + 0.5 * (name == "b") for seed in seeds]
+        errors = xr.Dataset({"error": ("subset", values)}, {"subset": seeds})
         write(tmp_path / f"toy--paper--{name}.nc", errors, scale="paper", parameters={"n": n, "seeds": seeds})
     whole = records.fullest("toy")
     assert whole.error.to_series().to_dict() == {0: 5.5, 2: 7.0}
