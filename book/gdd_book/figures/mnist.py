@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import permutations, product
-from math import prod
+from math import isqrt, prod
 from textwrap import fill
 
 import numpy as np
@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.evaluate.atoms import high_frequency_share, match_atoms
 from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
+from gdd.inference.features import FeedForward, feed_forward
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
 from gdd_book import paper_values
@@ -314,6 +315,32 @@ def choice_table(record: xr.Dataset) -> pd.DataFrame:
     error = with_error(record.choice, "subset").values
     columns = {"margin": record.margin.values, "cross-validation error, %": error, "": np.where(chosen, "chosen", "")}
     return pd.DataFrame(columns)
+
+
+def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
+    """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
+
+    Above the rows, how alike the two are, on average over all digits: as pixels, and in all features.
+    """
+    pairs = np.stack([digits, np.roll(digits, 1, axis=2)], axis=1)
+    spec = FeedForward(margin=int(best.margin[int(best.chosen)]))
+    features = feed_forward(pairs.reshape(-1, 1, *digits.shape[1:]), best.atoms, spec).values
+    atoms = best.sizes[ATOM]
+    blocks = isqrt(features.shape[1] // atoms)  # along each side
+    maps = features.reshape(*pairs.shape[:2], atoms, blocks, blocks)[of]
+    shown = np.argsort(-maps.var(axis=(0, 2, 3)))[:6]
+    figure, panels = new_figure(3, 7, height=2.9)
+    bare(panels[0, 0]).text(0.5, 0.5, "atoms:", ha="center", va="center", transform=panels[0, 0].transAxes)
+    for panel, atom in zip(panels[0, 1:], best.atoms.values[shown, 0], strict=True):
+        bare(panel).imshow(atom, cmap="gray", vmin=-np.abs(atom).max(), vmax=np.abs(atom).max())
+    for row, pixels, found in zip(panels[1:], pairs[of], maps[:, shown], strict=True):
+        bare(row[0]).imshow(pixels, cmap="gray", vmin=-pixels.max(), vmax=pixels.max())
+        for panel, one in zip(row[1:], found, strict=True):
+            bare(panel).imshow(one, cmap="gray", vmin=0, vmax=maps[:, shown].max())
+    alike = [np.mean([np.corrcoef(*pair)[0, 1] for pair in both.reshape(len(digits), 2, -1)])
+             for both in (pairs, features)]
+    figure.suptitle("correlation after the shift: {:.2f} of pixels, {:.2f} of features".format(*alike), fontsize=FONT)
+    return finish(figure)
 
 
 def show_ablation(record: xr.Dataset) -> Figure:
