@@ -28,7 +28,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from gdd.base.checks import GddError
 from gdd_book import paper_values, records
-from gdd_book.pages import claims, errata
+from gdd_book.pages import claims, errata, finished
 
 ROOT = Path(__file__).resolve().parents[3]
 BOOK = ROOT / "book"
@@ -118,13 +118,21 @@ def refresh(only: Iterable[str] | None = None) -> list[str]:
 
 
 def build() -> Path:
-    """Execute what is stale and build the book, strictly: a warning is an error; return the path of its first page."""
+    """Execute what is stale and build the book; return the path of its first page.
+
+    Strictly: a warning is an error, and so is whatever `gdd_book.pages.finished` finds wrong with the pages.
+    """
     refresh()
     # --all: Sphinx looks at the chapters' text only, and new outputs or styles would stay unseen
     command = [Path(sys.executable).with_name("jupyter-book"), "build", ROOT, "--all", "-W", "-n", "--keep-going"]
     if subprocess.run(command, cwd=ROOT, check=False).returncode:
         raise GddError("book: the strict build failed; the warnings above say where")
-    return ROOT / "_build" / "html" / "index.html"
+    html = ROOT / "_build" / "html"
+    finished.lighten(html)
+    wrong = finished.problems(html, [f"book/{page}.html" for page in pages()])
+    if wrong:
+        raise GddError("book: " + "; ".join(wrong))
+    return html / "index.html"
 
 
 def _execute_to_file(page: str) -> None:
