@@ -1,0 +1,56 @@
+"""Sphinx extension: at the end of a chapter, how to run it oneself: as a notebook, or at other parameters.
+
+Notebook and command are made from the chapter when the book is built, so that they cannot differ from it.
+"""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from pathlib import Path
+
+import jupytext
+from docutils import nodes
+from sphinx.application import Sphinx
+
+from gdd_book.pages import notebooks
+
+
+def show_command(app: Sphinx, doctree: nodes.document) -> None:
+    """Append link and command to a chapter."""
+    page = app.env.docname.removeprefix("book/")
+    if page in notebooks.chapters():
+        link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", internal=True)
+        link["classes"].append("download")
+        words = nodes.paragraph("", "Run this page yourself: ", link, nodes.Text(
+            " (it needs the packages of this book), or at other parameters from the top folder of the repository:"))
+        section = next(doctree.findall(nodes.section), doctree)
+        line = command(page)
+        section += nodes.container("", words, nodes.literal_block(line, line, language="text"), classes=["rerun"])
+
+
+def command(page: str) -> str:
+    """The line that runs a chapter with its own parameters, to be changed; of numbers and words alone."""
+    cells = [cell for cell in _chapter(page).cells if "parameters" in cell.metadata.get("tags", [])]
+    values = {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cells[0].source).body}
+    plain = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
+    given = [f"-p {name} {shlex.quote(str(value))}" for name, value in plain.items()]
+    return " ".join(["papermill", f"book/{page}.md", "out.ipynb", *given])
+
+
+def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
+    """Write every chapter, as a notebook without outputs, beside its page."""
+    if exception is None and app.builder.format == "html":
+        for page in notebooks.chapters():
+            jupytext.write(_chapter(page), Path(app.outdir) / "book" / f"{page}.ipynb")
+
+
+def _chapter(page: str):
+    return jupytext.read(notebooks.text_path(page))
+
+
+def setup(app: Sphinx) -> dict:
+    """Connect to Sphinx."""
+    app.connect("doctree-read", show_command, priority=900)  # after what stands below equations
+    app.connect("build-finished", write_notebooks)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
