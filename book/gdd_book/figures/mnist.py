@@ -508,6 +508,23 @@ def generated_table(found: xr.Dataset) -> pd.DataFrame:
     }, pd.MultiIndex.from_arrays([found.model.values, found.source.values], names=["model", "drawn from"]))
 
 
+def show_layerwise(found: xr.Dataset) -> Figure:
+    """Error of every way of `mnist-layerwise`: filled, the best sample; hollow, the posterior mean."""
+    places, pixels = np.arange(found.sizes["way"])[::-1], float(found.error_of_pixels)
+    figure, axes = new_figure(height=2.9)
+    axes.axvline(pixels, color=COLOURS["grey"], linewidth=1, linestyle="--")
+    axes.text(pixels, len(places) - 0.55, " raw pixels", color=COLOURS["grey"], fontsize=FONT - 2)
+    for number, (model, marker) in enumerate(zip(found.model.values, "os", strict=True)):
+        for kind, face in (("ml_sample", CYCLE[number]), ("mean", "white")):
+            axes.plot(found.error.sel(model=model, feature_kind=kind), places + 0.14 * (1 - 2 * number), marker,
+                      color=CYCLE[number], markerfacecolor=face, label=model if kind == "ml_sample" else None)
+    axes.set(yticks=places, xlabel="test error, %", xlim=(0, None), ylim=(-0.5, len(places) - 0.2))
+    axes.set_yticklabels([fill(way, 22) for way in found.way.values], fontsize=FONT - 2)
+    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+    legend_outside(figure)
+    return finish(figure)
+
+
 def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
     """Test error in % of every way of `mnist-layerwise`, by model and kind of feature."""
     table = found.error.stack(column=("model", "feature_kind")).to_pandas().round(2)
