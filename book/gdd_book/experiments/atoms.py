@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from gdd import project_model, project_refined
+from gdd import pretrain, project_model, project_refined, refine
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
-from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms
+from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import collapse, project_layers, projection_error, threshold
-from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild
 from gdd_book.experiments.registry import Outcome, experiment, outcome
@@ -158,6 +158,54 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
             [part.attrs["winning_share"][0] for part in atoms[kind]] for kind in voted
         ]),
     }, {"kind": list(KINDS), "voted": list(voted)})
+
+
+# ---- how atoms come about
+
+FORMING = ("data", "n_train", "seed", "burn_in", "collect", "noise_precision", "weight_precision", "refine_noise")
+
+
+@experiment(
+    "mnist-forming", seed=0, learned_planes=True, atoms=25, **HEALTHY_DIGITS,
+    demo={"data": "digits", "n_train": 200, "burn_in": 40, "collect": 10,
+          "sweeps": (1, 4, 16), "refine_sweeps": (1, 4)},
+    paper={"data": "mnist", "n_train": 1000, "burn_in": 150, "collect": 50,
+           "sweeps": (1, 2, 4, 8, 16, 32, 64, 128, 256), "refine_sweeps": (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)},
+)
+def mnist_forming(p: dict, run: Run) -> Outcome:
+    """Look at the projected top atoms after some sweeps of layer 2's pretraining, and then of refinement.
+
+    Layer 1 is pretrained first, and held while layer 2 is. Between two looks a chain goes on with random numbers of its
+    own, named by the sweeps done. The record has ``frames`` (frame, atom, plane, row, col) of the atoms that are used
+    most in the end, in percent of each one's largest magnitude in that frame, and how much of an atom is one stroke.
+    """
+    setup = setup_of(p, run)
+    with run.bar(2 * (p["burn_in"] + p["collect"]), "pretraining of layer 1") as bar:
+        begun = pretrain(setup.images, setup.model, ChainSpec(p["burn_in"], p["collect"], p["seed"]), progress=bar)
+    looks, state = [], None
+    with run.bar(p["sweeps"][-1], "pretraining of layer 2") as bar:
+        for done, sweeps in pairwise((0, *p["sweeps"])):
+            chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
+            top = fit_layer(begun.inputs[1], *begun.layers[1][:2], chain, 1, progress=bar, first=state)
+            state, trained = top.state, begun._replace(layers=(begun.layers[0], top))
+            looks.append((STAGES[0], sweeps, project_model(trained), uses_of(trained)))
+    with run.bar(p["refine_sweeps"][-1], "refinement") as bar:
+        for done, sweeps in pairwise((0, *p["refine_sweeps"])):
+            chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
+            depends = {name: p[name] for name in FORMING} | {"last": p["sweeps"], "done": done, "sweeps": sweeps}
+            folder = run.folder("forming", depends)
+            refinement = refinement_for(p["refine_noise"], dictionary_every=4)
+            trained = refine(setup.images, setup.model, chain, refinement, trained, folder=folder, progress=bar)
+            looks.append((STAGES[1], sweeps, project_model(trained), uses_of(trained)))
+    stages, sweeps, atoms, uses = zip(*looks, strict=True)
+    often = np.argsort(-uses[-1])[: p["atoms"]]
+    frames = np.stack([one.values[often] for one in atoms])
+    scaled = 100 * frames / np.abs(frames).max(axis=(2, 3, 4), keepdims=True).clip(1e-12)
+    strokes = [float(stroke_share(one.values[use >= use.mean()]).mean()) for one, use in zip(atoms, uses, strict=True)]
+    return outcome(xr.Dataset(
+        {"frames": (("frame", *DICTIONARY), np.int8(np.round(scaled))), "stroke_share": ("frame", strokes)},
+        {"stage": ("frame", list(stages)), "sweep": ("frame", list(sweeps))},
+    ), p, setup.images, model=setup.model)
 
 
 # ---- Fig. 3
