@@ -8,9 +8,12 @@ from math import ceil, prod
 import numpy as np
 import pandas as pd
 import xarray as xr
+from IPython.display import HTML
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from matplotlib.ticker import LogLocator
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy import stats
 
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
@@ -18,6 +21,8 @@ from gdd.base.checks import check_whole
 from gdd.model.distributions import Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision
 from gdd.plot import GAP, draw_mosaic, over_largest
+from gdd.sampler.conditionals import block_given_rest
+from gdd_book.figures.slider import slider
 from gdd_book.figures.style import (
     COLOURS,
     FONT,
@@ -42,6 +47,33 @@ def draw_atoms(panel: Axes, atoms: np.ndarray, columns: int, title: str = "", pe
     """Atoms in a panel, zero mid grey, black and white at the largest magnitude of each."""
     bare(panel).set_title(title, fontsize=FONT - 1)
     return draw_mosaic(panel, over_largest(np.asarray(atoms, float), percentile), columns)
+
+
+def block_choice(image: np.ndarray, atom: np.ndarray, pool: tuple[int, int], precisions: np.ndarray) -> HTML:
+    """Slider over noise precisions: what the block of strongest response chooses, taken alone, under a flat prior.
+
+    Parameters
+    ----------
+    image : (row, col)
+    atom : (atom_row, atom_col)
+    """
+    windows = sliding_window_view(image, atom.shape)
+    response = np.abs((windows * atom).sum(axis=(2, 3)))
+    strongest = np.unravel_index(response.argmax(), response.shape)
+    row, col = (int(at) // side * side for at, side in zip(strongest, pool, strict=True))
+    inside = windows[row : row + pool[0], col : col + pool[1]].reshape(-1, 1, *atom.shape)
+    frames, outcomes = [], [*map(str, range(len(inside))), "none"]
+    for gamma_e in precisions:
+        choice = block_given_rest(inside, np.full(inside.shape, gamma_e), atom[None], np.zeros(len(outcomes)), 1.0)
+        figure, (left, right) = new_figure(1, 2, height=2.2, width_ratios=(1, 1.8))
+        bare(left).imshow(image, cmap="gray_r")
+        high, wide = (side + more - 1 for side, more in zip(atom.shape, pool, strict=True))
+        left.add_patch(Rectangle((col - 0.5, row - 0.5), wide, high, fill=False, edgecolor=COLOURS["red"]))
+        colours = [COLOURS["blue"]] * len(inside) + [COLOURS["grey"]]
+        right.bar(outcomes, np.exp(choice.log_probability), color=colours)
+        right.set(ylim=(0, 1), xlabel="position in the block", ylabel="probability")
+        frames.append((f"noise precision {gamma_e:.3g}", finish(figure)))
+    return slider(frames, "probability of each position of a block as the noise precision grows", len(frames) // 2)
 
 
 def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None) -> Figure:

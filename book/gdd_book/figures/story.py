@@ -8,6 +8,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
+from IPython.display import HTML
 from matplotlib.figure import Figure
 
 from gdd import MNIST
@@ -16,6 +17,7 @@ from gdd.projection import render_projected
 from gdd_book import paper_values
 from gdd_book.figures.mnist import draw_subsets, strokes_table, subset_errors
 from gdd_book.figures.model import draw_atoms, most_used
+from gdd_book.figures.slider import slider
 from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_figure, write_ticks
 
 #: readings of `mnist-readings`: the paper's, and the best one of the same atoms
@@ -90,6 +92,33 @@ def five_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame
     ]
     return pd.DataFrame(rows, columns=["1,000 digits of MNIST", "we find", "the paper prints"]).set_index(
         "1,000 digits of MNIST")
+
+
+def rebuilding(record: xr.Dataset, stage: str = "refined", digit: int = 2) -> HTML:
+    """Slider over the pieces of a digit, strongest first: the digit, the last piece, the sum so far, what is left."""
+    found, whole = pieces(record, stage, digit), record.isel(subset=0).example[digit, 0].values / 255
+    frames = []
+    for count in range(len(found) + 1):
+        figure, axes = new_figure(1, 4, height=1.5)
+        total = found[:count].sum(axis=0)
+        last = found[count - 1] if count else np.zeros_like(whole)
+        named = (("a digit", whole), ("this piece", last), ("sum so far", total), ("what is left", whole - total))
+        for panel, (words, picture) in zip(axes, named, strict=True):
+            bare(panel).imshow(picture, cmap="gray", vmin=-1, vmax=1)
+            panel.set_title(words, fontsize=FONT - 1)
+        frames.append((f"{count} of {len(found)} pieces", finish(figure)))
+    return slider(frames, "a digit put together from its pieces, one after the other", first=min(5, len(found)))
+
+
+def forming(record: xr.Dataset) -> HTML:
+    """Slider over the frames of `mnist-forming`: the same atoms after more and more sweeps."""
+    frames = []
+    for number in range(record.sizes["frame"]):
+        one, (figure, axes) = record.isel(frame=number), new_figure(height=4.2)
+        draw_atoms(bare(axes), one.frames.transpose(ATOM, PLANE, ...), 5)
+        words = f"{one.stage.item()}, {one.sweep.item()} sweeps; share of an atom in one stroke {one.stroke_share:.2f}"
+        frames.append((words, finish(figure)))
+    return slider(frames, "top atoms in the image plane after more and more sweeps", first=len(frames) - 1)
 
 
 def _draw_pieces(panels, record: xr.Dataset, stage: str, digit: int, chain: int = 0, title: str = "a digit") -> None:
