@@ -68,7 +68,7 @@ REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
 #: settings that only some experiments have, of the model and of its refinement; of the latter as in `RefinementSpec`
 LEARNED, SETTINGS = ("learned_planes",), ("dictionary_every", "empty_blocks")
 USUAL = asdict(RefinementSpec())
-#: precisions whose chains stay healthy (book, inference/gibbs, model/refinement and caltech/accuracy)
+#: precisions whose chains stay healthy (book, inference/mixing, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
 HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1}
 HEALTHY_DIGITS, HEALTHY_CALTECH = HELD_DIGITS | {"refine_noise": 44.0}, HELD_CALTECH | {"refine_noise": 3.0}
