@@ -90,14 +90,17 @@ def test_bad_entry_is_refused(entries, message, tmp_path, monkeypatch):
 
 
 def test_table_as_shown():
-    entry = errata.Erratum("P9", "Sizes", "a < b", "Sec. 1", "typo", pages=("model/pooling",))
+    tests = ("test_a.py::test_b", "test_a.py::test_c")
+    entry = errata.Erratum("P9", "Sizes", "a < b", "Sec. 1", "typo", pages=("model/pooling",), tests=tests)
     shown = errata.Errata([entry])
-    said = "1 entries: 0 changes the posterior, 1 only a typo, 0 a finding, 0 cannot be decided"
+    said = "1 entries (changes the posterior: 0; only a typo: 1; a finding: 0; cannot be decided: 0)"
     assert str(shown) == repr(shown) == said
     page = shown._repr_html_()
     assert '<td><a href="#p9">P9</a></td><td>a &lt; b<small>Sec. 1</small></td>' in page
     assert '<span class="matters typo">only a typo</span>' in page
-    assert '<a href="../model/pooling.html">model/pooling</a>' in page
+    assert page.startswith(f"<details><summary>{said}</summary>")
+    assert page.count('<a href="../model/pooling.html">model/pooling</a><br/><small>test_a.py</small>') == 1
+    assert page.count("test_a.py") == 1
 
 
 def test_a_precision_for_each_weight_is_out_of_reach():

@@ -47,18 +47,19 @@ class Erratum(NamedTuple):
 
 
 class Errata(tuple):
-    """Entries in the order of the page; in a notebook, a table with links."""
+    """Entries in the order of the page; in a notebook, how many there are, and folded below it a table with links."""
 
     def __str__(self) -> str:
         counts = Counter(entry.matters for entry in self)
-        return f"{len(self)} entries: " + ", ".join(f"{counts[key]} {words}" for key, words in MATTERS.items())
+        return f"{len(self)} entries (" + "; ".join(f"{words}: {counts[key]}" for key, words in MATTERS.items()) + ")"
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         meanings = "".join(f"<li><b>{MATTERS[key]}</b>: {escape(text)}</li>" for key, text in MEANS.items())
         rows = [(entry.group, _row(entry)) for entry in self]
-        return f"<ul>{meanings}</ul>{html_table(('', 'What', 'Does it matter', 'Shown'), rows, 'claims errata')}"
+        table = html_table(("", "What", "Does it matter", "Shown"), rows, "claims errata")
+        return f"<details><summary>{escape(str(self))}</summary><ul>{meanings}</ul>{table}</details>"
 
 
 def load() -> Errata:
@@ -83,7 +84,9 @@ def _checked(group: str, entry: dict) -> Erratum:
 
 def _row(entry: Erratum) -> str:
     anchor, up = f'<a href="#{entry.number.lower()}">', "../" * PAGE.count("/")
-    shown = "<br/>".join([f"{anchor}below</a>", *(f'<a href="{up}{page}.html">{page}</a>' for page in entry.pages)])
+    files = dict.fromkeys(test.partition("::")[0] for test in entry.tests)
+    shown = [f"{anchor}below</a>", *(f'<a href="{up}{page}.html">{page}</a>' for page in entry.pages)]
+    shown = "<br/>".join([*shown, *(f"<small>{name}</small>" for name in files)])
     return (
         f"<tr><td>{anchor}{entry.number}</a></td><td>{escape(entry.what)}<small>{escape(entry.place)}</small></td>"
         f'<td><span class="matters {entry.matters}">{MATTERS[entry.matters]}</span></td><td>{shown}</td></tr>'
