@@ -15,8 +15,9 @@ def test_every_link_resolves(row):
     assert callable(index.function(row))
     source = index.test_source(row.test)
     assert re.search(r"^def (test_|ratio_)", source, re.MULTILINE)
-    page, _, anchor = index.link(row.page).partition("#")
-    assert (index.BOOK / page).with_suffix(".md").is_file() and anchor
+    for place in (row.page, *row.also):
+        page, _, anchor = index.link(place).partition("#")
+        assert (index.BOOK / page).with_suffix(".md").is_file() and anchor
 
 
 def test_every_conditional_stands_in_it():

@@ -1,7 +1,8 @@
 """Sphinx extension: below each equation that the index names, its function and its test, folded.
 
-Nothing is written on the pages for it. The index of the book (`gdd_book.pages.index`) says which function computes an
-equation, or what a section derives, and which test checks it; the source is read when the book is built.
+Nothing is written on the pages for it. To show a function below one more equation, name the equation in
+``book/index.yml``, as the ``page`` of a row or among its ``also``. The index (`gdd_book.pages.index`) says which function
+computes an equation, or what a section derives, and which test checks it; the source is read when the book is built.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ def show_code(app: Sphinx, doctree: nodes.document) -> None:
     page = app.env.docname.removeprefix("book/")
     rows = defaultdict(list)
     for row in (row for part in index.sections().values() for row in part):
-        name, _, label = row.page.partition("#")
-        if name == page:
-            rows[label].append(row)
+        for place in (row.page, *row.also):
+            name, _, label = place.partition("#")
+            if name == page:
+                rows[label].append(row)
     for label, found in rows.items():
         block = folded(found)
         for row in found:
@@ -57,10 +59,11 @@ def folded(rows: list[index.Row]) -> list[nodes.Node]:
 
 
 def where(row: index.Row) -> str:
-    """File and first line of a row's function."""
+    """File and lines of a row's function."""
     function = index.function(row)
     file = Path(inspect.getsourcefile(function)).resolve().relative_to(ROOT)
-    return f"{file.as_posix()}, line {inspect.getsourcelines(function)[1]}"
+    lines, first = inspect.getsourcelines(function)
+    return f"{file.as_posix()}, lines {first} to {first + len(lines) - 1}"
 
 
 def without_docstring(row: index.Row) -> str:

@@ -7,6 +7,7 @@ import html
 import importlib
 import inspect
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ class Row(NamedTuple):
     code: str  # dotted name of a function
     test: str  # file::function
     page: str  # page#label of an equation or page#heading
+    also: Sequence[str] = ()  # other equations, as page#label, that the function computes
 
 
 def sections() -> dict[str, list[Row]]:
@@ -38,9 +40,9 @@ def sections() -> dict[str, list[Row]]:
 
 
 def function(row: Row) -> object:
-    """The function that a row names."""
+    """The function that a row names; of a compiled one, what was compiled."""
     module, _, name = row.code.rpartition(".")
-    return getattr(importlib.import_module(module), name)
+    return inspect.unwrap(getattr(importlib.import_module(module), name))
 
 
 def test_source(test: str) -> str:
