@@ -3,10 +3,21 @@
 from types import SimpleNamespace
 
 import nbformat
+import papermill
 import pytest
 from docutils import nodes
 
 from gdd_book.pages import notebooks, rerun
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    """Folder of a built book with its notebooks."""
+    folder = tmp_path_factory.mktemp("html")
+    for page in notebooks.chapters():
+        (folder / "book" / page).parent.mkdir(parents=True, exist_ok=True)
+    rerun.write_notebooks(SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=folder), None)
+    return folder
 
 
 def test_line_has_the_numbers_and_words_of_the_parameters_cell():
@@ -30,12 +41,22 @@ def test_a_page_without_code_has_no_line():
     assert not document.children
 
 
-def test_notebooks_are_those_that_are_tested(tmp_path):
+@pytest.mark.parametrize("page", ["book/model/pooling", "book/references", "genindex"])
+def test_button_offers_the_notebook_of_a_chapter(page):
+    context = {}
+    rerun.offer_notebook(None, page, "page.html", context, None)
+    assert context == ({"ipynb_source": "../book/model/pooling.ipynb"} if page == "book/model/pooling" else {})
+
+
+def test_a_download_runs_in_a_folder_of_its_own(written, tmp_path):
+    downloaded = nbformat.read(written / "book" / "model" / "pooling.ipynb", 4)
+    ran = papermill.execute_notebook(downloaded, None, cwd=tmp_path, progress_bar=False)
+    assert any("blocks active before data" in str(cell.outputs) for cell in ran.cells if "outputs" in cell)
+
+
+def test_notebooks_are_those_that_are_tested(written):
     for page in notebooks.chapters():
-        (tmp_path / "book" / page).parent.mkdir(parents=True, exist_ok=True)
-    rerun.write_notebooks(SimpleNamespace(builder=SimpleNamespace(format="html"), outdir=tmp_path), None)
-    for page in notebooks.chapters():
-        written, tested = (nbformat.read(folder / f"{page}.ipynb", 4).cells
-                           for folder in (tmp_path / "book", notebooks.ROOT / "tests" / "reference"))
+        download, tested = (nbformat.read(folder / f"{page}.ipynb", 4).cells
+                            for folder in (written / "book", notebooks.ROOT / "tests" / "reference"))
         own = [cell.source for cell in tested if "injected-parameters" not in cell.metadata.get("tags", [])]
-        assert [cell.source for cell in written if cell.cell_type == "code"] == own, page
+        assert [cell.source for cell in download if cell.cell_type == "code"] == own, page

@@ -1,8 +1,9 @@
 """Sphinx extension: below each equation that the index names, its function and its test, folded.
 
 Nothing is written on the pages for it. To show a function below one more equation, name the equation in
-``book/index.yml``, as the ``page`` of a row or among its ``also``. The index (`gdd_book.pages.index`) says which function
-computes an equation, or what a section derives, and which test checks it; the source is read when the book is built.
+``book/index.yml``, as the ``page`` of a row or among its ``also``. The index (`gdd_book.pages.index`) says which
+function computes an equation, or what a section derives, and which test checks it; the source is read when the book is
+built.
 """
 
 from __future__ import annotations

@@ -38,6 +38,12 @@ def command(page: str) -> str:
     return " ".join(["papermill", f"book/{page}.md", "out.ipynb", *given])
 
 
+def offer_notebook(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
+    """Let the download button of a chapter offer its notebook, beside its text."""
+    if page.removeprefix("book/") in notebooks.chapters():
+        context["ipynb_source"] = f"../{page}.ipynb"  # the theme looks in _sources
+
+
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every chapter, as a notebook without outputs, beside its page."""
     if exception is None and app.builder.format == "html":
@@ -52,5 +58,6 @@ def _chapter(page: str):
 def setup(app: Sphinx) -> dict:
     """Connect to Sphinx."""
     app.connect("doctree-read", show_command, priority=900)  # after what stands below equations
+    app.connect("html-page-context", offer_notebook, priority=100)  # before the theme makes its buttons
     app.connect("build-finished", write_notebooks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
