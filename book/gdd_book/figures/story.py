@@ -64,11 +64,11 @@ def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 3) 
 
 
 def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
-    """How far two chains agree on the same ten digits: coefficients that are on, by stage."""
-    on = record.example_code.isel(subset=0) != 0
+    """How far two chains agree on the same digits, ten of every subset: coefficients that are on, by stage."""
+    on = record.example_code != 0
     axes = [axis for axis in on.dims if axis not in ("stage", "chain")]
     both, either = on.all("chain").sum(axes), on.any("chain").sum(axes)
-    each = on.sum(axes).mean("chain") / on.sizes["digit"]
+    each = on.sum(axes).mean("chain") / (on.sizes["subset"] * on.sizes["digit"])
     return pd.DataFrame({
         "active in one digit": each.values.round(1), "active in both chains, %": (100 * both / either).values.round(0),
     }, index=on.stage.values)
@@ -85,8 +85,8 @@ def five_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame
         ("test error of the paper's features, refined", f"{float(error.sel(stage='refined', reading=PAPERS)):.1f} %",
          f"{printed.query('ours and n_train == 1000').error.item():g} %"),
         ("of raw pixels", f"{float(record.error_of_pixels.mean()):.1f} %", ""),
-        ("of the same atoms as plain detectors", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
-        ("of layer 1 alone, in one step", f"{float(one_step):.1f} %", ""),
+        ("of the same atoms as detectors, normalised", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
+        ("of layer 1 alone, in one step, whitened", f"{float(one_step):.1f} %", ""),
         ("energy of an atom in its largest stroke, refinement", before_after(*strokes) + " %", ""),
         ("atoms that a digit is made of, refinement", before_after(*numbers.values.round().astype(int)), ""),
     ]
