@@ -24,7 +24,7 @@ from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_fi
 PAPERS, BEST = "one sample, the paper's", "the same, normalised"
 #: the learning curve: kind of feature in `mnist-best`, what it is called, colour
 LINES = (("raw pixels", "raw pixels", "grey"), ("scattering", "scattering", "green"),
-         ("whitened one-step features", "layer 1 alone", "blue"))
+         ("whitened one-step features", "layer 1, whitened", "blue"))
 
 
 
@@ -70,7 +70,7 @@ def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
     both, either = on.all("chain").sum(axes), on.any("chain").sum(axes)
     each = on.sum(axes).mean("chain") / (on.sizes["subset"] * on.sizes["digit"])
     return pd.DataFrame({
-        "active in one digit": each.values.round(1), "active in both chains, %": (100 * both / either).values.round(0),
+        "active in one digit": each.values.round(1), "in both chains, % of those in either": (100 * both / either).values.round(0),
     }, index=on.stage.values)
 
 

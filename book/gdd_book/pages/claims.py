@@ -18,7 +18,7 @@ PATH = Path(__file__).resolve().parents[2] / "claims.yml"
 #: each verdict and what it means; a claim has one of these
 VERDICTS = {
     "reproduced": "checked here as claimed, at the scale of the paper where a scale matters",
-    "partly": "holds under conditions that the paper does not state, or after a correction",
+    "partly": "a part of the claim holds, or holds under conditions that the paper does not state; the text says which",
     "not reproduced": "another outcome, at the paper's chain lengths or where longer chains no longer change it",
     "open": "no run of the needed size yet; the finding says which command would close it",
     "cannot be judged": "a machine or a choice that was never published decides, or it was not attempted",
