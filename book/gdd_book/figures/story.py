@@ -70,7 +70,8 @@ def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
     both, either = on.all("chain").sum(axes), on.any("chain").sum(axes)
     each = on.sum(axes).mean("chain") / (on.sizes["subset"] * on.sizes["digit"])
     return pd.DataFrame({
-        "active in one digit": each.values.round(1), "in both chains, % of those in either": (100 * both / either).values.round(0),
+        "active in one digit": each.values.round(1),
+        "in both chains, % of those in either": (100 * both / either).values.round(0),
     }, index=on.stage.values)
 
 
