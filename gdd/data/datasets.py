@@ -84,7 +84,7 @@ def load(
 
     Notes
     -----
-    Source: the data sets of Pu, Yuan & Carin 2015, Sec. 5; embedded digits: UCI Optical Recognition of Handwritten
+    Source: the data sets of Pu, Yuan & Carin 2015, Sec. 4; embedded digits: UCI Optical Recognition of Handwritten
     Digits, test part.
     Checked: tests/test_datasets.py.
     """
