@@ -85,7 +85,7 @@ def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
     monkeypatch.setattr(chains, "SHARE_OF_WRITING", np.inf)
     written = []
     write = checkpoint.write
-    monkeypatch.setattr(checkpoint, "write", lambda p, o, at: (write(p, o, at), written.append(p.read_bytes())))
+    monkeypatch.setattr(checkpoint, "write", lambda p, *rest: (write(p, *rest), written.append(p.read_bytes())))
     whole = run(data, folder=tmp_path)
     assert len(written) == 1 + CHAIN.sweeps  # before the first sweep and after each, none twice
     (tmp_path / "layer1.npz").write_bytes(written[6])
@@ -100,10 +100,10 @@ def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch):
     write = checkpoint.write
     monkeypatch.setattr(chains.time, "monotonic", lambda: clock[0])
 
-    def slow(path, owner, at):
+    def slow(path, owner, at, data):
         written.append(at.done)
         clock[0] += 3600.0
-        write(path, owner, at)
+        write(path, owner, at, data)
 
     monkeypatch.setattr(checkpoint, "write", slow)
     run(data, folder=tmp_path)

@@ -25,9 +25,11 @@ def chain_state(done=2, images=6):
     return ChainState(done, state, state, -1.5, {"residual": np.full(done, 0.25), "steps": np.ones((done, 2))}, 7.5)
 
 
+DATA = LayerData(np.zeros((6, 1, 7, 7)))
+
+
 def owner(seed=3):
-    data = LayerData(np.zeros((2, 1, 7, 7)))
-    return describe_chain(data, (layer(3), ChainSpec(burn_in=2, collect=1, seed=seed)), 0)
+    return describe_chain(DATA, (layer(3), ChainSpec(burn_in=2, collect=1, seed=seed)), 0)
 
 
 def leaves(part):
@@ -45,24 +47,24 @@ def names(folder):
 
 def test_what_goes_in_comes_out(tmp_path):
     path = tmp_path / "layer1.npz"
-    assert read(path, owner()) is None
-    write(path, owner(), chain_state())
-    assert same(read(path, owner()), chain_state())
+    assert read(path, owner(), DATA) is None
+    write(path, owner(), chain_state(), DATA)
+    assert same(read(path, owner(), DATA), chain_state())
 
 
 def test_the_one_before_is_read_where_the_last_one_is_missing(tmp_path):
     """A process killed between the two renames leaves this."""
     path = tmp_path / "layer1.npz"
-    write(path, owner(), chain_state(1))
-    write(path, owner(), chain_state(2))
+    write(path, owner(), chain_state(1), DATA)
+    write(path, owner(), chain_state(2), DATA)
     path.unlink()
-    assert same(read(path, owner()), chain_state(1))
+    assert same(read(path, owner(), DATA), chain_state(1))
 
 
 def test_damage_anywhere_is_refused_or_harmless(tmp_path):
     """Cut at any length, or with any byte changed: an error that names the file, or the very same content."""
     path = tmp_path / "layer1.npz"
-    write(path, owner(), chain_state(1))
+    write(path, owner(), chain_state(1), DATA)
     whole, refused = path.read_bytes(), 0
     generator = np.random.default_rng(0)
     damaged = [whole[:length] for length in generator.integers(0, len(whole), 100)]
@@ -73,7 +75,7 @@ def test_damage_anywhere_is_refused_or_harmless(tmp_path):
     for content in damaged:
         path.write_bytes(content)
         try:
-            assert same(read(path, owner()), chain_state(1))
+            assert same(read(path, owner(), DATA), chain_state(1))
         except GddError as error:
             refused += 1
             assert str(path) in str(error)
@@ -87,34 +89,34 @@ def test_an_older_or_unknown_format_is_refused_and_left(tmp_path):
         np.savez(path, **arrays)
         before = path.read_bytes()
         with pytest.raises(GddError, match=f"another format .*{said}.*--restart"):
-            read(path, owner())
+            read(path, owner(), DATA)
         assert path.read_bytes() == before
 
 
 def test_another_chains_is_refused_and_left(tmp_path):
     path = tmp_path / "layer1.npz"
-    write(path, owner(), chain_state())
+    write(path, owner(), chain_state(), DATA)
     before = path.read_bytes()
     with pytest.raises(GddError, match="another chain: ChainSpec.seed is 3 there, 4 here;.*--restart"):
-        read(path, owner(4))
+        read(path, owner(4), DATA)
     assert path.read_bytes() == before
 
 
 def test_a_folder_in_its_place_is_an_error(tmp_path):
     (tmp_path / "layer1.npz").mkdir()
     with pytest.raises(GddError, match="cannot be read"):
-        read(tmp_path / "layer1.npz", owner())
+        read(tmp_path / "layer1.npz", owner(), DATA)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
 def test_a_folder_that_must_not_be_written_is_an_error(tmp_path):
     path = tmp_path / "layer1.npz"
-    write(path, owner(), chain_state(1))
+    write(path, owner(), chain_state(1), DATA)
     tmp_path.chmod(0o555)
     try:
         with pytest.raises(GddError, match="cannot write"):
-            write(path, owner(), chain_state(2))
-        assert same(read(path, owner()), chain_state(1))
+            write(path, owner(), chain_state(2), DATA)
+        assert same(read(path, owner(), DATA), chain_state(1))
     finally:
         tmp_path.chmod(0o755)
 
@@ -122,24 +124,24 @@ def test_a_folder_that_must_not_be_written_is_an_error(tmp_path):
 def test_a_file_where_the_folder_should_be_is_an_error(tmp_path):
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "below" / "layer1.npz"
-    assert read(path, owner()) is None
+    assert read(path, owner(), DATA) is None
     with pytest.raises(GddError, match="cannot write"):
-        write(path, owner(), chain_state())
+        write(path, owner(), chain_state(), DATA)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypatch, call):
     path = tmp_path / "layer1.npz"
-    write(path, owner(), chain_state(1))
+    write(path, owner(), chain_state(1), DATA)
 
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, call, full)
     with pytest.raises(GddError, match="cannot write.*No space left on device.*kept.*free space"):
-        write(path, owner(), chain_state(2))
+        write(path, owner(), chain_state(2), DATA)
     assert names(tmp_path) == ["layer1.npz"]
-    assert same(read(path, owner()), chain_state(1))
+    assert same(read(path, owner(), DATA), chain_state(1))
 
 
 #: a process of its own: a small checkpoint, then one that is larger than there is room for
@@ -147,14 +149,14 @@ TOO_LARGE = """
     import signal, sys, resource
     sys.path.insert(0, {tests!r})
     from pathlib import Path
-    from test_checkpoint import owner, chain_state
+    from test_checkpoint import DATA, chain_state, owner
     from gdd.base.checks import GddError
     from gdd.sampler.checkpoint import write
     path = Path({path!r})
-    write(path, owner(), chain_state(1))
+    write(path, owner(), chain_state(1), DATA)
     {limit}
     try:
-        write(path, owner(), chain_state(2, images=4000))
+        write(path, owner(), chain_state(2, images=4000), DATA)
     except GddError as error:
         print("refused:", error)
 """
@@ -167,7 +169,7 @@ def write_too_much(path, limit=""):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("refused: checkpoint: cannot write")
     assert names(path.parent) == ["layer1.npz"]
-    assert same(read(path, owner()), chain_state(1))
+    assert same(read(path, owner(), DATA), chain_state(1))
     return done.stdout
 
 
@@ -190,5 +192,5 @@ def small_disk(tmp_path):
 
 def test_a_full_disk_keeps_the_last_one(small_disk):
     assert "No space left on device" in write_too_much(small_disk / "layer1.npz")
-    write(small_disk / "layer1.npz", owner(), chain_state(2))  # the failed one has left its room
+    write(small_disk / "layer1.npz", owner(), chain_state(2), DATA)  # the failed one has left its room
     assert names(small_disk) == ["layer1.npz", previous(small_disk / "layer1.npz").name]

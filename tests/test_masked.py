@@ -12,7 +12,7 @@ from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
-from gdd.model.state import LayerData, LayerState, block_positions
+from gdd.model.state import LayerData, LayerState, Part, block_positions
 from gdd.sampler import conditionals
 from gdd.sampler.dictionary import atom_sums, plane_last
 from gdd.sampler.random import Key
@@ -147,7 +147,8 @@ def test_sums_equal_the_plain_statistics(name):
     state, data, shape = drawn(spec, size, planes, images=4, hidden=0.3)
     left = plane_last(model.residual(state, data, shape), float)
     for k in range(shape.atoms):
-        gram, linear = atom_sums(state.local, left, data.mask.astype(float), state.local.gamma_e[:, 0], shape, k)
+        seen, gamma_e = data.mask.astype(float), state.local.gamma_e[:, 0]
+        gram, linear = atom_sums(state.local, left, seen, gamma_e, shape, k, Part())
         plain, whole = conditionals.atom_statistics(state, data, shape, k)
         np.testing.assert_allclose(gram, plain, rtol=1e-10, atol=1e-10)
         atom = state.shared.dictionary[k].reshape(shape.planes, -1)

@@ -8,23 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
 from gdd.base.axes import BLOCKS, IMAGE, MAPS
-from gdd.base.checks import REMEDY, GddError, as_pixels, check_kind, check_lengths, check_precision, check_seed
+from gdd.base.checks import (
+    REMEDY,
+    GddError,
+    as_pixels,
+    check_kind,
+    check_lengths,
+    check_precision,
+    check_seed,
+    check_whole,
+)
 from gdd.inference.deconvolution import along_images
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.joint import layer_values
-from gdd.model.layer import draw_positions
 from gdd.model.spec import ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, maps_of
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Part, maps_of
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
 from gdd.sampler.random import TEST, Key, shared_generator
+from gdd.sampler.refine import first_positions
 from gdd.sampler.sweep import image_pass
 
 Progress = Callable[[int], None] | None
@@ -85,7 +95,7 @@ def infer_jointly(
 
 def infer_layers(
     fitted: Pretrained, images: np.ndarray | xr.DataArray, burn_in: int, collect: int, seed: int,
-    progress: Progress = None,
+    progress: Progress = None, first_image: int = 0,
 ) -> tuple[xr.Dataset, ...]:
     """Maps of every layer from the bottom up, dictionaries and precisions held at those of training.
 
@@ -98,6 +108,8 @@ def infer_layers(
     burn_in, collect : sweeps of each layer
     seed : of every random number
     progress : called with a number of image-sweeps after each sweep
+    first_image : number of the first image in the data set, so that whole leaves of it (`gdd.sampler.sums`) give the
+        same as the whole
 
     Returns
     -------
@@ -111,13 +123,14 @@ def infer_layers(
     Checked: tests/test_held.py.
     """
     check_kind("fitted", fitted, Pretrained)
-    chain, data, found = Chain(burn_in, collect, seed), LayerData(as_pixels(images)), []
+    part = Part(check_whole("first_image", first_image, 0))
+    chain, data, found = Chain(burn_in, collect, seed), LayerData(as_pixels(images), part=part), []
     check_fits(data.images, fitted.model)
     if any(layer.spec.pooling != "probabilistic" for layer in fitted.layers):
         raise GddError("fitted: a layer with max or average pooling; probabilistic pooling is needed")
     for number, layer in enumerate(fitted.layers, 1):
         found.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
-        data = LayerData(found[-1].ml_sample.values)
+        data = LayerData(found[-1].ml_sample.values, part=part)
     return tuple(found)
 
 
@@ -218,11 +231,8 @@ def start_joint(
     images: int, model: ModelSpec, refinement: RefinementSpec, seed: int, gamma_e: float, dtype=np.float32
 ) -> JointLocal:
     """No top coefficient active, every position from its prior, every image at this noise precision."""
-    generator, shapes = shared_generator(seed, TEST, 0, 0), model.shapes()
-    positions = tuple(
-        draw_positions(images, spec, shape, generator, refinement.empty_blocks)
-        for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
-    )
-    z = np.full((images, shapes[-1].atoms, *shapes[-1].grid), EMPTY, np.int16)
+    own, top = partial(shared_generator, seed, TEST, 0, 0), model.shapes()[-1]
+    positions = first_positions(images, Part(), model, refinement, own)
+    z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     entries = images if IMAGE in refinement.noise.axes else 1
     return JointLocal(positions, z, np.zeros(z.shape, dtype), np.full(entries, gamma_e))

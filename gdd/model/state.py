@@ -6,7 +6,8 @@ model's first layer costs 49 blocks x (2 + 4) bytes per image in single precisio
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -14,12 +15,37 @@ from gdd.model.pooling import EMPTY as EMPTY
 from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import LayerShape, LayerSpec
 
+Said = TypeVar("Said")
+Result = TypeVar("Result")
+
+
+class Part(NamedTuple):
+    """Which images of a chain these are, where several processes share them. Alone: all.
+
+    Every process makes the same sweeps on its own images. Where a draw needs something of all images the processes
+    meet, and leave with the same; so what they share stays equal.
+    """
+
+    first: int = 0  # number of this part's first image
+    images: int | None = None  # of the chain; None: those of this part
+    meet: Callable[[Callable[[list], Any], Any], Any] | None = None  # (combine, what this part says) -> the combination
+
+    def of_all(self, combine: Callable[[list[Said]], Result], said: Said) -> Result:
+        """Combine what all parts say, in their order. All must call it, in the same turn."""
+        return combine([said]) if self.meet is None else self.meet(combine, said)
+
 
 class LayerData(NamedTuple):
     """Input of a layer: X of the paper, and which of its pixels were observed."""
 
     images: np.ndarray  # (image, plane, row, col)
     mask: np.ndarray | None = None  # (image, plane, row, col) of bool, True = observed; None: all
+    part: Part = Part()
+
+    @property
+    def count(self) -> int:
+        """Images of the whole chain."""
+        return self.part.images or len(self.images)
 
 
 class Local(NamedTuple):

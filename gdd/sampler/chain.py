@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import CHAIN, DRAW
 from gdd.model.spec import ChainSpec
-from gdd.model.state import JointState, LayerState
+from gdd.model.state import JointState, LayerData, LayerState
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import ChainState
 from gdd.sampler.sweep import within_range
@@ -29,7 +29,8 @@ Step = Callable[[State, int], tuple[State, float, Mapping[str, np.ndarray]]]
 
 
 def run_chain(
-    first: Callable[[], State], step: Step, chain: ChainSpec, label: str, path: Path | None, owner: dict, progress
+    first: Callable[[], State], step: Step, chain: ChainSpec, label: str, path: Path | None, owner: dict, progress,
+    data: LayerData,
 ) -> ChainState:
     """Make every sweep that is missing. A checkpoint is written at the start, every few minutes, and at the end.
 
@@ -41,6 +42,7 @@ def run_chain(
     label : what progress and errors call the chain
     path, owner : of the checkpoint, see `gdd.sampler.checkpoint`; None for none
     progress : bar over sweeps with `begin` and `step`, or None
+    data : what the chain learns from; of several parts all write checkpoints together, when the first one says so
 
     Raises
     ------
@@ -52,11 +54,12 @@ def run_chain(
     -----
     *Checked:* tests/test_chain.py, tests/test_refine.py, tests/test_killed.py (stopped, killed, resumed: same bits).
     """
-    at = checkpoint.read(path, owner) if path else None
+    part, ended = data.part, False
+    at = checkpoint.read(path, owner, data) if path else None
     if at is None:
         at = ChainState(0, first(), None, -np.inf, {})
         if path:
-            checkpoint.write(path, owner, at)
+            checkpoint.write(path, owner, at, data)
     if progress is not None:
         progress.begin(label, chain.sweeps, at.done, at.seconds, str(path))
     begun, written, pause = time.monotonic(), at.done, SECONDS_BETWEEN_CHECKPOINTS
@@ -68,15 +71,20 @@ def run_chain(
                 at = at._replace(seconds=before + time.monotonic(), cpu_seconds=cpu_before + time.process_time())
                 if progress is not None:
                     progress.step(residual=float(at.traces["residual"][-1]), active=float(at.traces["active"][-1]))
-                if path and time.monotonic() - saved >= pause:
+                if path and part.of_all(_first, time.monotonic() - saved >= pause):
                     now = time.monotonic()
-                    checkpoint.write(path, owner, at)
+                    checkpoint.write(path, owner, at, data)
                     written, saved = at.done, time.monotonic()
                     pause = max(SECONDS_BETWEEN_CHECKPOINTS, (saved - now) / SHARE_OF_WRITING)
+        ended = True
     finally:
-        if path and at.done > written:
-            checkpoint.write(path, owner, at)
+        if path and at.done > written and (ended or part.meet is None):  # one part alone cannot write a checkpoint
+            checkpoint.write(path, owner, at, data)
     return at
+
+
+def _first(said: list[bool]) -> bool:
+    return said[0]
 
 
 def advance(at: ChainState, step: Step, chain: ChainSpec, label: str) -> ChainState:

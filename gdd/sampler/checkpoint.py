@@ -4,6 +4,9 @@ A chain has no hidden random state. Its state, its best sample, its traces and t
 continuation needs to equal the uninterrupted run bit for bit. The checkpoint before the last one is kept: should the
 last one be damaged, the chain goes on from there to the same bits.
 
+Where several processes hold the images, each writes what belongs to its own to a file apart, and the first one, when
+all have, the checkpoint that names them. It is read by any number of processes.
+
 A checkpoint belongs to a model, to data by their content, and to the code that made it. Another chain refuses it.
 """
 
@@ -25,6 +28,7 @@ import gdd
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
+from gdd.sampler.sums import leaves
 
 FORMAT = "gdd checkpoint 3"
 #: what reading a damaged archive raises, by the place of the damage
@@ -55,10 +59,23 @@ def code_checksum() -> str:
     return digest.hexdigest()
 
 
-def describe_chain(data: LayerData, specs: Iterable, layer: int, first: Iterable[np.ndarray] = ()) -> dict:
-    """What a checkpoint belongs to: specs (dataclasses), layer, code, digests of data and of a start from outside."""
-    content = {"data": digest_of((data.images, data.mask)), "start": digest_of(first)}
+def describe_chain(
+    data: LayerData, specs: Iterable, layer: int, local: Iterable[np.ndarray] = (), shared: Iterable[np.ndarray] = ()
+) -> dict:
+    """What a checkpoint belongs to: specs (dataclasses), layer, code, digests of data and of a start from outside.
+
+    local, shared : what the start knows of the images, (image, ...), and of all
+    """
+    content = {"data": digest_of_images(data, (data.images, data.mask))}
+    content["start"] = digest_of_images(data, local) + digest_of(shared)
     return {type(spec).__name__: asdict(spec) for spec in specs} | content | {"layer": layer, "code": code_checksum()}
+
+
+def digest_of_images(data: LayerData, arrays: Iterable[np.ndarray | None]) -> str:
+    """SHA-256 over the content of arrays (image, ...) of all parts."""
+    there = [array for array in arrays if array is not None]
+    own = [digest_of(array[where] for array in there) for _, where in leaves(data.part, len(data.images))]
+    return hashlib.sha256("".join(sum(data.part.of_all(list, own), [])).encode()).hexdigest()
 
 
 def digest_of(arrays: Iterable[np.ndarray | None]) -> str:
@@ -76,7 +93,12 @@ def previous(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def write(path: Path, owner: dict, at: ChainState) -> None:
+def part_name(path: Path, done: int, first: int) -> Path:
+    """File of what belongs to the images from ``first`` on, after ``done`` sweeps."""
+    return path.with_name(f"{path.stem}.sweep{done}.image{first}{path.suffix}")
+
+
+def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
     """Write a checkpoint; the last one stays whole until this one is, and is kept as `previous`.
 
     Raises
@@ -87,12 +109,30 @@ def write(path: Path, owner: dict, at: ChainState) -> None:
     arrays = {name: np.array(value) for name, value in (
         ("format", FORMAT), ("owner", json.dumps(owner)), ("done", at.done), ("best_likelihood", at.best_likelihood),
         ("seconds", at.seconds), ("cpu_seconds", at.cpu_seconds))}
-    arrays |= {f"traces.{name}": values for name, values in at.traces.items()} | _pack("state", at.state)
-    if at.best is not None:
-        arrays |= _pack("best", at.best)
+    arrays |= {f"traces.{name}": values for name, values in at.traces.items()}
+    states = {name: state for name, state in (("state", at.state), ("best", at.best)) if state is not None}
+    local, part = {"format": np.array(FORMAT)}, data.part
+    for name, state in states.items():
+        arrays |= _pack(name, state.shared)
+        local |= _pack(name, state.local)
+    if part.meet is None:
+        return _save(path, arrays | local, previous(path))
+    own = part_name(path, at.done, part.first)
+    _save(own, local)
+    arrays["parts"] = np.array(part.of_all(list, (part.first, len(data.images))))  # all have written theirs
+    if part.first == 0:
+        _save(path, arrays, previous(path))
+        valid = [_load(place) for place in (path, previous(path))]
+        kept = {part_name(path, int(one["done"]), first) for one in valid if one for first, _ in one.get("parts", ())}
+        for other in set(path.parent.glob(f"{path.stem}.sweep*.image*{path.suffix}")) - kept:
+            other.unlink(missing_ok=True)
+    part.of_all(len, None)  # none goes on before the checkpoint is valid
+
+
+def _save(path: Path, arrays: dict[str, np.ndarray], kept: Path | None = None) -> None:
     arrays["count"] = np.array(len(arrays) + 1)
     try:
-        with written_whole(path, previous(path)) as part, open(part, "wb") as file:
+        with written_whole(path, kept) as part, open(part, "wb") as file:
             np.savez(file, **arrays)
     except OSError as error:
         raise GddError(
@@ -101,8 +141,10 @@ def write(path: Path, owner: dict, at: ChainState) -> None:
         ) from error
 
 
-def read(path: Path, owner: dict) -> ChainState | None:
+def read(path: Path, owner: dict, data: LayerData) -> ChainState | None:
     """Read a checkpoint, or the one before it if there is no last one; None if there is neither.
+
+    Of what belongs to the images only that of these.
 
     Raises
     ------
@@ -113,6 +155,7 @@ def read(path: Path, owner: dict) -> ChainState | None:
         arrays = _load(place)
         if arrays is not None:
             _check_owner(place, arrays, owner)
+            arrays = _own_images(path, arrays, data)
             traces = {name.removeprefix("traces."): arrays[name] for name in arrays if name.startswith("traces.")}
             numbers = (float(arrays[name]) for name in ("seconds", "cpu_seconds"))
             best = _unpack("best", arrays) if "best.z" in arrays else None
@@ -120,6 +163,30 @@ def read(path: Path, owner: dict) -> ChainState | None:
                 int(arrays["done"]), _unpack("state", arrays), best, float(arrays["best_likelihood"]), traces, *numbers
             )
     return None
+
+
+def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> dict[str, np.ndarray]:
+    """Arrays of a checkpoint, of what belongs to the images that of these: from it, or from the files that it names."""
+    part, local = data.part, {f"{state}.{name}" for state in ("state", "best") for name in ("z", "w", "gamma_e")}
+    is_local = lambda name: name in local or ".positions." in name  # noqa: E731
+    last = part.first + len(data.images)
+    if "parts" not in arrays:
+        here = slice(part.first, last)
+        cut = {name: array for name, array in arrays.items() if is_local(name) and len(array) == data.count}
+        return arrays | {name: array[here] for name, array in cut.items()}
+    found: dict[str, list[np.ndarray]] = {}
+    for first, images in arrays["parts"].tolist():
+        if first < last and part.first < first + images:
+            place = part_name(path, int(arrays["done"]), first)
+            stored = _load(place)
+            if stored is None:
+                raise GddError(f"checkpoint: {path} names {place.name}, which is not there; {ASIDE}")
+            here = slice(max(part.first - first, 0), last - first)
+            for name, array in stored.items():
+                if is_local(name):
+                    found.setdefault(name, []).append(array[here] if len(array) == images else array)
+    shared = lambda cut: sum(map(len, cut)) != len(data.images)  # noqa: E731
+    return arrays | {name: cut[0] if shared(cut) else np.concatenate(cut) for name, cut in found.items()}
 
 
 def _load(path: Path) -> dict[str, np.ndarray] | None:
@@ -166,9 +233,9 @@ def _entries(value, name: str = "") -> Iterator[tuple[str, object]]:
         yield name, value
 
 
-def _pack(name: str, state: LayerState | JointState) -> dict[str, np.ndarray]:
-    """Every array of a state by name; the arrays of a tuple, one a layer, are numbered."""
-    fields = {f"{name}.{field}": value for part in state for field, value in part._asdict().items()}
+def _pack(name: str, part: Local | Shared | JointLocal | JointShared) -> dict[str, np.ndarray]:
+    """Every array of a part of a state by name; the arrays of a tuple, one a layer, are numbered."""
+    fields = {f"{name}.{field}": value for field, value in part._asdict().items()}
     out = {}
     for field, value in fields.items():
         out |= {f"{field}.{i}": array for i, array in enumerate(value)} if isinstance(value, tuple) else {field: value}

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.model.spec import LayerShape, ModelSpec
-from gdd.model.state import JointLocal, JointState, LayerData
+from gdd.model.state import JointLocal, JointState, LayerData, Part
 from gdd.sampler.kernels.joint import Images, Layer, Shared, Work
 from gdd.sampler.kernels.windows import known_size
 from gdd.sampler.screening import Average, average_images
@@ -23,6 +23,7 @@ class Arrays(NamedTuple):
     averages: tuple[Average, ...]  # of what is below each layer, and of the top layer's atoms
     work: Work
     shapes: tuple[LayerShape, ...]
+    part: Part
 
     def layer(self, layer: int) -> Layer:
         """Return the sizes of a layer."""
@@ -69,7 +70,8 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     pixels = flat_images(np.where(seen, data.images, 0), dtype)
     masks = np.empty((0, 1), dtype) if data.mask is None else flat_images(data.mask, dtype)
     z = np.concatenate([flat_images(each, np.int16) for each in (*local.positions, local.z)], axis=1)
-    images = Images(pixels, masks, z, flat_images(local.w, dtype), local.gamma_e.astype(float), np.empty_like(pixels))
+    gamma_e, residuals = local.gamma_e.astype(float), np.empty_like(pixels)
+    images = Images(pixels, masks, z, flat_images(local.w, dtype), gamma_e, residuals, data.part.first)
     averages = average_images(shared.dictionaries, [shape.block for shape in shapes])
     sizes = known_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
     table, places = layer_table(shapes, bool(sizes[0]))
@@ -77,7 +79,7 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
         table, np.concatenate([plane_last(each) for each in shared.dictionaries]).astype(dtype), places,
         np.concatenate([average.overlaps.ravel() for average in averages[1:]]),
     )
-    return Arrays(images, flat, sizes, averages, scratch(shapes, table, dtype), shapes)
+    return Arrays(images, flat, sizes, averages, scratch(shapes, table, dtype), shapes, data.part)
 
 
 def layer_table(shapes: tuple[LayerShape, ...], known: bool) -> tuple[np.ndarray, np.ndarray]:

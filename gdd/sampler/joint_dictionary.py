@@ -19,7 +19,7 @@ from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom, guess_by_frequency, guess_by_plane
 from gdd.sampler.random import shared_generator
-from gdd.sampler.sums import add_up
+from gdd.sampler.sums import add_chunks, add_up
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves
@@ -74,7 +74,7 @@ def solve(
         z = [*z.positions, z.z][layer]
         maps = unpool(z, arrays.by_layer(layer, flat_values(arrays, layer)), shape.map_size, shape.block)
         gamma_e = np.broadcast_to(arrays.images.gamma_e, len(maps))
-        guess = guess_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d)
+        guess = guess_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d, arrays.part)
     else:
         diagonal = prior + np.repeat(start.weights, prior.size // shape.atoms)
         guess = lambda vector: vector / diagonal  # noqa: E731
@@ -88,13 +88,13 @@ def solve(
 
 def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key: tuple) -> SolveSums:
     """Run `kernels.solve_images` over all images."""
-    total = SolveSums(np.zeros(direction.size), np.zeros(arrays.shapes[layer].atoms), np.zeros(2))
+    empty = SolveSums(np.zeros(direction.size), np.zeros(arrays.shapes[layer].atoms), np.zeros(2))
 
     def run(slots: SolveSums, first: int) -> None:
         at = (task, layer, first)
         kernels.solve_images(at, direction, arrays.images, arrays.shared, *arrays.sizes, arrays.work, slots, key)
 
-    return add_up(total, len(arrays.images.pixels), run)
+    return add_up(empty, arrays.part, len(arrays.images.pixels), run)
 
 
 def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
@@ -154,7 +154,7 @@ def draw_bottom_dictionary(
         kernels.atom_images(k, step, values, arrays.images, arrays.shared, *arrays.sizes, sums)
         if k == atoms:
             break
-        lags, linear, gram = (array.sum(axis=0) for array in sums)
+        lags, linear, gram = add_chunks(sums, arrays.part)
         gram = gram if len(gram) else toeplitz(lags, (h, w))[None]
         old = new[k].reshape(planes, pixels)
         linear = linear.reshape(pixels, planes).T + np.einsum("cab,cb->ca", gram, old)

@@ -22,7 +22,7 @@ from gdd.sampler.joint_arrays import Arrays, as_arrays, flat_images
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, mean_dictionary
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
 from gdd.sampler.random import Key, shared_generator
-from gdd.sampler.sums import add_up
+from gdd.sampler.sums import add_entries, add_up
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
@@ -78,7 +78,7 @@ def joint_sweep(
             held = state.shared.gamma_d[0]
             dictionaries[0], change = draw_bottom_dictionary(arrays, dictionaries[0], held, generator)
             sums.energy[1] += change
-    return finish_sweep(arrays.local(), dictionaries, state.shared, sums, steps, model, refinement, key, scale)
+    return finish_sweep(arrays.local(), dictionaries, state.shared, sums, steps, data, model, refinement, key, scale)
 
 
 def local_pass(
@@ -91,7 +91,7 @@ def local_pass(
     arrays = as_arrays(state, data, model)
     sums = image_pass(arrays, state.shared, model, refinement, key)
     held = state._replace(local=arrays.local())
-    return held.local, make_info(held, sums, np.zeros(len(model.layers), int), model, refinement)
+    return held.local, make_info(held, sums, np.zeros(len(model.layers), int), data, model, refinement)
 
 
 def dictionary_mean(
@@ -118,7 +118,7 @@ def image_pass(
     def run(slots: Sums, first: int) -> None:
         run_images(arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work, slots, named, first)
 
-    return add_up(empty_sums(model), len(arrays.images.pixels), run)
+    return add_up(empty_sums(model), arrays.part, len(arrays.images.pixels), run)
 
 
 def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSpec) -> Priors:
@@ -138,7 +138,7 @@ def empty_sums(model: ModelSpec) -> Sums:
 
 def finish_sweep(
     local: JointLocal, dictionaries: list[np.ndarray], shared: JointShared, sums: Sums, steps: np.ndarray,
-    model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
+    data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
 ) -> tuple[JointState, JointInfo]:
     """Draw scales (if ``scale``), gamma_d, gamma_w and a shared gamma_e, in this order; account for the log joint."""
     generator = shared_generator(key.seed, key.stage, 0, key.sweep)
@@ -159,7 +159,7 @@ def finish_sweep(
         local = local._replace(gamma_e=np.array([new]))
         sums.energy[1:3] = energy * new, pixels * np.log(new)
     state = JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
-    return state, make_info(state, sums, steps, model, refinement)
+    return state, make_info(state, sums, steps, data, model, refinement)
 
 
 def draw_joint_scales(
@@ -197,12 +197,12 @@ def draw_joint_scales(
 
 
 def make_info(
-    state: JointState, sums: Sums, steps: np.ndarray, model: ModelSpec, refinement: RefinementSpec
+    state: JointState, sums: Sums, steps: np.ndarray, data: LayerData, model: ModelSpec, refinement: RefinementSpec
 ) -> JointInfo:
     """Form the running log joint and the rest of the info from the sums."""
     energy, weighted, log_noise, log_positions, pixels = sums.energy
     likelihood = 0.5 * (log_noise - pixels * LOG_TWO_PI - weighted)
-    joint = likelihood + log_positions + log_prior_from(state, sums.per_atom, model, refinement)
+    joint = likelihood + log_positions + log_prior_from(state, sums.per_atom, data, model, refinement)
     pooled = len(model.layers) - 1
     return JointInfo(
         float(likelihood), float(joint), float(np.sqrt(energy / pixels)), sums.per_atom[0], sums.visited[:pooled],
@@ -210,14 +210,16 @@ def make_info(
     )
 
 
-def log_prior_from(state: JointState, per_atom: np.ndarray, model: ModelSpec, refinement: RefinementSpec) -> float:
+def log_prior_from(
+    state: JointState, per_atom: np.ndarray, data: LayerData, model: ModelSpec, refinement: RefinementSpec
+) -> float:
     """Log prior of all unknowns but the positions of pooled layers: the running twin of
     `gdd.model.joint.joint_log_joint`.
     """
     local, shared = state
     top, (number, squares) = model.layers[-1], per_atom
     a, b = top.beta
-    total = number.sum() * np.log(a) + (local.z.size - number.sum()) * np.log(b)
+    total = number.sum() * np.log(a) + (data.count * local.z[0].size - number.sum()) * np.log(b)
     total += log_gaussian(np.broadcast_to(shared.gamma_w, number.shape), number, squares)
     total += log_precision(top.gamma_w, shared.gamma_w)
     for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
@@ -225,5 +227,6 @@ def log_prior_from(state: JointState, per_atom: np.ndarray, model: ModelSpec, re
         total += log_gaussian(np.broadcast_to(gamma_d, norms.shape), atoms[0, 0].size, norms)
         total += log_precision(spec.gamma_d, gamma_d)
     if refinement.noise.fixed is None:
-        total += noise_prior(refinement).logpdf(local.gamma_e).sum()
+        terms = noise_prior(refinement).logpdf(local.gamma_e)
+        total += add_entries(data.part, terms, IMAGE in refinement.noise.axes)
     return float(total)

@@ -20,6 +20,7 @@ from gdd.sampler.kernels import moves as kernels
 from gdd.sampler.kernels.layer import Atoms
 from gdd.sampler.kernels.operations import CHUNK, Images
 from gdd.sampler.random import MOVE, Key, shared_generator
+from gdd.sampler.sums import add_chunks, add_images
 from gdd.sampler.sweep import gamma_w_of, padded_autocorrelations, prior_of
 
 STEPS = ((1, 0), (-1, 0), (0, 1), (0, -1))  # each beside its reverse
@@ -135,7 +136,8 @@ def strip_given_rest(
     kernels.strip_sums(images_of(state, data), atoms, k, layout_of(shape), prior_of(spec), strip, lags, linear)
     lag = np.arange(size)[None, :] - np.arange(size)[:, None]
     gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, planes))[k].astype(float)
-    return DiagonalShiftGaussian(lags.sum(axis=0)[lag + size - 1], gamma_d, linear.sum(axis=0).T)
+    lags, linear = add_chunks((lags, linear), data.part)
+    return DiagonalShiftGaussian(lags[lag + size - 1], gamma_d, linear.T)
 
 
 def gibbs_scan(
@@ -155,10 +157,10 @@ def gibbs_scan(
     kernels.move_positions(
         images_of(here, data), maps, drawing, atoms, k, step, layout_of(shape), prior_of(spec), key, out
     )
-    return tuple(out.sum(axis=1).tolist())
+    return add_images(data.part, *out)
 
 
 def images_of(state: LayerState, data: LayerData) -> Images:
     """Images in double precision, and their part of the state."""
     z, w, gamma_e = state.local
-    return Images(plane_last(data.images, float), z, w, gamma_e[:, 0].astype(float))
+    return Images(plane_last(data.images, float), z, w, gamma_e[:, 0].astype(float), data.part.first)

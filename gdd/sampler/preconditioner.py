@@ -29,13 +29,15 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from gdd.model.pooling import Size
 from gdd.model.spec import LayerShape
+from gdd.model.state import Part
 from gdd.sampler.screening import Average
+from gdd.sampler.sums import Node, complete, leaves, push
 
 #: modes of the mean images weaker than this share of the variance are left to the diagonal
 WEAK = 0.05
 #: entries of an atom whose matrix is inverted; more take longer than the steps that they save
 MOST_ENTRIES = 512
-#: images whose spectra are held at once
+#: images whose spectra are held at once, a part of a leaf
 AT_ONCE = 256
 
 Apply = Callable[[np.ndarray], np.ndarray]
@@ -142,7 +144,7 @@ def guess_by_plane(below: Average, shape: LayerShape, weights: np.ndarray, gamma
 
 
 def guess_by_frequency(
-    below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray
+    below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray, part: Part
 ) -> Apply:
     """Return what `guess_by_atom` does. maps : (image, atom, row, col); gamma_e : (image,)"""
     rows, cols = shape.atom_size
@@ -150,7 +152,7 @@ def guess_by_frequency(
     prior = np.broadcast_to(gamma_d, (shape.atoms, shape.planes)).astype(float)
     by_atom = np.sqrt(prior.mean(axis=1))  # the prior as a product, which it is unless it has both axes
     by_plane = np.sqrt(prior.mean(axis=0) / prior.mean())
-    uses, atoms = np.linalg.eigh(tapered(map_products(maps, gamma_e, grid), grid) / np.outer(by_atom, by_atom))
+    uses, atoms = np.linalg.eigh(tapered(map_products(maps, gamma_e, grid, part), grid) / np.outer(by_atom, by_atom))
     means, planes = np.linalg.eigh(tapered(mean_products(below, grid), grid) / np.outer(by_plane, by_plane))
     gain = 1 / (1 + uses.clip(0)[..., :, None] * means.clip(0)[..., None, :])
     scale = np.outer(by_atom, by_plane)[:, None, None, :]
@@ -166,15 +168,19 @@ def guess_by_frequency(
     return apply
 
 
-def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size) -> np.ndarray:
+def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size, part: Part) -> np.ndarray:
     """Products of the maps of two atoms, summed over images: (lag_row, lag_col, atom, atom), lag 0 in the middle."""
     size = tuple(length + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
     size = tuple(max(length, 2 * reach - 1) for length, reach in zip(size, grid, strict=True))
-    total = 0.0
-    for first in range(0, len(maps), AT_ONCE):
-        part = slice(first, first + AT_ONCE)
-        spectra = rfft2(maps[part].astype(float), size).transpose(2, 3, 0, 1)
-        total = total + np.swapaxes(spectra.conj() * gamma_e[part, None], -1, -2) @ spectra
+    nodes: list[Node] = []
+    for leaf, where in leaves(part, len(maps)):
+        total = 0.0
+        for first in range(where.start, where.stop, AT_ONCE):
+            some = slice(first, min(first + AT_ONCE, where.stop))
+            spectra = rfft2(maps[some].astype(float), size).transpose(2, 3, 0, 1)
+            total = total + np.swapaxes(spectra.conj() * gamma_e[some, None], -1, -2) @ spectra
+        push(nodes, Node(0, leaf, (total,)))
+    total, = part.of_all(complete, nodes)
     row, col = (np.arange(-reach + 1, reach) for reach in grid)
     return irfft2(total, size, axes=(0, 1))[row[:, None], col]
 

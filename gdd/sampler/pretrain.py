@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import IMAGES
+from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, shown, warn_of_scale
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
@@ -19,6 +19,7 @@ from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
+from gdd.sampler.sums import add_entries, leaves
 from gdd.sampler.sweep import Info, sweep
 
 
@@ -78,13 +79,21 @@ def pretrain(
     check_kind("start", start, (Pretrained, type(None)))
     if start is not None:
         check_start(start.model, start.inputs[0], data, model)
+    return pretrain_layers(data, model, chain, folder, progress, start)
+
+
+def pretrain_layers(
+    data: LayerData, model: ModelSpec, chain: ChainSpec, folder: Path | None = None, progress=None,
+    start: Pretrained | None = None,
+) -> Pretrained:
+    """`pretrain` with data that have been checked; of a part of the images what belongs to them."""
     fitted, inputs = [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
         first = None if start is None else start.layers[number].state
         fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, first))
         inputs.append(data)
-        data = LayerData(pool_up(fitted[-1].state, fitted[-1].spec, fitted[-1].shape))
+        data = LayerData(pool_up(fitted[-1].state, fitted[-1].spec, fitted[-1].shape), part=data.part)
     return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
 
 
@@ -102,28 +111,34 @@ def fit_layer(
             state, moved = shift_atom(state, data, *here, key)
         scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
         state, info = sweep(state, data, *here, key, scale)
-        traces = trace(state, info) | {"shifts": float(moved)}
+        traces = trace(state, info, data, spec) | {"shifts": float(moved)}
         if chain.pruning and prune_due(sweeps, chain.pruning, chain.burn_in):
             state = take_atoms(state, used_atoms(info.active, chain.pruning))
         return state, info.log_likelihood, traces
 
     path = Path(folder) / f"layer{number + 1}.npz" if folder else None
-    begun = () if first is None else (first.local.z, first.local.w, first.shared.dictionary)
-    owner = describe_chain(data, (spec, chain), number, begun) if folder else {}
+    begun = ((), ()) if first is None else ((first.local.z, first.local.w), (first.shared.dictionary,))
+    owner = describe_chain(data, (spec, chain), number, *begun) if folder else {}
     begin = lambda: initial_state(data, spec, shape, chain, number) if first is None else first  # noqa: E731
-    at = run_chain(begin, step, chain, f"layer {number + 1}", path, owner, progress)
+    at = run_chain(begin, step, chain, f"layer {number + 1}", path, owner, progress, data)
     atoms = len(at.best.shared.dictionary)
     return Fitted(replace(spec, atoms=atoms), replace(shape, atoms=atoms), at.best, label_traces(at))
 
 
-def trace(state: LayerState, info: Info) -> dict[str, float]:
+def trace(state: LayerState, info: Info, data: LayerData, spec: LayerSpec) -> dict[str, float]:
     """Traces of a sweep; active blocks are counted per image."""
     local, shared = state
     return {
         "log_likelihood": info.log_likelihood, "log_joint": info.log_joint, "residual": info.residual,
-        "active": info.active.sum() / len(local.z), "atoms": len(shared.dictionary), "gamma_e": local.gamma_e.mean(),
+        "active": info.active.sum() / data.count, "atoms": len(shared.dictionary),
+        "gamma_e": mean_entry(data, local.gamma_e, IMAGE in spec.gamma_e.axes),
         "gamma_d": shared.gamma_d.mean(), "gamma_w": shared.gamma_w.mean(),
     }
+
+
+def mean_entry(data: LayerData, values: np.ndarray, by_image: bool) -> float:
+    """Mean of the entries (image or 1, ...) of a noise precision, over the images of all parts."""
+    return add_entries(data.part, values, by_image) / (values[0].size * (data.count if by_image else 1))
 
 
 def validate_data(
@@ -178,25 +193,42 @@ def initial_state(
 ) -> LayerState:
     """Empty maps, and atoms of unit norm: patches of the data where it is not blank, or Gaussian noise."""
     images = data.images if data.mask is None else np.where(data.mask, data.images, 0.0)
+    seen, part = data._replace(images=images), data.part
     dtype = np.float32 if chain.single_precision else np.float64
     generator = shared_generator(chain.seed, START, number, 0)
     atoms = generator.standard_normal(shape.dictionary)
     if chain.start == "patches":
         (h, w), (rows, cols) = shape.atom_size, shape.map_size
         for k in range(shape.atoms):
-            n, i, j = (generator.integers(0, size, 20) for size in (len(images), rows, cols))
-            patches = [images[a, :, b : b + h, c : c + w] for a, b, c in zip(n, i, j, strict=True)]
-            best = max(patches, key=lambda patch: float((patch**2).sum()))
+            n, i, j = (generator.integers(0, size, 20) for size in (data.count, rows, cols))
+            here = [at for at in range(20) if 0 <= n[at] - part.first < len(images)]
+            patches = [images[n[at] - part.first, :, i[at] : i[at] + h, j[at] : j[at] + w] for at in here]
+            best = part.of_all(_strongest, [(at, patch) for at, patch in zip(here, patches, strict=True)])
             atoms[k] = best + 1e-3 * max(float(np.abs(best).max()), 1e-6) * atoms[k]
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
     sizes = precision_shapes(spec, len(images), shape.planes)
-    first = (1 / images.var(), shape.atom_size[0] * shape.atom_size[1] * shape.planes, 1.0)
+    first = (1 / variance(seen), shape.atom_size[0] * shape.atom_size[1] * shape.planes, 1.0)
     gamma_e, gamma_d, gamma_w = (
         np.full(size, value if prior.fixed is None else prior.fixed, float)
         for size, value, prior in zip(sizes, first, (spec.gamma_e, spec.gamma_d, spec.gamma_w), strict=True)
     )
     z = np.full((len(images), shape.atoms, *shape.grid), EMPTY, np.int16)
     return LayerState(Local(z, np.zeros(z.shape, dtype), gamma_e), Shared(atoms, gamma_d, gamma_w))
+
+
+def _strongest(parts: list[list[tuple[int, np.ndarray]]]) -> np.ndarray:
+    """The first of the patches of most energy, each with its number."""
+    patches = dict(sorted((pair for part in parts for pair in part), key=lambda pair: pair[0]))
+    return max(patches.values(), key=lambda patch: float((patch**2).sum()))
+
+
+def variance(data: LayerData) -> np.floating:
+    """Variance of the pixels of all images of a chain, in their type."""
+    own = [data.images[where] for _, where in leaves(data.part, len(data.images))]
+    said = [(part.size, part.mean(dtype=float), float(part.var())) for part in own]
+    size, mean, spread = np.array(sum(data.part.of_all(list, said), []), float).T
+    between = (mean - mean @ size / size.sum()) ** 2 if len(size) > 1 else 0.0
+    return data.images.dtype.type((spread + between) @ size / size.sum())
 
 
 def prune_due(sweeps: int, pruning: Pruning, burn_in: int) -> bool:

@@ -34,9 +34,12 @@ def _counter(stage: int, layer: int, sweep: int, image: int) -> list[int]:
     return [0, image, sweep, (stage << 32) + layer]
 
 
-def shared_generator(seed: int, stage: int, layer: int, sweep: int) -> np.random.Generator:
-    """Generator of the draws that all images share (dictionary, shared precisions) in one sweep."""
-    counter = _counter(stage, layer, sweep, 2**63)
+def shared_generator(seed: int, stage: int, layer: int, sweep: int, leaf: int = 0) -> np.random.Generator:
+    """Generator of the draws that all images share (dictionary, shared precisions) in one sweep.
+
+    At the start of a chain those of a ``leaf`` of the images, `gdd.sampler.sums`, have one of their own.
+    """
+    counter = _counter(stage, layer, sweep, 2**63 + leaf)
     return np.random.Generator(np.random.Philox(counter=counter, key=[seed, 0]))
 
 

@@ -6,6 +6,7 @@ stopped at any moment and resumed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,14 +16,15 @@ import xarray as xr
 from gdd.base.axes import IMAGE
 from gdd.base.checks import check_kind, warn_of_scale
 from gdd.model.layer import block_groups, draw_positions
-from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, precision_shapes
+from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Part, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.conditionals import theta_given_z
 from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
-from gdd.sampler.pretrain import Pretrained, check_start, initial_state, validate_data
+from gdd.sampler.pretrain import Pretrained, check_start, initial_state, mean_entry, validate_data, variance
 from gdd.sampler.random import REFINE, START, Key, shared_generator
+from gdd.sampler.sums import leaves
 
 #: what the image pass counts of the moves that switch top coefficients and redraw their weights
 SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "weights_proposed",
@@ -104,23 +106,23 @@ def run_joint_chain(
     def step(state: JointState, sweeps: int):
         scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
         state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), scale)
-        return state, info.log_likelihood, trace(state, info)
+        return state, info.log_likelihood, trace(state, info, data, refinement)
 
     path = Path(folder) / "refined.npz" if folder else None
-    begun = (first.local.w, *first.shared.dictionaries)
-    owner = describe_chain(data, (model, chain, refinement), len(model.layers), begun) if folder else {}
-    at = run_chain(lambda: first, step, chain, "all layers", path, owner, progress)
+    begun = (first.local.w,), first.shared.dictionaries
+    owner = describe_chain(data, (model, chain, refinement), len(model.layers), *begun) if folder else {}
+    at = run_chain(lambda: first, step, chain, "all layers", path, owner, progress, data)
     traces = label_traces(at, TRACE_AXES).assign_coords(strength=list(STRENGTHS))
     return Refined(model, refinement, at.best, at.state, traces, data)
 
 
-def trace(state: JointState, info: JointInfo) -> dict[str, np.ndarray]:
+def trace(state: JointState, info: JointInfo, data: LayerData, refinement: RefinementSpec) -> dict[str, np.ndarray]:
     """Traces of a sweep; counts are per image."""
-    local, shared = state
-    images = len(local.z)
+    (local, shared), images = state, data.count
+    gamma_e = mean_entry(data, local.gamma_e, IMAGE in refinement.noise.axes)
     return {
         "log_likelihood": info.log_likelihood, "log_joint": info.log_joint, "residual": info.residual,
-        "active": info.active.sum() / images, "gamma_e": local.gamma_e.mean(), "gamma_w": shared.gamma_w.mean(),
+        "active": info.active.sum() / images, "gamma_e": gamma_e, "gamma_w": shared.gamma_w.mean(),
         "gamma_d": np.array([part.mean() for part in shared.gamma_d]), "steps": info.steps,
         "visited": info.visited / images, "moved": info.moved / images,
     } | dict(zip(SWITCHES, info.switches / images, strict=True))
@@ -132,24 +134,31 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
     Blocks that pretraining left empty get a position: theta is drawn given the pretrained positions, loses its entry
     for "none", and is renormalised; the position is drawn from it.
     """
-    generator = shared_generator(chain.seed, START, len(start.layers), 1)
-    positions = []
-    for layer in start.layers[:-1]:
-        z = layer.state.local.z.copy()
-        groups = zip(block_groups(layer.shape), theta_given_z(z, layer.shape), strict=True)
-        for (blocks, places), theta in () if refinement.empty_blocks else groups:
-            probability = theta.sample(generator)[..., :-1]  # (image, atom, position)
-            edges = np.cumsum(probability, axis=2)[:, :, None, :]
-            uniform = generator.random((*z.shape[:2], int(blocks.sum()), 1)) * edges[..., -1:]
-            drawn = places[np.minimum((uniform > edges).sum(axis=3), len(places) - 1)]
-            z[:, :, blocks] = np.where(z[:, :, blocks] == EMPTY, drawn, z[:, :, blocks])
-        positions.append(z)
+    data = start.inputs[0]
+    positions = [layer.state.local.z.copy() for layer in start.layers[:-1]]
+    if not refinement.empty_blocks:
+        for leaf, where in leaves(data.part, len(data.images)):
+            generator = shared_generator(chain.seed, START, len(start.layers), 1, leaf)
+            for z, layer in zip(positions, start.layers, strict=False):
+                z[where] = without_empty(z[where], layer.shape, generator)
     top = start.layers[-1].state
-    noise = start.layers[0].state.local.gamma_e.mean(axis=1)
-    local = JointLocal(tuple(positions), top.local.z, top.local.w, first_noise(refinement, noise, len(top.local.z)))
+    noise, by_image = start.layers[0].state.local.gamma_e.mean(axis=1), IMAGE in start.layers[0].spec.gamma_e.axes
+    local = JointLocal(tuple(positions), top.local.z, top.local.w, first_noise(refinement, noise, by_image, data))
     shared = [layer.state.shared for layer in start.layers]
     dictionaries = tuple(part.dictionary.astype(float) for part in shared)
     return JointState(local, JointShared(dictionaries, tuple(part.gamma_d for part in shared), top.shared.gamma_w))
+
+
+def without_empty(z: np.ndarray, shape: LayerShape, generator: np.random.Generator) -> np.ndarray:
+    """Give a position to the blocks of ``z`` that are empty; see `start_from`."""
+    z = z.copy()
+    for (blocks, places), theta in zip(block_groups(shape), theta_given_z(z, shape), strict=True):
+        probability = theta.sample(generator)[..., :-1]  # (image, atom, position)
+        edges = np.cumsum(probability, axis=2)[:, :, None, :]
+        uniform = generator.random((*z.shape[:2], int(blocks.sum()), 1)) * edges[..., -1:]
+        drawn = places[np.minimum((uniform > edges).sum(axis=3), len(places) - 1)]
+        z[:, :, blocks] = np.where(z[:, :, blocks] == EMPTY, drawn, z[:, :, blocks])
+    return z
 
 
 def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec) -> JointState:
@@ -168,24 +177,34 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
         size = precision_shapes(spec, images, shape.planes)[1]
         value = float(shape.atom_size[0] * shape.atom_size[1] * shape.planes)
         gamma_d.append(np.full(size, value if spec.gamma_d.fixed is None else spec.gamma_d.fixed))
-    positions = [
-        draw_positions(images, spec, shape, generator, refinement.empty_blocks)
-        for spec, shape in zip(model.layers[:-1], shapes[:-1], strict=True)
-    ]
+    own = lambda leaf: shared_generator(chain.seed, START, len(model.layers), 2, leaf) if leaf else generator  # noqa: E731
+    positions = first_positions(images, data.part, model, refinement, own)
     top, prior = shapes[-1], model.layers[-1].gamma_w
     z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     gamma_w = np.full(precision_shapes(model.layers[-1], images, 1)[2], 1.0 if prior.fixed is None else prior.fixed)
-    noise = first_noise(refinement, np.array([1 / data.images.var()]), images)
-    local = JointLocal(tuple(positions), z, np.zeros(z.shape, data.images.dtype), noise)
+    noise = first_noise(refinement, np.array([1 / variance(data)]), False, data)
+    local = JointLocal(positions, z, np.zeros(z.shape, data.images.dtype), noise)
     return JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
 
 
-def first_noise(refinement: RefinementSpec, value: np.ndarray, images: int) -> np.ndarray:
+def first_positions(
+    images: int, part: Part, model: ModelSpec, refinement: RefinementSpec, own: Callable[[int], np.random.Generator]
+) -> tuple[np.ndarray, ...]:
+    """Positions of the pooled layers from their prior, of the ``images`` of a part; ``own`` : a leaf's generator."""
+    layers = list(zip(model.layers[:-1], model.shapes()[:-1], strict=True))
+    drawn = []
+    for leaf, where in leaves(part, images):
+        generator, number = own(leaf), where.stop - where.start
+        drawn.append([draw_positions(number, *layer, generator, refinement.empty_blocks) for layer in layers])
+    return tuple(np.concatenate(each) for each in zip(*drawn, strict=True))
+
+
+def first_noise(refinement: RefinementSpec, value: np.ndarray, by_image: bool, data: LayerData) -> np.ndarray:
     """Noise precision to start from, (image or 1,): the fixed one, or ``value`` (image or 1,) below the ceiling."""
     if refinement.noise.fixed is not None:
-        value = np.array([refinement.noise.fixed])
+        value, by_image = np.array([refinement.noise.fixed]), False
     ceiling = np.inf if refinement.ceiling is None else refinement.ceiling
     value = np.minimum(value.astype(float), ceiling)
     if IMAGE in refinement.noise.axes:
-        return np.broadcast_to(value, (images,)).copy()
-    return value.mean(keepdims=True)
+        return np.broadcast_to(value, len(data.images)).copy()
+    return np.array([mean_entry(data, value, by_image)])

@@ -1,29 +1,103 @@
-"""Sums over images, in one order whatever the number of threads: within a chunk, then chunk after chunk."""
+"""Sums over images, with the same bits however many threads, processes or machines hold the images.
+
+Images are taken in *leaves* of `LEAF`. Within a leaf the sums of its chunks are added one after another; leaves are
+added along a binary tree over their numbers, the same for any partition. A process holds whole leaves, a contiguous
+range of them. It adds what it can, and the few nodes of the tree that it is left with are all that travels.
+
+*Checked:* tests/test_sums.py (one process against many, a tree against its definition).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from gdd.model.state import Part
 from gdd.sampler.kernels.operations import CHUNK
 
-#: chunks of images whose sums are held at once; free to change
+#: chunks of images whose sums are held at once; with `CHUNK` it settles the order of every sum
 SLOTS = 8
+#: images of a leaf
+LEAF = SLOTS * CHUNK
 
 Sums = TypeVar("Sums", bound=tuple)
 
 
-def add_up(total: Sums, images: int, run: Callable[[Sums, int], None]) -> Sums:
-    """Add to ``total`` what ``run(slots, first image)`` adds to its slots, chunk after chunk. Changes ``total``."""
-    part = total._make(np.zeros((SLOTS, *array.shape)) for array in total)
-    for first in range(0, images, SLOTS * CHUNK):
-        used = min(SLOTS, -(-(images - first) // CHUNK))
-        for array in part:
+class Node(NamedTuple):
+    """Sums over the leaves from ``number * 2**level`` to the next node's."""
+
+    level: int
+    number: int
+    sums: tuple[np.ndarray, ...]
+
+
+def leaves(part: Part, images: int) -> Iterator[tuple[int, slice]]:
+    """Number of every leaf of a part, and where its images are among the part's ``images``."""
+    for first in range(0, images, LEAF):
+        yield (part.first + first) // LEAF, slice(first, min(first + LEAF, images))
+
+
+def add_up(empty: Sums, part: Part, images: int, run: Callable[[Sums, int], None]) -> Sums:
+    """Sum over the images of all parts of what ``run(slots, first image)`` adds to its slots, one a chunk.
+
+    empty : sums over no image; images : of this part, from whose first one ``run`` counts
+    """
+    slots, nodes = empty._make(np.zeros((SLOTS, *array.shape)) for array in empty), []
+    for leaf, where in leaves(part, images):
+        used, total = -(-(where.stop - where.start) // CHUNK), [np.zeros(array.shape) for array in empty]
+        for array in slots:
             array[:used] = 0.0
-        run(part._make(array[:used] for array in part), first)
-        for slot in range(used):
-            for whole, array in zip(total, part, strict=True):
+        run(slots._make(array[:used] for array in slots), where.start)
+        for whole, array in zip(total, slots, strict=True):
+            for slot in range(used):
                 whole += array[slot]
+        push(nodes, Node(0, leaf, tuple(total)))
+    return empty._make(map(np.array, part.of_all(complete, nodes)))  # copies, to be changed
+
+
+def add_chunks(sums: Sums, part: Part) -> Sums:
+    """Sum over the images of all parts of arrays (chunk, ...), given for the chunks of this part."""
+    nodes = []
+    for leaf, where in leaves(part, len(sums[0]) * CHUNK):
+        some = slice(where.start // CHUNK, where.stop // CHUNK)
+        push(nodes, Node(0, leaf, tuple(np.asarray(array[some].sum(axis=0)) for array in sums)))
+    total = part.of_all(complete, nodes)
+    return total if type(sums) is tuple else sums._make(total)
+
+
+def add_images(part: Part, *values: np.ndarray) -> tuple[float, ...]:
+    """Sum over the images of all parts, and over all further axes, of arrays (image, ...) of this part."""
+    nodes = []
+    for leaf, where in leaves(part, len(values[0])):
+        push(nodes, Node(0, leaf, tuple(np.asarray(array[where].sum(), float) for array in values)))
+    return tuple(map(float, part.of_all(complete, nodes)))
+
+
+def add_entries(part: Part, values: np.ndarray, by_image: bool) -> float:
+    """Sum of the entries (image or 1, ...) of what belongs to each image, of all parts, or else to all together."""
+    return add_images(part, values)[0] if by_image else float(values.sum())
+
+
+def push(nodes: list[Node], node: Node) -> None:
+    """Put a node behind those to its left; two that are one node of the next level become it. Changes ``nodes``."""
+    while nodes and nodes[-1].level == node.level and node.number % 2:
+        node = Node(node.level + 1, node.number // 2, _added(nodes.pop().sums, node.sums))
+    nodes.append(node)
+
+
+def complete(parts: Iterable[list[Node]]) -> tuple[np.ndarray, ...]:
+    """Sum over all leaves from the nodes of all parts, in order."""
+    nodes: list[Node] = []
+    for node in chain.from_iterable(parts):
+        push(nodes, node)
+    total = nodes.pop().sums
+    while nodes:
+        total = _added(nodes.pop().sums, total)
     return total
+
+
+def _added(left: tuple[np.ndarray, ...], right: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+    return tuple(a + b for a, b in zip(left, right, strict=True))

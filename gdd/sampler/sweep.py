@@ -19,11 +19,11 @@ from scipy.special import gammaln
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import REMEDY, GddError
-from gdd.model.distributions import LOG_TWO_PI
+from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import block_groups, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import LayerData, LayerState, Local, Shared
+from gdd.model.state import LayerData, LayerState, Local, Part, Shared
 from gdd.sampler.dictionary import (
     draw_dictionary,
     draw_masked_dictionary,
@@ -37,7 +37,7 @@ from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.kernels import masked, top
 from gdd.sampler.kernels.operations import CHUNK, Images, Prior, Sums
 from gdd.sampler.random import Key, shared_generator
-from gdd.sampler.sums import add_up
+from gdd.sampler.sums import add_chunks, add_entries, add_images, add_up
 
 #: width of a one-plane atom from which the image pass is compiled for that very width, at some seconds each
 SPECIAL_FROM = 6
@@ -111,7 +111,7 @@ def image_pass(
     """Update every image given the shared part; return the local part, and what the shared draws need."""
     dtype = data.images.dtype
     pixels, z, w = plane_last(data.images, dtype), state.local.z.copy(), state.local.w.astype(dtype)
-    images = Images(pixels, z, w, state.local.gamma_e[:, 0].astype(float))
+    images = Images(pixels, z, w, state.local.gamma_e[:, 0].astype(float), data.part.first)
     run = whole_pass if data.mask is None else masked_pass
     sums = run(images, data, state.shared, spec, shape, key)
     return Local(z, w, images.gamma_e[:, None]), sums
@@ -125,7 +125,8 @@ def whole_pass(
     update, atoms = (top.pass_top, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
     taps = () if by_gram else taps_of(shape)
     arguments = images, atoms(shared, shape, data.images.dtype), layout_of(shape), prior_of(spec), taps, key
-    return add_up(empty_sums(shape), len(images.pixels), lambda slots, first: update(*arguments, first, slots))
+    run = lambda slots, first: update(*arguments, first, slots)  # noqa: E731
+    return add_up(empty_sums(shape), data.part, len(images.pixels), run)
 
 
 def masked_pass(
@@ -133,9 +134,10 @@ def masked_pass(
 ) -> MaskedPass:
     """Update images with missing pixels; the images become their residuals."""
     mask, dtype, n = data.mask, data.images.dtype, len(data.images)
-    seen = plane_last(mask, dtype), np.ascontiguousarray(mask[:, :1] if (mask == mask[:, :1]).all() else mask, dtype)
+    alike = data.part.of_all(all, bool((mask == mask[:, :1]).all()))
+    seen = plane_last(mask, dtype), np.ascontiguousarray(mask[:, :1] if alike else mask, dtype)
     pixels = mask.sum(axis=(1, 2, 3)).astype(float)
-    refuse_unseen(pixels, spec)
+    refuse_unseen(pixels, spec, data.part)
     images = images._replace(pixels=np.where(seen[0] > 0, images.pixels, dtype.type(0)))
     chunks, atoms = -(-n // CHUNK), plane_last(shared.dictionary, dtype)
     sums = masked.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
@@ -143,13 +145,13 @@ def masked_pass(
         images, seen[0], pixels, masked.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape)),
         layout_of(shape), prior_of(spec), taps_of(shape), key, sums,
     )
-    per_atom, log_counts = sums.per_atom.sum(axis=0), float(sums.log_counts.sum())
-    return MaskedPass(images.pixels, seen, pixels, per_atom, log_counts, sums.energy)
+    per_atom, log_counts = add_chunks((sums.per_atom, sums.log_counts), data.part)
+    return MaskedPass(images.pixels, seen, pixels, per_atom, float(log_counts), sums.energy)
 
 
-def refuse_unseen(pixels: np.ndarray, spec: LayerSpec) -> None:
+def refuse_unseen(pixels: np.ndarray, spec: LayerSpec, part: Part) -> None:
     """Refuse to draw a gamma_e from no pixel and an all but improper prior: the draw would underflow to zero."""
-    seen = pixels if IMAGE in spec.gamma_e.axes else pixels.sum(keepdims=True)
+    seen = pixels if IMAGE in spec.gamma_e.axes else np.array(add_images(part, pixels))
     if spec.gamma_e.fixed is None and spec.gamma_e.shape < LEAST_SHAPE and not seen.all():
         raise GddError(
             f"mask: no pixel observed for the gamma_e of image {int((seen == 0).argmax())}, whose prior has shape"
@@ -226,7 +228,7 @@ def draw_shared_part(
         local = local._replace(w=(local.w / scales[:, None, None].astype(dtype)).astype(dtype))
     gamma_d, gamma_w = draw_precisions(dictionary, per_atom, shared, spec, generator)
     state = LayerState(local, Shared(dictionary, gamma_d, gamma_w))
-    joint = likelihood + log_prior_from(state, log_counts, per_atom, spec, shape)
+    joint = likelihood + log_prior_from(state, log_counts, per_atom, data, spec, shape)
     return state, Info(likelihood, joint, residual, per_atom[0])
 
 
@@ -236,17 +238,18 @@ def draw_from_sums(
 ) -> tuple[Local, np.ndarray, float, float, float]:
     """Dictionary and shared gamma_e of whole images: (local, dictionary, log likelihood, residual, log counts)."""
     by_image = IMAGE in spec.gamma_e.axes
-    gamma_e = 1.0 if by_image else float(local.gamma_e[0, 0])
+    gamma_e, size = 1.0 if by_image else float(local.gamma_e[0, 0]), data.count * data.images[0].size
     dictionary, change = draw_dictionary(sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator)
     energy = (sums.energy[1] if by_image else gamma_e * sums.energy[0]) + change  # sum gamma_e ||E||^2
     if not by_image:
-        pixels, squares = np.full((1, 1), float(data.images.size)), np.full((1, 1), energy / gamma_e)
+        pixels, squares = np.full((1, 1), float(size)), np.full((1, 1), energy / gamma_e)
         new = draw_shared_precision(spec.gamma_e, pixels, squares, local.gamma_e, generator)
         energy *= float(new[0, 0]) / gamma_e
         local = local._replace(gamma_e=new)
     precisions = np.broadcast_to(local.gamma_e, data.images.shape[:2])
-    likelihood = 0.5 * data.images[0, 0].size * (np.log(precisions) - LOG_TWO_PI).sum() - 0.5 * energy
-    residual = np.sqrt(sums.energy[0] / data.images.size)
+    noise, = add_images(data.part, np.log(precisions) - LOG_TWO_PI)
+    likelihood = 0.5 * data.images[0, 0].size * noise - 0.5 * energy
+    residual = np.sqrt(sums.energy[0] / size)
     return local, dictionary, float(likelihood), float(residual), sums.energy[3]
 
 
@@ -255,19 +258,20 @@ def draw_from_residuals(
     generator: np.random.Generator,
 ) -> tuple[Local, np.ndarray, float, float, float]:
     """Dictionary and shared gamma_e of masked images, as `draw_from_sums`; ``sums.left`` becomes the new residual."""
-    residual = np.sqrt(sums.energy.sum() / max(sums.pixels.sum(), 1.0))
-    dictionary = draw_masked_dictionary(shared, local, sums.left, sums.seen, shape, generator)
+    number, squares = add_images(data.part, sums.pixels, sums.energy)
+    residual = np.sqrt(squares / max(number, 1.0))
+    dictionary = draw_masked_dictionary(shared, local, sums.left, sums.seen, shape, generator, data.part)
     masked.energies(sums.left, sums.energy)
     pixels, energy = sums.pixels[:, None], sums.energy[:, None]
     if IMAGE not in spec.gamma_e.axes:
-        gamma_e = draw_shared_precision(spec.gamma_e, pixels, energy, local.gamma_e, generator)
-        local = local._replace(gamma_e=gamma_e)
+        everywhere = (np.full((1, 1), value) for value in add_images(data.part, pixels, energy))
+        local = local._replace(gamma_e=draw_shared_precision(spec.gamma_e, *everywhere, local.gamma_e, generator))
     terms = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
-    return local, dictionary, float(terms.sum()), float(residual), sums.log_counts
+    return local, dictionary, *add_images(data.part, terms), float(residual), sums.log_counts
 
 
 def log_prior_from(
-    state: LayerState, log_counts: float, per_atom: np.ndarray, spec: LayerSpec, shape: LayerShape
+    state: LayerState, log_counts: float, per_atom: np.ndarray, data: LayerData, spec: LayerSpec, shape: LayerShape
 ) -> float:
     """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.layer.log_joint`.
 
@@ -278,12 +282,15 @@ def log_prior_from(
     active = per_atom[0].sum()
     if spec.elementwise:
         a, b = spec.beta
-        total = active * np.log(a) + (local.z.size - active) * np.log(b)
+        total = active * np.log(a) + (data.count * local.z[0].size - active) * np.log(b)
     else:
-        total = log_counts - len(local.z) * shape.atoms * sum(gammaln(1.0 + g[0].sum()) for g in block_groups(shape))
+        total = log_counts - data.count * shape.atoms * sum(gammaln(1.0 + g[0].sum()) for g in block_groups(shape))
     total += log_gaussian(gamma_w_of(shared, shape), *per_atom)
     gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes))
     total += log_gaussian(gamma_d, shared.dictionary[0, 0].size, (shared.dictionary**2).sum(axis=(2, 3)))
-    for prior, value in ((spec.gamma_e, local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
+    if spec.gamma_e.fixed is None:
+        terms = Gamma(spec.gamma_e.shape, spec.gamma_e.rate).logpdf(local.gamma_e.astype(float))
+        total += add_entries(data.part, terms, IMAGE in spec.gamma_e.axes)
+    for prior, value in ((spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
         total += log_precision(prior, value)
     return float(total)

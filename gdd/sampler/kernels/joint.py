@@ -70,6 +70,7 @@ class Images(NamedTuple):
     w: np.ndarray  # (image, block of the top layer): weights
     gamma_e: np.ndarray  # (image or 1,)
     residuals: np.ndarray  # (image, row * col * plane), 0 where missing
+    first: int  # number of the first one in its chain
 
 
 class Work(NamedTuple):

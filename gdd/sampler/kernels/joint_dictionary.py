@@ -106,7 +106,7 @@ def solve_chunk(task, layer, first, direction, images, model, slot, sums, key):
         found = list_blocks(image, layer, model.table, slot.values, entries)
         if task <= LOOK:
             if task == PERTURB:
-                fill_key(stream, key, n)
+                fill_key(stream, key, images.first + n)
                 fill_normals(stream, noise)
             for p in range(pixels):
                 added = noise[p] * image.mask[p] if image.mask.size > 0 else noise[p]

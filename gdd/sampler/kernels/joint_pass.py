@@ -68,7 +68,7 @@ def run_chunk(first, images, model, priors, slot, sums, key):
     atoms = model.dictionaries[: bottom.atoms * bottom.height * bottom.length]
     squares = atoms * atoms
     for n in range(first, min(first + CHUNK, len(images.pixels))):
-        fill_key(stream, key, n)
+        fill_key(stream, key, images.first + n)
         observed = begin_image(n, images, model, priors, slot, stream)
         image = image_of(images, n, stream)
         draw_weights(image, priors.gamma_w, model, slot, sums.tally)

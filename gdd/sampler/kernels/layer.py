@@ -230,5 +230,5 @@ def pass_whole(images, atoms, layout, prior, taps, key, first, sums):
         work = make_work(images.z[0], atoms.lags[0], images.pixels[0], layout)
         part = Sums(sums.pairs[chunk], sums.cross[chunk], sums.per_atom[chunk], sums.energy[chunk])
         for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, len(images.pixels))):
-            fill_key(work.stream, key, n)
+            fill_key(work.stream, key, images.first + n)
             update_image(n, images, atoms, model, work, part)

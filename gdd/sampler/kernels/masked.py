@@ -155,7 +155,7 @@ def pass_masked(images, seen, pixels, atoms, layout, prior, taps, key, sums):
         model = Model(layout, prior, taps)
         work = make_work(images.z[0], atoms.pixels[0], images.pixels[0], layout)
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(seen))):
-            fill_key(work.stream, key, n)
+            fill_key(work.stream, key, images.first + n)
             update_image(n, images, seen[n], pixels[n], atoms, model, work, sums, chunk)
 
 

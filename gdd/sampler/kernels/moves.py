@@ -154,7 +154,7 @@ def move_positions(images, target, drawing, atoms, k, step, layout, prior, key, 
             atom = make_atom(atoms.pixels[k], atoms.lags[0], precision, gamma_w)
             z[:], w[:] = images.z[n], images.w[n]
             shift_positions(images.z[n, k], images.w[n, k], step, layout, z[k], w[k])
-            fill_key(work.stream, key, n)
+            fill_key(work.stream, key, images.first + n)
             copy(images.pixels[n], work.left)
             subtract_active(work.left, atoms.pixels, work.active, list_active(z, w, layout, work.active), model)
             correlate(work.left, atom.pixels, work.correlations, model)

@@ -66,6 +66,7 @@ class Images(NamedTuple):
     z: np.ndarray  # (image, atom, block_row, block_col)
     w: np.ndarray  # (image, atom, block_row, block_col)
     gamma_e: np.ndarray  # (image or 1,)
+    first: int  # number of the first one in its chain
 
 
 class Slab(NamedTuple):

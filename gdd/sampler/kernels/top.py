@@ -146,5 +146,5 @@ def pass_top(images, atoms, layout, prior, taps, key, first, sums):
         correlations = np.empty((layout.map_row, layout.map_col, len(atoms.pixels)), images.pixels.dtype)
         part = Sums(sums.pairs[chunk], sums.cross[chunk], sums.per_atom[chunk], sums.energy[chunk])
         for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, len(images.pixels))):
-            fill_key(work.stream, key, n)
+            fill_key(work.stream, key, images.first + n)
             update_image(n, images, atoms, model, work, correlations, part)

@@ -1,0 +1,248 @@
+"""Sums over images: the same bits for any partition, along a tree that a definition of three lines gives."""
+
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec
+from gdd.model.state import LayerData, Part
+from gdd.sampler import chain as chains
+from gdd.sampler import sums
+from gdd.sampler.pretrain import Pretrained, pretrain_layers
+from gdd.sampler.refine import fresh_start, run_joint_chain, start_from
+from gdd.sampler.sums import LEAF, Node, add_chunks, add_images, add_up, complete, push
+
+MODEL = ModelSpec((LayerSpec(3, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (6, 6)).with_held(25.0, 1.0)
+CHAIN = ChainSpec(3, 2, 4)
+FIXED = RefinementSpec(Precision(fixed=25.0))
+
+
+class Stop(Exception):
+    """Where a test ends a chain."""
+
+
+class Table:
+    """Where parts meet: threads, of which one runs at a time, as compiled loops must not run side by side."""
+
+    def __init__(self, parts: int) -> None:
+        self.said, self.heard, self.turns = [None] * parts, None, [0] * parts
+        self.run, self.all = threading.Lock(), threading.Barrier(parts, timeout=60)
+
+    def meet(self, number, combine, said):
+        self.said[number] = said
+        self.turns[number] += 1
+        self.run.release()
+        try:
+            self.all.wait()
+            if number == 0:
+                self.heard = combine(list(self.said))
+            self.all.wait()
+        finally:
+            self.run.acquire()
+        return self.heard
+
+    @contextmanager
+    def seat(self):
+        self.run.acquire()
+        try:
+            yield
+        except BaseException:
+            self.all.abort()
+            raise
+        finally:
+            self.run.release()
+
+
+def in_parts(work, images, edges):
+    """``work(part, images of the part)`` for the parts of images between these edges; what each gives."""
+    table, found = Table(len(edges) - 1), [None] * (len(edges) - 1)
+
+    def one(number, first, last):
+        part = Part(first, len(images), lambda combine, said: table.meet(number, combine, said))
+        with suppress(Stop, threading.BrokenBarrierError), table.seat():
+            found[number] = work(part, images[first:last])
+
+    threads = [threading.Thread(target=one, args=(n, *pair)) for n, pair in enumerate(pairwise(edges))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(table.turns)) == 1
+    return found
+
+
+PARTITIONS = [(0, 5 * LEAF - 9), (0, 2 * LEAF, 5 * LEAF - 9), (0, LEAF, 2 * LEAF, 3 * LEAF, 4 * LEAF, 5 * LEAF - 9)]
+
+
+def tree(values):
+    """Sum of leaves by definition: the largest power of two below their number, and the rest."""
+    if len(values) == 1:
+        return values[0]
+    half = 1 << (len(values) - 1).bit_length() - 1
+    return tree(values[:half]) + tree(values[half:])
+
+
+@pytest.mark.parametrize("number", range(1, 20))
+def test_nodes_of_any_parts_give_the_tree(number):
+    values = np.random.default_rng(number).standard_normal(number) * 10.0 ** np.arange(number)
+    for edges in {(0, number), (0, number // 2, number), tuple(range(number + 1)), (0, number - 1, number)}:
+        parts = []
+        for first, last in pairwise(edges):
+            nodes = []
+            for n in range(first, last):
+                push(nodes, Node(0, n, (values[n],)))
+            assert len(nodes) <= 2 * number.bit_length()
+            parts.append(nodes)
+        assert complete(parts)[0] == tree(list(values))
+
+
+@pytest.mark.parametrize("edges", PARTITIONS)
+def test_sums_over_images_do_not_depend_on_the_parts(edges):
+    values = np.random.default_rng(0).standard_normal((edges[-1], 2)) * 1e8
+
+    def of_part(part, own):
+        def run(slots, first):
+            for slot in range(len(slots[0])):
+                for value in own[first + slot * sums.CHUNK : first + (slot + 1) * sums.CHUNK]:
+                    slots[0][slot] += value
+
+        chunks = np.stack([own[at : at + sums.CHUNK].sum(axis=0) for at in range(0, len(own), sums.CHUNK)])
+        return np.concatenate([
+            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run), *add_chunks((chunks,), part),
+            add_images(part, own, own[:, 0]),
+        ])
+
+    alone = of_part(Part(), values)
+    for found in in_parts(of_part, values, edges):
+        np.testing.assert_array_equal(found, alone)
+    np.testing.assert_allclose(alone[:2], values.sum(axis=0), rtol=1e-9)
+
+
+class Pair(sums.NamedTuple):
+    one: np.ndarray
+    other: np.ndarray
+
+
+# ---- whole chains
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 6, 6)).astype(np.float32) / 3
+
+
+def stages(model, chain, refinement, fresh=False, folder=None):
+    """Pretraining, and refinement from it or from nothing, of a part."""
+
+    def work(part, own):
+        own, mask = own if isinstance(own, tuple) else (own, None)
+        data = LayerData(own, mask, part)
+        fitted = pretrain_layers(data, model, chain, folder)
+        begun = fresh_start(data, model, chain, refinement) if fresh else start_from(fitted, refinement, chain)
+        return fitted, run_joint_chain(begun, data, fitted.model, chain, refinement, folder)
+
+    return work
+
+
+def assert_same(alone, parts):
+    """Every array of the states, the images' ones put together, and every trace."""
+    fitted, refined = alone
+    for number, layer in enumerate(fitted.layers):
+        own = [part[0].layers[number] for part in parts]
+        check(layer.state, [one.state for one in own])
+        assert all(layer.traces.equals(one.traces) for one in own)
+    check(refined.state, [part[1].state for part in parts])
+    check(refined.last, [part[1].last for part in parts])
+    assert all(refined.traces.equals(part[1].traces) for part in parts)
+
+
+def check(state, parts):
+    for name, value in state.shared._asdict().items():
+        for part in parts:
+            equal(value, getattr(part.shared, name))
+    for name, value in state.local._asdict().items():
+        own = [getattr(part.local, name) for part in parts]
+        if isinstance(value, tuple):
+            equal(value, [np.concatenate(each) for each in zip(*own, strict=True)])
+        else:
+            equal(value, np.concatenate(own) if len(value) > 1 else own[0])
+
+
+def equal(one, other):
+    for a, b in zip(one, other, strict=True) if isinstance(one, tuple) else [(one, other)]:
+        np.testing.assert_array_equal(a, b)
+
+
+LEARNED = Precision((), 2.0, 1.0)
+BY_IMAGE = Precision(("image",), 2.0, 1.0)
+CASES = {
+    "held": (MODEL, CHAIN, FIXED, False),
+    "learned": (
+        replace(MODEL, layers=tuple(replace(layer, gamma_e=LEARNED, gamma_w=LEARNED) for layer in MODEL.layers)),
+        replace(CHAIN, shift_every=1), RefinementSpec(LEARNED), True,
+    ),
+    "by image": (
+        replace(MODEL, layers=(replace(MODEL.layers[0], gamma_e=BY_IMAGE), MODEL.layers[1])).with_learned_planes(),
+        replace(CHAIN, pruning=Pruning(1, 1, 0.9), start="random"), RefinementSpec(BY_IMAGE, empty_blocks=True), False,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chains_have_the_same_bits_in_parts(images, case):
+    model, chain, refinement, fresh = CASES[case]
+    work = stages(model, chain, refinement, fresh)
+    alone = work(Part(), images)
+    for edges in PARTITIONS[1:]:
+        assert_same(alone, in_parts(work, images, edges))
+
+
+def test_chains_of_masked_images_have_the_same_bits_in_parts(images):
+    mask = np.random.default_rng(2).random(images.shape) < 0.8
+    work = stages(*CASES["learned"][:1], CHAIN, FIXED)
+    alone = work(Part(), (images, mask))
+
+    class Both(tuple):
+        def __len__(self):
+            return len(images)
+
+        def __getitem__(self, some):
+            return (images[some], mask[some]) if isinstance(some, slice) else tuple.__getitem__(self, some)
+
+    assert_same(alone, in_parts(work, Both((images, mask)), PARTITIONS[1]))
+
+
+def test_a_checkpoint_of_some_parts_is_read_by_others(images, tmp_path, monkeypatch):
+    """Written at every sweep by two parts that stop, read by five, by two, and by one process."""
+    monkeypatch.setattr(chains, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
+    monkeypatch.setattr(chains, "SHARE_OF_WRITING", np.inf)
+    work = stages(MODEL, CHAIN, FIXED, folder=tmp_path)
+    alone = stages(MODEL, CHAIN, FIXED)(Part(), images)
+    for sweep in (1, 4):
+        with monkeypatch.context() as stopping:
+            stopping.setattr(chains, "advance", stopped_at(sweep, chains.advance))
+            found = in_parts(work, images, PARTITIONS[2 if sweep == 1 else 1])
+            assert set(found) == {None}
+    assert_same(alone, in_parts(work, images, PARTITIONS[2]))
+    names = sorted(path.name for path in tmp_path.glob("refined*"))
+    assert len(names) == 2 + 2 * 5, names  # a checkpoint and the one before, each with what belongs to five parts
+    assert_same(alone, [work(Part(), images)])
+
+
+def stopped_at(sweep, advance):
+    def one(at, *arguments):
+        if at.done == sweep:
+            raise Stop
+        return advance(at, *arguments)
+
+    return one
+
+
+def test_pretrained_parts_know_their_images(images):
+    found = in_parts(lambda part, own: pretrain_layers(LayerData(own, part=part), MODEL, CHAIN), images, PARTITIONS[1])
+    assert all(isinstance(one, Pretrained) for one in found)
+    assert [one.inputs[1].part.first for one in found] == [0, 2 * LEAF]
