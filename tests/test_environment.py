@@ -49,7 +49,7 @@ def test_environment_has_the_requirements_of_pyproject():
 def test_pip_installs_only_this_package():
     assert [spec for spec in CONDA if not isinstance(spec, str)] == [{"pip": ["-e .[book,test]"]}]
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"book", "peers", "test"}
+    assert set(extras) == {"book", "cluster", "peers", "test"}
     assert {canonicalize_name(Requirement(peer).name) for peer in extras["peers"]} == PEERS
     assert set(REQUIREMENTS) >= BY_PIP_ONLY
 

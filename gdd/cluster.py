@@ -1,0 +1,576 @@
+"""One chain on many processes and machines, and many independent tasks, on dask.distributed.
+
+The images of a chain are dealt out in whole leaves (`gdd.sampler.sums`). Each worker holds its images and their state
+for the whole run and makes the chain's sweeps on them by the ordinary code. Where a draw needs something of all images,
+the workers meet: each sends the few sums that it has, and gets the total. So the chain has the same bits on one thread,
+on many, and on any number of workers.
+
+The parts are tasks, each tied to its worker: the chain's own loop leads them, and nothing of an image's state travels.
+What waits for all of them, the `Hub`, is an actor, whose methods wait without holding a thread.
+
+A worker that is lost stops the others. With a folder that all see the run then goes on from the last checkpoint on the
+workers that are left, and ends at the same bits.
+
+Needs the extra ``cluster``: ``pip install 'gdd[cluster]'``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import xarray as xr
+from llvmlite import binding
+from threadpoolctl import threadpool_info
+
+from gdd.base.axes import IMAGE, IMAGES
+from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
+from gdd.base.files import written_whole
+from gdd.inference import deconvolution, held
+from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
+from gdd.model.state import LayerData, Part
+from gdd.sampler.checkpoint import code_checksum
+from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
+from gdd.sampler.refine import Refined, run_joint_chain, start_from
+from gdd.sampler.sums import LEAF
+
+try:
+    import distributed
+    from distributed import Client
+except ImportError as error:
+    raise GddError("gdd.cluster: dask.distributed is not installed; pip install 'gdd[cluster]'") from error
+
+#: seconds without a word from the driver after which workers stop, lest they work for one that has gone
+PATIENCE = 120.0
+#: seconds between two looks at the workers
+LOOK_EVERY = 0.5
+#: what dask raises where a worker does not answer
+UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
+#: numba's threads are those of a process: one task of ours in each at a time
+_ALONE = threading.Lock()
+
+Images = np.ndarray | xr.DataArray
+Progress = Callable[[str, int, int], None]
+
+
+class WorkerLost(GddError):
+    """A worker of a chain has gone."""
+
+
+# ---- one chain
+
+
+def learn(
+    images: Images, model: ModelSpec, chain: ChainSpec | None = None, *, refine: ChainSpec | None = None,
+    refinement: RefinementSpec | None = None, mask: np.ndarray | None = None, folder: str | Path | None = None,
+    keep: int | None = None, client: Client | None = None, progress: Progress | None = None,
+) -> Pretrained | Refined:
+    """Pretrain a model on all workers, and refine it from there if ``refine`` is given.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col), in the model's units (background 0, root mean square about 1/3). An array is sent
+        to the workers; of a DataArray backed by dask, such as ``xarray.open_dataset(path, chunks={"image": 512})`` or
+        `read_folder` gives, each worker reads its own images and the driver none
+    model, chain, mask : as of `gdd.pretrain`
+    refine, refinement : chain and settings of `gdd.refine`; None: pretraining alone
+    folder : of checkpoints, seen by all workers; without one a lost worker means starting afresh
+    keep : the first images whose state comes back to the driver; None: all
+    client : None: the current one, as within ``with Client(...)``
+    progress : called now and then with the chain's name, the sweeps done, and their number
+
+    Returns
+    -------
+    Pretrained or Refined
+        What `gdd.pretrain` and `gdd.refine` return, to the bit; with ``keep`` of the first images only.
+
+    Raises
+    ------
+    GddError
+        What `gdd.pretrain` and `gdd.refine` refuse; no client; a worker with other code or of another kind.
+
+    Notes
+    -----
+    Where pretraining prunes or is resumed, refinement starts from what it ends at, as alone.
+
+    *Source:* Pu, Yuan & Carin 2015, Sec. 2.2, 2.3 and 5 (which hopes for larger machines).
+    *Departs:* not in the paper.
+    *Checked:* tests/test_cluster.py (bits, kills), tests/test_sums.py.
+    """
+    check_kind("model", model, ModelSpec)
+    client, chain = current(client), chain or ChainSpec()
+    count = check_images(images)
+    keep = count if keep is None else check_whole("keep", keep, 1)
+    stages = Stages(model, chain, refine, refinement or RefinementSpec(), folder and str(folder), keep)
+    seen = None if mask is None else as_plain(mask, IMAGES, "mask")
+    first = loaded(images[:LEAF])
+    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF], folder)
+    warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
+    if refine is not None:
+        check_kind("refine", refine, ChainSpec)
+        stages.refinement.check_model(model)
+    while True:
+        try:
+            return joined(run_parts(images, seen, count, stages, client, progress))
+        except WorkerLost:
+            if folder is None:
+                raise
+            client.wait_for_workers(1, timeout=PATIENCE)
+
+
+class Stages(NamedTuple):
+    """What the parts of a chain have to do."""
+
+    model: ModelSpec
+    chain: ChainSpec
+    refine: ChainSpec | None
+    refinement: RefinementSpec
+    folder: str | None
+    keep: int
+
+
+def run_parts(
+    images: Images, mask: np.ndarray | None, count: int, stages: Stages, client: Client, progress: Progress | None
+) -> list[Pretrained | Refined]:
+    """Deal the images out and run the chain once; what each part ends with."""
+    workers = checked_workers(client)[: -(-count // LEAF)]
+    edges = [-(-count // LEAF) * n // len(workers) * LEAF for n in range(len(workers))] + [count]
+    place = client.submit(Hub, len(workers), workers=workers[:1], actor=True, pure=False)
+    futures = [place]
+    try:
+        while not place.done():
+            refuse_gone(workers, client)
+            time.sleep(LOOK_EVERY / 10)
+        hub = place.result()
+        for number, worker in enumerate(workers):
+            some = slice(edges[number], edges[number + 1])
+            own = [sent(images, some, worker, client), None if mask is None else sent(mask, some, worker, client)]
+            seat = Seat(hub, number, some.start, count)
+            futures.append(client.submit(run_part, *own, seat, stages, workers=[worker], pure=False))
+        failed = watch(futures[1:], workers, hub, client, progress)
+        found = None if failed else client.gather(futures[1:])
+    except UNREACHABLE as error:
+        raise WorkerLost(f"cluster: a worker cannot be reached ({error}); run again to go on") from error
+    finally:
+        client.cancel(futures, force=True)
+    if failed:
+        raise failed
+    return found
+
+
+def sent(images: Images, some: slice, worker: str, client: Client) -> Images | distributed.Future:
+    """Some images: of an array, sent to a worker; of a DataArray, still to be read."""
+    if isinstance(images, xr.DataArray):
+        return images[some]
+    return client.scatter(images[some], workers=[worker], hash=False)
+
+
+def watch(futures, workers: list[str], hub: Hub, client: Client, progress: Progress | None) -> Exception | None:
+    """Wait for the parts, showing how far they are; if one fails or its worker has gone, stop the others.
+
+    Returns what a part failed with, if one did.
+    """
+    while not all(future.done() for future in futures):
+        time.sleep(LOOK_EVERY)
+        failed = [future.exception() for future in futures if future.status == "error"]
+        with suppress(*UNREACHABLE):  # if the hub has gone, a look at the workers says so
+            if failed:
+                hub.stop("a part has failed").result(timeout=PATIENCE)
+            said = hub.look().result(timeout=PATIENCE)
+            if progress is not None and said is not None:
+                progress(*said)
+        try:
+            refuse_gone(workers, client)
+        except WorkerLost:
+            with suppress(*UNREACHABLE):
+                hub.stop("a worker has gone").result(timeout=PATIENCE)
+            raise
+        if failed:
+            return next((one for one in failed if not isinstance(one, Stopped)), WorkerLost("cluster: stopped"))
+    return next((error for error in (future.exception() for future in futures) if error), None)
+
+
+def refuse_gone(workers: list[str], client: Client) -> None:
+    """Raise WorkerLost if one of these workers is no longer there."""
+    there = client.scheduler_info(n_workers=-1)["workers"]
+    gone = [worker for worker in workers if worker not in there]
+    if gone:
+        raise WorkerLost(f"cluster: {', '.join(gone)} has gone; run again to go on")
+
+
+class Stopped(GddError):
+    """Other parts have stopped, so this one has to."""
+
+
+class Hub:
+    """Where the parts of a chain meet. An actor: its methods wait on the worker's event loop."""
+
+    def __init__(self, parts: int) -> None:
+        self.parts, self.turns, self.why, self.said, self.heard = parts, {}, None, None, time.monotonic()
+
+    async def meet(self, number: int, turn: int, combine: Callable[[list], Any], said: Any) -> Any:
+        """Give what the parts say in this turn, combined, once all have said it."""
+        here = self.turns.setdefault(turn, Turn([None] * self.parts, asyncio.Event(), []))
+        here.said[number] = said
+        here.come.append(number)
+        if len(here.come) == self.parts:
+            here.said[:] = [combine(here.said)]
+            here.all_there.set()
+            del self.turns[turn]
+        while not here.all_there.is_set():
+            if time.monotonic() - self.heard > PATIENCE:
+                self.why = "the driver has gone"
+            if self.why:
+                raise Stopped(f"cluster: {self.why}")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(here.all_there.wait(), LOOK_EVERY)
+        return here.said[0]
+
+    async def stop(self, why: str) -> None:
+        """Send all parts home."""
+        self.why = why
+
+    async def tell(self, said: tuple[str, int, int]) -> None:
+        """Keep how far the chain is."""
+        self.said = said
+
+    async def look_in(self) -> None:
+        """Answer, if it is there."""
+
+    async def look(self) -> tuple[str, int, int] | None:
+        """Tell how far the chain is, and that the driver is there."""
+        self.heard = time.monotonic()
+        return self.said
+
+
+class Turn(NamedTuple):
+    """One meeting."""
+
+    said: list  # by part; in the end the combination alone
+    all_there: asyncio.Event
+    come: list[int]
+
+
+class Seat(NamedTuple):
+    """A part's place at the hub."""
+
+    hub: Hub
+    number: int
+    first: int
+    images: int
+
+    def part(self) -> Part:
+        """Return the part, whose meetings are counted from here on."""
+        turn = 0
+
+        def meet(combine: Callable[[list], Any], said: Any) -> Any:
+            nonlocal turn
+            turn += 1
+            try:
+                answer = self.hub.meet(self.number, turn, combine, said)
+                while True:
+                    with suppress(TimeoutError):
+                        return answer.result(timeout=PATIENCE)
+                    self.hub.look_in().result(timeout=PATIENCE)
+            except UNREACHABLE as error:
+                raise Stopped(f"cluster: the meeting place cannot be reached ({error})") from error
+
+        return Part(self.first, self.images, meet)
+
+
+class Told:
+    """Progress of a part: the first one tells the hub."""
+
+    def __init__(self, seat: Seat) -> None:
+        self.seat, self.stage, self.done, self.sweeps, self.told = seat, "", 0, 0, 0.0
+
+    def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:
+        """Begin a chain."""
+        self.stage, self.sweeps, self.done = stage, sweeps, done
+
+    def step(self, **_) -> None:
+        """Count a sweep."""
+        self.done += 1
+        if self.seat.number == 0 and time.monotonic() - self.told > LOOK_EVERY:
+            self.told = time.monotonic()
+            self.seat.hub.tell((self.stage, self.done, self.sweeps))
+
+
+def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages) -> Pretrained | Refined:
+    """Run the chain on one part's images; a task of the part's worker."""
+    model, chain, refine, refinement, folder, keep = stages
+    with one_task():
+        try:
+            data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask, folder)
+        except GddError as error:
+            raise GddError(f"{error} (images counted from {seat.first})" if seat.first else str(error)) from error
+        data, told = data._replace(part=seat.part()), Told(seat)
+        trained = fitted = pretrain_layers(data, model, chain, folder, told)
+        if refine is not None:
+            begun = start_from(fitted, refinement, refine)
+            trained = run_joint_chain(begun, data, fitted.model, refine, refinement, folder, told)
+        return first_images(trained, max(0, min(keep - seat.first, len(data.images))))
+
+
+@contextmanager
+def one_task() -> Iterator[None]:
+    """Do nothing else of ours in this process within the block, with as many threads as the worker has."""
+    with _ALONE:
+        before = numba.get_num_threads()
+        numba.set_num_threads(min(distributed.get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
+        try:
+            yield
+        finally:
+            numba.set_num_threads(before)
+
+
+def loaded(images: Images) -> np.ndarray:
+    """Images as an array; those of dask are read here, by this thread."""
+    if isinstance(images, xr.DataArray):
+        return as_plain(images.load(scheduler="synchronous"), IMAGES, "images")
+    return images
+
+
+# ---- images of parts, and parts of images
+
+
+def _over_images(trained: Pretrained | Refined, change: Callable) -> Pretrained | Refined:
+    """Apply ``change(local part of a state, data)`` to each pair of a model."""
+    if isinstance(trained, Refined):
+        state, data = change(trained.state, trained.data)
+        return trained._replace(state=state, last=change(trained.last, trained.data)[0], data=data)
+    pairs = [change(layer.state, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
+    layers = tuple(layer._replace(state=state) for layer, (state, _) in zip(trained.layers, pairs, strict=True))
+    return trained._replace(layers=layers, inputs=tuple(data for _, data in pairs))
+
+
+def first_images(trained: Pretrained | Refined, keep: int) -> Pretrained | Refined:
+    """Return a part's model with what belongs to its first images."""
+
+    def cut(state, data: LayerData):
+        own = len(data.images)
+        pick = lambda array: array[:keep].copy() if len(array) == own else array  # noqa: E731
+        local = state.local._replace(**{
+            name: tuple(map(pick, value)) if isinstance(value, tuple) else pick(value)
+            for name, value in state.local._asdict().items()
+        })
+        return state._replace(local=local), LayerData(pick(data.images), None if data.mask is None else pick(data.mask))
+
+    return _over_images(trained, cut)
+
+
+def joined(parts: list[Pretrained | Refined]) -> Pretrained | Refined:
+    """Put the parts of a model together."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+
+    def of(trained: Pretrained | Refined) -> list[tuple]:
+        if isinstance(trained, Refined):
+            return [(trained.state.local, trained.data), (trained.last.local, trained.data)]
+        return [(layer.state.local, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
+
+    columns = iter([list(column) for column in zip(*map(of, parts), strict=True)])
+
+    def put(state, _):
+        locals_, datas = zip(*next(columns), strict=True)
+        own = [len(data.images) for data in datas]
+        local = type(state.local)(*(_together(list(values), own) for values in zip(*locals_, strict=True)))
+        masks = [data.mask for data in datas]
+        mask = None if masks[0] is None else np.concatenate(masks)
+        return state._replace(local=local), LayerData(np.concatenate([data.images for data in datas]), mask)
+
+    return _over_images(first, put)
+
+
+def _together(values: list, own: list[int]):
+    if isinstance(values[0], tuple):
+        return tuple(_together(list(each), own) for each in zip(*values, strict=True))
+    return np.concatenate(values) if [len(value) for value in values] == own else values[0]
+
+
+# ---- new images
+
+
+def infer(
+    trained: Pretrained | Refined, atoms: Images, images: Images, *, folder: str | Path | None = None,
+    client: Client | None = None, first_image: int = 0, **options,
+) -> xr.Dataset:
+    """`gdd.infer` on all workers, a leaf of the images a task: the same bits.
+
+    Parameters
+    ----------
+    trained, atoms, **options : as of `gdd.infer`; ``first_image`` too
+    images : (image, plane, row, col), as of `learn`
+    folder : seen by all: each task writes its maps there, and finds those that are there; the Dataset then reads them
+        when they are used, and the driver holds none
+    client : None: the current one
+    """
+    some = _light(trained)
+    work = lambda own, at: deconvolution.infer(some, atoms, own, first_image=first_image + at, **options)  # noqa: E731
+    return _by_leaf(work, images, folder, current(client))
+
+
+def infer_layers(
+    fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
+) -> tuple[xr.Dataset, ...]:
+    """`gdd.inference.held.infer_layers` on all workers, a leaf of the images a task: the same bits."""
+    some, client = _light(fitted), current(client)
+    parts = [
+        client.submit(_alone, held.infer_layers, some, own, burn_in, collect, seed, first_image=at, pure=False)
+        for at, own in _leaves_of(images)
+    ]
+    return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(parts), strict=True))
+
+
+def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
+    """Return the model with no image but the first, and the mean noise precision where images have one each."""
+
+    def first(state, data):
+        gamma_e = state.local.gamma_e.mean(axis=0, keepdims=True)
+        local = first_images(Refined(None, None, state, state, None, data), 1).state.local
+        return state._replace(local=local._replace(gamma_e=gamma_e)), LayerData(data.images[:1])
+
+    return _over_images(trained, first)
+
+
+def _by_leaf(work: Callable, images: Images, folder: str | Path | None, client: Client) -> xr.Dataset:
+    futures = []
+    for at, own in _leaves_of(images):
+        path = None if folder is None else str(Path(folder) / f"images-{at:012d}.nc")
+        futures.append(client.submit(_kept, work, own, at, path, pure=False))
+    found = client.gather(futures)
+    if folder is not None:
+        return xr.open_mfdataset(found, combine="nested", concat_dim=IMAGE, data_vars="minimal", coords="minimal")
+    return xr.concat(found, IMAGE, combine_attrs="override")
+
+
+def _leaves_of(images: Images) -> Iterator[tuple[int, Images]]:
+    for at in range(0, check_images(images), LEAF):
+        yield at, images[at : at + LEAF]
+
+
+def _kept(work: Callable, own: Images, at: int, path: str | None):
+    if path is not None and Path(path).exists():
+        return path
+    found = _alone(work, own, at)
+    if path is None:
+        return found
+    with written_whole(Path(path)) as part:
+        found.to_netcdf(part, engine="netcdf4")
+    return path
+
+
+def _alone(work: Callable, *arguments, **options):
+    """Run a task by itself in its process; its images are read first."""
+    with one_task():
+        arguments = [loaded_labelled(one) if isinstance(one, xr.DataArray) else one for one in arguments]
+        return work(*arguments, **options)
+
+
+def loaded_labelled(images: xr.DataArray) -> xr.DataArray:
+    """Images with their labels, read by this thread."""
+    return images.load(scheduler="synchronous")
+
+
+# ---- independent tasks
+
+
+def each(work: Callable, tasks: Iterable[tuple], client: Client | None = None) -> Iterator[Any]:
+    """Give ``work(*task)`` of every task, in their order, as they are done; a lost worker's are done again by others.
+
+    ``work`` and the tasks travel, so both must be picklable.
+    """
+    futures = [current(client).submit(_alone, work, *task, pure=False) for task in tasks]
+    try:
+        for future in futures:
+            yield future.result()
+    except distributed.KilledWorker as error:
+        raise GddError(f"jobs: a process ended by itself, again and again; run again to go on ({error})") from error
+    finally:
+        current(client).cancel(futures, force=True)
+
+
+# ---- workers
+
+
+def current(client: Client | None = None) -> Client:
+    """Return this client or the current one."""
+    check_kind("client", client, (Client, type(None)))
+    try:
+        return client or distributed.default_client()
+    except ValueError as error:
+        raise GddError("client: there is none; work within 'with distributed.Client(...)', or give one") from error
+
+
+def checked_workers(client: Client) -> list[str]:
+    """Addresses of the workers, in order, all with this process's code and of one kind; GddError otherwise."""
+    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
+    if not addresses:
+        raise GddError("client: it has no workers; start some with 'dask worker ADDRESS'")
+    here, kinds = fingerprint(), {}
+    for address, found in client.run(fingerprint, on_error="return").items():
+        if isinstance(found, OSError):
+            continue  # it has gone
+        if isinstance(found, BaseException):
+            raise GddError(f"worker {address}: {found}; install this version of gdd there")
+        if found[0] != here[0]:
+            raise GddError(
+                f"worker {address}: another version of the code, {found[0]:.12} there and {here[0]:.12} here; install "
+                "the same version of gdd on all"
+            )
+        kinds.setdefault(found[1:], address)
+    if len(kinds) > 1:
+        (one, there), (other, elsewhere) = list(kinds.items())[:2]
+        raise GddError(
+            f"worker {elsewhere}: another kind of machine or library, {other} there and {one} at {there}; their last "
+            "bits differ, take workers of one kind"
+        )
+    return [address for address in addresses if address in client.scheduler_info(n_workers=-1)["workers"]]
+
+
+def fingerprint() -> tuple[str, ...]:
+    """Checksum of the sampler's code, then what the last bits of a result depend on besides."""
+    blas = sorted({f"{one['internal_api']} {one['version']} {one.get('architecture')}" for one in threadpool_info()
+                   if one["user_api"] == "blas"})
+    return code_checksum(), f"numpy {np.__version__}", f"numba {numba.__version__}", binding.get_host_cpu_name(), *blas
+
+
+def check_images(images: Images) -> int:
+    """Return the number of images; GddError unless they are an array or a DataArray with four axes."""
+    check_kind("images", images, (np.ndarray, xr.DataArray))
+    if images.ndim != len(IMAGES) or not len(images):
+        raise GddError(f"images: shape {images.shape} given; one of axes {IMAGES} is needed")
+    return check_whole("images", len(images), 1)
+
+
+def read_folder(paths: Sequence[str | Path], size: tuple[int, int]) -> xr.DataArray:
+    """Grey pictures from files, enlarged or reduced to ``size`` = (row, col): read by the workers when they need them.
+
+    Returns (image, plane, row, col) in [0, 1] of float32, backed by dask.
+    """
+    import dask.array
+
+    blocks = [
+        dask.array.from_delayed(
+            dask.delayed(partial(_read, size=tuple(size)))(list(map(str, paths[at : at + LEAF]))),
+            (min(LEAF, len(paths) - at), 1, *size), np.float32,
+        )
+        for at in range(0, len(paths), LEAF)
+    ]
+    return xr.DataArray(dask.array.concatenate(blocks), dims=IMAGES)
+
+
+def _read(paths: list[str], size: tuple[int, int]) -> np.ndarray:
+    from PIL import Image
+
+    pictures = [np.asarray(Image.open(path).convert("L").resize(size[::-1]), np.float32) / 255 for path in paths]
+    return np.stack(pictures)[:, None]

@@ -1,0 +1,270 @@
+"""Chains on workers of dask: the bits of one process, whatever is killed; refusals by a sentence."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import xarray as xr
+from PIL import Image
+from test_sums import CASES, CHAIN, FIXED, MODEL, PARTITIONS, check, equal
+
+import gdd
+from gdd.base.checks import GddError
+from gdd.inference.held import infer_layers
+from gdd.model.spec import ChainSpec
+
+distributed = pytest.importorskip("distributed")
+
+from gdd import cluster  # noqa: E402
+from gdd.sampler.sums import LEAF  # noqa: E402
+
+DRIVER = Path(__file__).parent / "cluster_to_kill.py"
+
+
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 6, 6)).astype(np.float32) / 3
+
+
+@pytest.fixture(scope="module")
+def client():
+    with distributed.Client(n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
+        yield client
+
+
+def alone(images, case, mask=None):
+    model, chain, refinement, _ = CASES[case]
+    fitted = gdd.pretrain(images, model, chain, mask)
+    return fitted, gdd.refine(images, fitted.model, chain, refinement, fitted, mask)
+
+
+def assert_same(one, other):
+    if isinstance(one, gdd.Pretrained):
+        for a, b, c, d in zip(one.layers, other.layers, one.inputs, other.inputs, strict=True):
+            check(a.state, [b.state])
+            assert a.traces.equals(b.traces) and (a.spec, a.shape) == (b.spec, b.shape)
+            equal(c.images, d.images)
+    else:
+        check(one.state, [other.state])
+        check(one.last, [other.last])
+        assert one.traces.equals(other.traces)
+        equal(one.data.images, other.data.images)
+    assert one.model == other.model
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_workers_give_the_bits_of_one_process(client, images, case):
+    model, chain, refinement, fresh = CASES[case]
+    fitted, refined = alone(images, case)
+    assert_same(fitted, cluster.learn(images, model, chain))
+    told = []
+    found = cluster.learn(
+        images, model, chain, refine=chain, refinement=refinement, progress=lambda *said: told.append(said)
+    )
+    assert_same(refined, found)
+
+
+def test_five_workers_give_the_bits_of_one_process(images):
+    fitted, refined = alone(images, "held")
+    with distributed.Client(n_workers=5, threads_per_worker=1, dashboard_address=None) as client:
+        assert_same(refined, cluster.learn(images, MODEL, CHAIN, refine=CHAIN, refinement=FIXED, client=client))
+
+
+def test_masked_images_and_images_in_files_give_the_same_bits(client, images, tmp_path):
+    mask = np.random.default_rng(3).random(images.shape) < 0.9
+    fitted, refined = alone(images, "learned", mask)
+    model, chain, refinement, _ = CASES["learned"]
+    assert_same(refined, cluster.learn(images, model, chain, refine=chain, refinement=refinement, mask=mask))
+    xr.Dataset({"images": (("image", "plane", "row", "col"), images)}).to_netcdf(tmp_path / "images.nc")
+    stored = xr.open_dataset(tmp_path / "images.nc", chunks={"image": LEAF}).images
+    kept = cluster.learn(stored, MODEL, CHAIN, keep=3)
+    whole = gdd.pretrain(images, MODEL, CHAIN)
+    for one, other in zip(kept.layers, whole.layers, strict=True):
+        assert one.state.local.z.shape[0] == 3
+        equal(one.state.local.w, other.state.local.w[:3])
+        equal(one.state.shared.dictionary, other.state.shared.dictionary)
+
+
+def test_a_folder_of_pictures_is_read_by_the_workers(client, tmp_path):
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 255, (LEAF + 3, 6, 6)).astype(np.uint8)
+    paths = [tmp_path / f"{n:04d}.png" for n in range(len(pixels))]
+    for path, one in zip(paths, pixels, strict=True):
+        Image.fromarray(one).save(path)
+    images = cluster.read_folder(paths, (6, 6))
+    plain = pixels[:, None].astype(np.float32) / 255
+    assert_same(gdd.pretrain(plain, MODEL, CHAIN), cluster.learn(images, MODEL, CHAIN))
+
+
+def test_new_images_give_the_same_bits(client, images, tmp_path):
+    fitted = gdd.pretrain(images, *CASES["by image"][:2])
+    atoms, options = gdd.project_model(fitted), {"burn_in": 3, "collect": 2, "seed": 5}
+    whole = gdd.infer(fitted, atoms, images[:1100], **options)
+    for folder in (None, tmp_path, tmp_path):  # the second time from what is there
+        found = cluster.infer(fitted, atoms, images[:1100], folder=folder, **options).load()
+        xr.testing.assert_equal(found, whole)
+        found.close()
+    assert len(list(tmp_path.glob("*.nc"))) == 3
+    held = gdd.pretrain(images, MODEL, CHAIN)
+    for one, other in zip(infer_layers(held, images[:1100], 3, 2, 5),
+                          cluster.infer_layers(held, images[:1100], 3, 2, 5), strict=True):
+        xr.testing.assert_equal(one, other)
+
+
+def test_independent_tasks_come_in_order(client):
+    assert list(cluster.each(pow, [(2, n) for n in range(5)])) == [1, 2, 4, 8, 16]
+
+
+def test_workers_of_other_code_or_kind_are_refused(client, images, monkeypatch):
+    own = cluster.fingerprint()
+    monkeypatch.setattr(cluster, "fingerprint", lambda: own)
+    monkeypatch.setattr(client, "run", lambda *_, **__: {"tcp://a": own, "tcp://b": ("0123456789abcdef", *own[1:])})
+    with pytest.raises(GddError, match="worker tcp://b: another version of the code, 0123456789ab there and"):
+        cluster.learn(images, MODEL, CHAIN)
+    monkeypatch.setattr(client, "run", lambda *_, **__: {"tcp://a": own, "tcp://b": (own[0], "another CPU")})
+    with pytest.raises(GddError, match="worker tcp://b: another kind of machine"):
+        cluster.learn(images, MODEL, CHAIN)
+    monkeypatch.setattr(client, "run", lambda *_, **__: {"tcp://a": ModuleNotFoundError("No module named 'gdd'")})
+    with pytest.raises(GddError, match="worker tcp://a: No module named 'gdd'; install this version"):
+        cluster.learn(images, MODEL, CHAIN)
+
+
+def test_bad_input_is_refused_before_any_work(client, images):
+    with pytest.raises(GddError, match="images: shape"):
+        cluster.learn(images[:, 0], MODEL, CHAIN)
+    with pytest.raises(GddError, match="axis 'row' has size 5"):
+        cluster.learn(images[:, :, 1:], MODEL, CHAIN)
+    broken = images.copy()
+    broken[LEAF * 3 + 1] = np.nan
+    with pytest.raises(GddError, match=f"images counted from {LEAF * 2}"):
+        cluster.learn(broken, MODEL, CHAIN)
+
+
+def test_without_a_client_one_is_asked_for(images):
+    code = "import numpy as np, gdd.cluster as c\nfrom gdd import MNIST\nc.learn(np.zeros((3, 1, 28, 28)), MNIST)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "client: there is none; work within" in done.stderr
+
+
+# ---- kills
+
+
+class Machines:
+    """A scheduler, workers and a driver, each a process started by the commands that the book gives."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        self.folder, self.file, self.number = folder, folder / "scheduler.json", 0
+        self.environment = os.environ | {"DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "10s"}
+        self.running: dict[str, subprocess.Popen] = {}
+        self.start_scheduler()
+        for _ in range(workers):
+            self.start_worker()
+
+    def start(self, name: str, *command: str) -> None:
+        with open(self.folder / f"{name}.log", "ab") as log:
+            self.running[name] = subprocess.Popen(command, env=self.environment, stdout=log, stderr=log)
+
+    def start_scheduler(self) -> None:
+        self.file.unlink(missing_ok=True)
+        dask = str(Path(sys.executable).parent / "dask")
+        self.start("scheduler", dask, "scheduler", "--port", "0", "--no-dashboard", "--scheduler-file", str(self.file))
+        while not self.file.exists():
+            time.sleep(0.1)
+
+    def start_worker(self) -> None:
+        self.number += 1
+        dask, name = str(Path(sys.executable).parent / "dask"), f"worker{self.number}"
+        self.start(name, dask, "worker", "--scheduler-file", str(self.file), "--nthreads", "1", "--no-nanny",
+                   "--no-dashboard", "--local-directory", str(self.folder / "space"))
+
+    def start_driver(self) -> None:
+        self.start("driver", sys.executable, str(DRIVER), str(self.file), str(self.folder))
+
+    def kill(self, name: str) -> None:
+        one = self.running.pop(name)
+        one.send_signal(signal.SIGKILL)
+        one.wait()
+
+    def workers(self) -> list[str]:
+        return [name for name, one in self.running.items() if name.startswith("worker") and one.poll() is None]
+
+    def close(self) -> None:
+        for name in list(self.running):
+            self.kill(name)
+
+
+@pytest.fixture
+def machines(tmp_path):
+    started = []
+
+    def start(workers: int = 2) -> Machines:
+        started.append(Machines(tmp_path, workers))
+        return started[-1]
+
+    yield start
+    for one in started:
+        one.close()
+
+
+def digest(folder: Path) -> str:
+    return (folder / "digest.txt").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("round_", range(4))
+def test_five_kills_in_a_row_end_at_the_same_bits(machines, tmp_path, round_):
+    """A worker, the driver, the scheduler, at random, at random moments; what is killed is started again."""
+    sys.path.insert(0, str(DRIVER.parent))
+    import cluster_to_kill
+
+    whole, dice, here = cluster_to_kill.digest_of(cluster_to_kill.alone()), random.Random(round_), machines()
+    here.start_driver()
+    lost, begun = [], time.monotonic()
+    for _ in range(5):
+        time.sleep(dice.uniform(3.0, 12.0))
+        name = dice.choice([*here.workers(), "driver", "scheduler"])
+        if (tmp_path / "digest.txt").exists():
+            (tmp_path / "digest.txt").unlink()
+            for path in tmp_path.glob("chain/*"):
+                path.unlink()
+            here.kill("driver")
+            here.start_driver()
+            continue
+        killed = time.monotonic()
+        here.kill(name)
+        if name == "scheduler":
+            for other in [*here.workers(), "driver"]:
+                here.kill(other)
+            here.start_scheduler()
+            here.start_worker()
+            here.start_worker()
+            here.start_driver()
+        elif name == "driver":
+            here.start_driver()
+        else:
+            here.start_worker()
+        lost.append((name, time.monotonic() - killed))
+    while not (tmp_path / "digest.txt").exists() and time.monotonic() - begun < 300:
+        if here.running["driver"].poll() not in (None, 0):
+            here.start_driver()
+        time.sleep(0.5)
+    assert digest(tmp_path) == whole, lost
+
+
+@pytest.mark.slow
+def test_bits_at_the_shapes_of_mnist():
+    images = np.random.default_rng(0).random((5 * LEAF, 1, 28, 28), np.float32)
+    model, chain = gdd.MNIST.with_held(100.0, 0.1), ChainSpec(3, 2)
+    refinement = gdd.RefinementSpec(gdd.Precision(fixed=44.0))
+    fitted = gdd.pretrain(images, model, chain)
+    refined = gdd.refine(images, fitted.model, chain, refinement, fitted)
+    for workers in (2, 5):
+        with distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
+            found = cluster.learn(images, model, chain, refine=chain, refinement=refinement, client=client)
+        assert_same(refined, found)
