@@ -115,7 +115,7 @@ def test_a_class_of_other_images_of_the_same_names_is_refused(learned, pictures,
 
 def test_a_process_that_dies_is_reported(learned, pictures, monkeypatch):
     monkeypatch.setattr(training, "learn_class", lambda *_: os._exit(7))
-    with pytest.raises(GddError, match="a process ended by itself; run again to go on"):
+    with pytest.raises(GddError, match="a process ended by itself, again and again; run again to go on"):
         learned[0](within=Run(pictures / "cache", jobs=2))
 
 

@@ -13,7 +13,7 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -98,7 +98,7 @@ class Bar:
 
 
 class SilentBar:
-    """Bar of a process that works for another one."""
+    """Bar of a task that another process has given out."""
 
     def begin(self, *_, **__) -> None:
         """Nothing is shown."""
@@ -120,8 +120,9 @@ class Run:
     ----------
     cache : folder of the checkpoints' folders; None: no checkpoints
     restart : older folders of checkpoints are set aside when they are first asked for
-    jobs : processes
-    parent : process for which this one works, if there is one
+    jobs : processes for tasks that can run side by side
+    scheduler : address of a dask scheduler, whose workers do these tasks instead; None: none
+    silent : whether this is a task of another run, which shows its own bar
     seconds_file : keeps ``earlier`` and ``chains`` for the next run
     earlier : seconds that earlier runs of the same command took
     chains : seconds of other commands' chains that were found at their checkpoints, by the name of the chain
@@ -130,7 +131,8 @@ class Run:
     cache: Path | None = None
     restart: bool = False
     jobs: int = 1
-    parent: int | None = None
+    scheduler: str | None = None
+    silent: bool = False
     seconds_file: Path | None = None
     earlier: float = 0.0
     chains: dict[str, float] = field(default_factory=dict)
@@ -140,7 +142,19 @@ class Run:
 
     def bar(self, total: int, label: str) -> Bar | SilentBar:
         """Open a bar."""
-        return Bar(total, label, self) if self.parent is None else SilentBar()
+        return SilentBar() if self.silent else Bar(total, label, self)
+
+    def each(self, work: Callable, tasks: Sequence[tuple]) -> Iterator:
+        """Give ``work(*task)`` of every task, in order: done here, or by the processes or workers that there are."""
+        if self.jobs == 1 and self.scheduler is None:
+            yield from (work(*task) for task in tasks)
+            return
+        from gdd import cluster
+
+        threads = max(1, (os.cpu_count() or 1) // self.jobs)
+        local = {"n_workers": self.jobs, "threads_per_worker": threads, "dashboard_address": ":0"}
+        with cluster.Client(self.scheduler) if self.scheduler else cluster.Client(**local) as client:
+            yield from cluster.each(work, tasks, client)
 
     def folder(self, name: str, parameters: Mapping[str, Any], *below: str) -> Path | None:
         """Folder of checkpoints that depend on these parameters, or one below it; it is not made here."""

@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run_experiment(
     name: str, scale: str, changes: Sequence[tuple[str, str]] = (), restart: bool = False, on_interrupt=lambda: None,
-    jobs: int = 1,
+    jobs: int = 1, scheduler: str | None = None,
 ) -> Path:
     """Run one experiment and write its record, with a log beside it; return the record's path.
 
@@ -59,6 +59,7 @@ def run_experiment(
     restart : set old checkpoints aside; by default the run goes on from those that are its own
     on_interrupt : called at Ctrl-C, before the process ends
     jobs : processes, for an experiment that has parts to run side by side
+    scheduler : address of a dask scheduler whose workers run these parts instead
 
     Raises
     ------
@@ -71,11 +72,13 @@ def run_experiment(
     path = records.path_for(name, scale, parameters)
     if check_whole("jobs", jobs, 1, MOST_JOBS) > 1 and not experiment.in_parallel:
         raise GddError(f"jobs: {jobs} given; {name} has no parts to run side by side, leave --jobs out")
+    if scheduler is not None and not experiment.in_parallel:
+        raise GddError(f"scheduler: {scheduler} given; {name} has no parts to run side by side, leave --scheduler out")
     with logged(path.with_suffix(".log")):
         LOG.info("start: %s, %s scale%s", name, scale, ", old checkpoints set aside" if restart else "")
         LOG.info("settings: %s", records.as_json(parameters))
         LOG.info("machine: %s; gdd %s", records.machine(), records.code_checksum()[:12])
-        run = Run(checkpoints(), restart, jobs)
+        run = Run(checkpoints(), restart, jobs, scheduler)
         own = run.folder(name, parameters)
         run.count_seconds(own / "seconds.json")
 
@@ -193,6 +196,7 @@ def _say_interrupted(chosen: argparse.Namespace) -> None:
     if chosen.command is _run:
         pairs = [word for pair in chosen.parameter for word in ("-p", *pair)]
         jobs = [] if chosen.jobs == 1 else ["--jobs", str(chosen.jobs)]
+        jobs += [] if chosen.scheduler is None else ["--scheduler", chosen.scheduler]
         command = shlex.join(["gdd", "run", chosen.experiment, "--scale", chosen.scale, *pairs, *jobs])
         said += f"; the last checkpoint is kept, and this goes on from it:\n    {command}"
     print(f"\ngdd: {said}", file=sys.stderr)
@@ -211,7 +215,10 @@ def _run(chosen: argparse.Namespace) -> None:
             print(name, ",".join(map(str, value)) if isinstance(value, tuple) else value)
         return
     say = partial(_say_interrupted, chosen)
-    print(run_experiment(chosen.experiment, chosen.scale, changes, chosen.restart, say, chosen.jobs))
+    written = run_experiment(
+        chosen.experiment, chosen.scale, changes, chosen.restart, say, chosen.jobs, chosen.scheduler
+    )
+    print(written)
 
 
 def _book(_: argparse.Namespace) -> None:
@@ -252,7 +259,9 @@ def _parser() -> argparse.ArgumentParser:
     begin = run.add_mutually_exclusive_group()
     begin.add_argument("--resume", dest="restart", action="store_false", help="go on from checkpoints (the default)")
     begin.add_argument("--restart", action="store_true", help="start afresh; old checkpoints are set aside")
-    run.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
+    side = run.add_mutually_exclusive_group()
+    side.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
+    side.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers do what processes would")
     run.add_argument("--parameters", action="store_true", help="only list the parameters and their values")
     run.set_defaults(command=_run, restart=False)
 

@@ -12,12 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import signal
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -25,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
-from joblib import Parallel, delayed
 
 import gdd
 from gdd.base.axes import DICTIONARY, DRAW, IMAGE, LABEL
@@ -290,7 +284,7 @@ def _described(value) -> str:
 
 
 def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
-    """Learn a model of every class, in ``run.jobs`` processes; classes that earlier runs have finished are taken over.
+    """Learn a model of every class, side by side if ``run`` says so; what earlier runs have finished is taken over.
 
     Parameters
     ----------
@@ -310,7 +304,7 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
     """
     p = dict(p) | {"stages": STAGES[: 1 + p["refined"]]}
     names, tasks, paths = images.attrs["label_names"].split(","), [], []
-    at_work = run if run.jobs == 1 else Run(run.cache, parent=os.getpid())
+    at_work = run if run.jobs == 1 and run.scheduler is None else Run(run.cache, silent=True)
     for name in p["classes"]:
         own = images.isel(image=images[LABEL].values == names.index(name))
         one = p | {"classes": (name,)}
@@ -320,32 +314,15 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
         paths.append(folder and folder / "atoms.nc")
         if paths[-1] and not paths[-1].exists():
             run.found(str(paths[-1]), 0.0)
-        tasks.append(delayed(learn_class)(one, setup, paths[-1], at_work))
-    found, ignored = [], "ignore:resource_tracker"  # what joblib's clean-up says of a run that Ctrl-C has ended
-    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (os.environ.get("PYTHONWARNINGS"), ignored)))
+        tasks.append((one, setup, paths[-1], at_work))
+    found = []
     with run.bar(len(tasks), "classes") as bar:
-        try:
-            for path, one in zip(paths, Parallel(run.jobs, return_as="generator", max_nbytes=None)(tasks), strict=True):
-                if path:
-                    run.found(str(path), float(one.attrs["seconds"]))
-                found.append(one)
-                bar.step()
-        except BrokenProcessPool as error:
-            raise GddError(f"jobs: a process ended by itself; run again to go on ({error})") from error
+        for path, one in zip(paths, run.each(learn_class, tasks), strict=True):
+            if path:
+                run.found(str(path), float(one.attrs["seconds"]))
+            found.append(one)
+            bar.step()
     return found
-
-
-@cache
-def work_for(parent: int) -> None:
-    """End this process when the one that it works for has gone, however that ended: what has to last is on disk."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run) -> xr.Dataset:
@@ -359,9 +336,6 @@ def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run)
         ``cpu_seconds`` over all its runs; the attribute ``seconds`` adds up their wall time. ``p["voters"]`` training
         images decide where the pixels of refined atoms go; of a pretrained model all do.
     """
-    if run.parent is not None:
-        work_for(run.parent)
-
     def compute() -> xr.Dataset:
         stages = trained_models(p, run, setup, f"{p['classes'][0]}, ")
         voters = min(p["voters"], len(setup.images)) if p["refined"] else None

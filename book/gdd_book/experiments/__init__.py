@@ -21,6 +21,7 @@ from gdd_book.experiments import (  # noqa: F401  (importing a family registers 
     mnist_readings,
     mnist_refinement,
     planted,
+    scaling,
 )
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
 from gdd_book.progress import Run

@@ -11,6 +11,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
+from gdd.sampler.sums import LEAF
 from gdd_book.figures.style import COLOURS, FONT, LINES, finish, new_figure, write_ticks
 
 MARKS = "osD^vP*X"
@@ -177,3 +178,60 @@ def _written(value: float) -> str:
     if np.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+# ---- one chain on several workers
+
+
+def cluster_table(found: xr.Dataset) -> pd.DataFrame:
+    """Seconds of a sweep on one thread, the other ways over it or over two threads, rounds, and the model's error."""
+    seconds, rows = found.seconds.median("repeat"), {}
+    for size in found["size"].values:
+        for stage in found.stage.values:
+            one = {way: float(seconds.sel(way=way, stage=stage, size=size)) for way in found.way.values}
+            meet = found.sel(stage=stage, size=size)
+            rows[f"{size:,} digits", stage] = {
+                "seconds, 1 thread": one["1 thread"],
+                "1 worker / 1 thread": one["1 worker"] / one["1 thread"],
+                "2 workers / 2 threads": one["2 workers"] / one["2 threads"],
+                "rounds": float(meet.rounds), "MB sent": float(meet.bytes) / 1e6,
+                "model / 2 workers": sweep_time(found, stage, size, 2) / one["2 workers"],
+            }
+    return pd.DataFrame(rows).T.round(2)
+
+
+def sweep_time(found: xr.Dataset, stage: str, images: float, workers: float) -> float:
+    """Modelled seconds of a sweep: the images of a worker, a wait for each round, and what goes through the hub.
+
+    An image's time is that of the largest run on one thread; a worker sends at most as many nodes as its number of
+    leaves has binary digits, and gets one back.
+    """
+    largest, smallest = found["size"].values[-1], found["size"].values[0]
+    each = float(found.seconds.sel(way="1 thread", stage=stage, size=largest).median("repeat")) / largest
+    wait, longer = found.round_seconds.values
+    rate = 4 * found.message.values[-1] / (longer - wait)  # two workers say it, and two hear it
+    nodes = 1 + np.log2(max(1.0, images / workers / LEAF))
+    sent = float(found.bytes.sel(stage=stage, size=smallest)) / node_count(smallest)
+    rounds = float(found.rounds.sel(stage=stage, size=smallest))
+    return images / workers * each + rounds * wait + workers * sent * (nodes + 1) / rate
+
+
+def node_count(images: int) -> int:
+    """Nodes that a process which holds so many images, all of them, is left with."""
+    return int(-(-images // LEAF)).bit_count()
+
+
+def show_cluster(found: xr.Dataset) -> Figure:
+    """Modelled seconds of a sweep of refinement against workers, for several numbers of images; marks are measured."""
+    stage, workers = found.stage.values[-1], 2.0 ** np.arange(0, 8.5, 0.5)
+    figure, axes = new_figure(height=3.4)
+    for number, (colour, style) in zip((2000, 20000, 10**6, 10**8), LINES, strict=False):
+        times = [sweep_time(found, stage, number, w) for w in workers]
+        axes.plot(workers, times, style, color=colour, label=f"{number:,} images")
+        if number in found["size"].values:
+            seconds = found.seconds.sel(stage=stage, size=number).median("repeat")
+            axes.plot([1, 2], seconds.sel(way=["1 worker", "2 workers"]), "o", color=colour)
+    axes.set(xscale="log", yscale="log", xlabel="workers of one thread", ylabel="seconds a sweep")
+    write_ticks(axes.xaxis, [1, 2, 4, 16, 64, 256], "{:.0f}".format)
+    axes.legend(fontsize=FONT - 2)
+    return finish(figure)
