@@ -153,7 +153,7 @@ def run_parts(
         for number, worker in enumerate(workers):
             some = slice(edges[number], edges[number + 1])
             own = [sent(images, some, worker, client), None if mask is None else sent(mask, some, worker, client)]
-            seat = Seat(hub, number, some.start, count)
+            seat = Seat(hub, workers[0], number, some.start, count)
             futures.append(client.submit(run_part, *own, seat, stages, workers=[worker], pure=False))
         failed = watch(futures[1:], workers, hub, client, progress)
         found = None if failed else client.gather(futures[1:])
@@ -242,9 +242,6 @@ class Hub:
         """Keep how far the chain is."""
         self.said = said
 
-    async def look_in(self) -> None:
-        """Answer, if it is there."""
-
     async def look(self) -> tuple[str, int, int] | None:
         """Tell how far the chain is, and that the driver is there."""
         self.heard = time.monotonic()
@@ -263,6 +260,7 @@ class Seat(NamedTuple):
     """A part's place at the hub."""
 
     hub: Hub
+    place: str  # address of the hub's worker
     number: int
     first: int
     images: int
@@ -278,9 +276,9 @@ class Seat(NamedTuple):
                 answer = self.hub.meet(self.number, turn, combine, said)
                 while True:
                     with suppress(TimeoutError):
-                        return answer.result(timeout=PATIENCE)
-                    self.hub.look_in().result(timeout=PATIENCE)
-            except UNREACHABLE as error:
+                        return answer.result(timeout=4 * LOOK_EVERY)
+                    refuse_gone([self.place], distributed.get_client())
+            except (*UNREACHABLE, WorkerLost) as error:
                 raise Stopped(f"cluster: the meeting place cannot be reached ({error})") from error
 
         return Part(self.first, self.images, meet)

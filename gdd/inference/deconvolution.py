@@ -57,7 +57,7 @@ def infer(
     ----------
     trained : a pretrained or a refined model
     atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project_model`
-    images : (image, plane, row, col)
+    images : (image, plane, row, col), in the units of training
     **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress`` of
         `deconvolve`
 

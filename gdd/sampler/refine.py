@@ -54,8 +54,9 @@ def refine(
 
     Parameters
     ----------
-    images : (image, plane, row, col)
-    model : sizes and priors of the layers; with ``start`` that of the pretrained model, as pruned
+    images : (image, plane, row, col), in the units of `gdd.pretrain`
+    model : sizes and priors of the layers; with ``start`` that of the pretrained model, as pruned. Layer 1 stays
+        healthy where `ModelSpec.with_learned_planes` has been called
     chain : lengths, seed and moves; the paper's by default. Its ``start`` counts if ``start`` is None
     refinement : what the joint model adds; noise of fixed precision by default
     start : a model pretrained on the same images, or a refined one, whose chain goes on from its last state; None

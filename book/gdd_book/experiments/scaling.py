@@ -126,7 +126,7 @@ def seconds_of_rounds(client, repeats: int = 20) -> list[float]:
 
     workers = sorted(client.scheduler_info()["workers"])
     hub = client.submit(cluster.Hub, len(workers), workers=workers[:1], actor=True, pure=False).result()
-    seats = [cluster.Seat(hub, number, 0, 1) for number in range(len(workers))]
+    seats = [cluster.Seat(hub, workers[0], number, 0, 1) for number in range(len(workers))]
     found = [client.submit(_meet_often, seat, repeats, workers=[worker], pure=False)
              for seat, worker in zip(seats, workers, strict=True)]
     return client.gather(found)[0]
