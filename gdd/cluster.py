@@ -17,6 +17,7 @@ Needs the extra ``cluster``: ``pip install 'gdd[cluster]'``.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -322,12 +323,24 @@ def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages
 def one_task() -> Iterator[None]:
     """Do nothing else of ours in this process within the block, with as many threads as the worker has."""
     with _ALONE:
+        keep_memory()
         before = numba.get_num_threads()
         numba.set_num_threads(min(distributed.get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
         try:
             yield
         finally:
             numba.set_num_threads(before)
+
+
+def keep_memory() -> None:
+    """Keep freed memory in the process, as glibc does by itself: dask's nannies ask it to give all back at once.
+
+    Every large array then costs page faults again, which took a tenth of a sweep at 2,000 digits.
+    """
+    with suppress(AttributeError, OSError):  # other systems have no mallopt, and no need of it
+        library = ctypes.CDLL(None)
+        library.mallopt(-1, 2**28)  # M_TRIM_THRESHOLD
+        library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, at most
 
 
 def loaded(images: Images) -> np.ndarray:

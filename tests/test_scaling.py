@@ -26,10 +26,10 @@ def record():
     seconds = np.zeros((4, 3, 2, 1))
     for at, workers in enumerate((1, 1, 2, 2)):
         seconds[at, :, :, 0] = np.array(size) * 1e-3 / workers
-    return xr.Dataset({
+    return performance.cluster_runs([xr.Dataset({
         "seconds": (("way", "stage", "size", "repeat"), seconds), "rounds": (("stage", "size"), np.full((3, 2), 10.0)),
         "bytes": (("stage", "size"), np.full((3, 2), 1e6)), "round_seconds": ("message", [2e-3, 2e-3 + 4 * 8e6 / 1e9]),
-    }, {"way": way, "stage": list(scaling.STAGES), "size": size, "message": [8, 8 * 10**6]})
+    }, {"way": way, "stage": list(scaling.STAGES), "size": size, "message": [8, 8 * 10**6]})])
 
 
 def test_the_model_adds_images_rounds_and_bytes(record):

@@ -183,9 +183,17 @@ def _written(value: float) -> str:
 # ---- one chain on several workers
 
 
+def cluster_runs(found: list[xr.Dataset]) -> xr.Dataset:
+    """Records of `cluster-cost` as one, medians over repeats; of a size that is in several the most repeated."""
+    found = sorted(found, key=lambda record: -record.sizes["repeat"])
+    kept = {"data_vars": ["seconds", "rounds", "bytes"], "coords": "minimal", "compat": "override"}
+    run = xr.concat([one.assign(seconds=one.seconds.median("repeat")) for one in found], "size", **kept)
+    return run.drop_duplicates("size").sortby("size")
+
+
 def cluster_table(found: xr.Dataset) -> pd.DataFrame:
     """Seconds of a sweep on one thread, the other ways over it or over two threads, rounds, and the model's error."""
-    seconds, rows = found.seconds.median("repeat"), {}
+    seconds, rows = found.seconds, {}
     for size in found["size"].values:
         for stage in found.stage.values:
             one = {way: float(seconds.sel(way=way, stage=stage, size=size)) for way in found.way.values}
@@ -207,7 +215,7 @@ def sweep_time(found: xr.Dataset, stage: str, images: float, workers: float) -> 
     leaves has binary digits, and gets one back.
     """
     largest, smallest = found["size"].values[-1], found["size"].values[0]
-    each = float(found.seconds.sel(way="1 thread", stage=stage, size=largest).median("repeat")) / largest
+    each = float(found.seconds.sel(way="1 thread", stage=stage, size=largest)) / largest
     wait, longer = found.round_seconds.values
     rate = 4 * found.message.values[-1] / (longer - wait)  # two workers say it, and two hear it
     nodes = 1 + np.log2(max(1.0, images / workers / LEAF))
@@ -229,7 +237,7 @@ def show_cluster(found: xr.Dataset) -> Figure:
         times = [sweep_time(found, stage, number, w) for w in workers]
         axes.plot(workers, times, style, color=colour, label=f"{number:,} images")
         if number in found["size"].values:
-            seconds = found.seconds.sel(stage=stage, size=number).median("repeat")
+            seconds = found.seconds.sel(stage=stage, size=number)
             axes.plot([1, 2], seconds.sel(way=["1 worker", "2 workers"]), "o", color=colour)
     axes.set(xscale="log", yscale="log", xlabel="workers of one thread", ylabel="seconds a sweep")
     write_ticks(axes.xaxis, [1, 2, 4, 16, 64, 256], "{:.0f}".format)
