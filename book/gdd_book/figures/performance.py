@@ -234,8 +234,9 @@ def show_cluster(found: xr.Dataset) -> Figure:
     stage, workers = found.stage.values[-1], 2.0 ** np.arange(0, 8.5, 0.5)
     figure, axes = new_figure(height=3.4)
     for number, (colour, style) in zip((2000, 20000, 10**6, 10**8), LINES, strict=False):
-        times = [sweep_time(found, stage, number, w) for w in workers]
-        axes.plot(workers, times, style, color=colour, label=f"{number:,} images")
+        some = workers[workers <= number / LEAF]  # each has a leaf
+        times = [sweep_time(found, stage, number, one) for one in some]
+        axes.plot(some, times, style, color=colour, label=f"{number:,} images")
         if number in found["size"].values:
             seconds = found.seconds.sel(stage=stage, size=number)
             axes.plot([1, 2], seconds.sel(way=["1 worker", "2 workers"]), "o", color=colour)
