@@ -353,59 +353,55 @@ def loaded(images: Images) -> np.ndarray:
 # ---- images of parts, and parts of images
 
 
-def _over_images(trained: Pretrained | Refined, change: Callable) -> Pretrained | Refined:
-    """Apply ``change(local part of a state, data)`` to each pair of a model."""
+def pairs_of(trained: Pretrained | Refined) -> list[tuple]:
+    """What belongs to the images: the local part of every state, each beside its data."""
     if isinstance(trained, Refined):
-        state, data = change(trained.state, trained.data)
-        return trained._replace(state=state, last=change(trained.last, trained.data)[0], data=data)
-    pairs = [change(layer.state, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
-    layers = tuple(layer._replace(state=state) for layer, (state, _) in zip(trained.layers, pairs, strict=True))
+        return [(trained.state.local, trained.data), (trained.last.local, trained.data)]
+    return [(layer.state.local, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
+
+
+def with_pairs(trained: Pretrained | Refined, pairs: list[tuple]) -> Pretrained | Refined:
+    """Return the model with this in place of `pairs_of`."""
+    if isinstance(trained, Refined):
+        (local, data), (last, _) = pairs
+        state, last = trained.state._replace(local=local), trained.last._replace(local=last)
+        return trained._replace(state=state, last=last, data=data)
+    states = [layer.state._replace(local=local) for layer, (local, _) in zip(trained.layers, pairs, strict=True)]
+    layers = tuple(layer._replace(state=state) for layer, state in zip(trained.layers, states, strict=True))
     return trained._replace(layers=layers, inputs=tuple(data for _, data in pairs))
 
 
 def first_images(trained: Pretrained | Refined, keep: int) -> Pretrained | Refined:
     """Return a part's model with what belongs to its first images."""
 
-    def cut(state, data: LayerData):
-        own = len(data.images)
-        pick = lambda array: array[:keep].copy() if len(array) == own else array  # noqa: E731
-        local = state.local._replace(**{
-            name: tuple(map(pick, value)) if isinstance(value, tuple) else pick(value)
-            for name, value in state.local._asdict().items()
-        })
-        return state._replace(local=local), LayerData(pick(data.images), None if data.mask is None else pick(data.mask))
+    def cut(local, data: LayerData):
+        def of(value):
+            if isinstance(value, tuple):
+                return tuple(map(of, value))
+            return value[:keep].copy() if value is not None and len(value) == len(data.images) else value
 
-    return _over_images(trained, cut)
+        return type(local)(*map(of, local)), LayerData(of(data.images), of(data.mask))
+
+    return with_pairs(trained, [cut(*pair) for pair in pairs_of(trained)])
 
 
 def joined(parts: list[Pretrained | Refined]) -> Pretrained | Refined:
     """Put the parts of a model together."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
 
-    def of(trained: Pretrained | Refined) -> list[tuple]:
-        if isinstance(trained, Refined):
-            return [(trained.state.local, trained.data), (trained.last.local, trained.data)]
-        return [(layer.state.local, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
+    def put(pairs: tuple[tuple, ...]):
+        locals_, data = zip(*pairs, strict=True)
+        own = [len(one.images) for one in data]
 
-    columns = iter([list(column) for column in zip(*map(of, parts), strict=True)])
+        def of(values: tuple):
+            if isinstance(values[0], tuple):
+                return tuple(map(of, zip(*values, strict=True)))
+            return np.concatenate(values) if [len(value) for value in values] == own else values[0]
 
-    def put(state, _):
-        locals_, datas = zip(*next(columns), strict=True)
-        own = [len(data.images) for data in datas]
-        local = type(state.local)(*(_together(list(values), own) for values in zip(*locals_, strict=True)))
-        masks = [data.mask for data in datas]
-        mask = None if masks[0] is None else np.concatenate(masks)
-        return state._replace(local=local), LayerData(np.concatenate([data.images for data in datas]), mask)
+        mask = None if data[0].mask is None else of(tuple(one.mask for one in data))
+        images = of(tuple(one.images for one in data))
+        return type(locals_[0])(*map(of, zip(*locals_, strict=True))), LayerData(images, mask)
 
-    return _over_images(first, put)
-
-
-def _together(values: list, own: list[int]):
-    if isinstance(values[0], tuple):
-        return tuple(_together(list(each), own) for each in zip(*values, strict=True))
-    return np.concatenate(values) if [len(value) for value in values] == own else values[0]
+    return with_pairs(parts[0], [put(pairs) for pairs in zip(*map(pairs_of, parts), strict=True)])
 
 
 # ---- new images
@@ -444,13 +440,9 @@ def infer_layers(
 
 def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
     """Return the model with no image but the first, and the mean noise precision where images have one each."""
-
-    def first(state, data):
-        gamma_e = state.local.gamma_e.mean(axis=0, keepdims=True)
-        local = first_images(Refined(None, None, state, state, None, data), 1).state.local
-        return state._replace(local=local._replace(gamma_e=gamma_e)), LayerData(data.images[:1])
-
-    return _over_images(trained, first)
+    noise = [local.gamma_e.mean(axis=0, keepdims=True) for local, _ in pairs_of(trained)]
+    pairs = zip(pairs_of(first_images(trained, 1)), noise, strict=True)
+    return with_pairs(trained, [(local._replace(gamma_e=gamma_e), data) for (local, data), gamma_e in pairs])
 
 
 def _by_leaf(work: Callable, images: Images, folder: str | Path | None, client: Client) -> xr.Dataset:
