@@ -12,6 +12,7 @@ from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, learn_
 from gdd.model.spec import ChainSpec
 from gdd_book import experiments
 from gdd_book.experiments import mnist_features
+from gdd_book.figures import mnist
 
 SPEC = FeedForward()
 
@@ -126,6 +127,15 @@ def test_experiment_says_what_was_run(honest):
     ours, pixels, components, patches, whitened = honest.features.values
     assert whitened == ours
     assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_features.REGIONS**2
+
+
+def test_cost_is_that_of_all_digits(monkeypatch):
+    monkeypatch.setattr(mnist_features, "MORE_DICTIONARIES", ())
+    monkeypatch.setattr(mnist_features, "PIECE", 30)
+    small = {"n_learn": 20, "burn_in": 2, "collect": 1, "n_images": 50, "repeats": 1}
+    found = experiments.run("mnist-best-cost", small).dataset
+    assert (found.one_digit > 0).all() and (found.all_digits > found.one_digit).all()
+    assert mnist.feature_cost_table(found).columns.tolist() == ["one digit, ms", "50 digits, s"]
 
 
 def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):

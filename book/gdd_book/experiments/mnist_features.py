@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from math import nan
@@ -21,6 +22,7 @@ from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, learn_
 from gdd.model.convolution import correlate
 from gdd.model.spec import MNIST, ChainSpec, ModelSpec
 from gdd.sampler.pretrain import Fitted, pretrain
+from gdd_book.benchmarks.harness import on_threads
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
@@ -40,6 +42,7 @@ CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
 #: subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
+PIECE = 2000  # digits whose features are timed together
 MEASURED = ("error", "gamma", "cross_validation", "energy_kept")
 
 
@@ -57,17 +60,12 @@ def mnist_best(p: dict, run: Run) -> Outcome:
     components of a feature: its time is then that of inner products of all pairs of digits.
     """
     unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
-    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
-    folder = run.folder("first-layer", {name: p[name] for name in LEARNING})
-    bottom = MNIST.layers[0]
-    with run.bar(chain.sweeps, "learning layer 1") as bar:
-        atoms = learn_atoms(unlabelled, bottom.atoms, bottom.atom_size, FeedForward(), chain, folder, bar)
-    others = [_other_atoms(unlabelled, *one, p, run) for one in MORE_DICTIONARIES] if KINDS[4] in p["kinds"] else []
+    dictionaries = _dictionaries(unlabelled, p, run, several=KINDS[4] in p["kinds"])
     tables = []
     with run.bar(p["choose_on"], "choosing") as bar:
         for seed in range(p["choose_on"]):
             train = datasets.load(p["data"], "train", n=p["choose_size"], seed=seed)
-            features = [feed_forward(train, atoms, candidate) for candidate in CANDIDATES]
+            features = [feed_forward(train, dictionaries[0], candidate) for candidate in CANDIDATES]
             tables.append([float(fit_svm(f, train[LABEL].values, PROTOCOL, seed).table.min()) for f in features])
             bar.step()
     chosen = CANDIDATES[int(np.mean(tables, axis=0).argmin())]
@@ -75,17 +73,61 @@ def mnist_best(p: dict, run: Run) -> Outcome:
         "choice": (("subset", "candidate"), tables),
         "margin": ("candidate", [c.margin for c in CANDIDATES]),
         "chosen": int(CANDIDATES.index(chosen)),
-        "atoms": atoms, "norms": ("atom_at_start", atoms.attrs.pop("norms")),
-    }).merge(_errors([atoms, *others], chosen, unlabelled, p, run))
-    return outcome(dataset, p, unlabelled, features=asdict(chosen), protocol=PROTOCOL, chain=chain)
+        "atoms": dictionaries[0], "norms": ("atom_at_start", dictionaries[0].attrs.pop("norms")),
+    }).merge(_errors(dictionaries, chosen, unlabelled, p, run))
+    return outcome(dataset, p, unlabelled, features=asdict(chosen), protocol=PROTOCOL, chain=_chain(p))
 
 
-def _other_atoms(unlabelled: xr.DataArray, side: int, seed: int, p: dict, run: Run) -> xr.DataArray:
-    """Another dictionary of layer 1."""
-    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"] + seed)
-    folder = run.folder("first-layer", {name: p[name] for name in LEARNING} | {"side": side, "seed": chain.seed})
-    with run.bar(chain.sweeps, f"learning layer 1, {side} x {side}") as bar:
-        return learn_atoms(unlabelled, MNIST.layers[0].atoms, (side, side), FeedForward(), chain, folder, bar)
+@experiment(
+    "mnist-best-cost", seed=0,
+    demo={"data": "digits", "n_learn": 100, "burn_in": 20, "collect": 5, "n_images": 100, "repeats": 3},
+    paper={"data": "mnist", "n_learn": 1000, "burn_in": 150, "collect": 20, "n_images": 60000, "repeats": 20},
+)
+def mnist_best_cost(p: dict, run: Run) -> Outcome:
+    """Processor time of features on one thread: of one digit, the median over ``repeats``; of ``n_images`` digits."""
+    unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
+    dictionaries, chosen = _dictionaries(unlabelled, p, run, several=True), FeedForward()
+    many = datasets.load(p["data"], "train", n=p["n_images"])
+    makers = {
+        KINDS[0]: lambda images: feed_forward(images, dictionaries[0], chosen),
+        KINDS[4]: _whitened(dictionaries, chosen, unlabelled),
+    }
+    single, every = [], []
+    with on_threads(1), run.bar(len(makers), "timing features") as bar:
+        for make in makers.values():
+            make(many[:1])  # compiles
+            single.append(np.median([_seconds(make, many[number : number + 1]) for number in range(p["repeats"])]))
+            parts = range(0, len(many), PIECE)
+            every.append(sum(_seconds(make, many[low : low + PIECE]) for low in parts))
+            bar.step()
+    return outcome(xr.Dataset(
+        {"one_digit": ("feature_kind", single), "all_digits": ("feature_kind", every), "n_digits": len(many),
+         "atoms": ("dictionary", [len(one) for one in dictionaries])}, {"feature_kind": list(makers)},
+    ), p, unlabelled, features=asdict(chosen), chain=_chain(p))
+
+
+def _seconds(make: Callable, images: xr.DataArray) -> float:
+    """Processor time in which features are made."""
+    begun = time.process_time()
+    make(images)
+    return time.process_time() - begun
+
+
+def _chain(p: dict, seed: int = 0) -> ChainSpec:
+    """Return the chain of layer 1; ``seed`` is added to the experiment's."""
+    return ChainSpec(p["burn_in"], p["collect"], p["seed"] + seed)
+
+
+def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool) -> list[xr.DataArray]:
+    """Learn the dictionary of the one-step features, and behind it those that whitened ones have besides."""
+    bottom, found = MNIST.layers[0], []
+    first = (bottom.atom_size[0], 0, {})
+    more = [(side, seed, {"side": side, "seed": p["seed"] + seed}) for side, seed in MORE_DICTIONARIES]
+    for side, seed, named in [first, *more] if several else [first]:
+        chain, folder = _chain(p, seed), run.folder("first-layer", {name: p[name] for name in LEARNING} | named)
+        with run.bar(chain.sweeps, f"learning layer 1, {side} x {side}") as bar:
+            found.append(learn_atoms(unlabelled, bottom.atoms, (side, side), FeedForward(), chain, folder, bar))
+    return found
 
 
 def _errors(

@@ -309,6 +309,15 @@ def kept_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame({"variance kept, %": list(rows.values())}, index)
 
 
+def feature_cost_table(record: xr.Dataset) -> pd.DataFrame:
+    """What a `mnist-best-cost` record says: milliseconds for one digit, seconds for all."""
+    count = f"{int(record.n_digits):,} digits, s"
+    return pd.DataFrame({
+        "one digit, ms": (1e3 * record.one_digit.to_series()).map("{:.1f}".format),
+        count: record.all_digits.to_series().map("{:,.0f}".format),
+    })
+
+
 def choice_table(record: xr.Dataset) -> pd.DataFrame:
     """Cross-validation error in % of every candidate of a `mnist-best` record, and which was chosen."""
     chosen = np.arange(record.sizes["candidate"]) == int(record.chosen)
