@@ -409,13 +409,15 @@ def pace_table(found: xr.Dataset) -> pd.DataFrame:
                for name in ("log_joint", "residual", "active", "turned")}
     moved = [float(found.strong_moved.sel(every=e).sum() / found.cpu_seconds.sel(every=e).sum())
              for e in found.every.values]
-    return pd.DataFrame({
-        "sweep, beside drawing all in each": (cost / cost[0]).round(2),
-        "strong positions moved a second": np.round(moved).astype(int),
-        f"log joint after {end:.0f} s, thousands": np.round(np.array(reached["log_joint"]) / 1e3, 1),
-        "residual": np.round(reached["residual"], 4), "active per image": np.round(reached["active"], 1),
-        "top atoms turned": np.round(reached["turned"], 2),
-    }, index=pd.Index(found.every.values, name="sweeps between draws of a dictionary"))
+    columns = {
+        "sweep, beside drawing all in each": (cost / cost[0], 2),
+        "strong positions moved a second": (moved, 0),
+        f"log joint after {end:.0f} s, thousands": (np.array(reached["log_joint"]) / 1e3, 1),
+        "residual": (reached["residual"], 4), "active per image": (reached["active"], 1),
+        "top atoms turned": (reached["turned"], 2),
+    }
+    written = {name: [f"{value:.{digits}f}" for value in values] for name, (values, digits) in columns.items()}
+    return pd.DataFrame(written, index=pd.Index(found.every.values, name="sweeps between draws of a dictionary"))
 
 
 def show_health(found: xr.Dataset) -> Figure:
@@ -512,7 +514,7 @@ def refinement_table(found: xr.Dataset) -> pd.DataFrame:
         "energy above half Nyquist": (kept.high_frequency_share.median(ATOM), 3),
         "gradient kurtosis": (kept.gradient_kurtosis.median(ATOM), 1),
         "weight at winning positions": (kept.winning_share, 2),
-        "projection error, share of energy": (kept.projection_error.median(IMAGE), 2),
+        "projection error, % of the energy": (100 * kept.projection_error.mean(IMAGE), 0),
     }
     written = {name: [plus_minus(v, digits=d) for v in values.values] for name, (values, d) in columns.items()}
     return pd.DataFrame(written, found.model.values).T
