@@ -14,6 +14,7 @@ from gdd_book.experiments import (  # noqa: F401  (importing a family registers 
     atoms,
     calibration,
     caltech,
+    caltech_features,
     cost,
     images,
     mnist,

@@ -1,0 +1,73 @@
+"""Layer 1's features of Caltech pictures over a pyramid: what they are, what they depend on, and what chance is."""
+
+import numpy as np
+import pytest
+from test_caltech_readings import TINY
+from test_class_parallel import pictures  # noqa: F401
+
+from gdd.base.axes import LABEL
+from gdd.inference.features import FeedForward
+from gdd_book import experiments
+from gdd_book.experiments import caltech_features as ours
+from gdd_book.training import MODELS
+
+SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "counts": (3, 6), "n_test": 4, "n_learn": 9}
+SETTINGS |= {"burn_in": 3, "collect": 1, "seeds": (0, 1)}
+
+
+@pytest.fixture
+def once(pictures, monkeypatch):  # noqa: F811
+    """Run the experiment on small pictures, a few atoms of MNIST's size; training and test images can be changed."""
+    load = ours.train_and_test
+    for name, value in (("SIZES", (8,)), ("ATOMS", 6), ("FEATURES", FeedForward(noise_precision=25.0))):
+        monkeypatch.setattr(ours, name, value)
+    monkeypatch.setitem(MODELS, "two layers", TINY)
+
+    def run(change=lambda train, test: (train, test)):
+        monkeypatch.setattr(ours, "train_and_test", lambda p: change(*load(p)))
+        return experiments.run("caltech-best", SETTINGS).dataset
+
+    return run
+
+
+def test_a_region_has_the_largest_of_its_blocks():
+    maps = np.random.default_rng(0).random((2, 3, 7, 6))
+    found = ours.pyramid(maps)
+    expected = []
+    for level in ours.LEVELS:
+        rows, cols = np.array_split(np.arange(7), level), np.array_split(np.arange(6), level)
+        expected += [maps[:, k][:, r][:, :, c].max(axis=(1, 2)) for k in range(3) for r in rows for c in cols]
+    np.testing.assert_array_equal(found, np.stack(expected, axis=1))
+
+
+def test_the_smaller_number_takes_the_first_of_each_class():
+    assert ours.first_of_each(np.array([1, 0, 1, 0, 1, 2]), 2).tolist() == [0, 1, 2, 3, 5]
+
+
+def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once):
+    found = once()
+    assert dict(found.accuracy.sizes) == {"split": 2, "count": 2, "feature_kind": 4}
+    assert (found.accuracy.sel(feature_kind=ours.OURS, count=6) > 60).all()  # chance: 33
+    assert (found.cpu_seconds > 0).all() and found.n_features[0] == 6 * 21
+    learned = []
+    real = ours._learn
+
+    def noted(*given):
+        learned.append(real(*given))
+        return learned[-1]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ours, "_learn", noted)
+        once()
+        once(lambda train, test: (train, test.copy(data=test.values[..., ::-1, :])))
+    np.testing.assert_array_equal(learned[0][0], learned[2][0])
+
+
+def test_random_labels_give_chance(once):
+    random = np.random.default_rng(0)
+
+    def shuffled(train, test):
+        return train.assign_coords({LABEL: ("image", random.permutation(train[LABEL].values))}), test
+
+    share = once(shuffled).accuracy.sel(feature_kind=ours.OURS).mean()
+    assert abs(share - 100 / 3) < 4 * 100 * np.sqrt(2 / 9 / 24)  # two splits of 12 test images
