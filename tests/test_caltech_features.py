@@ -48,7 +48,7 @@ def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once)
     found = once()
     assert dict(found.accuracy.sizes) == {"split": 2, "count": 2, "feature_kind": 4}
     assert (found.accuracy.sel(feature_kind=ours.OURS, count=6) > 60).all()  # chance: 33
-    assert (found.cpu_seconds > 0).all() and found.n_features[0] == 6 * 21
+    assert (found.cpu_seconds > 0).all() and found.n_features[0] == 6 * sum(level**2 for level in ours.LEVELS)
     learned = []
     real = ours._learn
 

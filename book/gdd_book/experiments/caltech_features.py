@@ -22,8 +22,8 @@ from gdd_book.progress import Run
 from gdd_book.training import CALTECH, normalised
 
 #: chosen on training images of the first split alone, 21 classes, two thirds to learn from and one third to judge
-SIZES, ATOMS, FEATURES = (9,), 64, FeedForward((4, 4), 1, 25.0, 0.3)
-LEVELS = (1, 2, 4)  # regions along each side of an image, level by level of the pyramid
+SIZES, ATOMS, FEATURES = (13,), 64, FeedForward((4, 4), 1, 25.0, 0.3)
+LEVELS = (1, 2, 3, 4, 6)  # regions along each side of an image, level by level of the pyramid
 PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
 OURS = "one-step features"

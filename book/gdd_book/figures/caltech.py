@@ -594,6 +594,14 @@ def time_table(record: xr.Dataset) -> pd.DataFrame:
     return pd.Series(rows, name="ours").to_frame()
 
 
+def best_table(record: xr.Dataset) -> pd.DataFrame:
+    """Accuracy in % of every feature of a `caltech-best` record, by the number of training images of a class."""
+    columns = {"numbers": record.n_features.values}
+    for count in record["count"].values:
+        columns[f"{count} images"] = with_error(record.accuracy.sel(count=count), "split", 1).values
+    return pd.DataFrame(columns, record.feature_kind.values)
+
+
 def show_time(record: xr.Dataset, printed: float) -> Figure:
     """CPU seconds of every test image of `caltech-testing` against its active coefficients; dashed the paper's."""
     figure, axes = new_figure(height=2.8)
