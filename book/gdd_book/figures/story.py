@@ -148,7 +148,12 @@ def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
         one = kinds[kind].dropna("size", how="all")
         draw_subsets(axes, one, color=COLOURS[colour])
         last = one.isel(size=-1)
-        axes.text(1.08 * last["size"], last.mean(), words, color=COLOURS[colour], va="center", fontsize=FONT - 2)
+        at_edge = float(last["size"]) == row.n_train.iloc[-1]  # the words stand above the line, not beside it
+        place = {"va": "bottom", "ha": "right"} if at_edge else {"va": "center"}
+        shift = (1.0, 1.45) if at_edge else (1.08, 1.0)
+        axes.text(
+            shift[0] * last["size"], shift[1] * last.mean(), words, color=COLOURS[colour], fontsize=FONT - 2, **place
+        )
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
     write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
     write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
