@@ -376,14 +376,15 @@ def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) ->
 def planes_table(found: xr.Dataset) -> pd.DataFrame:
     """The settings of `mnist-planes`: gamma_d of upper layers, and whether blocks may be empty."""
     low = (found.norms < 0.1 * found.norms.max("bottom_atom")).sum("bottom_atom")
-    percent = lambda values: np.round(100 * values.values).astype(int)  # noqa: E731
-    return pd.DataFrame({
-        "median norm, layer 1": found.norms.median("bottom_atom").values.round(2),
-        "layer-1 atoms below a tenth of the largest": low.values,
-        "planes vanished, %": percent(found.vanished_planes), "blocks empty, %": percent(found.empty_share),
-        "projection error, % of the energy": percent(found.projection_error),
-        "active per image": found.active.values.round(1), "residual": found.residual.values.round(3),
-    }, index=found.setting.values).T
+    rows = {
+        "median norm, layer 1": (found.norms.median("bottom_atom"), 2),
+        "layer-1 atoms below a tenth of the largest": (low, 0),
+        "planes vanished, %": (100 * found.vanished_planes, 0), "blocks empty, %": (100 * found.empty_share, 0),
+        "projection error, % of the energy": (100 * found.projection_error, 0),
+        "active per image": (found.active, 1), "residual": (found.residual, 3),
+    }
+    written = {name: [f"{value:.{digits}f}" for value in one.values] for name, (one, digits) in rows.items()}
+    return pd.DataFrame(written, found.setting.values).T
 
 
 def show_pace(found: xr.Dataset) -> Figure:

@@ -90,7 +90,9 @@ def cost_table(found: xr.Dataset) -> pd.DataFrame:
         milli["whole sweep"], adds["whole sweep"] = milli.sum(), adds.sum()
         columns = {"ms per image": milli, "million multiply-adds": adds, "billions a second": adds / milli}
         tables[f"{shape}, {float(one.active):.1f} active"] = pd.DataFrame(columns)
-    return pd.concat(tables, axis=1).round(2)
+    parts = [name for name in max(tables.values(), key=len).index if name != "whole sweep"]
+    table = pd.concat(tables, axis=1).reindex([*parts, "whole sweep"])
+    return table.map(lambda value: "" if np.isnan(value) else f"{value:.2f}")
 
 
 def switches_table(found: xr.Dataset) -> pd.DataFrame:
