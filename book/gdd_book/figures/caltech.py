@@ -17,13 +17,14 @@ from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error, share_error
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
-from gdd_book.experiments.caltech import ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
+from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,
     CYCLE,
     FONT,
     FULL,
+    KIND_WORDS,
     bare,
     finish,
     legend_outside,
@@ -454,6 +455,12 @@ def over_splits(accuracy: xr.DataArray, count: str = "over images", background: 
     return with_error(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
 
 
+def feature_words(kind: str) -> str:
+    """A feature's name in a record, such as ``pretrained, ml_sample``, in words."""
+    stage, comma, code = kind.partition(", ")
+    return f"{stage}{comma}{KIND_WORDS.get(code, code)}"
+
+
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table.
 
@@ -468,7 +475,8 @@ def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         return pd.DataFrame({"accuracy": [NO_RECORD]})
     table = pd.DataFrame(columns).rename_axis("feature")
     most = max(columns.values(), key=len)  # its features stand in the order of the experiment
-    return table.reindex([*most, *(kind for kind in table.index if kind not in most)]).fillna("not run")
+    table = table.reindex([*most, *(kind for kind in table.index if kind not in most)]).fillna("not run")
+    return table.rename(index=feature_words)
 
 
 def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
@@ -486,7 +494,7 @@ def feature_table(record: xr.Dataset) -> pd.DataFrame:
         ]
         for count, background in product(record["count"].values, record.background.values)
     }
-    return pd.DataFrame(columns, pd.Index(kinds, name="feature"))
+    return pd.DataFrame(columns, pd.Index(map(feature_words, kinds), name="feature"))
 
 
 def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -501,7 +509,7 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
             change = own.sel(feature_kind=name) - own.sel(feature_kind=name.replace("refined", "pretrained"))
             row = rows.setdefault(_run_name(record), {})
             row[name.removeprefix("refined, ")] = with_error(change, "class", 1, "+").item()
-    return pd.DataFrame(rows).T.rename_axis(_RUN)
+    return pd.DataFrame(rows).T.rename_axis(_RUN).rename(columns=KIND_WORDS)
 
 
 def pixel_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -516,7 +524,7 @@ def pixel_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         for kind in share.index[: list(share.index).index("raw pixels")]:
             error = np.hypot(share_error(share[kind], images), share_error(pixels, images))
             rows.setdefault(_run_name(record), {})[kind] = plus_minus(share[kind] - pixels, error, 1, "+")
-    return pd.DataFrame(rows).T.fillna("not run").rename_axis(_RUN)
+    return pd.DataFrame(rows).T.fillna("not run").rename_axis(_RUN).rename(columns=feature_words)
 
 
 _RUN = ["model", "classes", "images a class", "seeds"]
@@ -543,18 +551,18 @@ def show_features(record: xr.Dataset) -> Figure:
         axes.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
         axes.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
     axes.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
-    axes.set(yticks=range(len(kinds)), yticklabels=kinds, xlabel="accuracy on a class (%)", xlim=(-2, 102))
+    labels = [feature_words(kind) for kind in kinds]
+    axes.set(yticks=range(len(kinds)), yticklabels=labels, xlabel="accuracy on a class (%)", xlim=(-2, 102))
     axes.invert_yaxis()
     return finish(figure)
 
 
 def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of `caltech-layerwise`: each way with its two features; the baselines in a column."""
-    columns = {"highest-likelihood sample": "ml_sample", "posterior mean": "mean"}
     share = 100 * record.right.mean(IMAGE)
     table = pd.DataFrame({"numbers an image": [f"{count:,}" for count in record.n_features.values]}, record.way.values)
-    for title, kind in columns.items():
-        table[title] = [f"{value:.1f}" for value in share.sel(feature_kind=kind).values]
+    for kind in KINDS:
+        table[KIND_WORDS[kind]] = [f"{value:.1f}" for value in share.sel(feature_kind=kind).values]
     table["needs no model"] = ""
     for name, value in zip(record.baseline.values, record.baseline_accuracy.values, strict=True):
         table.loc[name] = ["", "", "", f"{value:.1f}"]

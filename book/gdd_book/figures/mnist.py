@@ -27,6 +27,7 @@ from gdd_book.figures.style import (
     CYCLE,
     FONT,
     FULL,
+    KIND_WORDS,
     NO_RECORD,
     bare,
     finish,
@@ -41,8 +42,8 @@ from gdd_book.records import settings
 
 #: words for the features of `mnist-error`, in the order of the tables
 FEATURES = {
-    "ml_sample": "highest-likelihood sample (the paper's)",
-    "mean": "posterior mean",
+    "ml_sample": f"{KIND_WORDS['ml_sample']} (the paper's)",
+    "mean": KIND_WORDS["mean"],
     "magnitude": "mean magnitude",
     "inclusion": "inclusion probability",
     "raw pixels": "raw pixels",
@@ -315,7 +316,7 @@ def feature_cost_table(record: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame({
         "one digit, ms": (1e3 * record.one_digit.to_series()).map("{:.1f}".format),
         count: record.all_digits.to_series().map("{:,.0f}".format),
-    })
+    }).rename_axis("features")
 
 
 def choice_table(record: xr.Dataset) -> pd.DataFrame:
@@ -398,14 +399,16 @@ def readings_table(record: xr.Dataset) -> pd.DataFrame:
     columns["change"] = with_error(change, "subset", sign="+").values
     for stage in record.stage.values:
         columns[f"numbers, {stage}"] = record.numbers.sel(stage=stage).mean("subset").values.round(1)
-    return pd.DataFrame(columns, index=record.reading.values)
+    table, pixels = pd.DataFrame(columns, index=record.reading.values), with_error(record.error_of_pixels, "subset")
+    table.loc["raw pixels"] = [pixels.item()] * 2 + [""] * 3
+    return table
 
 
 def strokes_table(record: xr.Dataset) -> pd.DataFrame:
-    """Atoms of `mnist-readings` that are used in earnest: strokes, sharpness, and whether other digits give them again.
+    """Atoms of `mnist-readings` used as often as the average: strokes, sharpness, whether other digits give them again.
 
-    In earnest: as often as the mean atom. Found again: mean correlation of such an atom with its partner among those of
-    another subset, after a shift of up to two pixels.
+    Found again: mean correlation of such an atom with its partner among those of another subset, after a shift of up
+    to two pixels.
     """
     columns = {}
     for stage in record.stage.values:
@@ -416,7 +419,7 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
         pairs = permutations(range(len(atoms)), 2)
         again = [np.abs(match_atoms(atoms[a], atoms[b]).correlation).mean().item() for a, b in pairs]
         columns[stage] = {
-            "atoms used in earnest": f"{np.mean([some.sum() for some in often]):.0f}",
+            "atoms used as often as the average": f"{np.mean([some.sum() for some in often]):.0f}",
             "energy in the largest stroke, %": f"{100 * np.median(shares):.0f}",
             "energy above half Nyquist, %": f"{100 * np.median(high_frequency_share(np.concatenate(atoms))):.0f}",
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
@@ -518,7 +521,7 @@ def generated_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def show_layerwise(found: xr.Dataset) -> Figure:
-    """Error of every way of `mnist-layerwise`: filled, the best sample; hollow, the posterior mean."""
+    """Error of every way of `mnist-layerwise`: filled, the most likely sample; hollow, the posterior mean."""
     places, pixels = np.arange(found.sizes["way"])[::-1], float(found.error_of_pixels)
     figure, axes = new_figure(height=2.9)
     axes.axvline(pixels, color=COLOURS["grey"], linewidth=1, linestyle="--")
@@ -537,19 +540,21 @@ def show_layerwise(found: xr.Dataset) -> Figure:
 def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
     """Test error in % of every way of `mnist-layerwise`, by model and kind of feature."""
     table = found.error.stack(column=("model", "feature_kind")).to_pandas().round(2)
-    words = {"ml_sample": "best sample", "mean": "posterior mean"}
-    pairs = [(model, words[kind]) for model, kind in table.columns]
+    pairs = [(model, KIND_WORDS[kind]) for model, kind in table.columns]
     table.columns = pd.MultiIndex.from_tuples(pairs, names=["dictionaries", "feature"])
     return table
 
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Test error in % of one way less another's, by model and feature; over ``tested`` digits taken as independent."""
+    """Test error in % of one way less another's, over ``tested`` digits taken as independent.
+
+    A row for each model and feature, a column for each pair of ways.
+    """
     one, other = (xr.concat([found.error.sel(way=pair[i]) for pair in pairs], "way").drop_vars("way") for i in (0, 1))
     error = np.hypot(share_error(one, tested), share_error(other, tested))
     text = xr.apply_ufunc(plus_minus_each, one - other, error, kwargs={"sign": "+"})
     table = layerwise_table(xr.Dataset({"error": text}))
-    return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "less"]))
+    return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "less"])).T
 
 
 # --------------------------------------------------------------------------------------- atoms that are seldom used

@@ -21,6 +21,8 @@ DPI = 170
 FONT = 11  # points
 MARGIN = 0.04  # inches around everything
 NO_RECORD = "no paper-scale record yet"
+#: words for what is kept of a chain
+KIND_WORDS = {"ml_sample": "most likely sample", "mean": "posterior mean"}
 
 #: Okabe and Ito's colours, told apart by all common kinds of colour vision
 COLOURS = {

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import yaml
+from IPython.display import HTML
 
 from gdd.base.checks import GddError
 from gdd_book import paper_values, records
@@ -64,6 +65,12 @@ def html_table(head: Sequence[str], rows: Iterable[tuple[str, str]], style: str 
     return f'<table class="{style}"><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table>'
 
 
+def meanings() -> HTML:
+    """What each verdict means, in the colours of the table of claims."""
+    rows = [f"<tr>{_mark(verdict)}<td>{words}</td></tr>" for verdict, words in VERDICTS.items()]
+    return HTML(f'<table class="claims"><tbody>{"".join(rows)}</tbody></table>')
+
+
 def load() -> Claims:
     """Every claim of ``book/claims.yml``; GddError for an unknown verdict, or one that lacks evidence."""
     parts = yaml.safe_load(PATH.read_text(encoding="utf-8"))
@@ -103,14 +110,17 @@ def our_number(record: str, variable: str, select: dict, times: float = 1.0) -> 
     return "" if found is None else f"{times * float(found[variable].sel(select).mean()):.3g}\u00a0%"
 
 
+def _mark(verdict: str) -> str:
+    return f'<td><span class="verdict {verdict.replace(" ", "-")}">{verdict}</span></td>'
+
+
 def _row(claim: Claim) -> str:
-    kind = claim.verdict.replace(" ", "-")
     page = f' Page: <a href="{claim.evidence}.html">{claim.evidence}</a>.' if claim.evidence else ""
     printed, _, words = claim.number.partition(" (")
     detail = f"{claim.place}: {words[:-1]}" if words else claim.place
     printed += "\u00a0%" if "%" in words else ""
     return (
         f"<tr><td><details><summary>{escape(claim.claim)}</summary><small>{escape(detail)}</small>"
-        f'<p>{escape(claim.found)}{page}</p></details></td><td><span class="verdict {kind}">{claim.verdict}</span></td>'
+        f'<p>{escape(claim.found)}{page}</p></details></td>{_mark(claim.verdict)}'
         f"<td>{escape(printed)}</td><td>{escape(claim.ours)}</td></tr>"
     )
