@@ -18,6 +18,7 @@ from gdd_book.pages import notebooks, papermill_io
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 CHAPTERS = notebooks.chapters()
+HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 VERSION = re.compile(r"^ *jupytext_version:.*\n", re.MULTILINE)
 
 
@@ -37,6 +38,8 @@ def faults(notebook):
         lines = len(cell.source.splitlines())
         if lines > 15:
             found.append(f"cell {number}: {lines} lines, at most 15")
+        if not HIDDEN & {*cell.metadata.get("tags", [])} and max(map(len, cell.source.splitlines())) > 96:
+            found.append(f"cell {number}: a line too long for the page, at most 96 characters are seen")
         tree = ast.parse(cell.source)
         if any(isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef) for node in ast.walk(tree)):
             found.append(f"cell {number}: defines a function or a class; it belongs in the package")
@@ -69,6 +72,7 @@ def test_chapter_keeps_the_rules(page):
     ("source", "fault"),
     [
         ("a = 1\n" * 16, "16 lines"),
+        ("a = 1" + " + 1" * 30, "too long for the page"),
         ("def f():\n    pass", "defines a function"),
         ("x = open('../results/a.txt')", "path"),
         ("x = read('error.nc')", "path"),

@@ -79,7 +79,7 @@ CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
 #: The others are too mild for so small a model; the test of single steps rejects them (tests/test_joint_sampler.py)
 HARD = JointCase(THREE, EMPTY_BLOCKS, 2, 0.3)
 PRECISE = JointCase(TWO, RefinementSpec(Precision((IMAGE,), 36.0, 3.0), empty_blocks=True), 2, 0.3)
-SEEN = {"switch not accepted": HARD, "weights not accepted": HARD, "position without norm": PRECISE}
+SEEN = {"switch not accepted": HARD, "position without norm": PRECISE}
 WRONG = {name: (SMALL, plain_step(pieces)) for name, pieces in MISPRINTS.items()} | {
     name: (small, joint_plain_step(SHORTCUTS[name])) for name, small in SEEN.items()
 }
