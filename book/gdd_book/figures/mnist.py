@@ -531,7 +531,7 @@ def show_layerwise(found: xr.Dataset) -> Figure:
             axes.plot(found.error.sel(model=model, feature_kind=kind), places + 0.14 * (1 - 2 * number), marker,
                       color=CYCLE[number], markerfacecolor=face, label=model if kind == "ml_sample" else None)
     axes.set(yticks=places, xlabel="test error, %", xlim=(0, None), ylim=(-0.5, len(places) - 0.2))
-    axes.set_yticklabels([fill(way, 22) for way in found.way.values], fontsize=FONT - 2)
+    axes.set_yticklabels([fill(way, 26) for way in found.way.values], fontsize=FONT - 2)
     axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
     legend_outside(figure)
     return finish(figure)
