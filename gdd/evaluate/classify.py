@@ -13,18 +13,16 @@ from itertools import product
 import numba
 import numpy as np
 import xarray as xr
-from joblib import parallel_config
+from joblib import Parallel, delayed
 from sklearn import config_context
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics import confusion_matrix
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.model_selection import StratifiedKFold, train_test_split
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
-from sklearn.utils.parallel import Parallel, delayed
 
 from gdd.base.axes import IMAGE, LABEL
 from gdd.base.checks import GddError, check_memory
@@ -121,6 +119,32 @@ class GaussianKernel(TransformerMixin, BaseEstimator):
         return rbf_kernel(features, self.features_, self.gamma)
 
 
+class OneVsRest(ClassifierMixin, BaseEstimator):
+    """A copy of a machine for each class against all others; the largest decision wins.
+
+    scikit-learn's own resets, in threads, the warnings of the whole process, and then warns that there are none.
+    """
+
+    def __init__(self, machine, threads: int = 1):
+        self.machine = machine
+        self.threads = threads
+
+    def fit(self, features, labels):
+        """Fit every class in a thread."""
+        self.classes_ = np.unique(labels)
+        fits = (delayed(clone(self.machine).fit)(features, labels == one) for one in self.classes_)
+        self.estimators_ = Parallel(self.threads, "threading")(fits)
+        return self
+
+    def decision_function(self, features):
+        """Decision of every machine, (image, class)."""
+        return np.stack([machine.decision_function(features) for machine in self.estimators_], axis=1)
+
+    def predict(self, features):
+        """Label of every image."""
+        return self.classes_[self.decision_function(features).argmax(1)]
+
+
 def fit_svm(features: Array, labels: np.ndarray, protocol: SvmProtocol = FIVE_FOLD, seed: int = 0) -> Svm:
     """Tune and train the classifier on training images.
 
@@ -163,9 +187,8 @@ def fit_svm(features: Array, labels: np.ndarray, protocol: SvmProtocol = FIVE_FO
         kernel, each = GaussianKernel(gamma), SVC(C=cost, kernel="precomputed", cache_size=500)
     else:
         kernel, each = "passthrough", SVC(C=cost, gamma=gamma, cache_size=_CACHE / threads)
-    machine = make_pipeline(scaler, kernel, OneVsRestClassifier(each, n_jobs=threads))
-    with parallel_config("threading"):  # of the machines alone: Nystroem's rounding would depend on their number
-        machine[1:].fit(features, labels)
+    machine = make_pipeline(scaler, kernel, OneVsRest(each, threads))
+    machine[1:].fit(features, labels)
     return Svm(machine, cost, gamma, table, len(chosen))
 
 
@@ -232,17 +255,17 @@ def cross_validate(distances: np.ndarray, labels: np.ndarray, protocol: SvmProto
     folds = list(StratifiedKFold(protocol.folds, shuffle=True, random_state=seed).split(labels, labels))
 
     def count_wrong(kernel: np.ndarray, cost: float, train: np.ndarray, test: np.ndarray) -> int:
-        machines = OneVsRestClassifier(SVC(C=cost, kernel="precomputed"))
-        machines.fit(kernel[np.ix_(train, train)], labels[train])
-        return (machines.predict(kernel[np.ix_(test, train)]) != labels[test]).sum()
+        machines = OneVsRest(SVC(C=cost, kernel="precomputed"))
+        with config_context(assume_finite=True, skip_parameter_validation=True):
+            machines.fit(kernel[np.ix_(train, train)], labels[train])
+            return (machines.predict(kernel[np.ix_(test, train)]) != labels[test]).sum()
 
     in_threads = Parallel(numba.get_num_threads(), "threading")  # libsvm releases the interpreter's lock
     wrong = []  # (gamma, cost, fold)
-    with config_context(assume_finite=True, skip_parameter_validation=True):
-        for gamma in protocol.gammas:
-            kernel = np.exp(-gamma * distances)
-            jobs = product(protocol.costs, folds)
-            wrong.append(in_threads(delayed(count_wrong)(kernel, cost, *fold) for cost, fold in jobs))
+    for gamma in protocol.gammas:
+        kernel = np.exp(-gamma * distances)
+        jobs = product(protocol.costs, folds)
+        wrong.append(in_threads(delayed(count_wrong)(kernel, cost, *fold) for cost, fold in jobs))
     wrong = np.reshape(wrong, (len(protocol.gammas), len(protocol.costs), -1)).sum(2).T
     grid = {COST: list(protocol.costs), WIDTH: list(protocol.gammas)}
     return xr.DataArray(100.0 * wrong / len(labels), grid, (COST, WIDTH))
