@@ -118,6 +118,6 @@ def test_ways_are_compared_with_the_error_of_independent_rates():
     coordinates = {"model": ["m"], "way": ["a", "b", "c"], "feature_kind": ["mean"]}
     found = xr.Dataset({"error": (("model", "way", "feature_kind"), errors)}, coordinates)
     table = figures.layerwise_comparison(found, 1000, [("a", "b"), ("c", "a")])
-    assert table["m", "posterior mean"].to_dict() == {
+    assert table.loc[("m", "posterior mean")].to_dict() == {
         ("a", "b"): "-1.00 ± 1.02", ("c", "a"): "+15.00 ± 1.44"
     }
