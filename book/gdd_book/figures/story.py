@@ -81,15 +81,15 @@ def five_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame
     numbers, printed = record.numbers.sel(reading=PAPERS).mean("subset"), paper_values.table("mnist_error")
     one_step = subset_errors(best).sel(feature_kind=LINES[-1][0], size=1000).mean("trial")
     strokes = strokes_table(record).loc["energy in the largest stroke, %"]
-    before_after = "{} before refinement, {} after".format
+    before_after = "{} \u2192 {}".format
     rows = [
         ("test error of the paper's features, refined", f"{float(error.sel(stage='refined', reading=PAPERS)):.1f} %",
          f"{printed.query('ours and n_train == 1000').error.item():g} %"),
         ("of raw pixels", f"{float(record.error_of_pixels.mean()):.1f} %", ""),
         ("of the same atoms as detectors, normalised", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
         ("of layer 1 alone, four of them, whitened", f"{float(one_step):.1f} %", ""),
-        ("energy of an atom in its largest stroke", before_after(*(f"{share} %" for share in strokes)), ""),
-        ("active coefficients of a test digit", before_after(*numbers.values.round().astype(int)), ""),
+        ("energy of an atom in its largest stroke, refinement", before_after(*strokes) + " %", ""),
+        ("active coefficients of a test digit, refinement", before_after(*numbers.values.round().astype(int)), ""),
     ]
     return pd.DataFrame(rows, columns=["1,000 digits of MNIST", "we find", "the paper prints"]).set_index(
         "1,000 digits of MNIST")
