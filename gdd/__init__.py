@@ -2,7 +2,7 @@
 
 from gdd.base.checks import GddError
 from gdd.estimator import DeepDeconvolution, load
-from gdd.inference.deconvolution import infer, infer_refined
+from gdd.inference.deconvolution import infer
 from gdd.model.spec import (
     CALTECH101,
     FACES,
@@ -15,7 +15,7 @@ from gdd.model.spec import (
     Pruning,
     RefinementSpec,
 )
-from gdd.projection import project_model, project_refined
+from gdd.projection import project
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 
@@ -23,5 +23,5 @@ __version__ = "0.1.0"
 __all__ = [
     "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "DeepDeconvolution", "GddError", "LayerSpec",
     "ModelSpec", "Precision", "Pretrained", "Pruning", "Refined", "RefinementSpec", "__version__", "infer",
-    "infer_refined", "load", "pretrain", "project_model", "project_refined", "refine",
+    "infer", "load", "pretrain", "project", "refine",
 ]

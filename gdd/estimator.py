@@ -1,7 +1,7 @@
 """The library's face: a scikit-learn transformer that learns a model from images as people have them.
 
 Everything it does is one call of a function that can also be called alone: `gdd.pretrain`, `gdd.refine`,
-`gdd.project_model`, `gdd.infer`. What it adds is the order, the axes and the scale of the images, and a file.
+`gdd.project`, `gdd.infer`. What it adds is the order, the axes and the scale of the images, and a file.
 """
 
 from __future__ import annotations

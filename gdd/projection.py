@@ -31,7 +31,7 @@ from gdd.sampler.refine import Refined
 
 
 def project(trained: Pretrained | Refined) -> xr.DataArray:
-    """Top atoms of a trained model in the image plane; `project_model` and `project_refined` are other names of it.
+    """Top atoms of a trained model in the image plane.
 
     Parameters
     ----------
@@ -50,9 +50,6 @@ def project(trained: Pretrained | Refined) -> xr.DataArray:
     Checked: tests/test_projection.py, tests/test_projection_joint.py, tests/test_pipeline.py.
     """
     return project_layers(trained)[-1]
-
-
-project_model = project_refined = project
 
 
 def project_layers(trained: Pretrained | Refined, images: int | None = None) -> tuple[xr.DataArray, ...]:

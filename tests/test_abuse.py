@@ -47,7 +47,7 @@ def world() -> SimpleNamespace:
     model, chain, held = ModelSpec((BOTTOM(), top(2, (1, 2))), SIZE), ChainSpec(2, 2, 1), refinement(fixed=2.0)
     fitted = gdd.pretrain(images, model, chain)
     refined = gdd.refine(images, fitted.model, chain, held, start=fitted)
-    return SimpleNamespace(images=images, fitted=fitted, refined=refined, atoms=gdd.project_model(fitted))
+    return SimpleNamespace(images=images, fitted=fitted, refined=refined, atoms=gdd.project(fitted))
 
 
 def _chain(**fields) -> ChainSpec:
@@ -105,19 +105,6 @@ def _images() -> st.SearchStrategy:
     return bad.arrays(world().images, IMAGES)
 
 
-def _infers(name: str) -> Target:
-    """One of the two that infer: what was fitted, its projected atoms, new images and a chain."""
-    def single() -> st.SearchStrategy:
-        return _images().filter(lambda images: not isinstance(images, list)).map(bad.single)
-
-    return Target(
-        lambda fitted, **given: getattr(gdd, name)(fitted, **given),
-        lambda: {"fitted": world().refined if name == "infer_refined" else world().fitted, "atoms": world().atoms,
-                 "images": world().images} | CHAIN,
-        lambda: {"fitted": _others(), "atoms": bad.arrays(world().atoms.values, DICTIONARY), "images": single()} | runs,
-    )
-
-
 def _others() -> st.SearchStrategy:
     return bad.numbers | st.sampled_from([world().fitted, world().refined])
 
@@ -173,10 +160,7 @@ TARGETS = {
         lambda: {"images": _images(), "mask": bad.masks(world().images.shape), "model": models, "chain": chains,
                  "added": added, "start": st.sampled_from([None, world().refined, 3, world().fitted])},
     ),
-    "project_model": Target(gdd.project_model, lambda: {"fitted": world().fitted}, lambda: {"fitted": _others()}),
-    "project_refined": Target(
-        gdd.project_refined, lambda: {"refined": world().refined}, lambda: {"refined": _others()}
-    ),
+    "project": Target(gdd.project, lambda: {"trained": world().refined}, lambda: {"trained": _others()}),
     "DeepDeconvolution": Target(
         lambda images, **given: gdd.DeepDeconvolution(**given).fit(images).transform(images),
         lambda: {"images": world().images, "atoms": (4,), "pretrain": (1, 2), "infer": (1, 2), "verbose": False},
@@ -186,8 +170,12 @@ TARGETS = {
                  "refine": bad.numbers, "n_chains": st.sampled_from([0, -1, 1.5, None, "1", 1]),
                  "random_state": bad.seeds, "checkpoint": st.sampled_from([3, "/proc/none", b"x", "\0"])},
     ),
-    "infer": _infers("infer"),
-    "infer_refined": _infers("infer_refined"),
+    "infer": Target(
+        gdd.infer,
+        lambda: {"trained": world().refined, "atoms": world().atoms, "images": world().images} | CHAIN,
+        lambda: {"trained": _others(), "atoms": bad.arrays(world().atoms.values, DICTIONARY),
+                 "images": _images().filter(lambda images: not isinstance(images, list)).map(bad.single)} | runs,
+    ),
 }
 
 

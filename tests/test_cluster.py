@@ -104,7 +104,7 @@ def test_a_folder_of_pictures_is_read_by_the_workers(client, tmp_path):
 
 def test_new_images_give_the_same_bits(client, images, tmp_path):
     fitted = gdd.pretrain(images, *CASES["by image"][:2])
-    atoms, options = gdd.project_model(fitted), {"burn_in": 3, "collect": 2, "seed": 5}
+    atoms, options = gdd.project(fitted), {"burn_in": 3, "collect": 2, "seed": 5}
     whole = gdd.infer(fitted, atoms, images[:1100], **options)
     for folder in (None, tmp_path, tmp_path):  # the second time from what is there
         found = cluster.infer(fitted, atoms, images[:1100], folder=folder, **options).load()

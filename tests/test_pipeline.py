@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project_model
+from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project
 from gdd.base.checks import GddError
 from gdd.data.datasets import load
 from gdd.model.convolution import synthesise
@@ -27,7 +27,7 @@ def test_projected_atoms_have_the_size_that_the_spec_derives(digits, layers):
     lower = tuple(replace(spec, pool=None) if i == layers - 1 else spec for i, spec in enumerate(SMALL.layers[:layers]))
     model = replace(SMALL, layers=lower)
     fitted = pretrain(digits, model, CHAIN)
-    atoms = project_model(fitted)
+    atoms = project(fitted)
     assert atoms.dims == ("atom", "plane", "atom_row", "atom_col")
     assert atoms.shape == (model.layers[-1].atoms, 1, *model.projected_size)
     assert len(atoms.attrs["winning_share"]) == layers - 1
@@ -39,20 +39,20 @@ def test_projected_atoms_have_the_size_that_the_spec_derives(digits, layers):
 
 def test_one_layer_projects_to_itself(digits):
     fitted = pretrain(digits, ModelSpec((LayerSpec(4, (9, 9)),), (28, 28)), CHAIN)
-    np.testing.assert_array_equal(project_model(fitted), fitted.layers[0].state.shared.dictionary)
+    np.testing.assert_array_equal(project(fitted), fitted.layers[0].state.shared.dictionary)
 
 
 @pytest.mark.parametrize("pooling", ["average", "max"])
 def test_other_poolings_project(digits, pooling):
     layers = (replace(SMALL.layers[0], pooling=pooling), LayerSpec(4, (6, 6)))
-    atoms = project_model(pretrain(digits, replace(SMALL, layers=layers), CHAIN))
+    atoms = project(pretrain(digits, replace(SMALL, layers=layers), CHAIN))
     assert np.isfinite(atoms).all()
     assert np.isnan(atoms.attrs["winning_share"]).all()
 
 
 def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
     fitted = pretrain(digits, model_for(100.0, 0.1), CHAIN)
-    atoms = project_model(fitted)
+    atoms = project(fitted)
     codes = infer(fitted, atoms, digits, burn_in=10, collect=5)
     assert codes.ml_sample.shape == (30, 160, 2, 2)
     assert (codes.label == digits.label).all()
@@ -66,6 +66,6 @@ def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
 def test_a_misspelt_option_of_infer_is_named(digits):
     fitted = pretrain(digits, ModelSpec((LayerSpec(4, (9, 9)),), (28, 28)), CHAIN)
     with pytest.raises(GddError, match="burnin: not an option of infer; these are mask, burn_in, collect, seed"):
-        infer(fitted, project_model(fitted), digits, burnin=10)
+        infer(fitted, project(fitted), digits, burnin=10)
     with pytest.raises(GddError, match="gamma_e: not an option"):
-        infer(fitted, project_model(fitted), digits, gamma_e=10.0)
+        infer(fitted, project(fitted), digits, gamma_e=10.0)

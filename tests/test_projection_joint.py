@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from gdd import infer_refined
+from gdd import infer
 from gdd.base.checks import GddError
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
@@ -219,7 +219,7 @@ def test_inference_is_under_the_precisions_of_the_refined_model():
     refined = Refined(TWO, NOISE, state, state, None, data)
     atoms = project(refined)
     np.testing.assert_array_equal(atoms, project_state(state, data, TWO))
-    codes = infer_refined(refined, atoms, data.images, burn_in=3, collect=2)
+    codes = infer(refined, atoms, data.images, burn_in=3, collect=2)
     assert codes.ml_sample.shape == state.local.w.shape
     assert codes.attrs["gamma_e"] == pytest.approx(state.local.gamma_e.mean())
     assert codes.attrs["gamma_w"] == pytest.approx(state.shared.gamma_w.mean())

@@ -51,12 +51,12 @@ def infer(
     """Features of new images: `deconvolve` with projected atoms, under the precisions that training found.
 
     gamma_e is the mean over the training images, after pretraining that of the bottom layer; gamma_w is the top
-    layer's. `infer_refined` is another name of this function.
+    layer's.
 
     Parameters
     ----------
     trained : a pretrained or a refined model
-    atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project_model`
+    atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project`
     images : (image, plane, row, col), in the units of training
     **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress`` of
         `deconvolve`
@@ -84,9 +84,6 @@ def infer(
     return deconvolve(
         images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=float(shared.gamma_w.mean()), **options
     )
-
-
-infer_refined = infer
 
 
 def deconvolve(

@@ -15,7 +15,7 @@ import numpy as np
 import xarray as xr
 from scipy.ndimage import gaussian_filter
 
-from gdd import infer, project_model
+from gdd import infer, project
 from gdd.data import datasets
 from gdd.data.sources import inventory
 from gdd.inference.deconvolution import make_problem, run_problem
@@ -161,7 +161,7 @@ def _other_jobs(fitted: Pretrained, hidden: LayerData, images: xr.DataArray, p: 
     bottom, n, seed = fitted.layers[0], len(images), p["seed"]
     shared, key = bottom.state.shared, Key(seed, PRETRAIN, 0, p["warm_up"])
     settings = {"gamma_e": float(bottom.state.local.gamma_e.mean()), "gamma_w": float(shared.gamma_w.mean())}
-    atoms, pixels, dictionary = project_model(fitted), images.astype(np.float32), shared.dictionary.astype(np.float32)
+    atoms, pixels, dictionary = project(fitted), images.astype(np.float32), shared.dictionary.astype(np.float32)
     chain = lambda lengths: infer(fitted, atoms, pixels, burn_in=lengths[0], collect=lengths[1], seed=seed)  # noqa: E731
     codes = chain(LONG).ml_sample
     coefficients, active = codes[0].size, max(1, round(float((codes != 0).sum()) / n))
@@ -184,7 +184,7 @@ def _plain_twins(fitted: Pretrained, hidden: LayerData, images: xr.DataArray, se
         )
 
     twins = {f"layer {n + 1}": twin(n, data) for n, data in enumerate(fitted.inputs)} | {HALF_HIDDEN: twin(0, hidden)}
-    atoms = project_model(fitted)
+    atoms = project(fitted)
     problem = make_problem(atoms.values, images.shape[2:], fitted.model.stride, *precisions_of(fitted))
     weight = infer(fitted, atoms, images[:1].astype(float), burn_in=LONG[0], collect=1).ml_sample
     weight = weight.values[0].transpose(1, 2, 0).ravel()
@@ -312,7 +312,7 @@ def testing_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) ->
     run in full on few images; the time per image is theirs divided by their number. What beginning with a greedy
     pursuit saves stands beside it. What all images share, the Gram matrix of the atoms, is a row of its own.
     """
-    atoms, pixels = project_model(fitted), images[:MNIST_IMAGES].astype(np.float32)
+    atoms, pixels = project(fitted), images[:MNIST_IMAGES].astype(np.float32)
     job = lambda: infer(fitted, atoms, pixels, burn_in=SWEEPS[0], collect=SWEEPS[1], seed=p["seed"])  # noqa: E731
     active = float((job().ml_sample != 0).sum()) / len(pixels)
     seconds = time_in_turn({"MNIST": Timing(job, len(pixels))}, REPEATS, run)["MNIST"]

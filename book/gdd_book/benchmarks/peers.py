@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd import infer, project_model
+from gdd import infer, project
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import LayerData
@@ -110,7 +110,7 @@ def learning(pixels: np.ndarray, model: ModelSpec, seed: int, bar) -> list[Entry
 
 def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Entry]:
     """Our deconvolution, and the peers with the same projected atoms."""
-    task, atoms, pixels = "coding", project_model(fitted), images.astype(np.float32)
+    task, atoms, pixels = "coding", project(fitted), images.astype(np.float32)
     ours, goals = our_coding(fitted, atoms, pixels, seed)
     found = [Entry(task, "gdd", ours, HELD_TO, "{} + {} sweeps".format(*CODING[HELD_TO]))]
     bar.step()

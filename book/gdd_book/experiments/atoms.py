@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gdd import pretrain, project_model, project_refined, refine
+from gdd import pretrain, project, refine
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
@@ -113,12 +113,12 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
             stages = STAGES if pooling == POOLINGS[0] else STAGES[:1]
             trained = trained_models(p | {"stages": stages}, run, setup, f"{pooling} pooling, half {half + 1}, ")
             fitted[pooling, half] = one = trained[STAGES[0]]
-            found = {pooling: project_model(one)}
+            found = {pooling: project(one)}
             if pooling == POOLINGS[0]:
                 dictionaries = [layer.state.shared.dictionary for layer in one.layers]
                 found[NO_VOTE] = collapse(dictionaries, [one.layers[0].spec.pool], [None])[-1]
                 found[YARDSTICK] = cut_atoms(images.values, len(dictionaries[-1]), model.projected_size)
-                found[REFINED] = project_refined(trained[STAGES[1]])
+                found[REFINED] = project(trained[STAGES[1]])
                 found[THRESHOLDED] = threshold(found[REFINED])
             for kind, part in found.items():
                 atoms[kind].append(part)
@@ -188,7 +188,7 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
             chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
             top = fit_layer(begun.inputs[1], *begun.layers[1][:2], chain, 1, progress=bar, first=state)
             state, trained = top.state, begun._replace(layers=(begun.layers[0], top))
-            looks.append((STAGES[0], sweeps, project_model(trained), uses_of(trained)))
+            looks.append((STAGES[0], sweeps, project(trained), uses_of(trained)))
     with run.bar(p["refine_sweeps"][-1], "refinement") as bar:
         for done, sweeps in pairwise((0, *p["refine_sweeps"])):
             chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
@@ -196,7 +196,7 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
             folder = run.folder("forming", depends)
             refinement = refinement_for(p["refine_noise"], dictionary_every=4)
             trained = refine(setup.images, setup.model, chain, refinement, trained, folder=folder, progress=bar)
-            looks.append((STAGES[1], sweeps, project_model(trained), uses_of(trained)))
+            looks.append((STAGES[1], sweeps, project(trained), uses_of(trained)))
     stages, sweeps, atoms, uses = zip(*looks, strict=True)
     often = np.argsort(-uses[-1])[: p["atoms"]]
     frames = np.stack([one.values[often] for one in atoms])

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from gdd import project_model, project_refined
+from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
 from gdd.data import datasets
 from gdd.data.subsets import repeated
@@ -57,7 +57,7 @@ def mnist_error(p: dict, run: Run) -> Outcome:
     train = digits(p)
     test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes[IMAGE]))
     fitted = pretrained_model(p, run)
-    atoms = project_model(fitted)
+    atoms = project(fitted)
     features = features_of(fitted, atoms, train, test, p, run)
     results = {kind: tuned(pair, train, test, p["seed"]) for kind, pair in features.items()}
     dataset = xr.Dataset({
@@ -128,7 +128,7 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
     for size, trial in runs:
         one = p | {"n_train": size, "seed": trial}
         train, fitted = digits(one), pretrained_model(one, run)
-        atoms = project_model(fitted)
+        atoms = project(fitted)
         features = features_of(fitted, atoms, train, test, one, run)
         found.append(xr.Dataset({
             "error": ("feature_kind", [tuned(pair, train, test, trial).error.item() for pair in features.values()]),
@@ -171,8 +171,8 @@ def _refined_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
     train = digits(p)
     fitted, refined = trained_models(p, run).values()
     before, after = precisions_of(fitted), precisions_of(refined)
-    projected = project_refined(refined)
-    kinds = ((project_model(fitted), before), (projected, after), (projected, (before[0], after[1])))
+    projected = project(refined)
+    kinds = ((project(fitted), before), (projected, after), (projected, (before[0], after[1])))
     errors, active = [], []
     for atoms, precisions in kinds:
         codes = [encode(images, atoms, fitted.model.stride, precisions, p) for images in (train, test)]
@@ -236,7 +236,7 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     number = 0 if images.attrs["split"] == "train" else 1  # training and test digits have different random numbers
     chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"]}
     joint = Chain(p["joint_burn_in"], p["joint_collect"], 2 * p["seed"] + number)
-    projected = {STAGES[0]: project_model(fitted), STAGES[1]: project_refined(refined)}
+    projected = {STAGES[0]: project(fitted), STAGES[1]: project(refined)}
     found = {
         (name, WAYS[0]): encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)
         for name, atoms in projected.items()

@@ -10,7 +10,7 @@ from math import nan
 import numpy as np
 import xarray as xr
 
-from gdd import project_model
+from gdd import project
 from gdd.base.axes import FEATURE, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.subsets import repeated
@@ -233,7 +233,7 @@ def mnist_ablation(p: dict, run: Run) -> Outcome:
     out the explaining away, the upper layer, the model, the classifier.
     """
     test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
-    more = project_model(pretrained_model(p | {"n_train": p["n_learn"], "seed": p["seeds"][0]}, run))
+    more = project(pretrained_model(p | {"n_train": p["n_learn"], "seed": p["seeds"][0]}, run))
     subsets = [_ablated(p | {"seed": seed}, more.values.astype(np.float32), test, run) for seed in p["seeds"]]
     errors = [[found["error"][row] for row in ROWS] for found in subsets]
     dataset = xr.Dataset({
@@ -250,7 +250,7 @@ def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict:
     train = digits(p)
     fitted = pretrained_model(p, run)
     by_class = learn_class_atoms(train, p, run).astype(np.float32)
-    projected, (gamma_e, gamma_w) = project_model(fitted), precisions_of(fitted)
+    projected, (gamma_e, gamma_w) = project(fitted), precisions_of(fitted)
     uses = (fitted.layers[-1].state.local.z >= 0).sum(axis=(0, 2, 3))
     setting = {"atoms": projected.values.astype(np.float32), "stride": fitted.model.stride, "chain": 0, "length": 1.0,
                "gamma_e": gamma_e, "gamma_w": gamma_w}
@@ -377,7 +377,7 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
         for name in names.tolist():
             own = train.isel({IMAGE: train[LABEL].values == name})
             folder = run.folder("pretrained-class", depends | {LABEL: name})
-            found.append(project_model(pretrain(own, model, chain, folder=folder, progress=bar)))
+            found.append(project(pretrain(own, model, chain, folder=folder, progress=bar)))
     return xr.concat(found, LABEL, combine_attrs="drop").assign_coords({LABEL: names})
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from sklearn.decomposition import SparseCoder
 
-from gdd import project_model
+from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, LABEL
 from gdd.data import datasets
 from gdd.evaluate.atoms import stroke_share
@@ -91,7 +91,7 @@ def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
 
 def _describe(one: Pretrained | Refined, state: JointState) -> xr.Dataset:
     """Dictionaries of a model, and how well the projection speaks for its layers."""
-    atoms = project_model(one)
+    atoms = project(one)
     plain = atoms.values
     percents = 100 * plain / np.abs(plain).max(axis=(1, 2, 3), keepdims=True).clip(1e-12)
     upper = (state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
@@ -123,7 +123,7 @@ def _examples(atoms: Atoms, shown: xr.DataArray, p: dict) -> xr.Dataset:
 
 def _atoms_of(one: Pretrained | Refined) -> Atoms:
     """Projected atoms, and what reads with them."""
-    return Atoms(project_model(one).values.astype(np.float32), one.model, precisions_of(one))
+    return Atoms(project(one).values.astype(np.float32), one.model, precisions_of(one))
 
 
 # ---- readings

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from scipy.sparse.linalg import LinearOperator, cg
 
-from gdd import project_model
+from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError
 from gdd.data import datasets
@@ -87,7 +87,7 @@ def _describe_refined(refined: Refined) -> xr.Dataset:
 def _describe_pretrained(fitted: Pretrained, begun: JointState, data: LayerData) -> xr.Dataset:
     """Describe a pretrained model likewise, in the state from which refinement begins."""
     both = fitted, layers_with_means(fitted)
-    atoms = [project_model(one) for one in both]
+    atoms = [project(one) for one in both]
     bottoms = [one.layers[0].state.shared.dictionary for one in both]
     return _dictionaries(bottoms, atoms).merge(_fit(begun, data, fitted.model, atoms[0]))
 
@@ -161,7 +161,7 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
     rows, names = [], []
     for learned, empty in product(p["learned"], p["empty"]):
         one = trained_models(p | {"learned_planes": learned, "empty_blocks": empty}, run)[STAGES[1]]
-        atoms, energy = project_model(one), (one.state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
+        atoms, energy = project(one), (one.state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
         last, bottom = one.traces.isel({"chain": 0, DRAW: -1}), one.state.shared.dictionaries[0]
         rows.append(xr.Dataset({
             "norms": ("bottom_atom", np.sqrt((bottom**2).sum(axis=(1, 2, 3)))),
