@@ -70,6 +70,33 @@ def test_landmarks_are_scikit_learns_approximation(digits):
     assert away[0] < 0.05 < away[1]  # liblinear stops within a hundredth or so; half the landmarks are further off
 
 
+def test_copies_are_learned_from_beside_their_support_vectors(digits, monkeypatch):
+    """Written out with scikit-learn: each class's machine on its own support vectors and their copies."""
+    train, labels, test, truth = digits
+    asked = []
+
+    def copies(numbers):
+        asked.append(numbers)
+        return [train[numbers] + shift for shift in (0.5, 1.0)]
+
+    plain, svm = fit_svm(train, labels, QUICK), fit_svm(train, labels, QUICK, copies=copies)
+    assert (svm.cost, svm.gamma) == (plain.cost, plain.gamma) and svm.support_vectors == plain.support_vectors
+    assert_array_equal(asked[0], np.unique(np.concatenate([m.support_ for m in plain.machine[-1].estimators_])))
+    decided = svm.machine.decision_function(test)
+    for place, (name, first) in enumerate(zip(svm.machine[-1].classes_, plain.machine[-1].estimators_, strict=True)):
+        own = train[first.support_]
+        rows = scaled(plain, np.concatenate([own, own + 0.5, own + 1.0]))
+        wanted = SVC(C=svm.cost, gamma=svm.gamma).fit(rows, np.tile(labels[first.support_] == name, 3))
+        assert_allclose(decided[:, place], wanted.decision_function(scaled(plain, test)), atol=0.01)
+    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", 0)
+    by_rows = fit_svm(train, labels, QUICK, copies=copies)
+    assert_allclose(by_rows.machine.decision_function(test), decided, atol=0.01)
+    with pytest.raises(GddError, match="copies.*landmarks"):
+        fit_svm(train, labels, replace(QUICK, landmarks=50), copies=copies)
+    result = error(train, labels, test, truth, QUICK, copies=copies)
+    assert_array_equal(result.predicted, svm.predict(test))
+
+
 def test_table_is_a_cross_validation_written_out(digits):
     """The shared kernel matrix gives what fitting every fold from its features gives."""
     from sklearn.model_selection import StratifiedKFold, cross_val_score

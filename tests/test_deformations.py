@@ -33,6 +33,18 @@ def test_ten_deformations_come_in_pairs():
         assert there.keys() == back.keys() and there != back
 
 
+def test_drawn_deformations_do_all_at_once_within_bounds():
+    far = Deformations(shift=2, turn=90, scale=0.5, shear=0.25)
+    found = far.draw(200, seed=3)
+    assert far.draw(0) == [] and far.draw(200, seed=3)[7] == found[7] and far.draw(1, seed=4)[0] != found[0]
+    parts = np.array([[*one["translation"], one["rotation"], *(np.array(one["scale"]) - 1), one["shear"]]
+                      for one in found])
+    ends = np.array([2, 2, np.pi / 2, 0.5, 0.5, 0.25])
+    assert (abs(parts) <= ends).all() and (abs(parts).max(axis=0) > 0.95 * ends).all()
+    assert (abs(np.corrcoef(parts.T) - np.eye(6)) < 4.5 / np.sqrt(200)).all()
+    assert deform(picture(), found[0]).shape == picture().shape
+
+
 def test_directions_that_deformations_move_are_divided_by_how_far():
     """Features: the mean, which a shift leaves, and the first moment along the columns, which it moves by one."""
     images = datasets.load("digits", n=40)

@@ -102,14 +102,14 @@ SMALL = {
 }
 
 
-def outcome(monkeypatch, change=None):
+def outcome(monkeypatch, change=None, copies=0):
     """The experiment at its smallest, every image that it loads given to ``change`` first."""
     load = mnist_features.datasets.load
     with monkeypatch.context() as patched:
         patched.setattr(mnist_features, "MORE_DICTIONARIES", ())
         if change:
             patched.setattr(mnist_features.datasets, "load", lambda *args, **kwargs: change(load(*args, **kwargs)))
-        return experiments.run("mnist-best", SMALL).dataset
+        return experiments.run("mnist-best", SMALL | {"copies": copies}).dataset
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_cost_is_that_of_all_digits(monkeypatch):
 
 
 def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):
-    monkeypatch.setattr(baselines, "MANY", 200)
+    monkeypatch.setattr(mnist_features, "MANY", 200)
     monkeypatch.setattr(baselines, "KEPT", 30)
     monkeypatch.setitem(SMALL, "kinds", ("raw pixels",))
     cut = outcome(monkeypatch)
@@ -149,18 +149,27 @@ def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):
     assert 0 < abs(cut.error.sel(size=200)[0] - honest.error.sel(size=200)[0, 1]).item() < 20
 
 
-def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypatch):
+@pytest.mark.parametrize("copies", [0, 2])
+def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypatch, copies):
     rng = np.random.default_rng(0)
 
     def shuffled(images):
         return images.assign_coords(label=("image", rng.permutation(images.label.values)))
 
-    found = outcome(monkeypatch, shuffled)
+    found = outcome(monkeypatch, shuffled, copies)
     assert_array_equal(found.atoms, honest.atoms)
     spread = 100 * np.sqrt(0.9 * 0.1 / 500)
     assert (abs(found.error - 90).where(found.error.notnull(), 0) < 4.5 * spread).all()
     # the least of four cross-validation errors, each of 100 digits or more
     assert (found.cross_validation.min() > 90 - 5 * 100 * np.sqrt(0.9 * 0.1 / 100)).all()
+
+
+def test_copies_change_what_is_learned_and_not_what_is_chosen(honest, monkeypatch):
+    copied = outcome(monkeypatch, copies=2)
+    assert copied.feature_kind.values.tolist() == [mnist_features.COPIED.format(kind) for kind in mnist_features.KINDS]
+    for name in ("atoms", "choice", "cross_validation", "gamma"):
+        assert_array_equal(copied[name], honest[name])
+    assert (copied.error.values != honest.error.values).any()
 
 
 def test_no_test_digit_reaches_atoms_choice_or_tuning(honest, monkeypatch):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from gdd.inference.features import unfold
 from gdd.inference.interpolation import hidden_error
 
 Array = np.ndarray | xr.DataArray
+#: from features of images to those that the classifier sees, (image, feature)
+Reduction = Callable[[Array], np.ndarray]
 
 #: added to a patch's variance before it is divided by it (pixels 0 to 1), and to the eigenvalues in whitening
 LEAST_VARIANCE, LEAST_EIGENVALUE = 0.01, 0.1
@@ -40,28 +42,28 @@ class PatchDictionary(NamedTuple):
     size: int  # rows and columns of a patch
 
 
-def principal_components(train: Array, test: Array, count: int) -> tuple[np.ndarray, np.ndarray, float]:
-    """Coordinates of training and test images along the training images' first ``count`` principal components.
+def principal_components(train: Array, count: int) -> tuple[Reduction, float]:
+    """Coordinates of images along the training images' first ``count`` principal components, as a function of images.
 
-    The third value is the share of the training images' variance that lies along these.
+    The second value is the share of the training images' variance that lies along these.
     """
-    train, test = (unfold(part).values.astype(float) for part in (train, test))
+    train = unfold(train).values.astype(float)
     count = check_whole("count", count, 1, min(train.shape))
     wide = train.shape[1] > train.shape[0]  # more columns than rows: no use in forming their covariance
     found = PCA(count, svd_solver="full" if wide else "covariance_eigh").fit(train)
-    return found.transform(train), found.transform(test), float(found.explained_variance_ratio_.sum())
+    return lambda part: found.transform(unfold(part).values.astype(float)), float(found.explained_variance_ratio_.sum())
 
 
-def fewer_features(train: Array, test: Array) -> tuple[np.ndarray, np.ndarray, float]:
-    """What the classifier sees of a feature: all of it, but of very many images only the leading principal components.
+def fewer_features(train: Array, many: int) -> tuple[Reduction, float]:
+    """What the classifier sees of a feature: all of it, but of ``many`` images or more a few principal components.
 
-    The time of a classifier of many images is that of inner products of all their pairs. The third value is the share
+    The time of a classifier of many images is that of inner products of all their pairs. The second value is the share
     of the training images' variance that is kept.
     """
-    train, test = unfold(train), unfold(test)
-    if len(train) >= MANY and train.sizes[FEATURE] > KEPT:
-        return principal_components(train, test, KEPT)
-    return train.values, test.values, 1.0
+    train = unfold(train)
+    if len(train) >= many and train.sizes[FEATURE] > KEPT:
+        return principal_components(train, KEPT)
+    return lambda part: unfold(part).values, 1.0
 
 
 def learn_patches(images: Array, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:

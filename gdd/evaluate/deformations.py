@@ -1,4 +1,4 @@
-"""Whitening against small deformations: a feature counts less, the more a shift or a turn of the image changes it."""
+"""Small deformations of images: copies to learn from, and features whitened against what deformations change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import xarray as xr
 from skimage.transform import AffineTransform, warp
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import as_plain, check_real
+from gdd.base.checks import as_plain, check_real, check_whole
+from gdd.data.subsets import generator
 from gdd.inference.features import unfold
 
 
@@ -47,6 +48,16 @@ class Deformations:
             )
         ]
 
+    def draw(self, count: int, seed: int = 0) -> list[dict]:
+        """Transforms that do all of it at once, each part drawn evenly between its two ends; the sides scale apart."""
+        count = check_whole("count", count, 0)
+        parts = generator(seed).uniform(-1, 1, (count, 6))
+        return [
+            {"translation": (self.shift * right, self.shift * down), "rotation": np.deg2rad(self.turn * turn),
+             "scale": (1 + self.scale * wide, 1 + self.scale * high), "shear": self.shear * shear}
+            for right, down, turn, wide, high, shear in parts
+        ]
+
 
 def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     """Images after an affine transform about their centre, linearly interpolated, zero beyond the edge.
@@ -54,7 +65,7 @@ def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     Parameters
     ----------
     images : (image, plane, row, col)
-    transform : of `Deformations.transforms`
+    transform : of `Deformations.transforms` or `Deformations.draw`
     """
     values = as_plain(images, IMAGES, "images")
     centre = AffineTransform(translation=(np.array(values.shape[:1:-1]) - 1) / 2)

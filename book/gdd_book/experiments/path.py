@@ -9,7 +9,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import ATOM, COL, LABEL, ROW
-from gdd.evaluate.classify import FIVE_FOLD, SvmProtocol, error
+from gdd.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
 from gdd.inference.deconvolution import deconvolve
 
 #: number of the first test image, from which its random numbers follow: training images have others
@@ -33,10 +33,10 @@ def encode(
 
 def classify(
     pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray, seed: int,
-    protocol: SvmProtocol = FIVE_FOLD,
+    protocol: SvmProtocol = FIVE_FOLD, copies: Copies | None = None,
 ) -> xr.Dataset:
     """Tune and train on the first features of ``pair``, predict from the second; see `gdd.evaluate.classify.error`."""
-    return error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed)
+    return error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed, copies)
 
 
 def active_in(codes: xr.DataArray) -> float:
