@@ -7,7 +7,8 @@ kymatio needs scipy below 1.15, so its features are made by another interpreter:
 
 writes ``mnist-best--paper--scattering.nc`` among the records. Subsets have the seeds of `mnist-best`, ``trials`` of the
 first size and one of the others; the classifier is its own. Nothing is tuned beyond it: two orders, J = 2, 8 angles,
-features as they come. ``--n_test`` takes fewer test digits, equally many of every class.
+features as they come. ``--n_test`` takes fewer test digits, equally many of every class. ``--copies`` learns from so
+many deformed copies of support vectors too, as the experiment does, and adds "--copies" to the record's name.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.classify import error
 from gdd_book import experiments, records
-from gdd_book.experiments.mnist_features import PROTOCOL
+from gdd_book.experiments.mnist_features import COPIED, PROTOCOL, copies_of
 
 #: test digits of MNIST
 ALL = 10000
@@ -57,6 +58,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[1000])
     parser.add_argument("--trials", type=int, default=5)
     parser.add_argument("--n_test", type=int, default=ALL)
+    parser.add_argument("--copies", type=int, default=0)
     given, started = parser.parse_args(), time.monotonic()
     test = datasets.load("mnist", "test", n=given.n_test, seed=0)
     after = scattered(test, given.interpreter)
@@ -65,16 +67,20 @@ def main() -> None:
         train = datasets.load("mnist", "train", n=size, seed=trial)
         protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, size // 10))
         pair = scattered(train, given.interpreter), after
-        found = error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, trial)
+        copies = copies_of(train, lambda images: scattered(images, given.interpreter), given.copies, 0)
+        found = error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, trial, copies)
         errors[given.sizes.index(size), trial] = found.error
     kind = "scattering" if given.n_test == ALL else f"scattering ({given.n_test} test digits)"
+    kind = COPIED.format(kind) if given.copies else kind
     dataset = xr.Dataset(
         {"error": (("size", "trial", "feature_kind"), errors), "features": ("feature_kind", [after.shape[1]])},
         {"size": given.sizes, "feature_kind": [kind]},
     )
-    changes = {"sizes": tuple(given.sizes), "trials": given.trials, "trials_above": 1, "n_test": given.n_test}
+    changes = {"sizes": tuple(given.sizes), "trials": given.trials, "trials_above": 1, "n_test": given.n_test,
+               "copies": given.copies}
+    name = f"mnist-best--paper--scattering{'--copies' if given.copies else ''}.nc"
     path = records.write(
-        records.folder() / "mnist-best--paper--scattering.nc", dataset, experiment="mnist-best", scale="paper",
+        records.folder() / name, dataset, experiment="mnist-best", scale="paper",
         parameters=experiments.merge("mnist-best", "paper", changes), spec={"svm": PROTOCOL, "J": 2, "L": 8}, seed=0,
         data_name="mnist", data_checksum=test.attrs["checksum"], seconds=time.monotonic() - started,
     )

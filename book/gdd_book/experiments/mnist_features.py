@@ -154,14 +154,7 @@ def _errors(
         for size, trial in runs:
             train = datasets.load(p["data"], "train", n=size, seed=trial)
             for number, kind in enumerate(kinds):
-                before, components = make[kind](train), p["components"] if kind == KINDS[2] else 0
-                reduce, energy = principal_components(before, components) if components else fewer_features(
-                    before, MANY_COPIED if p["copies"] else MANY
-                )
-                pair = reduce(before), reduce(after[kind])
-                protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(train) // 10))
-                one = classify(pair, train, test, trial, protocol, _copies(train, (make[kind], reduce), p))
-                measured = float(one.error), one.attrs["chosen_gamma"], float(one.cross_validation.min()), energy
+                measured = _measured(kind, make[kind], (train, test, after[kind]), trial, p)
                 found[:, p["sizes"].index(size), trial, number] = measured
                 bar.step()
     axes = ("size", "trial", "feature_kind")
@@ -172,11 +165,26 @@ def _errors(
     )
 
 
-def _copies(train: xr.DataArray, steps: tuple[Callable, Callable], p: dict) -> Copies | None:
-    """How to make the features of deformed copies of some of the training digits, and then fewer of them."""
-    make, reduce = steps
-    transforms = COPIES.draw(p["copies"], p["seed"])
-    return (lambda used: (reduce(make(deform(train[used], one))) for one in transforms)) if transforms else None
+def _measured(
+    kind: str, make: Callable, digits: tuple[xr.DataArray, xr.DataArray, xr.DataArray], trial: int, p: dict
+) -> tuple[float, ...]:
+    """Return what `MEASURED` names, of one subset; ``digits`` : training digits, test digits, features of these."""
+    train, test, after = digits
+    before = make(train)
+    if kind == KINDS[2]:
+        reduce, energy = principal_components(before, p["components"])
+    else:
+        reduce, energy = fewer_features(before, MANY_COPIED if p["copies"] else MANY)
+    protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(train) // 10))
+    copies = copies_of(train, lambda part: reduce(make(part)), p["copies"], p["seed"])
+    one = classify((reduce(before), reduce(after)), train, test, trial, protocol, copies)
+    return float(one.error), one.attrs["chosen_gamma"], float(one.cross_validation.min()), energy
+
+
+def copies_of(images: xr.DataArray, make: Callable, count: int, seed: int) -> Copies | None:
+    """How to make the features of ``count`` deformed copies of some of these images; None where there are none."""
+    transforms = COPIES.draw(count, seed)
+    return (lambda used: (make(deform(images[used], one)) for one in transforms)) if transforms else None
 
 
 def _feature_makers(
