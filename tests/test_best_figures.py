@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from gdd_book import paper_values
-from gdd_book.experiments.mnist_features import CANDIDATES, ROWS
+from gdd_book.experiments.mnist_features import CANDIDATES, COPIED, ROWS
 from gdd_book.experiments.mnist_features import KINDS as ALL_KINDS
 from gdd_book.figures import mnist as best
 from gdd_book.figures.mnist import subset_errors, subset_table
@@ -56,6 +56,18 @@ def test_a_record_of_another_feature_joins_the_table():
     assert table["scattering"].tolist() == ["5.00 \u00b1 2.00 (2)", "not run"]
 
 
+def test_copies_stand_beside_the_printed_errors():
+    copied = record([1000, 5000], 2, 1.0).isel(feature_kind=[1])
+    copied = copied.assign_coords(feature_kind=[COPIED.format(ALL_KINDS[4])])
+    plain = record([1000, 5000], 2).isel(feature_kind=[0]).assign_coords(feature_kind=[ALL_KINDS[4]])
+    table = best.copies_table([plain, copied], PAPER)
+    assert table.index.tolist() == ["the paper prints", ALL_KINDS[4], COPIED.format(ALL_KINDS[4])]
+    # 2 and 6: mean 4, standard error sqrt(8) / sqrt(2)
+    assert table[1000].tolist() == ["1.66", "5.00 \u00b1 2.00 (2)", "4.00 \u00b1 2.00 (2)"]
+    assert table[5000].tolist() == ["1.02", "11.00 (1)", "10.00 (1)"]
+    assert best.copies_table([plain], PAPER).iloc[0, 0] == "no paper-scale record yet"
+
+
 def test_what_principal_components_keep():
     whole = record([1000], 2)
     cut = record([60000], 2)
@@ -77,6 +89,9 @@ def test_curve_has_a_line_for_each_kind_and_the_paper():
     assert axes.get_lines()[0].get_xydata()[0].tolist() == [1000, 1.66]
     assert axes.containers[0].lines[0].get_xydata().tolist() == [[1000, 5], [5000, 11]]
     assert len(best.show_best_curve(PAPER, [], []).axes[0].containers) == 0
+    copied = record([1000, 5000], 2).isel(feature_kind=[1]).assign_coords(feature_kind=[COPIED.format(KINDS[1])])
+    both = best.show_best_curve(PAPER, [], [record([1000, 5000], 2), copied]).axes[0].containers
+    assert both[-1].lines[0].get_color() == both[1].lines[0].get_color()
 
 
 def test_ablation_shows_every_row_in_order(ablation):

@@ -21,7 +21,7 @@ from gdd.model.spec import MNIST
 from gdd.plot import mosaic
 from gdd_book import paper_values
 from gdd_book.experiments.mnist import ATOMS
-from gdd_book.experiments.mnist_features import KINDS
+from gdd_book.experiments.mnist_features import COPIED, KINDS
 from gdd_book.figures.style import (
     COLOURS,
     CYCLE,
@@ -144,6 +144,21 @@ def subset_table(errors: xr.DataArray) -> pd.DataFrame:
     return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
 
 
+def copies_table(found: Sequence[xr.Dataset], paper: pd.DataFrame) -> pd.DataFrame:
+    """Test error in % of `mnist-best` learned from deformed copies too: features down, numbers of digits across.
+
+    Above them what the paper prints and the best features without copies.
+    """
+    errors = subset_errors(found, KINDS)
+    copied = [kind for kind in errors.feature_kind.values if kind.endswith(COPIED.format(""))] if errors.size else []
+    if not copied:
+        return pd.DataFrame({"test error": [NO_RECORD]})
+    table = subset_table(errors.sel(feature_kind=[KINDS[4], *copied])).T
+    printed = paper[paper.ours].set_index("n_train").error.reindex(table.columns)
+    table = pd.concat([printed.map("{:g}".format).to_frame("the paper prints").T, table])
+    return table.rename_axis("training digits", axis=1)
+
+
 def draw_subsets(axes: Axes, errors: xr.DataArray, **style) -> None:
     """Mean error (size, trial) against the number of training digits, with standard errors."""
     mean, error = mean_and_error(errors.dropna("size", how="all"), "trial")
@@ -240,9 +255,12 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     runs = sorted(whole_runs(protocol), key=lambda record: settings(record)["n_train"])
     points = [(settings(one)["n_train"], float(one.error.sel(feature_kind="ml_sample"))) for one in runs]
     axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
-    colours = (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[5], CYCLE[1])
-    for colour, errors in zip(colours, subset_errors(found, KINDS), strict=False):
-        draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
+    colours = dict(zip(KINDS, (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[5]), strict=True))
+    for errors in subset_errors(found, KINDS):
+        kind = errors.feature_kind.item()
+        alone = kind.removesuffix(COPIED.format(""))
+        line = "-o" if kind == alone else "--^"
+        draw_subsets(axes, errors, color=colours.get(alone, CYCLE[1]), label=kind, fmt=line)
     return _finish_curve(figure, axes)
 
 
