@@ -50,6 +50,9 @@ FEATURES = {
     "one-step, layer 1": "one-step, layer 1",
 }
 NO_RUN = "no single run"
+#: of `mnist-readings`, those that are compared between numbers of digits
+MAIN_READINGS = ("one sample, the paper's", "mean of the chain", "lasso", "correlations", "the same, normalised",
+                 "layer 1 in one step")
 ALL_DIGITS = 60000  # of the only error that the paper prints of pretrained atoms
 REDUCED = KINDS[2]  # principal components of pixels, meant to be cut
 
@@ -420,6 +423,19 @@ def readings_table(record: xr.Dataset) -> pd.DataFrame:
     table, pixels = pd.DataFrame(columns, index=record.reading.values), with_error(record.error_of_pixels, "subset")
     table.loc["raw pixels"] = [pixels.item()] * 2 + [""] * 3
     return table
+
+
+def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Error in % of the main readings of `mnist-readings`, a column for each number of digits, lengths and stage."""
+    columns = {}
+    for record in sorted(found, key=lambda one: settings(one)["n_train"]):
+        p = settings(record)
+        chains = f"{p['burn_in']} + {p['collect']}, {p['refine_burn_in']} + {p['refine_collect']}"
+        for stage in record.stage.values:
+            error = with_error(record.error.sel(stage=stage, reading=list(MAIN_READINGS)), "subset").to_series()
+            pixels = with_error(record.error_of_pixels, "subset").item()
+            columns[f"{p['n_train']:,} digits", f"sweeps {chains}", stage] = {**error, "raw pixels": pixels}
+    return pd.DataFrame(columns)
 
 
 def strokes_table(record: xr.Dataset) -> pd.DataFrame:
