@@ -34,9 +34,7 @@ from gdd.sampler.joint_conditionals import (
     with_position,
 )
 from gdd.sampler.kernels.joint_coefficients import LEFT, MOST_STEPS
-from gdd.sampler.random import Stream, shared_generator
-
-Key = tuple[int, int, int, int]
+from gdd.sampler.random import Key, Stream, shared_generator
 
 
 def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) -> float:

@@ -31,16 +31,9 @@ from gdd.sampler.joint_conditionals import (
     with_coefficient,
     with_position,
 )
-from gdd.sampler.random import Stream
+from gdd.sampler.random import Key, Stream
 from gdd.testing.refine_plain import Pieces
-from gdd.testing.refine_steps import (
-    Key,
-    guess_of_moves,
-    log_odds,
-    noise_of_covariance,
-    perturb_and_solve,
-    with_weights,
-)
+from gdd.testing.refine_steps import guess_of_moves, log_odds, noise_of_covariance, perturb_and_solve, with_weights
 
 
 def switch_unaccepted(
