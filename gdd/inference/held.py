@@ -159,8 +159,7 @@ def _codes(draws: Iterable[Draw], dims, images: np.ndarray | xr.DataArray, chain
         best = np.where(better[:, None, None, None], draw.local.w, best)
         highest, mean = np.maximum(highest, draw.log_likelihood), mean + draw.local.w / chain.collect
     out = {"ml_sample": (dims, best), "mean": (dims, mean.astype(best.dtype)), "log_likelihood": (IMAGE, highest)}
-    labels = images.coords if isinstance(images, xr.DataArray) else {}
-    return xr.Dataset(out, along_images(labels), asdict(chain))
+    return xr.Dataset(out, along_images(images), asdict(chain))
 
 
 # ---- the chains
