@@ -123,7 +123,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         array = self._checked(X, reset=not further)
         layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size())
         images = layout.arrange(array)
-        asked = self.model, tuple(self.atoms), self.image_size
+        asked = self._asked()
         if further and asked != self.asked_:
             raise GddError("model, atoms, image_size: changed since the fit that goes on; give warm_start=False")
         scale = self.scale_ if further else scale_of(images)
@@ -159,7 +159,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         traces = {}
         if isinstance(start, Refined) and lengths["refine"] is None:
             raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
-        if not isinstance(start, Refined) and (start is None or lengths["refine"] is None):
+        if start is None or lengths["refine"] is None:
             chain = ChainSpec(*lengths["pretrain"], seed)
             with Bar(chain.sweeps * len(model.layers), self.verbose) as bar:
                 start = pretrain(data.images, model, chain, data.mask, self._folder(seed), bar, _on(start, data))
@@ -175,9 +175,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def _choose(self) -> None:
         """Choose the chain that makes the features, and project its top atoms."""
-        refined = results.ALL in self.traces_
-        stage, kept = results.ALL if refined else "1", self._lengths("refine" if refined else "pretrain")[1]
-        self.best_ = int(self.traces_[stage].log_likelihood[:, -kept:].max(DRAW).values.argmax())
+        traces = self.traces_[results.ALL if results.ALL in self.traces_ else "1"]
+        self.best_ = int(traces.log_likelihood.isel({DRAW: self._kept()}).max(DRAW).values.argmax())
         with self._threads():
             self.atoms_ = project(self.chains_[self.best_])
 
@@ -264,7 +263,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             import arviz
         except ImportError as error:
             raise GddError("arviz: not installed; pip install 'arviz<1'") from error
-        kept = slice(-self._lengths("refine" if results.ALL in self.traces_ else "pretrain")[1], None)
+        kept = self._kept()
         if results.ALL in self.traces_:
             return arviz.InferenceData(posterior=self.traces_[results.ALL].isel({DRAW: kept}))
         named = [
@@ -369,9 +368,17 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
         return check_lengths(*pair)[:2]
 
+    def _kept(self) -> slice:
+        """Sweeps of the last stage that the last fit kept, among those of its traces."""
+        return slice(-self._lengths("refine" if results.ALL in self.traces_ else "pretrain")[1], None)
+
     def _model_size(self) -> tuple[int, int, int] | None:
         check_kind("model", self.model, (ModelSpec, type(None)))
         return None if self.model is None else (self.model.planes, *self.model.image_size)
+
+    def _asked(self) -> tuple:
+        """Parameters that must not change between fits of which one goes on from the other."""
+        return self.model, tuple(self.atoms), self.image_size
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
@@ -432,7 +439,7 @@ def load(path: str | Path) -> DeepDeconvolution:
     axes, planes, size = json.loads(data.attrs["layout"])
     model.layout_ = Layout(axes, planes, tuple(size))
     model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
-    model.asked_ = model.model, tuple(model.atoms), model.image_size
+    model.asked_ = model._asked()
     model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
