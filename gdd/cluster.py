@@ -142,8 +142,9 @@ def run_parts(
     images: Images, mask: np.ndarray | None, count: int, stages: Stages, client: Client, progress: Progress | None
 ) -> list[Pretrained | Refined]:
     """Deal the images out and run the chain once; what each part ends with."""
-    workers = checked_workers(client)[: -(-count // LEAF)]
-    edges = [-(-count // LEAF) * n // len(workers) * LEAF for n in range(len(workers))] + [count]
+    leaves = -(-count // LEAF)
+    workers = checked_workers(client)[:leaves]
+    edges = [leaves * n // len(workers) * LEAF for n in range(len(workers))] + [count]
     place = client.submit(Hub, len(workers), workers=workers[:1], actor=True, pure=False)
     futures = [place]
     try:
@@ -421,9 +422,14 @@ def infer(
         when they are used, and the driver holds none
     client : None: the current one
     """
-    some = _light(trained)
-    work = lambda own, at: deconvolution.infer(some, atoms, own, first_image=first_image + at, **options)  # noqa: E731
-    return _by_leaf(work, images, folder, current(client))
+    work, client, futures = partial(deconvolution.infer, _light(trained), atoms, **options), current(client), []
+    for at, own in _leaves_of(images):
+        path = None if folder is None else str(Path(folder) / f"images-{at:012d}.nc")
+        futures.append(client.submit(_kept, work, own, first_image + at, path, pure=False))
+    found = client.gather(futures)
+    if folder is not None:
+        return xr.open_mfdataset(found, combine="nested", concat_dim=IMAGE, data_vars="minimal", coords="minimal")
+    return xr.concat(found, IMAGE, combine_attrs="override")
 
 
 def infer_layers(
@@ -445,26 +451,16 @@ def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
     return with_pairs(trained, [(local._replace(gamma_e=gamma_e), data) for (local, data), gamma_e in pairs])
 
 
-def _by_leaf(work: Callable, images: Images, folder: str | Path | None, client: Client) -> xr.Dataset:
-    futures = []
-    for at, own in _leaves_of(images):
-        path = None if folder is None else str(Path(folder) / f"images-{at:012d}.nc")
-        futures.append(client.submit(_kept, work, own, at, path, pure=False))
-    found = client.gather(futures)
-    if folder is not None:
-        return xr.open_mfdataset(found, combine="nested", concat_dim=IMAGE, data_vars="minimal", coords="minimal")
-    return xr.concat(found, IMAGE, combine_attrs="override")
-
-
 def _leaves_of(images: Images) -> Iterator[tuple[int, Images]]:
     for at in range(0, check_images(images), LEAF):
         yield at, images[at : at + LEAF]
 
 
-def _kept(work: Callable, own: Images, at: int, path: str | None):
+def _kept(work: Callable, own: Images, first_image: int, path: str | None) -> xr.Dataset | str:
+    """Result for some images, or the path of the file that has it, which an earlier run may have left there."""
     if path is not None and Path(path).exists():
         return path
-    found = _alone(work, own, at)
+    found = _alone(work, own, first_image=first_image)
     if path is None:
         return found
     with written_whole(Path(path)) as part:
@@ -473,15 +469,10 @@ def _kept(work: Callable, own: Images, at: int, path: str | None):
 
 
 def _alone(work: Callable, *arguments, **options):
-    """Run a task by itself in its process; its images are read first."""
+    """Run a task by itself in its process; labelled images are first read, by this thread."""
     with one_task():
-        arguments = [loaded_labelled(one) if isinstance(one, xr.DataArray) else one for one in arguments]
+        arguments = [one.load(scheduler="synchronous") if isinstance(one, xr.DataArray) else one for one in arguments]
         return work(*arguments, **options)
-
-
-def loaded_labelled(images: xr.DataArray) -> xr.DataArray:
-    """Images with their labels, read by this thread."""
-    return images.load(scheduler="synchronous")
 
 
 # ---- independent tasks
