@@ -186,9 +186,9 @@ def watch(futures, workers: list[str], hub: Hub, client: Client, progress: Progr
         with suppress(*UNREACHABLE):  # if the hub has gone, a look at the workers says so
             if failed:
                 hub.stop("a part has failed").result(timeout=PATIENCE)
-            said = hub.look().result(timeout=PATIENCE)
-            if progress is not None and said is not None:
-                progress(*said)
+            reached = hub.look().result(timeout=PATIENCE)
+            if progress is not None and reached is not None:
+                progress(*reached)
         try:
             refuse_gone(workers, client)
         except WorkerLost:
@@ -216,15 +216,15 @@ class Hub:
     """Where the parts of a chain meet. An actor: its methods wait on the worker's event loop."""
 
     def __init__(self, parts: int) -> None:
-        self.parts, self.turns, self.why, self.said, self.heard = parts, {}, None, None, time.monotonic()
+        self.parts, self.turns, self.why, self.reached, self.heard = parts, {}, None, None, time.monotonic()
 
-    async def meet(self, number: int, turn: int, combine: Callable[[list], Any], said: Any) -> Any:
-        """Give what the parts say in this turn, combined, once all have said it."""
+    async def meet(self, number: int, turn: int, combine: Callable[[list], Any], value: Any) -> Any:
+        """Return the parts' values of this turn, combined, once all are here."""
         here = self.turns.setdefault(turn, Turn([None] * self.parts, asyncio.Event(), []))
-        here.said[number] = said
+        here.values[number] = value
         here.come.append(number)
         if len(here.come) == self.parts:
-            here.said[:] = [combine(here.said)]
+            here.values[:] = [combine(here.values)]
             here.all_there.set()
             del self.turns[turn]
         while not here.all_there.is_set():
@@ -234,26 +234,26 @@ class Hub:
                 raise Stopped(f"cluster: {self.why}")
             with suppress(TimeoutError):
                 await asyncio.wait_for(here.all_there.wait(), LOOK_EVERY)
-        return here.said[0]
+        return here.values[0]
 
     async def stop(self, why: str) -> None:
-        """Send all parts home."""
+        """End the chain: whoever waits at a meeting, or comes to one, raises `Stopped`."""
         self.why = why
 
-    async def tell(self, said: tuple[str, int, int]) -> None:
-        """Keep how far the chain is."""
-        self.said = said
+    async def report(self, reached: tuple[str, int, int]) -> None:
+        """Keep the chain's name, the sweeps done, and their number, for the driver."""
+        self.reached = reached
 
     async def look(self) -> tuple[str, int, int] | None:
-        """Tell how far the chain is, and that the driver is there."""
+        """Return the last report. The driver calls this, and so the parts know that it is still there."""
         self.heard = time.monotonic()
-        return self.said
+        return self.reached
 
 
 class Turn(NamedTuple):
     """One meeting."""
 
-    said: list  # by part; in the end the combination alone
+    values: list  # by part; in the end the combination alone
     all_there: asyncio.Event
     come: list[int]
 
@@ -271,11 +271,11 @@ class Seat(NamedTuple):
         """Return the part, whose meetings are counted from here on."""
         turn = 0
 
-        def meet(combine: Callable[[list], Any], said: Any) -> Any:
+        def meet(combine: Callable[[list], Any], value: Any) -> Any:
             nonlocal turn
             turn += 1
             try:
-                answer = self.hub.meet(self.number, turn, combine, said)
+                answer = self.hub.meet(self.number, turn, combine, value)
                 while True:
                     with suppress(TimeoutError):
                         return answer.result(timeout=4 * LOOK_EVERY)
@@ -286,11 +286,11 @@ class Seat(NamedTuple):
         return Part(self.first, self.images, meet)
 
 
-class Told:
-    """Progress of a part: the first one tells the hub."""
+class RemoteProgress:
+    """Progress of a part's chain, which the first part reports to the hub now and then."""
 
     def __init__(self, seat: Seat) -> None:
-        self.seat, self.stage, self.done, self.sweeps, self.told = seat, "", 0, 0, 0.0
+        self.seat, self.stage, self.done, self.sweeps, self.reported = seat, "", 0, 0, 0.0
 
     def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:
         """Begin a chain."""
@@ -299,9 +299,9 @@ class Told:
     def step(self, **_) -> None:
         """Count a sweep."""
         self.done += 1
-        if self.seat.number == 0 and time.monotonic() - self.told > LOOK_EVERY:
-            self.told = time.monotonic()
-            self.seat.hub.tell((self.stage, self.done, self.sweeps))
+        if self.seat.number == 0 and time.monotonic() - self.reported > LOOK_EVERY:
+            self.reported = time.monotonic()
+            self.seat.hub.report((self.stage, self.done, self.sweeps))
 
 
 def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages) -> Pretrained | Refined:
@@ -312,11 +312,11 @@ def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages
             data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask, folder)
         except GddError as error:
             raise GddError(f"{error} (images counted from {seat.first})" if seat.first else str(error)) from error
-        data, told = data._replace(part=seat.part()), Told(seat)
-        trained = fitted = pretrain_layers(data, model, chain, folder, told)
+        data, progress = data._replace(part=seat.part()), RemoteProgress(seat)
+        trained = fitted = pretrain_layers(data, model, chain, folder, progress)
         if refine is not None:
             begun = start_from(fitted, refinement, refine)
-            trained = run_joint_chain(begun, data, fitted.model, refine, refinement, folder, told)
+            trained = run_joint_chain(begun, data, fitted.model, refine, refinement, folder, progress)
         return first_images(trained, max(0, min(keep - seat.first, len(data.images))))
 
 
