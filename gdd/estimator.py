@@ -143,11 +143,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
         self.asked_ = asked
         self.n_features_in_ = int(np.prod(array.shape[1:]))
-        self.chains_, self.traces_ = [chain for chain, _ in found], dict(before)
-        for stage in found[0][1]:
-            both = xr.concat([traces[stage] for _, traces in found], CHAIN, combine_attrs="override")
-            earlier = [before[stage]] if stage in before else []
-            self.traces_[stage] = xr.concat([*earlier, both], DRAW, combine_attrs="override")
+        self.chains_ = [chain for chain, _ in found]
+        self.traces_ = joined_traces(before, [traces for _, traces in found])
         self._choose()
         warn_of_idle_atoms(self.chains_[self.best_])
         return self
@@ -452,6 +449,16 @@ def refinement_of(model: ModelSpec) -> RefinementSpec:
     """Refinement of a model: the noise is held at `REFINED_NOISE`, or at layer 1's precision where that is lower."""
     held = model.layers[0].gamma_e.fixed
     return RefinementSpec(noise=Precision(fixed=REFINED_NOISE if held is None else min(REFINED_NOISE, held)))
+
+
+def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Dataset]]) -> dict[str, xr.Dataset]:
+    """Traces by stage: those of the chains side by side, after those of the fits before."""
+    joined = dict(before)
+    for stage in chains[0]:
+        stacked = xr.concat([traces[stage] for traces in chains], CHAIN, combine_attrs="override")
+        earlier = [before[stage]] if stage in before else []
+        joined[stage] = xr.concat([*earlier, stacked], DRAW, combine_attrs="override")
+    return joined
 
 
 def is_of_others(chain: Trained, data: LayerData) -> bool:
