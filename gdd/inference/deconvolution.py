@@ -164,9 +164,7 @@ def deconvolve(
             whole[part] = values
         if progress is not None:
             progress(len(found[0]))
-    if not np.isfinite(residual).all():
-        n = int(np.isfinite(residual).argmin())
-        raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
+    refuse_overflow(residual)
     pixels = np.full(images.shape[:2], prod(images.shape[2:])) if seen is None else seen.sum(axis=(2, 3))
     constant = 0.5 * pixels @ np.log(precision / (2 * pi))
     out = {name: (MAPS, values) for name, values in maps.items()}
@@ -239,6 +237,13 @@ def noise_precision(gamma_e, planes: int) -> np.ndarray:
             f"{LARGEST_PRECISION:g} is needed, or one per plane ({planes})"
         )
     return np.broadcast_to(gamma_e, (planes,))
+
+
+def refuse_overflow(fits: np.ndarray) -> None:
+    """Refuse the result of chains of which one overflowed; ``fits`` (image,): residual or likelihood of each."""
+    if not np.isfinite(fits).all():
+        n = int(np.isfinite(fits).argmin())
+        raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
 
 
 def along_images(images: np.ndarray | xr.DataArray) -> dict[str, xr.Variable]:
