@@ -5,11 +5,11 @@ for the whole run and makes the chain's sweeps on them by the ordinary code. Whe
 the workers meet: each sends the few sums that it has, and gets the total. So the chain has the same bits on one thread,
 on many, and on any number of workers.
 
-The parts are tasks, each tied to its worker: the chain's own loop leads them, and nothing of an image's state travels.
-What waits for all of them, the `Hub`, is an actor, whose methods wait without holding a thread.
+Each worker's part is one task, tied to that worker, in which the chain's ordinary loop runs; no image's state travels.
+The parts meet at the `Hub`, an actor, whose methods wait without holding a thread.
 
-A worker that is lost stops the others. With a folder that all see the run then goes on from the last checkpoint on the
-workers that are left, and ends at the same bits.
+If a worker is lost, the others stop. With a folder that all workers see, the run then goes on from the last checkpoint
+on the workers that are left, and ends at the same bits.
 
 Needs the extra ``cluster``: ``pip install 'gdd[cluster]'``.
 """
@@ -322,7 +322,7 @@ def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages
 
 @contextmanager
 def one_task() -> Iterator[None]:
-    """Do nothing else of ours in this process within the block, with as many threads as the worker has."""
+    """Run one task of ours at a time in this process, with as many threads as the worker has."""
     with _ALONE:
         keep_memory()
         before = numba.get_num_threads()
@@ -334,9 +334,9 @@ def one_task() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Keep freed memory in the process, as glibc does by itself: dask's nannies ask it to give all back at once.
+    """Keep freed memory in the process, which is glibc's default: dask's nannies make it return all at once.
 
-    Every large array then costs page faults again, which took a tenth of a sweep at 2,000 digits.
+    Without this every large array costs page faults again, which took a tenth of a sweep at 2,000 digits.
     """
     with suppress(AttributeError, OSError):  # other systems have no mallopt, and no need of it
         library = ctypes.CDLL(None)
@@ -479,7 +479,7 @@ def _alone(work: Callable, *arguments, **options):
 
 
 def each(work: Callable, tasks: Iterable[tuple], client: Client | None = None) -> Iterator[Any]:
-    """Give ``work(*task)`` of every task, in their order, as they are done; a lost worker's are done again by others.
+    """Yield ``work(*task)`` of every task in order, as each is done; a lost worker's tasks are done again by others.
 
     ``work`` and the tasks travel, so both must be picklable.
     """

@@ -1,7 +1,7 @@
 """The library's face: a scikit-learn transformer that learns a model from images as people have them.
 
-Everything it does is one call of a function that can also be called alone: `gdd.pretrain`, `gdd.refine`,
-`gdd.project`, `gdd.infer`. What it adds is the order, the axes and the scale of the images, and a file.
+Each of its steps is one call of a function that can also be called alone: `gdd.pretrain`, `gdd.refine`, `gdd.project`,
+`gdd.infer`. It adds the order of the steps, the axes and the scale of the images, and saving to a file.
 """
 
 from __future__ import annotations
@@ -462,7 +462,7 @@ def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Datas
 
 
 def is_of_others(chain: Trained, data: LayerData) -> bool:
-    """Whether a chain was trained on other images than these; one from a file does not know."""
+    """Whether a chain was trained on other images than these; False for one from a file, which holds no images."""
     there = chain.data if isinstance(chain, Refined) else next(iter(chain.inputs), None)
     return there is not None and not np.array_equal(there.images, data.images)
 
@@ -484,7 +484,7 @@ def warn_of_idle_atoms(chain: Trained) -> None:
 
 
 def _on(start: Trained | None, data: LayerData) -> Trained | None:
-    """Chain that goes on with these images; one from a file knows none."""
+    """Chain to go on with, given these images if it comes from a file and holds none."""
     if isinstance(start, Pretrained) and not start.inputs:
         return start._replace(inputs=(data,))
     if isinstance(start, Refined) and start.data is None:

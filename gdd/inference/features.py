@@ -2,7 +2,7 @@
 
 One step gives the posterior moments of every pooling block of a layer, or of every placed atom at test time, with all
 others set to zero. `learn_atoms` and `feed_forward` make a feature extractor of it: layer 1, learned without labels.
-Everything that its features depend on is a field of `FeedForward`, the atoms, and the image itself.
+Its features depend only on the fields of `FeedForward`, the atoms, and the image itself.
 """
 
 from __future__ import annotations
