@@ -78,8 +78,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     -----
     Images are arrays (image, row, col), (image, plane, row, col), (image, row, col, plane), or flat (image, feature),
     always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. NaN is
-    a missing pixel. New images must be in the units of those of ``fit``, such as 0 to 255. Features of one depend on
-    that image alone: all share one stream of random numbers.
+    a missing pixel. New images must be in the units of those of ``fit``, such as 0 to 255. The features of an image
+    depend on that image alone: all images share one stream of random numbers.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 to 2.4.
     *Departs:* precisions are held (P15); posterior means in place of one sample.

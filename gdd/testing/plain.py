@@ -133,7 +133,7 @@ def draw_shared(
 def draw_atom(
     parts: list[Gaussian], state: LayerState, shape: LayerShape, k: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Draw one atom's planes, in the way that the fast sweeps take: from one eigendecomposition where it serves all."""
+    """Draw one atom's planes as the fast sweeps do: from one eigendecomposition where it serves all planes."""
     gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k]
     eye = np.eye(len(parts[0].linear))
     grams = [part.precision - g * eye for part, g in zip(parts, gamma_d, strict=True)]

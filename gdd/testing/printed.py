@@ -40,11 +40,11 @@ def draw_map_weighed(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream,
     weight: Weight = printed_weight,
 ) -> LayerState:
-    r"""Every block of a map, its position weighed by a function of Y at a weight already drawn (P2).
+    r"""Draw every block of a map, its position weighted by a function of Y at a weight already drawn (P2).
 
     :math:`Y_m = \gamma_e (\lVert d_m \rVert^2 w_m^2 - 2 w_m \langle r, d_m \rangle)`, w_m the present weight at the
     active position and a draw from the prior at all others; the paper prints :math:`\theta_m Y_m`. Then the weight of
-    the chosen position is drawn from its conditional, which is printed rightly.
+    the chosen position is drawn from its conditional, which is printed correctly.
     """
     for i, j in np.ndindex(*shape.grid):
         where = (0, k, i, j)
@@ -77,7 +77,7 @@ def draw_weighed(
 def draw_map_at_once(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
 ) -> LayerState:
-    """Every block of a map from the residual without the whole map, as if its positions could not overlap (P3).
+    """Draw every block from the residual without the whole map, as if placed atoms could not overlap (P3).
 
     theta is drawn first, so that the blocks are independent given it. With atoms of one pixel this is exact.
     """
