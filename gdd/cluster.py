@@ -5,11 +5,11 @@ for the whole run and makes the chain's sweeps on them by the ordinary code. Whe
 the workers meet: each sends the few sums that it has, and gets the total. So the chain has the same bits on one thread,
 on many, and on any number of workers.
 
-The parts are tasks, each tied to its worker: the chain's own loop leads them, and nothing of an image's state travels.
-What waits for all of them, the `Hub`, is an actor, whose methods wait without holding a thread.
+Each worker's part is one task, tied to that worker, in which the chain's ordinary loop runs; no image's state travels.
+The parts meet at the `Hub`, an actor, whose methods wait without holding a thread.
 
-A worker that is lost stops the others. With a folder that all see the run then goes on from the last checkpoint on the
-workers that are left, and ends at the same bits.
+If a worker is lost, the others stop. With a folder that all workers see, the run then goes on from the last checkpoint
+on the workers that are left, and ends at the same bits.
 
 Needs the extra ``cluster``: ``pip install 'gdd[cluster]'``.
 """
@@ -142,8 +142,9 @@ def run_parts(
     images: Images, mask: np.ndarray | None, count: int, stages: Stages, client: Client, progress: Progress | None
 ) -> list[Pretrained | Refined]:
     """Deal the images out and run the chain once; what each part ends with."""
-    workers = checked_workers(client)[: -(-count // LEAF)]
-    edges = [-(-count // LEAF) * n // len(workers) * LEAF for n in range(len(workers))] + [count]
+    leaves = -(-count // LEAF)
+    workers = checked_workers(client)[:leaves]
+    edges = [leaves * n // len(workers) * LEAF for n in range(len(workers))] + [count]
     place = client.submit(Hub, len(workers), workers=workers[:1], actor=True, pure=False)
     futures = [place]
     try:
@@ -185,9 +186,9 @@ def watch(futures, workers: list[str], hub: Hub, client: Client, progress: Progr
         with suppress(*UNREACHABLE):  # if the hub has gone, a look at the workers says so
             if failed:
                 hub.stop("a part has failed").result(timeout=PATIENCE)
-            said = hub.look().result(timeout=PATIENCE)
-            if progress is not None and said is not None:
-                progress(*said)
+            reached = hub.look().result(timeout=PATIENCE)
+            if progress is not None and reached is not None:
+                progress(*reached)
         try:
             refuse_gone(workers, client)
         except WorkerLost:
@@ -215,15 +216,15 @@ class Hub:
     """Where the parts of a chain meet. An actor: its methods wait on the worker's event loop."""
 
     def __init__(self, parts: int) -> None:
-        self.parts, self.turns, self.why, self.said, self.heard = parts, {}, None, None, time.monotonic()
+        self.parts, self.turns, self.why, self.reached, self.heard = parts, {}, None, None, time.monotonic()
 
-    async def meet(self, number: int, turn: int, combine: Callable[[list], Any], said: Any) -> Any:
-        """Give what the parts say in this turn, combined, once all have said it."""
+    async def meet(self, number: int, turn: int, combine: Callable[[list], Any], value: Any) -> Any:
+        """Return the parts' values of this turn, combined, once all are here."""
         here = self.turns.setdefault(turn, Turn([None] * self.parts, asyncio.Event(), []))
-        here.said[number] = said
+        here.values[number] = value
         here.come.append(number)
         if len(here.come) == self.parts:
-            here.said[:] = [combine(here.said)]
+            here.values[:] = [combine(here.values)]
             here.all_there.set()
             del self.turns[turn]
         while not here.all_there.is_set():
@@ -233,26 +234,26 @@ class Hub:
                 raise Stopped(f"cluster: {self.why}")
             with suppress(TimeoutError):
                 await asyncio.wait_for(here.all_there.wait(), LOOK_EVERY)
-        return here.said[0]
+        return here.values[0]
 
     async def stop(self, why: str) -> None:
-        """Send all parts home."""
+        """End the chain: whoever waits at a meeting, or comes to one, raises `Stopped`."""
         self.why = why
 
-    async def tell(self, said: tuple[str, int, int]) -> None:
-        """Keep how far the chain is."""
-        self.said = said
+    async def report(self, reached: tuple[str, int, int]) -> None:
+        """Keep the chain's name, the sweeps done, and their number, for the driver."""
+        self.reached = reached
 
     async def look(self) -> tuple[str, int, int] | None:
-        """Tell how far the chain is, and that the driver is there."""
+        """Return the last report. The driver calls this, and so the parts know that it is still there."""
         self.heard = time.monotonic()
-        return self.said
+        return self.reached
 
 
 class Turn(NamedTuple):
     """One meeting."""
 
-    said: list  # by part; in the end the combination alone
+    values: list  # by part; in the end the combination alone
     all_there: asyncio.Event
     come: list[int]
 
@@ -270,11 +271,11 @@ class Seat(NamedTuple):
         """Return the part, whose meetings are counted from here on."""
         turn = 0
 
-        def meet(combine: Callable[[list], Any], said: Any) -> Any:
+        def meet(combine: Callable[[list], Any], value: Any) -> Any:
             nonlocal turn
             turn += 1
             try:
-                answer = self.hub.meet(self.number, turn, combine, said)
+                answer = self.hub.meet(self.number, turn, combine, value)
                 while True:
                     with suppress(TimeoutError):
                         return answer.result(timeout=4 * LOOK_EVERY)
@@ -285,11 +286,11 @@ class Seat(NamedTuple):
         return Part(self.first, self.images, meet)
 
 
-class Told:
-    """Progress of a part: the first one tells the hub."""
+class RemoteProgress:
+    """Progress of a part's chain, which the first part reports to the hub now and then."""
 
     def __init__(self, seat: Seat) -> None:
-        self.seat, self.stage, self.done, self.sweeps, self.told = seat, "", 0, 0, 0.0
+        self.seat, self.stage, self.done, self.sweeps, self.reported = seat, "", 0, 0, 0.0
 
     def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:
         """Begin a chain."""
@@ -298,9 +299,9 @@ class Told:
     def step(self, **_) -> None:
         """Count a sweep."""
         self.done += 1
-        if self.seat.number == 0 and time.monotonic() - self.told > LOOK_EVERY:
-            self.told = time.monotonic()
-            self.seat.hub.tell((self.stage, self.done, self.sweeps))
+        if self.seat.number == 0 and time.monotonic() - self.reported > LOOK_EVERY:
+            self.reported = time.monotonic()
+            self.seat.hub.report((self.stage, self.done, self.sweeps))
 
 
 def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages) -> Pretrained | Refined:
@@ -311,17 +312,17 @@ def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages
             data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask, folder)
         except GddError as error:
             raise GddError(f"{error} (images counted from {seat.first})" if seat.first else str(error)) from error
-        data, told = data._replace(part=seat.part()), Told(seat)
-        trained = fitted = pretrain_layers(data, model, chain, folder, told)
+        data, progress = data._replace(part=seat.part()), RemoteProgress(seat)
+        trained = fitted = pretrain_layers(data, model, chain, folder, progress)
         if refine is not None:
             begun = start_from(fitted, refinement, refine)
-            trained = run_joint_chain(begun, data, fitted.model, refine, refinement, folder, told)
+            trained = run_joint_chain(begun, data, fitted.model, refine, refinement, folder, progress)
         return first_images(trained, max(0, min(keep - seat.first, len(data.images))))
 
 
 @contextmanager
 def one_task() -> Iterator[None]:
-    """Do nothing else of ours in this process within the block, with as many threads as the worker has."""
+    """Run one task of ours at a time in this process, with as many threads as the worker has."""
     with _ALONE:
         keep_memory()
         before = numba.get_num_threads()
@@ -333,9 +334,9 @@ def one_task() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Keep freed memory in the process, as glibc does by itself: dask's nannies ask it to give all back at once.
+    """Keep freed memory in the process, which is glibc's default: dask's nannies make it return all at once.
 
-    Every large array then costs page faults again, which took a tenth of a sweep at 2,000 digits.
+    Without this every large array costs page faults again, which took a tenth of a sweep at 2,000 digits.
     """
     with suppress(AttributeError, OSError):  # other systems have no mallopt, and no need of it
         library = ctypes.CDLL(None)
@@ -421,9 +422,14 @@ def infer(
         when they are used, and the driver holds none
     client : None: the current one
     """
-    some = _light(trained)
-    work = lambda own, at: deconvolution.infer(some, atoms, own, first_image=first_image + at, **options)  # noqa: E731
-    return _by_leaf(work, images, folder, current(client))
+    work, client, futures = partial(deconvolution.infer, _light(trained), atoms, **options), current(client), []
+    for at, own in _leaves_of(images):
+        path = None if folder is None else str(Path(folder) / f"images-{at:012d}.nc")
+        futures.append(client.submit(_kept, work, own, first_image + at, path, pure=False))
+    found = client.gather(futures)
+    if folder is not None:
+        return xr.open_mfdataset(found, combine="nested", concat_dim=IMAGE, data_vars="minimal", coords="minimal")
+    return xr.concat(found, IMAGE, combine_attrs="override")
 
 
 def infer_layers(
@@ -445,26 +451,16 @@ def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
     return with_pairs(trained, [(local._replace(gamma_e=gamma_e), data) for (local, data), gamma_e in pairs])
 
 
-def _by_leaf(work: Callable, images: Images, folder: str | Path | None, client: Client) -> xr.Dataset:
-    futures = []
-    for at, own in _leaves_of(images):
-        path = None if folder is None else str(Path(folder) / f"images-{at:012d}.nc")
-        futures.append(client.submit(_kept, work, own, at, path, pure=False))
-    found = client.gather(futures)
-    if folder is not None:
-        return xr.open_mfdataset(found, combine="nested", concat_dim=IMAGE, data_vars="minimal", coords="minimal")
-    return xr.concat(found, IMAGE, combine_attrs="override")
-
-
 def _leaves_of(images: Images) -> Iterator[tuple[int, Images]]:
     for at in range(0, check_images(images), LEAF):
         yield at, images[at : at + LEAF]
 
 
-def _kept(work: Callable, own: Images, at: int, path: str | None):
+def _kept(work: Callable, own: Images, first_image: int, path: str | None) -> xr.Dataset | str:
+    """Result for some images, or the path of the file that has it, which an earlier run may have left there."""
     if path is not None and Path(path).exists():
         return path
-    found = _alone(work, own, at)
+    found = _alone(work, own, first_image=first_image)
     if path is None:
         return found
     with written_whole(Path(path)) as part:
@@ -473,22 +469,17 @@ def _kept(work: Callable, own: Images, at: int, path: str | None):
 
 
 def _alone(work: Callable, *arguments, **options):
-    """Run a task by itself in its process; its images are read first."""
+    """Run a task by itself in its process; labelled images are first read, by this thread."""
     with one_task():
-        arguments = [loaded_labelled(one) if isinstance(one, xr.DataArray) else one for one in arguments]
+        arguments = [one.load(scheduler="synchronous") if isinstance(one, xr.DataArray) else one for one in arguments]
         return work(*arguments, **options)
-
-
-def loaded_labelled(images: xr.DataArray) -> xr.DataArray:
-    """Images with their labels, read by this thread."""
-    return images.load(scheduler="synchronous")
 
 
 # ---- independent tasks
 
 
 def each(work: Callable, tasks: Iterable[tuple], client: Client | None = None) -> Iterator[Any]:
-    """Give ``work(*task)`` of every task, in their order, as they are done; a lost worker's are done again by others.
+    """Yield ``work(*task)`` of every task in order, as each is done; a lost worker's tasks are done again by others.
 
     ``work`` and the tasks travel, so both must be picklable.
     """

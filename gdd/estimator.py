@@ -1,7 +1,7 @@
 """The library's face: a scikit-learn transformer that learns a model from images as people have them.
 
-Everything it does is one call of a function that can also be called alone: `gdd.pretrain`, `gdd.refine`,
-`gdd.project`, `gdd.infer`. What it adds is the order, the axes and the scale of the images, and a file.
+Each of its steps is one call of a function that can also be called alone: `gdd.pretrain`, `gdd.refine`, `gdd.project`,
+`gdd.infer`. It adds the order of the steps, the axes and the scale of the images, and saving to a file.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     -----
     Images are arrays (image, row, col), (image, plane, row, col), (image, row, col, plane), or flat (image, feature),
     always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. NaN is
-    a missing pixel. New images must be in the units of those of ``fit``, such as 0 to 255. Features of one depend on
-    that image alone: all share one stream of random numbers.
+    a missing pixel. New images must be in the units of those of ``fit``, such as 0 to 255. The features of an image
+    depend on that image alone: all images share one stream of random numbers.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 to 2.4.
     *Departs:* precisions are held (P15); posterior means in place of one sample.
@@ -123,7 +123,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         array = self._checked(X, reset=not further)
         layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size())
         images = layout.arrange(array)
-        asked = self.model, tuple(self.atoms), self.image_size
+        asked = self._asked()
         if further and asked != self.asked_:
             raise GddError("model, atoms, image_size: changed since the fit that goes on; give warm_start=False")
         scale = self.scale_ if further else scale_of(images)
@@ -143,11 +143,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
         self.asked_ = asked
         self.n_features_in_ = int(np.prod(array.shape[1:]))
-        self.chains_, self.traces_ = [chain for chain, _ in found], dict(before)
-        for stage in found[0][1]:
-            both = xr.concat([traces[stage] for _, traces in found], CHAIN, combine_attrs="override")
-            earlier = [before[stage]] if stage in before else []
-            self.traces_[stage] = xr.concat([*earlier, both], DRAW, combine_attrs="override")
+        self.chains_ = [chain for chain, _ in found]
+        self.traces_ = joined_traces(before, [traces for _, traces in found])
         self._choose()
         warn_of_idle_atoms(self.chains_[self.best_])
         return self
@@ -159,7 +156,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         traces = {}
         if isinstance(start, Refined) and lengths["refine"] is None:
             raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
-        if not isinstance(start, Refined) and (start is None or lengths["refine"] is None):
+        if start is None or lengths["refine"] is None:
             chain = ChainSpec(*lengths["pretrain"], seed)
             with Bar(chain.sweeps * len(model.layers), self.verbose) as bar:
                 start = pretrain(data.images, model, chain, data.mask, self._folder(seed), bar, _on(start, data))
@@ -175,9 +172,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def _choose(self) -> None:
         """Choose the chain that makes the features, and project its top atoms."""
-        refined = results.ALL in self.traces_
-        stage, kept = results.ALL if refined else "1", self._lengths("refine" if refined else "pretrain")[1]
-        self.best_ = int(self.traces_[stage].log_likelihood[:, -kept:].max(DRAW).values.argmax())
+        traces = self.traces_[results.ALL if results.ALL in self.traces_ else "1"]
+        self.best_ = int(traces.log_likelihood.isel({DRAW: self._kept()}).max(DRAW).values.argmax())
         with self._threads():
             self.atoms_ = project(self.chains_[self.best_])
 
@@ -264,7 +260,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             import arviz
         except ImportError as error:
             raise GddError("arviz: not installed; pip install 'arviz<1'") from error
-        kept = slice(-self._lengths("refine" if results.ALL in self.traces_ else "pretrain")[1], None)
+        kept = self._kept()
         if results.ALL in self.traces_:
             return arviz.InferenceData(posterior=self.traces_[results.ALL].isel({DRAW: kept}))
         named = [
@@ -369,9 +365,17 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
         return check_lengths(*pair)[:2]
 
+    def _kept(self) -> slice:
+        """Sweeps of the last stage that the last fit kept, among those of its traces."""
+        return slice(-self._lengths("refine" if results.ALL in self.traces_ else "pretrain")[1], None)
+
     def _model_size(self) -> tuple[int, int, int] | None:
         check_kind("model", self.model, (ModelSpec, type(None)))
         return None if self.model is None else (self.model.planes, *self.model.image_size)
+
+    def _asked(self) -> tuple:
+        """Parameters that must not change between fits of which one goes on from the other."""
+        return self.model, tuple(self.atoms), self.image_size
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
@@ -432,7 +436,7 @@ def load(path: str | Path) -> DeepDeconvolution:
     axes, planes, size = json.loads(data.attrs["layout"])
     model.layout_ = Layout(axes, planes, tuple(size))
     model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
-    model.asked_ = model.model, tuple(model.atoms), model.image_size
+    model.asked_ = model._asked()
     model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
@@ -447,8 +451,18 @@ def refinement_of(model: ModelSpec) -> RefinementSpec:
     return RefinementSpec(noise=Precision(fixed=REFINED_NOISE if held is None else min(REFINED_NOISE, held)))
 
 
+def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Dataset]]) -> dict[str, xr.Dataset]:
+    """Traces by stage: those of the chains side by side, after those of the fits before."""
+    joined = dict(before)
+    for stage in chains[0]:
+        stacked = xr.concat([traces[stage] for traces in chains], CHAIN, combine_attrs="override")
+        earlier = [before[stage]] if stage in before else []
+        joined[stage] = xr.concat([*earlier, stacked], DRAW, combine_attrs="override")
+    return joined
+
+
 def is_of_others(chain: Trained, data: LayerData) -> bool:
-    """Whether a chain was trained on other images than these; one from a file does not know."""
+    """Whether a chain was trained on other images than these; False for one from a file, which holds no images."""
     there = chain.data if isinstance(chain, Refined) else next(iter(chain.inputs), None)
     return there is not None and not np.array_equal(there.images, data.images)
 
@@ -470,7 +484,7 @@ def warn_of_idle_atoms(chain: Trained) -> None:
 
 
 def _on(start: Trained | None, data: LayerData) -> Trained | None:
-    """Chain that goes on with these images; one from a file knows none."""
+    """Chain to go on with, given these images if it comes from a file and holds none."""
     if isinstance(start, Pretrained) and not start.inputs:
         return start._replace(inputs=(data,))
     if isinstance(start, Refined) and start.data is None:

@@ -15,7 +15,7 @@ from gdd.base.checks import GddError, as_plain, check_choice, check_whole
 
 #: empty pixels between pictures of a mosaic
 GAP = 1
-POSITIVE, NEGATIVE = "#D55E00", "#0072B2"  # Okabe and Ito's, told apart by all common kinds of colour vision
+POSITIVE, NEGATIVE = "#D55E00", "#0072B2"  # Okabe and Ito's, distinct for all common kinds of colour vision
 
 
 def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None, columns: int | None = None) -> Axes:
@@ -52,15 +52,14 @@ def plot_reconstruction(
 
     Notes
     -----
-    All have one scale, from the lowest to the highest pixel of the images shown; what is rebuilt beyond is cut off.
+    All have one scale, from the lowest to the highest pixel of the images shown; rebuilt pixels beyond it are clipped.
     """
     images, rebuilt = as_plain(images, IMAGES, "images"), as_plain(rebuilt, IMAGES, "rebuilt")
     images, rebuilt = images[:count].astype(float), rebuilt[:count].astype(float)
     if images.shape != rebuilt.shape:
         raise GddError(f"rebuilt: shape {rebuilt.shape} given; that of images, {images.shape}, is needed")
-    low, high = np.nanmin(images), np.nanmax(images)
-    both = 2 * (np.concatenate([images, rebuilt]) - low) / max(high - low, 1e-12) - 1
-    ax = draw_mosaic(_bare(ax), both.clip(-1, 1), len(images))
+    both = _stretched(np.concatenate([images, rebuilt]), images).clip(-1, 1)
+    ax = draw_mosaic(_bare(ax), both, len(images))
     height = images.shape[2]
     ax.set_yticks([height / 2, height * 1.5 + GAP], ["image", "rebuilt"])
     ax.tick_params(length=0)
@@ -104,8 +103,7 @@ def plot_activations(
     """
     image, maps = as_plain(image, IMAGES[1:], "image"), as_plain(maps, ("atom", "row", "col"), "maps")
     weights = maps[check_whole("atom", atom, 0, len(maps) - 1)]
-    low, high = np.nanmin(image), np.nanmax(image)
-    ax = draw_mosaic(_bare(ax), 2 * (image[None].astype(float) - low) / max(high - low, 1e-12) - 1, 1)
+    ax = draw_mosaic(_bare(ax), _stretched(image[None].astype(float), image), 1)
     largest = max(float(np.abs(maps).max()), 1e-12)
     for row, col in np.argwhere(np.abs(weights) > 0.02 * largest):
         weight, corner = weights[row, col], (col * stride[1] - 0.5, row * stride[0] - 0.5)
@@ -138,6 +136,12 @@ def draw_mosaic(ax: Axes, pictures: np.ndarray, columns: int) -> Axes:
     whole = mosaic(pictures, columns)
     ax.imshow((whole + 1) / 2 if whole.ndim == 3 else whole, cmap="gray", vmin=-1, vmax=1, interpolation="nearest")
     return ax
+
+
+def _stretched(pixels: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """Pixels on the scale of `draw_mosaic`: -1 at the lowest pixel of ``images``, 1 at the highest."""
+    low, high = np.nanmin(images), np.nanmax(images)
+    return 2 * (pixels - low) / max(high - low, 1e-12) - 1
 
 
 def _bare(ax: Axes | None) -> Axes:

@@ -124,11 +124,12 @@ def dims_of(level: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def shared_arrays(level: int, shared: Shared) -> dict[str, tuple]:
     """Arrays of a layer that all images share; a precision has the axes along which it varies."""
-    (atom, plane, *_), _ = dims = dims_of(level)
-    out = {f"dictionary_{level}": (dims[0], shared.dictionary)}
-    for name, axes, array in (("gamma_d", (atom, plane), shared.gamma_d), ("gamma_w", (atom,), shared.gamma_w)):
-        out[f"{name}_{level}"] = varying(array, axes)
-    return out
+    axes = dims_of(level)[0]
+    return {
+        f"dictionary_{level}": (axes, shared.dictionary),
+        f"gamma_d_{level}": varying(shared.gamma_d, axes[:2]),
+        f"gamma_w_{level}": varying(shared.gamma_w, axes[:1]),
+    }
 
 
 def varying(array: np.ndarray, axes: Sequence[str]) -> tuple[tuple[str, ...], np.ndarray]:
@@ -152,12 +153,15 @@ def refined_arrays(model: Refined) -> dict[str, tuple]:
     (local, shared), top, out = model.state, len(model.model.layers), {}
     values = layer_values(local, shared.dictionaries, model.model.shapes())
     for level, (dictionary, gamma_d) in enumerate(zip(shared.dictionaries, shared.gamma_d, strict=True), 1):
-        arrays = shared_arrays(level, Shared(dictionary, gamma_d, shared.gamma_w))
-        if level < top:
-            del arrays[f"gamma_w_{level}"]
-        z = local.z if level == top else local.positions[level - 1]
-        w = local.w if level == top else np.where(z == EMPTY, 0, values[level]).astype(local.w.dtype)
-        out |= arrays | {f"{name}_{level}": (dims_of(level)[1], a) for name, a in (("position", z), ("weight", w))}
+        out |= shared_arrays(level, Shared(dictionary, gamma_d, shared.gamma_w))
+        if level == top:
+            z, w = local.z, local.w
+        else:
+            del out[f"gamma_w_{level}"]  # only the top layer has weights of its own
+            z = local.positions[level - 1]
+            w = np.where(z == EMPTY, 0, values[level]).astype(local.w.dtype)
+        blocks = dims_of(level)[1]
+        out |= {f"position_{level}": (blocks, z), f"weight_{level}": (blocks, w)}
     return out | {"gamma_e": varying(local.gamma_e, (IMAGE,))}
 
 

@@ -1,4 +1,4 @@
-"""Names of axes, said once.
+"""Names of axes, defined once.
 
 Every array of the package has its axes named here. A trailing comment such as ``# (image, atom, row, col)``
 anywhere in the code uses these words, and so do the error messages.
@@ -13,7 +13,6 @@ ATOM_ROW = "atom_row"
 ATOM_COL = "atom_col"
 BLOCK_ROW = "block_row"
 BLOCK_COL = "block_col"
-POSITION = "position"
 FEATURE = "feature"
 LABEL = "label"
 CHAIN = "chain"

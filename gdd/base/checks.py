@@ -121,13 +121,6 @@ def check_kind(argument: str, value: object, kind: type | tuple[type, ...]) -> N
         raise GddError(f"{argument}: {type(value).__name__} given; {names} is needed")
 
 
-def check_sequence(argument: str, value: object) -> None:
-    """Refuse an argument that is not a tuple, a list, or an array with at least one axis."""
-    check_kind(argument, value, (tuple, list, np.ndarray))
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        raise GddError(f"{argument}: an array without an axis given; a sequence is needed")
-
-
 def as_labelled(array: np.ndarray, dims: Sequence[str], name: str | None = None, **attrs) -> xr.DataArray:
     """Give an array its axis names."""
     return xr.DataArray(array, dims=tuple(dims), name=name, attrs=attrs)

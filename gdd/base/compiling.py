@@ -1,17 +1,17 @@
 """How kernels are compiled, and where the compiled ones are kept.
 
-Numba compiles a cached kernel again when the kernel's own file has changed, but not when a file has whose kernels it
-calls and has inlined; nor does it ask how well the cached one was optimised (`NUMBA_OPT`). So ours are cached in a
-folder named after a checksum of all files that hold kernels, and after that level. Folders of earlier kernels,
-``kernels-*``, stay, as another process may use them; they can be deleted at any time.
+Numba compiles a cached kernel again when the kernel's own file changes. It does not notice a change in another file
+whose kernels were inlined, nor another level of optimisation (`NUMBA_OPT`). So ours are cached in a folder named after
+a checksum of all files that hold kernels, and after that level. Folders of earlier kernels, ``kernels-*``, stay, as
+another process may use them; they can be deleted at any time.
 
-A call ``f(0)`` gets a version of ``f`` of its own, beside that of ``f(i)``; so does a call with a variable that is
-written as 0 at first and is changed later, and that version is never used. ``np.int64(0)`` in place of 0 avoids both.
+Numba compiles one version of ``f`` for a call ``f(0)`` and another for ``f(i)``. Where a variable starts as a literal 0
+and changes later, it also compiles the version for the literal, which is never used. ``np.int64(0)`` avoids both.
 
-Threads that wait for the end of a parallel loop sleep instead of spinning. Spinning gains nothing at the sizes of the
-paper, and made two processes with small arrays on two cores, such as tests are, five times as slow. `OMP_WAIT_POLICY`
-says so, of this process and its children, unless it is set already; it comes too late where another package has loaded
-the same OpenMP library before.
+Threads sleep, not spin, while they wait for the end of a parallel loop. Spinning gains nothing at the sizes of the
+paper, and makes two processes with small arrays on two cores, such as tests, five times as slow. `OMP_WAIT_POLICY` sets
+this for the process and its children, unless it is set already; it has no effect if another package has loaded the same
+OpenMP library before.
 
 *Checked:* tests/test_compiling.py.
 """
@@ -81,10 +81,10 @@ def kernel(**options):
 
 
 def subkernel(**options):
-    """Part of a kernel that only kernels call, compiled into each of them.
+    """Part of a kernel, compiled into every kernel that calls it; called from Python it runs in the interpreter.
 
-    To take tuples of arrays from Python can take longer to compile than the work on them, so this is compiled for
-    kernels alone; called from Python it runs in the interpreter. Numba hands a caller's `FAST` and its way to divide
-    down to what it calls, if that has none of its own, and keeps the first result: all have both here, whoever calls.
+    Code that takes tuples of arrays from Python can take longer to compile than the work on them, so there is none. A
+    function without a ``fastmath`` and an error model of its own gets those of the kernel that is compiled first, so
+    both are always set here.
     """
     return register_jitable(**({"error_model": "numpy", "fastmath": FAST, "forceinline": True} | options))

@@ -105,21 +105,7 @@ def layout_of(
     if image_size is not None:
         image_size = check_pair("image_size", image_size)
     if images.ndim == 2:
-        features = images.shape[1]
-        if image_size is None:
-            fits = model_size is not None and prod(model_size) == features
-            planes, *size = model_size if fits else (1, 1, features)
-            side = isqrt(features)
-            if not fits and side >= LEAST_SIDE and side**2 == features:
-                warn(f"images: {features} numbers each are read as signals; for pictures give image_size={side, side}",
-                     stacklevel=2)
-        elif features % prod(image_size):
-            raise GddError(f"image_size: {image_size} given; flat images of {features} numbers are not of that size")
-        else:
-            planes, size = features // prod(image_size), image_size
-        if planes > 1:
-            raise GddError(f"images: flat ones of {planes} planes; give them with their axes, (image, row, col, plane)")
-        return Layout(FLAT, 1, tuple(size))
+        return _flat_layout(images.shape[1], image_size, model_size)
     if images.ndim == 3:
         if images.shape[2] in COLOURS[1:] and min(images.shape[:2]) >= LEAST_SIDE and model_size is None:
             raise GddError(f"images: shape {images.shape} looks like one colour picture; give images[None]")
@@ -136,6 +122,24 @@ def layout_of(
     if image_size not in (None, found.size):
         raise GddError(f"image_size: {image_size} given; the images are {found.size}")
     return found
+
+
+def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, int, int] | None) -> Layout:
+    """Layout of flat images of so many numbers each; the sizes as of `layout_of`."""
+    if image_size is not None:
+        size, (planes, left) = image_size, divmod(features, prod(image_size))
+        if left:
+            raise GddError(f"image_size: {image_size} given; flat images of {features} numbers are not of that size")
+    elif model_size is not None and prod(model_size) == features:
+        planes, *size = model_size
+    else:
+        planes, size, side = 1, (1, features), isqrt(features)
+        if side >= LEAST_SIDE and side**2 == features:
+            warn(f"images: {features} numbers each are read as signals; for pictures give image_size={side, side}",
+                 stacklevel=3)
+    if planes > 1:
+        raise GddError(f"images: flat ones of {planes} planes; give them with their axes, (image, row, col, plane)")
+    return Layout(FLAT, 1, tuple(size))
 
 
 def scale_of(images: np.ndarray) -> Scale:

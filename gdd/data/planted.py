@@ -89,9 +89,9 @@ def _place(dictionary, z, w, size, pool):
     """Sum the atoms at the active positions: (image, plane, row, col)."""
     planes, *atom_size = dictionary.shape[1:]
     clean = np.zeros((z.shape[0], planes, *size))
-    for image, atom, *block in np.argwhere(z >= 0):
-        place = (image, atom, *block)
-        row = block[0] * pool[0] + z[place] // pool[1]
-        col = block[1] * pool[1] + z[place] % pool[1]
-        clean[image, :, row : row + atom_size[0], col : col + atom_size[1]] += w[place] * dictionary[atom]
+    for image, atom, i, j in np.argwhere(z >= 0):
+        down, right = divmod(z[image, atom, i, j], pool[1])
+        row, col = i * pool[0] + down, j * pool[1] + right
+        placed = w[image, atom, i, j] * dictionary[atom]
+        clean[image, :, row : row + atom_size[0], col : col + atom_size[1]] += placed
     return clean

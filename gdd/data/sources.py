@@ -194,7 +194,7 @@ def pictures(path: Path, wanted: Collection[str] | None = None) -> Iterator[tupl
 
 
 def _check_end(path: Path) -> None:
-    """Refuse a cut archive: tarfile takes one cut within a header for a whole one (a compressed one has its digest)."""
+    """Refuse a truncated tar archive: tarfile may read one as whole. (A compressed one has a checksum of its own.)"""
     if path.suffix == ".tar":
         with open(path, "rb") as archive:
             archive.seek(max(0, path.stat().st_size - 1024))

@@ -23,8 +23,8 @@ def first(labels: np.ndarray, n: int) -> np.ndarray:
 def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
     """Draw ``n`` images without replacement, equally many of every class: (n,), ascending.
 
-    Where n is no multiple of the number of classes, the classes that give one image more are drawn too. All images are
-    returned as they stand, whatever the classes' sizes.
+    Where n is no multiple of the number of classes, the classes that give one image more are drawn too. If n is the
+    number of images, all are returned, whatever the sizes of the classes.
     """
     labels = np.asarray(labels)
     n = _check_count(labels, n)

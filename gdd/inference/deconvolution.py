@@ -135,7 +135,7 @@ def deconvolve(
     greedy pursuit, which needs fewer and cheaper sweeps to reach the stationary distribution (the paper does not say).
     Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads).
     """
-    labels = images.coords if isinstance(images, xr.DataArray) else {}
+    coords = along_images(images)
     seen = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
     images, atoms = as_pixels(images, "images", seen, mask is not None), as_finite(atoms, DICTIONARY, "atoms")
     if images.shape[1] != atoms.shape[1]:
@@ -164,9 +164,7 @@ def deconvolve(
             whole[part] = values
         if progress is not None:
             progress(len(found[0]))
-    if not np.isfinite(residual).all():
-        n = int(np.isfinite(residual).argmin())
-        raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
+    refuse_overflow(residual)
     pixels = np.full(images.shape[:2], prod(images.shape[2:])) if seen is None else seen.sum(axis=(2, 3))
     constant = 0.5 * pixels @ np.log(precision / (2 * pi))
     out = {name: (MAPS, values) for name, values in maps.items()}
@@ -174,7 +172,7 @@ def deconvolve(
     if trace:
         out["trace"] = (IMAGE, DRAW), constant[:, None] - 0.5 * history
     attrs = {"stride": tuple(problem.stride.tolist()), "gamma_e": gamma_e, "gamma_w": problem.gamma_w}
-    return xr.Dataset(out, along_images(labels), attrs | {"burn_in": burn_in, "collect": collect, "seed": seed})
+    return xr.Dataset(out, coords, attrs | {"burn_in": burn_in, "collect": collect, "seed": seed})
 
 
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gamma_w: float) -> Problem:
@@ -241,6 +239,14 @@ def noise_precision(gamma_e, planes: int) -> np.ndarray:
     return np.broadcast_to(gamma_e, (planes,))
 
 
-def along_images(labels) -> dict[str, xr.Variable]:
-    """Coordinates along ``image`` among these, for the results of the same images."""
+def refuse_overflow(fits: np.ndarray) -> None:
+    """Refuse the result of chains of which one overflowed; ``fits`` (image,): residual or likelihood of each."""
+    if not np.isfinite(fits).all():
+        n = int(np.isfinite(fits).argmin())
+        raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
+
+
+def along_images(images: np.ndarray | xr.DataArray) -> dict[str, xr.Variable]:
+    """Coordinates along ``image``, for results of the same images; none if these have no labels."""
+    labels = images.coords if isinstance(images, xr.DataArray) else {}
     return {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}

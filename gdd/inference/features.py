@@ -2,7 +2,7 @@
 
 One step gives the posterior moments of every pooling block of a layer, or of every placed atom at test time, with all
 others set to zero. `learn_atoms` and `feed_forward` make a feature extractor of it: layer 1, learned without labels.
-Everything that its features depend on is a field of `FeedForward`, the atoms, and the image itself.
+Its features depend only on the fields of `FeedForward`, the atoms, and the image itself.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def unfold(features: Array) -> xr.DataArray:
     plain = features.transpose(IMAGE, ...)
     as_plain(plain, plain.dims, "features")
     values = as_finite(plain.values.reshape(len(plain), -1), (IMAGE, FEATURE), "features")
-    return xr.DataArray(values, along_images(features.coords), (IMAGE, FEATURE), features.name)
+    return xr.DataArray(values, along_images(features), (IMAGE, FEATURE), features.name)
 
 
 def stack_features(parts: Sequence[Array], training: Sequence[Array] | None = None) -> xr.DataArray:
@@ -108,13 +108,13 @@ def one_step_features(
     Departs: the paper takes its features from a chain, and its blocks do not overlap.
     Checked: tests/test_features.py (formula written out by hand; numerical integration).
     """
-    labels = images.coords if isinstance(images, xr.DataArray) else {}
+    coords = along_images(images)
     images, atoms, scale = _scaled(images, dictionary, "dictionary", gamma_e)
     pool, gamma_w = check_block("pool", pool), check_precision("gamma_w", gamma_w)
     blocks = (*pool, check_whole("margin", margin, 0))
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float)[:, None, None] + gamma_w
     parts = [_moments(correlate(part, atoms), precision, gamma_w, 1.0, blocks)[2] for part in _chunks(images, scale)]
-    return xr.DataArray(np.concatenate(parts), along_images(labels), BLOCKS, "one_step")
+    return xr.DataArray(np.concatenate(parts), coords, BLOCKS, "one_step")
 
 
 def one_step_codes(
@@ -152,7 +152,7 @@ def one_step_codes(
     Checked: tests/test_features.py (against the plain conditional; equal to the chain's averages where atoms do not
     overlap).
     """
-    labels = images.coords if isinstance(images, xr.DataArray) else {}
+    coords = along_images(images)
     images, atoms, scale = _scaled(images, atoms, "atoms", gamma_e)
     check_atoms(atoms, images.shape[2:])
     stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
@@ -166,7 +166,7 @@ def one_step_codes(
     odds = prior_odds(len(atoms))
     parts = [_moments(at_stride(part, atoms), precision, gamma_w, odds, (1, 1, 0)) for part in _chunks(images, scale)]
     found = zip(AVERAGES, np.concatenate(parts, axis=1), strict=True)
-    return xr.Dataset({name: (MAPS, values) for name, values in found}, along_images(labels))
+    return xr.Dataset({name: (MAPS, values) for name, values in found}, coords)
 
 
 def _scaled(images, atoms, argument: str, gamma_e) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

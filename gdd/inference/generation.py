@@ -56,7 +56,7 @@ def draw_from_prior(
 def resample_top(local: JointLocal, fitted: JointLocal, generator: np.random.Generator) -> JointLocal:
     """Redraw the top maps of ``local`` from how a fitted state used each coefficient, all coefficients independent.
 
-    Each (atom, row, col) is on as often as in the fitted images, with the weight of one of those where it was on.
+    Each (atom, row, col) is on as often as in the fitted images, with its weight in a random one of those where it is.
     """
     images, seen = len(local.z), len(fitted.z)
     z, w = np.full(local.z.shape, EMPTY, np.int16), np.zeros(local.w.shape)
@@ -74,8 +74,8 @@ def positions_of_one_image(
 ) -> JointLocal:
     """Redraw the positions of ``local``, each image from theta given those of one fitted image, chosen at random.
 
-    theta belongs to an image and a map, so a new image has a theta of its own, on which the prior has little to say;
-    here it is drawn as if the new image were another one from a fitted image's theta.
+    Each image and map has a theta of its own, of which the prior says little. Here a new image's theta is drawn given
+    the positions of the fitted image, as if both shared it.
     """
     donor = generator.integers(0, len(fitted.z), len(local.z))
     pairs = zip(fitted.positions, model.shapes()[:-1], strict=True)

@@ -15,17 +15,8 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import BLOCKS, IMAGE, MAPS
-from gdd.base.checks import (
-    REMEDY,
-    GddError,
-    as_pixels,
-    check_kind,
-    check_lengths,
-    check_precision,
-    check_seed,
-    check_whole,
-)
-from gdd.inference.deconvolution import along_images
+from gdd.base.checks import GddError, as_pixels, check_kind, check_lengths, check_precision, check_seed, check_whole
+from gdd.inference.deconvolution import along_images, refuse_overflow
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.joint import layer_values
@@ -159,8 +150,7 @@ def _codes(draws: Iterable[Draw], dims, images: np.ndarray | xr.DataArray, chain
         best = np.where(better[:, None, None, None], draw.local.w, best)
         highest, mean = np.maximum(highest, draw.log_likelihood), mean + draw.local.w / chain.collect
     out = {"ml_sample": (dims, best), "mean": (dims, mean.astype(best.dtype)), "log_likelihood": (IMAGE, highest)}
-    labels = images.coords if isinstance(images, xr.DataArray) else {}
-    return xr.Dataset(out, along_images(labels), asdict(chain))
+    return xr.Dataset(out, along_images(images), asdict(chain))
 
 
 # ---- the chains
@@ -213,9 +203,7 @@ def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Ch
         energy = (np.where(seen, data.images - clean, 0.0) ** 2).sum(axis=(1, 2, 3), dtype=float)
         gamma_e = local.gamma_e.reshape(-1)  # (image or 1,)
         log_likelihood = 0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * energy
-        if not np.isfinite(log_likelihood).all():
-            n = int(np.isfinite(log_likelihood).argmin())
-            raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
+        refuse_overflow(log_likelihood)
         yield Draw(local, clean, log_likelihood)
 
 

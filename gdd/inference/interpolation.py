@@ -68,7 +68,7 @@ def _masked(images: Array, mask: Array) -> LayerData:
 
 def _mean(draws: Iterable[Draw], images: Array, chain: Chain) -> xr.DataArray:
     mean = sum(draw.clean.astype(float) / chain.collect for draw in draws)
-    return xr.DataArray(mean, along_images(images.coords if isinstance(images, xr.DataArray) else {}), IMAGES)
+    return xr.DataArray(mean, along_images(images), IMAGES)
 
 
 def hide_at_random(shape: tuple[int, ...], seed: int) -> np.ndarray:

@@ -25,8 +25,8 @@ from gdd.model.layer import draw_data, draw_state, log_likelihood, reconstructio
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
 from gdd.sampler.moves import shift_atom
-from gdd.sampler.random import PRETRAIN, shared_generator
-from gdd.sampler.sweep import Key, image_pass, sweep
+from gdd.sampler.random import PRETRAIN, Key, shared_generator
+from gdd.sampler.sweep import image_pass, sweep
 from gdd.testing.plain import CORRECT, draw_map, draw_shared, plain_sweep
 from gdd.testing.printed import Pieces
 

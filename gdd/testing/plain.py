@@ -1,9 +1,8 @@
 """The sweep once more, as the equations read: no sums, no caches, everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.sweep`, so that both give the same chain
-(tests/test_kernels.py). It is far slower. A piece of it can be exchanged, which is how `gdd.testing.printed` puts
-the paper's
-misprints into an otherwise right sampler.
+(tests/test_kernels.py). It is far slower. A piece of it can be exchanged, which is how `gdd.testing.printed` puts the
+paper's misprints into an otherwise right sampler.
 """
 
 from __future__ import annotations
@@ -25,17 +24,16 @@ from gdd.sampler.conditionals import (
     gamma_w_given_rest,
     squared_scale_given_rest,
 )
-from gdd.sampler.random import Stream, shared_generator
+from gdd.sampler.random import Key, Stream, shared_generator
 
 
 def draw_map(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
 ) -> LayerState:
     """Visit every block of atom k's map in a state of one image, row by row; return the new state."""
-    for i in range(shape.grid[0]):
-        for j in range(shape.grid[1]):
-            where = (0, k, i, j)
-            state = with_block(state, where, *block_in_layer(state, data, spec, shape, where).sample(stream))
+    for i, j in np.ndindex(*shape.grid):
+        where = (0, k, i, j)
+        state = with_block(state, where, *block_in_layer(state, data, spec, shape, where).sample(stream))
     return state
 
 
@@ -59,8 +57,8 @@ CORRECT = Pieces()
 
 
 def plain_sweep(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: tuple[int, int, int, int],
-    scale: bool = True, pieces: Pieces = CORRECT,
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, scale: bool = True,
+    pieces: Pieces = CORRECT,
 ) -> LayerState:
     """Draw every unknown of a layer once, as `gdd.sampler.sweep.sweep` does.
 
@@ -68,7 +66,7 @@ def plain_sweep(
     ----------
     state, data : see `gdd.model.state`; unchanged
     spec, shape : of the layer
-    key : (seed, stage, layer, sweep), names the random numbers
+    key : names the random numbers
     scale : whether to make the scale move
     pieces : the conditionals; the correct ones by default
 
@@ -135,7 +133,7 @@ def draw_shared(
 def draw_atom(
     parts: list[Gaussian], state: LayerState, shape: LayerShape, k: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Draw one atom's planes, in the way that the fast sweeps take: from one eigendecomposition where it serves all."""
+    """Draw one atom's planes as the fast sweeps do: from one eigendecomposition where it serves all planes."""
     gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k]
     eye = np.eye(len(parts[0].linear))
     grams = [part.precision - g * eye for part, g in zip(parts, gamma_d, strict=True)]

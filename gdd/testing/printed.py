@@ -19,7 +19,7 @@ from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
-from gdd.sampler.conditionals import atom_given_rest, block_in_layer, log_block_prior, without_block
+from gdd.sampler.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared, without_block
 from gdd.sampler.random import Stream
 from gdd.testing.plain import Pieces, with_block
 
@@ -40,22 +40,21 @@ def draw_map_weighed(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream,
     weight: Weight = printed_weight,
 ) -> LayerState:
-    r"""Every block of a map, its position weighed by a function of Y at a weight already drawn (P2).
+    r"""Draw every block of a map, its position weighted by a function of Y at a weight already drawn (P2).
 
     :math:`Y_m = \gamma_e (\lVert d_m \rVert^2 w_m^2 - 2 w_m \langle r, d_m \rangle)`, w_m the present weight at the
     active position and a draw from the prior at all others; the paper prints :math:`\theta_m Y_m`. Then the weight of
-    the chosen position is drawn from its conditional, which is printed rightly.
+    the chosen position is drawn from its conditional, which is printed correctly.
     """
-    for i in range(shape.grid[0]):
-        for j in range(shape.grid[1]):
-            where = (0, k, i, j)
-            choice = block_in_layer(state, data, spec, shape, where)
-            prior = np.exp(log_block_prior(without_block(state, where).local.z, spec, shape, where))
-            position = draw_weighed(state, shape, where, choice, prior, stream, weight)
-            value = 0.0
-            if position != EMPTY:
-                value = choice.mean[position] + stream.normal() / np.sqrt(choice.precision[position])
-            state = with_block(state, where, position, value)
+    for i, j in np.ndindex(*shape.grid):
+        where = (0, k, i, j)
+        choice = block_in_layer(state, data, spec, shape, where)
+        prior = np.exp(log_block_prior(without_block(state, where).local.z, spec, shape, where))
+        position = draw_weighed(state, shape, where, choice, prior, stream, weight)
+        value = 0.0
+        if position != EMPTY:
+            value = choice.mean[position] + stream.normal() / np.sqrt(choice.precision[position])
+        state = with_block(state, where, position, value)
     return state
 
 
@@ -78,7 +77,7 @@ def draw_weighed(
 def draw_map_at_once(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
 ) -> LayerState:
-    """Every block of a map from the residual without the whole map, as if its positions could not overlap (P3).
+    """Draw every block from the residual without the whole map, as if placed atoms could not overlap (P3).
 
     theta is drawn first, so that the blocks are independent given it. With atoms of one pixel this is exact.
     """
@@ -87,30 +86,29 @@ def draw_map_at_once(
     z[:, k], w[:, k] = EMPTY, 0.0
     emptied = state._replace(local=state.local._replace(z=z, w=w))
     new = emptied
-    for i in range(shape.grid[0]):
-        for j in range(shape.grid[1]):
-            where = (0, k, i, j)
-            choice = block_in_layer(emptied, data, spec, shape, where)
-            there = np.isfinite(log_theta[i][j])
-            outcomes = np.full(len(there), -np.inf)
-            gain = choice.log_weight[there] - log_block_prior(z, spec, shape, where)[there]
-            outcomes[there] = gain + log_theta[i][j][there]
-            new = with_block(new, where, *choice._replace(log_weight=outcomes).sample(stream))
+    for i, j in np.ndindex(*shape.grid):
+        where = (0, k, i, j)
+        choice = block_in_layer(emptied, data, spec, shape, where)
+        there = np.isfinite(log_theta[i, j])
+        outcomes = np.full(len(there), -np.inf)
+        gain = choice.log_weight[there] - log_block_prior(z, spec, shape, where)[there]
+        outcomes[there] = gain + log_theta[i, j, there]
+        new = with_block(new, where, *choice._replace(log_weight=outcomes).sample(stream))
     return new
 
 
-def draw_log_theta(z: np.ndarray, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream) -> list[list[np.ndarray]]:
-    """Log theta of each block of one map given its present positions: [block_row][block_col] of (B + 1,)."""
-    size = shape.block[0] * shape.block[1]
-    out = [[np.full(size + 1, -np.inf) for _ in range(shape.grid[1])] for _ in range(shape.grid[0])]
+def draw_log_theta(z: np.ndarray, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream) -> np.ndarray:
+    """Log theta of each block of one map given its present positions: (block_row, block_col, B + 1)."""
     if spec.elementwise:
-        return [[np.log(np.array(spec.beta)) for _ in row] for row in out]
+        return np.broadcast_to(np.log(spec.beta), (*shape.grid, 2))
+    size = shape.block[0] * shape.block[1]
+    out = np.full((*shape.grid, size + 1), -np.inf)
     for group in block_groups(shape):
         alpha = outcome_counts(z[:, k : k + 1], group)[0, 0] + 1.0 / (len(group[1]) + 1)
         seed = int(stream.uniform() * 2**52)
         log_theta = np.log(Dirichlet(alpha).sample(np.random.Generator(np.random.Philox(key=[seed, 1]))))
         for i, j in np.argwhere(group[0]):
-            out[i][j][np.append(group[1], size)] = log_theta
+            out[i, j, np.append(group[1], size)] = log_theta
     return out
 
 
@@ -123,10 +121,7 @@ def atom_diagonal(state: LayerState, data: LayerData, shape: LayerShape, k: int)
 
 def gamma_d_printed(state: LayerState, spec: LayerSpec, shape: LayerShape) -> Gamma:
     """P5: shape a + 1/2 whatever the number of pixels; the elementwise square is read as its sum."""
-    norms = (state.shared.dictionary**2).sum(axis=(2, 3))
-    for axis, size in enumerate(state.shared.gamma_d.shape):
-        if size == 1:
-            norms = norms.sum(axis=axis, keepdims=True)
+    norms = sum_shared((state.shared.dictionary**2).sum(axis=(2, 3)), state.shared.gamma_d.shape)
     return Gamma(np.full(norms.shape, spec.gamma_d.shape + 0.5), spec.gamma_d.rate + norms / 2)
 
 
@@ -137,11 +132,9 @@ def gamma_e_printed(
 
     With ``whole_shape`` the shape is right, a + pixels/2, and only the missing 1/2 is left of the misprint.
     """
-    energy = (residual(state, data, shape) ** 2).sum(axis=(2, 3))
-    pixels = np.full(energy.shape, float(data.images[0, 0].size)) if data.mask is None else data.mask.sum(axis=(2, 3))
-    for axis, size in enumerate(state.local.gamma_e.shape):
-        if size == 1:
-            energy, pixels = energy.sum(axis=axis, keepdims=True), pixels.sum(axis=axis, keepdims=True)
+    seen = np.ones(data.images.shape) if data.mask is None else data.mask
+    energy = sum_shared((residual(state, data, shape) ** 2).sum(axis=(2, 3)), state.local.gamma_e.shape)
+    pixels = sum_shared(seen.sum(axis=(2, 3)), state.local.gamma_e.shape)
     half = pixels / 2 if whole_shape else np.full(energy.shape, 0.5)
     return Gamma(spec.gamma_e.shape + half, spec.gamma_e.rate + energy)
 

@@ -1,9 +1,8 @@
 """The sweep of the joint model once more, as the equations read: everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.joint_sweep`, so that both give the same chain
-(tests/test_joint_sweep.py). It is far slower. A piece of it can be exchanged, which is how
-`gdd.testing.shortcuts` puts a
-wrong step into an otherwise right sampler.
+(tests/test_joint_sweep.py). It is far slower. A piece of it can be exchanged, which is how `gdd.testing.shortcuts`
+puts a wrong step into an otherwise right sampler.
 """
 
 from __future__ import annotations
@@ -27,11 +26,10 @@ from gdd.sampler.joint_conditionals import (
     squared_scale_between_layers,
     squared_scale_given_rest,
 )
-from gdd.sampler.random import Stream, shared_generator
+from gdd.sampler.random import Key, Stream, shared_generator
 from gdd.sampler.screening import average_images
 from gdd.testing.plain import draw_atom
 from gdd.testing.refine_steps import (
-    Key,
     draw_bottom_position,
     draw_switch,
     draw_upper_dictionary,
@@ -63,7 +61,7 @@ def plain_joint_sweep(
     ----------
     state, data : see `gdd.model.state`; unchanged
     model, refinement : layers, and what the joint model adds to them
-    key : (seed, stage, layer, sweep), names the random numbers; layer is not used
+    key : names the random numbers; its layer is not used
     scale : whether to make the scale moves
     pieces : the steps; the correct ones by default
 

@@ -34,9 +34,7 @@ from gdd.sampler.joint_conditionals import (
     with_position,
 )
 from gdd.sampler.kernels.joint_coefficients import LEFT, MOST_STEPS
-from gdd.sampler.random import Stream, shared_generator
-
-Key = tuple[int, int, int, int]
+from gdd.sampler.random import Key, Stream, shared_generator
 
 
 def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) -> float:
@@ -71,7 +69,7 @@ def with_weights(state: JointState, weights: np.ndarray) -> JointState:
 def perturb_and_solve(
     state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solution of the perturbed system of the weights in at most ``most`` steps, and what is left of its right side."""
+    """Solution of the perturbed system of the weights in at most ``most`` steps, and the residual of the system."""
     choice, design = weights_given_rest(state, data, model), weight_design(state, data, model)
     active, gamma_e = active_coefficients(state), state.local.gamma_e[0]
     _, planes, rows, cols = data.images.shape
@@ -87,7 +85,7 @@ def perturb_and_solve(
 def scaled_gradients(
     matrix: np.ndarray, right: np.ndarray, diagonal: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Conjugate gradients from 0, scaled by a diagonal: the solution after ``most`` steps or less, and what is left."""
+    """Conjugate gradients from 0, scaled by a diagonal: solution after at most ``most`` steps, and its residual."""
     solved, left, direction = np.zeros_like(right), right.copy(), right / diagonal
     size = left @ direction
     for _ in range(most):
@@ -106,8 +104,8 @@ def draw_switch(
 ) -> JointState:
     """Propose to switch by odds under a guess of the norm, accept by the exact odds.
 
-    One that is switched on gets its weight exactly; one that stays on keeps its own. When it is on, the guess stands
-    for the norm in what the residual lacks too.
+    A coefficient that is switched on draws its weight from the exact conditional; one that stays on keeps its weight.
+    While it is on, the guess also stands for the norm in its contribution, which is added back to the residual.
     """
     choice = coefficient_given_rest(state, data, model, where)
     exact = float(choice.log_weight[0] - choice.log_weight[1])

@@ -31,22 +31,15 @@ from gdd.sampler.joint_conditionals import (
     with_coefficient,
     with_position,
 )
-from gdd.sampler.random import Stream
+from gdd.sampler.random import Key, Stream
 from gdd.testing.refine_plain import Pieces
-from gdd.testing.refine_steps import (
-    Key,
-    guess_of_moves,
-    log_odds,
-    noise_of_covariance,
-    perturb_and_solve,
-    with_weights,
-)
+from gdd.testing.refine_steps import guess_of_moves, log_odds, noise_of_covariance, perturb_and_solve, with_weights
 
 
 def switch_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
 ) -> JointState:
-    """Switched by the odds under a guess of the norm, which nothing corrects; a new weight is drawn rightly."""
+    """Switch by the odds under a guess of the norm, with no acceptance step; a new weight is drawn correctly."""
     choice = coefficient_given_rest(state, data, model, where)
     gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
     screen, c = float(state.local.gamma_e[0]) * guess + gamma_w, float(choice.mean[0] * choice.precision[0])
@@ -62,7 +55,7 @@ def switch_unaccepted(
 def weights_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
 ) -> JointState:
-    """The solver is left after one step, which nothing corrects."""
+    """Stop the solver after one step, with no acceptance step."""
     active = active_coefficients(state)
     if not len(active):
         return state
@@ -74,7 +67,7 @@ def position_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
 ) -> JointState:
-    """An upper position moves wherever the guess proposes."""
+    """Move an upper position wherever the guess proposes, with no acceptance step."""
     choice = guess_of_moves(state, data, model, refinement, layer, where, overlaps)
     return with_position(state, layer, where, choice.sample(stream))
 
@@ -83,9 +76,9 @@ def position_without_norm(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
 ) -> JointState:
-    """Weighed without the squared norm of the image, as if it were the same at every position.
+    """Draw a position without the squared norm of its image, as if that were the same at every position.
 
-    It is the same in the bottom layer, where all pixels are observed.
+    In the bottom layer it is the same, if all pixels are observed.
     """
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
     positions, places = block_places_of(model.shapes()[layer], *where[2:])
