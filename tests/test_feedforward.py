@@ -139,7 +139,7 @@ def test_cost_is_that_of_all_digits(monkeypatch):
 
 
 def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):
-    monkeypatch.setattr(mnist_features, "MANY", 200)
+    monkeypatch.setattr(baselines, "MANY", 200)
     monkeypatch.setattr(baselines, "KEPT", 30)
     monkeypatch.setitem(SMALL, "kinds", ("raw pixels",))
     cut = outcome(monkeypatch)

@@ -54,14 +54,14 @@ def principal_components(train: Array, count: int) -> tuple[Reduction, float]:
     return lambda part: found.transform(unfold(part).values.astype(float)), float(found.explained_variance_ratio_.sum())
 
 
-def fewer_features(train: Array, many: int) -> tuple[Reduction, float]:
-    """What the classifier sees of a feature: all of it, but of ``many`` images or more a few principal components.
+def fewer_features(train: Array) -> tuple[Reduction, float]:
+    """What the classifier sees of a feature: all of it, but of very many images only the leading principal components.
 
     The time of a classifier of many images is that of inner products of all their pairs. The second value is the share
     of the training images' variance that is kept.
     """
     train = unfold(train)
-    if len(train) >= many and train.sizes[FEATURE] > KEPT:
+    if len(train) >= MANY and train.sizes[FEATURE] > KEPT:
         return principal_components(train, KEPT)
     return lambda part: unfold(part).values, 1.0
 

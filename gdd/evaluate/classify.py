@@ -37,8 +37,8 @@ Copies = Callable[[np.ndarray], Iterable[Array]]
 COST, WIDTH = "cost", "gamma"
 #: images whose kernel values are held at once when labels are predicted
 _CHUNK = 500
-#: training images up to which the kernel matrix is formed once for all classes (1.8 GB); beyond, libsvm forms its rows
-_WHOLE_KERNEL = 15000
+#: training images up to which the kernel matrix is formed at once (3.2 GB); beyond, libsvm forms its rows
+_WHOLE_KERNEL = 20000
 #: memory in MB in which libsvm keeps such rows, of all machines that are trained at once
 _CACHE = 8000
 #: median squared distance between scaled features below which they count as the same

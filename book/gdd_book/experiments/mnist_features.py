@@ -14,7 +14,7 @@ from gdd import project
 from gdd.base.axes import FEATURE, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.subsets import repeated
-from gdd.evaluate.baselines import MANY, fewer_features, learn_patches, patch_features, principal_components
+from gdd.evaluate.baselines import fewer_features, learn_patches, patch_features, principal_components
 from gdd.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
 from gdd.evaluate.deformations import Deformations, deform, learn_whitening
 from gdd.inference.deconvolution import deconvolve
@@ -36,8 +36,6 @@ KINDS = ("one-step features", "raw pixels", "principal components", "k-means pat
 MORE_DICTIONARIES, DEFORMATIONS, FLOOR = ((8, 1), (6, 0), (11, 0)), Deformations(), 1.0
 #: how far copies of support vectors are deformed
 COPIES = Deformations(shift=1.5, turn=12.0, scale=0.12, shear=0.18)
-#: what `gdd.evaluate.baselines.MANY` is where there are copies
-MANY_COPIED = 5000
 #: what is added to the name of a feature where copies were learned from too
 COPIED = "{}, deformed copies"
 #: what the chain of layer 1 depends on
@@ -174,7 +172,7 @@ def _measured(
     if kind == KINDS[2]:
         reduce, energy = principal_components(before, p["components"])
     else:
-        reduce, energy = fewer_features(before, MANY_COPIED if p["copies"] else MANY)
+        reduce, energy = fewer_features(before)
     protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(train) // 10))
     copies = copies_of(train, lambda part: reduce(make(part)), p["copies"], p["seed"])
     one = classify((reduce(before), reduce(after)), train, test, trial, protocol, copies)
