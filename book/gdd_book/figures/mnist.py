@@ -262,8 +262,8 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     for errors in subset_errors(found, KINDS):
         kind = errors.feature_kind.item()
         alone = kind.removesuffix(COPIED.format(""))
-        line = "-o" if kind == alone else "--^"
-        draw_subsets(axes, errors, color=colours.get(alone, CYCLE[1]), label=kind, fmt=line)
+        line, words = ("-o", kind) if kind == alone else ("--^", f"{alone}, copies")
+        draw_subsets(axes, errors, color=colours.get(alone, CYCLE[1]), label=words, fmt=line)
     return _finish_curve(figure, axes)
 
 

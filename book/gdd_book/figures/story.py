@@ -26,7 +26,7 @@ PAPERS, BEST = "one sample, the paper's", "the same, normalised"
 #: the learning curve: kind of feature in `mnist-best`, what it is called, colour
 LINES = (("raw pixels", "raw pixels", "grey"), ("scattering", "scattering", "green"),
          ("whitened one-step features", "layer 1, whitened", "blue"),
-         (COPIED.format("whitened one-step features"), "and learned from deformed copies", "purple"))
+         (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple"))
 
 
 def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.ndarray:
@@ -150,6 +150,9 @@ def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
     for kind, words, colour in LINES:
         one = kinds[kind].dropna("size", how="all")
         draw_subsets(axes, one, color=COLOURS[colour])
+        if kind == LINES[-1][0]:  # the lowest line: its words stand below its beginning
+            axes.text(one["size"][0], 0.62 * one.isel(size=0).mean(), words, color=COLOURS[colour], fontsize=FONT - 2)
+            continue
         last = one.isel(size=-1)
         at_edge = float(last["size"]) == row.n_train.iloc[-1]  # the words stand above the line, not beside it
         place = {"va": "bottom", "ha": "right"} if at_edge else {"va": "center"}
