@@ -151,7 +151,7 @@ def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
         one = kinds[kind].dropna("size", how="all")
         draw_subsets(axes, one, color=COLOURS[colour])
         if kind == LINES[-1][0]:  # the lowest line: its words stand below its beginning
-            axes.text(one["size"][0], 0.62 * one.isel(size=0).mean(), words, color=COLOURS[colour], fontsize=FONT - 2)
+            axes.text(one["size"][0], 0.3 * one.isel(size=0).mean(), words, color=COLOURS[colour], fontsize=FONT - 2)
             continue
         last = one.isel(size=-1)
         at_edge = float(last["size"]) == row.n_train.iloc[-1]  # the words stand above the line, not beside it
