@@ -89,8 +89,8 @@ def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
          f"{printed.query('ours and n_train == 1000').error.item():g} %"),
         ("of raw pixels", f"{float(record.error_of_pixels.mean()):.1f} %", ""),
         ("of the same atoms as detectors, normalised", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
-        ("of layer 1 alone, four of them, whitened", f"{whitened:.1f} %", ""),
-        ("the same, the classifier seeing deformed copies too", f"{copied:.1f} %", ""),
+        ("of four first layers side by side, whitened", f"{whitened:.1f} %", ""),
+        ("the same, with a classifier trained on deformed copies too", f"{copied:.1f} %", ""),
         ("energy of an atom in its largest stroke, refinement", before_after(*strokes) + " %", ""),
         ("active coefficients of a test digit, refinement", before_after(*numbers.values.round().astype(int)), ""),
     ]
