@@ -169,14 +169,15 @@ def fit_svm(
     seed : of the choice of images for tuning, of the folds and of the landmarks
     copies : features (copy, image, feature) of changed copies of some training images, given the images' numbers; not
         with landmarks. Each class's machine is then trained anew on its own support vectors and their copies, with the
-        cost and the width chosen before (virtual support vectors, Decoste & Scholkopf, Machine Learning 46, 2002)
+        cost and the width chosen before (virtual support vectors, DeCoste & Schölkopf, Machine Learning 46, 2002)
 
     Notes
     -----
     Of equal cross-validation errors the smallest C wins, then the smallest gamma: the smoothest classifier.
 
     Source: Pu, Yuan & Carin 2015, supplement, "Testing": one-vs-all, Gaussian kernel, 5-fold cross-validation.
-    Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling. With landmarks
+    Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling, and does not
+    mention copies. With landmarks
     the final machines are scikit-learn's linear ones: errors count squared, the intercept is penalised too, and C is
     the one that was best without either.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
