@@ -26,13 +26,12 @@ def images():
 @pytest.mark.parametrize("columns", [20, 90])
 def test_components_are_found_on_training_images_alone(images, columns):
     flat = images.reshape(60, -1)[:, :columns]
-    reduce, kept = principal_components(flat[:40], 5)
+    reduce = principal_components(flat[:40], 5)
     train, test = reduce(flat[:40]), reduce(flat[40:])
     known = PCA(5, svd_solver="full").fit(flat[:40])
     signs = np.sign((train * known.transform(flat[:40])).sum(0))  # a component may point either way
     assert_allclose(train, signs * known.transform(flat[:40]), atol=1e-9)
     assert_allclose(test, signs * known.transform(flat[40:]), atol=1e-9)
-    assert_allclose(kept, known.transform(flat[:40]).var(0).sum() / flat[:40].var(0).sum())
     with pytest.raises(GddError, match="count"):
         principal_components(images[:4], 5)
 

@@ -34,19 +34,19 @@ def scaled(svm, features):
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_same_decisions_as_scikit_learn(digits, whole, monkeypatch):
-    """Of the kernel formed at once, or row by row inside libsvm; the two stop within rounding of each other."""
+    """Whether the kernel is formed at once, or of some images at a time."""
     train, labels, test, _ = digits
-    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", len(train) - (not whole))
+    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", len(train) if whole else 100)
     svm = fit_svm(train, labels, QUICK)
     inner, outer = scaled(svm, train), scaled(svm, test)
     decided, kernel = svm.machine.decision_function(test), partial(rbf_kernel, Y=inner, gamma=svm.gamma)
     formed = OneVsRestClassifier(SVC(C=svm.cost, kernel="precomputed")).fit(kernel(inner), labels)
     by_rows = OneVsRestClassifier(SVC(C=svm.cost, gamma=svm.gamma)).fit(inner, labels)
-    both = formed.decision_function(kernel(outer)), by_rows.decision_function(outer)
-    assert_allclose(decided, both[not whole], atol=1e-6)
-    assert_allclose(decided, both[whole], atol=0.01)  # libsvm stops at 0.001 in the gradient
+    assert_allclose(decided, formed.decision_function(kernel(outer)), atol=1e-6 if whole else 0.02)
+    assert_allclose(decided, by_rows.decision_function(outer), atol=0.01 if whole else 0.02)  # libsvm stops at 0.001
     assert_array_equal(svm.predict(test), by_rows.predict(outer))
-    assert svm.support_vectors == len(np.unique(np.concatenate([m.support_ for m in by_rows.estimators_])))
+    wanted = len(np.unique(np.concatenate([m.support_ for m in by_rows.estimators_])))
+    assert abs(svm.support_vectors - wanted) <= (0 if whole else 3)  # one that hardly counts may come or go
 
 
 def test_landmarks_are_scikit_learns_approximation(digits):
@@ -88,9 +88,9 @@ def test_copies_are_learned_from_beside_their_support_vectors(digits, monkeypatc
         rows = scaled(plain, np.concatenate([own, own + 0.5, own + 1.0]))
         wanted = SVC(C=svm.cost, gamma=svm.gamma).fit(rows, np.tile(labels[first.support_] == name, 3))
         assert_allclose(decided[:, place], wanted.decision_function(scaled(plain, test)), atol=0.01)
-    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", 0)
-    by_rows = fit_svm(train, labels, QUICK, copies=copies)
-    assert_allclose(by_rows.machine.decision_function(test), decided, atol=0.01)
+    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", 100)
+    in_parts = fit_svm(train, labels, QUICK, copies=copies)
+    assert_allclose(in_parts.machine.decision_function(test), decided, atol=0.02)
     with pytest.raises(GddError, match="copies.*landmarks"):
         fit_svm(train, labels, replace(QUICK, landmarks=50), copies=copies)
     result = error(train, labels, test, truth, QUICK, copies=copies)

@@ -7,7 +7,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from gdd.base.checks import GddError
 from gdd.data.contrast import high_pass
-from gdd.evaluate import baselines
 from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, learn_atoms, one_step_features
 from gdd.model.spec import ChainSpec
 from gdd_book import experiments
@@ -136,17 +135,6 @@ def test_cost_is_that_of_all_digits(monkeypatch):
     found = experiments.run("mnist-best-cost", small).dataset
     assert (found.one_digit > 0).all() and (found.all_digits > found.one_digit).all()
     assert mnist.feature_cost_table(found).columns.tolist() == ["one digit, ms", "50 digits, s"]
-
-
-def test_of_many_digits_the_classifier_sees_components(honest, monkeypatch):
-    monkeypatch.setattr(baselines, "MANY", 200)
-    monkeypatch.setattr(baselines, "KEPT", 30)
-    monkeypatch.setitem(SMALL, "kinds", ("raw pixels",))
-    cut = outcome(monkeypatch)
-    assert cut.feature_kind.values.tolist() == ["raw pixels"]
-    assert 0.3 < cut.energy_kept.sel(size=200)[0] < 1 and (cut.energy_kept.sel(size=100) == 1).all()
-    np.testing.assert_array_equal(cut.error.sel(size=100), honest.error.sel(size=100, feature_kind=["raw pixels"]))
-    assert 0 < abs(cut.error.sel(size=200)[0] - honest.error.sel(size=200)[0, 1]).item() < 20
 
 
 @pytest.mark.parametrize("copies", [0, 2])

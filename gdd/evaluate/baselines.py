@@ -18,14 +18,10 @@ from gdd.inference.features import unfold
 from gdd.inference.interpolation import hidden_error
 
 Array = np.ndarray | xr.DataArray
-#: from features of images to those that the classifier sees, (image, feature)
-Reduction = Callable[[Array], np.ndarray]
 
 #: added to a patch's variance before it is divided by it (pixels 0 to 1), and to the eigenvalues in whitening
 LEAST_VARIANCE, LEAST_EIGENVALUE = 0.01, 0.1
 PATCHES_PER_IMAGE = 30
-#: training images from which on a classifier sees only so many principal components of a feature
-MANY, KEPT = 20_000, 300
 #: numbers of components among which `choose_components` chooses
 COMPONENTS = (5, 10, 20, 40, 80, 160, 320)
 _CHUNK = 50  # images whose patches are held at once
@@ -42,28 +38,16 @@ class PatchDictionary(NamedTuple):
     size: int  # rows and columns of a patch
 
 
-def principal_components(train: Array, count: int) -> tuple[Reduction, float]:
+def principal_components(train: Array, count: int) -> Callable[[Array], np.ndarray]:
     """Coordinates of images along the training images' first ``count`` principal components, as a function of images.
 
-    The second value is the share of the training images' variance that lies along these.
+    Its values are (image, feature).
     """
     train = unfold(train).values.astype(float)
     count = check_whole("count", count, 1, min(train.shape))
     wide = train.shape[1] > train.shape[0]  # more columns than rows: no use in forming their covariance
     found = PCA(count, svd_solver="full" if wide else "covariance_eigh").fit(train)
-    return lambda part: found.transform(unfold(part).values.astype(float)), float(found.explained_variance_ratio_.sum())
-
-
-def fewer_features(train: Array) -> tuple[Reduction, float]:
-    """What the classifier sees of a feature: all of it, but of very many images only the leading principal components.
-
-    The time of a classifier of many images is that of inner products of all their pairs. The second value is the share
-    of the training images' variance that is kept.
-    """
-    train = unfold(train)
-    if len(train) >= MANY and train.sizes[FEATURE] > KEPT:
-        return principal_components(train, KEPT)
-    return lambda part: unfold(part).values, 1.0
+    return lambda part: found.transform(unfold(part).values.astype(float))
 
 
 def learn_patches(images: Array, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:

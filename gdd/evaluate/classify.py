@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -37,10 +36,10 @@ Copies = Callable[[np.ndarray], Iterable[Array]]
 COST, WIDTH = "cost", "gamma"
 #: images whose kernel values are held at once when labels are predicted
 _CHUNK = 500
-#: training images up to which the kernel matrix is formed at once (3.2 GB); beyond, libsvm forms its rows
+#: training images up to which the kernel matrix is formed at once (3.2 GB)
 _WHOLE_KERNEL = 20000
-#: memory in MB in which libsvm keeps such rows, of all machines that are trained at once
-_CACHE = 8000
+#: how far a row may lie within the margin without being trained on; libsvm itself stops at 0.001
+_SLACK = 0.005
 #: median squared distance between scaled features below which they count as the same
 ALIKE = 1e-12
 
@@ -117,17 +116,49 @@ class GaussianKernel(TransformerMixin, BaseEstimator):
         return rbf_kernel(features, self.features_, self.gamma)
 
 
-class Machine(NamedTuple):
-    """Decision of one class against all others."""
+class WorkingSet(BaseEstimator):
+    """scikit-learn's machine of two classes, trained on the images that matter; the kernel of all is never held.
 
-    vectors: np.ndarray  # (support vector, feature)
-    weights: np.ndarray  # (support vector,)
-    offset: float
-    gamma: float
+    Beyond ``_WHOLE_KERNEL`` images it is trained on half so many first. Then it is trained on their support
+    vectors and on all images that lie within its margin, which are added until there are no others (chunking; Osuna,
+    Freund & Girosi, IEEE NNSP 1997). The machine is the one that training on all images gives, up to ``_SLACK``.
 
-    def decision_function(self, features: np.ndarray) -> np.ndarray:
+    Attributes
+    ----------
+    support_ : numbers of the support vectors, ascending
+    """
+
+    def __init__(self, cost: float = 1.0, gamma: float = 1.0):
+        self.cost = cost
+        self.gamma = gamma
+
+    def fit(self, features, right):
+        """Train; ``right``: (image,), whether an image is of the class."""
+        some, in_parts = np.arange(len(features)), len(features) > _WHOLE_KERNEL
+        if in_parts:
+            some = train_test_split(some, train_size=_WHOLE_KERNEL // 2, stratify=right, random_state=0)[0]
+        self._fit(features, right, np.sort(some))
+        some, sign = self.support_, np.where(right, 1, -1)
+        while in_parts:
+            within = np.flatnonzero(sign * self.decision_function(features) < 1 - _SLACK)
+            grown = np.union1d(some, within)
+            if len(grown) == len(some):
+                break
+            some = grown
+            self._fit(features, right, some)
+        return self
+
+    def _fit(self, features, right, some):
+        kernel = rbf_kernel(features[some], gamma=self.gamma)
+        found = SVC(C=self.cost, kernel="precomputed", cache_size=500).fit(kernel, right[some])
+        self.support_, self.weights_, self.offset_ = some[found.support_], found.dual_coef_[0], found.intercept_[0]
+        self.vectors_ = features[self.support_]
+
+    def decision_function(self, features):
         """Decision on every image, (image,)."""
-        return rbf_kernel(features, self.vectors, self.gamma) @ self.weights + self.offset
+        parts = (features[low : low + _CHUNK] for low in range(0, len(features), _CHUNK))
+        kernels = (rbf_kernel(part, self.vectors_, self.gamma) for part in parts)
+        return np.concatenate([kernel @ self.weights_ for kernel in kernels]) + self.offset_
 
 
 class OneVsRest(ClassifierMixin, BaseEstimator):
@@ -205,38 +236,33 @@ def fit_svm(
     elif len(features) <= _WHOLE_KERNEL:
         kernel, each = GaussianKernel(gamma), SVC(C=cost, kernel="precomputed", cache_size=500)
     else:
-        kernel, each = "passthrough", SVC(C=cost, gamma=gamma, cache_size=_CACHE / threads)
+        kernel, each = "passthrough", WorkingSet(cost, gamma)
     machine = make_pipeline(scaler, kernel, OneVsRest(each, threads))
     machine[1:].fit(features, labels)
     if protocol.landmarks:
         return Svm(machine, cost, gamma, table, len(chosen), len(machine[1].components_))
     used = np.unique(np.concatenate([one.support_ for one in machine[-1].estimators_]))
     if copies is not None:
-        changed = [scaler.transform(unfold(one).values.astype(float)) for one in copies(used)]
-        rows = np.stack([features[used], *changed])
-        machine = make_pipeline(scaler, _retrained(machine[-1], rows, used, labels, (cost, gamma)))
+        changed = [scaler.transform(unfold(one).values.astype(np.float32)) for one in copies(used)]
+        rows = [features[used].astype(np.float32), *changed]
+        machine = make_pipeline(scaler, _retrained(machine[-1], rows, used, labels, WorkingSet(cost, gamma)))
     return Svm(machine, cost, gamma, table, len(chosen), len(used))
 
 
 def _retrained(
-    first: OneVsRest, rows: np.ndarray, used: np.ndarray, labels: np.ndarray, setting: tuple[float, float]
+    first: OneVsRest, rows: list[np.ndarray], used: np.ndarray, labels: np.ndarray, machine: WorkingSet
 ) -> OneVsRest:
-    """Machines trained on their own support vectors and on copies of these.
+    """The machine of every class, trained on the support vectors of its first one and on their copies.
 
-    rows : (copy, image, feature), the first copy the image itself; ``used`` : the images' numbers, ascending
+    rows : (image, feature) of the images themselves and of each copy; ``used`` : the images' numbers, ascending
     """
-    cost, gamma = setting
 
-    def again(one: SVC, name) -> Machine:
-        own = rows[:, np.searchsorted(used, one.support_)].reshape(-1, rows.shape[2])
-        right = np.tile(labels[one.support_] == name, len(rows))
-        if len(own) <= _WHOLE_KERNEL:
-            found = SVC(C=cost, kernel="precomputed", cache_size=500).fit(rbf_kernel(own, gamma=gamma), right)
-        else:
-            found = SVC(C=cost, gamma=gamma, cache_size=_CACHE / first.threads).fit(own, right)
-        return Machine(own[found.support_], found.dual_coef_[0], float(found.intercept_[0]), gamma)
+    def again(one: SVC | WorkingSet, name) -> WorkingSet:
+        places = np.searchsorted(used, one.support_)
+        own = np.concatenate([copy[places] for copy in rows])
+        return clone(machine).fit(own, np.tile(labels[one.support_] == name, len(rows)))
 
-    second = OneVsRest(first.machine, first.threads)
+    second = OneVsRest(machine, first.threads)
     second.classes_, pairs = first.classes_, zip(first.estimators_, first.classes_, strict=True)
     second.estimators_ = Parallel(first.threads, "threading")(delayed(again)(*pair) for pair in pairs)
     return second

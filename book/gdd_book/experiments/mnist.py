@@ -11,7 +11,6 @@ from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
 from gdd.data import datasets
 from gdd.data.subsets import repeated
-from gdd.evaluate.baselines import MANY
 from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd.inference.features import one_step_features, stack_features
 from gdd.inference.held import Chain, infer_jointly, infer_layers, shared_of, with_dictionaries
@@ -34,8 +33,8 @@ from gdd_book.training import (
 #: features from one test-time chain: the paper's, and what the whole chain says
 CODES = ("ml_sample", "mean", "magnitude", "inclusion")
 KINDS = CODES[:2]
-#: of very many training digits (`gdd.evaluate.baselines.MANY`) the final classifier sees the kernel through these many
-LANDMARKS = 2_000
+#: from so many training digits on, the final classifier sees the kernel through so many
+MANY, LANDMARKS = 20_000, 2_000
 
 
 # ---- Table 1

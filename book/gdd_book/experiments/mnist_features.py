@@ -14,7 +14,7 @@ from gdd import project
 from gdd.base.axes import FEATURE, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.subsets import repeated
-from gdd.evaluate.baselines import fewer_features, learn_patches, patch_features, principal_components
+from gdd.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
 from gdd.evaluate.deformations import Deformations, deform, learn_whitening
 from gdd.inference.deconvolution import deconvolve
@@ -47,7 +47,7 @@ CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
 PIECE = 2000  # digits whose features are timed together
-MEASURED = ("error", "gamma", "cross_validation", "energy_kept")
+MEASURED = ("error", "gamma", "cross_validation")
 
 
 @experiment(
@@ -60,9 +60,8 @@ MEASURED = ("error", "gamma", "cross_validation", "energy_kept")
 def mnist_best(p: dict, run: Run) -> Outcome:
     """Learn atoms from digits without labels, choose by cross-validation on training digits, count test errors once.
 
-    All features see the same digits and the same classifier. Of very many training digits it sees the leading principal
-    components of a feature: its time is then that of inner products of all pairs of digits. With ``copies`` each
-    support vector is learned from again in so many deformed copies; no test digit is deformed.
+    All features see the same digits and the same classifier. With ``copies`` each support vector is learned from again
+    in so many deformed copies; no test digit is deformed.
     """
     unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
     dictionaries = _dictionaries(unlabelled, p, run, several=KINDS[4] in p["kinds"])
@@ -138,10 +137,7 @@ def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool)
 def _errors(
     dictionaries: list[xr.DataArray], chosen: FeedForward, unlabelled: xr.DataArray, p: dict, run: Run
 ) -> xr.Dataset:
-    """Test errors in %, (size, trial, feature_kind), missing where a size has fewer trials; and what was chosen.
-
-    ``energy_kept`` : share of the training features' variance in the principal components that the classifier saw
-    """
+    """Test errors in %, (size, trial, feature_kind), missing where a size has fewer trials; and what was chosen."""
     test = datasets.load(p["data"], "test", n=p["n_test"])
     runs, kinds = repeated(p["sizes"], p["trials"], p["trials_above"]), p["kinds"]
     with run.bar(len(runs) * len(kinds), "classifying") as bar:
@@ -170,13 +166,12 @@ def _measured(
     train, test, after = digits
     before = make(train)
     if kind == KINDS[2]:
-        reduce, energy = principal_components(before, p["components"])
-    else:
-        reduce, energy = fewer_features(before)
+        reduce = principal_components(before, p["components"])
+        before, after, make = reduce(before), reduce(after), lambda part: reduce(unfold(part))
     protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(train) // 10))
-    copies = copies_of(train, lambda part: reduce(make(part)), p["copies"], p["seed"])
-    one = classify((reduce(before), reduce(after)), train, test, trial, protocol, copies)
-    return float(one.error), one.attrs["chosen_gamma"], float(one.cross_validation.min()), energy
+    copies = copies_of(train, make, p["copies"], p["seed"])
+    one = classify((before, after), train, test, trial, protocol, copies)
+    return float(one.error), one.attrs["chosen_gamma"], float(one.cross_validation.min())
 
 
 def copies_of(images: xr.DataArray, make: Callable, count: int, seed: int) -> Copies | None:
