@@ -21,6 +21,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -49,10 +50,12 @@ try:
 except ImportError as error:
     raise GddError("gdd.cluster: dask.distributed is not installed; pip install 'gdd[cluster]'") from error
 
-#: seconds without a word from the driver after which workers stop, lest they work for one that has gone
+#: seconds in which a worker is awaited when all have gone
 PATIENCE = 120.0
-#: seconds between two looks at the workers
+#: seconds between two looks at the chain
 LOOK_EVERY = 0.5
+#: seconds after which one who waits for an answer looks whether the other side is there, and in which that must show
+DOUBT_AFTER, GONE_AFTER = 2.0, 20.0
 #: what dask raises where a worker does not answer
 UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
 #: numba's threads are those of a process: one task of ours in each at a time
@@ -143,22 +146,23 @@ def run_parts(
 ) -> list[Pretrained | Refined]:
     """Deal the images out and run the chain once; what each part ends with."""
     leaves = -(-count // LEAF)
-    workers = checked_workers(client)[:leaves]
+    workers = dict(list(checked_workers(client).items())[:leaves])
+    if not workers:
+        raise WorkerLost("cluster: all workers have gone; start some, and run again to go on")
     edges = [leaves * n // len(workers) * LEAF for n in range(len(workers))] + [count]
-    place = client.submit(Hub, len(workers), workers=workers[:1], actor=True, pure=False)
+    first = next(iter(workers))
+    place = client.submit(Hub, len(workers), workers=[first], actor=True, pure=False)
     futures = [place]
     try:
-        while not place.done():
-            refuse_gone(workers, client)
-            time.sleep(LOOK_EVERY / 10)
-        hub = place.result()
+        check = partial(refuse_gone, workers, client)
+        hub = answer(background(client, place), check)
         for number, worker in enumerate(workers):
             some = slice(edges[number], edges[number + 1])
             own = [sent(images, some, worker, client), None if mask is None else sent(mask, some, worker, client)]
-            seat = Seat(hub, workers[0], number, some.start, count)
+            seat = Seat(hub, {first: workers[first]}, number, some.start, count)
             futures.append(client.submit(run_part, *own, seat, stages, workers=[worker], pure=False))
-        failed = watch(futures[1:], workers, hub, client, progress)
-        found = None if failed else client.gather(futures[1:])
+        failed = watch(futures[1:], hub, check, progress)
+        found = None if failed else answer(background(client, futures[1:]), check)
     except UNREACHABLE as error:
         raise WorkerLost(f"cluster: a worker cannot be reached ({error}); run again to go on") from error
     finally:
@@ -172,40 +176,64 @@ def sent(images: Images, some: slice, worker: str, client: Client) -> Images | d
     """Some images: of an array, sent to a worker; of a DataArray, still to be read."""
     if isinstance(images, xr.DataArray):
         return images[some]
-    return client.scatter(images[some], workers=[worker], hash=False)
+    try:
+        return client.scatter(images[some], workers=[worker], hash=False)
+    except KeyError as error:  # dask's word for a worker that it does not know
+        raise WorkerLost(f"cluster: {worker} has gone; run again to go on") from error
 
 
-def watch(futures, workers: list[str], hub: Hub, client: Client, progress: Progress | None) -> Exception | None:
-    """Wait for the parts, showing how far they are; if one fails or its worker has gone, stop the others.
+def watch(futures, hub: Hub, check: Callable[[], None], progress: Progress | None) -> Exception | None:
+    """Wait for the parts, showing how far they are; if one fails or a worker has gone, stop the others.
 
     Returns what a part failed with, if one did.
     """
-    while not all(future.done() for future in futures):
-        time.sleep(LOOK_EVERY)
-        failed = [future.exception() for future in futures if future.status == "error"]
-        with suppress(*UNREACHABLE):  # if the hub has gone, a look at the workers says so
+    try:
+        while not all(future.done() for future in futures):
+            time.sleep(LOOK_EVERY)
+            failed = [future.exception() for future in futures if future.status == "error"]
             if failed:
-                hub.stop("a part has failed").result(timeout=PATIENCE)
-            reached = hub.look().result(timeout=PATIENCE)
+                stop(hub, "a part has failed", check)
+                return next((one for one in failed if not isinstance(one, Stopped)), WorkerLost("cluster: stopped"))
+            reached = answer(hub.look(), check)
             if progress is not None and reached is not None:
                 progress(*reached)
-        try:
-            refuse_gone(workers, client)
-        except WorkerLost:
-            with suppress(*UNREACHABLE):
-                hub.stop("a worker has gone").result(timeout=PATIENCE)
-            raise
-        if failed:
-            return next((one for one in failed if not isinstance(one, Stopped)), WorkerLost("cluster: stopped"))
+            check()
+    except (*UNREACHABLE, WorkerLost):
+        stop(hub, "a worker has gone", check)
+        raise
     return next((error for error in (future.exception() for future in futures) if error), None)
 
 
-def refuse_gone(workers: list[str], client: Client) -> None:
-    """Raise WorkerLost if one of these workers is no longer there."""
-    there = client.scheduler_info(n_workers=-1)["workers"]
-    gone = [worker for worker in workers if worker not in there]
+def stop(hub: Hub, why: str, check: Callable[[], None]) -> None:
+    """End the chain at the hub. If that cannot be reached, the parts see it for themselves."""
+    with suppress(*UNREACHABLE, WorkerLost):
+        answer(hub.stop(why), check)
+
+
+def background(client: Client, futures) -> Future:
+    """Fetch results in the client's own thread."""
+    return asyncio.run_coroutine_threadsafe(client.gather(futures, asynchronous=True), client.loop.asyncio_loop)
+
+
+def answer(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
+    """Wait for an answer until ``check`` raises: of a worker or a hub that has gone, dask may never bring any."""
+    while True:
+        with suppress(TimeoutError):
+            return awaited.result(timeout=DOUBT_AFTER)
+        check()
+
+
+def refuse_gone(workers: dict[str, str], client: Client) -> None:
+    """Raise WorkerLost if one of these workers is no longer there, or was started again at its address."""
+    there = running(client)
+    gone = [address for address, folder in workers.items() if there.get(address) != folder]
     if gone:
         raise WorkerLost(f"cluster: {', '.join(gone)} has gone; run again to go on")
+
+
+def running(client: Client) -> dict[str, str]:
+    """Folder of every worker, by address; a worker that is started again gets another."""
+    return {a: one["local_directory"] for a, one in client.scheduler_info(n_workers=-1)["workers"].items()}
 
 
 class Stopped(GddError):
@@ -216,7 +244,7 @@ class Hub:
     """Where the parts of a chain meet. An actor: its methods wait on the worker's event loop."""
 
     def __init__(self, parts: int) -> None:
-        self.parts, self.turns, self.why, self.reached, self.heard = parts, {}, None, None, time.monotonic()
+        self.parts, self.turns, self.why, self.reached = parts, {}, None, None
 
     async def meet(self, number: int, turn: int, combine: Callable[[list], Any], value: Any) -> Any:
         """Return the parts' values of this turn, combined, once all are here."""
@@ -228,8 +256,6 @@ class Hub:
             here.all_there.set()
             del self.turns[turn]
         while not here.all_there.is_set():
-            if time.monotonic() - self.heard > PATIENCE:
-                self.why = "the driver has gone"
             if self.why:
                 raise Stopped(f"cluster: {self.why}")
             with suppress(TimeoutError):
@@ -245,8 +271,7 @@ class Hub:
         self.reached = reached
 
     async def look(self) -> tuple[str, int, int] | None:
-        """Return the last report. The driver calls this, and so the parts know that it is still there."""
-        self.heard = time.monotonic()
+        """Return the last report."""
         return self.reached
 
 
@@ -262,7 +287,7 @@ class Seat(NamedTuple):
     """A part's place at the hub."""
 
     hub: Hub
-    place: str  # address of the hub's worker
+    place: dict[str, str]  # the hub's worker: its folder, by address
     number: int
     first: int
     images: int
@@ -275,15 +300,16 @@ class Seat(NamedTuple):
             nonlocal turn
             turn += 1
             try:
-                answer = self.hub.meet(self.number, turn, combine, value)
-                while True:
-                    with suppress(TimeoutError):
-                        return answer.result(timeout=4 * LOOK_EVERY)
-                    refuse_gone([self.place], distributed.get_client())
+                return answer(self.hub.meet(self.number, turn, combine, value), self.refuse_gone)
             except (*UNREACHABLE, WorkerLost) as error:
                 raise Stopped(f"cluster: the meeting place cannot be reached ({error})") from error
 
         return Part(self.first, self.images, meet)
+
+    def refuse_gone(self) -> None:
+        """Raise if the hub's worker has gone, or the hub has, as it does with its driver: then no call returns."""
+        refuse_gone(self.place, distributed.get_client())
+        self.hub.look().result(timeout=GONE_AFTER)
 
 
 class RemoteProgress:
@@ -505,10 +531,10 @@ def current(client: Client | None = None) -> Client:
         raise GddError("client: there is none; work within 'with distributed.Client(...)', or give one") from error
 
 
-def checked_workers(client: Client) -> list[str]:
-    """Addresses of the workers, in order, all with this process's code and of one kind; GddError otherwise."""
-    addresses = sorted(client.scheduler_info(n_workers=-1)["workers"])
-    if not addresses:
+def checked_workers(client: Client) -> dict[str, str]:
+    """Workers as of `running`, in order, all with this process's code and of one kind; GddError otherwise."""
+    workers = dict(sorted(running(client).items()))
+    if not workers:
         raise GddError("client: it has no workers; start some with 'dask worker ADDRESS'")
     here, kinds = fingerprint(), {}
     for address, found in client.run(fingerprint, on_error="return").items():
@@ -528,7 +554,8 @@ def checked_workers(client: Client) -> list[str]:
             f"worker {elsewhere}: another kind of machine or library, {other} there and {one} at {there}; their last "
             "bits differ, take workers of one kind"
         )
-    return [address for address in addresses if address in client.scheduler_info(n_workers=-1)["workers"]]
+    still = running(client)
+    return {address: folder for address, folder in workers.items() if still.get(address) == folder}
 
 
 def fingerprint() -> tuple[str, ...]:

@@ -146,6 +146,40 @@ def test_bad_input_is_refused_before_any_work(client, images):
         cluster.learn(broken, MODEL, CHAIN)
 
 
+def test_a_worker_started_again_at_its_address_counts_as_gone(client):
+    workers = cluster.running(client)
+    cluster.refuse_gone(workers, client)
+    first = min(workers)
+    with pytest.raises(cluster.WorkerLost, match=f"{first} has gone"):
+        cluster.refuse_gone(workers | {first: "the folder of an earlier start"}, client)
+
+
+def test_a_part_that_waits_at_a_hub_that_has_gone_stops(client, tmp_path):
+    """The hub goes with its driver, and the call that is out gets no answer."""
+    begun, stopped = tmp_path / "begun", tmp_path / "stopped"
+
+    def meet(seat: cluster.Seat) -> None:
+        begun.touch()
+        try:
+            seat.part().of_all(sum, 1)
+        except cluster.Stopped as error:
+            stopped.write_text(str(error))
+
+    first = min(cluster.running(client))
+    place = client.submit(cluster.Hub, 2, workers=[first], actor=True, pure=False)
+    seat = cluster.Seat(place.result(), {first: cluster.running(client)[first]}, 0, 0, 1)
+    task = client.submit(meet, seat, workers=[first], pure=False)
+    while not begun.exists():
+        time.sleep(0.1)
+    time.sleep(1)
+    assert not stopped.exists()
+    client.cancel([task, place], force=True)
+    given_up = time.monotonic() + 2 * cluster.GONE_AFTER
+    while not stopped.exists() and time.monotonic() < given_up:
+        time.sleep(0.1)
+    assert "the meeting place cannot be reached" in stopped.read_text()
+
+
 def test_without_a_client_one_is_asked_for(images):
     code = "import numpy as np, gdd.cluster as c\nfrom gdd import MNIST\nc.learn(np.zeros((3, 1, 28, 28)), MNIST)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
