@@ -64,6 +64,16 @@ def test_features_are_one_step_on_high_pass_images(images, atoms):
     assert_array_equal(both[:, ours.shape[1] :], wanted[:, :2].values.reshape(6, -1))
 
 
+def test_maps_of_several_planes_are_taken_as_they_are_where_nothing_is_subtracted(images):
+    planes = np.concatenate([images, images[:, :, ::-1]], axis=1)
+    spec = FeedForward((2, 2), 0, 10.0, 0.1, blur=0.0)
+    atoms = learn_atoms(planes, 5, (4, 4), spec, ChainSpec(4, 2))
+    assert atoms.shape[1:] == (2, 4, 4)
+    assert_allclose((atoms.astype(float) ** 2).sum(("plane", "atom_row", "atom_col")), 1, rtol=1e-5)
+    wanted = one_step_features(planes, atoms, (2, 2), gamma_e=10.0, gamma_w=0.1)
+    assert_array_equal(feed_forward(planes, atoms, spec), wanted.values.reshape(6, -1))
+
+
 def test_margin_makes_blocks_reach_into_their_neighbours(images, atoms):
     """Widening by one position is the same as blocks cut out by hand."""
     passed, settings = high_pass(images), {"gamma_e": 100.0, "gamma_w": 0.1}
@@ -87,7 +97,7 @@ def test_no_other_image_and_no_label_has_an_influence(images, atoms):
     assert_array_equal(feed_forward(others, atoms, SPEC).values, whole.values)
 
 
-@pytest.mark.parametrize("change", [{"blur": 0.0}, {"margin": -1}, {"noise_precision": 0.0}, {"pool": (0, 3)}])
+@pytest.mark.parametrize("change", [{"blur": -1.0}, {"margin": -1}, {"noise_precision": 0.0}, {"pool": (0, 3)}])
 def test_bad_settings_are_named(change):
     with pytest.raises(GddError, match=next(iter(change))):
         FeedForward(**change)

@@ -240,7 +240,7 @@ class FeedForward:
     pool : (row, col) of a block of layer 1
     margin : positions by which a block reaches into its neighbours, see `one_step_features`
     noise_precision, weight_precision : gamma_e and gamma_w, held fixed in learning and in use
-    blur : pixels; what is wider is subtracted from every image, see `gdd.data.contrast.high_pass`
+    blur : pixels; what is wider is subtracted from every image, see `gdd.data.contrast.high_pass`. 0: nothing is
     """
 
     pool: tuple[int, int] = (3, 3)
@@ -254,14 +254,19 @@ class FeedForward:
         object.__setattr__(self, "margin", check_whole("margin", self.margin, 0))
         check_precision("noise_precision", self.noise_precision)
         check_precision("weight_precision", self.weight_precision)
-        check_real("blur", self.blur, 0.01, 1e3, "a number of pixels")
+        if self.blur != 0:
+            check_real("blur", self.blur, 0.01, 1e3, "a number of pixels, or 0")
+
+    def less_blur(self, images: Array) -> Array:
+        """Images without what is wider than ``blur``."""
+        return high_pass(images, self.blur) if self.blur else images
 
 
 def learn_atoms(
     images: Array, atoms: int, atom_size: tuple[int, int], spec: FeedForward, chain: ChainSpec,
     folder: Path | None = None, progress=None,
 ) -> xr.DataArray:
-    """Pretrain layer 1 on high-pass images, and keep the atoms that explain something, at unit norm.
+    """Pretrain one layer on high-pass images, and keep the atoms that explain something, at unit norm.
 
     Parameters
     ----------
@@ -285,10 +290,11 @@ def learn_atoms(
     images = as_plain(images, IMAGES, "images")
     layer = LayerSpec(
         atoms, atom_size, spec.pool, gamma_e=Precision(fixed=spec.noise_precision),
-        gamma_d=Precision(fixed=float(np.prod(atom_size))), gamma_w=Precision(fixed=spec.weight_precision),
+        gamma_d=Precision(fixed=float(images.shape[1] * np.prod(atom_size))),
+        gamma_w=Precision(fixed=spec.weight_precision),
     )
     model = ModelSpec((layer,), images.shape[2:], images.shape[1])
-    (fitted,) = pretrain(high_pass(images, spec.blur), model, chain, folder=folder, progress=progress).layers
+    (fitted,) = pretrain(spec.less_blur(images), model, chain, folder=folder, progress=progress).layers
     found = fitted.state.shared.dictionary
     norms = np.sqrt((found.astype(float) ** 2).sum(axis=(1, 2, 3)))
     used = norms >= LEAST_NORM * norms.max()
@@ -313,6 +319,6 @@ def feed_forward(images: Array, dictionaries: Array | Sequence[Array], spec: Fee
     Checked: tests/test_feedforward.py (no label, no other image has an influence).
     """
     several = dictionaries if isinstance(dictionaries, list | tuple) else [dictionaries]
-    passed, given = high_pass(images, spec.blur), {"gamma_e": spec.noise_precision, "gamma_w": spec.weight_precision}
+    passed, given = spec.less_blur(images), {"gamma_e": spec.noise_precision, "gamma_w": spec.weight_precision}
     parts = [unfold(one_step_features(passed, atoms, spec.pool, margin=spec.margin, **given)) for atoms in several]
     return xr.DataArray(np.concatenate(parts, axis=1), parts[0].coords, (IMAGE, FEATURE), "feed_forward")

@@ -1,8 +1,9 @@
-"""Caltech images classified by layer 1 alone: one-step features, pooled over a spatial pyramid, a linear classifier."""
+"""Caltech images classified without a chain: one-step features over a spatial pyramid, a linear classifier."""
 
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -21,12 +22,14 @@ from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 from gdd_book.training import CALTECH, normalised
 
-#: chosen on training images of the first split alone, 21 classes, two thirds to learn from and one third to judge
-SIZES, ATOMS, FEATURES = (13,), 64, FeedForward((4, 4), 1, 25.0, 0.3)
+#: chosen on training images of the first split alone: 21 classes for layer 1, all for layer 2; two thirds of the images
+#: to learn from and one third to judge
+LOWER, LOWER_ATOMS, LOWER_SIZE = FeedForward((4, 4), 1, 25.0, 0.3), 64, (13, 13)
+UPPER, UPPER_ATOMS, UPPER_SIZE = FeedForward((2, 2), 0, 10.0, 0.1, 0.0), 512, (6, 6)
 LEVELS = (1, 2, 3, 4, 6)  # regions along each side of an image, level by level of the pyramid
 PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
-OURS = "one-step features"
+OURS = ("one-step features", "one-step features, two layers")
 BY_SPLIT = ("accuracy", "cpu_seconds", "n_test_images")
 
 
@@ -40,15 +43,16 @@ BY_SPLIT = ("accuracy", "cpu_seconds", "n_test_images")
 def caltech_best(p: dict, run: Run) -> Outcome:
     """Accuracy in % for each split, number of training images of a class, and feature.
 
-    The atoms of layer 1 come from ``n_learn`` training images of all classes, without labels. The first of each
-    class's training images are those of the smaller numbers in ``counts``.
+    The atoms come from ``n_learn`` training images of all classes, without labels: those of layer 1, then those of
+    layer 2 from its maps. The first of each class's training images are those of the smaller numbers in ``counts``.
     """
     check_enough(p)
     p = p | {"classes": classes_of(p)}
     splits = [_one_split(p | {"seed": seed}, run) for seed in p["seeds"]]
     dataset = xr.concat(splits, "split", data_vars=list(BY_SPLIT)).assign_coords(split=list(p["seeds"]))
     checksum = dataset.attrs.pop("checksum")
-    spec = {"features": FEATURES, "sizes": SIZES, "atoms": ATOMS, "levels": LEVELS}
+    spec = {"features": (LOWER, UPPER), "sizes": (LOWER_SIZE, UPPER_SIZE), "atoms": (LOWER_ATOMS, UPPER_ATOMS),
+            "levels": LEVELS}
     return Outcome(dataset, spec, p["data"], checksum, p["seeds"][0])
 
 
@@ -56,11 +60,10 @@ def _one_split(p: dict, run: Run) -> xr.Dataset:
     """Accuracy of every feature, (count, feature_kind), and what our features take."""
     train, test = train_and_test(p)
     both = [normalised(part) for part in (train, test)]
-    atoms = _learn(both[0], p, run)
-    begun = time.process_time()
-    features = {OURS: [code(part, atoms) for part in both]}
+    layers, begun = _learn(both[0], p, run), time.process_time()
+    coded = [code(part, layers) for part in both]
     seconds = (time.process_time() - begun) / (len(train) + len(test))
-    features |= baselines(train, test, p["seed"])
+    features = dict(zip(OURS, zip(*coded, strict=True), strict=True)) | baselines(train, test, p["seed"])
     labels, shares = (train[LABEL].values, test[LABEL].values), []
     with run.bar(len(p["counts"]) * len(features), f"classifying, split {p['seed']}") as bar:
         for count in p["counts"]:
@@ -78,32 +81,56 @@ def _one_split(p: dict, run: Run) -> xr.Dataset:
     )
 
 
-def _learn(images: xr.DataArray, p: dict, run: Run) -> list[xr.DataArray]:
-    """Dictionaries of layer 1, of every size, from some of the training images."""
+class Layers(NamedTuple):
+    """What one-step features of two layers are made with."""
+
+    lower: xr.DataArray  # (atom, plane, atom_row, atom_col)
+    centre: np.ndarray  # (plane, 1, 1): mean of layer 1's maps over images and places
+    scale: float
+    upper: xr.DataArray
+
+    def maps(self, images: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
+        """Answers of both layers, each (image, atom, row, col)."""
+        lower = answers(images, self.lower, LOWER)
+        return lower, answers((lower - self.centre) * self.scale, self.upper, UPPER)
+
+
+def _learn(images: xr.DataArray, p: dict, run: Run) -> Layers:
+    """Dictionaries from some of the training images, of layer 2 from layer 1's maps in the units of the model."""
     some = images[np.sort(generator(p["seed"]).permutation(len(images))[: p["n_learn"]])]
-    chain, found = ChainSpec(p["burn_in"], p["collect"], p["seed"]), []
-    for side in SIZES:
-        with run.bar(chain.sweeps, f"learning layer 1, {side} x {side}, split {p['seed']}") as bar:
-            folder = run.folder("caltech-best", p, str(side))
-            found.append(learn_atoms(some, ATOMS, (side, side), FEATURES, chain, folder, bar))
-    return found
+    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
+    folders = [run.folder("caltech-best", p, layer) for layer in ("1", "2")]
+    with run.bar(2 * chain.sweeps, f"learning, split {p['seed']}") as bar:
+        lower = learn_atoms(some, LOWER_ATOMS, LOWER_SIZE, LOWER, chain, folders[0], bar)
+        maps = answers(some, lower, LOWER)
+        centre = maps.mean(axis=(0, 2, 3))[:, None, None]
+        scale = float(1 / (3 * (maps - centre).std()))
+        given = (maps - centre) * scale
+        upper = learn_atoms(given, UPPER_ATOMS, UPPER_SIZE, UPPER, chain, folders[1], bar)
+    return Layers(lower, centre, scale, upper)
 
 
-def code(images: xr.DataArray, dictionaries: list[xr.DataArray]) -> np.ndarray:
-    """Features of normalised images, (image, feature): what is largest of every atom in each region of the pyramid.
+def answers(images: xr.DataArray | np.ndarray, atoms: xr.DataArray, spec: FeedForward) -> np.ndarray:
+    """One-step features (image, atom, row, col), at each block over their norm there.
 
-    At each block the features of a dictionary's atoms are divided by their norm, which is kept above the image's root
-    mean square.
+    The norm is kept above the image's root mean square.
     """
-    given = {"gamma_e": FEATURES.noise_precision, "gamma_w": FEATURES.weight_precision, "margin": FEATURES.margin}
-    parts = []
-    for atoms in dictionaries:
-        for low in range(0, len(images), AT_ONCE):
-            maps = one_step_features(images[low : low + AT_ONCE], atoms, FEATURES.pool, **given).values
-            energy = (maps**2).sum(axis=1, keepdims=True)
-            maps /= np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True))
-            parts.append(pyramid(maps))
-    return np.concatenate(np.split(np.concatenate(parts), len(dictionaries)), axis=1)
+    given = {"gamma_e": spec.noise_precision, "gamma_w": spec.weight_precision, "margin": spec.margin}
+    maps = one_step_features(images, atoms, spec.pool, **given).values
+    energy = (maps**2).sum(axis=1, keepdims=True)
+    return maps / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True))
+
+
+def code(images: xr.DataArray, layers: Layers) -> tuple[np.ndarray, np.ndarray]:
+    """Features of normalised images, (image, feature): of layer 1, and of both layers.
+
+    Of every map what is largest in each region of the pyramid. Of both layers the square root, each over its norm.
+    """
+    some = (images[low : low + AT_ONCE] for low in range(0, len(images), AT_ONCE))
+    parts = [[pyramid(maps) for maps in layers.maps(part)] for part in some]
+    lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))
+    both = np.concatenate([one / np.linalg.norm(one, axis=1, keepdims=True) for one in (lower, upper)], axis=1)
+    return lower, np.sqrt(both)
 
 
 def pyramid(maps: np.ndarray) -> np.ndarray:
