@@ -68,15 +68,6 @@ def test_copies_stand_beside_the_printed_errors():
     assert best.copies_table([plain], PAPER).iloc[0, 0] == "no paper-scale record yet"
 
 
-def test_what_principal_components_keep():
-    whole = record([1000], 2)
-    cut = record([60000], 2)
-    cut["energy_kept"] = (cut.error.dims, np.full(cut.error.shape, 1.0))
-    cut.energy_kept[0, :, 0], cut.energy_kept[0, :, 2] = [0.96, 0.98], 0.5  # the third kind is meant to be cut
-    assert best.kept_table([whole, cut]).iloc[:, 0].to_dict() == {(60000, KINDS[0]): "97.0"}
-    assert best.kept_table([whole]).empty
-
-
 def test_choice_is_marked():
     table = best.choice_table(record([1000], 2))
     assert table[""].tolist() == ["", "", "chosen", ""]

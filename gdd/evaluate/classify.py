@@ -117,11 +117,11 @@ class GaussianKernel(TransformerMixin, BaseEstimator):
 
 
 class WorkingSet(BaseEstimator):
-    """scikit-learn's machine of two classes, trained on the images that matter; the kernel of all is never held.
+    """scikit-learn's machine of two classes, trained on the images that matter: the kernel of all is never formed.
 
-    Beyond ``_WHOLE_KERNEL`` images it is trained on half so many first. Then it is trained on their support
-    vectors and on all images that lie within its margin, which are added until there are no others (chunking; Osuna,
-    Freund & Girosi, IEEE NNSP 1997). The machine is the one that training on all images gives, up to ``_SLACK``.
+    Of more than ``_WHOLE_KERNEL`` images it is trained on half so many, drawn at random. Then it is trained on their
+    support vectors and on all images within its margin, again and again, until no other image lies there (chunking;
+    Osuna, Freund & Girosi, IEEE NNSP 1997). This is the machine that all images give, up to ``_SLACK``.
 
     Attributes
     ----------
@@ -208,9 +208,8 @@ def fit_svm(
 
     Source: Pu, Yuan & Carin 2015, supplement, "Testing": one-vs-all, Gaussian kernel, 5-fold cross-validation.
     Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling, and does not
-    mention copies. With landmarks
-    the final machines are scikit-learn's linear ones: errors count squared, the intercept is penalised too, and C is
-    the one that was best without either.
+    mention copies. With landmarks the final machines are scikit-learn's linear ones: errors count squared, the
+    intercept is penalised too, and C is the one that was best without either.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
     """
     if copies is not None and protocol.landmarks:

@@ -320,17 +320,6 @@ def _by_size(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 # ---------------------------------------------------------------------------------------- best use, and what it costs
 
 
-def kept_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Share in % of a feature's variance that the classifier saw, where it saw leading principal components only."""
-    rows = {}
-    for record in found:
-        shares = record.energy_kept.mean("trial").to_series().dropna() if "energy_kept" in record else {}
-        rows |= {(size, kind): f"{100 * share:.1f}" for (size, kind), share in shares.items() if share < 1}
-    rows = {key: text for key, text in rows.items() if key[1] != REDUCED}
-    index = pd.MultiIndex.from_tuples(rows, names=["training digits", "feature"]) if rows else None
-    return pd.DataFrame({"variance kept, %": list(rows.values())}, index)
-
-
 def feature_cost_table(record: xr.Dataset) -> pd.DataFrame:
     """What a `mnist-best-cost` record says: milliseconds for one digit, seconds for all."""
     count = f"{int(record.n_digits):,} digits, s"
