@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,6 +51,7 @@ try:
 except ImportError as error:
     raise GddError("gdd.cluster: dask.distributed is not installed; pip install 'gdd[cluster]'") from error
 
+LOG = logging.getLogger(__name__)
 #: seconds in which a worker is awaited when all have gone
 PATIENCE = 120.0
 #: seconds between two looks at the chain
@@ -87,7 +89,7 @@ def learn(
     model, chain, mask : as of `gdd.pretrain`
     refine, refinement : chain and settings of `gdd.refine`; None: pretraining alone
     folder : of checkpoints, seen by all workers; without one a lost worker means starting afresh
-    keep : the first images whose state comes back to the driver; None: all
+    keep : number of first images whose state comes back to the driver; None: all
     client : None: the current one, as within ``with Client(...)``
     progress : called now and then with the chain's name, the sweeps done, and their number
 
@@ -99,11 +101,13 @@ def learn(
     Raises
     ------
     GddError
-        What `gdd.pretrain` and `gdd.refine` refuse; no client; a worker with other code or of another kind.
+        What `gdd.pretrain` and `gdd.refine` refuse; no client; a worker with other code or of another kind; without
+        a folder, a lost worker (`WorkerLost`); with one, no worker left for two minutes.
 
     Notes
     -----
-    Where pretraining prunes or is resumed, refinement starts from what it ends at, as alone.
+    Where pretraining prunes or is resumed, refinement starts from what it ends at, as alone. One chain at a time on the
+    same workers: each holds its worker until all its parts have met, so two would wait for each other.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2, 2.3 and 5 (which hopes for larger machines).
     *Departs:* not in the paper.
@@ -115,6 +119,8 @@ def learn(
     keep = count if keep is None else check_whole("keep", keep, 1)
     stages = Stages(model, chain, refine, refinement or RefinementSpec(), folder and str(folder), keep)
     seen = None if mask is None else as_plain(mask, IMAGES, "mask")
+    if seen is not None and seen.shape != images.shape:
+        raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
     first = loaded(images[:LEAF])
     begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF], folder)
     warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
@@ -124,10 +130,14 @@ def learn(
     while True:
         try:
             return joined(run_parts(images, seen, count, stages, client, progress))
-        except WorkerLost:
+        except WorkerLost as error:
             if folder is None:
                 raise
+            LOG.warning("%s; going on from the last checkpoint", error)
+        try:
             client.wait_for_workers(1, timeout=PATIENCE)
+        except TimeoutError as error:
+            raise GddError(f"client: no worker left for {PATIENCE:g} s; start some, and run again to go on") from error
 
 
 class Stages(NamedTuple):
@@ -148,7 +158,7 @@ def run_parts(
     leaves = -(-count // LEAF)
     workers = dict(list(checked_workers(client).items())[:leaves])
     if not workers:
-        raise WorkerLost("cluster: all workers have gone; start some, and run again to go on")
+        raise WorkerLost("cluster: all workers have gone")
     edges = [leaves * n // len(workers) * LEAF for n in range(len(workers))] + [count]
     first = next(iter(workers))
     place = client.submit(Hub, len(workers), workers=[first], actor=True, pure=False)
@@ -164,9 +174,10 @@ def run_parts(
         failed = watch(futures[1:], hub, check, progress)
         found = None if failed else answer(background(client, futures[1:]), check)
     except UNREACHABLE as error:
-        raise WorkerLost(f"cluster: a worker cannot be reached ({error}); run again to go on") from error
+        raise WorkerLost(f"cluster: a worker cannot be reached ({error})") from error
     finally:
-        client.cancel(futures, force=True)
+        with suppress(*UNREACHABLE):
+            client.cancel(futures, force=True)
     if failed:
         raise failed
     return found
@@ -179,7 +190,7 @@ def sent(images: Images, some: slice, worker: str, client: Client) -> Images | d
     try:
         return client.scatter(images[some], workers=[worker], hash=False)
     except KeyError as error:  # dask's word for a worker that it does not know
-        raise WorkerLost(f"cluster: {worker} has gone; run again to go on") from error
+        raise WorkerLost(f"cluster: {worker} has gone") from error
 
 
 def watch(futures, hub: Hub, check: Callable[[], None], progress: Progress | None) -> Exception | None:
@@ -218,8 +229,11 @@ def background(client: Client, futures) -> Future:
 def answer(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
     """Wait for an answer until ``check`` raises: of a worker or a hub that has gone, dask may never bring any."""
     while True:
-        with suppress(TimeoutError):
+        try:
             return awaited.result(timeout=DOUBT_AFTER)
+        except TimeoutError:
+            if awaited.done():
+                return awaited.result()
         check()
 
 
@@ -228,7 +242,7 @@ def refuse_gone(workers: dict[str, str], client: Client) -> None:
     there = running(client)
     gone = [address for address, folder in workers.items() if there.get(address) != folder]
     if gone:
-        raise WorkerLost(f"cluster: {', '.join(gone)} has gone; run again to go on")
+        raise WorkerLost(f"cluster: {', '.join(gone)} has gone")
 
 
 def running(client: Client) -> dict[str, str]:

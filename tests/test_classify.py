@@ -168,6 +168,12 @@ def test_tuning_subset_keeps_proportions_and_the_cap():
     assert_array_equal(tuning_subset(labels, SvmProtocol(tune_on=1000), 0), np.arange(1000))
 
 
+def test_a_few_images_above_the_cap_are_kept():
+    labels = np.repeat(["a", "b", "c"], 67)
+    assert len(tuning_subset(labels, SvmProtocol(tune_on=199), 0)) == 201
+    assert len(tuning_subset(labels, SvmProtocol(tune_on=198), 0)) == 198
+
+
 def test_cap_is_stated_in_the_result(digits):
     result = error(*digits, SvmProtocol((1.0,), (1.0,), 3, tune_on=100))
     assert result.attrs["tuned_on"] == 100 and result.attrs["trained_on"] == 300
@@ -196,6 +202,7 @@ def test_same_result_for_one_and_two_threads(digits, landmarks):
     [
         (10, [0] * 7 + [1] * 3, "class 1 has 3 images in the tuning set, 5 folds need as many"),
         (10, [3] * 10, "labels: all are 3"),
+        (3050, [0] * 3049 + [1], "class 1 has 1 images in the tuning set"),
         (10, [0, 1], "labels: shape"),
     ],
 )

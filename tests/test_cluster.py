@@ -140,6 +140,8 @@ def test_bad_input_is_refused_before_any_work(client, images):
         cluster.learn(images[:, 0], MODEL, CHAIN)
     with pytest.raises(GddError, match="axis 'row' has size 5"):
         cluster.learn(images[:, :, 1:], MODEL, CHAIN)
+    with pytest.raises(GddError, match="mask: shape"):
+        cluster.learn(images, MODEL, CHAIN, mask=np.ones((len(images) + 1, *images.shape[1:]), bool))
     broken = images.copy()
     broken[LEAF * 3 + 1] = np.nan
     with pytest.raises(GddError, match=f"images counted from {LEAF * 2}"):

@@ -2,7 +2,7 @@
 
 Tuning sees training images only. Every number that the protocol depends on is a field of `SvmProtocol`, and the result
 carries the chosen values. The machines are scikit-learn's. Kernel matrices are formed outside of them, once for all
-classes, folds and penalties: left to libsvm, the same search takes ten times as long.
+classes, folds and penalties (up to 20,000 images): left to libsvm, the same search takes ten times as long.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from gdd.base.axes import IMAGE, LABEL
-from gdd.base.checks import GddError, check_memory
+from gdd.base.checks import GddError, check_choice, check_memory
 from gdd.inference.features import unfold
 
 Array = np.ndarray | xr.DataArray
@@ -68,6 +68,9 @@ class SvmProtocol:
     landmarks: int = 0
     scaling: str = "overall"
 
+    def __post_init__(self) -> None:
+        check_choice("scaling", self.scaling, ("overall", "feature"))
+
 
 #: the paper's five folds, with grids and scaling of ours
 FIVE_FOLD = SvmProtocol()
@@ -83,7 +86,7 @@ class Svm:
     cost, gamma : chosen; gamma for scaled features, in absolute terms
     table : cross-validation error in %, (cost, gamma), gamma in the protocol's units
     tuned_on : images used in cross-validation
-    support_vectors : number of training images, or landmarks, that the decisions depend on
+    support_vectors : number of training images, or landmarks, that the decisions depend on; with copies, before these
     """
 
     machine: Pipeline = field(repr=False)
@@ -117,11 +120,11 @@ class GaussianKernel(TransformerMixin, BaseEstimator):
 
 
 class WorkingSet(BaseEstimator):
-    """scikit-learn's machine of two classes, trained on the images that matter: the kernel of all is never formed.
+    """scikit-learn's machine of two classes, trained on the images that matter, as the kernel of all may not fit.
 
     Of more than ``_WHOLE_KERNEL`` images it is trained on half so many, drawn at random. Then it is trained on their
-    support vectors and on all images within its margin, again and again, until no other image lies there (chunking;
-    Osuna, Freund & Girosi, IEEE NNSP 1997). This is the machine that all images give, up to ``_SLACK``.
+    support vectors and on all images within its margin; those that it newly has there are added, until there are none
+    (chunking; Osuna, Freund & Girosi, IEEE NNSP 1997). This is the machine that all images give, up to ``_SLACK``.
 
     Attributes
     ----------
@@ -149,6 +152,7 @@ class WorkingSet(BaseEstimator):
         return self
 
     def _fit(self, features, right, some):
+        check_memory("features, those within the margin", len(some) ** 2)
         kernel = rbf_kernel(features[some], gamma=self.gamma)
         found = SVC(C=self.cost, kernel="precomputed", cache_size=500).fit(kernel, right[some])
         self.support_, self.weights_, self.offset_ = some[found.support_], found.dual_coef_[0], found.intercept_[0]
@@ -209,7 +213,7 @@ def fit_svm(
     Source: Pu, Yuan & Carin 2015, supplement, "Testing": one-vs-all, Gaussian kernel, 5-fold cross-validation.
     Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling, and does not
     mention copies. With landmarks the final machines are scikit-learn's linear ones: errors count squared, the
-    intercept is penalised too, and C is the one that was best without either.
+    intercept is penalised too, and C is the one that was best without either. Beyond 20,000 images see `WorkingSet`.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
     """
     if copies is not None and protocol.landmarks:
@@ -243,6 +247,8 @@ def fit_svm(
     used = np.unique(np.concatenate([one.support_ for one in machine[-1].estimators_]))
     if copies is not None:
         changed = [scaler.transform(unfold(one).values.astype(np.float32)) for one in copies(used)]
+        if any(len(one) != len(used) for one in changed):
+            raise GddError(f"copies: {len(used)} images asked for, {[len(one) for one in changed]} given")
         rows = [features[used].astype(np.float32), *changed]
         machine = make_pipeline(scaler, _retrained(machine[-1], rows, used, labels, WorkingSet(cost, gamma)))
     return Svm(machine, cost, gamma, table, len(chosen), len(used))
@@ -287,7 +293,10 @@ def error(
     Departs: see `fit_svm`.
     Checked: tests/test_classify.py.
     """
-    truth, svm = np.asarray(test_labels), fit_svm(train_features, train_labels, protocol, seed, copies)
+    truth = np.asarray(test_labels)
+    if truth.shape != (len(unfold(test_features)),) or not len(truth):
+        raise GddError(f"test_labels: shape {truth.shape} given, {len(test_features)} test images; one or more needed")
+    svm = fit_svm(train_features, train_labels, protocol, seed, copies)
     predicted = svm.predict(test_features)
     wrong = int((predicted != truth).sum())
     names = np.union1d(train_labels, truth)
@@ -309,14 +318,19 @@ def error(
 
 
 def tuning_subset(labels: np.ndarray, protocol: SvmProtocol, seed: int) -> np.ndarray:
-    """Which training images cross-validation uses: all, or ``tune_on`` of them with the classes in proportion."""
-    chosen = np.arange(len(labels))
-    check_memory("features, tune_on", min(len(labels), protocol.tune_on) ** 2)
-    if len(labels) > protocol.tune_on:
-        chosen = np.sort(train_test_split(chosen, train_size=protocol.tune_on, stratify=labels, random_state=seed)[0])
-    names, counts = np.unique(labels[chosen], return_counts=True)
+    """Which training images cross-validation uses: all, or ``tune_on`` of them with the classes in proportion.
+
+    All too where fewer images than classes would be left.
+    """
+    chosen, (names, counts) = np.arange(len(labels)), np.unique(labels, return_counts=True)
     if len(names) < 2:
         raise GddError(f"labels: all are {names[0]}; at least two classes are needed")
+    if protocol.tune_on < protocol.folds * len(names):
+        raise GddError(f"tune_on: {protocol.tune_on} given; {protocol.folds} folds of {len(names)} classes need more")
+    check_memory("features, tune_on", min(len(labels), protocol.tune_on) ** 2)
+    if len(labels) >= protocol.tune_on + len(names) and counts.min() >= protocol.folds:
+        chosen = np.sort(train_test_split(chosen, train_size=protocol.tune_on, stratify=labels, random_state=seed)[0])
+        names, counts = np.unique(labels[chosen], return_counts=True)
     if counts.min() < protocol.folds:
         raise GddError(
             f"labels: class {names[counts.argmin()]} has {counts.min()} images in the tuning set, {protocol.folds} "
