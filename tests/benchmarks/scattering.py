@@ -27,7 +27,7 @@ from gdd.base.axes import LABEL
 from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.classify import error
-from gdd_book import experiments, records
+from gdd_book import records
 from gdd_book.experiments.mnist_features import COPIED, PROTOCOL, copies_of
 
 #: test digits of MNIST
@@ -76,13 +76,13 @@ def main() -> None:
         {"error": (("size", "trial", "feature_kind"), errors), "features": ("feature_kind", [after.shape[1]])},
         {"size": given.sizes, "feature_kind": [kind]},
     )
-    changes = {"sizes": tuple(given.sizes), "trials": given.trials, "trials_above": 1, "n_test": given.n_test,
-               "copies": given.copies}
+    parameters = {"data": "mnist", "kinds": [kind], "sizes": given.sizes, "trials": given.trials, "trials_above": 1,
+                  "n_test": given.n_test, "copies": given.copies}
     name = f"mnist-best--paper--scattering{'--copies' if given.copies else ''}.nc"
     path = records.write(
         records.folder() / name, dataset, experiment="mnist-best", scale="paper",
-        parameters=experiments.merge("mnist-best", "paper", changes), spec={"svm": PROTOCOL, "J": 2, "L": 8}, seed=0,
-        data_name="mnist", data_checksum=test.attrs["checksum"], seconds=time.monotonic() - started,
+        parameters=parameters, spec={"svm": PROTOCOL, "J": 2, "L": 8}, seed=0, data_name="mnist",
+        data_checksum=test.attrs["checksum"], seconds=time.monotonic() - started,
     )
     print(path)
 
