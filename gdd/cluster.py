@@ -57,7 +57,7 @@ PATIENCE = 120.0
 #: seconds between two looks at the chain
 LOOK_EVERY = 0.5
 #: seconds after which one who waits for an answer looks whether the other side is there, and in which that must show
-DOUBT_AFTER, GONE_AFTER = 2.0, 20.0
+DOUBT_AFTER, GONE_AFTER = 2.0, 60.0
 #: what dask raises where a worker does not answer
 UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
 #: numba's threads are those of a process: one task of ours in each at a time
@@ -165,22 +165,30 @@ def run_parts(
     futures = [place]
     try:
         check = partial(refuse_gone, workers, client)
-        hub = answer(background(client, place), check)
-        for number, worker in enumerate(workers):
-            some = slice(edges[number], edges[number + 1])
-            own = [sent(images, some, worker, client), None if mask is None else sent(mask, some, worker, client)]
-            seat = Seat(hub, {first: workers[first]}, number, some.start, count)
-            futures.append(client.submit(run_part, *own, seat, stages, workers=[worker], pure=False))
+        with losses():
+            hub = answer(background(client, place), check)
+            for number, worker in enumerate(workers):
+                some = slice(edges[number], edges[number + 1])
+                own = [sent(images, some, worker, client), None if mask is None else sent(mask, some, worker, client)]
+                seat = Seat(hub, {first: workers[first]}, number, some.start, count)
+                futures.append(client.submit(run_part, *own, seat, stages, workers=[worker], pure=False))
         failed = watch(futures[1:], hub, check, progress)
-        found = None if failed else answer(background(client, futures[1:]), check)
-    except UNREACHABLE as error:
-        raise WorkerLost(f"cluster: a worker cannot be reached ({error})") from error
+        if failed:
+            raise failed
+        with losses():
+            return answer(background(client, futures[1:]), check)
     finally:
         with suppress(*UNREACHABLE):
             client.cancel(futures, force=True)
-    if failed:
-        raise failed
-    return found
+
+
+@contextmanager
+def losses() -> Iterator[None]:
+    """Within, what dask raises where a worker does not answer is a `WorkerLost`."""
+    try:
+        yield
+    except UNREACHABLE as error:
+        raise WorkerLost(f"cluster: a worker cannot be reached ({error})") from error
 
 
 def sent(images: Images, some: slice, worker: str, client: Client) -> Images | distributed.Future:
@@ -194,7 +202,7 @@ def sent(images: Images, some: slice, worker: str, client: Client) -> Images | d
 
 
 def watch(futures, hub: Hub, check: Callable[[], None], progress: Progress | None) -> Exception | None:
-    """Wait for the parts, showing how far they are; if one fails or a worker has gone, stop the others.
+    """Wait for the parts, showing how far they are; whatever ends this stops those that still run.
 
     Returns what a part failed with, if one did.
     """
@@ -203,22 +211,16 @@ def watch(futures, hub: Hub, check: Callable[[], None], progress: Progress | Non
             time.sleep(LOOK_EVERY)
             failed = [future.exception() for future in futures if future.status == "error"]
             if failed:
-                stop(hub, "a part has failed", check)
                 return next((one for one in failed if not isinstance(one, Stopped)), WorkerLost("cluster: stopped"))
-            reached = answer(hub.look(), check)
+            with losses():
+                reached = answer(hub.look(), check)
+                check()
             if progress is not None and reached is not None:
                 progress(*reached)
-            check()
-    except (*UNREACHABLE, WorkerLost):
-        stop(hub, "a worker has gone", check)
-        raise
-    return next((error for error in (future.exception() for future in futures) if error), None)
-
-
-def stop(hub: Hub, why: str, check: Callable[[], None]) -> None:
-    """End the chain at the hub. If that cannot be reached, the parts see it for themselves."""
-    with suppress(*UNREACHABLE, WorkerLost):
-        answer(hub.stop(why), check)
+        return next((error for error in (future.exception() for future in futures) if error), None)
+    finally:
+        with suppress(*UNREACHABLE, WorkerLost):  # if the hub has gone, the parts see it for themselves
+            answer(hub.stop("the chain has ended"), check)
 
 
 def background(client: Client, futures) -> Future:

@@ -148,6 +148,14 @@ def test_bad_input_is_refused_before_any_work(client, images):
         cluster.learn(broken, MODEL, CHAIN)
 
 
+def test_an_error_of_the_progress_is_not_taken_for_a_lost_worker(client, images, tmp_path):
+    def full(*_):
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="the disk is full"):
+        cluster.learn(images, MODEL, ChainSpec(100, 1), folder=tmp_path, progress=full)
+
+
 def test_a_worker_started_again_at_its_address_counts_as_gone(client):
     workers = cluster.running(client)
     cluster.refuse_gone(workers, client)
