@@ -54,7 +54,6 @@ NO_RUN = "no single run"
 MAIN_READINGS = ("one sample, the paper's", "mean of the chain", "lasso", "correlations", "the same, normalised",
                  "layer 1 in one step")
 ALL_DIGITS = 60000  # of the only error that the paper prints of pretrained atoms
-REDUCED = KINDS[2]  # principal components of pixels, meant to be cut
 
 # --------------------------------------------------------------------------------------------------- dictionaries
 
