@@ -23,5 +23,5 @@ __version__ = "0.1.0"
 __all__ = [
     "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "DeepDeconvolution", "GddError", "LayerSpec",
     "ModelSpec", "Precision", "Pretrained", "Pruning", "Refined", "RefinementSpec", "__version__", "infer",
-    "infer", "load", "pretrain", "project", "refine",
+    "load", "pretrain", "project", "refine",
 ]

@@ -460,13 +460,13 @@ def infer(
     ----------
     trained, atoms, **options : as of `gdd.infer`; ``first_image`` too
     images : (image, plane, row, col), as of `learn`
-    folder : seen by all: each task writes its maps there, and finds those that are there; the Dataset then reads them
-        when they are used, and the driver holds none
+    folder : seen by all: each task writes its maps there; the Dataset reads them when they are used, and the driver
+        holds none
     client : None: the current one
     """
     work, client, futures = partial(deconvolution.infer, _light(trained), atoms, **options), current(client), []
     for at, own in _leaves_of(images):
-        path = None if folder is None else str(Path(folder) / f"images-{at:012d}.nc")
+        path = None if folder is None else str(Path(folder) / f"images-{first_image + at:012d}.nc")
         futures.append(client.submit(_kept, work, own, first_image + at, path, pure=False))
     found = client.gather(futures)
     if folder is not None:
@@ -499,9 +499,7 @@ def _leaves_of(images: Images) -> Iterator[tuple[int, Images]]:
 
 
 def _kept(work: Callable, own: Images, first_image: int, path: str | None) -> xr.Dataset | str:
-    """Result for some images, or the path of the file that has it, which an earlier run may have left there."""
-    if path is not None and Path(path).exists():
-        return path
+    """Result for some images, or the path of the file that has it."""
     found = _alone(work, own, first_image=first_image)
     if path is None:
         return found

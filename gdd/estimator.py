@@ -363,7 +363,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             return None
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
-        return check_lengths(*pair)[:2]
+        return check_lengths(*pair)
 
     def _kept(self) -> slice:
         """Sweeps of the last stage that the last fit kept, among those of its traces."""

@@ -13,8 +13,7 @@ from gdd.base import checks
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory, shown, warn_of_scale
 from gdd.data.contrast import normalise_contrast
-from gdd.inference.held import Chain
-from gdd.model.spec import MNIST
+from gdd.model.spec import MNIST, ChainSpec
 from gdd_book.figures.model import printed_counts
 
 
@@ -22,7 +21,7 @@ def test_what_is_right_comes_back_plain():
     assert checks.check_whole("n", np.int8(3), 1) == 3
     assert type(checks.check_seed(np.uint64(7))) is int
     assert checks.check_pair("size", np.array([2, 3])) == checks.check_pair("size", [2, 3]) == (2, 3)
-    assert checks.check_lengths(5, 1, 5) == (5, 1, 5)
+    assert checks.check_lengths(5, np.int16(1)) == (5, 1)
     assert type(checks.check_precision("gamma", np.float32(0.5))) is float
 
 
@@ -33,7 +32,7 @@ def test_what_is_right_comes_back_plain():
         (lambda: checks.check_whole("n", 2.0, 0), "n: 2.0 given"),
         (lambda: checks.check_whole("n", 10**5000, 0), "n: a whole number of about 5000 digits given"),
         (lambda: checks.check_seed(2**63), "seed: 9223372036854775808 given; a whole number from 0"),
-        (lambda: checks.check_lengths(1, 1, 2), "warm_up: 2 given; a whole number from 0 to burn_in, 1"),
+        (lambda: checks.check_lengths(1, 0), "collect: 0 given; a whole number of at least 1"),
         (lambda: checks.check_pair("size", (1, 0)), "size, axis 'col': 0 given"),
         (lambda: checks.check_block("pool", (200, 200)), "pool: (200, 200) given; a block has at most 32767 places"),
         (lambda: checks.check_precision("gamma_w", float("nan")), "gamma_w: nan given; a positive finite number"),
@@ -123,7 +122,7 @@ def test_no_error_is_caught_that_is_not_named():
 
 def test_small_whole_numbers_of_numpy_do_not_overflow():
     """Sums and products of numbers given as np.int8 must not wrap round."""
-    chain = Chain(np.int8(100), np.int8(100))
+    chain = ChainSpec(np.int8(100), np.int8(100))
     assert chain.burn_in + chain.collect == 200
     assert printed_counts(MNIST, np.int8(100)).equals(printed_counts(MNIST, 100))
     images = np.random.default_rng(0).random((1, 1, 9, 9))

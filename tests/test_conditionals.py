@@ -14,11 +14,11 @@ from tiny import LAYERS, draw, with_local, with_shared
 
 from gdd.model import distributions
 from gdd.model.layer import log_joint, log_positions_given
-from gdd.model.state import EMPTY, block_positions
+from gdd.model.state import EMPTY, block_positions, with_block
 from gdd.sampler import conditionals
 
 TOLERANCE = 1e-9
-HELPERS = {"pixel_precision", "without_block", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
+HELPERS = {"pixel_precision", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
 
 
 def test_every_public_conditional_has_a_ratio_test():
@@ -55,7 +55,7 @@ def ratio_block_given_rest(tiny, rng):
     """Called by `block_in_layer`; here against one image drawn afresh, all positions of a single block."""
     state, data, spec, shape = tiny
     k, where = 0, (0, 0, 0, 0)
-    emptied = conditionals.without_block(state, where)
+    emptied = with_block(state, where, EMPTY, 0.0)
     left = conditionals.residual(emptied, data, shape)[0]
     precision = conditionals.pixel_precision(state, data)[0]
     (h, w), q = shape.atom_size, shape.block[1]

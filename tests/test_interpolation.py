@@ -7,7 +7,7 @@ from tiny import draw
 
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
-from gdd.inference.held import Chain, joint_draws, start_layer
+from gdd.inference.held import joint_draws, start_layer
 from gdd.inference.interpolation import (
     hidden_error,
     hide_at_random,
@@ -17,7 +17,7 @@ from gdd.inference.interpolation import (
 )
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.layer import draw_data, draw_state, reconstruction
-from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import Fitted
 
@@ -72,8 +72,8 @@ def test_error_is_of_hidden_pixels_alone():
 
 def test_mean_is_that_of_the_chain(joint):
     shared, images, mask = joint
-    found = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, Chain(2, 6, 1))
-    every = [d.clean for d in joint_draws(LayerData(images, mask), MODEL, shared, REFINEMENT, Chain(2, 6, 1))]
+    found = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, ChainSpec(2, 6, 1))
+    every = [d.clean for d in joint_draws(LayerData(images, mask), MODEL, shared, REFINEMENT, ChainSpec(2, 6, 1))]
     assert len(every) == 6
     np.testing.assert_allclose(found, np.mean(every, axis=0), atol=1e-12)
 
@@ -82,11 +82,11 @@ def test_values_of_hidden_pixels_play_no_part(joint, layer):
     shared, images, mask = joint
     fitted, others = layer
     both = [np.where(mask, images, fill) for fill in (np.nan, 7.0)]
-    one, other = (interpolate_joint(x, mask, MODEL, shared, REFINEMENT, Chain(1, 2)) for x in both)
+    one, other = (interpolate_joint(x, mask, MODEL, shared, REFINEMENT, ChainSpec(1, 2)) for x in both)
     np.testing.assert_array_equal(one, other)
     others, seen = others[:4], hide_halves((4, 1, 9, 9))
     both = [np.where(seen, others, fill) for fill in (np.nan, 7.0)]
-    one, other = (interpolate_one_layer(x, seen, fitted, Chain(1, 2)) for x in both)
+    one, other = (interpolate_one_layer(x, seen, fitted, ChainSpec(1, 2)) for x in both)
     np.testing.assert_array_equal(one, other)
 
 
@@ -94,10 +94,10 @@ def test_labels_are_kept_and_axes_may_come_in_any_order(joint):
     shared, images, mask = joint
     labelled = xr.DataArray(images, dims=IMAGES, coords={"label": ("image", np.arange(5))})
     found = interpolate_joint(
-        labelled.transpose("col", ...), xr.DataArray(mask, dims=IMAGES), MODEL, shared, REFINEMENT, Chain(1, 1)
+        labelled.transpose("col", ...), xr.DataArray(mask, dims=IMAGES), MODEL, shared, REFINEMENT, ChainSpec(1, 1)
     )
     assert found.label.values.tolist() == list(range(5))
-    plain = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, Chain(1, 1))
+    plain = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, ChainSpec(1, 1))
     np.testing.assert_array_equal(found, plain)
 
 
@@ -109,7 +109,7 @@ def leftover(fitted, images):
     """
     truth = reconstruction(fitted.state, fitted.shape)
     mask = hide_at_random(images.shape, 0)
-    one, other = (interpolate_one_layer(images, mask, fitted, Chain(60, 120, seed)).values for seed in (1, 2))
+    one, other = (interpolate_one_layer(images, mask, fitted, ChainSpec(60, 120, seed)).values for seed in (1, 2))
     product = np.where(mask, 0, (truth - one) * other).sum(axis=(1, 2, 3))
     return product.mean() / (product.std() / np.sqrt(len(product))), (one * other)[~mask].mean()
 
@@ -151,7 +151,7 @@ def test_start_of_a_layer_holds_what_training_found(name):
 )
 def test_bad_input_is_named(joint, change, message):
     shared, images, mask = joint
-    arguments = {"images": images, "mask": mask, "chain": Chain(0, 1)}
+    arguments = {"images": images, "mask": mask, "chain": ChainSpec(0, 1)}
     arguments |= change(arguments)
     with pytest.raises(GddError, match=message):
         interpolate_joint(model=MODEL, shared=shared, refinement=REFINEMENT, **arguments)
@@ -162,4 +162,4 @@ def test_a_seen_half_may_be_blank(joint):
     shared, images, _ = joint
     mask = hide_halves(images.shape)
     blank = np.where(mask, 0.0, images)
-    assert np.isfinite(interpolate_joint(blank, mask, MODEL, shared, REFINEMENT, Chain(0, 1))).all()
+    assert np.isfinite(interpolate_joint(blank, mask, MODEL, shared, REFINEMENT, ChainSpec(0, 1))).all()

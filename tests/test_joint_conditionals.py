@@ -15,12 +15,12 @@ from tiny_joint import JOINTS, draw_joint
 
 from gdd.model import distributions
 from gdd.model.joint import joint_log_joint, joint_residual, layer_values
-from gdd.model.state import EMPTY, block_positions
+from gdd.model.state import EMPTY, block_positions, with_block
 from gdd.sampler import joint_conditionals
 
 TOLERANCE = 1e-9
 HELPERS = {
-    "synthesise_down", "of_image", "of_images", "unit_images", "with_position", "with_coefficient", "block_places_of",
+    "synthesise_down", "of_image", "of_images", "unit_images", "with_position", "block_places_of",
     "dictionary_design", "layer_state", "active_coefficients", "weight_design",
 }
 
@@ -67,7 +67,7 @@ def ratio_coefficient_given_rest(tiny, rng):
         where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
         choice = joint_conditionals.coefficient_given_rest(state, data, model, where)
         for m, w in ((EMPTY, 0.0), (0, rng.standard_normal()), (0, rng.standard_normal())):
-            other = joint_conditionals.with_coefficient(state, where, m, w)
+            other = with_block(state, where, m, w)
             yield choice.logpdf(m, w), joint_log_joint(other, data, model, spec)
         yield None
 

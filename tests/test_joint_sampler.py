@@ -17,14 +17,21 @@ from gdd.base.axes import IMAGE
 from gdd.model.joint import layer_values
 from gdd.model.layer import log_positions
 from gdd.model.spec import ModelSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, block_positions
+from gdd.model.state import (
+    EMPTY,
+    JointLocal,
+    JointShared,
+    JointState,
+    LayerData,
+    block_positions,
+    with_block,
+)
 from gdd.sampler.joint_conditionals import (
     coefficient_given_rest,
     dictionary_given_rest,
     of_image,
     position_given_rest,
     weights_given_rest,
-    with_coefficient,
     with_position,
 )
 from gdd.sampler.joint_sweep import local_pass
@@ -32,8 +39,7 @@ from gdd.sampler.random import REFINE, Key, Stream
 from gdd.sampler.screening import average_images
 from gdd.testing.calibration import exact_start, geweke, holm
 from gdd.testing.calibration_joint import JointCase, joint_step
-from gdd.testing.refine_plain import CORRECT, with_dictionary
-from gdd.testing.refine_steps import with_weights
+from gdd.testing.refine_plain import CORRECT, with_dictionary, with_weights
 from gdd.testing.shortcuts import SHORTCUTS
 
 PASSES, FAILS = 1e-3, 1e-6
@@ -238,7 +244,7 @@ def after_switches(pieces, repeats=250):
         choice, found = coefficient_given_rest(state, data, model, where), []
         for n in range(repeats):
             stream = Stream(12, REFINE, t, 0, n)
-            start = with_coefficient(state, where, *choice.sample(stream))
+            start = with_block(state, where, *choice.sample(stream))
             local = pieces.switch(start, data, model, float(guesses[-1][where[1], 0, 0]), where, stream).local
             found.append(local.z[where])
             if local.z[where] != EMPTY:

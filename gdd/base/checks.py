@@ -70,12 +70,9 @@ def check_seed(seed: object, argument: str = "seed") -> int:
     return check_whole(argument, seed, 0, LARGEST_SEED)
 
 
-def check_lengths(burn_in: object, collect: object, warm_up: object = 0) -> tuple[int, int, int]:
-    """Sweeps of a chain, as ints: at least one is collected, and the warm-up is part of the burn-in."""
-    burn_in, collect = check_whole("burn_in", burn_in, 0), check_whole("collect", collect, 1)
-    if check_whole("warm_up", warm_up, 0) > burn_in:
-        raise GddError(f"warm_up: {warm_up} given; a whole number from 0 to burn_in, {burn_in}, is needed")
-    return burn_in, collect, int(warm_up)
+def check_lengths(burn_in: object, collect: object) -> tuple[int, int]:
+    """Sweeps of a chain, as ints; at least one is collected."""
+    return check_whole("burn_in", burn_in, 0), check_whole("collect", collect, 1)
 
 
 def check_pair(argument: str, pair: object) -> tuple[int, int]:

@@ -16,13 +16,13 @@ import numpy as np
 import xarray as xr
 from joblib import Parallel, delayed
 from sklearn import config_context
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics import confusion_matrix
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from gdd.base.axes import IMAGE, LABEL
@@ -101,22 +101,6 @@ class Svm:
         features = unfold(features).values
         parts = range(0, len(features), _CHUNK)
         return np.concatenate([self.machine.predict(features[low : low + _CHUNK].astype(float)) for low in parts])
-
-
-class GaussianKernel(TransformerMixin, BaseEstimator):
-    """Values of the kernel exp(-gamma |a - b|^2) at all training images: (image, training image)."""
-
-    def __init__(self, gamma: float = 1.0):
-        self.gamma = gamma
-
-    def fit(self, features, labels=None):
-        """Keep the training images."""
-        self.features_ = features
-        return self
-
-    def transform(self, features):
-        """Kernel values."""
-        return rbf_kernel(features, self.features_, self.gamma)
 
 
 class WorkingSet(BaseEstimator):
@@ -237,7 +221,8 @@ def fit_svm(
         kernel = Nystroem(kernel="rbf", gamma=gamma, n_components=protocol.landmarks, random_state=seed)
         each = LinearSVC(C=cost, dual=False)
     elif len(features) <= _WHOLE_KERNEL:
-        kernel, each = GaussianKernel(gamma), SVC(C=cost, kernel="precomputed", cache_size=500)
+        kernel = FunctionTransformer(rbf_kernel, kw_args={"Y": features, "gamma": gamma})
+        each = SVC(C=cost, kernel="precomputed", cache_size=500)
     else:
         kernel, each = "passthrough", WorkingSet(cost, gamma)
     machine = make_pipeline(scaler, kernel, OneVsRest(each, threads))

@@ -140,7 +140,7 @@ def deconvolve(
     images, atoms = as_pixels(images, "images", seen, mask is not None), as_finite(atoms, DICTIONARY, "atoms")
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"atoms: {atoms.shape[1]} planes along axis 'plane', the images have {images.shape[1]}")
-    burn_in, collect, _ = check_lengths(burn_in, collect)
+    burn_in, collect = check_lengths(burn_in, collect)
     seed, apart = check_seed(seed), int(first_image is not None)
     first_image = check_whole("first_image", first_image or 0, 0)
     problem = make_problem(atoms.astype(images.dtype), images.shape[2:], stride, gamma_e, gamma_w)

@@ -7,7 +7,6 @@ Each is a sequence of image passes from empty maps. Its collected sweeps give co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -15,12 +14,12 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import BLOCKS, IMAGE, MAPS
-from gdd.base.checks import GddError, as_pixels, check_kind, check_lengths, check_precision, check_seed, check_whole
+from gdd.base.checks import GddError, as_pixels, check_kind, check_precision, check_whole
 from gdd.inference.deconvolution import along_images, refuse_overflow
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.joint import layer_values
-from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Part, maps_of
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
@@ -29,20 +28,6 @@ from gdd.sampler.refine import first_positions
 from gdd.sampler.sweep import image_pass
 
 Progress = Callable[[int], None] | None
-
-
-@dataclass(frozen=True)
-class Chain:
-    """Lengths and seed of a chain with the dictionaries held."""
-
-    burn_in: int
-    collect: int
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        burn_in, collect, _ = check_lengths(self.burn_in, self.collect)
-        for name, value in (("burn_in", burn_in), ("collect", collect), ("seed", check_seed(self.seed))):
-            object.__setattr__(self, name, value)
 
 
 class Draw(NamedTuple):
@@ -54,8 +39,8 @@ class Draw(NamedTuple):
 
 
 def infer_jointly(
-    images: np.ndarray | xr.DataArray, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: Chain,
-    gamma_e: float | None = None, progress: Progress = None,
+    images: np.ndarray | xr.DataArray, model: ModelSpec, shared: JointShared, refinement: RefinementSpec,
+    chain: ChainSpec, gamma_e: float | None = None, progress: Progress = None,
 ) -> xr.Dataset:
     """Top maps of whole images under the joint model, dictionaries held: the joint inference codes.
 
@@ -63,7 +48,7 @@ def infer_jointly(
     ----------
     images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
     model, shared, refinement : of a refined model; `shared_of` gives the shared part of a pretrained one
-    chain : lengths, seed
+    chain : lengths, seed; nothing else of it counts
     gamma_e : noise precision; None: the one at which the refinement holds it
     progress : called with a number of image-sweeps after each sweep
 
@@ -115,7 +100,7 @@ def infer_layers(
     """
     check_kind("fitted", fitted, Pretrained)
     part = Part(check_whole("first_image", first_image, 0))
-    chain, data, found = Chain(burn_in, collect, seed), LayerData(as_pixels(images), part=part), []
+    chain, data, found = ChainSpec(burn_in, collect, seed), LayerData(as_pixels(images), part=part), []
     check_fits(data.images, fitted.model)
     if any(layer.spec.pooling != "probabilistic" for layer in fitted.layers):
         raise GddError("fitted: a layer with max or average pooling; probabilistic pooling is needed")
@@ -142,7 +127,7 @@ def with_dictionaries(fitted: Pretrained, shared: JointShared) -> Pretrained:
     return fitted._replace(layers=tuple(layers))
 
 
-def _codes(draws: Iterable[Draw], dims, images: np.ndarray | xr.DataArray, chain: Chain) -> xr.Dataset:
+def _codes(draws: Iterable[Draw], dims, images: np.ndarray | xr.DataArray, chain: ChainSpec) -> xr.Dataset:
     """Weights of the draw of highest likelihood, per image, and their mean."""
     best, highest, mean = 0.0, -np.inf, np.zeros(())
     for draw in draws:
@@ -150,14 +135,15 @@ def _codes(draws: Iterable[Draw], dims, images: np.ndarray | xr.DataArray, chain
         best = np.where(better[:, None, None, None], draw.local.w, best)
         highest, mean = np.maximum(highest, draw.log_likelihood), mean + draw.local.w / chain.collect
     out = {"ml_sample": (dims, best), "mean": (dims, mean.astype(best.dtype)), "log_likelihood": (IMAGE, highest)}
-    return xr.Dataset(out, along_images(images), asdict(chain))
+    lengths = {"burn_in": chain.burn_in, "collect": chain.collect, "seed": chain.seed}
+    return xr.Dataset(out, along_images(images), lengths)
 
 
 # ---- the chains
 
 
 def joint_draws(
-    data: LayerData, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: Chain,
+    data: LayerData, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: ChainSpec,
     gamma_e: float | None = None, progress: Progress = None,
 ) -> Iterator[Draw]:
     """Collected sweeps of a chain of the joint model. Parameters as in `infer_jointly`."""
@@ -174,7 +160,7 @@ def joint_draws(
 
 
 def layer_draws(
-    data: LayerData, layer: Fitted, number: int, chain: Chain, progress: Progress = None
+    data: LayerData, layer: Fitted, number: int, chain: ChainSpec, progress: Progress = None
 ) -> Iterator[Draw]:
     """Collected sweeps of a chain of one layer; ``number``, from 1 for the bottom layer, names its random numbers."""
     begin, spec, shape = start_layer(layer, len(data.images), data.images.dtype), layer.spec, layer.shape
@@ -189,7 +175,7 @@ def layer_draws(
     return _draws(data, begin.local, update, render, chain, progress)
 
 
-def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Chain, progress: Progress):
+def _draws(data: LayerData, local, update: Callable, render: Callable, chain: ChainSpec, progress: Progress):
     """Run ``local = update(local, sweep)`` and yield a `Draw` for every collected sweep."""
     seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
     pixels = seen.sum(axis=(1, 2, 3))

@@ -14,8 +14,8 @@ import xarray as xr
 from gdd.base.axes import IMAGES
 from gdd.base.checks import as_pixels, as_plain
 from gdd.inference.deconvolution import along_images
-from gdd.inference.held import Chain, Draw, Progress, joint_draws, layer_draws
-from gdd.model.spec import ModelSpec, RefinementSpec
+from gdd.inference.held import Draw, Progress, joint_draws, layer_draws
+from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import JointShared, LayerData
 from gdd.sampler.pretrain import Fitted, check_fits
 
@@ -23,7 +23,7 @@ Array = np.ndarray | xr.DataArray
 
 
 def interpolate_joint(
-    images: Array, mask: Array, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: Chain,
+    images: Array, mask: Array, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: ChainSpec,
     gamma_e: float | None = None, progress: Progress = None,
 ) -> xr.DataArray:
     """Fill in missing pixels by all layers at once, the dictionaries held.
@@ -51,7 +51,7 @@ def interpolate_joint(
 
 
 def interpolate_one_layer(
-    images: Array, mask: Array, layer: Fitted, chain: Chain, progress: Progress = None
+    images: Array, mask: Array, layer: Fitted, chain: ChainSpec, progress: Progress = None
 ) -> xr.DataArray:
     """Fill in missing pixels by the bottom layer of a pretrained model alone, its dictionary held.
 
@@ -66,7 +66,7 @@ def _masked(images: Array, mask: Array) -> LayerData:
     return LayerData(as_pixels(images, "images", mask, constant=True), mask)
 
 
-def _mean(draws: Iterable[Draw], images: Array, chain: Chain) -> xr.DataArray:
+def _mean(draws: Iterable[Draw], images: Array, chain: ChainSpec) -> xr.DataArray:
     mean = sum(draw.clean.astype(float) / chain.collect for draw in draws)
     return xr.DataArray(mean, along_images(images), IMAGES)
 

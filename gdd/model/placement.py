@@ -23,26 +23,17 @@ def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
     return tuple(min(ceil((n - a) / s) + 1, ceil(n / s)) for n, a, s in along)
 
 
-def _windows(image_size: Size, atom_size: Size, stride: Size):
-    """Yield (row, col), slices of the image and slices of the atom for every position of the grid."""
-    rows, cols = placement_grid(image_size, atom_size, stride)
-    for i in range(rows):
-        for j in range(cols):
-            top, left = i * stride[0], j * stride[1]
-            height = min(atom_size[0], image_size[0] - top)
-            width = min(atom_size[1], image_size[1] - left)
-            yield (i, j), np.s_[..., top : top + height, left : left + width], np.s_[..., :height, :width]
-
-
 def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> np.ndarray:
     """Inner products of every image with every placed atom: (image, row, col, atom).
 
     The readable twin of `gdd.inference.deconvolution_kernels.correlate_image`.
     """
-    size, reach = images.shape[2:], atoms.shape[2:]
-    out = np.empty((len(images), *placement_grid(size, reach, stride), len(atoms)), np.result_type(images, atoms))
-    for (i, j), window, part in _windows(size, reach, stride):
-        out[:, i, j] = images[window].reshape(len(images), -1) @ atoms[part].reshape(len(atoms), -1).T
+    grid, (h, w) = placement_grid(images.shape[2:], atoms.shape[2:], stride), atoms.shape[2:]
+    out = np.empty((len(images), *grid, len(atoms)), np.result_type(images, atoms))
+    for i, j in np.ndindex(grid):
+        window = images[..., i * stride[0] :, j * stride[1] :][..., :h, :w]
+        part = atoms[..., : window.shape[2], : window.shape[3]]
+        out[:, i, j] = window.reshape(len(images), -1) @ part.reshape(len(atoms), -1).T
     return out
 
 

@@ -238,12 +238,6 @@ class ModelSpec:
         bare = [LayerSpec(one.atoms, one.atom_size, one.pool, one.pooling) for one in self.layers]
         return replace(self, layers=tuple(bare))
 
-    def with_atoms(self, number: int, atoms: int) -> ModelSpec:
-        """Give layer ``number`` (from 0) another number of atoms, as pruning does."""
-        layers = list(self.layers)
-        layers[number] = replace(layers[number], atoms=atoms)
-        return replace(self, layers=tuple(layers))
-
 
 def layer_shape(
     layer: LayerSpec, input_size: Size, planes: int, stride: Size = (1, 1), name: str = "layer"
@@ -314,7 +308,7 @@ class ChainSpec:
     single_precision: bool = True
 
     def __post_init__(self) -> None:
-        burn_in, collect, _ = check_lengths(self.burn_in, self.collect)
+        burn_in, collect = check_lengths(self.burn_in, self.collect)
         _keep(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
         _keep(self, **{name: check_whole(name, getattr(self, name), 0) for name in ("scale_every", "shift_every")})
         check_choice("start", self.start, ("patches", "random"))

@@ -109,6 +109,13 @@ class JointState(NamedTuple):
     shared: JointShared
 
 
+def with_block(state: LayerState | JointState, where, position, weight) -> LayerState | JointState:
+    """Return the state with z and w replaced at an index of their axes, for instance that of one block."""
+    z, w = state.local.z.copy(), state.local.w.copy()
+    z[where], w[where] = position, weight
+    return state._replace(local=state.local._replace(z=z, w=w))
+
+
 def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, tuple, tuple]:
     """Shapes of gamma_e, gamma_d and gamma_w under a spec's sharing axes."""
     sizes = {"image": images, "plane": planes, "atom": spec.atoms}

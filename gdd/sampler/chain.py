@@ -14,11 +14,11 @@ import xarray as xr
 from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import CHAIN, DRAW
+from gdd.base.checks import REMEDY, GddError
 from gdd.model.spec import ChainSpec
 from gdd.model.state import JointState, LayerData, LayerState
 from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import ChainState
-from gdd.sampler.sweep import within_range
 
 SECONDS_BETWEEN_CHECKPOINTS = 120.0
 SHARE_OF_WRITING = 0.05  # of the time, at most: a checkpoint of 60,000 images is of the order of a gigabyte
@@ -89,9 +89,13 @@ def _first(said: list[bool]) -> bool:
 
 def advance(at: ChainState, step: Step, chain: ChainSpec, label: str) -> ChainState:
     """Make one sweep; keep its state if it is collected and more likely than all before."""
-    with within_range(f"{label}, sweep {at.done}") as check:
+    what = f"images: {label}, sweep {at.done} left the range of numbers"
+    try:
         state, log_likelihood, row = step(at.state, at.done)
-        check(log_likelihood)
+    except np.linalg.LinAlgError as error:
+        raise GddError(f"{what} ({error}); {REMEDY}") from error
+    if not np.isfinite(log_likelihood):
+        raise GddError(f"{what}, log-likelihood {log_likelihood}; {REMEDY}")
     before = at.traces or {name: np.empty((0, *np.shape(new))) for name, new in row.items()}
     traces = {name: np.append(before[name], [new], axis=0) for name, new in row.items()}
     at = at._replace(done=at.done + 1, state=state, traces=traces)

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec, Precision
-from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of
+from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of, with_block
 
 
 def block_given_rest(
@@ -62,7 +62,7 @@ def block_in_layer(
 ) -> BlockChoice:
     """`block_given_rest` for block ``where`` = (image, atom, block_row, block_col), everything computed afresh."""
     n, k, i, j = where
-    emptied = without_block(state, where)
+    emptied = with_block(state, where, EMPTY, 0.0)
     left = residual(emptied, data, shape)[n]  # (plane, row, col)
     (p, q), (h, w) = shape.block, shape.atom_size
     windows = sliding_window_view(left, (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
@@ -75,13 +75,6 @@ def block_in_layer(
     log_prior[:-1][~have] = -np.inf
     gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[k]
     return block_given_rest(windows[row, col], precision[row, col], state.shared.dictionary[k], log_prior, gamma_w)
-
-
-def without_block(state: LayerState, where: tuple[int, int, int, int]) -> LayerState:
-    """Return the state with one block emptied."""
-    z, w = state.local.z.copy(), state.local.w.copy()
-    z[where], w[where] = EMPTY, 0.0
-    return state._replace(local=state.local._replace(z=z, w=w))
 
 
 def log_block_prior(
@@ -123,9 +116,7 @@ def atom_statistics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Precision that the data give the pixels of atom k, (plane, hw, hw), and the linear term, (plane, hw)."""
     maps = maps_of(state.local, shape)[:, k].astype(float)  # (image, row, col)
-    z, w = state.local.z.copy(), state.local.w.copy()
-    z[:, k], w[:, k] = EMPTY, 0.0
-    left = residual(state._replace(local=state.local._replace(z=z, w=w)), data, shape)
+    left = residual(with_block(state, np.s_[:, k], EMPTY, 0.0), data, shape)
     precision = pixel_precision(state, data)
     design = design_of(maps, shape)
     flat = precision.reshape(*precision.shape[:2], -1)

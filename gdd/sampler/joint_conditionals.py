@@ -25,7 +25,17 @@ from gdd.model.distributions import (
 from gdd.model.joint import joint_residual, layer_values, noise_prior
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointState, LayerData, LayerState, Local, Shared, block_positions
+from gdd.model.state import (
+    EMPTY,
+    JointLocal,
+    JointState,
+    LayerData,
+    LayerState,
+    Local,
+    Shared,
+    block_positions,
+    with_block,
+)
 from gdd.sampler import conditionals
 
 Where = tuple[int, int, int, int]
@@ -82,13 +92,6 @@ def with_position(state: JointState, layer: int, where: Where, position: int) ->
     return state._replace(local=state.local._replace(positions=tuple(positions)))
 
 
-def with_coefficient(state: JointState, where: Where, position: int, weight: float) -> JointState:
-    """Return the state with one top coefficient replaced."""
-    z, w = state.local.z.copy(), state.local.w.copy()
-    z[where], w[where] = position, weight
-    return state._replace(local=state.local._replace(z=z, w=w))
-
-
 def block_places_of(shape: LayerShape, i: int, j: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
     """Positions that a block has, and the places (row, col) of the map where they are."""
     positions = np.flatnonzero(block_positions(shape)[i, j])
@@ -131,7 +134,7 @@ def coefficient_given_rest(state: JointState, data: LayerData, model: ModelSpec,
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* weight integrated out of z. *Checked:* ratio test.
     """
     n, k, i, j = where
-    one, alone = of_image(with_coefficient(state, where, EMPTY, 0.0), data, n)
+    one, alone = of_image(with_block(state, where, EMPTY, 0.0), data, n)
     image = unit_images(one, alone, model, len(model.layers) - 1, k, [(i, j)])
     precision = np.full(image.shape, one.local.gamma_e[0])
     gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[k]

@@ -47,14 +47,6 @@ def draw_upper_dictionary(
     return plane_second(after, arrays.shapes[layer]), energy, steps
 
 
-def mean_dictionary(
-    arrays: Arrays, layer: int, dictionary: np.ndarray, gamma_d: np.ndarray, tolerance: float
-) -> np.ndarray:
-    """Mean of a layer's dictionary given all else: what `draw_upper_dictionary` draws around, for any layer."""
-    step, _ = solve(arrays, layer, dictionary, gamma_d, (0, 0, 0, 0), None, tolerance)
-    return plane_second(plane_last(dictionary) + step, arrays.shapes[layer])
-
-
 def solve(
     arrays: Arrays, layer: int, dictionary: np.ndarray, gamma_d: np.ndarray, key: tuple[int, int, int, int],
     noise: np.ndarray | None, tolerance: float,

@@ -18,8 +18,8 @@ from gdd.model.layer import log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
 from gdd.sampler.dictionary import draw_scales, draw_shared_precision
-from gdd.sampler.joint_arrays import Arrays, as_arrays, flat_images
-from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, mean_dictionary
+from gdd.sampler.joint_arrays import Arrays, as_arrays, flat_images, plane_last, plane_second
+from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, solve
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
 from gdd.sampler.random import Key, shared_generator
 from gdd.sampler.sums import add_entries, add_up
@@ -94,9 +94,7 @@ def local_pass(
     return held.local, make_info(held, sums, np.zeros(len(model.layers), int), data, model, refinement)
 
 
-def dictionary_mean(
-    state: JointState, data: LayerData, model: ModelSpec, layer: int, tolerance: float = 1e-4
-) -> np.ndarray:
+def dictionary_mean(state: JointState, data: LayerData, model: ModelSpec, layer: int) -> np.ndarray:
     """Mean of one layer's dictionary (from 0) given all else, (atom, plane, atom_row, atom_col).
 
     A draw of an atom that is rarely used is nearly a draw from the prior, and looks like noise; its mean does not.
@@ -106,7 +104,9 @@ def dictionary_mean(
     arrays.images.residuals[:] = arrays.images.pixels - flat_images(clean, arrays.images.pixels.dtype)
     if len(arrays.images.masks):
         arrays.images.residuals[:] *= arrays.images.masks
-    return mean_dictionary(arrays, layer, state.shared.dictionaries[layer], state.shared.gamma_d[layer], tolerance)
+    atoms = state.shared.dictionaries[layer]
+    step, _ = solve(arrays, layer, atoms, state.shared.gamma_d[layer], (0, 0, 0, 0), None, 1e-4)
+    return plane_second(plane_last(atoms) + step, arrays.shapes[layer])
 
 
 def image_pass(

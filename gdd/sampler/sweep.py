@@ -9,8 +9,6 @@ draws and the random numbers are the same: if every pixel is observed both ways 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import numpy as np
@@ -18,7 +16,7 @@ from scipy.signal import fftconvolve
 from scipy.special import gammaln
 
 from gdd.base.axes import IMAGE
-from gdd.base.checks import REMEDY, GddError
+from gdd.base.checks import GddError
 from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import block_groups, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs
@@ -63,20 +61,6 @@ class MaskedPass(NamedTuple):
     per_atom: np.ndarray  # (2, atom): active blocks, sum of squared weights
     log_counts: float
     energy: np.ndarray  # (image,): ||E||^2
-
-
-@contextmanager
-def within_range(what: str) -> Iterator[Callable[[float], None]]:
-    """Name the remedy when a sweep's numbers overflow: in a matrix, or in the log-likelihood given to the check."""
-
-    def check(log_likelihood: float) -> None:
-        if not np.isfinite(log_likelihood):
-            raise GddError(f"images: {what} left the range of numbers, log-likelihood {log_likelihood}; {REMEDY}")
-
-    try:
-        yield check
-    except np.linalg.LinAlgError as error:
-        raise GddError(f"images: {what} left the range of numbers ({error}); {REMEDY}") from error
 
 
 def sweep(

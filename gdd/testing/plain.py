@@ -15,7 +15,7 @@ import numpy as np
 from gdd.base.axes import IMAGE
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import EMPTY, LayerData, LayerState
+from gdd.model.state import EMPTY, LayerData, LayerState, with_block
 from gdd.sampler.conditionals import (
     atom_given_rest,
     block_in_layer,
@@ -37,13 +37,6 @@ def draw_map(
     return state
 
 
-def with_block(state: LayerState, where: tuple[int, int, int, int], position: int, weight: float) -> LayerState:
-    """Return the state with one block's position and weight replaced."""
-    z, w = state.local.z.copy(), state.local.w.copy()
-    z[where], w[where] = position, weight
-    return state._replace(local=state.local._replace(z=z, w=w))
-
-
 class Pieces(NamedTuple):
     """What a sweep is made of and a negative control may exchange."""
 
@@ -62,16 +55,6 @@ def plain_sweep(
 ) -> LayerState:
     """Draw every unknown of a layer once, as `gdd.sampler.sweep.sweep` does.
 
-    Parameters
-    ----------
-    state, data : see `gdd.model.state`; unchanged
-    spec, shape : of the layer
-    key : names the random numbers
-    scale : whether to make the scale move
-    pieces : the conditionals; the correct ones by default
-
-    Notes
-    -----
     *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions".
     *Departs:* as the conditionals say. *Checked:* tests/test_kernels.py, tests/test_joint.py.
     """

@@ -18,10 +18,10 @@ import numpy as np
 from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import EMPTY, LayerData, LayerState
-from gdd.sampler.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared, without_block
+from gdd.model.state import EMPTY, LayerData, LayerState, with_block
+from gdd.sampler.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared
 from gdd.sampler.random import Stream
-from gdd.testing.plain import Pieces, with_block
+from gdd.testing.plain import Pieces
 
 Weight = Callable[[np.ndarray], np.ndarray]
 
@@ -49,7 +49,7 @@ def draw_map_weighed(
     for i, j in np.ndindex(*shape.grid):
         where = (0, k, i, j)
         choice = block_in_layer(state, data, spec, shape, where)
-        prior = np.exp(log_block_prior(without_block(state, where).local.z, spec, shape, where))
+        prior = np.exp(log_block_prior(with_block(state, where, EMPTY, 0.0).local.z, spec, shape, where))
         position = draw_weighed(state, shape, where, choice, prior, stream, weight)
         value = 0.0
         if position != EMPTY:
@@ -81,17 +81,14 @@ def draw_map_at_once(
 
     theta is drawn first, so that the blocks are independent given it. With atoms of one pixel this is exact.
     """
-    z, w = state.local.z.copy(), state.local.w.copy()
-    log_theta = draw_log_theta(z, spec, shape, k, stream)
-    z[:, k], w[:, k] = EMPTY, 0.0
-    emptied = state._replace(local=state.local._replace(z=z, w=w))
-    new = emptied
+    log_theta = draw_log_theta(state.local.z, spec, shape, k, stream)
+    new = emptied = with_block(state, np.s_[:, k], EMPTY, 0.0)
     for i, j in np.ndindex(*shape.grid):
         where = (0, k, i, j)
         choice = block_in_layer(emptied, data, spec, shape, where)
         there = np.isfinite(log_theta[i, j])
         outcomes = np.full(len(there), -np.inf)
-        gain = choice.log_weight[there] - log_block_prior(z, spec, shape, where)[there]
+        gain = choice.log_weight[there] - log_block_prior(emptied.local.z, spec, shape, where)[there]
         outcomes[there] = gain + log_theta[i, j, there]
         new = with_block(new, where, *choice._replace(log_weight=outcomes).sample(stream))
     return new

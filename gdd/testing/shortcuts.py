@@ -17,7 +17,7 @@ from scipy.special import expit
 from gdd.model.distributions import PositionChoice
 from gdd.model.joint import layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointState, LayerData
+from gdd.model.state import EMPTY, JointState, LayerData, with_block
 from gdd.sampler.conditionals import log_block_prior
 from gdd.sampler.joint_conditionals import (
     Where,
@@ -28,12 +28,17 @@ from gdd.sampler.joint_conditionals import (
     dictionary_given_rest,
     position_given_rest,
     unit_images,
-    with_coefficient,
     with_position,
 )
 from gdd.sampler.random import Key, Stream
-from gdd.testing.refine_plain import Pieces
-from gdd.testing.refine_steps import guess_of_moves, log_odds, noise_of_covariance, perturb_and_solve, with_weights
+from gdd.testing.refine_plain import (
+    Pieces,
+    guess_of_moves,
+    log_odds,
+    noise_of_covariance,
+    perturb_and_solve,
+    with_weights,
+)
 
 
 def switch_unaccepted(
@@ -45,11 +50,11 @@ def switch_unaccepted(
     screen, c = float(state.local.gamma_e[0]) * guess + gamma_w, float(choice.mean[0] * choice.precision[0])
     a, b = model.layers[-1].beta
     if stream.uniform() >= float(expit(log_odds(c, screen, gamma_w, math.log(a / b)))):
-        return with_coefficient(state, where, EMPTY, 0.0)
+        return with_block(state, where, EMPTY, 0.0)
     if state.local.z[where] != EMPTY:
         return state
     weight = float(choice.mean[0] + stream.normal() / math.sqrt(choice.precision[0]))
-    return with_coefficient(state, where, 0, weight)
+    return with_block(state, where, 0, weight)
 
 
 def weights_unaccepted(

@@ -14,7 +14,7 @@ from gdd.data.contrast import normalise_contrast
 from gdd.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd.evaluate.classify import error, fit_svm
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
-from gdd.inference.held import Chain, shared_of
+from gdd.inference.held import shared_of
 from gdd.inference.interpolation import (
     hidden_error,
     hide_at_random,
@@ -109,7 +109,7 @@ def fill_by_models(
     test: xr.DataArray, mask: np.ndarray, fitted: Pretrained, refined: Refined, p: dict, run: Run, label: str
 ) -> dict[str, np.ndarray]:
     """Images (image, plane, row, col) of every one of `MODELS`: posterior means given what is observed."""
-    chain = Chain(p["test_burn_in"], p["test_collect"], p["seed"])
+    chain = ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
     with run.bar(len(MODELS) * test.sizes[IMAGE] * (chain.burn_in + chain.collect), label) as bar:
         found = [interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step)]
         noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one

@@ -13,7 +13,7 @@ from gdd.data import datasets
 from gdd.data.subsets import repeated
 from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd.inference.features import one_step_features, stack_features
-from gdd.inference.held import Chain, infer_jointly, infer_layers, shared_of, with_dictionaries
+from gdd.inference.held import infer_jointly, infer_layers, shared_of, with_dictionaries
 from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import Pretrained
 from gdd_book.experiments.path import active_in, classify, encode
@@ -234,7 +234,7 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     fitted, refined = trained.values()
     number = 0 if images.attrs["split"] == "train" else 1  # training and test digits have different random numbers
     chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"]}
-    joint = Chain(p["joint_burn_in"], p["joint_collect"], 2 * p["seed"] + number)
+    joint = ChainSpec(p["joint_burn_in"], p["joint_collect"], 2 * p["seed"] + number)
     projected = {STAGES[0]: project(fitted), STAGES[1]: project(refined)}
     found = {
         (name, WAYS[0]): encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)

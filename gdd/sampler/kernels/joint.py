@@ -105,19 +105,6 @@ class Block(NamedTuple):
     j: int
 
 
-class Slot(NamedTuple):
-    """One slot of `Work`."""
-
-    values: np.ndarray
-    change: np.ndarray
-    back: np.ndarray
-    box: np.ndarray
-    counts: np.ndarray
-    weights: np.ndarray
-    gains: np.ndarray
-    steps: np.ndarray
-
-
 @kernel(forceinline=True)
 def layer_of(table, layer):
     """One row of the table."""
@@ -136,8 +123,8 @@ def model_of(shared, rows, columns):
 
 @kernel(forceinline=True)
 def slot_of(work, slot):
-    """One slot of the scratch."""
-    return Slot(
+    """One slot of the scratch, without the axis ``slot``."""
+    return Work(
         work.values[slot], work.change[slot], work.back[slot], work.box[slot], work.counts[slot], work.weights[slot],
         work.gains[slot], work.steps[slot],
     )
