@@ -2,14 +2,14 @@
 
 import sys
 
-from gdd.model.spec import LayerSpec, ModelSpec
+from tiny import CHEAP
+
 from gdd.sampler import chain
 from gdd_book import training
 from gdd_book.experiments.caltech import caltech_accuracy
 from gdd_book.progress import Run, checkpoints
 
-#: atoms of the sizes of MNIST's, whose kernels other tests have compiled
-training.MODELS["tiny"] = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
+training.MODELS["tiny"] = CHEAP
 chain.SECONDS_BETWEEN_CHECKPOINTS, chain.SHARE_OF_WRITING = 0.0, float("inf")
 P = {
     "data": "caltech256", "model": "tiny", "refined": True, "n_classes": 3, "per_class": 6, "n_test": 4, "seeds": (0,),

@@ -3,8 +3,12 @@
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 from xdist.scheduler import LoadFileScheduling
+
+from gdd.data.subsets import generator
 
 #: Modules whose quick tests refine, by the precision of their arrays. Compiling the kernels of refinement takes minutes
 #: for every model; two processes that need the same ones at the same time would both compile them.
@@ -39,3 +43,20 @@ def clock(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
+
+
+@pytest.fixture
+def pictures(tmp_path, monkeypatch):
+    """A small tree of Caltech 256's form: a bright bar that stands, lies or slants, in noise; and clutter."""
+    random = generator(0)
+    rows, cols = np.mgrid[:28, :28] - 13.5
+    lines = {"001.stands": cols, "002.lies": rows, "003.slants": (rows - cols) / 1.4, "004.clutter": cols + 40}
+    for folder, distance in lines.items():
+        path = tmp_path / "caltech256" / "256_ObjectCategories" / folder
+        path.mkdir(parents=True)
+        for number in range(10):
+            bar = 150.0 * (np.abs(distance - random.integers(-6, 6)) < 3)
+            pixels = (bar + random.integers(0, 100, bar.shape)).astype(np.uint8)
+            Image.fromarray(pixels).save(path / f"{folder[:3]}_{number:04d}.jpg", quality=95)
+    monkeypatch.setenv("GDD_DATA", str(tmp_path))
+    return tmp_path

@@ -1,7 +1,7 @@
 """Make the reference notebooks that nbval compares with: ``python tests/make_reference.py [PAGE ...]``.
 
-Run it after an intended change of a chapter, and look at the difference before keeping it. A chapter runs with the
-parameters of the book, changed by those in ``tests/reference/parameters.yml`` so that a comparison takes seconds. A
+Run it after an intended change of a chapter, and look at the difference before keeping it. A chapter runs with its own
+parameters, changed by those in ``tests/reference/parameters.yml`` so that a comparison takes seconds. A
 reference holds the code cells and what they print, no prose.
 """
 
@@ -19,12 +19,6 @@ REFERENCE = Path(__file__).resolve().parent / "reference"
 TEXT = ("text/plain", "text/html", "text/markdown")
 
 
-def quick_parameters(page: str) -> dict:
-    """Parameters of the reference of a page."""
-    known = yaml.safe_load((REFERENCE / "parameters.yml").read_text(encoding="utf-8")) or {}
-    return notebooks.parameters(page) | known.get(page, {})
-
-
 def small(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Code cells of a notebook without images, times and whatever else changes from run to run, numbered in order."""
     notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -40,10 +34,11 @@ def small(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
 
 def main(pages: list[str]) -> None:
     """Write ``tests/reference/<page>.ipynb`` for these pages, or for every chapter."""
+    quick = yaml.safe_load((REFERENCE / "parameters.yml").read_text(encoding="utf-8"))
     for page in pages or notebooks.chapters():
         path = REFERENCE / f"{page}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(small(notebooks.execute(page, quick_parameters(page))), path)
+        nbformat.write(small(notebooks.execute(page, quick.get(page))), path)
         print(f"{page}: {path.stat().st_size / 1000:.0f} kB")
 
 

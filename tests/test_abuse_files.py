@@ -5,7 +5,6 @@ import io
 import tarfile
 from contextlib import redirect_stderr, redirect_stdout
 
-import abuse_values as bad
 import numpy as np
 import pytest
 import xarray as xr
@@ -130,41 +129,6 @@ def _nothing_fetched(source):
 
 RECORD = {"experiment": "planted", "scale": "demo", "spec": {}, "parameters": {"n": 1}, "seed": 0,
           "data_name": "digits", "data_checksum": "ab", "seconds": 1.0}
-scalars = st.one_of(bad.numbers, bad.words)
-known = {"experiment": bad.words, "scale": bad.words, "spec": scalars | st.dictionaries(st.text(max_size=2), scalars),
-         "parameters": st.dictionaries(st.text(max_size=2), scalars, max_size=2) | scalars, "seed": bad.seeds,
-         "data_name": bad.words, "data_checksum": bad.words, "seconds": bad.reals}
-variables = bad.arrays(np.arange(6.0).reshape(2, 3)).filter(lambda v: isinstance(v, np.ndarray) and v.size < 100)
-
-
-@st.composite
-def stored(draw):
-    """A record that may be of no use."""
-    chosen = draw(st.lists(st.sampled_from(sorted(known)), max_size=1))
-    values = draw(variables)
-    name = draw(st.sampled_from(["total", "", "a/b", "\0", "x" * 300, 3, None]))
-    dataset = xr.Dataset({name: (tuple("abcdef"[: values.ndim]), values)}, attrs=draw(st.dictionaries(
-        st.sampled_from(["note", "seed", "", 3]), scalars, max_size=1)))
-    return RECORD | {key: draw(known[key]) for key in chosen}, draw(st.just(dataset) | scalars)
-
-
-def test_records_of_no_use(examples, tmp_path):
-    path = tmp_path / "one.nc"
-    record_file(tmp_path)
-    before = path.read_bytes()
-
-    def call(case):
-        settings_, dataset = case
-        try:
-            records.write(path, dataset, **settings_)
-        except GddError:
-            assert path.read_bytes() == before
-            raise
-        finally:
-            path.write_bytes(before)
-            assert [one.name for one in tmp_path.iterdir()] == ["one.nc"]
-
-    abused(stored(), call, examples)
 
 
 texts = st.sampled_from(

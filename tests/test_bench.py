@@ -89,7 +89,7 @@ def test_the_table_says_how_busy_the_machine_was(table):
 
 def test_unknown_part_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(cost, "all_digits", lambda name: pytest.fail("work was done"))
-    with pytest.raises(GddError, match="parts: speed given; choose from kernels, threads"):
+    with pytest.raises(GddError, match="parts: 'speed' given; one of 'kernels', 'threads'"):
         experiments.run("bench", {"parts": ("speed",)})
 
 
@@ -109,7 +109,7 @@ def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
     spec = replace(model_for(100.0, 0.1).layers[0], atoms=2)
     images = cost.some(cost.all_digits("digits"), 6, 0).values.astype(np.float32)
     data = cost.LayerData(images)
-    layer = cost.run_chain(data, spec, layer_shape(spec, (28, 28), 1), ChainSpec(0, 1))
+    layer = cost.fit_layer(data, spec, layer_shape(spec, (28, 28), 1), ChainSpec(0, 1))
     few, of_few = cost.first_images(layer, data, 4)
     key = cost.Key(0, cost.PRETRAIN, 0, 5)
     whole, _ = cost.image_pass(layer.state, data, spec, layer.shape, key)

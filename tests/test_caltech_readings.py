@@ -3,28 +3,24 @@
 import numpy as np
 import pytest
 import xarray as xr
-from test_class_parallel import pictures  # noqa: F401
+from tiny import CHEAP
 
 from gdd.base.axes import IMAGE, IMAGES, LABEL
-from gdd.base.checks import GddError
 from gdd.data.subsets import generator
 from gdd.inference.features import one_step_codes
-from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book import experiments
 from gdd_book.experiments import caltech
 from gdd_book.experiments.caltech import cut_windows
 from gdd_book.progress import Run
 from gdd_book.training import MODELS, normalised
 
-#: atoms of the sizes of MNIST's, whose kernels other tests have compiled
-TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 SETTINGS = {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3, "burn_in": 4, "collect": 2}
 SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers"}
 
 @pytest.fixture
-def once(pictures, monkeypatch):  # noqa: F811
+def once(pictures, monkeypatch):
     """Run the experiment, its checkpoints beside the pictures."""
-    monkeypatch.setitem(MODELS, "two layers", TINY)
+    monkeypatch.setitem(MODELS, "two layers", CHEAP)
     run = Run(pictures / "cache")
     return lambda **more: experiments.run("caltech-readings", SETTINGS | more, within=run).dataset
 
@@ -73,7 +69,7 @@ def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(onc
     pixels = [given[name][1] for name in caltech.PIXELS]
     for ours, part in zip(pixels, (test, np.abs(test), raw[1]), strict=True):
         np.testing.assert_array_equal(ours, caltech.shrink(part))
-    again = [one_step_codes(part, placed[0], TINY.stride, gamma_e=3.0, gamma_w=0.01) for part in (train, test)]
+    again = [one_step_codes(part, placed[0], CHEAP.stride, gamma_e=3.0, gamma_w=0.01) for part in (train, test)]
     for words, name in caltech.AVERAGES.items():
         for half in (0, 1):
             np.testing.assert_allclose(given[f"alone, {words}"][half], again[half][name].values.reshape(-1, 32))
@@ -83,13 +79,6 @@ def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(onc
 
     monkeypatch.setattr(caltech, "encode", no_more)
     xr.testing.assert_identical(once(), found)
-
-
-@pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
-def test_too_few_to_tune_on_is_refused_before_any_chain(once, monkeypatch, name, value):
-    monkeypatch.setattr(caltech, "learn_classes", None)
-    with pytest.raises(GddError, match=f"{name}: {value}"):
-        once(**{name: value})
 
 
 def test_windows_are_cut_from_each_class_and_have_the_norm_of_the_atoms():

@@ -2,18 +2,15 @@
 
 import numpy as np
 import pytest
-from test_class_parallel import pictures  # noqa: F401
+from tiny import CHEAP
 
 from gdd.base.axes import ATOM
 from gdd.inference.deconvolution import deconvolve
-from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book import experiments
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
 from gdd_book.training import MODELS, normalised
 
-#: atoms of the sizes of MNIST's, whose kernels other tests have compiled
-TINY = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "n_images": 2, "burn_in": 4, "collect": 2}
 SETTINGS |= {"test_burn_in": 3, "test_collect": 2, "model": "two layers"}
 
@@ -24,8 +21,8 @@ def constant(gamma_e):
 
 
 @pytest.fixture
-def settings(pictures, monkeypatch):  # noqa: F811
-    monkeypatch.setitem(MODELS, "two layers", TINY)
+def settings(pictures, monkeypatch):
+    monkeypatch.setitem(MODELS, "two layers", CHEAP)
     return experiments.merge("caltech-testing", "demo", SETTINGS)
 
 
@@ -38,7 +35,7 @@ def test_the_timed_chains_are_those_of_deconvolution(settings, tmp_path):
     assert int(found.n_atoms) == len(atoms) == 3 * 4 and int(found.n_positions) == 2 * 2
     for number, image in enumerate((0, 2)):
         codes = deconvolve(
-            normalised(test.isel(image=[image])), atoms, TINY.stride, gamma_e=gamma_e, gamma_w=gamma_w, burn_in=3,
+            normalised(test.isel(image=[image])), atoms, CHEAP.stride, gamma_e=gamma_e, gamma_w=gamma_w, burn_in=3,
             collect=2, seed=0, first_image=number,
         )
         left = (-2 * (codes.log_likelihood.item() - constant(gamma_e)) / gamma_e / 28**2) ** 0.5

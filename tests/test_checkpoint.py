@@ -28,8 +28,8 @@ def chain_state(done=2, images=6):
 DATA = LayerData(np.zeros((6, 1, 7, 7)))
 
 
-def owner(seed=3):
-    return describe_chain(DATA, (layer(3), ChainSpec(burn_in=2, collect=1, seed=seed)), 0)
+def owner():
+    return describe_chain(DATA, (layer(3), ChainSpec(burn_in=2, collect=1, seed=3)), 0)
 
 
 def leaves(part):
@@ -91,15 +91,6 @@ def test_an_older_or_unknown_format_is_refused_and_left(tmp_path):
         with pytest.raises(GddError, match=f"another format .*{said}.*--restart"):
             read(path, owner(), DATA)
         assert path.read_bytes() == before
-
-
-def test_another_chains_is_refused_and_left(tmp_path):
-    path = tmp_path / "layer1.npz"
-    write(path, owner(), chain_state(), DATA)
-    before = path.read_bytes()
-    with pytest.raises(GddError, match="another chain: ChainSpec.seed is 3 there, 4 here;.*--restart"):
-        read(path, owner(4), DATA)
-    assert path.read_bytes() == before
 
 
 def test_a_folder_in_its_place_is_an_error(tmp_path):

@@ -9,37 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from PIL import Image
+from tiny import CHEAP
 
 from gdd.base.checks import GddError
 from gdd.data import datasets
-from gdd.data.subsets import generator
-from gdd.model.spec import LayerSpec, ModelSpec
+from gdd_book import experiments, training
 from gdd_book import run as command
-from gdd_book import training
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
 
 SCRIPT = Path(__file__).parent / "classes_to_kill.py"
-#: atoms of the sizes of MNIST's, whose kernels other tests have compiled
-MODEL = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
-
-
-@pytest.fixture
-def pictures(tmp_path, monkeypatch):
-    """A small tree of Caltech 256's form: a bright bar that stands, lies or slants, in noise; and clutter."""
-    random = generator(0)
-    rows, cols = np.mgrid[:28, :28] - 13.5
-    lines = {"001.stands": cols, "002.lies": rows, "003.slants": (rows - cols) / 1.4, "004.clutter": cols + 40}
-    for folder, distance in lines.items():
-        path = tmp_path / "caltech256" / "256_ObjectCategories" / folder
-        path.mkdir(parents=True)
-        for number in range(10):
-            bar = 150.0 * (np.abs(distance - random.integers(-6, 6)) < 3)
-            pixels = (bar + random.integers(0, 100, bar.shape)).astype(np.uint8)
-            Image.fromarray(pixels).save(path / f"{folder[:3]}_{number:04d}.jpg", quality=95)
-    monkeypatch.setenv("GDD_DATA", str(tmp_path))
-    return tmp_path
 
 
 def start(pictures, cache, jobs):
@@ -85,7 +64,7 @@ def test_two_kills_of_two_processes_end_at_the_record_of_one(pictures):
 @pytest.fixture
 def learned(pictures, monkeypatch):
     """Classes learned once; learns them again from these images, with changes to the parameters."""
-    monkeypatch.setitem(training.MODELS, "tiny", MODEL)
+    monkeypatch.setitem(training.MODELS, "tiny", CHEAP)
     p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "tiny", "burn_in": 2}
     p |= {"collect": 1, "refined": False, **training.HELD_CALTECH}
     images = training.normalised(training.caltech_images(p))
@@ -120,8 +99,8 @@ def test_a_process_that_dies_is_reported(learned, pictures, monkeypatch):
 
 
 def test_a_class_of_another_model_of_the_same_name_is_refused(learned, monkeypatch):
-    bottom, top = MODEL.layers
-    monkeypatch.setitem(training.MODELS, "tiny", replace(MODEL, layers=(replace(bottom, atoms=5), top)))
+    bottom, top = CHEAP.layers
+    monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(replace(bottom, atoms=5), top)))
     with pytest.raises(GddError, match="made from other model than this run's"):
         learned[0]()
 
@@ -150,6 +129,13 @@ def test_experiments_without_parts_take_one_job(tmp_path, monkeypatch):
     with pytest.raises(GddError, match="jobs"):
         command.run_experiment("caltech-accuracy", "demo", jobs=0)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("experiment", ["accuracy", "layerwise", "readings", "best"])
+@pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
+def test_too_few_to_tune_on_is_refused_before_any_data(experiment, name, value):
+    with pytest.raises(GddError, match=f"{name}: {value}"):
+        experiments.run(f"caltech-{experiment}", {name: value})
 
 
 def test_test_images_are_bounded_by_class_and_drawn_by_seed(pictures):

@@ -65,11 +65,6 @@ def test_a_folder_imports_only_lower_folders(name):
             assert floor(other) <= floor(name), f"{name} imports {other}, which is not below it"
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name.split(".")[0] == "gdd"])
-def test_the_library_knows_nothing_of_the_book(name):
-    assert not any(other.startswith("gdd_book") for other in imported(MODULES[name], name))
-
-
 def test_no_circles():
     waiting = {name: imported(path, name) - {name, "gdd"} for name, path in MODULES.items()}
     while waiting:

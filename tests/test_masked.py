@@ -99,17 +99,6 @@ def test_images_of_many_columns():
     assert_same(whole, masked)
 
 
-@pytest.mark.parametrize("name", ["one plane", "planes"])
-@pytest.mark.parametrize("hidden", [None, 0.3])
-def test_a_sweep_changes_nothing_it_is_given(name, hidden):
-    spec, size, planes = LAYERS[name]
-    state, data, shape = drawn(spec, size, planes, hidden=hidden)
-    given = (*state.local, *state.shared, data.images)
-    copies = [array.copy() for array in given]
-    sweep(state, data, spec, shape, Key(0, 0, 0, 0), False)
-    assert all(np.array_equal(array, copy) for array, copy in zip(given, copies, strict=True))
-
-
 @pytest.mark.parametrize(
     ("name", "axes"), [("one plane", (IMAGE,)), ("planes", (IMAGE,)), ("top", ()), ("ragged", ())]
 )

@@ -7,10 +7,9 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import ATOM, DICTIONARY
-from gdd.base.checks import GddError, as_labelled
+from gdd.base.checks import as_labelled
 from gdd.model.spec import MNIST
-from gdd_book import experiments, paper_values, records
-from gdd_book.dictionaries import cut_atoms
+from gdd_book import experiments, paper_values
 from gdd_book.experiments import atoms as dictionary
 from gdd_book.figures import mnist as figures
 from gdd_book.figures.mnist import NO_RUN
@@ -136,13 +135,6 @@ def test_atoms_found_twice_match_and_others_do_not():
     assert (correlation[::2] < 0.9).all()
 
 
-def test_training_digits_are_cut_to_the_middle():
-    images = np.arange(2 * 28 * 28.0).reshape(2, 1, 28, 28)
-    atoms = cut_atoms(images, 3, (25, 25))
-    np.testing.assert_array_equal(atoms[1], images[1, :, 1:26, 1:26])
-    np.testing.assert_array_equal(atoms[2], atoms[0])
-
-
 def test_table_of_dictionaries(tiny):
     table = figures.dictionary_table(tiny.dataset)
     assert table.index.tolist() == list(dictionary.KINDS)
@@ -168,18 +160,3 @@ def test_matches_are_sorted(tiny):
     lines = figures.show_matches(tiny.dataset.correlation).axes[0].get_lines()
     assert len(lines) == 6
     assert all((np.diff(line.get_ydata()) <= 0).all() for line in lines)
-
-
-def test_every_record_of_an_experiment_is_found_and_no_other(tmp_path, monkeypatch):
-    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
-    assert records.every("mnist-error") == []
-    known = {"spec": MNIST, "seed": 0, "data_name": "mnist", "data_checksum": "0" * 64, "seconds": 1.0}
-    runs = [("mnist-error", "paper", {"n_train": 7}), ("mnist-error", "demo", {}), ("mnist-dictionary", "demo", {})]
-    for name, scale, changes in runs:
-        path = records.path_for(name, scale, changes)
-        settings = experiments.merge(name, scale, changes)
-        records.write(path, xr.Dataset({"a": 1.0}), experiment=name, scale=scale, parameters=settings, **known)
-    found = records.every("mnist-error")
-    assert [(r.attrs["scale"], records.settings(r)["n_train"]) for r in found] == [("demo", 1000), ("paper", 7)]
-    with pytest.raises(GddError, match="not known"):
-        records.every("no-such-thing")

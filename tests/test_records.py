@@ -142,32 +142,10 @@ def test_missing_and_foreign_files_are_refused(tmp_path, results):
         records.read(tmp_path / "foreign.nc")
 
 
-def test_reserved_attribute_and_unstorable_values_are_refused(tmp_path, results):
-    with pytest.raises(GddError, match="'seed'"):
-        write(tmp_path / "r.nc", results.assign_attrs(seed=1))
-    with pytest.raises(GddError, match="cannot be stored"):
-        write(tmp_path / "r.nc", results.assign_attrs(unit={"a": 1}))
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_folder_that_cannot_be_made(tmp_path, results):
     (tmp_path / "file").touch()
     with pytest.raises(GddError, match="cannot be written"):
         write(tmp_path / "file" / "r.nc", results)
-
-
-def test_failure_before_the_rename_keeps_the_old_file(tmp_path, results, monkeypatch):
-    path = write(tmp_path / "r.nc", results)
-    before = path.read_bytes()
-
-    def no_sync(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", no_sync)
-    with pytest.raises(GddError, match="No space left on device"):
-        write(path, results.assign(error=results.error * 2))
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_real_limit_on_the_file_keeps_the_old_one(tmp_path, results):

@@ -6,8 +6,11 @@ import numpy as np
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.model.layer import draw_data, draw_state
-from gdd.model.spec import LayerShape, LayerSpec, Precision, layer_shape
+from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision, layer_shape
 from gdd.model.state import LayerData, LayerState
+
+#: atoms of the sizes of MNIST's, whose kernels other tests have compiled; maps of 21 x 21 and 7 x 7, and 2 x 2
+CHEAP = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 
 
 class Tiny(NamedTuple):

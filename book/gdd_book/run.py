@@ -256,14 +256,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("experiment", metavar="EXPERIMENT", help=", ".join(experiments.names()))
     about = "demo: embedded digits, seconds to minutes (the default); paper: the paper's images and layer sizes"
     run.add_argument("--scale", choices=experiments.SCALES, default="demo", help=about)
-    begin = run.add_mutually_exclusive_group()
-    begin.add_argument("--resume", dest="restart", action="store_false", help="go on from checkpoints (the default)")
-    begin.add_argument("--restart", action="store_true", help="start afresh; old checkpoints are set aside")
+    about = "start afresh, old checkpoints are set aside; by default a run goes on from them"
+    run.add_argument("--restart", action="store_true", help=about)
     side = run.add_mutually_exclusive_group()
     side.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
     side.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers do what processes would")
     run.add_argument("--parameters", action="store_true", help="only list the parameters and their values")
-    run.set_defaults(command=_run, restart=False)
+    run.set_defaults(command=_run)
 
     commands.add_parser("book", help="execute the chapters and build the book").set_defaults(command=_book)
     bench = commands.add_parser("bench", help="measure the cost on this machine, and of the peers that are installed")

@@ -75,6 +75,10 @@ class Learned(NamedTuple):
         gamma_e, gamma_w = (float(values.mean()) for values in each)
         return atoms, (gamma_e, gamma_w)
 
+    def baselines(self) -> dict[str, list[np.ndarray]]:
+        """Of `baselines`, with as many patches as there are atoms."""
+        return baselines(self.train, self.test, sum(one.sizes[ATOM] for one in self.classes), self.p["seed"])
+
     def predict(self, pair) -> np.ndarray:
         """Labels of the test images from features of training and test images; tuned on the training images alone."""
         return classify(pair, self.train, self.test, self.p["seed"], PROTOCOL).predicted.values
@@ -139,15 +143,15 @@ def encode_all(learned: Learned, stage: str, kinds: tuple[str, ...], folder: Pat
     return found
 
 
-def baselines(learned: Learned) -> dict[str, list]:
-    """Features of training and test images that owe nothing to the model; patches as many as the model's atoms."""
-    both = learned.train, learned.test
+def baselines(train: xr.DataArray, test: xr.DataArray, count: int, seed: int) -> dict[str, list[np.ndarray]]:
+    """Features of training and test images, (image, feature), that owe nothing to the model; ``count`` patches."""
+    both = train, test
     small = [shrink(part) for part in both]
-    patches = learn_patches(small[0], sum(one.sizes[ATOM] for one in learned.classes), seed=learned.p["seed"])
+    patches = learn_patches(small[0], count, seed=seed)
     return {
-        "raw pixels": small,
+        "raw pixels": [unfold(part).values for part in small],
         "gradients": [np.stack([hog(image, cells_per_block=(2, 2)) for image in part.values[:, 0]]) for part in both],
-        "k-means patches": [patch_features(part, patches, REGIONS) for part in small],
+        "k-means patches": [patch_features(part, patches, REGIONS).values for part in small],
     }
 
 
@@ -200,7 +204,7 @@ def _one_split(learned: Learned, folder: Path | None, run: Run) -> xr.Dataset:
         active.append(float((codes[1]["ml_sample"] != 0).sum(axis=1).mean()))
         found |= {f"{stage}, {kind}": learned.predict([part[kind] for part in codes]) for kind in KINDS}
         del codes
-    found |= {name: learned.predict(pair) for name, pair in baselines(learned).items()}
+    found |= {name: learned.predict(pair) for name, pair in learned.baselines().items()}
     right, background = {name: predicted == truth for name, predicted in found.items()}, background_images(p)
     own = np.array([[100 * hit[truth == label].mean() for label in np.unique(truth)] for hit in right.values()])
     shares = [rates(hit, part, background) for hit, part in zip(right.values(), own, strict=True)]
@@ -265,7 +269,7 @@ def caltech_layerwise(p: dict, run: Run) -> Outcome:
         features |= {(way, kind): [stack_features(part, both[0]) for part in both] for way, both in stacks.items()}
     ways, truth = list(dict.fromkeys(way for way, _ in features)), learned.test[LABEL].values
     right = {name: learned.predict(pair) == truth for name, pair in features.items()}
-    without = {name: 100 * (learned.predict(pair) == truth).mean() for name, pair in baselines(learned).items()}
+    without = {name: 100 * (learned.predict(pair) == truth).mean() for name, pair in learned.baselines().items()}
     return learned.outcome(xr.Dataset({
         "right": (("way", "feature_kind", IMAGE), [[right[way, kind] for kind in KINDS] for way in ways]),
         "n_features": ("way", [np.shape(features[way, KINDS[0]][0])[1] for way in ways]),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from dataclasses import replace
 
 import numpy as np
 import xarray as xr
@@ -17,7 +16,7 @@ import xarray as xr
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, CHAIN, PLANE
 from gdd.data import datasets
 from gdd.evaluate.atoms import match_atoms
-from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, Precision, Pruning, layer_shape
+from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, layer_shape
 from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler.pretrain import Fitted, fit_layer
 from gdd_book.experiments.registry import Outcome, experiment
@@ -26,28 +25,15 @@ from gdd_book.progress import Run
 SETTING = "setting"
 ENOUGH = 0.95  # correlation from which an atom counts as recovered
 
-#: what differs from 8 atoms, the printed priors (gamma_e by image; everything learned), random atoms and no moves.
-#: The paper scale runs the first three; the others by name, as in `gdd run planted -p settings "12 atoms pruned"`.
-SETTINGS = {
-    "no moves": {},
-    "shift": {"shift_every": 1},
-    "scale": {"scale_every": 1},
-    "shift and scale": {"shift_every": 1, "scale_every": 1},
-    "one gamma_e": {"gamma_e": Precision()},
-    "12 atoms pruned": {"atoms": 12, "shift_every": 1},
-    "16 atoms pruned": {"atoms": 16, "shift_every": 1},
-    "from patches": {"start": "patches"},
-}
+#: what differs from a chain without moves
+SETTINGS = {"no moves": {}, "shift": {"shift_every": 1}, "scale": {"scale_every": 1}}
+#: as planted, under the printed priors (gamma_e by image; everything learned)
+LAYER = LayerSpec(8, (8, 8), (3, 3))
 
 
-def specs(name: str, p: dict, seed: int) -> tuple[LayerSpec, ChainSpec]:
-    """Layer and chain of one setting."""
-    changes = dict(SETTINGS[name])
-    atoms = changes.pop("atoms", 8)
-    layer = LayerSpec(atoms, (8, 8), (3, 3), gamma_e=changes.pop("gamma_e", LayerSpec(8, (8, 8)).gamma_e))
-    pruning = Pruning(start=p["burn_in"] // 3, every=max(1, p["burn_in"] // 7)) if atoms > 8 else None
-    chain = ChainSpec(p["burn_in"], p["collect"], seed, pruning, "random", shift_every=0)
-    return layer, replace(chain, **changes)
+def chain_of(name: str, p: dict, seed: int) -> ChainSpec:
+    """Return the chain of one setting, from random atoms."""
+    return ChainSpec(p["burn_in"], p["collect"], seed, start="random", **{"shift_every": 0} | SETTINGS[name])
 
 
 @experiment(
@@ -65,16 +51,16 @@ def planted(p: dict, run: Run) -> Outcome:
             rows = [one_chain(name, truth, p, seed, run, bar) for name in p["settings"]]
             of_seeds.append(xr.concat(rows, SETTING).merge(at_truth(truth, p, seed, bar)))
     dataset = xr.concat(of_seeds, CHAIN).assign_coords({SETTING: list(p["settings"]), CHAIN: np.arange(p["seeds"])})
-    used = {name: specs(name, p, 0) for name in p["settings"]}
-    return Outcome(dataset, used, "planted", digest.hexdigest(), 0)
+    used = {name: chain_of(name, p, 0) for name in p["settings"]}
+    return Outcome(dataset, {"layer": LAYER, "chains": used}, "planted", digest.hexdigest(), 0)
 
 
 def one_chain(name: str, truth: xr.Dataset, p: dict, seed: int, run: Run, bar) -> xr.Dataset:
     """One chain, and its atoms beside those that were planted."""
-    layer, chain = specs(name, p, seed)
+    chain = chain_of(name, p, seed)
     folder = run.folder("planted", p, f"{seed}-{name.replace(' ', '-')}")
     begun = time.process_time()
-    fitted = fit_layer(data_of(truth), layer, shape_of(layer, truth), chain, folder=folder, progress=bar)
+    fitted = fit_layer(data_of(truth), LAYER, shape_of(truth), chain, folder=folder, progress=bar)
     return summary(fitted, truth, p).assign(cpu_seconds=time.process_time() - begun)
 
 
@@ -83,35 +69,33 @@ def summary(fitted: Fitted, truth: xr.Dataset, p: dict) -> xr.Dataset:
     match = match_atoms(fitted.state.shared.dictionary, truth.atoms)
     last = fitted.traces.isel(chain=0, draw=slice(-p["collect"], None))
     sign = np.sign(match.correlation.values)[:, None, None, None]
-    learned = sign * fitted.state.shared.dictionary[match.partner.values]  # no partner: sign 0
+    learned = sign * fitted.state.shared.dictionary[match.partner.values]
     return xr.Dataset({
         "correlation": np.abs(match.correlation),
         "recovered": (np.abs(match.correlation) >= ENOUGH).sum(),
         "offset": ((ATOM, "axis"), np.stack([match.row, match.col], axis=1)),
         "learned": ((ATOM, PLANE, ATOM_ROW, ATOM_COL), learned.astype("f4")),
-        "atoms_left": fitted.spec.atoms, "shifts": fitted.traces.shifts.sum(),
-        "active": last.active.mean() / (fitted.spec.atoms * np.prod(fitted.shape.grid)),
         "log_joint": last.log_joint.mean(), "log_likelihood": last.log_likelihood.mean(),
     })
 
 
 def at_truth(truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:
     """A chain without moves that starts at the planted atoms, positions and weights; its names begin with truth_."""
-    layer, chain = specs("no moves", p, seed)
-    shape, data = shape_of(layer, truth), data_of(truth)
-    found = summary(fit_layer(data, layer, shape, chain, progress=bar, first=planted_state(truth, layer)), truth, p)
-    keep = ["recovered", "correlation", "log_joint", "log_likelihood", "active"]
+    chain = chain_of("no moves", p, seed)
+    fitted = fit_layer(data_of(truth), LAYER, shape_of(truth), chain, progress=bar, first=planted_state(truth))
+    found = summary(fitted, truth, p)
+    keep = ["recovered", "log_joint", "log_likelihood"]
     return found[keep].rename({name: f"truth_{name}" for name in keep}).assign(true_atoms=truth.atoms.astype("f4"))
 
 
-def planted_state(truth: xr.Dataset, layer: LayerSpec) -> LayerState:
+def planted_state(truth: xr.Dataset) -> LayerState:
     """The planted unknowns as a state; precisions at the values that made the data (gamma_d: of unit-norm atoms)."""
     images, atoms = truth.images, truth.atoms
     pixels = float(np.prod(atoms.shape[1:]))
     gamma_e, gamma_d, gamma_w = (
         np.full(shape, value)
         for shape, value in zip(
-            precision_shapes(layer, images.sizes["image"], 1), (truth.attrs["noise_sd"] ** -2, pixels, 1.0), strict=True
+            precision_shapes(LAYER, images.sizes["image"], 1), (truth.attrs["noise_sd"] ** -2, pixels, 1.0), strict=True
         )
     )
     local = Local(truth.z.values.astype(np.int16), truth.w.values.astype(np.float32), gamma_e)
@@ -123,6 +107,6 @@ def data_of(truth: xr.Dataset) -> LayerData:
     return LayerData(truth.images.values.astype(np.float32))
 
 
-def shape_of(layer: LayerSpec, truth: xr.Dataset) -> LayerShape:
+def shape_of(truth: xr.Dataset) -> LayerShape:
     """Sizes of the layer over the planted images."""
-    return layer_shape(layer, truth.images.shape[2:], truth.images.shape[1])
+    return layer_shape(LAYER, truth.images.shape[2:], truth.images.shape[1])

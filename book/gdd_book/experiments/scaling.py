@@ -94,23 +94,20 @@ def count_meetings(
     data = LayerData(images, part=Part(0, len(images), meet))
     one, more = ChainSpec(1, 1, chain.seed), ChainSpec(3, 1, chain.seed)
 
-    def of_chain(work) -> list[tuple[int, float]]:
-        said.clear()
-        work()
-        return [(len(said), sum(said))]
+    def of_sweep(work) -> np.ndarray:
+        ends = []
+        for chain in (one, more):
+            said.clear()
+            work(chain)
+            ends.append([len(said), sum(said)])
+        return np.subtract(*ends[::-1]) / 2
 
-    bottom = replace(model, layers=model.layers[:1])
-    found = []
-    for spec in (bottom, model):
-        short, long = (np.array(of_chain(partial(pretrain_layers, data, spec, c))[0]) for c in (one, more))
-        found.append((long - short) / 2)
-    found[1] = found[1] - found[0]
     fitted = pretrain_layers(data, model, one)
     begun = start_from(fitted, refinement, one)
-    joint = [
-        np.array(of_chain(partial(run_joint_chain, begun, data, fitted.model, c, refinement))[0]) for c in (one, more)
-    ]
-    return [*map(tuple, found), tuple((joint[1] - joint[0]) / 2)]
+    bottom, both = (of_sweep(partial(pretrain_layers, data, spec))
+                    for spec in (replace(model, layers=model.layers[:1]), model))
+    joint = of_sweep(lambda chain: run_joint_chain(begun, data, fitted.model, chain, refinement))
+    return [tuple(bottom), tuple(both - bottom), tuple(joint)]
 
 
 def size_of(value) -> float:

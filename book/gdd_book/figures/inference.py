@@ -85,34 +85,23 @@ def show_ranks(record: xr.Dataset, right: str = "pooled", wrong: str = "P5") -> 
     return finish(figure)
 
 
-def show_planted(record: xr.Dataset, setting: str | None = None, chain: int = 0) -> Figure:
+def show_planted(record: xr.Dataset) -> Figure:
     """True atoms over learned ones; atoms recovered by setting and data set; fit and log joint beside the truth's.
 
-    Parameters
-    ----------
-    record : of `planted`
-    setting, chain : whose atoms are drawn; by default the first two settings of the first chain
-
-    The last panel has the settings that end with as many atoms as were planted: else the two are not comparable.
+    The atoms are those of the first two settings in the first chain.
     """
-    settings = list(record.setting.values[:2]) if setting is None else [setting]
-    same_size = record.isel(setting=(record.atoms_left == record.sizes[ATOM]).any(CHAIN).values)
-    rows = record.sizes["setting"], same_size.sizes["setting"]
-    heights = [1.05 + 0.75 * len(settings), 0.7 + 0.27 * rows[0], 1.2 + 0.27 * rows[1]]
+    rows, few = record.sizes["setting"], record.isel(setting=slice(2), chain=0)
+    heights = [1.05 + 0.75 * few.sizes["setting"], 0.7 + 0.27 * rows, 1.2 + 0.27 * rows]
     figure, axes = new_figure(3, 1, height=sum(heights), height_ratios=heights)
-    _draw_planted(axes[0], record.sel(setting=settings, chain=chain))
+    _draw_planted(axes[0], few)
     _draw_recovered(axes[1], record)
-    _draw_gaps(axes[2], same_size)
+    _draw_gaps(axes[2], record)
     return finish(figure)
 
 
 def recovery_table(record: xr.Dataset) -> pd.DataFrame:
-    """Chains of each setting of `planted`: all atoms recovered; some missed, and how their log joint compares.
-
-    Only chains that end with as many atoms as were planted can be compared with the truth.
-    """
-    gap = record.log_joint - record.truth_log_joint
-    missed = (record.recovered < record.sizes[ATOM]) & (record.atoms_left == record.sizes[ATOM])
+    """Chains of each setting of `planted`: all atoms recovered; some missed, and how their log joint compares."""
+    gap, missed = record.log_joint - record.truth_log_joint, record.recovered < record.sizes[ATOM]
     columns = {
         "all recovered, chains": record.recovered == record.sizes[ATOM], "atoms missed, chains": missed,
         "of these worse than the truth": missed & (gap < 0), "of these better": missed & (gap > 0),
@@ -163,9 +152,8 @@ def _draw_gaps(axes, record: xr.Dataset) -> None:
             row = record.sel(setting=name)
             gap = ((row[kind] - record[f"truth_{kind}"]) / 1000).values
             for hit, marker in ((row.recovered == whole, "o"), (row.recovered < whole, "X")):
-                shown = (hit & (row.atoms_left == whole)).values
-                places = np.full(shown.sum(), i + offset)
-                axes.plot(gap[shown], places, marker, color=COLOURS[colour], ms=4, alpha=0.75)
+                shown = gap[hit.values]
+                axes.plot(shown, np.full(len(shown), i + offset), marker, color=COLOURS[colour], ms=4, alpha=0.75)
         axes.text(place, 1.02, f"\N{BLACK CIRCLE} {kind.replace('_', ' ')}", color=COLOURS[colour],
                   transform=axes.transAxes, fontsize=FONT - 1, va="bottom")
     axes.axvline(0, color=COLOURS["black"], lw=0.8)

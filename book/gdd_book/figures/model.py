@@ -359,17 +359,13 @@ def show_bottom(stages: xr.DataArray, across: int = 8) -> Figure:
 def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) -> pd.DataFrame:
     """Norms of layer 1's atoms, and how well projected atoms speak for the layers, by kind of `bottom_stages`."""
     norms = norms_of(stages)
-    quality = {
-        name: [*held[name].values.reshape(held.sizes["model"], -1)[:2].mean(axis=1),
-               *learned[name].isel(subset=0).values]
-        for name in ("projection_error", "winning_share")
-    }
-    quality["winning_share"][:2] = held.winning_share.values[:2, 0]
+    kept, own = held.isel(model=slice(2), estimate=0), learned.isel(subset=0)
+    error = np.concatenate([kept.projection_error.mean(IMAGE), own.projection_error])
     return pd.DataFrame({
         "median norm of an atom": norms.median(ATOM).values.round(2),
         "atoms below a tenth of the largest": (norms < 0.1 * norms.max(ATOM)).sum(ATOM).values,
-        "projection error, % of the energy": (100 * np.array(quality["projection_error"])).round(0).astype(int),
-        "winning share": np.round(quality["winning_share"], 2),
+        "projection error, % of the energy": (100 * error).round(0).astype(int),
+        "winning share": np.concatenate([kept.winning_share, own.winning_share]).round(2),
     }, index=stages.kind.values)
 
 

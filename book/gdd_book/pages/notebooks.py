@@ -1,7 +1,7 @@
 """Chapters (MyST text notebooks) through papermill into jupyter-cache, and from there into the book.
 
 `jupyter-book build` takes its outputs from jupyter-cache, which looks at the text of the code cells only. What else a
-page shows (the package, the records, the paper's numbers, the parameters) is watched here: a chapter whose stamp
+page shows (the package, the records, the paper's numbers) is watched here: a chapter whose stamp
 differs from that of its last execution is executed again, all others are left alone.
 """
 
@@ -56,16 +56,10 @@ def text_path(page: str) -> Path:
     return BOOK / f"{page}.md"
 
 
-def parameters(page: str) -> dict:
-    """Parameters that the book sets for a page in ``book/params/<page>.yml``; none if there is no such file."""
-    path = BOOK / "params" / f"{page}.yml"
-    return (yaml.safe_load(path.read_text(encoding="utf-8")) or {}) if path.exists() else {}
-
-
 def stamp(page: str) -> str:
     """SHA-256 of everything that a page shows or depends on."""
     versions = [platform.python_version(), *(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)]
-    digest = hashlib.sha256("\n".join([records.code_checksum(), *versions, repr(parameters(page))]).encode())
+    digest = hashlib.sha256("\n".join([records.code_checksum(), *versions]).encode())
     for path in [text_path(page), paper_values.PATH, claims.PATH, errata.PATH, *sorted(records.folder().glob("*.nc"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
@@ -81,16 +75,11 @@ def execute(page: str, changes: dict | None = None) -> NotebookNode:
 
 
 def with_outputs(page: str, executed: NotebookNode) -> NotebookNode:
-    """Chapter as written, with the outputs of an execution; the injected cell becomes a line of output."""
+    """Chapter as written, with the outputs of an execution, and without papermill's marks on its cells."""
     chapter = jupytext.read(text_path(page))
-    injected = [cell for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
-    ran = [cell for cell in executed.cells if cell.cell_type == "code" and cell not in injected]
-    code = [cell for cell in chapter.cells if cell.cell_type == "code"]
-    for count, (cell, source) in enumerate(zip(code, ran, strict=True), 1):
-        cell.outputs, cell.execution_count = source.outputs, count
-        if injected and "parameters" in cell.metadata.get("tags", []):
-            changed = ", ".join(f"{name} = {value!r}" for name, value in executed.metadata.papermill.parameters.items())
-            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=f"this page was run with {changed}\n")]
+    code = ([cell for cell in one.cells if cell.cell_type == "code"] for one in (chapter, executed))
+    for count, (cell, ran) in enumerate(zip(*code, strict=True), 1):
+        cell.outputs, cell.execution_count = ran.outputs, count
     return chapter
 
 
@@ -138,7 +127,7 @@ def build() -> Path:
 def _execute_to_file(page: str) -> None:
     target = EXECUTED / f"{page}.ipynb"
     before = stamp(page)
-    executed = execute(page, parameters(page))
+    executed = execute(page)
     executed.metadata["gdd_stamp"] = before
     target.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(executed, target)
