@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from test_caltech_readings import TINY
-from test_class_parallel import pictures  # noqa: F401
+from tiny import CHEAP
 
 from gdd.base.axes import LABEL
 from gdd.inference.features import FeedForward
@@ -16,14 +15,14 @@ SETTINGS |= {"burn_in": 3, "collect": 1, "seeds": (0, 1)}
 
 
 @pytest.fixture
-def once(pictures, monkeypatch):  # noqa: F811
+def once(pictures, monkeypatch):
     """Run the experiment on small pictures, a few atoms of MNIST's size; training and test images can be changed."""
     load = ours.train_and_test
     small = {"LOWER_SIZE": (8, 8), "LOWER_ATOMS": 6, "LOWER": FeedForward(noise_precision=25.0)}
     small |= {"UPPER_SIZE": (2, 2), "UPPER_ATOMS": 10, "UPPER": FeedForward((1, 1), 0, 10.0, 0.1, 0.0)}
     for name, value in small.items():
         monkeypatch.setattr(ours, name, value)
-    monkeypatch.setitem(MODELS, "two layers", TINY)
+    monkeypatch.setitem(MODELS, "two layers", CHEAP)
 
     def run(change=lambda train, test: (train, test)):
         monkeypatch.setattr(ours, "train_and_test", lambda p: change(*load(p)))
@@ -32,14 +31,15 @@ def once(pictures, monkeypatch):  # noqa: F811
     return run
 
 
-def test_a_region_has_the_largest_of_its_blocks():
+def test_a_region_has_the_largest_of_its_blocks_and_a_level_unit_norm():
     maps = np.random.default_rng(0).random((2, 3, 7, 6))
     found = ours.pyramid(maps)
     expected = []
     for level in ours.LEVELS:
         rows, cols = np.array_split(np.arange(7), level), np.array_split(np.arange(6), level)
-        expected += [maps[:, k][:, r][:, :, c].max(axis=(1, 2)) for k in range(3) for r in rows for c in cols]
-    np.testing.assert_array_equal(found, np.stack(expected, axis=1))
+        largest = [maps[:, k][:, r][:, :, c].max(axis=(1, 2)) for k in range(3) for r in rows for c in cols]
+        expected.append(np.sqrt(np.transpose(largest) / np.sum(largest, axis=0)[:, None]))
+    np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=1e-12)
 
 
 def test_the_smaller_number_takes_the_first_of_each_class():

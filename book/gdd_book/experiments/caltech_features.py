@@ -7,17 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from skimage.feature import hog
 from sklearn.linear_model import RidgeClassifierCV
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Normalizer
+from sklearn.preprocessing import Normalizer, normalize
 
 from gdd.base.axes import LABEL
 from gdd.data.subsets import generator
-from gdd.evaluate.baselines import learn_patches, patch_features
-from gdd.inference.features import FeedForward, learn_atoms, one_step_features, unfold
+from gdd.inference.features import FeedForward, learn_atoms, one_step_features
 from gdd.model.spec import ChainSpec
-from gdd_book.experiments.caltech import AT_ONCE, REGIONS, check_enough, classes_of, shrink, train_and_test
+from gdd_book.experiments.caltech import AT_ONCE, baselines, check_enough, classes_of, train_and_test
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 from gdd_book.training import CALTECH, normalised
@@ -25,7 +23,7 @@ from gdd_book.training import CALTECH, normalised
 #: chosen on training images of the first split alone: 21 classes for layer 1, all for layer 2; two thirds of the images
 #: to learn from and one third to judge
 LOWER, LOWER_ATOMS, LOWER_SIZE = FeedForward((4, 4), 1, 25.0, 0.3), 64, (13, 13)
-UPPER, UPPER_ATOMS, UPPER_SIZE = FeedForward((2, 2), 0, 10.0, 0.1, 0.0), 512, (6, 6)
+UPPER, UPPER_ATOMS, UPPER_SIZE = FeedForward((2, 2), 0, 10.0, 0.1, 0.0), 1024, (6, 6)
 LEVELS = (1, 2, 3, 4, 6)  # regions along each side of an image, level by level of the pyramid
 PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
@@ -63,7 +61,7 @@ def _one_split(p: dict, run: Run) -> xr.Dataset:
     layers, begun = _learn(both[0], p, run), time.process_time()
     coded = [code(part, layers) for part in both]
     seconds = (time.process_time() - begun) / (len(train) + len(test))
-    features = dict(zip(OURS, zip(*coded, strict=True), strict=True)) | baselines(train, test, p["seed"])
+    features = dict(zip(OURS, zip(*coded, strict=True), strict=True)) | baselines(train, test, PATCHES, p["seed"])
     labels, shares = (train[LABEL].values, test[LABEL].values), []
     with run.bar(len(p["counts"]) * len(features), f"classifying, split {p['seed']}") as bar:
         for count in p["counts"]:
@@ -87,16 +85,20 @@ class Layers(NamedTuple):
     lower: xr.DataArray  # (atom, plane, atom_row, atom_col)
     centre: np.ndarray  # (plane, 1, 1): mean of layer 1's maps over images and places
     scale: float
-    upper: xr.DataArray
+    upper: xr.DataArray | None = None
+
+    def pass_on(self, maps: np.ndarray) -> np.ndarray:
+        """Layer 1's maps as layer 2 sees them, in the units of the model."""
+        return (maps - self.centre) * self.scale
 
     def maps(self, images: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
         """Answers of both layers, each (image, atom, row, col)."""
         lower = answers(images, self.lower, LOWER)
-        return lower, answers((lower - self.centre) * self.scale, self.upper, UPPER)
+        return lower, answers(self.pass_on(lower), self.upper, UPPER)
 
 
 def _learn(images: xr.DataArray, p: dict, run: Run) -> Layers:
-    """Dictionaries from some of the training images, of layer 2 from layer 1's maps in the units of the model."""
+    """Dictionaries from some of the training images, of layer 2 from layer 1's maps."""
     some = images[np.sort(generator(p["seed"]).permutation(len(images))[: p["n_learn"]])]
     chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
     folders = [run.folder("caltech-best", p, layer) for layer in ("1", "2")]
@@ -104,10 +106,9 @@ def _learn(images: xr.DataArray, p: dict, run: Run) -> Layers:
         lower = learn_atoms(some, LOWER_ATOMS, LOWER_SIZE, LOWER, chain, folders[0], bar)
         maps = answers(some, lower, LOWER)
         centre = maps.mean(axis=(0, 2, 3))[:, None, None]
-        scale = float(1 / (3 * (maps - centre).std()))
-        given = (maps - centre) * scale
-        upper = learn_atoms(given, UPPER_ATOMS, UPPER_SIZE, UPPER, chain, folders[1], bar)
-    return Layers(lower, centre, scale, upper)
+        layers = Layers(lower, centre, float(1 / (3 * (maps - centre).std())))
+        upper = learn_atoms(layers.pass_on(maps), UPPER_ATOMS, UPPER_SIZE, UPPER, chain, folders[1], bar)
+    return layers._replace(upper=upper)
 
 
 def answers(images: xr.DataArray | np.ndarray, atoms: xr.DataArray, spec: FeedForward) -> np.ndarray:
@@ -122,37 +123,24 @@ def answers(images: xr.DataArray | np.ndarray, atoms: xr.DataArray, spec: FeedFo
 
 
 def code(images: xr.DataArray, layers: Layers) -> tuple[np.ndarray, np.ndarray]:
-    """Features of normalised images, (image, feature): of layer 1, and of both layers.
-
-    Of every map what is largest in each region of the pyramid. Of both layers the square root, each over its norm.
-    """
+    """Features of normalised images, (image, feature): of layer 1, and of both layers side by side."""
     some = (images[low : low + AT_ONCE] for low in range(0, len(images), AT_ONCE))
     parts = [[pyramid(maps) for maps in layers.maps(part)] for part in some]
     lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))
-    both = np.concatenate([one / np.linalg.norm(one, axis=1, keepdims=True) for one in (lower, upper)], axis=1)
-    return lower, np.sqrt(both)
+    return lower, np.concatenate([lower, upper], axis=1)
 
 
 def pyramid(maps: np.ndarray) -> np.ndarray:
-    """Largest value of every map in each region, (image, feature); maps (image, atom, row, col)."""
+    """Square root of what is largest of every map in each region, every level of unit norm: (image, feature).
+
+    Maps (image, atom, row, col).
+    """
     found = []
     for level in LEVELS:
         rows, cols = ([part[0] for part in np.array_split(np.arange(n), level)] for n in maps.shape[2:])
         largest = np.maximum.reduceat(np.maximum.reduceat(maps, rows, axis=2), cols, axis=3)
-        found.append(largest.reshape(len(maps), -1))
+        found.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
     return np.concatenate(found, axis=1)
-
-
-def baselines(train: xr.DataArray, test: xr.DataArray, seed: int) -> dict[str, list[np.ndarray]]:
-    """Features that owe nothing to the model."""
-    both = train, test
-    small = [shrink(part) for part in both]
-    patches = learn_patches(small[0], PATCHES, seed=seed)
-    return {
-        "gradients": [np.stack([hog(image, cells_per_block=(2, 2)) for image in part.values[:, 0]]) for part in both],
-        "k-means patches": [patch_features(part, patches, REGIONS).values for part in small],
-        "raw pixels": [unfold(part).values for part in small],
-    }
 
 
 def classifier():
