@@ -460,10 +460,11 @@ def infer(
     ----------
     trained, atoms, **options : as of `gdd.infer`; ``first_image`` too
     images : (image, plane, row, col), as of `learn`
-    folder : seen by all: each task writes its maps there; the Dataset reads them when they are used, and the driver
-        holds none
+    folder : seen by all: each task writes its maps there, over those of an earlier call; the Dataset reads them when
+        they are used, and the driver holds none. Every call needs a folder of its own
     client : None: the current one
     """
+    first_image = check_whole("first_image", first_image, 0)
     work, client, futures = partial(deconvolution.infer, _light(trained), atoms, **options), current(client), []
     for at, own in _leaves_of(images):
         path = None if folder is None else str(Path(folder) / f"images-{first_image + at:012d}.nc")

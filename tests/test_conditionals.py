@@ -45,9 +45,8 @@ def ratio_block_in_layer(tiny, rng):
         where = (int(rng.integers(len(state.local.z))), int(rng.integers(shape.atoms)), i, j)
         choice = conditionals.block_in_layer(state, data, spec, shape, where)
         for m in (EMPTY, *np.flatnonzero(have[i, j])):
-            z, w = state.local.z.copy(), state.local.w.copy()
-            z[where], w[where] = m, 0.0 if m == EMPTY else rng.standard_normal()
-            yield choice.logpdf(m, w[where]), log_joint(with_local(state, z=z, w=w), data, spec, shape)
+            w = 0.0 if m == EMPTY else rng.standard_normal()
+            yield choice.logpdf(m, w), log_joint(with_block(state, where, m, w), data, spec, shape)
         yield None  # another block: another normalising constant
 
 
@@ -67,9 +66,7 @@ def ratio_block_given_rest(tiny, rng):
     choice = conditionals.block_given_rest(windows, weights, state.shared.dictionary[k], prior, gamma_w)
     for t, m in enumerate(positions):
         for value in rng.standard_normal(2):
-            z, w = state.local.z.copy(), state.local.w.copy()
-            z[where], w[where] = m, value
-            yield choice.logpdf(t, value), log_joint(with_local(state, z=z, w=w), data, spec, shape)
+            yield choice.logpdf(t, value), log_joint(with_block(state, where, m, value), data, spec, shape)
     yield choice.logpdf(EMPTY, 0.0), log_joint(emptied, data, spec, shape)
 
 
@@ -125,9 +122,8 @@ def ratio_gamma_e_given_rest(tiny, rng):
 def ratio_squared_scale_given_rest(tiny, rng):
     """Density of u = s^2 along the orbit (s D, w / s): the joint, times |s|^(pixels - weights), per du / u."""
     state, data, spec, shape = tiny
-    z, w = state.local.z.copy(), state.local.w.copy()
-    z[:, -1], w[:, -1] = EMPTY, 0.0
-    for case, k in ((state, 0), (with_local(state, z=z, w=w), shape.atoms - 1)):  # a used atom, an unused one
+    unused = with_block(state, np.s_[:, -1], EMPTY, 0.0)
+    for case, k in ((state, 0), (unused, shape.atoms - 1)):  # a used atom, an unused one
         choice = conditionals.squared_scale_given_rest(case, shape, k)
         active = (case.local.z[:, k] != EMPTY).sum()
         for u in rng.gamma(2.0, size=3):

@@ -53,8 +53,7 @@ def test_odds_of_a_block_are_those_of_its_conditional(masked):
     exact = enumeration.enumerated(state, data, spec, shape)
     index = {z.tobytes(): t for t, z in enumerate(exact.space)}
     for where in ((0, 0, 0, 0), (0, 1, 0, 1)):
-        z = np.full_like(state.local.z, EMPTY)
-        bare = state._replace(local=state.local._replace(z=z, w=np.zeros(z.shape)))
+        bare = with_block(state, ..., EMPTY, 0.0)
         choice = block_in_layer(bare, data, spec, shape, where)
         for m in np.flatnonzero(np.isfinite(choice.log_weight[:-1])):
             active = with_block(bare, where, m, 1.0)

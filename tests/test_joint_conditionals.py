@@ -149,9 +149,8 @@ def ratio_squared_scale_given_rest(tiny, rng):
     """Density of u = s^2 along the orbit (s D, w / s): the joint, times |s|^(pixels - weights), per du / u."""
     state, data, model, spec = tiny
     top = len(model.layers) - 1
-    z, w = state.local.z.copy(), state.local.w.copy()
-    z[:, -1], w[:, -1] = EMPTY, 0.0
-    for case, k in ((state, 0), (with_local(state, z=z, w=w), z.shape[1] - 1)):  # a used atom, an unused one
+    unused = with_block(state, np.s_[:, -1], EMPTY, 0.0)
+    for case, k in ((state, 0), (unused, state.local.z.shape[1] - 1)):  # a used atom, an unused one
         choice = joint_conditionals.squared_scale_given_rest(case, model, k)
         active = (case.local.z[:, k] != EMPTY).sum()
         for u in rng.gamma(2.0, size=3):

@@ -212,7 +212,7 @@ def test_threads_change_no_bit(dtype):
     assert info.log_joint == pytest.approx(log_joint(end.as_double(), data, spec, shape), rel=1e-4)
 
 
-@pytest.mark.parametrize("name", ["pooled, ragged", "top, planes", "masked", "masked, planes"])
+@pytest.mark.parametrize("name", ["pooled, ragged", "several planes", "top, planes", "masked", "masked, planes"])
 def test_nothing_given_is_changed(name):
     state, data, spec, shape = draw(name)
     before = {n: a.copy() for n, a in arrays_of(state).items()}

@@ -119,6 +119,8 @@ def test_a_damaged_record_is_left_out_and_named(toy, tmp_path, results, capsys):
     assert [records.settings(record)["n"] for record in records.every("toy")] == [6, 8]
     said = capsys.readouterr()
     assert said.out.startswith("left out: record toy--demo--n-7.nc: truncated") and said.out.count("\n") == 1
+    with pytest.raises(GddError, match="not known"):
+        records.every("no-such-thing")
     assert str(tmp_path) not in said.out and said.err == ""  # a chapter with anything on stderr fails the build
 
 

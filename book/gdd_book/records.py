@@ -156,7 +156,7 @@ def every(experiment: str) -> list[xr.Dataset]:
             found.append(read(path))
         except GddError as error:
             print(f"left out: {str(error).replace(str(path), path.name)}")
-    return [record for record in found if record.attrs["experiment"] == experiment]
+    return found
 
 
 def settings(record: xr.Dataset) -> dict:

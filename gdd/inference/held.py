@@ -179,7 +179,7 @@ def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Ch
     """Run ``local = update(local, sweep)`` and yield a `Draw` for every collected sweep."""
     seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
     pixels = seen.sum(axis=(1, 2, 3))
-    for number in range(chain.burn_in + chain.collect):
+    for number in range(chain.sweeps):
         local = update(local, number)
         if progress is not None:
             progress(len(pixels))

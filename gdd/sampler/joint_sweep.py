@@ -105,7 +105,7 @@ def dictionary_mean(state: JointState, data: LayerData, model: ModelSpec, layer:
     if len(arrays.images.masks):
         arrays.images.residuals[:] *= arrays.images.masks
     atoms = state.shared.dictionaries[layer]
-    step, _ = solve(arrays, layer, atoms, state.shared.gamma_d[layer], (0, 0, 0, 0), None, 1e-4)
+    step, _ = solve(arrays, layer, atoms, state.shared.gamma_d[layer], (0, 0, 0, 0), None, tolerance=1e-4)
     return plane_second(plane_last(atoms) + step, arrays.shapes[layer])
 
 

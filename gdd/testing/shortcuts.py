@@ -1,6 +1,6 @@
 """Shortcuts that a sampler of the joint model must not take: negative controls for the tests.
 
-Each is a `Pieces` for `gdd.testing.refine_plain.plain_joint_sweep`: one step saves something, all others are right.
+Each is a `Pieces` for `gdd.testing.calibration_joint.joint_plain_step`: one step saves something, all others are right.
 All of them look plausible in the traces of a chain.
 
 *Checked:* tests/test_joint_sampler.py (each is rejected by one step from its own conditional),

@@ -110,7 +110,7 @@ def fill_by_models(
 ) -> dict[str, np.ndarray]:
     """Images (image, plane, row, col) of every one of `MODELS`: posterior means given what is observed."""
     chain = ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
-    with run.bar(len(MODELS) * test.sizes[IMAGE] * (chain.burn_in + chain.collect), label) as bar:
+    with run.bar(len(MODELS) * test.sizes[IMAGE] * chain.sweeps, label) as bar:
         found = [interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step)]
         noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
         for shared in (shared_of(fitted), refined.state.shared):

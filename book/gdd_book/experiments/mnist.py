@@ -242,7 +242,7 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     }
     noise = float(refined.state.local.gamma_e.mean())
     shared = {STAGES[0]: shared_of(fitted), STAGES[1]: refined.state.shared}
-    sweeps = len(STAGES) * images.sizes[IMAGE] * (2 * sum(chain.values()) + joint.burn_in + joint.collect)
+    sweeps = len(STAGES) * images.sizes[IMAGE] * (2 * sum(chain.values()) + joint.sweeps)
     with run.bar(sweeps, f"inferring {images.attrs['split']}") as bar:
         for name, model in zip(STAGES, (fitted, with_dictionaries(fitted, shared[STAGES[1]])), strict=True):
             bottom, top = infer_layers(model, images, **chain, seed=joint.seed, progress=bar.step)

@@ -94,19 +94,19 @@ def count_meetings(
     data = LayerData(images, part=Part(0, len(images), meet))
     one, more = ChainSpec(1, 1, chain.seed), ChainSpec(3, 1, chain.seed)
 
-    def of_sweep(work) -> np.ndarray:
+    def said_in_a_sweep(work) -> np.ndarray:
         ends = []
-        for chain in (one, more):
+        for each in (one, more):
             said.clear()
-            work(chain)
+            work(each)
             ends.append([len(said), sum(said)])
         return np.subtract(*ends[::-1]) / 2
 
     fitted = pretrain_layers(data, model, one)
     begun = start_from(fitted, refinement, one)
-    bottom, both = (of_sweep(partial(pretrain_layers, data, spec))
+    bottom, both = (said_in_a_sweep(partial(pretrain_layers, data, spec))
                     for spec in (replace(model, layers=model.layers[:1]), model))
-    joint = of_sweep(lambda chain: run_joint_chain(begun, data, fitted.model, chain, refinement))
+    joint = said_in_a_sweep(lambda chain: run_joint_chain(begun, data, fitted.model, chain, refinement))
     return [tuple(bottom), tuple(both - bottom), tuple(joint)]
 
 
