@@ -80,12 +80,12 @@ def test_noise_has_more_high_frequencies_and_less_kurtosis_than_a_bar():
     table = caltech.class_sharpness_table([record(), record("ketch")]).astype(float)
     assert table.columns.tolist() == [(name, stage) for name in ("stop sign", "ketch") for stage in STAGES]
     assert table.index.tolist() == [
-        (words, number) for words in ("high-frequency share", "kurtosis") for number in (1, 2, 3)
+        (words, number) for words in ("energy above half Nyquist", "gradient kurtosis") for number in (1, 2, 3)
     ]
     bar, noise = table["stop sign", "pretrained"], table["stop sign", "refined"]
-    assert (noise["high-frequency share"] > bar["high-frequency share"]).all()
-    assert (noise["kurtosis"] < bar["kurtosis"]).all()
-    assert noise["kurtosis", 3] == pytest.approx(3, abs=0.2)  # Gaussian
+    assert (noise["energy above half Nyquist"] > bar["energy above half Nyquist"]).all()
+    assert (noise["gradient kurtosis"] < bar["gradient kurtosis"]).all()
+    assert noise["gradient kurtosis", 3] == pytest.approx(3, abs=0.2)  # Gaussian
 
 
 def test_atoms_of_two_classes_that_are_the_same_match_and_noise_does_not():

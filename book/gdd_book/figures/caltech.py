@@ -170,8 +170,8 @@ def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
     for layer, kind in product(layers, found.kind.values):
         one = of_layer(found, layer).sel(kind=kind)
         rows[layer, kind] = {
-            "high-frequency share": f"{float(one.high_frequency_share.median()):.3f}",
-            "kurtosis": f"{float(one.gradient_kurtosis.median()):.1f}",
+            "energy above half Nyquist": f"{float(one.high_frequency_share.median()):.3f}",
+            "gradient kurtosis": f"{float(one.gradient_kurtosis.median()):.1f}",
             "match": f"{float(one.correlation.median()):.2f}",
             "held-out error": f"{float(one.rms.mean()):.3f}" if layer == layers[-1] else "",
             "active": f"{float(one.active.mean()):.0f}" if layer == layers[-1] else "",
@@ -328,7 +328,7 @@ def show_class_stages(record: xr.Dataset) -> Figure:
 
 def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Median sharpness over the atoms of every layer, before and after refinement; a column pair for each class."""
-    measures = {"high-frequency share": (high_frequency_share, 3), "kurtosis": (gradient_kurtosis, 1)}
+    measures = {"energy above half Nyquist": (high_frequency_share, 3), "gradient kurtosis": (gradient_kurtosis, 1)}
     columns = {
         (class_of(record), stage): {
             (words, number): f"{float(measure(atoms).median()):.{digits}f}"
