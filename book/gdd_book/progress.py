@@ -146,7 +146,7 @@ class Run:
 
     def each(self, work: Callable, tasks: Sequence[tuple]) -> Iterator:
         """Give ``work(*task)`` of every task, in order: done here, or by the processes or workers that there are."""
-        if self.jobs == 1 and self.scheduler is None:
+        if self.for_tasks() is self:
             yield from (work(*task) for task in tasks)
             return
         from gdd import cluster
@@ -155,6 +155,10 @@ class Run:
         local = {"n_workers": self.jobs, "threads_per_worker": threads, "dashboard_address": ":0"}
         with cluster.Client(self.scheduler) if self.scheduler else cluster.Client(**local) as client:
             yield from cluster.each(work, tasks, client)
+
+    def for_tasks(self) -> Run:
+        """Return what tasks given to `each` have as their run: this one, or a silent one where others do them."""
+        return self if self.jobs == 1 and self.scheduler is None else Run(self.cache, silent=True)
 
     def folder(self, name: str, parameters: Mapping[str, Any], *below: str) -> Path | None:
         """Folder of checkpoints that depend on these parameters, or one below it; it is not made here."""

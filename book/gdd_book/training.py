@@ -304,7 +304,7 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
     """
     p = dict(p) | {"stages": STAGES[: 1 + p["refined"]]}
     names, tasks, paths = images.attrs["label_names"].split(","), [], []
-    at_work = run if run.jobs == 1 and run.scheduler is None else Run(run.cache, silent=True)
+    at_work = run.for_tasks()
     for name in p["classes"]:
         own = images.isel(image=images[LABEL].values == names.index(name))
         one = p | {"classes": (name,)}

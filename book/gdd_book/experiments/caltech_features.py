@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import asdict
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +35,7 @@ BY_SPLIT = ("accuracy", "cpu_seconds", "n_test_images")
 
 
 @experiment(
-    "caltech-best", choices={"data": CALTECH}, data="caltech101", model="two layers",
+    "caltech-best", choices={"data": CALTECH}, in_parallel=True, data="caltech101", model="two layers",
     demo={"n_classes": 3, "per_class": 10, "counts": (5, 10), "n_test": 10, "seeds": (0,), "n_learn": 20,
           "burn_in": 10, "collect": 2},
     paper={"n_classes": 101, "per_class": 30, "counts": (15, 30), "n_test": 30, "seeds": (0, 1, 2), "n_learn": 101,
@@ -45,20 +48,22 @@ def caltech_best(p: dict, run: Run) -> Outcome:
     layer 2 from its maps. The first of each class's training images are those of the smaller numbers in ``counts``.
     """
     check_enough(p)
-    p = p | {"classes": classes_of(p)}
-    splits = [_one_split(p | {"seed": seed}, run) for seed in p["seeds"]]
-    dataset = xr.concat(splits, "split", data_vars=list(BY_SPLIT)).assign_coords(split=list(p["seeds"]))
-    checksum = dataset.attrs.pop("checksum")
     spec = {"features": (LOWER, UPPER), "sizes": (LOWER_SIZE, UPPER_SIZE), "atoms": (LOWER_ATOMS, UPPER_ATOMS),
             "levels": LEVELS}
+    p, learned_with = p | {"classes": classes_of(p)}, json.dumps(spec, default=asdict)
+    folders = [run.folder("caltech-best", p | {"seed": seed, "learned_with": learned_with}) for seed in p["seeds"]]
+    tasks = [(p | {"seed": seed}, folder, run.for_tasks()) for seed, folder in zip(p["seeds"], folders, strict=True)]
+    splits = list(run.each(_one_split, tasks))
+    dataset = xr.concat(splits, "split", data_vars=list(BY_SPLIT)).assign_coords(split=list(p["seeds"]))
+    checksum = dataset.attrs.pop("checksum")
     return Outcome(dataset, spec, p["data"], checksum, p["seeds"][0])
 
 
-def _one_split(p: dict, run: Run) -> xr.Dataset:
-    """Accuracy of every feature, (count, feature_kind), and what our features take."""
+def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
+    """Accuracy of every feature, (count, feature_kind), and what our features take; ``folder`` : of checkpoints."""
     train, test = train_and_test(p)
     both = [normalised(part) for part in (train, test)]
-    layers, begun = _learn(both[0], p, run), time.process_time()
+    layers, begun = _learn(both[0], p, folder, run), time.process_time()
     coded = [code(part, layers) for part in both]
     seconds = (time.process_time() - begun) / (len(train) + len(test))
     features = dict(zip(OURS, zip(*coded, strict=True), strict=True)) | baselines(train, test, PATCHES, p["seed"])
@@ -97,11 +102,11 @@ class Layers(NamedTuple):
         return lower, answers(self.pass_on(lower), self.upper, UPPER)
 
 
-def _learn(images: xr.DataArray, p: dict, run: Run) -> Layers:
+def _learn(images: xr.DataArray, p: dict, folder: Path | None, run: Run) -> Layers:
     """Dictionaries from some of the training images, of layer 2 from layer 1's maps."""
     some = images[np.sort(generator(p["seed"]).permutation(len(images))[: p["n_learn"]])]
     chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
-    folders = [run.folder("caltech-best", p, layer) for layer in ("1", "2")]
+    folders = [folder and folder / layer for layer in ("1", "2")]
     with run.bar(2 * chain.sweeps, f"learning, split {p['seed']}") as bar:
         lower = learn_atoms(some, LOWER_ATOMS, LOWER_SIZE, LOWER, chain, folders[0], bar)
         maps = answers(some, lower, LOWER)
