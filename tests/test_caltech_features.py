@@ -20,22 +20,24 @@ def once(pictures, monkeypatch):
     load = ours.train_and_test
     small = {"LOWER_SIZE": (8, 8), "LOWER_ATOMS": 6, "LOWER": FeedForward(noise_precision=25.0)}
     small |= {"UPPER_SIZE": (2, 2), "UPPER_ATOMS": 10, "UPPER": FeedForward((1, 1), 0, 10.0, 0.1, 0.0)}
+    small |= {"SCALES": (ours.Scale((28, 28), (1, 2, 3), 0.7), ours.Scale((20, 20), (1, 2), 0.3))}
     for name, value in small.items():
         monkeypatch.setattr(ours, name, value)
     monkeypatch.setitem(MODELS, "two layers", CHEAP)
 
     def run(change=lambda train, test: (train, test)):
-        monkeypatch.setattr(ours, "train_and_test", lambda p: change(*load(p)))
+        monkeypatch.setattr(ours, "train_and_test", lambda p, size=None: change(*load(p, size)))
         return experiments.run("caltech-best", SETTINGS).dataset
 
     return run
 
 
-def test_a_region_has_the_largest_of_its_blocks_and_a_level_unit_norm():
+def test_a_region_has_the_largest_of_its_blocks_and_levels_share_the_weight():
     maps = np.random.default_rng(0).random((2, 3, 7, 6))
-    found = ours.pyramid(maps)
+    scale = ours.SCALES[0]
+    found = ours.pyramid(maps, scale) * np.sqrt(len(scale.levels) / scale.weight)
     expected = []
-    for level in ours.LEVELS:
+    for level in scale.levels:
         rows, cols = np.array_split(np.arange(7), level), np.array_split(np.arange(6), level)
         largest = [maps[:, k][:, r][:, :, c].max(axis=(1, 2)) for k in range(3) for r in rows for c in cols]
         expected.append(np.sqrt(np.transpose(largest) / np.sum(largest, axis=0)[:, None]))
@@ -50,7 +52,7 @@ def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once)
     found = once()
     assert dict(found.accuracy.sizes) == {"split": 2, "count": 2, "feature_kind": 5}
     assert (found.accuracy.sel(feature_kind=list(ours.OURS), count=6) > 60).all()  # chance: 33
-    regions = sum(level**2 for level in ours.LEVELS)
+    regions = sum(level**2 for scale in ours.SCALES for level in scale.levels)
     assert (found.cpu_seconds > 0).all() and found.n_features[0] == 6 * regions
     assert found.n_features[1] % regions == 0 and 6 * regions < found.n_features[1] <= 16 * regions
     learned = []

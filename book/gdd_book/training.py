@@ -105,9 +105,14 @@ def digits(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
     return datasets.load(p["data"], split, n=p["n_train" if split == "train" else "n_test"], seed=p["seed"])
 
 
-def caltech_images(p: Mapping[str, Any], split: str = "train") -> xr.DataArray:
-    """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``."""
-    size = MODELS[p["model"]].image_size
+def caltech_images(
+    p: Mapping[str, Any], split: str = "train", size: tuple[int, int] | None = None
+) -> xr.DataArray:
+    """Pictures of the classes ``p["classes"]``, ``p["per_class"]`` of each in training, by ``p["seed"]``.
+
+    ``size`` : (row, col); None: that of the model
+    """
+    size = size or MODELS[p["model"]].image_size
     return datasets.load(
         p["data"], split, classes=p["classes"], per_class=p["per_class"], seed=p["seed"], size=size
     )

@@ -42,7 +42,7 @@ from gdd.sampler.pretrain import pretrain
 Array = np.ndarray | xr.DataArray
 
 #: images whose correlation maps are held at once
-_CHUNK = 64
+_CHUNK = 128
 #: atoms whose norm is below this share of the largest one explain nothing: draws from nearly the prior
 LEAST_NORM = 0.25
 
@@ -204,29 +204,37 @@ def _all_moments(maps, sd, log_odds, blocks, out):
     rows, cols = maps.shape[2:]
     pool_row, pool_col, margin = blocks
     for n in prange(maps.shape[0]):
-        for k, i, j in np.ndindex(out.shape[2:]):
-            top, bottom = max(i * pool_row - margin, 0), min((i + 1) * pool_row + margin, rows)
-            left, right = max(j * pool_col - margin, 0), min((j + 1) * pool_col + margin, cols)
-            here = slice(top, bottom), slice(left, right)
-            mean, inclusion, magnitude = _block_moments(maps[n, k][here], sd[k][here], log_odds[k][here])
-            out[0, n, k, i, j], out[1, n, k, i, j], out[2, n, k, i, j] = mean, inclusion, magnitude
+        log_odds_now, given = np.empty((rows, cols)), np.empty((2, rows, cols))
+        for k in range(maps.shape[1]):
+            for a, b in np.ndindex(rows, cols):
+                answer = sd[k, a, b] * maps[n, k, a, b]  # the mean in standard deviations
+                gain = 0.5 * answer**2
+                folded = math.sqrt(2.0 / math.pi) * math.exp(-gain) + answer * math.erf(answer / math.sqrt(2.0))
+                log_odds_now[a, b] = log_odds[k, a, b] + gain
+                given[0, a, b], given[1, a, b] = answer, folded
+            for i, j in np.ndindex(out.shape[3:]):
+                top, bottom = max(i * pool_row - margin, 0), min((i + 1) * pool_row + margin, rows)
+                left, right = max(j * pool_col - margin, 0), min((j + 1) * pool_col + margin, cols)
+                here = slice(top, bottom), slice(left, right)
+                found = _block_moments(log_odds_now[here], sd[k][here], given[:, top:bottom, left:right])
+                out[0, n, k, i, j], out[1, n, k, i, j], out[2, n, k, i, j] = found
 
 
 @kernel(error_model="numpy")
-def _block_moments(correlation, sd, log_odds):
-    """Moments of one block: of outcomes with these log odds, the empty one having 0, and N(sd^2 c, sd^2) given each."""
-    top = 0.0  # log-sum-exp offset
-    for a, b in np.ndindex(correlation.shape):
-        top = max(top, log_odds[a, b] + 0.5 * (sd[a, b] * correlation[a, b]) ** 2)
+def _block_moments(log_odds, sd, given):
+    """Mean, inclusion and mean magnitude of one block.
+
+    log_odds : of the positions, the empty outcome having 0
+    sd : of the weight, (row, col)
+    given : its mean and its mean magnitude in standard deviations, each (row, col), if that position is the active one
+    """
+    top = max(log_odds.max(), 0.0)  # log-sum-exp offset
     total, mean, magnitude = 0.0, 0.0, 0.0
-    for a, b in np.ndindex(correlation.shape):
-        answer = sd[a, b] * correlation[a, b]  # the mean in standard deviations
-        gain = 0.5 * answer**2
-        odds = np.exp(log_odds[a, b] + gain - top)
-        folded = math.sqrt(2.0 / math.pi) * math.exp(-gain) + answer * math.erf(answer / math.sqrt(2.0))
+    for a, b in np.ndindex(log_odds.shape):
+        odds = np.exp(log_odds[a, b] - top)
         total += odds
-        mean += odds * sd[a, b] * answer
-        magnitude += odds * sd[a, b] * folded
+        mean += odds * sd[a, b] * given[0, a, b]
+        magnitude += odds * sd[a, b] * given[1, a, b]
     norm = total + np.exp(-top)
     return mean / norm, total / norm, magnitude / norm
 

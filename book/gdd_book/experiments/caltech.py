@@ -109,9 +109,12 @@ def classes_of(p: dict) -> tuple[str, ...]:
     return tuple(known[round(i * (len(known) - 1) / max(1, n - 1))] for i in range(n))
 
 
-def train_and_test(p: dict) -> tuple[xr.DataArray, xr.DataArray]:
-    """Training images, and at most ``p["n_test"]`` test images of each class, drawn by seed; pixels as they are."""
-    train, test = (caltech_images(p, split) for split in ("train", "test"))
+def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.DataArray, xr.DataArray]:
+    """Training images, and at most ``p["n_test"]`` test images of each class, drawn by seed; pixels as they are.
+
+    ``size`` : (row, col); None: that of the model
+    """
+    train, test = (caltech_images(p, split, size) for split in ("train", "test"))
     order = generator(p["seed"]).permutation(len(test))
     labels = test[LABEL].values[order]
     chosen = np.concatenate([order[labels == label][: p["n_test"]] for label in np.unique(labels)])

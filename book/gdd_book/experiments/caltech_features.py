@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +28,17 @@ from gdd_book.training import CALTECH, normalised
 #: to learn from and one third to judge
 LOWER, LOWER_ATOMS, LOWER_SIZE = FeedForward((4, 4), 1, 25.0, 0.3), 64, (13, 13)
 UPPER, UPPER_ATOMS, UPPER_SIZE = FeedForward((2, 2), 0, 10.0, 0.1, 0.0), 1024, (6, 6)
-LEVELS = (1, 2, 3, 4, 6)  # regions along each side of an image, level by level of the pyramid
+
+
+class Scale(NamedTuple):
+    """A size at which images are read, with atoms that were learned at the model's size."""
+
+    size: tuple[int, int]  # (row, col)
+    levels: tuple[int, ...]  # regions along each side of an image, level by level of the pyramid
+    weight: float  # share of the feature's squared norm
+
+
+SCALES = (Scale((180, 180), (1, 2, 3, 4, 6), 0.8), Scale((64, 64), (1, 2, 3, 4), 0.2))
 PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
 OURS = ("one-step features", "one-step features, two layers")
@@ -48,23 +59,23 @@ def caltech_best(p: dict, run: Run) -> Outcome:
     layer 2 from its maps. The first of each class's training images are those of the smaller numbers in ``counts``.
     """
     check_enough(p)
-    spec = {"features": (LOWER, UPPER), "sizes": (LOWER_SIZE, UPPER_SIZE), "atoms": (LOWER_ATOMS, UPPER_ATOMS),
-            "levels": LEVELS}
-    p, learned_with = p | {"classes": classes_of(p)}, json.dumps(spec, default=asdict)
+    learned = {"features": (LOWER, UPPER), "sizes": (LOWER_SIZE, UPPER_SIZE), "atoms": (LOWER_ATOMS, UPPER_ATOMS)}
+    p, learned_with = p | {"classes": classes_of(p)}, json.dumps(learned, default=asdict)
     folders = [run.folder("caltech-best", p | {"seed": seed, "learned_with": learned_with}) for seed in p["seeds"]]
     tasks = [(p | {"seed": seed}, folder, run.for_tasks()) for seed, folder in zip(p["seeds"], folders, strict=True)]
     splits = list(run.each(_one_split, tasks))
     dataset = xr.concat(splits, "split", data_vars=list(BY_SPLIT)).assign_coords(split=list(p["seeds"]))
     checksum = dataset.attrs.pop("checksum")
-    return Outcome(dataset, spec, p["data"], checksum, p["seeds"][0])
+    return Outcome(dataset, learned | {"scales": SCALES}, p["data"], checksum, p["seeds"][0])
 
 
 def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
     """Accuracy of every feature, (count, feature_kind), and what our features take; ``folder`` : of checkpoints."""
     train, test = train_and_test(p)
-    both = [normalised(part) for part in (train, test)]
-    layers, begun = _learn(both[0], p, folder, run), time.process_time()
-    coded = [code(part, layers) for part in both]
+    layers = _learn(normalised(train), p, folder, run)
+    scaled = [[normalised(part) for part in train_and_test(p, scale.size)] for scale in SCALES]
+    begun = time.process_time()
+    coded = [code(part, layers) for part in zip(*scaled, strict=True)]
     seconds = (time.process_time() - begun) / (len(train) + len(test))
     features = dict(zip(OURS, zip(*coded, strict=True), strict=True)) | baselines(train, test, PATCHES, p["seed"])
     labels, shares = (train[LABEL].values, test[LABEL].values), []
@@ -127,25 +138,31 @@ def answers(images: xr.DataArray | np.ndarray, atoms: xr.DataArray, spec: FeedFo
     return maps / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True))
 
 
-def code(images: xr.DataArray, layers: Layers) -> tuple[np.ndarray, np.ndarray]:
-    """Features of normalised images, (image, feature): of layer 1, and of both layers side by side."""
-    some = (images[low : low + AT_ONCE] for low in range(0, len(images), AT_ONCE))
-    parts = [[pyramid(maps) for maps in layers.maps(part)] for part in some]
-    lower, upper = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return lower, np.concatenate([lower, upper], axis=1)
+def code(scaled: Sequence[xr.DataArray], layers: Layers) -> tuple[np.ndarray, np.ndarray]:
+    """Features, (image, feature), of layer 1 and of both layers side by side.
+
+    ``scaled`` : the normalised images at each of `SCALES`
+    """
+    found = []
+    for low in range(0, len(scaled[0]), AT_ONCE):
+        maps = [layers.maps(images[low : low + AT_ONCE]) for images in scaled]
+        parts = [[pyramid(part, scale) for part in both] for both, scale in zip(maps, SCALES, strict=True)]
+        lower, upper = (np.concatenate(kind, axis=1) for kind in zip(*parts, strict=True))
+        found.append((lower, np.concatenate([lower, upper], axis=1)))
+    return tuple(np.concatenate(kind) for kind in zip(*found, strict=True))
 
 
-def pyramid(maps: np.ndarray) -> np.ndarray:
-    """Square root of what is largest of every map in each region, every level of unit norm: (image, feature).
+def pyramid(maps: np.ndarray, scale: Scale) -> np.ndarray:
+    """Square root of what is largest of every map in each region, all levels of one norm: (image, feature).
 
     Maps (image, atom, row, col).
     """
     found = []
-    for level in LEVELS:
+    for level in scale.levels:
         rows, cols = ([part[0] for part in np.array_split(np.arange(n), level)] for n in maps.shape[2:])
         largest = np.maximum.reduceat(np.maximum.reduceat(maps, rows, axis=2), cols, axis=3)
         found.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
-    return np.concatenate(found, axis=1)
+    return np.concatenate(found, axis=1) * maps.dtype.type((scale.weight / len(found)) ** 0.5)
 
 
 def classifier():
