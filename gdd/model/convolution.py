@@ -47,7 +47,7 @@ def synthesise(dictionary: Array, maps: Array) -> np.ndarray:
     out = np.empty((len(maps), dictionary.shape[1], *size), np.result_type(dictionary, maps))
     for part in _chunks(len(maps)):
         spectrum = np.einsum("nkij,kcij->ncij", scipy.fft.rfft2(maps[part], grid), kernel, optimize=True)
-        out[part] = scipy.fft.irfft2(spectrum, grid)[..., : size[0], : size[1]]
+        out[part] = _back(spectrum, grid, size)
     return out
 
 
@@ -76,7 +76,7 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
     out = np.empty((len(images), len(dictionary), *size), np.result_type(dictionary, images))
     for part in _chunks(len(images)):
         spectrum = np.einsum("ncij,kcij->nkij", scipy.fft.rfft2(images[part], grid), kernel.conj(), optimize=True)
-        out[part] = scipy.fft.irfft2(spectrum, grid)[..., : size[0], : size[1]]
+        out[part] = _back(spectrum, grid, size)
     return out
 
 
@@ -105,7 +105,7 @@ def correlate_with_maps(images: Array, maps: Array) -> np.ndarray:
     for part in _chunks(len(images)):
         grid, kernel = _transformed(maps[part], images.shape[2:])
         spectrum = np.einsum("ncij,nkij->kcij", scipy.fft.rfft2(images[part], grid), kernel.conj(), optimize=True)
-        total = total + scipy.fft.irfft2(spectrum, grid)[..., : size[0], : size[1]]
+        total = total + _back(spectrum, grid, size)
     return total.astype(np.result_type(images, maps), copy=False)
 
 
@@ -113,6 +113,13 @@ def _transformed(small: np.ndarray, size: tuple[int, int]) -> tuple[tuple[int, i
     """A grid large enough that nothing wraps round into the part that is kept, and the transform on it."""
     grid = tuple(scipy.fft.next_fast_len(n, real=True) for n in size)
     return grid, scipy.fft.rfft2(small, grid)
+
+
+def _back(spectrum: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
+    """What ``irfft2`` has in the first rows and columns, to the bit, without the columns' transform of other rows."""
+    rows = scipy.fft.ifft(spectrum, axis=-2, norm="forward")[..., : size[0], :]
+    found = scipy.fft.irfft(rows, grid[1], axis=-1, norm="forward")[..., : size[1]]
+    return found * found.dtype.type(1 / (grid[0] * grid[1]))
 
 
 def _chunks(n: int) -> list[slice]:
