@@ -19,7 +19,7 @@ from gdd.base.axes import LABEL
 from gdd.data.subsets import generator
 from gdd.inference.features import FeedForward, learn_atoms, one_step_features
 from gdd.model.spec import ChainSpec
-from gdd_book.experiments.caltech import AT_ONCE, baselines, check_enough, classes_of, train_and_test
+from gdd_book.experiments.caltech import baselines, check_enough, classes_of, train_and_test
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 from gdd_book.training import CALTECH, normalised
@@ -39,6 +39,7 @@ class Scale(NamedTuple):
 
 
 SCALES = (Scale((180, 180), (1, 2, 3, 4, 6), 0.8), Scale((64, 64), (1, 2, 3, 4), 0.2))
+AT_ONCE = 250  # images whose maps are held
 PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
 OURS = ("one-step features", "one-step features, two layers")
@@ -73,9 +74,8 @@ def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
     """Accuracy of every feature, (count, feature_kind), and what our features take; ``folder`` : of checkpoints."""
     train, test = train_and_test(p)
     layers = _learn(normalised(train), p, folder, run)
-    scaled = [[normalised(part) for part in train_and_test(p, scale.size)] for scale in SCALES]
     begun = time.process_time()
-    coded = [code(part, layers) for part in zip(*scaled, strict=True)]
+    coded = _coded(p, layers)
     seconds = (time.process_time() - begun) / (len(train) + len(test))
     features = dict(zip(OURS, zip(*coded, strict=True), strict=True)) | baselines(train, test, PATCHES, p["seed"])
     labels, shares = (train[LABEL].values, test[LABEL].values), []
@@ -93,6 +93,12 @@ def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
          "n_features": ("feature_kind", [pair[0].shape[1] for pair in features.values()])},
         {"count": list(p["counts"]), "feature_kind": list(features)}, {"checksum": train.attrs["checksum"]},
     )
+
+
+def _coded(p: dict, layers: Layers) -> list[tuple[np.ndarray, np.ndarray]]:
+    """What `code` makes of training and of test images."""
+    scaled = [[normalised(part) for part in train_and_test(p, scale.size)] for scale in SCALES]
+    return [code(part, layers) for part in zip(*scaled, strict=True)]
 
 
 class Layers(NamedTuple):
@@ -166,8 +172,11 @@ def pyramid(maps: np.ndarray, scale: Scale) -> np.ndarray:
 
 
 def classifier():
-    """Linear: least squares with a penalty that leave-one-out error on the training images chooses."""
-    return make_pipeline(Normalizer(), RidgeClassifierCV(PENALTIES))
+    """Linear: least squares with a penalty that leave-one-out error on the training images chooses.
+
+    It scales what it is given in place.
+    """
+    return make_pipeline(Normalizer(copy=False), RidgeClassifierCV(PENALTIES))
 
 
 def first_of_each(labels: np.ndarray, count: int) -> np.ndarray:
