@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
-from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error, share_error
+from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
@@ -38,7 +38,6 @@ from gdd_book.training import CALTECH, MODELS, REFINEMENT, STAGES
 
 ALL_CLASSES = 101  # without the background; a record of fewer is no row of the paper's table
 NO_RECORD = "no record of all classes"
-BACKGROUND = {"left out": "no background", "counted as wrong": "with background"}
 LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
 DEALS = 200  # of the classes to the images at random
 SHOWN = 99.5  # percentile of an atom's magnitudes at which a picture is black or white
@@ -104,7 +103,7 @@ def chains_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     for record in found:
         p = settings(record)
         tested = p.get("n_test", ()) if "test_burn_in" in p else ()
-        tested = record.get("n_test_images", record.sizes[IMAGE] if "right" in record else tested)
+        tested = record.get("n_test_images", tested)
         refined = "refine_burn_in" in p and p.get("refined", STAGES[1] in p.get("stages", STAGES))
         row = {
             "training images of a class": p.get("per_class", p.get("n_train")),
@@ -449,9 +448,12 @@ def can_join(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
     return one == other
 
 
-def over_splits(accuracy: xr.DataArray, count: str = "over images", background: str = "left out") -> str:
-    """Mean over the splits that have this feature, its standard error, their number; of one split the value alone."""
-    values = accuracy.sel(count=count, background=background).dropna("split")
+def over_splits(accuracy: xr.DataArray) -> str:
+    """Mean over the splits that have this feature, its standard error, their number; of one split the value alone.
+
+    Over images, background left out.
+    """
+    values = accuracy.sel(count="over images", background="left out").dropna("split")
     return with_error(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
 
 
@@ -485,18 +487,6 @@ def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
     return record.sizes["class"], record.sizes["stage"], p["per_class"], len(MODELS[p["model"]].layers)
 
 
-def feature_table(record: xr.Dataset) -> pd.DataFrame:
-    """Accuracy in % of every feature of one record, counted in four ways."""
-    kinds = record.feature_kind.values
-    columns = {
-        (count, BACKGROUND[background]): [
-            over_splits(record.accuracy.sel(feature_kind=kind), count, background) for kind in kinds
-        ]
-        for count, background in product(record["count"].values, record.background.values)
-    }
-    return pd.DataFrame(columns, pd.Index(map(feature_words, kinds), name="feature"))
-
-
 def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Change of the mean accuracy over classes by refinement, in points, a row for each refined record.
 
@@ -512,33 +502,12 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis(_RUN).rename(columns=KIND_WORDS)
 
 
-def pixel_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy of the model's features less that of raw pixels on the same images, in points, a row for each record.
-
-    The standard errors are those of two shares of the test images of all splits, taken as independent.
-    """
-    rows = {}
-    for record in found:
-        share = record.accuracy.sel(count="over images", background="left out").mean("split").to_series()
-        pixels, images = share["raw pixels"], float(record.n_test_images.sum())
-        for kind in share.index[: list(share.index).index("raw pixels")]:
-            error = np.hypot(share_error(share[kind], images), share_error(pixels, images))
-            rows.setdefault(_run_name(record), {})[kind] = plus_minus(share[kind] - pixels, error, 1, "+")
-    return pd.DataFrame(rows).T.fillna("not run").rename_axis(_RUN).rename(columns=feature_words)
-
-
 _RUN = ["model", "classes", "images a class", "seeds"]
 
 
 def _run_name(record: xr.Dataset) -> tuple[str, int, int, str]:
     p = settings(record)
     return _layers_of(p), record.sizes["class"], p["per_class"], ", ".join(map(str, p["seeds"]))
-
-
-def even_shares(record: xr.Dataset) -> str:
-    """Part of a block's weight at any one position, were it spread evenly, for each pooled layer."""
-    pools = [layer.pool for layer in MODELS[settings(record)["model"]].layers if layer.pool is not None]
-    return ", ".join(f"1/{prod(pool)}" for pool in pools)
 
 
 def show_features(record: xr.Dataset) -> Figure:
@@ -610,30 +579,7 @@ def best_table(record: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(columns, record.feature_kind.values)
 
 
-def show_time(record: xr.Dataset, printed: float) -> Figure:
-    """CPU seconds of every test image of `caltech-testing` against its active coefficients; dashed the paper's."""
-    figure, axes = new_figure(height=2.8)
-    axes.plot(record.active.values, record.cpu_seconds.values, "o", color=COLOURS["blue"], markersize=4)
-    axes.axhline(printed, linestyle="--", color=COLOURS["grey"], linewidth=1)
-    axes.set(xlabel="active coefficients", ylabel="CPU seconds", xlim=(0, None), ylim=(0, None))
-    return finish(figure)
-
-
 # ------------------------------------------------------------------ several readings of the same atoms, and by length
-
-
-def side_by_side(found: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
-    """Those of all classes and three layers that can stand in one table, by training images, the fewest first.
-
-    Of several with as many training images the one whose chains are longest.
-    """
-    best: dict[str, xr.Dataset] = {}
-    longest_first = sorted(found, key=lambda record: _lengths(record)[::-1], reverse=True)
-    for record in sorted(longest_first, key=lambda record: settings(record)["per_class"]):
-        p = settings(record)
-        if p["n_classes"] >= ALL_CLASSES and p["model"] == "three layers":
-            best.setdefault(f"{p['per_class']} images a class", record)
-    return best
 
 
 def series(found: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
@@ -662,11 +608,6 @@ def readings_comparison(record: xr.Dataset, pairs: Sequence[tuple[str, str]] = P
     return paired_table({pair: tuple(record.right.sel(reading=name) for name in pair) for pair in pairs})
 
 
-def pictures_comparison(record: xr.Dataset) -> pd.DataFrame:
-    """The atoms alone, without signs, beside windows in their place and beside pixels."""
-    return readings_comparison(record, [("alone, mean magnitude", name) for name in WINDOWS + PIXELS])
-
-
 def lengths_comparison(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Each reading of the atoms under the longest chains of a `series` beside the shortest, on the same images."""
     first, *_, last = found.values()
@@ -675,29 +616,17 @@ def lengths_comparison(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     return paired_table(pairs)
 
 
-def active_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Active coefficients of a test image in the chain's sample: median, and the middle nine tenths of the images."""
-    columns = {title: np.percentile(one.active.values, [50, 5, 95]) for title, one in found.items()}
-    return pd.DataFrame(columns, ["median", "5 % have fewer", "5 % have more"]).map("{:.0f}".format)
-
-
-def show_readings(found: Mapping[str, xr.Dataset]) -> Figure:
-    """Accuracy of each reading, with two standard errors, a mark for each of `side_by_side`; dashed: guessing."""
-    first = next(iter(found.values()))
-    names = first.reading.values
+def show_readings(record: xr.Dataset) -> Figure:
+    """Accuracy of each reading, with two standard errors; dashed: guessing."""
+    names = record.reading.values
     figure, axes = new_figure(height=0.3 * len(names) + 0.9)
-    for number, ((title, record), mark) in enumerate(zip(found.items(), "os^v", strict=False)):
-        shift = 0.24 * (number - (len(found) - 1) / 2)
-        share, error = share_and_error(record.right, IMAGE)
-        for place, name in enumerate(names):
-            colour = COLOURS[_COLOUR.get(name.split()[0].strip(","), "grey")]
-            axes.errorbar(share[place], place + shift, xerr=2 * error[place], fmt=mark, color=colour, markersize=4)
-        axes.plot([], [], mark, color=COLOURS["black"], markersize=4, label=title)
-    axes.axvline(100 / first.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
+    share, error = share_and_error(record.right, IMAGE)
+    for place, name in enumerate(names):
+        colour = COLOURS[_COLOUR.get(name.split()[0].strip(","), "grey")]
+        axes.errorbar(share[place], place, xerr=2 * error[place], fmt="o", color=colour, markersize=4)
+    axes.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
     axes.set(yticks=range(len(names)), yticklabels=names, xlabel="test images right (%)", xlim=(0, None))
     axes.invert_yaxis()
-    if len(found) > 1:
-        axes.legend()
     return finish(figure)
 
 
