@@ -97,7 +97,8 @@ def test_atoms_of_two_classes_that_are_the_same_match_and_noise_does_not():
 
 def test_weight_at_the_winning_positions_beside_chance():
     table = caltech.winning_table([record()])
-    assert table.index.tolist() == ["stop sign", "by chance"] and table.values.tolist() == [["10", "30"], ["6", "25"]]
+    assert table.index.tolist() == ["stop sign", "spread evenly"]
+    assert table.values.tolist() == [["10", "30"], ["6", "25"]]
 
 
 def test_log_joint_over_the_sweeps():

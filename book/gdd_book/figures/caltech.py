@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, DICTIONARY, IMAGE
+from gdd.base.axes import DICTIONARY, IMAGE
 from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error
 from gdd_book import experiments, paper_values, records
@@ -39,6 +39,7 @@ from gdd_book.training import CALTECH, MODELS, REFINEMENT, STAGES
 ALL_CLASSES = 101  # without the background; a record of fewer is no row of the paper's table
 NO_RECORD = "no record of all classes"
 LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
+CLOSE = 0.5  # correlation above which an atom has been found again
 DEALS = 200  # of the classes to the images at random
 SHOWN = 99.5  # percentile of an atom's magnitudes at which a picture is black or white
 LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
@@ -204,57 +205,42 @@ def _images_and_layers(found: xr.Dataset, stage: str, title: str) -> Figure:
 def match_table(found: xr.Dataset) -> pd.DataFrame:
     """Median correlation of matched atoms by layer and stage: two sets of one class, two classes, and the difference.
 
-    The standard error of the difference takes atoms as independent.
+    Then how many of the pairs match closer than `CLOSE`, in %. The standard error of the difference takes atoms as
+    independent.
     """
     columns = {}
     for stage, layer in product(found.stage.values, _layers(found)):
         part = of_layer(found.sel(stage=stage), layer)
         same, other = median_and_error(part.same), median_and_error(part.different)
         error = np.hypot(same.error, other.error)
+        close = [f"{100 * float((one > CLOSE).sum() / one.count()):.0f}" for one in (part.same, part.different)]
         for name, text in (
             ("same class", f"{float(same.value):.2f}"), ("two classes", f"{float(other.value):.2f}"),
             ("difference", plus_minus(float(other.value - same.value), error, sign="+")),
+            (f"% above {CLOSE}, same class", close[0]), (f"% above {CLOSE}, two classes", close[1]),
         ):
             columns.setdefault((stage, name), {})[layer] = text
     return pd.DataFrame(columns).rename_axis("layer")
 
 
-def class_shares(found: xr.Dataset, layer: int) -> xr.DataArray:
-    """Share of the squared weight of every atom of a layer that each class has, (class, atom)."""
-    return of_layer(found.weight_share, layer).groupby("class").sum(IMAGE, skipna=False).transpose("class", ATOM)
-
-
-def show_shares(found: xr.Dataset) -> Figure:
-    """Share of every atom's weight that each class of `caltech-joint` has; a panel for each layer."""
-    layers = _layers(found)
-    figure, axes = new_figure(len(layers), 1, height=1.75 * len(layers))
-    for panel, layer in zip(axes, layers, strict=True):
-        shares = class_shares(found, layer)
-        order = np.argsort(-np.nan_to_num(shares.values).max(axis=0), kind="stable")
-        drawn = panel.imshow(shares.values[:, order], cmap="viridis", vmin=0, vmax=1, aspect="auto")
-        panel.set_yticks(range(len(shares)), [str(name).replace("_", " ") for name in shares["class"].values])
-        panel.tick_params(labelsize=FONT - 3)
-        panel.set_title(f"layer {layer}", fontsize=FONT - 1)
-    axes[-1].set_xlabel("atoms, the most one-sided first")
-    figure.colorbar(drawn, ax=axes, label="share of an atom's squared weight", fraction=0.04)
-    return finish(figure)
-
-
 def share_table(found: xr.Dataset) -> pd.DataFrame:
-    """Largest share that one class has of an atom's weight: median over atoms, by layer.
+    """How one-sided the atoms of `caltech-joint` are, by layer: largest share that one class has of an atom's weight.
 
-    Beside it the same for classes dealt out to the images at random, mean and standard deviation over `DEALS` deals,
-    and the atoms of which one class has more than half.
+    Its median over atoms, and the atoms of which one class has more than half; beside both the same for classes dealt
+    out to the images at random, mean and standard deviation over `DEALS` deals. At last the atoms of which one image
+    has more than half.
     """
     rows, classes = {}, found["class"].values
     for layer in _layers(found):
         shares, generator = of_layer(found.weight_share, layer).values, np.random.default_rng(0)
         own = _largest_share(shares, classes)
-        dealt = [np.nanmedian(_largest_share(shares, generator.permutation(classes))) for _ in range(DEALS)]
+        dealt = [_largest_share(shares, generator.permutation(classes)) for _ in range(DEALS)]
+        medians, halves = np.nanmedian(dealt, axis=1), (np.array(dealt) > 0.5).sum(axis=1)
         rows[layer] = {
-            "median": f"{np.nanmedian(own):.2f}",
-            "classes at random": plus_minus(np.mean(dealt), np.std(dealt)),
+            "median": f"{np.nanmedian(own):.2f}", "median, at random": plus_minus(medians.mean(), medians.std()),
             "more than half": f"{(own > 0.5).sum()} of {len(own)}",
+            "more than half, at random": plus_minus(halves.mean(), halves.std(), 1),
+            "by one image": f"{(shares.max(axis=0) > 0.5).sum()}",
         }
     return pd.DataFrame(rows).T.rename_axis("layer")
 
@@ -388,10 +374,10 @@ def rise_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 
 def winning_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Share in % of the weight at the positions that the projection chose, refined; the last row has chance."""
+    """Share in % of the weight at the positions that the projection chose, refined; at last what any one has evenly."""
     pooled = [layer for layer in MODELS[settings(found[0])["model"]].layers if layer.pool]
     rows = {class_of(record): 100 * record.winning_share.sel(stage="refined").values for record in found}
-    rows["by chance"] = [100 / prod(layer.pool) for layer in pooled]
+    rows["spread evenly"] = [100 / prod(layer.pool) for layer in pooled]
     return pd.DataFrame(rows, [f"layer {n}, %" for n in range(1, len(pooled) + 1)]).T.map("{:.0f}".format)
 
 
