@@ -156,7 +156,3 @@ def test_two_dictionaries_are_compared_by_their_medians():
     assert row.tolist() == ["+0.400", "+4.0", "-0.100 ± 0.021", "+0.0035", "0.0020"]
 
 
-def test_matches_are_sorted(tiny):
-    lines = figures.show_matches(tiny.dataset.correlation).axes[0].get_lines()
-    assert len(lines) == 6
-    assert all((np.diff(line.get_ydata()) <= 0).all() for line in lines)

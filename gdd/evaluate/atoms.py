@@ -1,9 +1,10 @@
 """Atoms compared: partners in two dictionaries, two measures of sharpness, and one of strokes.
 
-All were defined before any atom was seen. Neither measure of sharpness says whether an atom is good. White noise scores
-higher than any drawing on the first, a single bright pixel on the second. So they are shown only beside two criteria:
-whether a chain on other data finds the same atoms (`match_atoms`), and how well images that training never saw are put
-together from them. `stroke_share` is low for speckle and for a flat ground alike.
+The measures of sharpness were defined before any atom was seen, that of strokes after they had favoured speckle.
+Neither measure of sharpness says whether an atom is good. White noise scores higher than any drawing on the first, a
+single bright pixel on the second. So they are shown only beside two criteria: whether a chain on other data finds the
+same atoms (`match_atoms`), and how well images that training never saw are put together from them. `stroke_share` is
+low for speckle and for a flat ground alike.
 """
 
 from __future__ import annotations

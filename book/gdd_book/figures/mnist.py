@@ -58,17 +58,6 @@ ALL_DIGITS = 60000  # of the only error that the paper prints of pretrained atom
 # --------------------------------------------------------------------------------------------------- dictionaries
 
 
-def show_matches(correlation: xr.DataArray) -> Figure:
-    """Correlations of matched atoms, (kind, atom), each kind sorted from the best match to the worst."""
-    figure, axes = new_figure(height=3.2)
-    share = 100 * (np.arange(correlation.sizes[ATOM]) + 0.5) / correlation.sizes[ATOM]
-    for kind, values in zip(correlation.kind.values, correlation.transpose("kind", ATOM).values, strict=True):
-        axes.plot(share, np.sort(values)[::-1], label=kind)
-    axes.set(xlabel="atoms, best match first (%)", ylabel="|correlation| with its match", xlim=(0, 100), ylim=(0, 1))
-    legend_outside(figure)
-    return finish(figure)
-
-
 def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `mnist-dictionary`, a row for each kind: sharpness, then match between halves and held-out error.
 
@@ -429,21 +418,22 @@ def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 def strokes_table(record: xr.Dataset) -> pd.DataFrame:
     """Atoms of `mnist-readings` used as often as the average: strokes, sharpness, whether other digits give them again.
 
-    Found again: mean correlation of such an atom with its partner among those of another subset, after a shift of up
-    to two pixels.
+    Medians over the atoms of each subset. Found again: mean correlation of such an atom with its partner among those of
+    another subset, after a shift of up to two pixels; an atom without a partner counts as 0.
     """
     columns = {}
     for stage in record.stage.values:
         one = record.sel(stage=stage)
         often = [one.uses.values[n] >= one.uses.values[n].mean() for n in range(one.sizes["subset"])]
         atoms = [one.projected_atoms.values[n][some].astype(float) for n, some in enumerate(often)]
-        shares = np.concatenate([one.stroke_share.values[n][some] for n, some in enumerate(often)])
+        shares = [100 * np.median(one.stroke_share.values[n][some]) for n, some in enumerate(often)]
+        fine = [100 * np.median(high_frequency_share(part)) for part in atoms]
         pairs = permutations(range(len(atoms)), 2)
         again = [np.abs(match_atoms(atoms[a], atoms[b]).correlation).mean().item() for a, b in pairs]
         columns[stage] = {
             "atoms used as often as the average": f"{np.mean([some.sum() for some in often]):.0f}",
-            "energy in the largest stroke, %": f"{100 * np.median(shares):.0f}",
-            "energy above half Nyquist, %": f"{100 * np.median(high_frequency_share(np.concatenate(atoms))):.0f}",
+            "energy in the largest stroke, %": ", ".join(f"{share:.0f}" for share in shares),
+            "energy above half Nyquist, %": ", ".join(f"{share:.0f}" for share in fine),
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
         }
     return pd.DataFrame(columns)
