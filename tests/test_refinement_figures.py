@@ -125,17 +125,6 @@ def test_starts_are_compared_on_the_same_digits():
     assert table.loc["random, less pretrained", "active"] == "+3.0 ± 0.6"  # 1 / sqrt(3)
 
 
-def test_errors_before_and_after_refinement():
-    pairs = np.array([[20.0, 21.0], [22.0, 21.0]]), np.array([[30.0, 22.0], [33.0, 24.0]])  # (subset, atoms) by kind
-    data = {"error": (("feature_kind", "subset", "atoms"), np.stack(pairs)), "error_of_pixels": ("subset", [9.0, 9.0])}
-    found = xr.Dataset(data, {"atoms": ["pretrained", "refined"], "feature_kind": ["ml_sample", "mean"]})
-    table = refinement.refined_error_table(found)["test error, %"]
-    assert table["pretrained", "ml_sample"] == "21.00 \u00b1 1.00"
-    assert table["refined, less pretrained", "mean"] == "-8.50 \u00b1 0.50"
-    assert table["raw pixels", ""] == "9.00 \u00b1 0.00"
-    assert refinement.refined_error_table(found.isel(subset=[0]))["test error, %"]["refined", "mean"] == "22.00"
-
-
 def refined_record(n_train, errors, scale="paper"):
     """``errors`` : (subset, atoms), of the paper's feature."""
     data = {"error": (("subset", "atoms", "feature_kind"), np.array(errors, float)[:, :, None])}

@@ -51,8 +51,10 @@ FEATURES = {
 }
 NO_RUN = "no single run"
 #: of `mnist-readings`, those that are compared between numbers of digits
-MAIN_READINGS = ("one sample, the paper's", "mean of the chain", "lasso", "correlations", "the same, normalised",
-                 "layer 1 in one step")
+MAIN_READINGS = (
+    "one sample, the paper's", "one sample, noise precision 44", "mean of the chain", "lasso", "correlations",
+    "the same, normalised", "layer 1 in one step",
+)
 ALL_DIGITS = 60000  # of the only error that the paper prints of pretrained atoms
 
 # --------------------------------------------------------------------------------------------------- dictionaries

@@ -534,17 +534,6 @@ def _as_kinds(atoms: xr.DataArray) -> xr.DataArray:
     return flat.drop_vars(["kind", "model", "estimate"]).assign_coords(kind=titles).transpose("kind", ...).astype(float)
 
 
-def refined_error_table(found: xr.Dataset) -> pd.DataFrame:
-    """Test error in % of `mnist-refined-error`, and its change by refinement; with standard errors over the subsets."""
-    refined = [name for name in found.atoms.values if name.startswith("refined")]
-    change = found.error.sel(atoms=refined) - found.error.sel(atoms="pretrained")
-    change = change.assign_coords(atoms=[f"{name}, less pretrained" for name in refined])
-    before, after = (with_error(one, "subset").stack(row=["atoms", "feature_kind"]) for one in (found.error, change))
-    pixels = {("raw pixels", ""): with_error(found.error_of_pixels, "subset").item()}
-    rows = before.to_series().to_dict() | pixels | after.to_series().to_dict()
-    return pd.Series(rows, name="test error, %").to_frame()
-
-
 def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4, first: int = 0):
     panel.plot(first + np.arange(1, len(values) + 1), values, style, color=colour, label=label, linewidth=width)
 

@@ -95,18 +95,6 @@ def cost_table(found: xr.Dataset) -> pd.DataFrame:
     return table.map(lambda value: "" if np.isnan(value) else f"{value:.2f}")
 
 
-def switches_table(found: xr.Dataset) -> pd.DataFrame:
-    """Switches a second of top coefficients, one core: by the scan, and by the joint move where a record has it."""
-    columns = {"scan, switches a second": found.scan_switches_per_second.to_series().map("{:.0f}".format)}
-    if "joint_tried" in found:
-        columns |= {
-            "joint move, switches a second": found.joint_switches_per_second.to_series().map("{:.1f}".format),
-            "joint moves accepted": found.joint_made.to_series().astype(int),
-            "joint moves tried": found.joint_tried.to_series().astype(int),
-        }
-    return pd.DataFrame(columns)
-
-
 def show_ratios(record: xr.Dataset) -> Figure:
     """Every kernel's time over its bound, medians; the dotted line is the bound."""
     chosen = record.sel(quantity=(record.part == "kernels") & record.quantity.str.endswith("/ bound"))
