@@ -59,7 +59,7 @@ def test_code_stands_below_its_equation_and_ends_its_section():
 
 def test_a_section_shows_its_code_before_its_first_subsection():
     inner = nodes.section("", nodes.title("", "B"), ids=["b"])
-    outer = nodes.section("", nodes.title("", "A"), nodes.paragraph(), inner, ids=["three-sources-and-a-judge"])
+    outer = nodes.section("", nodes.title("", "A"), nodes.paragraph(), inner, ids=["three-sources-and-a-classifier"])
     document, _ = shown("mnist/generated", outer)
     kinds = [node.tagname for node in document[0]]
     assert kinds == ["title", "paragraph", "raw", "raw", "literal_block", "raw", "section"]
