@@ -75,6 +75,14 @@ def test_our_number_is_the_mean_of_what_a_record_holds(tmp_path, monkeypatch):
     assert claims.our_number(**asked) == "66.7\u00a0%"
 
 
+def test_first_page_counts_the_verdicts():
+    """`intro` says "32 claims: 4 reproduced, 13 partly, ..." before the table of claims does."""
+    text = " ".join(notebooks.text_path("intro").read_text(encoding="utf-8").split())
+    counts = [sum(claim.verdict == verdict for claim in FOUND) for verdict in claims.VERDICTS]
+    words = "its {} claims: {} reproduced, {} partly, {} not, {} open, {} that cannot be judged"
+    assert words.format(len(FOUND), *counts) in text
+
+
 def test_records_of_our_numbers_are_there():
     for entry in (entry for part in yaml.safe_load(claims.PATH.read_text()).values() for entry in part):
         if "ours" in entry:
