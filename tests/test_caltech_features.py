@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.linear_model import RidgeClassifierCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 from tiny import CHEAP
 
 from gdd.base.axes import LABEL
@@ -46,6 +49,17 @@ def test_a_region_has_the_largest_of_its_blocks_and_levels_share_the_weight():
 
 def test_the_smaller_number_takes_the_first_of_each_class():
     assert ours.first_of_each(np.array([1, 0, 1, 0, 1, 2]), 2).tolist() == [0, 1, 2, 3, 5]
+
+
+@pytest.mark.parametrize("columns", [200, 12])
+def test_coordinates_of_the_span_change_no_decision(columns):
+    """More features than training images, and fewer."""
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3, np.arange(90) % 3
+    features = [random.normal(size=(len(part), columns)) + 3.0 * np.eye(3, columns)[part] for part in labels]
+    plain = make_pipeline(Normalizer(), RidgeClassifierCV(ours.PENALTIES)).fit(features[0], labels[0])
+    share = 100 * plain.score(features[1], labels[1])
+    assert ours.accuracy(features, labels) == share and 34 < share < 100
 
 
 def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once):
