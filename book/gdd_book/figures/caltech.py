@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from gdd.base.axes import DICTIONARY, IMAGE
 from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error
+from gdd.model.spec import CALTECH101
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
@@ -557,12 +558,20 @@ def time_table(record: xr.Dataset) -> pd.DataFrame:
     return pd.Series(rows, name="ours").to_frame()
 
 
-def best_table(record: xr.Dataset) -> pd.DataFrame:
-    """Accuracy in % of every feature of a `caltech-best` record, by the number of training images of a class."""
-    columns = {"numbers": record.n_features.values}
-    for count in record["count"].values:
-        columns[f"{count} images"] = with_error(record.accuracy.sel(count=count), "split", 1).values
-    return pd.DataFrame(columns, record.feature_kind.values)
+def best_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Accuracy in % of every feature of `caltech-best` records, two columns each, by training images of a class."""
+    columns = {}
+    for record in found:
+        used = json.loads(record.attrs["spec"])
+        sizes = " and ".join(str(scale[0][0]) for scale in used.get("scales", [[CALTECH101.image_size]]))
+        splits = record.sizes["split"]
+        title = f"{used['atoms'][1]} atoms, {sizes} pixels, {splits} split" + "s" * (splits > 1)
+        for count in record["count"].values:
+            share = record.accuracy.sel(count=count)
+            columns[title, f"{count} images"] = dict(
+                zip(record.feature_kind.values, with_error(share, "split", 1).values, strict=True)
+            )
+    return pd.DataFrame(columns)
 
 
 # ------------------------------------------------------------------ several readings of the same atoms, and by length
