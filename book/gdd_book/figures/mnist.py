@@ -187,27 +187,17 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequenc
     return pd.DataFrame(rows).set_index("training digits")
 
 
-def feature_table(found: Sequence[xr.Dataset], less: str | None = None) -> pd.DataFrame:
-    """Test error in % of every feature, a column for every record of `mnist-error`; above them what was run.
-
-    With ``less``, every feature's error less that feature's, with the standard error of a difference between two
-    independent error rates of that size.
-    """
+def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Test error in % of every feature, a column for every record of `mnist-error`; above them what was run."""
     if not found:
         return pd.DataFrame({"test error": ["no record yet"] * len(FEATURES)}, index=list(FEATURES.values()))
     columns = {}
     for record in found:
-        p, known, error = settings(record), record.error.to_series(), np.nan
-        if less:
-            error = 2**0.5 * share_error(known[less], p["n_test"])
-            known = known.drop(less) - known[less]
+        p, known = settings(record), record.error.to_series()
         noise = f"{p['noise_precision']:g}" if p["noise_precision"] else "learned"
         name = (f"{p['n_train']} {p['data']}", record.attrs["scale"], f"{p['burn_in']} + {p['collect']}", noise)
-        columns[name] = [
-            plus_minus(known[kind], error, sign="+" if less else "") if kind in known else "not run"
-            for kind in FEATURES if kind != less
-        ]
-    table = pd.DataFrame(columns, index=[words for kind, words in FEATURES.items() if kind != less])
+        columns[name] = [plus_minus(known[kind], np.nan) if kind in known else "not run" for kind in FEATURES]
+    table = pd.DataFrame(columns, index=list(FEATURES.values()))
     table.columns = pd.MultiIndex.from_tuples(columns, names=["training", "scale", "sweeps", "noise precision"])
     return table
 
