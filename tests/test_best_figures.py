@@ -68,12 +68,6 @@ def test_copies_stand_beside_the_printed_errors():
     assert best.copies_table([plain], PAPER).iloc[0, 0] == "no paper-scale record yet"
 
 
-def test_choice_is_marked():
-    table = best.choice_table(record([1000], 2))
-    assert table[""].tolist() == ["", "", "chosen", ""]
-    assert table.iloc[2, 1] == "3.25 \u00b1 0.25"
-
-
 def test_curve_has_a_line_for_each_kind_and_the_paper():
     axes = best.show_best_curve(PAPER, [], [record([1000, 5000], 2)]).axes[0]
     assert [c.get_label() for c in axes.containers] == list(KINDS)

@@ -8,7 +8,7 @@ from gdd.data import datasets
 from gdd.model.layer import log_likelihood, reconstruction
 from gdd_book import experiments
 from gdd_book.experiments import planted
-from gdd_book.figures.inference import recovery_table, show_planted
+from gdd_book.figures.inference import show_planted
 
 SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "shift")}
 
@@ -49,10 +49,3 @@ def test_figure_counts_atoms(record):
     row, col = record.offset.sel(setting="no moves", chain=0).values[0]
     blank = np.isnan(picture[9:17, :8])
     assert blank.sum() == 64 - (8 - abs(row)) * (8 - abs(col)), "blank where the learned atom has no pixel"
-
-
-def test_chains_are_counted_by_what_they_recovered():
-    data = {"recovered": [[2, 1, 1], [1, 0, 2]], "log_joint": [[0.0, -1, 1], [-1, -1, 9]]}
-    found = xr.Dataset({name: (("setting", "chain"), np.array(values)) for name, values in data.items()})
-    found = found.assign(truth_log_joint=("chain", np.zeros(3))).assign_coords(setting=["a", "b"], atom=[0, 1])
-    assert recovery_table(found).values.tolist() == [[1, 2, 1, 1], [1, 2, 2, 0]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 from scipy import stats
@@ -97,16 +96,6 @@ def show_planted(record: xr.Dataset) -> Figure:
     _draw_recovered(axes[1], record)
     _draw_gaps(axes[2], record)
     return finish(figure)
-
-
-def recovery_table(record: xr.Dataset) -> pd.DataFrame:
-    """Chains of each setting of `planted`: all atoms recovered; some missed, and how their log joint compares."""
-    gap, missed = record.log_joint - record.truth_log_joint, record.recovered < record.sizes[ATOM]
-    columns = {
-        "all recovered, chains": record.recovered == record.sizes[ATOM], "atoms missed, chains": missed,
-        "of these worse than the truth": missed & (gap < 0), "of these better": missed & (gap > 0),
-    }
-    return pd.DataFrame({name: chosen.sum(CHAIN).to_series() for name, chosen in columns.items()})
 
 
 def _draw_planted(axes, runs: xr.Dataset) -> None:

@@ -309,14 +309,6 @@ def feature_cost_table(record: xr.Dataset) -> pd.DataFrame:
     }).rename_axis("features")
 
 
-def choice_table(record: xr.Dataset) -> pd.DataFrame:
-    """Cross-validation error in % of every candidate of a `mnist-best` record, and which was chosen."""
-    chosen = np.arange(record.sizes["candidate"]) == int(record.chosen)
-    error = with_error(record.choice, "subset").values
-    columns = {"margin": record.margin.values, "cross-validation error, %": error, "": np.where(chosen, "chosen", "")}
-    return pd.DataFrame(columns)
-
-
 def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
 

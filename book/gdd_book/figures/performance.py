@@ -108,33 +108,6 @@ def show_ratios(record: xr.Dataset) -> Figure:
     return finish(figure)
 
 
-def show_images(record: xr.Dataset) -> Figure:
-    """Time of a whole layer-1 sweep per image against the number of images; the band is 10 % about the fewest."""
-    chosen = record.sel(quantity=(record.part == "images") & (record.unit != "ratio"))
-    sizes, times = chosen["size"].values, chosen["median"].values
-    figure, axes = new_figure(height=2.8)
-    axes.axhspan(0.9 * times[0], 1.1 * times[0], color="#E4F0F8", label="within 10 % of the fewest")
-    axes.plot(sizes, times, "o-", color=COLOURS["blue"], label="median")
-    axes.plot(sizes, chosen["minimum"].values, "v:", color=COLOURS["grey"], label="minimum")
-    axes.set(xscale="log", xlabel="images", ylabel="ms per image and sweep", ylim=(0, 1.35 * times.max()))
-    write_ticks(axes.xaxis, sizes, "{:,.0f}".format)
-    axes.legend(fontsize=FONT - 2, loc="lower left")
-    return finish(figure)
-
-
-def show_atom_sizes(record: xr.Dataset) -> Figure:
-    """Time of a layer-1 image pass and of its bound against the size of the atoms."""
-    rows = record.sel(quantity=record.part == "atoms")
-    figure, axes = new_figure(height=2.8)
-    for (colour, style), label in zip(LINES, ("image pass", "bound"), strict=False):
-        chosen = rows.sel(quantity=rows.quantity.str.endswith(f": {label}"))
-        axes.plot(chosen["size"], chosen["median"], style, marker="o", color=colour, label=label)
-    axes.set(xlabel="pixels along a side of an atom", ylabel="ms per image", ylim=(0, None))
-    write_ticks(axes.xaxis, chosen["size"].values)
-    axes.legend(fontsize=FONT - 2)
-    return finish(figure)
-
-
 def show_contest(record: xr.Dataset) -> Figure:
     """Error against time per image, a panel a task, a line a method, a mark where it is compared with the others."""
     tasks = list(dict.fromkeys(record.peer_task.values))
