@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from gdd.data import datasets
 from gdd.model.layer import log_likelihood, reconstruction
