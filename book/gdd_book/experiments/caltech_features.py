@@ -60,9 +60,9 @@ def caltech_best(p: dict, run: Run) -> Outcome:
     """
     check_enough(p)
     learned = {"features": (LOWER, UPPER), "sizes": (LOWER_SIZE, UPPER_SIZE), "atoms": (LOWER_ATOMS, UPPER_ATOMS)}
-    p, learned_with = p | {"classes": classes_of(p)}, json.dumps(learned, default=asdict)
-    folders = [run.folder("caltech-best", p | {"seed": seed, "learned_with": learned_with}) for seed in p["seeds"]]
-    tasks = [(p | {"seed": seed}, folder, run.for_tasks()) for seed, folder in zip(p["seeds"], folders, strict=True)]
+    own = [p | {"classes": classes_of(p), "seed": seed} for seed in p["seeds"]]
+    depends = {"learned_with": json.dumps(learned, default=asdict)}
+    tasks = [(one, run.folder("caltech-best", one | depends), run.for_tasks()) for one in own]
     splits = list(run.each(_one_split, tasks))
     dataset = xr.concat(splits, "split", data_vars=list(BY_SPLIT)).assign_coords(split=list(p["seeds"]))
     checksum = dataset.attrs.pop("checksum")

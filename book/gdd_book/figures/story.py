@@ -91,7 +91,7 @@ def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
         ("of the same atoms as detectors, normalised", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
         ("of four first layers side by side, whitened", f"{whitened:.1f} %", ""),
         ("the same, with a classifier trained on deformed copies too", f"{copied:.1f} %", ""),
-        ("energy of an atom in its largest stroke, three chains, refinement", before_after(*strokes) + " %", ""),
+        ("energy of an atom in its largest stroke, chain by chain, refinement", before_after(*strokes) + " %", ""),
         ("active coefficients of a test digit, refinement", before_after(*numbers.values.round().astype(int)), ""),
     ]
     return pd.DataFrame(rows, columns=["1,000 digits of MNIST", "we find", "the paper prints"]).set_index(
