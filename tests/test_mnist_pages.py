@@ -12,7 +12,6 @@ from gdd.model.spec import MNIST
 from gdd_book import experiments, paper_values
 from gdd_book.experiments import atoms as dictionary
 from gdd_book.figures import mnist as figures
-from gdd_book.figures.mnist import NO_RUN
 
 PAPER = paper_values.table("mnist_error")
 
@@ -20,8 +19,9 @@ PAPER = paper_values.table("mnist_error")
 def short_chains(sizes, errors):
     """A record of mnist-curve: ``errors`` (size, trial) of the paper's feature, ten less for raw pixels."""
     values = np.stack([errors, np.subtract(errors, 10)], -1)
+    attrs = {"scale": "paper", "parameters": json.dumps({"burn_in": 300, "collect": 100})}
     coordinates = {"size": list(sizes), "feature_kind": ["ml_sample", "raw pixels"]}
-    return xr.Dataset({"error": (("size", "trial", "feature_kind"), values)}, coordinates, {"scale": "paper"})
+    return xr.Dataset({"error": (("size", "trial", "feature_kind"), values)}, coordinates, attrs)
 
 
 def record(n_train, scale, errors, noise_precision=100.0):
@@ -40,27 +40,22 @@ PRINTED = record(5000, "paper", [60, 59, 58, 57, 8, 7], noise_precision=0.0)
 
 def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table():
     table = figures.error_table(PAPER, [DEMO, FULL, PRINTED])
-    ours = table["ours, pretrained"]
-    assert ours[1000] == "24.00"
-    assert table["ours, best of any feature"][1000] == "5.25 (one-step, layer 1)"
-    assert (ours.drop(1000) == NO_RUN).all()
-    assert table["paper, refined"].tolist() == ["0.42", "0.68", "1.02", "1.11", "1.66"]
-    assert table["paper, pretrained"].tolist() == ["about 0.9 (P36)", *["not printed"] * 4]
-    assert table["sweeps a layer"].tolist() == ["", "", "", "", "3 + 2"]
-    assert (figures.error_table(PAPER, [])["ours, pretrained"] == NO_RUN).all()
+    assert table.loc[1000].tolist() == ["1.66", "24.00", "22.00", "17.00", "16.00", "9.00", "5.25", "3 + 2"]
+    assert (table.drop(1000).iloc[:, 1:] == "not run").all(axis=None)
+    assert table["the paper, refined"].tolist() == ["1.66", "1.11", "1.02", "0.68", "0.42"]
     longer = record(1000, "paper", [20, 22, 17, 16, 9, 5.25])
     longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
     for both in ([FULL, longer], [longer, FULL]):  # of one size the longest counts
-        assert figures.error_table(PAPER, both)["ours, pretrained"][1000] == "20.00"
+        assert figures.error_table(PAPER, both)[WORDS[0]][1000] == "20.00"
 
 
-def test_short_chains_have_a_column_of_their_own():
+def test_sizes_without_a_run_of_their_own_have_what_several_subsets_give():
     short = short_chains([1000, 2000], [[30.0, 34.0], [20.0, np.nan]])
-    column = figures.error_table(PAPER, [FULL], [short])["ours, mnist-curve (subsets)"]
-    assert column[[1000, 2000, 5000]].tolist() == ["32.00 \u00b1 2.00 (2)", "20.00 (1)", "not run"]
-    table = figures.subset_table(figures.subset_errors([short]))
-    assert table.columns.tolist() == ["ml_sample", "raw pixels"]
-    assert table["raw pixels"].tolist() == ["22.00 \u00b1 2.00 (2)", "10.00 (1)"]
+    table = figures.error_table(PAPER, [record(10000, "paper", [24, 22, 17, 16, 9, 5.25])], [short])
+    assert table.columns.tolist() == ["the paper, refined", *WORDS, "sweeps of a layer"]
+    assert table[WORDS[0]].tolist() == ["32.00 \u00b1 2.00 (2)", "20.00 (1)", "not run", "24.00", "not run"]
+    assert table["raw pixels"].tolist() == ["22.00 \u00b1 2.00 (2)", "10.00 (1)", "not run", "9.00", "not run"]
+    assert table["sweeps of a layer"].tolist() == ["300 + 100"] * 2 + ["not run", "3 + 2", "not run"]
 
 
 def test_every_record_has_a_column_that_names_its_scale():
@@ -77,7 +72,8 @@ def test_features_that_were_not_classified_are_left_out():
     """At paper scale only some features of a chain are classified."""
     few = FULL.sel(feature_kind=["ml_sample", "raw pixels"])
     assert figures.feature_table([few]).iloc[:, 0].tolist() == ["24.00", *["not run"] * 3, "9.00", "not run"]
-    assert figures.error_table(PAPER, [few])["ours, best of any feature"][1000] == "9.00 (raw pixels)"
+    row = figures.error_table(PAPER, [few]).loc[1000]
+    assert row.tolist() == ["1.66", "24.00", "9.00", "3 + 2"]
     lines = figures.show_learning_curve(PAPER, [few]).axes[0].get_lines()
     assert [line.get_label() for line in lines[1:]] == [figures.FEATURES["ml_sample"], "raw pixels"]
 

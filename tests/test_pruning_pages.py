@@ -22,20 +22,22 @@ def record():
         parts[f"residual_{name}"] = (*axes, "draw"), 0.1 * atoms
         parts[f"uses_{name}"] = (*axes, f"rank_{name}"), np.broadcast_to(left, (2, 2, 2, 9))
     coords = {"seed": [0, 1], "start_1": [8, 9], "start_2": [8, 9], "share": [0.05, 0.5]}
-    return xr.Dataset(parts, coords, {"parameters": json.dumps({"burn_in": 3})})
+    return xr.Dataset(parts, coords, {"parameters": json.dumps({"burn_in": 3, "n_train": 1000})})
 
 
-def test_atoms_left_over_the_seeds(record):
-    table = pruning.left_table(record, 1)
+def test_atoms_left_of_the_first_seed_by_digits_layer_and_start(record):
+    more = record.sel(share=[0.5], start_1=[9]).assign_attrs(parameters=json.dumps({"n_train": 5000}))
+    table = pruning.left_table([record, more])
     assert table.columns.tolist() == ["0.05 of the mean", "0.5 of the mean"]
-    assert table.loc[8].tolist() == ["5 to 6", "2 to 3"] and table.loc[9].tolist() == ["6 to 7", "3 to 4"]
-    assert pruning.left_table(record.isel(seed=[0]), 2).loc[9].tolist() == ["7", "4"]
+    assert table.loc["1,000", 1, 8].tolist() == ["6", "3"] and table.loc["1,000", 2, 9].tolist() == ["7", "4"]
+    assert table.loc["5,000", 1, 9].tolist() == ["not run", "4"] and len(table) == 7
 
 
 def test_what_is_left_of_the_input_and_how_many_coefficients_it_takes(record):
-    # means over the two seeds; uses add up to 63 / 32 of the 49 or 4 blocks of an atom
-    assert pruning.fit_table(record, 1).loc[8].tolist() == ["0.550, 96 active", "0.250, 96 active"]
-    assert pruning.fit_table(record, 2).loc[9, "0.5 of the mean"] == "0.350, 8 active"
+    # uses add up to 63 / 32 of the 49 or 4 blocks of an atom
+    table = pruning.fit_table([record])
+    assert table.loc["1,000", 1, 8].tolist() == ["0.600, 96 active", "0.300, 96 active"]
+    assert table.loc["1,000", 2, 9].tolist() == ["0.700, 8 active", "0.400, 8 active"]
 
 
 def test_lines_of_starts_and_shares(record):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations, product
 from math import isqrt, prod
 from textwrap import fill
@@ -19,7 +19,6 @@ from gdd.evaluate.statistics import mean_and_error, median_and_error, share_erro
 from gdd.inference.features import FeedForward, feed_forward
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
-from gdd_book import paper_values
 from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.mnist_features import COPIED, KINDS
 from gdd_book.figures.style import (
@@ -49,13 +48,12 @@ FEATURES = {
     "raw pixels": "raw pixels",
     "one-step, layer 1": "one-step, layer 1",
 }
-NO_RUN = "no single run"
+LENGTHS = "sweeps of a layer"
 #: of `mnist-readings`, those that are compared between numbers of digits
 MAIN_READINGS = (
     "one sample, the paper's", "one sample, noise precision 44", "mean of the chain", "lasso", "correlations",
     "the same, normalised", "layer 1 in one step",
 )
-ALL_DIGITS = 60000  # of the only error that the paper prints of pretrained atoms
 
 # --------------------------------------------------------------------------------------------------- dictionaries
 
@@ -164,27 +162,26 @@ def whole_runs(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 
 
 def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()) -> pd.DataFrame:
-    """Test error in % by number of training digits: the paper's numbers beside ours, or words for their lack.
+    """Test error in % by number of training digits: what the paper prints, and every feature of ours, pretrained.
 
-    Ours are the paper's own feature and our best one, of `whole_runs`, of one size the longest; then the paper's own
-    feature in the shorter chains of `mnist-curve`, over several subsets.
+    Ours are of `mnist-curve` (number of subsets in brackets), or of one of `whole_runs`, of one size the longest.
     """
-    full = sorted(whole_runs(found), key=lambda record: settings(record)["burn_in"] + settings(record)["collect"])
-    ours = {settings(record)["n_train"]: record for record in full}
-    several = subset_table(subset_errors(short)).get("ml_sample", {})
-    before = paper_values.fact("mnist_error_pretrained")["value"]
-    rows = []
-    for n, printed in paper[paper.ours][["n_train", "error"]].itertuples(index=False):
-        row = {"training digits": int(n), "paper, refined": f"{printed:.2f}"}
-        row["paper, pretrained"] = f"about {before} (P36)" if n == ALL_DIGITS else "not printed"
-        row |= {"ours, pretrained": NO_RUN, "sweeps a layer": "", "ours, best of any feature": ""}
-        if (record := ours.get(int(n))) is not None:
-            error = record.error.to_series()
-            row["ours, pretrained"] = f"{error['ml_sample']:.2f}"
-            row["sweeps a layer"] = "{burn_in} + {collect}".format(**settings(record))
-            row["ours, best of any feature"] = f"{error.min():.2f} ({FEATURES[error.idxmin()]})"
-        rows.append(row | {"ours, mnist-curve (subsets)": several.get(int(n), "not run")})
-    return pd.DataFrame(rows).set_index("training digits")
+    rows = {}
+    for record in short:
+        for n, errors in subset_table(subset_errors([record])).iterrows():
+            rows[n] = errors.to_dict() | _lengths(record)
+    for record in sorted(whole_runs(found), key=lambda one: settings(one)["burn_in"] + settings(one)["collect"]):
+        errors = {str(one.feature_kind.values): f"{float(one):.2f}" for one in record.error}
+        rows[settings(record)["n_train"]] = errors | _lengths(record)
+    printed = paper[paper.ours].astype({"n_train": int}).set_index("n_train").error.map("{:.2f}".format).sort_index()
+    table = pd.DataFrame.from_dict(rows, "index", dtype=object).reindex(printed.index)
+    table = table[[name for name in (*FEATURES, LENGTHS) if name in table]].rename(columns=FEATURES).fillna("not run")
+    table.insert(0, "the paper, refined", printed)
+    return table.rename_axis("training digits")
+
+
+def _lengths(record: xr.Dataset) -> dict[str, str]:
+    return {LENGTHS: "{burn_in} + {collect}".format(**settings(record))}
 
 
 def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -556,30 +553,37 @@ def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[s
 # --------------------------------------------------------------------------------------- atoms that are seldom used
 
 
-def left_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
-    """Atoms of a layer, from 1, that are left at the end of `mnist-atoms`: a row for each start, over the seeds."""
-    left = record[f"atoms_{layer}"].isel({DRAW: -1})
-    return _by_start(record, layer, left.min("seed"), left.max("seed"), write=_range)
+def left_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Atoms that are left at the end of `mnist-atoms`: a row for each number of digits, layer and start."""
+    return _by_start(found, lambda one, layer: one[f"atoms_{layer}"].isel({DRAW: -1}), write="{:.0f}".format)
 
 
-def fit_table(record: xr.Dataset, layer: int) -> pd.DataFrame:
+def fit_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """What is left of a value of the layer's input, as root mean square, and coefficients active on a digit.
 
-    The first in the last sweep, the second in the kept sample, both means over seeds; rows and columns of `left_table`.
+    The first in the last sweep, the second in the kept sample; rows and columns of `left_table`.
     """
-    left = record[f"residual_{layer}"].isel({DRAW: -1}).mean("seed")
-    active = prod(MNIST.shapes()[layer - 1].grid) * record[f"uses_{layer}"].sum(f"rank_{layer}").mean("seed")
-    return _by_start(record, layer, left, active, write="{:.3f}, {:.0f} active".format)
+    def left(one: xr.Dataset, layer: int) -> xr.DataArray:
+        return one[f"residual_{layer}"].isel({DRAW: -1})
+
+    def active(one: xr.Dataset, layer: int) -> xr.DataArray:
+        return prod(MNIST.shapes()[layer - 1].grid) * one[f"uses_{layer}"].sum(f"rank_{layer}")
+
+    return _by_start(found, left, active, write="{:.3f}, {:.0f} active".format)
 
 
-def _by_start(record: xr.Dataset, layer: int, *values: xr.DataArray, write) -> pd.DataFrame:
-    text = xr.apply_ufunc(np.vectorize(write, otypes=[object]), *values).transpose(f"start_{layer}", "share").values
-    columns = pd.Index([f"{share:g} of the mean" for share in record.share.values], name="dropped below")
-    return pd.DataFrame(text, pd.Index(record[f"start_{layer}"].values, name=f"atoms at first, layer {layer}"), columns)
-
-
-def _range(low: float, high: float) -> str:
-    return f"{low:.0f}" if low == high else f"{low:.0f} to {high:.0f}"
+def _by_start(found: Sequence[xr.Dataset], *values: Callable, write: Callable[..., str]) -> pd.DataFrame:
+    """Values of both layers' chains, the first seed, as text; a column for each share."""
+    rows = {}
+    for record, layer in product(found, (1, 2)):
+        of_layer = [value(record, layer).isel(seed=0) for value in values]
+        for start in record[f"start_{layer}"].values:
+            cells = zip(*(one.sel({f"start_{layer}": start}).values for one in of_layer), strict=True)
+            place = f"{settings(record)['n_train']:,}", layer, start
+            rows[place] = dict(zip(record.share.values, (write(*cell) for cell in cells), strict=True))
+    table = pd.DataFrame.from_dict(rows, "index").sort_index(axis=1).fillna("not run")
+    table.index.names = ["digits", "layer", "atoms at first"]
+    return table.rename(columns="{:g} of the mean".format).rename_axis("dropped below", axis=1)
 
 
 def show_left(record: xr.Dataset) -> Figure:
