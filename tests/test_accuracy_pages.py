@@ -225,13 +225,14 @@ def test_the_record_to_show_has_most_classes_then_stages_images_and_layers():
     assert caltech.size_of(record(6, [[1, 2, 3]], "faces").assign(active_at_test=("stage", [1.0]))) == (6, 1, 30, 3)
 
 
-def test_best_features_have_two_columns_for_each_record():
+def test_best_features_in_a_table_and_among_the_printed_ones():
     values = np.array([[[60.0, 40.0], [70.0, 50.0]], [[62.0, 40.0], [74.0, 50.0]]])  # (split, count, feature)
-    coords = {"count": [15, 30], "feature_kind": ["one-step", "pixels"]}
-    three = xr.Dataset({"accuracy": (("split", "count", "feature_kind"), values)}, coords)
-    older = three.assign_attrs(spec=json.dumps({"atoms": [64, 512], "levels": [1, 2]}))
-    scales = [[[180, 180], [1, 2], 0.8], [[64, 64], [1], 0.2]]
-    newer = three.isel(split=[0]).assign_attrs(spec=json.dumps({"atoms": [64, 1024], "scales": scales}))
-    table = caltech.best_table([older, newer])
-    assert table["512 atoms, 128 pixels, 2 splits", "30 images"].tolist() == ["72.0 ± 2.0", "50.0 ± 0.0"]
-    assert table["1024 atoms, 180 and 64 pixels, 1 split", "15 images"].tolist() == ["60.0", "40.0"]
+    coords = {"count": [15, 30], "feature_kind": ["one-step features", "raw pixels"]}
+    found = xr.Dataset({"accuracy": (("split", "count", "feature_kind"), values)}, coords)
+    table = caltech.best_table(found)
+    assert table["15 images"].tolist() == ["61.0 ± 1.0", "40.0 ± 0.0"]
+    assert table["30 images"].tolist() == ["72.0 ± 2.0", "50.0 ± 0.0"]
+    axes = caltech.show_best(PAPER, found).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels()]
+    assert names.index("raw pixels") < names.index("CDBN") < names.index("one-step features") < names.index("ScSPM")
+    assert axes.get_lines()[0].get_xdata().tolist() == [40, 50]

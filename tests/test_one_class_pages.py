@@ -78,14 +78,24 @@ def test_dictionaries_of_both_stages():
 
 def test_noise_has_more_high_frequencies_and_less_kurtosis_than_a_bar():
     table = caltech.class_sharpness_table([record(), record("ketch")]).astype(float)
-    assert table.columns.tolist() == [(name, stage) for name in ("stop sign", "ketch") for stage in STAGES]
-    assert table.index.tolist() == [
-        (words, number) for words in ("energy above half Nyquist", "gradient kurtosis") for number in (1, 2, 3)
+    assert table.index.tolist() == [(name, stage) for name in ("stop sign", "ketch") for stage in STAGES]
+    assert table.columns.tolist() == [
+        (words, f"layer {n}") for words in ("energy above half Nyquist", "gradient kurtosis") for n in (1, 2, 3)
     ]
-    bar, noise = table["stop sign", "pretrained"], table["stop sign", "refined"]
+    bar, noise = table.loc["stop sign", "pretrained"], table.loc["stop sign", "refined"]
     assert (noise["energy above half Nyquist"] > bar["energy above half Nyquist"]).all()
     assert (noise["gradient kurtosis"] < bar["gradient kurtosis"]).all()
-    assert noise["gradient kurtosis", 3] == pytest.approx(3, abs=0.2)  # Gaussian
+    assert noise["gradient kurtosis", "layer 3"] == pytest.approx(3, abs=0.2)  # Gaussian
+
+
+def test_examples_of_every_class_in_a_row():
+    images = np.zeros((2, 8, 8), np.int8)
+    images[:, 2:4] = 100
+    both = [record().assign(images=(("example", "row", "col"), images)), record("ketch")]
+    both[1] = both[1].assign(images=(("example", "row", "col"), -images))
+    axes = caltech.show_examples(both).axes
+    assert [panel.get_ylabel() for panel in axes] == ["stop\nsign", "ketch"]
+    assert [np.ma.filled(panel.get_images()[0].get_array(), 0).min() for panel in axes] == [0, -1]
 
 
 def test_atoms_of_two_classes_that_are_the_same_match_and_noise_does_not():

@@ -15,10 +15,10 @@ from matplotlib.figure import Figure
 from gdd.base.axes import DICTIONARY, IMAGE
 from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error
-from gdd.model.spec import CALTECH101
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
+from gdd_book.experiments.caltech_features import OURS
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,
@@ -180,19 +180,10 @@ def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis(["layer", ""])
 
 
-def show_class(found: xr.Dataset, name: str, stage: str) -> Figure:
-    """One class of `caltech-classes`: images, then the atoms of each layer; 0 is mid grey."""
-    return _images_and_layers(found.sel({"class": name}), stage, f"{name}: images, normalised")
-
-
 def show_joint(found: xr.Dataset, stage: str) -> Figure:
     """All classes of `caltech-joint`: an image of each, then the atoms of each layer; 0 is mid grey."""
-    return _images_and_layers(found, stage, "an image of each class")
-
-
-def _images_and_layers(found: xr.Dataset, stage: str, title: str) -> Figure:
     layers = [unpack(found, layer, stage=stage).values for layer in _layers(found)]
-    parts = [(title, found["images"].values[:, None] / 100, 3)]
+    parts = [("an image of each class", found["images"].values[:, None] / 100, 3)]
     parts += [(f"layer {n}", atoms, int(np.ceil(len(atoms) ** 0.5))) for n, atoms in enumerate(layers, 1)]
     tall, rows = max(-(-len(pictures) // across) / across for _, pictures, across in parts), -(-len(parts) // 2)
     figure, axes = new_figure(rows, 2, height=rows * (FULL / 2 * tall + 0.28))
@@ -296,6 +287,16 @@ def atoms_of(record: xr.Dataset, stage: str) -> list[xr.DataArray]:
     return [xr.DataArray(record[name].sel(stage=stage).values[:, None] / 100, dims=DICTIONARY) for name in names]
 
 
+def show_examples(found: Sequence[xr.Dataset]) -> Figure:
+    """Some training images of every class, normalised, a row for each class; 0 is mid grey."""
+    figure, axes = new_figure(len(found), 1, height=len(found) * (FULL - 0.9) / 6 + 0.1)
+    for panel, record in zip(np.atleast_1d(axes), found, strict=True):
+        pictures = record["images"].values / 100
+        draw_atoms(panel, pictures[:, None], len(pictures), "")
+        panel.set_ylabel(class_of(record).replace(" ", "\n"), rotation=0, ha="right", va="center", fontsize=FONT - 1)
+    return finish(figure)
+
+
 def show_class_stages(record: xr.Dataset) -> Figure:
     """Dictionaries in the image plane: a row for each layer, a column for each stage; zero is mid grey.
 
@@ -313,17 +314,17 @@ def show_class_stages(record: xr.Dataset) -> Figure:
 
 
 def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Median sharpness over the atoms of every layer, before and after refinement; a column pair for each class."""
+    """Median sharpness over the atoms of every layer, before and after refinement: two rows for each class."""
     measures = {"energy above half Nyquist": (high_frequency_share, 3), "gradient kurtosis": (gradient_kurtosis, 1)}
-    columns = {
+    rows = {
         (class_of(record), stage): {
-            (words, number): f"{float(measure(atoms).median()):.{digits}f}"
+            (words, f"{LAYER} {number}"): f"{float(measure(atoms).median()):.{digits}f}"
             for words, (measure, digits) in measures.items()
             for number, atoms in enumerate(atoms_of(record, stage), 1)
         }
         for record in found for stage in STAGES
     }
-    return pd.DataFrame(columns).rename_axis(["", LAYER])
+    return pd.DataFrame.from_dict(rows, "index")
 
 
 def class_match_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -558,20 +559,37 @@ def time_table(record: xr.Dataset) -> pd.DataFrame:
     return pd.Series(rows, name="ours").to_frame()
 
 
-def best_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % of every feature of `caltech-best` records, two columns each, by training images of a class."""
-    columns = {}
-    for record in found:
-        used = json.loads(record.attrs["spec"])
-        sizes = " and ".join(str(scale[0][0]) for scale in used.get("scales", [[CALTECH101.image_size]]))
-        splits = record.sizes["split"]
-        title = f"{used['atoms'][1]} atoms, {sizes} pixels, {splits} split" + "s" * (splits > 1)
-        for count in record["count"].values:
-            share = record.accuracy.sel(count=count)
-            columns[title, f"{count} images"] = dict(
-                zip(record.feature_kind.values, with_error(share, "split", 1).values, strict=True)
-            )
-    return pd.DataFrame(columns)
+def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
+    """Accuracy of `caltech-best` beside what the paper prints, ordered by that with 30 training images of a class.
+
+    Hollow: 15 images, filled: 30.
+    """
+    rows = [
+        (f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30),
+         COLOURS["black" if row.ours else "grey"])
+        for row in paper.itertuples()
+    ]
+    for one in record.accuracy.mean("split").transpose("feature_kind", "count"):
+        name = str(one.feature_kind.values)
+        rows.append((name, one.values, COLOURS["blue" if name in OURS else "red"]))
+    rows.sort(key=lambda row: row[1][1])
+    figure, axes = new_figure(height=0.3 * len(rows) + 0.9)
+    for place, (_, shares, colour) in enumerate(rows):
+        axes.plot(shares, [place] * 2, color=colour, linewidth=1)
+        for share, face in zip(shares, ("white", colour), strict=True):
+            axes.plot(share, place, "o", color=colour, markerfacecolor=face, markersize=6)
+    axes.set(yticks=range(len(rows)), xlabel="test images that are right, %", xlim=(0, 100))
+    axes.set_yticklabels([name for name, *_ in rows], fontsize=FONT - 2)
+    for label, (*_, colour) in zip(axes.get_yticklabels(), rows, strict=True):
+        label.set_color(colour)
+    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+    return finish(figure)
+
+
+def best_table(record: xr.Dataset) -> pd.DataFrame:
+    """Accuracy in % of every feature of `caltech-best`, with its standard error over splits."""
+    text = with_error(record.accuracy, "split", 1).transpose("feature_kind", "count")
+    return pd.DataFrame(text.values, record.feature_kind.values, [f"{n} images" for n in record["count"].values])
 
 
 # ------------------------------------------------------------------ several readings of the same atoms, and by length
