@@ -47,6 +47,7 @@ def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table(
     longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
     for both in ([FULL, longer], [longer, FULL]):  # of one size the longest counts
         assert figures.error_table(PAPER, both)[WORDS[0]][1000] == "20.00"
+    assert figures.error_table(PAPER, []).columns.tolist() == ["the paper, refined"]
 
 
 def test_sizes_without_a_run_of_their_own_have_what_several_subsets_give():

@@ -56,10 +56,10 @@ def test_only_chains_of_the_papers_lengths_are_shown(monkeypatch):
 
 def test_cost_of_classes():
     table = caltech.cost_table([record(minutes=1.0), record("ketch", minutes=3.0)])
-    assert table.columns.tolist() == ["sweeps", "stop sign", "ketch", "ms per image and sweep"]
-    assert table.loc["layer 1"].tolist() == ["20", "1.0", "3.0", "200.00"]  # 60 and 180 s over 20 sweeps of 30 images
-    assert table.loc["projection"].tolist() == ["", "0.5", "1.5", ""]
-    assert table.loc["in all"].tolist() == ["", "1.5", "4.5", ""]
+    assert table.index.tolist() == ["stop sign", "ketch", "ms per image and sweep"]
+    assert table["layer 1"].tolist() == ["1.0", "3.0", "200.00"]  # 60 and 180 s over 20 sweeps of 30 images
+    assert table["projection"].tolist() == ["0.5", "1.5", ""]
+    assert table["in all"].tolist() == ["1.5", "4.5", ""]
 
 
 def test_error_of_the_projection():

@@ -250,20 +250,26 @@ def _layers(found: xr.Dataset) -> list[int]:
 
 
 def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """CPU minutes of every part of the runs, a column for each class; beside them milliseconds for an image and sweep.
+    """CPU minutes of every part of the runs, a row for each class, and milliseconds for an image and sweep.
+
+    Projections of both stages count as one part, which has no sweeps.
 
     Parameters
     ----------
-    found : records of runs with the same parts; the last column is the mean over them
+    found : records of runs with the same parts and numbers of images; the last row is the mean over them
     """
-    minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found}, found[0].part.values)
-    minutes.loc["in all"] = minutes.sum()
-    table, sweeps = minutes.map("{:.1f}".format), found[0].sweeps.values
-    milli = np.mean([1000 * one.cpu_seconds.values / one.sizes[IMAGE] for one in found], axis=0)
-    each = [f"{one / count:.2f}" if count else "" for one, count in zip(milli, sweeps, strict=True)]
-    table["ms per image and sweep"] = [*each, ""]
-    table.insert(0, "sweeps", [*(str(count or "") for count in sweeps), ""])
-    return table
+    minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found})
+    minutes = minutes.groupby(_part, sort=False).sum().T
+    sweeps = found[0].sweeps.to_series().groupby(_part, sort=False).sum()
+    milli = 60000 * minutes.mean() / found[0].sizes[IMAGE] / sweeps.where(sweeps > 0)
+    table = minutes.assign(**{"in all": minutes.sum(axis=1)}).map("{:.1f}".format)
+    each = milli.dropna().map("{:.2f}".format)
+    table.loc["ms per image and sweep"] = each.reindex(table.columns).fillna("")
+    return table.rename_axis(None, axis=1)
+
+
+def _part(name: str) -> str:
+    return name.partition(",")[0]
 
 
 def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
