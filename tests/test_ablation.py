@@ -9,8 +9,8 @@ from gdd_book.experiments import mnist_features as ablation
 from gdd_book.experiments.mnist_features import PROTOCOL
 
 SMALL = {
-    "n_train": 60, "n_test": 30, "seeds": (3,), "burn_in": 1, "collect": 1, "test_burn_in": 2, "test_collect": 2,
-    "chains": 2, "n_learn": 40,
+    "n_train": 60, "n_test": 30, "seeds": (3,), "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
+    "test_burn_in": 2, "test_collect": 2, "chains": 2, "n_learn": 40,
 }
 
 
@@ -19,19 +19,18 @@ def run():
     """Settings and lengths of every call of `code`, and the features of every row, beside the record."""
     calls, kept = [], {}
     with pytest.MonkeyPatch.context() as patched:
-        code, coded, fed = ablation.code, ablation.coded, ablation.fed_forward
+        code, classified = ablation.code, ablation.classified
 
         def seen(images, setting, p):
             calls.append((setting, images.attrs["split"]))
             return code(images, setting, p)
 
-        def keep(found):
-            kept.update(found)
-            return found
+        def keep(features, *others):
+            kept.update(features)
+            return classified(features, *others)
 
         patched.setattr(ablation, "code", seen)
-        patched.setattr(ablation, "coded", lambda *args: keep(coded(*args)))
-        patched.setattr(ablation, "fed_forward", lambda *args: keep(fed(*args)))
+        patched.setattr(ablation, "classified", keep)
         found = experiments.run("mnist-ablation", SMALL).dataset
     return found, calls, kept
 
@@ -40,8 +39,7 @@ def test_every_row_has_an_error(run):
     found, _, kept = run
     assert found.error.shape == (1, len(ablation.ROWS)) and len(set(ablation.ROWS)) == len(ablation.ROWS)
     assert ((found.error >= 0) & (found.error <= 100)).all()
-    others = {ablation.SCALED, ablation.ENERGIES}  # the protocol's own features; no features
-    assert set(kept) | others == set(ablation.ROWS)
+    assert set(kept) == set(ablation.ROWS) - set(ablation.ENERGIES.values())  # these have no features
     for pair in kept.values():
         assert [len(part) for part in pair] == [60, 30]
 
@@ -55,7 +53,7 @@ def test_one_thing_is_changed_at_a_time(run):
         different = [name for name in first if not np.array_equal(first[name], setting[name])]
         assert len(different) == 1
         changed += different
-    assert changed == ["chain", "length", "length", "gamma_e", "gamma_e", *["atoms"] * 4]
+    assert changed == ["chain", "length", "length", "gamma_e", "gamma_e", *["atoms"] * 5]
 
 
 def test_features_are_what_their_rows_say(run):
@@ -64,10 +62,14 @@ def test_features_are_what_their_rows_say(run):
     code = kept[ablation.PROTOCOL_ROW][0]
     assert plain.shape == code.shape
     assert kept["atoms", "the half used most"][0].sizes["atom"] == code.sizes["atom"] // 2
-    assert kept[ablation.BY_CLASS][0].sizes["atom"] == code.sizes["atom"]  # sixteen for each of ten classes
+    for row in ablation.BY_CLASS.values():
+        assert kept[row][0].sizes["atom"] == code.sizes["atom"]  # sixteen for each of ten classes
+    assert kept[ablation.NORMALISED][0].shape == code.shape
     assert kept[ablation.MORE_DIGITS][0].sizes["atom"] == code.sizes["atom"]
     assert (kept["no model", "raw pixels"][0].values >= 0).all()
     assert not np.allclose(kept["several chains", "mean of their samples"][0], code)
+    held, drawn = (kept[row][0] for row in ablation.EVERYWHERE)
+    assert held.shape == drawn.shape == (60, code.sizes["atom"]) and not np.allclose(held, drawn)
 
 
 def test_atoms_that_saw_labels_are_not_tuned_on_them(monkeypatch):
@@ -82,6 +84,6 @@ def test_atoms_that_saw_labels_are_not_tuned_on_them(monkeypatch):
 
     monkeypatch.setattr(ablation, "error", error)
     digits = xr.DataArray(np.zeros(3), coords={"label": ("image", [0, 1, 2])}, dims="image")
-    rows = (ablation.PROTOCOL_ROW, ablation.SCALED, ablation.BY_CLASS)
+    rows = (ablation.PROTOCOL_ROW, ablation.SCALED, *ablation.BY_CLASS.values())
     ablation.classified(dict.fromkeys(rows, (None, None)), digits, digits, 0)
-    assert list(used.values()) == [PROTOCOL.gammas, PROTOCOL.gammas, (PROTOCOL.gammas[1],)]
+    assert list(used.values()) == [PROTOCOL.gammas, PROTOCOL.gammas, *[(PROTOCOL.gammas[1],)] * 2]

@@ -19,14 +19,29 @@ from gdd.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
 from gdd.evaluate.deformations import Deformations, deform, learn_whitening
 from gdd.inference.deconvolution import deconvolve
 from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, learn_atoms, one_step_features, unfold
+from gdd.inference.held import infer_layers
 from gdd.model.convolution import correlate
-from gdd.model.spec import MNIST, ChainSpec, ModelSpec
-from gdd.sampler.pretrain import Fitted, pretrain
+from gdd.model.spec import MNIST, ChainSpec, LayerSpec, ModelSpec, Precision
+from gdd.model.state import LayerState, Local, Shared
+from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd_book.benchmarks.harness import on_threads
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import DIGITS_CHAIN, HEALTHY_DIGITS, digits, model_for, precisions_of, pretrained_model
+from gdd_book.training import (
+    DIGITS_CHAIN,
+    HEALTHY_DIGITS,
+    HELD_CALTECH,
+    REFINEMENT,
+    STAGES,
+    Setup,
+    digits,
+    model_for,
+    normalised,
+    precisions_of,
+    pretrained_model,
+    trained_models,
+)
 
 # ---- one-step features of layer 1, beside features that owe the model nothing
 
@@ -217,16 +232,23 @@ def _whitened(
 PROTOCOL_ROW = ("the paper's protocol", "highest-likelihood sample")
 SCALED = ("scaling", "every feature alike")
 MORE_DIGITS = ("atoms", "from more digits, unlabelled")
-BY_CLASS = ("atoms", "each class's, together")
-ENERGIES = ("no classifier", "least residual under a class's atoms")
+NORMALISED = ("atoms", "from contrast-normalised digits")
+BY_CLASS = {
+    STAGES[0]: ("atoms", "each class's, together"), STAGES[1]: ("atoms", "each class's, refined, together")
+}
+ENERGIES = {
+    STAGES[0]: ("no classifier", "least residual under a class's atoms"),
+    STAGES[1]: ("no classifier", "least residual under its refined atoms"),
+}
+EVERYWHERE = ("at every pixel, summed", "noise precision held"), ("at every pixel, summed", "drawn for each digit")
 ROWS = (
     PROTOCOL_ROW,
     ("readout", "posterior mean"), ("readout", "mean magnitude"), ("readout", "inclusion probability"),
     ("chain", "a fifth of the sweeps"), ("chain", "twice the sweeps"),
     ("several chains", "mean of their samples"), ("several chains", "mean of their means"),
     ("noise precision", "a quarter"), ("noise precision", "four times"),
-    ("atoms", "the half used most"), ("atoms", "the quarter used most"), MORE_DIGITS, BY_CLASS,
-    SCALED, ENERGIES,
+    ("atoms", "the half used most"), ("atoms", "the quarter used most"), MORE_DIGITS, NORMALISED, *BY_CLASS.values(),
+    SCALED, *ENERGIES.values(), *EVERYWHERE,
     ("nothing explained away", "correlations with the same atoms"),
     ("layer 1 only, no chain", "one-step features"), ("layer 1 only, no chain", "the same, on high-pass digits"),
     ("no model", "raw pixels"),
@@ -236,18 +258,22 @@ READOUTS = dict(zip(("ml_sample", "mean", "magnitude", "inclusion"), ROWS[:4], s
 
 @experiment(
     "mnist-ablation", **HEALTHY_DIGITS,
+    dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_test": 500, "seeds": (0, 1), "burn_in": 40, "collect": 10,
-          "test_burn_in": 20, "test_collect": 10, "chains": 3, "n_learn": 400},
+          "refine_burn_in": 20, "refine_collect": 5, "test_burn_in": 20, "test_collect": 10, "chains": 3,
+          "n_learn": 400},
     paper={"data": "mnist", "n_train": 1000, "n_test": 2000, "seeds": (0, 1, 2, 3, 4), "burn_in": 1500,
-           "collect": 500, "test_burn_in": 500, "test_collect": 200, "chains": 10, "n_learn": 5000},
+           "collect": 500, "refine_burn_in": 1500, "refine_collect": 500, "test_burn_in": 500, "test_collect": 200,
+           "chains": 10, "n_learn": 5000},
 )
 def mnist_ablation(p: dict, run: Run) -> Outcome:
     """One factor of the paper's protocol changed at a time, on the same digits and models, for several subsets.
 
     The protocol deconvolves training and test digits with projected top atoms, keeps the sample of highest likelihood
     and classifies it. Every other row changes one thing: what is read from the chain, its length, how many chains, the
-    noise precision, the number of atoms, the digits that they are learned from, the scaling of the features; or leaves
-    out the explaining away, the upper layer, the model, the classifier.
+    noise precision, the number of atoms, the digits that they are learned from, their places, the scaling of the
+    features; or leaves out the explaining away, the upper layer, the model, the classifier. Only the models of single
+    classes are refined too.
     """
     test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
     more = project(pretrained_model(p | {"n_train": p["n_learn"], "seed": p["seeds"][0]}, run))
@@ -266,23 +292,27 @@ def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict:
     """Errors in % by row, on one subset of the training digits; ``more``: atoms learned from more digits."""
     train = digits(p)
     fitted = pretrained_model(p, run)
-    by_class = learn_class_atoms(train, p, run).astype(np.float32)
+    by_class = learn_class_atoms(train, p, run)
     projected, (gamma_e, gamma_w) = project(fitted), precisions_of(fitted)
     uses = (fitted.layers[-1].state.local.z >= 0).sum(axis=(0, 2, 3))
     setting = {"atoms": projected.values.astype(np.float32), "stride": fitted.model.stride, "chain": 0, "length": 1.0,
                "gamma_e": gamma_e, "gamma_w": gamma_w}
-    others = {MORE_DIGITS: more, BY_CLASS: by_class.values.reshape(-1, *by_class.shape[2:])}
+    others = {MORE_DIGITS: more} | {
+        BY_CLASS[stage]: np.concatenate(by_class.sel(stage=stage).values) for stage in STAGES
+    }
     with run.bar(9 + p["chains"], f"subset {p['seed']}") as bar:
         features = coded(setting, uses, others, (train, test), p, bar)
         active = active_in(features[PROTOCOL_ROW][1])
         features |= fed_forward(fitted.layers[0], setting, (train, test))
-        bar.step()
+        features[NORMALISED] = from_normalised(train, test, p, run)
+        features |= everywhere(setting, (train, test), p)
         features[SCALED] = features[PROTOCOL_ROW]
         errors = classified(features, train, test, p["seed"])
         chain = chain_of(setting, p) | {"first_image": FIRST_TEST_IMAGE}
-        energies = class_energies(test, by_class, setting["stride"], **chain)
-        nearest = by_class[LABEL].values[energies.argmin(axis=1)]
-        errors[ENERGIES] = 100.0 * float((nearest != test[LABEL].values).mean())
+        for stage, row in ENERGIES.items():
+            energies = class_energies(test, by_class.sel(stage=stage), setting["stride"], **chain)
+            nearest = by_class[LABEL].values[energies.argmin(axis=1)]
+            errors[row] = 100.0 * float((nearest != test[LABEL].values).mean())
     return {"error": errors, "winning_share": projected.attrs["winning_share"][0], "active_at_test": active}
 
 
@@ -345,6 +375,34 @@ def fed_forward(bottom: Fitted, setting: dict, images: tuple) -> dict:
     return {row: [make(part) for part in images] for row, make in makers.items()}
 
 
+def from_normalised(train: xr.DataArray, test: xr.DataArray, p: dict, run: Run) -> list[xr.DataArray]:
+    """Features of the protocol where all digits are contrast normalised first, precisions as for Caltech's images."""
+    p, images = p | HELD_CALTECH, [normalised(part) for part in (train, test)]
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    folder = run.folder("pretrained-normalised", {name: p[name] for name in DIGITS_CHAIN})
+    fitted = pretrained_model(p, run, Setup(images[0], model, p["seed"], (folder, None)))
+    atoms, precisions = project(fitted).values, precisions_of(fitted)
+    return [encode(part, atoms, model.stride, precisions, p).ml_sample for part in images]
+
+
+def everywhere(setting: dict, images: tuple, p: dict) -> dict[tuple[str, str], list[np.ndarray]]:
+    """Features summed over places, atoms at every pixel: gamma_e held; drawn for each digit under the flat prior."""
+    atoms = setting["atoms"]
+    weights, found = Precision(fixed=setting["gamma_w"]), {}
+    for row, noise in zip(EVERYWHERE, (Precision(fixed=setting["gamma_e"]), Precision((IMAGE,))), strict=True):
+        spec = LayerSpec(len(atoms), atoms.shape[2:], gamma_e=noise, gamma_w=weights)
+        model = ModelSpec((spec,), images[0].shape[2:])
+        shared = Shared(atoms, np.ones((1, 1)), np.array([setting["gamma_w"]]))
+        state = LayerState(Local(np.zeros(0), np.zeros(0), np.array([[setting["gamma_e"]]])), shared)
+        one = Pretrained(model, (Fitted(spec, model.shapes()[0], state, xr.Dataset()),), ())
+        lengths = p["test_burn_in"], p["test_collect"]
+        found[row] = [
+            infer_layers(one, part, *lengths, p["seed"] + first)[0].ml_sample.values.sum(axis=(2, 3))
+            for part, first in zip(images, (0, FIRST_TEST_IMAGE), strict=True)
+        ]
+    return found
+
+
 def classified(features: dict, train: xr.DataArray, test: xr.DataArray, seed: int) -> dict[tuple[str, str], float]:
     """Test error in % by row: tuned and trained on the training digits alone.
 
@@ -355,7 +413,7 @@ def classified(features: dict, train: xr.DataArray, test: xr.DataArray, seed: in
     chosen = None
     for row, pair in features.items():  # the protocol's row comes first
         protocol = replace(PROTOCOL, scaling="feature") if row == SCALED else PROTOCOL
-        protocol = replace(protocol, gammas=(chosen,)) if row == BY_CLASS else protocol
+        protocol = replace(protocol, gammas=(chosen,)) if row in BY_CLASS.values() else protocol
         one = error(pair[0], labels[0], pair[1], labels[1], protocol, seed)
         chosen = best_of(one.cross_validation)[1] if row == PROTOCOL_ROW else chosen
         found[row] = float(one.error)
@@ -366,7 +424,7 @@ def classified(features: dict, train: xr.DataArray, test: xr.DataArray, seed: in
 
 
 def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
-    """Pretrain a model on every class's digits, whose top layers together have the atoms of one usual model.
+    """Learn a model of every class's digits, whose top layers together have the atoms of one usual model.
 
     A classifier of their code must not be tuned by cross-validation on the same digits: the atoms would have seen the
     labels that a fold holds back.
@@ -374,11 +432,11 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
     Parameters
     ----------
     train : (image, plane, row, col) with labels
-    p : holds what a pretraining chain on digits depends on
+    p : holds what pretraining and refinement of a model of digits depend on
 
     Returns
     -------
-    DataArray (label, atom, plane, atom_row, atom_col)
+    DataArray (stage, label, atom, plane, atom_row, atom_col)
         Projected to the image plane.
 
     Notes
@@ -388,19 +446,23 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
     Checked: tests/test_class_atoms.py.
     """
     names = np.unique(train[LABEL].values)
-    model, chain = class_model(p, len(names)), ChainSpec(p["burn_in"], p["collect"], p["seed"])
-    found, depends = [], {name: p[name] for name in DIGITS_CHAIN}
-    with run.bar(chain.sweeps * len(model.layers) * len(names), "pretraining class by class") as bar:
-        for name in names.tolist():
-            own = train.isel({IMAGE: train[LABEL].values == name})
-            folder = run.folder("pretrained-class", depends | {LABEL: name})
-            found.append(project(pretrain(own, model, chain, folder=folder, progress=bar)))
-    return xr.concat(found, LABEL, combine_attrs="drop").assign_coords({LABEL: names})
+    model, found = class_model(p, len(names)), []
+    before = {name: p[name] for name in DIGITS_CHAIN}
+    after = before | {name: p[name] for name in (*REFINEMENT, "dictionary_every")}
+    for name in names.tolist():
+        own = train.isel({IMAGE: train[LABEL].values == name})
+        folders = (
+            run.folder("pretrained-class", before | {LABEL: name}), run.folder("refined-class", after | {LABEL: name})
+        )
+        stages = trained_models(p, run, Setup(own, model, p["seed"], folders), f"class {name}, ")
+        found.append(xr.concat([project(one) for one in stages.values()], "stage", combine_attrs="drop"))
+    atoms = xr.concat(found, LABEL).assign_coords({LABEL: names, "stage": list(STAGES)})
+    return atoms.transpose("stage", ...).astype(np.float32)
 
 
 def class_model(p: dict, classes: int) -> ModelSpec:
-    """Return the usual model with its share of top atoms for one of so many classes."""
-    model = model_for(p["noise_precision"], p["weight_precision"])
+    """Return the usual model with its share of top atoms for one of so many classes; its refinement stays healthy."""
+    model = model_for(p["noise_precision"], p["weight_precision"]).with_learned_planes()
     *lower, top = model.layers
     return replace(model, layers=(*lower, replace(top, atoms=top.atoms // classes)))
 
