@@ -7,6 +7,7 @@ import pytest
 import xarray as xr
 
 from gdd_book import experiments, paper_values, records
+from gdd_book.dictionaries import pack
 from gdd_book.figures import caltech
 
 PAPER = experiments.defaults("caltech-class", "paper")
@@ -103,6 +104,17 @@ def test_atoms_of_two_classes_that_are_the_same_match_and_noise_does_not():
     assert table.index.tolist() == [1, 2, 3] and (table["pretrained"] == 1).all()
     assert (table["refined"] < 0.3).all()
     assert (caltech.class_match_table([record(seed=0)] * 2).astype(float) == 1).all(axis=None)
+
+
+def test_atoms_of_a_class_are_found_again_where_a_joint_model_has_them():
+    one, other = record(seed=0), record("pyramid", seed=1)
+    both = pack([caltech.atoms_of(one, stage) for stage in STAGES], "stage").assign_coords(stage=STAGES)
+    both = both.assign_coords(layer=("atom", np.repeat([1, 2, 3], 4)))
+    both.attrs["parameters"] = json.dumps({"classes": ["ketch", "stop_sign"], "model": "three layers"})
+    table = caltech.joint_match_table(both, [one, other])
+    assert table["", "among the six"].to_dict() == {"stop sign": "yes", "pyramid": "no"}
+    refined = table.xs("refined", axis=1, level=1).astype(float)
+    assert (refined.loc["stop sign"] == 1).all() and (refined.loc["pyramid"] < 0.3).all()
 
 
 def test_weight_at_the_winning_positions_beside_chance():

@@ -237,6 +237,23 @@ def share_table(found: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("layer")
 
 
+def joint_match_table(joint: xr.Dataset, alone: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Median correlation of atoms of single classes, of `caltech-class`, with their partners in `caltech-joint`.
+
+    A row for each class, a column for each layer and stage.
+    """
+    reaches, six, rows = reaches_of(MODELS[settings(joint)["model"]]), settings(joint)["classes"], {}
+    for record in alone:
+        own, medians = {*settings(record)["classes"]}, {}
+        row = rows[class_of(record)] = {("", "among the six"): "yes" if own <= {*six} else "no"}
+        for stage in joint.stage.values:
+            together = [unpack(joint, layer, stage=stage) for layer in _layers(joint)]
+            medians[stage] = match_layers(together, atoms_of(record, stage), reaches).groupby(LAYER).median()
+        for layer, stage in product(_layers(joint), medians):
+            row[f"layer {layer}", stage] = f"{float(medians[stage].sel(layer=layer)):.2f}"
+    return pd.DataFrame(rows).T
+
+
 def _largest_share(shares: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """Largest share of a class for every atom, (atom,)."""
     return np.max([shares[classes == name].sum(axis=0) for name in np.unique(classes)], axis=0)
