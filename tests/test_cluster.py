@@ -70,6 +70,15 @@ def test_two_workers_give_the_bits_of_one_process(client, images, case):
     assert_same(refined, found)
 
 
+def test_workers_are_known_whatever_the_client_last_heard(client, monkeypatch):
+    async def hears_nothing(n_workers=0):
+        return None
+
+    monkeypatch.setattr(client, "_update_scheduler_info", hears_nothing)
+    monkeypatch.setattr(client, "_scheduler_identity", {"workers": {}})
+    assert len(cluster.running(client)) == 2
+
+
 def test_five_workers_give_the_bits_of_one_process(images):
     fitted, refined = alone(images, "held")
     with distributed.Client(n_workers=5, threads_per_worker=1, dashboard_address=None) as client:

@@ -121,7 +121,7 @@ def seconds_of_rounds(client, repeats: int = 20) -> list[float]:
     """Median seconds of a meeting of two workers, by the size of what each says."""
     from gdd import cluster
 
-    workers = sorted(client.scheduler_info()["workers"])
+    workers = sorted(cluster.running(client))
     hub = client.submit(cluster.Hub, len(workers), workers=workers[:1], actor=True, pure=False).result()
     seats = [cluster.Seat(hub, workers[0], number, 0, 1) for number in range(len(workers))]
     found = [client.submit(_meet_often, seat, repeats, workers=[worker], pure=False)
