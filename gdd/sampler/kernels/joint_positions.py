@@ -85,7 +85,7 @@ def log_counts(counts, here, empty):
     return total
 
 
-@kernel()
+@kernel(forceinline=True)
 def prior_weights(i, j, here, empty, counts, slot):
     """Prior weight and place of every position that a block has; return how many. The block must not be counted.
 
@@ -185,7 +185,7 @@ def position_weights(block, old, v, empty, image, model, squares, slot):
     return number, whole
 
 
-@kernel(fastmath=FAST)
+@kernel(fastmath=FAST, forceinline=True)
 def place_atom(block, m, weight, here, model, back, mask):
     """Add ``weight`` times an atom of the bottom layer at position m of a block, if any. Changes the residual."""
     if m < 0:
