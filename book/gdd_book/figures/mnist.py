@@ -48,6 +48,12 @@ FEATURES = {
     "raw pixels": "raw pixels",
     "one-step, layer 1": "one-step, layer 1",
 }
+#: words for readings of `mnist-readings` whose names in the records do not stand alone
+READINGS = {
+    "one sample, the paper's": FEATURES["ml_sample"], "the same, normalised": "largest correlation, normalised",
+}
+#: of those readings the last of each kind: from chains, sparse codes without a chain, detectors
+LAST_OF_KIND = ("cooled to a mode", "lasso at every pixel, summed over places", "the same, normalised")
 LENGTHS = "sweeps of a layer"
 #: of `mnist-readings`, those that are compared between numbers of digits
 MAIN_READINGS = (
@@ -224,7 +230,7 @@ def show_learning_curve(
     changed = refined_subsets(refined)
     for atoms, marker in zip(changed.feature_kind.values, "v^", strict=False):
         style = {"fmt": marker, "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
-        label = f"the same, {atoms}, short"
+        label = f"most likely sample, {atoms}, short"
         draw_subsets(axes, changed.sel(feature_kind=atoms), **style, label=label)
     return _finish_curve(figure, axes)
 
@@ -352,8 +358,13 @@ def show_ablation(record: xr.Dataset) -> Figure:
     return finish(figure)
 
 
+def reading_words(record: xr.Dataset) -> list[str]:
+    """Names of the readings of a `mnist-readings` record, for a reader."""
+    return [READINGS.get(name, name) for name in record.reading.values]
+
+
 def show_readings(record: xr.Dataset) -> Figure:
-    """Error of every reading of `mnist-readings`, pretrained and refined; a line for raw pixels."""
+    """Error of every reading of `mnist-readings`, pretrained and refined, kind by kind; a line for raw pixels."""
     mean, error = mean_and_error(record.error, "subset")
     places = np.arange(record.sizes["reading"])[::-1]
     figure, axes = new_figure(height=0.31 * len(places) + 1.1)
@@ -365,7 +376,9 @@ def show_readings(record: xr.Dataset) -> Figure:
         axes.errorbar(mean.sel(stage=stage), at, xerr=error.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
                       capsize=2, color=CYCLE[number], label=stage)
     axes.set(yticks=places, xlabel="test error, %", xlim=(0, None))
-    axes.set_yticklabels(record.reading.values, fontsize=FONT - 3)
+    axes.set_yticklabels(reading_words(record), fontsize=FONT - 3)
+    for place in places[np.isin(record.reading, LAST_OF_KIND)]:
+        axes.axhline(place - 0.5, color=COLOURS["grey"], linewidth=0.5)
     axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
     legend_outside(figure)
     return finish(figure)
@@ -378,7 +391,7 @@ def readings_table(record: xr.Dataset) -> pd.DataFrame:
     columns["change"] = with_error(change, "subset", sign="+").values
     for stage in record.stage.values:
         columns[f"numbers, {stage}"] = record.numbers.sel(stage=stage).mean("subset").values.round(1)
-    table, pixels = pd.DataFrame(columns, index=record.reading.values), with_error(record.error_of_pixels, "subset")
+    table, pixels = pd.DataFrame(columns, index=reading_words(record)), with_error(record.error_of_pixels, "subset")
     table.loc["raw pixels"] = [pixels.item()] * 2 + [""] * 3
     return table
 
@@ -393,7 +406,7 @@ def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
             error = with_error(record.error.sel(stage=stage, reading=list(MAIN_READINGS)), "subset").to_series()
             pixels = with_error(record.error_of_pixels, "subset").item()
             columns[f"{p['n_train']:,} digits", f"sweeps {chains}", stage] = {**error, "raw pixels": pixels}
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns).rename(index=READINGS)
 
 
 def strokes_table(record: xr.Dataset) -> pd.DataFrame:
