@@ -344,10 +344,7 @@ def show_ablation(record: xr.Dataset) -> Figure:
     places = np.arange(record.sizes["row"])[::-1]
     figure, axes = new_figure(height=0.29 * len(places) + 0.7)
     axes.axvline(float(mean[0]), color=COLOURS["grey"], linewidth=0.8, linestyle="--")
-    for number, factor in enumerate(dict.fromkeys(record.factor.values)):
-        of, colour = record.factor.values == factor, CYCLE[number % len(CYCLE)]
-        bars = error[of].fillna(0)
-        axes.errorbar(mean[of], places[of], xerr=bars, fmt="o", markersize=5, capsize=2, color=colour)
+    axes.errorbar(mean, places, xerr=error.fillna(0), fmt="o", markersize=5, capsize=2, color=COLOURS["blue"])
     words = [
         setting if factor in ("the paper's protocol", "no model") else f"{factor}: {setting}"
         for factor, setting in zip(record.factor.values, record.setting.values, strict=True)
