@@ -342,7 +342,7 @@ def show_ablation(record: xr.Dataset) -> Figure:
     """Every row of a `mnist-ablation` record as a point with its standard error; the line is the paper's protocol."""
     mean, error = mean_and_error(record.error, "subset")
     places = np.arange(record.sizes["row"])[::-1]
-    figure, axes = new_figure(height=0.29 * len(places) + 0.7)
+    figure, axes = new_figure(height=0.34 * len(places) + 0.7)
     axes.axvline(float(mean[0]), color=COLOURS["grey"], linewidth=0.8, linestyle="--")
     axes.errorbar(mean, places, xerr=error.fillna(0), fmt="o", markersize=5, capsize=2, color=COLOURS["blue"])
     words = [
