@@ -91,9 +91,10 @@ def test_records_of_other_splits_join_a_cell():
 
 def test_table_and_figure_of_features():
     found = record(10, [[50, 60, 70]])
-    axes = caltech.show_features(found).axes[0]
+    axes, other = caltech.show_features([found, record(10, [[40, 60, 70]], "two layers")]).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == WORDS
-    assert axes.get_lines()[1].get_xdata().tolist() == [50, 50]
+    assert [panel.get_title() for panel in (axes, other)] == ["3 layers", "2 layers"]
+    assert [panel.get_lines()[1].get_xdata().tolist() for panel in (axes, other)] == [[50, 50], [40, 40]]
     assert axes.get_lines()[-1].get_xdata() == [10, 10]  # guessing
     table = caltech.chains_table([found])
     assert table.loc["ours"].tolist() == ["3 layers", "10", "10.0", 30, "40", "0", "3 + 2", "4 + 1", "6 + 5"]

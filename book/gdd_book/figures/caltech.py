@@ -374,7 +374,7 @@ def show_class_traces(found: Sequence[xr.Dataset]) -> Figure:
         lowest = min(lowest, trace[len(trace) // 20])
     axes.axvline(settings(found[0])["refine_burn_in"], color="grey", linewidth=1)
     axes.set(xlabel="sweep of refinement", ylabel="log joint (thousands)", ylim=(lowest, None))
-    axes.legend(loc="lower right")
+    legend_outside(figure, columns=4)
     return finish(figure)
 
 
@@ -521,19 +521,23 @@ def _run_name(record: xr.Dataset) -> tuple[str, int, int, str]:
     return _layers_of(p), record.sizes["class"], p["per_class"], ", ".join(map(str, p["seeds"]))
 
 
-def show_features(record: xr.Dataset) -> Figure:
-    """Accuracy of every feature: a dot for each class, a bar for their mean, a dashed line for guessing."""
-    kinds = record.feature_kind.values
-    figure, axes = new_figure(height=0.36 * len(kinds) + 0.9)
-    for place, kind in enumerate(kinds):
-        each = record.class_accuracy.sel(feature_kind=kind).mean("split").values
-        spread = 0.25 * np.linspace(-1, 1, len(each))
-        axes.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
-        axes.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
-    axes.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
-    labels = [feature_words(kind) for kind in kinds]
-    axes.set(yticks=range(len(kinds)), yticklabels=labels, xlabel="accuracy on a class (%)", xlim=(-2, 102))
-    axes.invert_yaxis()
+def show_features(found: Sequence[xr.Dataset]) -> Figure:
+    """Accuracy of every feature: a dot for each class, a bar for their mean, a dashed line for guessing.
+
+    Records of the same features stand side by side, each under the name of its model.
+    """
+    kinds = found[0].feature_kind.values
+    figure, axes = new_figure(1, len(found), height=0.36 * len(kinds) + 0.9, sharey=True)
+    for panel, record in zip(np.atleast_1d(axes), found, strict=True):
+        for place, kind in enumerate(kinds):
+            each = record.class_accuracy.sel(feature_kind=kind).mean("split").values
+            spread = 0.25 * np.linspace(-1, 1, len(each))
+            panel.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
+            panel.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
+        panel.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
+        panel.set(xlabel="accuracy (%)", xlim=(-2, 102), title=_layers_of(settings(record)))
+    panel.set(yticks=range(len(kinds)), yticklabels=[feature_words(kind) for kind in kinds])
+    panel.invert_yaxis()
     return finish(figure)
 
 

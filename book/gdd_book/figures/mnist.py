@@ -422,7 +422,7 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
         pairs = permutations(range(len(atoms)), 2)
         again = [np.abs(match_atoms(atoms[a], atoms[b]).correlation).mean().item() for a, b in pairs]
         columns[stage] = {
-            "atoms used as often as the average": f"{np.mean([some.sum() for some in often]):.0f}",
+            "atoms used at least as often as the average": f"{np.mean([some.sum() for some in often]):.0f}",
             "energy in the largest stroke, %": ", ".join(f"{share:.0f}" for share in shares),
             "energy above half Nyquist, %": ", ".join(f"{share:.0f}" for share in fine),
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",

@@ -345,11 +345,11 @@ def norms_of(atoms: xr.DataArray) -> xr.DataArray:
     return np.sqrt((atoms.astype(float) ** 2).sum((PLANE, ATOM_ROW, ATOM_COL)))
 
 
-def show_bottom(stages: xr.DataArray, across: int = 8) -> Figure:
+def show_bottom(stages: xr.DataArray, across: int = 4) -> Figure:
     """Layer 1's atoms of `bottom_stages`, every panel on one grey scale, so that an atom that vanished is grey."""
-    rows, tall = stages.sizes["kind"] // 2, FULL / 2 * -(-stages.sizes[ATOM] // across) / across + 0.3
-    figure, axes = new_figure(rows, 2, height=rows * tall)
-    for panel, kind in zip(axes.flat, stages.kind.values, strict=True):
+    count = stages.sizes["kind"]
+    figure, axes = new_figure(1, count, height=FULL / count * -(-stages.sizes[ATOM] // across) / across + 0.5)
+    for panel, kind in zip(axes, stages.kind.values, strict=True):
         atoms = stages.sel(kind=kind).transpose(ATOM, PLANE, ...).values.astype(float)
         bare(panel).set_title(kind.replace(", ", ",\n"), fontsize=FONT - 3)
         draw_mosaic(panel, atoms / np.abs(atoms).max(), across)
@@ -431,9 +431,10 @@ def show_health(found: xr.Dataset) -> Figure:
     for panel, label in zip(axes, labels, strict=True):
         panel.set_ylabel(label)
     axes[0].set_ylim(bottom=0)
-    axes[1].set_ylim(bottom=0)
-    _logarithmic(axes[2])
-    axes[2].set_xlabel("sweep of the refinement")
+    for panel in axes[1:]:
+        _logarithmic(panel)
+    axes[2].set(xlabel="sweep of the refinement", xscale="log")
+    write_ticks(axes[2].xaxis)
     figure.align_ylabels()
     legend_outside(figure, smaller=2)
     return finish(figure)
@@ -518,7 +519,7 @@ def refinement_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def refined_atoms(found: xr.Dataset, count: int = 25) -> xr.DataArray:
-    """Projected atoms that each model uses most, for `show_dictionaries`: draw beside mean, a row for each model."""
+    """Projected atoms that each model uses most, as its chain kept them, for `show_dictionaries`."""
     return _as_kinds(most_used(found, count))
 
 
@@ -529,9 +530,7 @@ def bottom_atoms(found: xr.Dataset) -> xr.DataArray:
 
 
 def _as_kinds(atoms: xr.DataArray) -> xr.DataArray:
-    flat = atoms.stack(kind=("model", "estimate"))
-    titles = [f"{model}: {estimate}" for model, estimate in flat.kind.values]
-    return flat.drop_vars(["kind", "model", "estimate"]).assign_coords(kind=titles).transpose("kind", ...).astype(float)
+    return atoms.sel(estimate="kept draw", drop=True).rename(model="kind").transpose("kind", ...).astype(float)
 
 
 def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4, first: int = 0):

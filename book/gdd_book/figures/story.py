@@ -120,7 +120,7 @@ def forming(record: xr.Dataset) -> HTML:
     for number in range(record.sizes["frame"]):
         one, (figure, axes) = record.isel(frame=number), new_figure(height=4.2)
         draw_atoms(bare(axes), one.frames.transpose(ATOM, PLANE, ...), 5)
-        words = f"{one.stage.item()}, {one.sweep.item()} sweeps; share of an atom in one stroke {one.stroke_share:.2f}"
+        words = f"{one.stage.item()}, sweep {one.sweep.item()}; share of an atom in one stroke {one.stroke_share:.2f}"
         frames.append((words, finish(figure)))
     return slider(frames, "top atoms in the image plane after more and more sweeps", first=len(frames) - 1)
 
