@@ -93,7 +93,7 @@ def test_table_as_shown():
     tests = ("test_a.py::test_b", "test_a.py::test_c")
     entry = errata.Erratum("P9", "Sizes", "a < b", "Sec. 1", "typo", pages=("model/pooling",), tests=tests)
     shown = errata.Errata([entry])
-    said = "1 entries (changes the posterior: 0; only a typo: 1; a finding: 0; cannot be decided: 0)"
+    said = "1 entries (changes the posterior: 0; only a typo: 1; a finding: 0; not printed, or contradictory: 0)"
     assert str(shown) == repr(shown) == said
     page = shown._repr_html_()
     assert '<td><a href="#p9">P9</a></td><td>a &lt; b<small>Sec. 1</small></td>' in page

@@ -240,7 +240,7 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     figure, axes = _learning_curve(paper)
     runs = sorted(whole_runs(protocol), key=lambda record: settings(record)["n_train"])
     points = [(settings(one)["n_train"], float(one.error.sel(feature_kind="ml_sample"))) for one in runs]
-    axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="its protocol, ours, pretrained")
+    axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="paper's protocol, our run, pretrained")
     colours = dict(zip(KINDS, (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[5]), strict=True))
     for errors in subset_errors(found, KINDS):
         kind = errors.feature_kind.item()
@@ -557,7 +557,7 @@ def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[s
     error = np.hypot(share_error(one, tested), share_error(other, tested))
     text = xr.apply_ufunc(plus_minus_each, one - other, error, kwargs={"sign": "+"})
     table = layerwise_table(xr.Dataset({"error": text}))
-    return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "less"])).T
+    return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "minus"])).T
 
 
 # --------------------------------------------------------------------------------------- atoms that are seldom used

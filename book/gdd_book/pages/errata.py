@@ -24,7 +24,7 @@ MATTERS = {
     "posterior": "changes the posterior",
     "typo": "only a typo",
     "finding": "a finding",
-    "open": "cannot be decided",
+    "open": "not printed, or contradictory",
 }
 MEANS = {
     "posterior": "a program that follows the print draws from something else than one that follows the model",
