@@ -129,7 +129,7 @@ def _draw_pieces(panels, record: xr.Dataset, stage: str, digit: int, chain: int 
     """The digit, its five strongest pieces, and the sum of all."""
     found = pieces(record, stage, digit, chain)
     whole = record.isel(subset=0).example[digit, 0].values / 255
-    titles = [title, "=", "+", "+", "+", "+", f"all {len(found)}"]
+    titles = [title, "≈", "+", "+", "+", "+", f"all {len(found)}"]
     for panel, picture, words in zip(panels, [whole, *found[:5], found.sum(axis=0)], titles, strict=True):
         bare(panel).imshow(picture, cmap="gray", vmin=-1, vmax=1)
         panel.set_title(words, fontsize=FONT - 1)
