@@ -110,6 +110,13 @@ def test_gain_by_refinement_is_paired_by_class():
     assert gains["most likely sample"].to_dict() == {("3 layers", 4, 30, "0, 1"): "+2.0 ± 1.8"}
 
 
+def test_gain_by_a_third_layer_is_paired_by_class():
+    two, three = record(4, [[50, 60, 70]], "two layers"), record(4, [[50, 60, 70]])
+    three.class_accuracy.loc[{"feature_kind": "refined, ml_sample"}] = [62, 58, 64, 56]  # changes 2, -2, 4, -4
+    table = caltech.third_layer(two, three)["3 layers less 2"]
+    assert table.to_dict() == dict(zip(WORDS[:2], ["+0.0 ± 0.0", "+0.0 ± 1.8"], strict=True))
+
+
 def test_layer_by_layer_beside_one_deconvolution():
     """Eight images: one way has five of them right, the other five and the three others, or none that it has not."""
     one, all_right, none = np.arange(8) < 5, np.ones(8, bool), np.zeros(8, bool)

@@ -513,6 +513,14 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis(_RUN).rename(columns=KIND_WORDS)
 
 
+def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:
+    """Mean accuracy over the same classes with three layers less that with two, in points, by the model's features."""
+    change = three.class_accuracy.mean("split") - two.class_accuracy.mean("split")
+    change = change.sel(feature_kind=[kind for kind in change.feature_kind.values if kind.startswith(STAGES)])
+    words = [feature_words(kind) for kind in change.feature_kind.values]
+    return pd.DataFrame({"3 layers less 2": with_error(change, "class", 1, "+")}, words)
+
+
 _RUN = ["model", "classes", "images a class", "seeds"]
 
 
