@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from gdd.model.spec import LayerShape, ModelSpec
@@ -11,7 +12,6 @@ from gdd.model.state import JointLocal, JointState, LayerData, Part
 from gdd.sampler.kernels.joint import Images, Layer, Shared, Work
 from gdd.sampler.kernels.windows import known_size
 from gdd.sampler.screening import Average, average_images
-from gdd.sampler.sums import SLOTS
 
 
 class Arrays(NamedTuple):
@@ -101,9 +101,11 @@ def layer_table(shapes: tuple[LayerShape, ...], known: bool) -> tuple[np.ndarray
 
 def scratch(shapes: tuple[LayerShape, ...], table: np.ndarray, dtype) -> Work:
     """Scratch of the passes; the top maps, the last level, are never held."""
-    levels = [np.zeros((SLOTS, int(Layer(*table[-1]).output)), dtype) for _ in range(3)]
+    threads = numba.config.NUMBA_NUM_THREADS  # at most, so that any thread's number is below it
+    levels = [np.zeros((threads, int(Layer(*table[-1]).output)), dtype) for _ in range(3)]
     positions, atoms = (max(each) for each in zip(*((s.block[0] * s.block[1], s.atoms) for s in shapes), strict=True))
     return Work(
-        *levels, np.zeros((SLOTS, len(shapes), 4), np.int64), np.zeros((SLOTS, atoms, 4, positions + 1), np.int64),
-        np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions + 1)), np.zeros((SLOTS, positions, 3), np.int64),
+        *levels, np.zeros((threads, len(shapes), 4), np.int64), np.zeros((threads, atoms, 4, positions + 1), np.int64),
+        np.zeros((threads, positions + 1)), np.zeros((threads, positions + 1)),
+        np.zeros((threads, positions, 3), np.int64),
     )

@@ -19,7 +19,7 @@ from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom, guess_by_frequency, guess_by_plane
 from gdd.sampler.random import shared_generator
-from gdd.sampler.sums import add_chunks, add_up
+from gdd.sampler.sums import LEAF, SLOTS, add_chunks, add_up
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves
@@ -83,18 +83,18 @@ def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key
     empty = SolveSums(np.zeros(direction.size), np.zeros(arrays.shapes[layer].atoms), np.zeros(2))
 
     def run(slots: SolveSums, first: int) -> None:
-        at = (task, layer, first)
+        size = min(LEAF, len(arrays.images.pixels) - first)
+        at = (task, layer, first, -(-size // len(slots.energy)))
         kernels.solve_images(at, direction, arrays.images, arrays.shared, *arrays.sizes, arrays.work, slots, key)
 
-    return add_up(empty, arrays.part, len(arrays.images.pixels), run)
+    return add_up(empty, arrays.part, len(arrays.images.pixels), run, most=SLOTS)
 
 
 def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
     """Values of a layer's blocks, 0 where one is empty: (image, row * col * atom)."""
     shape = arrays.shapes[layer]
     out = np.empty((len(arrays.images.pixels), shape.atoms * shape.grid[0] * shape.grid[1]), arrays.images.w.dtype)
-    for first in range(0, len(out), len(arrays.work.box) * CHUNK):
-        kernels.block_values(layer, arrays.images, arrays.shared, *arrays.sizes, arrays.work, first, out)
+    kernels.block_values(layer, arrays.images, arrays.shared, *arrays.sizes, arrays.work, out)
     return out
 
 

@@ -22,7 +22,7 @@ from gdd.sampler.joint_arrays import Arrays, as_arrays, flat_images, plane_last,
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, solve
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
 from gdd.sampler.random import Key, shared_generator
-from gdd.sampler.sums import add_entries, add_up
+from gdd.sampler.sums import LEAF, add_entries, add_up
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
@@ -118,7 +118,7 @@ def image_pass(
     def run(slots: Sums, first: int) -> None:
         run_images(arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work, slots, named, first)
 
-    return add_up(empty_sums(model), arrays.part, len(arrays.images.pixels), run)
+    return add_up(empty_sums(model), arrays.part, len(arrays.images.pixels), run, most=LEAF)
 
 
 def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSpec) -> Priors:

@@ -1,8 +1,9 @@
 """Sums over images, with the same bits however many threads, processes or machines hold the images.
 
-Images are taken in *leaves* of `LEAF`. Within a leaf the sums of its chunks are added one after another; leaves are
-added along a binary tree over their numbers, the same for any partition. A process holds whole leaves, a contiguous
-range of them. It adds what it can, and the few nodes of the tree that it is left with are all that travels.
+Images are taken in *leaves* of `LEAF`. The images of a leaf share *slots*: one for every `CHUNK` images, or more where
+that pays, as each slot is work for one thread. Slots are added one after another; leaves are added along a binary tree
+over their numbers, the same for any partition. A process holds whole leaves, a contiguous range of them. It adds what
+it can, and the few nodes of the tree that it is left with are all that travels.
 
 *Checked:* tests/test_sums.py (one process against many, a tree against its definition).
 """
@@ -18,7 +19,7 @@ import numpy as np
 from gdd.model.state import Part
 from gdd.sampler.kernels.operations import CHUNK
 
-#: chunks of images whose sums are held at once; with `CHUNK` it settles the order of every sum
+#: slots of a leaf, if they are large; with `CHUNK` it settles the order of every sum
 SLOTS = 8
 #: images of a leaf
 LEAF = SLOTS * CHUNK
@@ -40,14 +41,16 @@ def leaves(part: Part, images: int) -> Iterator[tuple[int, slice]]:
         yield (part.first + first) // LEAF, slice(first, min(first + LEAF, images))
 
 
-def add_up(empty: Sums, part: Part, images: int, run: Callable[[Sums, int], None]) -> Sums:
-    """Sum over the images of all parts of what ``run(slots, first image)`` adds to its slots, one a chunk.
+def add_up(empty: Sums, part: Part, images: int, run: Callable[[Sums, int], None], most: int | None = None) -> Sums:
+    """Sum over the images of all parts of what ``run(slots, first image)`` adds to its slots.
 
     empty : sums over no image; images : of this part, from whose first one ``run`` counts
+    most : slots that the images of a leaf share evenly, with one image each at least; None: one slot a chunk
     """
-    slots, nodes = empty._make(np.zeros((SLOTS, *array.shape)) for array in empty), []
+    slots, nodes = empty._make(np.zeros((min(most or SLOTS, images), *array.shape)) for array in empty), []
     for leaf, where in leaves(part, images):
-        used, total = -(-(where.stop - where.start) // CHUNK), [np.zeros(array.shape) for array in empty]
+        size, total = where.stop - where.start, [np.zeros(array.shape) for array in empty]
+        used = min(most, size) if most else -(-size // CHUNK)
         for array in slots:
             array[:used] = 0.0
         run(slots._make(array[:used] for array in slots), where.start)

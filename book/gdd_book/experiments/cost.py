@@ -242,7 +242,7 @@ def run_part(part: str, arrays: Arrays, refined: Refined, key: Key) -> None:
 
 @kernel()
 def run_images_part(part, images, shared, rows, columns, priors, work, sums, key):
-    """Compiled loop of `run_part`: `gdd.sampler.kernels.joint_pass.run_chunk` with the other parts left out."""
+    """Compiled loop of `run_part`: `gdd.sampler.kernels.joint_pass.run_image` with the other parts left out."""
     model, slot, stream = model_of(shared, rows, columns), slot_of(work, 0), np.empty(WORDS, np.uint64)
     top, moves, squares = model.table.shape[0] - 1, Moves(sums.visited, sums.moved), model.dictionaries**2
     for n in range(len(images.pixels)):

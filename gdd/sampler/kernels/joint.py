@@ -74,7 +74,7 @@ class Images(NamedTuple):
 
 
 class Work(NamedTuple):
-    """Scratch, one slot a chunk of images that is under way."""
+    """Scratch, one slot a thread."""
 
     values: np.ndarray  # (slot, level after level): values of all levels
     change: np.ndarray  # the same of a change

@@ -1,8 +1,8 @@
 """What the draws of the joint model's dictionaries need from the images, compiled.
 
 An upper dictionary D enters an image linearly: image n is A_n D plus the rest. `solve_images` applies A_n, its adjoint
-or both. The bottom dictionary is drawn atom by atom from `atom_images`. All images of a chunk add to one slot of the
-sums, in double precision and in index order.
+or both. The bottom dictionary is drawn atom by atom from `atom_images`. Sums are in double precision; the images of a
+slot are added in index order.
 
 *Checked:* tests/test_joint_sweep.py (same chain as the plain twin; mean and covariance of draws).
 """
@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
+from numba import get_thread_id, prange
 
 from gdd.base.compiling import kernel
 from gdd.sampler.kernels.joint import (
@@ -75,31 +75,31 @@ class Blocks(NamedTuple):
 
 @kernel(parallel=True, nogil=True)
 def solve_images(at, direction, images, shared, rows, columns, work, sums, key):
-    """One pass of an upper dictionary's draw over images ``first``... in chunks, one slot of ``sums`` each.
+    """One pass of an upper dictionary's draw over images ``first``..., ``each`` of them to a slot of ``sums``.
 
     task = PERTURB : gradient = A'(gamma_e r + sqrt(gamma_e) eps), weights = gamma_e * sum of squared values by atom
     task = LOOK    : the same without eps
     task = APPLY   : gradient = A' gamma_e A direction
     task = FINISH  : r -= A direction; energy = ||r||^2, gamma_e ||r||^2
 
-    at : (task, layer, first). Changes the residuals (FINISH), work and sums.
+    at : (task, layer, first, each). Changes the residuals (FINISH), work and sums.
     """
-    for each in prange(sums.energy.shape[0]):
-        slot = np.int64(each)  # signed, or the turn would be compiled twice
+    for number in prange(sums.energy.shape[0]):
+        slot = np.int64(number)  # signed, or the turn would be compiled twice
         own = SolveSums(sums.gradient[slot], sums.weights[slot], sums.energy[slot])
-        model = model_of(shared, rows, columns)
-        solve_chunk(at[0], at[1], at[2] + slot * CHUNK, direction, images, model, slot_of(work, slot), own, key)
+        model, where = model_of(shared, rows, columns), (at[2] + slot * at[3], at[2] + (slot + 1) * at[3])
+        solve_some(at[0], at[1], where, direction, images, model, slot_of(work, get_thread_id()), own, key)
 
 
 @kernel()
-def solve_chunk(task, layer, first, direction, images, model, slot, sums, key):
+def solve_some(task, layer, where, direction, images, model, slot, sums, key):
     """One turn of the loop of `solve_images`."""
     here, top, kind = layer_of(model.table, layer), model.table.shape[0] - 1, images.w.dtype
     back, change, residuals = slot.back, slot.change, images.residuals
     blocks, pixels = here.atoms * here.grid_row * here.grid_col, residuals.shape[1]
     entries = Entries(np.empty(blocks, np.int64), np.empty(blocks, np.int64), np.empty(blocks, kind))
     own, noise, stream = np.empty(here.height * here.length, kind), np.zeros(pixels), np.empty(WORDS, np.uint64)
-    for n in range(first, min(first + CHUNK, len(residuals))):
+    for n in range(where[0], min(where[1], len(residuals))):
         image = image_of(images, n, stream)
         if layer < top:
             synthesise_values(layer + 1, image, model, slot)
@@ -181,24 +181,22 @@ def add_gradient(entries, found, back, here, own, gradient):
 
 
 @kernel(parallel=True, nogil=True)
-def block_values(layer, images, shared, rows, columns, work, first, out):
-    """Values of a layer's blocks, images ``first``..., 0 where empty. Changes work and ``out`` (image, block)."""
-    for each in prange(work.box.shape[0]):
-        slot = np.int64(each)
-        value_chunk(first + slot * CHUNK, layer, images, model_of(shared, rows, columns), slot_of(work, slot), out)
+def block_values(layer, images, shared, rows, columns, work, out):
+    """Values of a layer's blocks, 0 where empty. Changes work and ``out`` (image, block)."""
+    for each in prange(out.shape[0]):
+        n = np.int64(each)
+        value_image(n, layer, images, model_of(shared, rows, columns), slot_of(work, get_thread_id()), out[n])
 
 
 @kernel()
-def value_chunk(first, layer, images, model, slot, out):
+def value_image(n, layer, images, model, slot, out):
     """One turn of the loop of `block_values`."""
-    here, stream = layer_of(model.table, layer), np.empty(WORDS, np.uint64)
-    for n in range(first, min(first + CHUNK, len(out))):
-        image = image_of(images, n, stream)
-        if layer < model.table.shape[0] - 1:
-            synthesise_values(layer + 1, image, model, slot)
-        for b in range(out.shape[1]):
-            empty = image.z[here.block + b] < 0
-            out[n, b] = 0 if empty else value_of(image, b, layer, model.table, slot.values)
+    here, image = layer_of(model.table, layer), image_of(images, n, np.empty(WORDS, np.uint64))
+    if layer < model.table.shape[0] - 1:
+        synthesise_values(layer + 1, image, model, slot)
+    for b in range(out.size):
+        empty = image.z[here.block + b] < 0
+        out[b] = 0 if empty else value_of(image, b, layer, model.table, slot.values)
 
 
 # Bottom dictionary

@@ -14,13 +14,12 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
+from numba import get_thread_id, prange
 
 from gdd.base.compiling import kernel
 from gdd.sampler.kernels.joint import image_of, layer_of, model_of, slot_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
-from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.random import WORDS, fill_key, next_truncated_gamma
 
 
@@ -49,7 +48,7 @@ class Sums(NamedTuple):
 
 @kernel(parallel=True, nogil=True)
 def run_images(images, shared, rows, columns, priors, work, sums, key, first):
-    """Update images ``first``... in chunks, one slot of ``work`` and ``sums`` each; see the types of the arguments.
+    """Update images ``first``..., one slot of ``sums`` each; see the types of the arguments.
 
     key : (seed, stage, layer, sweep). Changes what ``images`` holds but pixels and masks, work and sums.
     """
@@ -57,30 +56,29 @@ def run_images(images, shared, rows, columns, priors, work, sums, key, first):
         slot = np.int64(each)  # signed, or the turn would be compiled twice
         own = Sums(sums.per_atom[slot], sums.energy[slot], sums.visited[slot], sums.moved[slot], sums.tally[slot])
         model = model_of(shared, rows, columns)
-        run_chunk(first + slot * CHUNK, images, model, priors, slot_of(work, slot), own, key)
+        run_image(first + slot, images, model, priors, slot_of(work, get_thread_id()), own, key)
 
 
 @kernel()
-def run_chunk(first, images, model, priors, slot, sums, key):
+def run_image(n, images, model, priors, slot, sums, key):
     """One turn of the loop of `run_images`."""
     top, stream, moves = model.table.shape[0] - 1, np.empty(WORDS, np.uint64), Moves(sums.visited, sums.moved)
     bottom = layer_of(model.table, 0)
     atoms = model.dictionaries[: bottom.atoms * bottom.height * bottom.length]
     squares = atoms * atoms
-    for n in range(first, min(first + CHUNK, len(images.pixels))):
-        fill_key(stream, key, images.first + n)
-        observed = begin_image(n, images, model, priors, slot, stream)
-        image = image_of(images, n, stream)
-        draw_weights(image, priors.gamma_w, model, slot, sums.tally)
-        draw_switches(image, priors.log_odds, priors.gamma_w, model, slot, sums.tally)
-        synthesise_values(top, image, model, slot)
-        for layer in range(top - 1, 0, -1):
-            sums.energy[3] += draw_upper_positions(layer, image, priors.empty, model, slot, moves)
-            synthesise_whole(layer, image.z, model, slot)
-        if top > 0:
-            sums.energy[3] += draw_bottom_positions(image, priors.empty, model, squares, slot, moves)
-        images.residuals[n] = slot.back[: image.pixels.size]
-        end_image(image, observed, model, slot.back, sums)
+    fill_key(stream, key, images.first + n)
+    observed = begin_image(n, images, model, priors, slot, stream)
+    image = image_of(images, n, stream)
+    draw_weights(image, priors.gamma_w, model, slot, sums.tally)
+    draw_switches(image, priors.log_odds, priors.gamma_w, model, slot, sums.tally)
+    synthesise_values(top, image, model, slot)
+    for layer in range(top - 1, 0, -1):
+        sums.energy[3] += draw_upper_positions(layer, image, priors.empty, model, slot, moves)
+        synthesise_whole(layer, image.z, model, slot)
+    if top > 0:
+        sums.energy[3] += draw_bottom_positions(image, priors.empty, model, squares, slot, moves)
+    images.residuals[n] = slot.back[: image.pixels.size]
+    end_image(image, observed, model, slot.back, sums)
 
 
 @kernel()
