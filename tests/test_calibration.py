@@ -77,7 +77,7 @@ def test_figures(least):
     points = figure.axes[0].lines[0].get_xdata()
     np.testing.assert_allclose(points, np.maximum(record.exact_start.values[0].ravel(), 1e-20))
     figure = show_ranks(record)
-    assert [axes.get_title() for axes in figure.axes] == ["pooled", "P5"]
+    assert [axes.get_title() for axes in figure.axes] == ["correct sampler", "misprint P5"]
     assert len(figure.axes[0].lines) == len(STATISTICS)
     ends = [line.get_ydata()[-1] for line in figure.axes[0].lines]
     np.testing.assert_allclose(ends, 0.0, atol=1e-12)

@@ -139,10 +139,12 @@ def joint(run):
 
 def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
     assert joint["class"].values.tolist() == ["a", "b"] * 4
-    shares = joint.weight_share[:, :4].values
+    shares = joint.weight_share[0, :, :4].values
     np.testing.assert_allclose(shares.sum(axis=0), 1)
     most = np.maximum(shares[::2].sum(axis=0), shares[1::2].sum(axis=0))
-    row = figures.share_table(joint).loc[1]
+    table = figures.share_table(joint)
+    assert table.index.tolist() == [(stage, layer) for stage in STAGES for layer in (1, 2, 3)]
+    row = table.loc[STAGES[0], 1]
     assert row["median"] == f"{np.median(most):.2f}" and row["more than half"] == f"{(most > 0.5).sum()} of 4"
     assert row["by one image"] == f"{(shares > 0.5).any(axis=0).sum()}"
     titles = [axes.get_title() for axes in figures.show_joint(joint, "refined").axes]
@@ -155,8 +157,9 @@ def test_atoms_of_one_class_stand_out_from_classes_at_random():
     shares[:8] = 1 / 8
     layer = ("atom", [1, 1, 1])
     names = ("image", ["a"] * 8 + ["b"] * 8)
-    found = xr.Dataset({"weight_share": (("image", "atom"), shares)}, {"layer": layer, "class": names})
-    own, dealt, half, half_dealt, one_image = figures.share_table(found).loc[1]
+    shared = {"weight_share": (("stage", "image", "atom"), shares[None])}
+    found = xr.Dataset(shared, {"layer": layer, "class": names, "stage": ["refined"]})
+    own, dealt, half, half_dealt, one_image = figures.share_table(found).loc["refined", 1]
     assert (own, half, one_image) == ("1.00", "3 of 3", "0")
     assert 0.5 <= float(dealt.split()[0]) < 0.7 and 1 < float(half_dealt.split()[0]) <= 3
 
@@ -168,6 +171,18 @@ def test_shares_follow_the_weights():
     shares = dictionaries.weight_shares(fitted)
     np.testing.assert_allclose(shares[:, 0], [0.9, 0, 0, 0.1])
     assert np.isnan(shares[:, 1]).all()
+
+
+def test_shares_of_a_refined_model_are_those_of_what_the_layers_above_draw():
+    refined = fake_train({"stages": STAGES}, None, (blobs(4, 0), TWO, 0, None))["refined"]
+    w, z = refined.state.local.w, refined.state.local.z
+    z[:], w[:] = -1, 0
+    z[0, 0, 0, 0], w[0, 0, 0, 0], z[3, 0, 1, 1], w[3, 0, 1, 1] = 0, 3.0, 0, -1.0
+    shares = dictionaries.weight_shares(refined)
+    top = shares[:, shares.layer == 2]
+    np.testing.assert_allclose(top[:, 0], [0.9, 0, 0, 0.1])
+    below = shares[:, shares.layer == 1].values  # one top atom, and linear below it: nine times the energy
+    np.testing.assert_allclose(below, np.tile([[0.9], [0], [0], [0.1]], below.shape[1]))
 
 
 def test_classes_take_turns():

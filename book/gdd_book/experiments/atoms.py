@@ -16,6 +16,7 @@ from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
 from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
+from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import collapse, project_layers, projection_error, threshold
 from gdd.sampler.pretrain import Pretrained, fit_layer
@@ -347,8 +348,8 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     """Several classes learned together: whose atoms they are, layer by layer.
 
     An atom that one class alone uses belongs to that class; one that all classes use alike is general. The measure is
-    the share of an atom's weight in each image after pretraining. ``n_train`` images of every class; ``voters`` of
-    them, classes in turn, decide where the pixels of a refined model's atoms go.
+    the share of an atom's weight in each image. ``n_train`` images of every class; ``voters`` of them, classes in turn,
+    decide where the pixels of a refined model's atoms go.
     """
     images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
     model, folder = caltech_model(p["model"], p), run.folder("caltech-joint", p)
@@ -358,7 +359,7 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     dataset = pack(list(stacks.values()), "stage").assign_coords({
         "stage": list(stacks), "class": (IMAGE, [known[label] for label in images[LABEL].values])
     })
-    dataset["weight_share"] = weight_shares(trained[STAGES[0]])
+    dataset["weight_share"] = xr.concat([weight_shares(trained[stage]) for stage in stacks], "stage")
     dataset["images"] = ("example", "row", "col"), in_percents(images.values[: len(p["classes"]), 0])
     return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
 
@@ -372,13 +373,18 @@ def in_turn(images: xr.DataArray) -> xr.DataArray:
     return images.isel({IMAGE: np.lexsort((labels, rank))})
 
 
-def weight_shares(fitted: Pretrained) -> xr.DataArray:
+def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
     """Share of the squared weight of every atom that each training image has, (image, atom).
 
-    The axis ``atom`` runs over all layers, with the coordinate ``layer``. NaN for an atom that is never used.
+    The axis ``atom`` runs over all layers, with the coordinate ``layer``. NaN for an atom that is never used. In a
+    refined model the weights of a layer below the top are what the layers above draw there.
     """
-    energy = [(layer.state.local.w.astype(float) ** 2).sum(axis=(2, 3)).T for layer in fitted.layers]
-    each = join_layers(energy).transpose(IMAGE, ATOM)
+    if isinstance(trained, Refined):
+        (local, shared), shapes = trained.state, trained.model.shapes()
+        weights = [*layer_values(local, shared.dictionaries, shapes)[1:], local.w]
+    else:
+        weights = [layer.state.local.w for layer in trained.layers]
+    each = join_layers([(w.astype(float) ** 2).sum(axis=(2, 3)).T for w in weights]).transpose(IMAGE, ATOM)
     total = each.sum(IMAGE)
     return each / total.where(total > 0)
 

@@ -216,25 +216,26 @@ def match_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def share_table(found: xr.Dataset) -> pd.DataFrame:
-    """How one-sided the atoms of `caltech-joint` are, by layer: largest share that one class has of an atom's weight.
+    """How one-sided the atoms of `caltech-joint` are, by stage and layer: largest share of a class in an atom's weight.
 
     Its median over atoms, and the atoms of which one class has more than half; beside both the same for classes dealt
     out to the images at random, mean and standard deviation over `DEALS` deals. At last the atoms of which one image
     has more than half.
     """
     rows, classes = {}, found["class"].values
-    for layer in _layers(found):
-        shares, generator = of_layer(found.weight_share, layer).values, np.random.default_rng(0)
+    for stage, layer in product(found.stage.values, _layers(found)):
+        shares = of_layer(found.weight_share, layer).sel(stage=stage).values
+        generator = np.random.default_rng(0)
         own = _largest_share(shares, classes)
         dealt = [_largest_share(shares, generator.permutation(classes)) for _ in range(DEALS)]
         medians, halves = np.nanmedian(dealt, axis=1), (np.array(dealt) > 0.5).sum(axis=1)
-        rows[layer] = {
+        rows[stage, layer] = {
             "median": f"{np.nanmedian(own):.2f}", "median, at random": plus_minus(medians.mean(), medians.std()),
             "more than half": f"{(own > 0.5).sum()} of {len(own)}",
             "more than half, at random": plus_minus(halves.mean(), halves.std(), 1),
             "by one image": f"{(shares.max(axis=0) > 0.5).sum()}",
         }
-    return pd.DataFrame(rows).T.rename_axis("layer")
+    return pd.DataFrame(rows).T.rename_axis(["stage", "layer"])
 
 
 def joint_match_table(joint: xr.Dataset, alone: Sequence[xr.Dataset]) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import cycle
 
 import numpy as np
 import xarray as xr
@@ -62,25 +63,30 @@ def show_p_values(record: xr.Dataset) -> Figure:
 def show_ranks(record: xr.Dataset, right: str = "pooled", wrong: str = "P5") -> Figure:
     """Where the truth ranks among draws: cumulative share minus the uniform one, a line for each statistic.
 
-    The band holds 99.9 % of the paths at each rank if ranks are uniform.
+    The band holds 99.9 % of the paths at each rank if ranks are uniform. Lines that leave it have a colour and a name.
 
     Source: Säilynoja, Bürkner & Vehtari 2022 for the form.
     Checked: tests/test_calibration.py.
     """
     ranks = int(record.attrs.get("ranks", record["rank"].values.max() + 1))
     share = np.arange(1, ranks + 1) / ranks
-    figure, axes = new_figure(1, 2, height=2.6, sharey=True)
-    for panel, name in zip(axes, (right, wrong), strict=True):
+    figure, axes = new_figure(1, 2, height=3.4, sharey=True)
+    for panel, name, title in zip(axes, (right, wrong), ("correct sampler", f"misprint {wrong}"), strict=True):
         rank = record["rank"].sel(ranked=name).values
         rank = rank[rank[:, 0] >= 0]
         low, high = (stats.binom.ppf(q, len(rank), share) / len(rank) - share for q in (0.0005, 0.9995))
         panel.fill_between(np.arange(ranks), low, high, color=COLOURS["grey"], alpha=0.3, linewidth=0)
-        for column in rank.T:
-            found = np.bincount(column, minlength=ranks).cumsum() / len(rank)
-            panel.plot(np.arange(ranks), found - share, linewidth=1)
-        panel.set_title(name, fontsize=FONT)
+        outside = cycle(LINES)
+        for column, statistic in zip(rank.T, record.statistic.values, strict=True):
+            path = np.bincount(column, minlength=ranks).cumsum() / len(rank) - share
+            leaves = ((path < low) | (path > high)).any()
+            colour, style = next(outside) if leaves else (COLOURS["grey"], "-")
+            label = str(statistic) if leaves else None
+            panel.plot(np.arange(ranks), path, style, color=colour, linewidth=1.5 if leaves else 0.8, label=label)
+        panel.set_title(title, fontsize=FONT)
         panel.set_xlabel("rank of the truth")
     axes[0].set_ylabel("share below − uniform")
+    legend_outside(figure, "lower center", columns=3, smaller=2)
     return finish(figure)
 
 

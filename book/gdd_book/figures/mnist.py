@@ -597,23 +597,21 @@ def _by_start(found: Sequence[xr.Dataset], *values: Callable, write: Callable[..
 
 
 def show_left(record: xr.Dataset) -> Figure:
-    """Atoms in every sweep, the first seed: a colour for each start, a kind of line for each share; two layers."""
-    figure, axes = new_figure(2, 1, height=6.4)
-    for layer, panel in enumerate(axes, 1):
-        atoms, paper = record[f"atoms_{layer}"].isel(seed=0), MNIST.layers[layer - 1].atoms
-        starts = atoms[f"start_{layer}"].values
-        ticks = sorted({paper, *starts})
-        for (start, colour), (share, style) in product(
-            zip(starts, CYCLE, strict=False), zip(atoms.share.values, ("-", "--", ":", "-."), strict=False)
-        ):
-            values = atoms.sel({f"start_{layer}": start, "share": share}).values
-            label = f"{start} at first, {share:g}"
-            panel.plot(np.arange(1, len(values) + 1), values, style, color=colour, linewidth=1.3, label=label)
-        panel.axhline(paper, color="grey", linewidth=0.8)
-        panel.axvline(settings(record)["burn_in"], color="grey", linewidth=0.8, linestyle=":")
-        panel.set(xlabel="sweep", ylabel=f"atoms of layer {layer}", yscale="log", ylim=(None, 1.1 * ticks[-1]))
-        write_ticks(panel.yaxis, ticks)
-        panel.legend(fontsize=FONT - 3, ncols=len(starts), loc="upper center", bbox_to_anchor=(0.5, -0.2))
+    """Atoms of layer 1 in every sweep, the first seed: a colour for each start, a kind of line for each share."""
+    figure, axes = new_figure(height=3.4)
+    atoms, paper = record.atoms_1.isel(seed=0), MNIST.layers[0].atoms
+    starts = atoms.start_1.values
+    for (start, colour), (share, style) in product(
+        zip(starts, CYCLE, strict=False), zip(atoms.share.values, ("-", "--", ":", "-."), strict=False)
+    ):
+        values, label = atoms.sel(start_1=start, share=share).values, f"{start} at first, {share:g}"
+        axes.plot(np.arange(1, len(values) + 1), values, style, color=colour, linewidth=1.3, label=label)
+    axes.axhline(paper, color="grey", linewidth=0.8)
+    axes.axvline(settings(record)["burn_in"], color="grey", linewidth=0.8, linestyle=":")
+    ticks = sorted({paper, *starts})
+    axes.set(xlabel="sweep", ylabel="atoms of layer 1", yscale="log", ylim=(None, 1.1 * ticks[-1]))
+    write_ticks(axes.yaxis, ticks)
+    legend_outside(figure, "lower center", columns=len(starts), smaller=2)
     return finish(figure)
 
 
