@@ -19,9 +19,8 @@ from gdd.sampler import joint_dictionary
 from gdd.sampler.joint_arrays import as_arrays, flat_images
 from gdd.sampler.joint_conditionals import dictionary_given_rest
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
-from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.random import REFINE, Key
-from gdd.sampler.sums import SLOTS
+from gdd.sampler.sums import LEAF
 from gdd.testing.refine_plain import plain_joint_sweep, plain_local_pass
 
 SWEEPS = 4
@@ -119,10 +118,10 @@ def test_fixed_precisions_stay():
 
 @two_cores
 def test_threads_change_no_bit():
-    """More than `SLOTS` chunks of images, the last one not full; one thread and two."""
+    """More than a leaf of images; one thread and two."""
     model = ModelSpec((layer(2, (2, 2), (2, 2)), top(2, (1, 2))), (4, 5))
     spec, generator = refinement(IMAGE), np.random.default_rng(5)
-    state = draw_joint_state(SLOTS * kernels.CHUNK + 70, model, spec, generator)
+    state = draw_joint_state(LEAF + 70, model, spec, generator)
     data = draw_joint_data(state, model, generator)
 
     def run():
