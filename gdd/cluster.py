@@ -470,10 +470,12 @@ def infer(
     client : None: the current one
     """
     first_image = check_whole("first_image", first_image, 0)
+    by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
     work, client, futures = partial(deconvolution.infer, _light(trained), atoms, **options), current(client), []
     for at, own in _leaves_of(images):
         path = None if folder is None else str(Path(folder) / f"images-{first_image + at:012d}.nc")
-        futures.append(client.submit(_kept, work, own, first_image + at, path, pure=False))
+        mine = partial(work, **{name: values[at : at + LEAF] for name, values in by_image.items()})
+        futures.append(client.submit(_kept, mine, own, first_image + at, path, pure=False))
     found = client.gather(futures)
     if folder is not None:
         return xr.open_mfdataset(found, combine="nested", concat_dim=IMAGE, data_vars="minimal", coords="minimal")

@@ -26,8 +26,8 @@ from tqdm import tqdm
 
 from gdd import plot, results
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
-from gdd.base.checks import GddError, as_labelled, check_choice, check_kind, check_lengths, check_seed, check_whole
-from gdd.data.layout import Layout, Scale, as_images, layout_of, scale_of, scaled_data
+from gdd.base.checks import GddError, check_choice, check_kind, check_lengths, check_seed, check_whole
+from gdd.data.layout import Layout, Scale, as_images, layout_of, scaled_data
 from gdd.inference.deconvolution import infer
 from gdd.inference.generation import resample_top
 from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
@@ -126,9 +126,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         asked = self._asked()
         if further and asked != self.asked_:
             raise GddError("model, atoms, image_size: changed since the fit that goes on; give warm_start=False")
-        scale = self.scale_ if further else scale_of(images)
+        data, scale = scaled_data(images, self.scale_ if further else None)
         model = self.model_ if further else self.model or ModelSpec.for_images(layout.size, layout.planes, self.atoms)
-        data = scaled_data(images, scale)
         check_fits(data.images, model)
         if further and len(self.chains_) != count:
             raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
@@ -153,20 +152,19 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict
     ) -> tuple[Trained, dict]:
         """Run the stages of one chain that are asked for and not there yet, or go on with the last one."""
-        traces = {}
+        traces, folder = {}, None if self.checkpoint is None else Path(self.checkpoint) / f"chain{seed}"
         if isinstance(start, Refined) and lengths["refine"] is None:
             raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
         if start is None or lengths["refine"] is None:
             chain = ChainSpec(*lengths["pretrain"], seed)
             with Bar(chain.sweeps * len(model.layers), self.verbose) as bar:
-                start = pretrain(data.images, model, chain, data.mask, self._folder(seed), bar, _on(start, data))
+                start = pretrain(data.images, model, chain, data.mask, folder, bar, _on(start, data))
             traces = {str(level): layer.traces for level, layer in enumerate(start.layers, 1)}
         if lengths["refine"] is not None:
-            chain, refinement = ChainSpec(*lengths["refine"], seed), refinement_of(model)
+            noise = min(REFINED_NOISE, model.layers[0].gamma_e.fixed or REFINED_NOISE)
+            chain, refinement = ChainSpec(*lengths["refine"], seed), RefinementSpec(noise=Precision(fixed=noise))
             with Bar(chain.sweeps, self.verbose) as bar:
-                start = refine(
-                    data.images, start.model, chain, refinement, _on(start, data), data.mask, self._folder(seed), bar
-                )
+                start = refine(data.images, start.model, chain, refinement, _on(start, data), data.mask, folder, bar)
             traces[results.ALL] = start.traces
         return start, traces
 
@@ -192,7 +190,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         burn_in, collect = self._lengths("infer")
         array = self._checked(X, reset=False)
-        data = scaled_data(self.layout_.arrange(array), self.scale_)
+        data, _ = scaled_data(self.layout_.arrange(array), self.scale_)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
         with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
             found = infer(
@@ -209,8 +207,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         features = check_array(X, dtype=np.float32)
-        if features.shape[1] != self._n_features_out:
-            raise GddError(f"X: {features.shape[1]} features given; {self._n_features_out} are needed")
+        if features.shape[1] != (wanted := int(np.prod(self._map_shape))):
+            raise GddError(f"X: {features.shape[1]} features given; {wanted} are needed")
         maps = features.reshape(len(features), *self._map_shape)
         images = render_projected(self.atoms_.values, maps, self.model_.stride, self.model_.image_size)
         return self.layout_.restore(self.scale_.backward(images))
@@ -333,10 +331,6 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def _map_shape(self) -> tuple[int, int, int]:
         return (len(self.atoms_), *self.model_.shapes()[-1].map_size)
 
-    @property
-    def _n_features_out(self) -> int:
-        return int(np.prod(self._map_shape))
-
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
@@ -381,9 +375,6 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
             return int(check_random_state(self.random_state).randint(2**31 - 1))
         return check_seed(self.random_state, "random_state")
-
-    def _folder(self, seed: int) -> Path | None:
-        return None if self.checkpoint is None else Path(self.checkpoint) / f"chain{seed}"
 
     @contextmanager
     def _threads(self) -> Iterator[None]:
@@ -441,14 +432,8 @@ def load(path: str | Path) -> DeepDeconvolution:
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
     model.model_, model.best_ = model.chains_[0].model, int(data.attrs["best"])
-    model.atoms_ = as_labelled(data.projected_atoms.values, DICTIONARY, "projected_atoms")
+    model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms")
     return model
-
-
-def refinement_of(model: ModelSpec) -> RefinementSpec:
-    """Refinement of a model: the noise is held at `REFINED_NOISE`, or at layer 1's precision where that is lower."""
-    held = model.layers[0].gamma_e.fixed
-    return RefinementSpec(noise=Precision(fixed=REFINED_NOISE if held is None else min(REFINED_NOISE, held)))
 
 
 def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Dataset]]) -> dict[str, xr.Dataset]:

@@ -33,8 +33,6 @@ def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None, columns
         Atoms of another number of planes, which have no picture.
     """
     atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
-    if atoms.shape[1] not in (1, 3):
-        raise GddError(f"atoms: {atoms.shape[1]} along axis 'plane'; 1 or 3 can be shown: choose planes")
     columns = min(len(atoms), check_whole("columns", columns or ceil((2 * len(atoms)) ** 0.5), 1))
     return draw_mosaic(_bare(ax), over_largest(atoms), columns)
 
@@ -123,6 +121,8 @@ def over_largest(atoms: np.ndarray, percentile: float = 100) -> np.ndarray:
 def mosaic(pictures: np.ndarray, columns: int) -> np.ndarray:
     """Pictures (picture, plane, row, col) side by side: (row, col), NaN between them, or (row, col, 3), 1 between."""
     count, planes, height, width = pictures.shape
+    if planes not in (1, 3):
+        raise GddError(f"pictures: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes")
     shape = (ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP, planes)
     whole = np.full(shape, np.nan)
     for number, picture in enumerate(pictures):

@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import DICTIONARY, IMAGES, MAPS
-from gdd.base.checks import GddError, as_finite, as_labelled, check_kind, check_pair, check_real, check_whole
+from gdd.base.checks import GddError, as_finite, check_kind, check_pair, check_whole
 from gdd.base.compiling import kernel
 from gdd.model.convolution import CHUNK, correlate, synthesise
 from gdd.model.joint import joint_residual, layer_values
@@ -53,23 +53,10 @@ def project(trained: Pretrained | Refined) -> xr.DataArray:
 
 
 def project_layers(trained: Pretrained | Refined, images: int | None = None) -> tuple[xr.DataArray, ...]:
-    """Atoms of every layer in the image plane, bottom first; the last is that of `project`.
+    """Atoms of every layer in the image plane (Fig. 3 and 5), bottom first; the last is that of `project`: see there.
 
-    Parameters
-    ----------
-    trained : a pretrained or a refined model
-    images : in a refined model only so many training images vote, the first ones; None for all. With three layers a
+    ``images`` : in a refined model only so many training images vote, the first ones; None for all. With three layers a
         vote of all takes longer than many sweeps
-
-    Returns
-    -------
-    tuple of DataArray (atom, plane, atom_row, atom_col)
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.4, Fig. 3 and 5.
-    Departs: see `project`.
-    Checked: tests/test_projection_joint.py.
     """
     check_kind("trained", trained, (Pretrained, Refined))
     if isinstance(trained, Pretrained):
@@ -78,11 +65,6 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
     cut = slice(None if images is None else check_whole("images", images, 1))
     state, data = of_images(trained.state, trained.data, cut)
     return _labelled(state.shared.dictionaries, trained.model, vote_joint(state, data, trained.model))
-
-
-def project_state(state: JointState, data: LayerData, model: ModelSpec) -> xr.DataArray:
-    """Top atoms of any state of the joint model in the image plane, as `project`."""
-    return _labelled(state.shared.dictionaries, model, vote_joint(state, data, model))[-1]
 
 
 def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
@@ -97,7 +79,7 @@ def _labelled(dictionaries: Sequence[np.ndarray], model: ModelSpec, votes: Seque
     positions = [None if vote is None else vote.positions for vote in votes]
     layers = collapse(dictionaries, [layer.pool for layer in model.layers[:-1]], positions)
     return tuple(
-        as_labelled(atoms, DICTIONARY, "projected_atoms", winning_share=shares[:below])
+        xr.DataArray(atoms, dims=DICTIONARY, name="projected_atoms", attrs={"winning_share": shares[:below]})
         for below, atoms in enumerate(layers)
     )
 
@@ -170,33 +152,6 @@ def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.nd
         if have < need:
             raise GddError(f"image_size: axis '{axis}' has size {need}; atoms and maps reach {have}")
     return images[..., : image_size[0], : image_size[1]]
-
-
-def threshold(atoms, share: float = 0.3) -> np.ndarray:
-    """Set pixels below ``share`` of their atom's strongest pixel to zero, and those of the opposite sign.
-
-    The sign of an atom is arbitrary: each one is flipped, if need be, to make its strongest pixel positive.
-
-    Parameters
-    ----------
-    atoms : (atom, plane, atom_row, atom_col)
-    share : from 0 to 1
-
-    Returns
-    -------
-    (atom, plane, atom_row, atom_col)
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 4 (Fig. 2a, right).
-    Departs: the paper gives neither the threshold nor the treatment of signs.
-    Checked: tests/test_projection_joint.py.
-    """
-    atoms, share = as_finite(atoms, DICTIONARY, "atoms").astype(float), check_real("share", share, 0, 1)
-    flat = atoms.reshape(len(atoms), -1)
-    strongest = np.take_along_axis(flat, np.abs(flat).argmax(axis=1)[:, None], axis=1)[:, :, None, None]
-    flipped = atoms * np.sign(strongest)
-    return np.where(flipped >= share * np.abs(strongest), flipped, 0.0)
 
 
 def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:

@@ -19,7 +19,7 @@ from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
-from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.refine import Refined
@@ -58,9 +58,10 @@ def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dens
         ``trace_1_log_joint`` (chain, draw_1). All in the units of the model's input.
     """
     parts = [refined_arrays(one) if isinstance(one, Refined) else pretrained_arrays(one) for one in chains]
-    if dense:
-        for part in parts:
-            part.update(dense_maps(part, chains[0].model.shapes()))
+    for part in parts if dense else ():
+        for level, shape in enumerate(chains[0].model.shapes(), 1):
+            maps = unpool(part[f"position_{level}"][1], part[f"weight_{level}"][1], shape.map_size, shape.block)
+            part[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
     datasets = [xr.Dataset(part) for part in parts]
     whole = datasets[0] if len(datasets) == 1 else xr.concat(datasets, CHAIN)
     for name, array in whole.data_vars.items():
@@ -165,15 +166,6 @@ def refined_arrays(model: Refined) -> dict[str, tuple]:
     return out | {"gamma_e": varying(local.gamma_e, (IMAGE,))}
 
 
-def dense_maps(arrays: Mapping[str, tuple], shapes: Sequence[LayerShape]) -> dict[str, tuple]:
-    """Maps of every layer: each block's weight at its position, zero elsewhere."""
-    out = {}
-    for level, shape in enumerate(shapes, 1):
-        maps = unpool(arrays[f"position_{level}"][1], arrays[f"weight_{level}"][1], shape.map_size, shape.block)
-        out[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
-    return out
-
-
 def shared_from(data: xr.Dataset, level: int, gamma_w: str) -> Shared:
     """Shared part of a layer, with the precision of the weights of that name."""
     dictionary, gamma_d = data[f"dictionary_{level}"], data[f"gamma_d_{level}"]
@@ -213,13 +205,7 @@ def write(data: xr.Dataset, path: Path) -> None:
 
 
 def read(path: Path) -> xr.Dataset:
-    """Read a file of `write`.
-
-    Raises
-    ------
-    GddError
-        There is none; it is damaged, something else, or of a newer version.
-    """
+    """Read a file of `write`; GddError if there is none, or it is damaged, something else, or of a newer version."""
     if not path.is_file():
         raise GddError(f"path: no file {path}")
     try:

@@ -15,7 +15,8 @@ from gdd.evaluate.baselines import (
     patch_features,
     principal_components,
 )
-from gdd.inference.interpolation import hidden_error, hide_at_random, hide_halves
+from gdd.inference.interpolation import hidden_error
+from gdd_book.experiments.images import hide_at_random, hide_halves
 
 
 @pytest.fixture(scope="module")

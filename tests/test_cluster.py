@@ -119,6 +119,9 @@ def test_new_images_give_the_same_bits(client, images, tmp_path):
         xr.testing.assert_equal(found, gdd.infer(fitted, atoms, images[:1100], **options | {"seed": seed}))
         found.close()
     assert len(list(tmp_path.glob("*.nc"))) == 3
+    seen = np.random.default_rng(0).random(images[:1100].shape) < 0.7
+    found = cluster.infer(fitted, atoms, images[:1100], mask=seen, **options)
+    xr.testing.assert_equal(found, gdd.infer(fitted, atoms, images[:1100], mask=seen, **options))
     with pytest.raises(GddError, match="first_image: 1.5"):
         cluster.infer(fitted, atoms, images[:1100], folder=tmp_path, first_image=1.5, **options)
     held = gdd.pretrain(images, MODEL, CHAIN)

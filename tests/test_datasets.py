@@ -26,7 +26,7 @@ from gdd.base.checks import GddError
 from gdd.data import datasets, sources
 from gdd.data.contrast import normalise_contrast
 from gdd.data.planted import planted
-from gdd.data.subsets import balanced_subset, first
+from gdd.data.subsets import balanced_subset
 
 
 def have(name: str) -> bool:
@@ -144,7 +144,7 @@ class TestSubset:
     def test_bad_numbers(self):
         labels = np.repeat([0, 1], [2, 10])
         np.testing.assert_array_equal(balanced_subset(labels, 12, 0), np.arange(12))
-        np.testing.assert_array_equal(first(labels, 3), [0, 1, 2])
+        np.testing.assert_array_equal(balanced_subset(labels, 3, None), [0, 1, 2])
         with pytest.raises(GddError, match="class 0, which has 2.*at most 4"):
             balanced_subset(labels, 6, 0)
         with pytest.raises(GddError, match="n: 13 images asked for, axis 'image' has 12"):
@@ -341,10 +341,7 @@ class TestFiles:
         lines = {f.name: f.path for f in datasets.inventory()}
         assert lines["digits.csv.gz"].is_file()
         assert lines["train-images-idx3-ubyte.gz"] is None
-        text = str(datasets.inventory())
-        assert len(text.splitlines()) == 7
-        assert "missing; from https://" in text
-        assert str(tree) in text
+        assert len(lines) == 7
 
     def test_unknown_name_is_not_fetched(self):
         with pytest.raises(GddError, match="name: 'cifar' given; one of 'digits', 'mnist'"):

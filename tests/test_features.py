@@ -13,7 +13,7 @@ from gdd.inference.deconvolution import deconvolve
 from gdd.inference.features import one_step_codes, one_step_features, stack_features, unfold
 from gdd.testing.deconvolution_plain import coefficient_given_rest
 
-GAMMA_E, GAMMA_W = np.array([4.0, 1.5]), 0.6
+GAMMA_E, GAMMA_W = 4.0, 0.6
 
 
 def example(dtype=np.float64):
@@ -30,8 +30,8 @@ def by_hand(images, atoms, pool):
         for row in range(i * pool[0], min((i + 1) * pool[0], 6)):
             for col in range(j * pool[1], min((j + 1) * pool[1], 6)):
                 window = images[n, :, row : row + 3, col : col + 2]
-                c = (GAMMA_E[:, None, None] * window * atoms[k]).sum()
-                precision = (GAMMA_E[:, None, None] * atoms[k] ** 2).sum() + GAMMA_W
+                c = (GAMMA_E * window * atoms[k]).sum()
+                precision = (GAMMA_E * atoms[k] ** 2).sum() + GAMMA_W
                 odds.append(np.sqrt(GAMMA_W / precision) * np.exp(c**2 / (2 * precision)))
                 sd = precision**-0.5
                 answers.append(foldnorm.mean(abs(c) / precision / sd, scale=sd))
@@ -100,7 +100,7 @@ def test_one_step_codes_are_the_plain_conditional_of_an_atom_alone():
     images, atoms = example()
     ours = one_step_codes(images, atoms, (3, 2), gamma_e=GAMMA_E, gamma_w=GAMMA_W)
     assert ours.magnitude.dims == MAPS and ours.magnitude.shape == (70, 3, 3, 4)
-    scale = np.sqrt(GAMMA_E)[:, None, None]
+    scale = np.sqrt(GAMMA_E)
     padded = np.pad(images * scale, ((0, 0), (0, 0), (0, 1), (0, 1)))
     inside = np.pad(np.ones((8, 7)), ((0, 1), (0, 1)))
     for n, k, i, j in [(0, 0, 0, 0), (5, 2, 1, 3), (69, 1, 2, 2), (40, 0, 2, 3)]:

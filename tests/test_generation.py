@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
-from gdd.model.joint import draw_joint_state, layer_values
+from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
+from gdd.model.joint import draw_joint_state
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY
 
@@ -35,12 +35,6 @@ def test_prior_has_the_moments_of_the_model(prior):
     assert stats.kstest(prior.w[on] * 2, "norm").pvalue > 1e-4  # gamma_w = 4
     assert (prior.positions[0] >= 0).all()
     assert prior.positions[0].shape == (NUMBER, 3, 3, 3)
-
-
-def test_pictures_are_those_of_the_layers(prior, fitted):
-    pictures = render_local(prior, MODEL, fitted.shared)
-    assert pictures.dims == ("image", "plane", "row", "col")
-    np.testing.assert_array_equal(pictures, layer_values(prior, fitted.shared.dictionaries, MODEL.shapes())[0])
 
 
 def test_resampled_coefficients_are_on_as_often_as_in_the_fitted_images(prior, fitted):

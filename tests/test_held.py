@@ -14,7 +14,6 @@ from gdd.inference.held import (
     shared_of,
     start_joint,
     start_layer,
-    with_dictionaries,
 )
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
 from gdd.model.layer import log_likelihood
@@ -24,6 +23,7 @@ from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import TEST, Key
 from gdd.sampler.sweep import image_pass
+from gdd_book.training import with_dictionaries
 
 
 def proper(fixed):
@@ -196,8 +196,7 @@ def test_layers_weigh_alike_in_the_stack(fitted, images):
 
 def test_other_dictionaries_under_the_same_precisions(fitted, images):
     shared = shared_of(fitted)
-    doubled = shared._replace(dictionaries=tuple(2 * part for part in shared.dictionaries))
-    other = with_dictionaries(fitted, doubled)
+    other = with_dictionaries(fitted, [2 * part for part in shared.dictionaries])
     for before, after in zip(fitted.layers, other.layers, strict=True):
         np.testing.assert_array_equal(after.state.shared.dictionary, 2 * before.state.shared.dictionary)
         assert after.state.shared.gamma_w is before.state.shared.gamma_w

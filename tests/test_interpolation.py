@@ -8,18 +8,13 @@ from tiny import draw
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
 from gdd.inference.held import joint_draws, start_layer
-from gdd.inference.interpolation import (
-    hidden_error,
-    hide_at_random,
-    hide_halves,
-    interpolate_joint,
-    interpolate_one_layer,
-)
+from gdd.inference.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.layer import draw_data, draw_state, reconstruction
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import Fitted
+from gdd_book.experiments.images import hide_at_random, hide_halves
 
 FIXED = Precision(fixed=1.0)
 MODEL = ModelSpec(
@@ -112,6 +107,13 @@ def leftover(fitted, images):
     one, other = (interpolate_one_layer(images, mask, fitted, ChainSpec(60, 120, seed)).values for seed in (1, 2))
     product = np.where(mask, 0, (truth - one) * other).sum(axis=(1, 2, 3))
     return product.mean() / (product.std() / np.sqrt(len(product))), (one * other)[~mask].mean()
+
+
+def test_one_layer_refuses_images_of_another_size(layer):
+    fitted, images = layer
+    for wrong in (images[..., :-1], np.repeat(images, 2, axis=1)):
+        with pytest.raises(GddError, match="the layer is for"):
+            interpolate_one_layer(wrong, np.ones(wrong.shape, bool), fitted, ChainSpec(1, 1))
 
 
 def test_one_layer_fills_in_the_posterior_mean(layer):

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from gdd.base.checks import GddError
-from gdd.data.subsets import repeated
 from gdd_book import experiments
 from gdd_book.experiments import mnist
+from gdd_book.experiments.path import repeated
 
 CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn_in": 2, "test_collect": 2}
 

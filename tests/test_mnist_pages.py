@@ -7,7 +7,6 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import ATOM, DICTIONARY
-from gdd.base.checks import as_labelled
 from gdd.model.spec import MNIST
 from gdd_book import experiments, paper_values
 from gdd_book.experiments import atoms as dictionary
@@ -126,7 +125,7 @@ def test_atoms_found_twice_match_and_others_do_not():
     uses = {kind: [np.ones(6, int)] * 2 for kind in dictionary.KINDS}
     pair = {kind: [atoms[0], atoms[0][::-1] if i % 2 else atoms[1]] for i, kind in enumerate(dictionary.KINDS)}
     for kind in ("probabilistic", "refined"):
-        pair[kind] = [as_labelled(a, DICTIONARY, winning_share=[0.5]) for a in pair[kind]]
+        pair[kind] = [xr.DataArray(a, dims=DICTIONARY, attrs={"winning_share": [0.5]}) for a in pair[kind]]
     correlation = dictionary._measure_halves(pair, uses).correlation
     np.testing.assert_allclose(correlation[1::2], 1)
     assert (correlation[::2] < 0.9).all()

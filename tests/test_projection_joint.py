@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from gdd import infer
-from gdd.base.checks import GddError
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
 from gdd.model.pooling import block_places, unpool
@@ -17,15 +16,14 @@ from gdd.projection import (
     collapse,
     project,
     project_layers,
-    project_state,
     projection_error,
     render_projected,
-    threshold,
     unit_images,
     vote_joint,
 )
 from gdd.sampler.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
+from gdd_book.dictionaries import threshold
 
 PROPER = Precision((), 4.0, 3.0)
 NOISE = RefinementSpec(noise=Precision(("image",), 4.0, 3.0))
@@ -128,7 +126,7 @@ def test_vote_finds_the_positions_that_a_noiseless_image_follows(model, case):
         assert used[0].any() or (dictionary[0] == 0).all()
         np.testing.assert_array_equal(vote.positions[used], planted[used])
         np.testing.assert_allclose(vote.share[used], 1)
-    atoms = project_state(state, data, model)
+    atoms = project(Refined(model, NOISE, state, state, None, data))
     assert atoms.attrs["winning_share"] == pytest.approx([1.0] * len(found))
     np.testing.assert_allclose(drawn(model, state, atoms.values), clean, atol=1e-12 * np.abs(clean).max())
 
@@ -198,7 +196,8 @@ def test_one_layer_has_no_vote_and_projects_to_itself():
     model = ModelSpec((layer(3, (4, 4), None),), (9, 9))
     state, data = problem(model)
     assert vote_joint(state, data, model) == []
-    np.testing.assert_array_equal(project_state(state, data, model), state.shared.dictionaries[0])
+    refined = Refined(model, NOISE, state, state, None, data)
+    np.testing.assert_array_equal(project(refined), state.shared.dictionaries[0])
 
 
 def test_every_layer_is_carried_down():
@@ -209,8 +208,8 @@ def test_every_layer_is_carried_down():
     positions = [vote.positions for vote in vote_joint(state, data, THREE)]
     np.testing.assert_array_equal(middle, collapse(state.shared.dictionaries[:2], [(2, 2)], positions[:1])[-1])
     np.testing.assert_array_equal(top, project(refined))
-    first = of_images(state, data, slice(2))
-    np.testing.assert_array_equal(project_layers(refined, 2)[-1], project_state(*first, THREE))
+    state, data = of_images(state, data, slice(2))
+    np.testing.assert_array_equal(project_layers(refined, 2)[-1], project(refined._replace(state=state, data=data)))
     assert not np.array_equal(project_layers(refined, 2)[-1], top)
 
 
@@ -218,7 +217,6 @@ def test_inference_is_under_the_precisions_of_the_refined_model():
     state, data = problem(TWO, 4, images=3)
     refined = Refined(TWO, NOISE, state, state, None, data)
     atoms = project(refined)
-    np.testing.assert_array_equal(atoms, project_state(state, data, TWO))
     codes = infer(refined, atoms, data.images, burn_in=3, collect=2)
     assert codes.ml_sample.shape == state.local.w.shape
     assert codes.attrs["gamma_e"] == pytest.approx(state.local.gamma_e.mean())
@@ -233,5 +231,3 @@ def test_threshold_keeps_the_strong_pixels_of_the_stronger_sign():
     atoms = np.array([[[[1.0, -4.0], [-1.1, -1.3]]], [[[0.0, 0.0], [0.0, 0.0]]]])
     np.testing.assert_array_equal(threshold(atoms, 0.3)[0, 0], [[0.0, 4.0], [0.0, 1.3]])
     np.testing.assert_array_equal(threshold(atoms)[1], 0)
-    with pytest.raises(GddError, match="share"):
-        threshold(atoms, 1.5)

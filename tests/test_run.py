@@ -192,9 +192,13 @@ def test_bench_prints_the_tables_of_its_record(toy, capsys, monkeypatch):
     assert toy[0]["n"] == 9
 
 
-def test_data_says_what_is_here(capsys):
+def test_data_says_what_is_here(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("GDD_DATA", str(tmp_path))
+    monkeypatch.setattr("gdd.data.sources.cache_folder", lambda: tmp_path)
     assert run.main(["data"]) == 0
-    assert "digits" in capsys.readouterr().out
+    digits, *others = capsys.readouterr().out.splitlines()
+    assert digits.startswith("digits") and len(others) == 6
+    assert all("missing; from https://" in line for line in others)
 
 
 def test_data_fetch_of_an_unknown_name(capsys):

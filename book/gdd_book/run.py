@@ -205,7 +205,8 @@ def _say_interrupted(chosen: argparse.Namespace) -> None:
 def _data(chosen: argparse.Namespace) -> None:
     from gdd.data import datasets
 
-    print(datasets.fetch(chosen.fetch) if chosen.fetch else datasets.inventory())
+    for file in datasets.fetch(chosen.fetch) if chosen.fetch else datasets.inventory():
+        print(f"{file.dataset:12}{file.name:30}{file.path or f'missing; from {file.url}'}")
 
 
 def _run(chosen: argparse.Namespace) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -39,7 +39,7 @@ from gdd.model.spec import (
     RefinementSpec,
 )
 from gdd.projection import project_layers
-from gdd.sampler.checkpoint import code_checksum
+from gdd.sampler.checkpoint import ASIDE, code_checksum, digest_of
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 from gdd_book.progress import Run
@@ -273,15 +273,10 @@ def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.
     return found
 
 
-#: how to start afresh and keep what is there
-ASIDE = "move it away to start afresh (gdd run --restart does)"
-
-
 def _described(value) -> str:
     """Text that differs where values do: of arrays by their content."""
     if isinstance(value, xr.DataArray | np.ndarray):
-        array = np.ascontiguousarray(value)
-        return hashlib.sha256(str((array.shape, array.dtype)).encode() + array.tobytes()).hexdigest()
+        return digest_of([np.ascontiguousarray(value)])
     return json.dumps(value, default=asdict, sort_keys=True)
 
 
@@ -361,3 +356,12 @@ def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run)
         })
 
     return kept(path, compute, images=setup.images, model=setup.model, seed=setup.seed, code=code_of("projection"))
+
+
+def with_dictionaries(fitted: Pretrained, dictionaries: Iterable[np.ndarray]) -> Pretrained:
+    """Return a pretrained model with other dictionaries; every layer keeps its own precisions."""
+    layers = []
+    for layer, atoms in zip(fitted.layers, dictionaries, strict=True):
+        shared = layer.state.shared._replace(dictionary=atoms)
+        layers.append(layer._replace(state=layer.state._replace(shared=shared)))
+    return fitted._replace(layers=tuple(layers))

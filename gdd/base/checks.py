@@ -118,11 +118,6 @@ def check_kind(argument: str, value: object, kind: type | tuple[type, ...]) -> N
         raise GddError(f"{argument}: {type(value).__name__} given; {names} is needed")
 
 
-def as_labelled(array: np.ndarray, dims: Sequence[str], name: str | None = None, **attrs) -> xr.DataArray:
-    """Give an array its axis names."""
-    return xr.DataArray(array, dims=tuple(dims), name=name, attrs=attrs)
-
-
 def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
     """Array with the axes in this order: a labelled one by their names, a plain one as it stands; no axis is empty."""
     if isinstance(array, xr.DataArray):

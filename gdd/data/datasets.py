@@ -35,7 +35,7 @@ from gdd.data.sources import (
     pictures,
     tree_index,
 )
-from gdd.data.subsets import balanced_subset, first, generator
+from gdd.data.subsets import balanced_subset, generator
 
 __all__ = ["NAMES", "class_names", "fetch", "inventory", "load", "planted"]
 
@@ -100,8 +100,7 @@ def load(
         raise GddError(f"colour: True given, but {name} has axis 'plane' of size 1; leave colour out")
     chosen = _choose_split(opened, name, split, _choose_classes(opened, name, classes), per_class, seed)
     if n is not None:
-        labels = opened.labels[chosen]
-        chosen = chosen[first(labels, n) if seed is None else balanced_subset(labels, n, seed)]
+        chosen = chosen[balanced_subset(opened.labels[chosen], n, seed)]
     check_memory("size", len(chosen) * (3 if colour else 1) * size[0] * size[1], 4)
     return xr.DataArray(
         opened.read(chosen, size, colour),

@@ -43,7 +43,6 @@ class Layout(NamedTuple):
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
         """Array of images in these axes as (image, plane, row, col); GddError if it has other sizes."""
-        self.check_several(array)
         if array.shape[1:] != self.shape:
             raise GddError(f"images: shape {array.shape} given; (image, {', '.join(map(str, self.shape))}) is needed")
         moved = np.moveaxis(array, -1, 1) if self.axes == PLANES_LAST else array
@@ -56,9 +55,7 @@ class Layout(NamedTuple):
 
     def restore(self, images: np.ndarray) -> np.ndarray:
         """Images (image, plane, row, col) in the axes of this layout."""
-        if self.axes == PLANES_LAST:
-            return np.moveaxis(images, 1, -1)
-        return {FLAT: images.reshape(len(images), -1), ROWS: images[:, 0], PLANES_FIRST: images}[self.axes]
+        return np.moveaxis(images, 1, -1) if self.axes == PLANES_LAST else images.reshape(len(images), *self.shape)
 
 
 class Scale(NamedTuple):
@@ -144,7 +141,6 @@ def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, 
 
 def scale_of(images: np.ndarray) -> Scale:
     """Median of every plane, and the unit in which pixels have the root mean square `PIXEL_RMS`; NaN is left out."""
-    seen_pixels(images)
     centre = np.nanmedian(images, axis=(0, 2, 3)).astype(float)
     rms = float(np.sqrt(np.nanmean((images.astype(float) - centre[:, None, None]) ** 2)))
     if not rms > 0:
@@ -152,18 +148,17 @@ def scale_of(images: np.ndarray) -> Scale:
     return Scale(centre, rms / PIXEL_RMS)
 
 
-def scaled_data(images: np.ndarray, scale: Scale) -> LayerData:
-    """Images (image, plane, row, col) as a model's input: scaled, single precision, NaN hidden by a mask."""
-    pixels, mask = seen_pixels(images)
-    pixels = scale.forward(pixels).astype(np.float32)
-    return LayerData(pixels if mask is None else np.where(mask, pixels, np.float32(0)), mask)
+def scaled_data(images: np.ndarray, scale: Scale | None) -> tuple[LayerData, Scale]:
+    """Images (image, plane, row, col) as a model's input: scaled, single precision, NaN hidden by a mask; their scale.
 
-
-def seen_pixels(images: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-    """Images in double precision, checked, and a mask that is True where a pixel is no NaN; None if all are seen."""
+    ``scale`` : None: that of these images
+    """
     seen = ~np.isnan(images)
     blank = ~seen.any(axis=(1, 2, 3))
     if blank.any():
         raise GddError(f"images: image {int(blank.argmax())} has no pixel but NaN; leave it out")
     mask = None if seen.all() else seen
-    return as_pixels(images.astype(float), "images", mask, constant=True), mask
+    pixels = as_pixels(images.astype(float), "images", mask, constant=True)
+    scale = scale_of(images) if scale is None else scale
+    pixels = scale.forward(pixels).astype(np.float32)
+    return LayerData(pixels if mask is None else np.where(mask, pixels, np.float32(0)), mask), scale

@@ -70,31 +70,24 @@ class Found(NamedTuple):
     url: str
 
 
-class Inventory(tuple):
-    """The files of the data sets, each a ``Found``; as text, a line each."""
-
-    def __str__(self) -> str:
-        return "\n".join(f"{f.dataset:12}{f.name:30}{f.path or f'missing; from {f.url}'}" for f in self)
-
-
 def digits_file() -> Path:
     """The file of scikit-learn's handwritten digits, installed with it."""
     return Path(str(files("sklearn.datasets.data") / "digits.csv.gz"))
 
 
-def inventory() -> Inventory:
+def inventory() -> list[Found]:
     """List every file that a data set needs, and where it was found; nothing is fetched."""
     digits = Found("digits", "digits.csv.gz", digits_file(), "installed with scikit-learn")
-    return Inventory((digits, *(Found(s.dataset, s.name, _find(s), s.url) for s in SOURCES)))
+    return [digits, *(Found(s.dataset, s.name, _find(s), s.url) for s in SOURCES)]
 
 
-def fetch(dataset: str) -> Inventory:
+def fetch(dataset: str) -> list[Found]:
     """Fetch into the cache the files of a data set that are missing; return where all of them are now."""
     check_choice("name", dataset, tuple(dict.fromkeys(found.dataset for found in inventory())))
     for source in SOURCES:
         if source.dataset == dataset:
             locate(source)
-    return Inventory(found for found in inventory() if found.dataset == dataset)
+    return [found for found in inventory() if found.dataset == dataset]
 
 
 def locate(source: Source) -> Path:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from gdd.base.axes import IMAGE
@@ -15,20 +13,16 @@ def generator(seed: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(check_seed(seed)))
 
 
-def first(labels: np.ndarray, n: int) -> np.ndarray:
-    """Indices of the first ``n`` images: (n,)."""
-    return np.arange(_check_count(labels, n))
-
-
-def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
-    """Draw ``n`` images without replacement, equally many of every class: (n,), ascending.
+def balanced_subset(labels: np.ndarray, n: int, seed: int | None) -> np.ndarray:
+    """Draw ``n`` images without replacement, equally many of every class: (n,), ascending. No seed: the first ones.
 
     Where n is no multiple of the number of classes, the classes that give one image more are drawn too. If n is the
     number of images, all are returned, whatever the sizes of the classes.
     """
-    labels = np.asarray(labels)
-    n = _check_count(labels, n)
-    if n == labels.size:
+    labels, n = np.asarray(labels), check_whole("n", n, least=1)
+    if n > labels.size:
+        raise GddError(f"n: {n} images asked for, axis '{IMAGE}' has {labels.size}; ask for at most {labels.size}")
+    if seed is None or n == labels.size:
         return np.arange(n)
     random = generator(seed)
     classes, counts = np.unique(labels, return_counts=True)
@@ -42,15 +36,3 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int) -> np.ndarray:
             )
     chosen = [random.permutation(np.flatnonzero(labels == k))[:m] for k, m in zip(classes, share, strict=True)]
     return np.sort(np.concatenate(chosen))
-
-
-def _check_count(labels: np.ndarray, n: int) -> int:
-    have, n = np.size(labels), check_whole("n", n, least=1)
-    if n > have:
-        raise GddError(f"n: {n} images asked for, axis '{IMAGE}' has {have}; ask for at most {have}")
-    return n
-
-
-def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:
-    """Every size with the numbers of its subsets, from 0: ``trials`` of the first size, ``trials_above`` of others."""
-    return [(size, trial) for place, size in enumerate(sizes) for trial in range(trials_above if place else trials)]

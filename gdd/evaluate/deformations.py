@@ -10,7 +10,7 @@ import xarray as xr
 from skimage.transform import AffineTransform, warp
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import as_plain, check_real, check_whole
+from gdd.base.checks import as_plain
 from gdd.data.subsets import generator
 from gdd.inference.features import unfold
 
@@ -32,10 +32,6 @@ class Deformations:
     scale: float = 0.08
     shear: float = 0.12
 
-    def __post_init__(self) -> None:
-        for name, largest in (("shift", 100.0), ("turn", 90.0), ("scale", 0.9), ("shear", 0.9)):
-            check_real(name, getattr(self, name), 0.0, largest, "a number")
-
     def transforms(self) -> list[dict]:
         """Arguments of `skimage.transform.AffineTransform`, ten in all."""
         return [
@@ -50,7 +46,6 @@ class Deformations:
 
     def draw(self, count: int, seed: int = 0) -> list[dict]:
         """Transforms that do all of it at once, each part drawn evenly between its two ends; the sides scale apart."""
-        count = check_whole("count", count, 0)
         parts = generator(seed).uniform(-1, 1, (count, 6))
         return [
             {"translation": (self.shift * right, self.shift * down), "rotation": np.deg2rad(self.turn * turn),
@@ -72,32 +67,13 @@ def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     moved = centre.inverse + AffineTransform(**transform) + centre
     planes = values.reshape(-1, *values.shape[2:])
     out = np.stack([warp(one, moved.inverse, order=1, preserve_range=True) for one in planes])
-    return images.copy(data=out.reshape(values.shape).astype(values.dtype))
-
-
-@dataclass(frozen=True)
-class Whitening:
-    """Linear map of features, learned by `learn_whitening`.
-
-    Attributes
-    ----------
-    centre : (feature,)
-    axes : (feature, component)
-    """
-
-    centre: np.ndarray
-    axes: np.ndarray
-
-    def __call__(self, features: xr.DataArray) -> xr.DataArray:
-        """Whitened features, (image, component) under the name ``feature``."""
-        features = unfold(features)
-        return features.copy(data=(features.values - self.centre) @ self.axes)
+    return images.transpose(*IMAGES).copy(data=out.reshape(values.shape).astype(values.dtype))
 
 
 def learn_whitening(
     images: xr.DataArray, make: Callable[[xr.DataArray], xr.DataArray], deformations: Deformations, floor: float = 1.0
-) -> Whitening:
-    r"""Learn from unlabelled images which directions of feature space small deformations move.
+) -> Callable[[xr.DataArray], xr.DataArray]:
+    r"""Learn from unlabelled images which directions of feature space small deformations move; return the linear map.
 
     With f the features, T the deformations, and v the mean variance of a feature over the images:
 
@@ -119,7 +95,6 @@ def learn_whitening(
     Departs: the paper's classifier sees features as they are.
     Checked: tests/test_deformations.py.
     """
-    floor = check_real("floor", floor, 1e-6, 1e6, "a number")
     plain = unfold(make(images)).values
     covariance = np.zeros((plain.shape[1],) * 2)
     transforms = deformations.transforms()
@@ -127,4 +102,11 @@ def learn_whitening(
         change = unfold(make(deform(images, transform))).values - plain
         covariance += (change.T @ change) / (len(plain) * len(transforms))
     values, vectors = np.linalg.eigh(covariance + floor * plain.var(axis=0).mean() * np.eye(len(covariance)))
-    return Whitening(plain.mean(axis=0), (vectors / np.sqrt(values)).astype(plain.dtype))
+    centre, axes = plain.mean(axis=0), (vectors / np.sqrt(values)).astype(plain.dtype)
+
+    def whitened(features: xr.DataArray) -> xr.DataArray:
+        """Whitened features, (image, component) under the name ``feature``."""
+        features = unfold(features)
+        return features.copy(data=(features.values - centre) @ axes)
+
+    return whitened

@@ -15,11 +15,8 @@ import xarray as xr
 
 from gdd.base.axes import COL, DICTIONARY, DRAW, IMAGE, IMAGES, MAPS, ROW
 from gdd.base.checks import (
-    LARGEST_PRECISION,
     REMEDY,
-    SMALLEST_PRECISION,
     GddError,
-    as_array,
     as_finite,
     as_pixels,
     as_plain,
@@ -30,7 +27,6 @@ from gdd.base.checks import (
     check_precision,
     check_seed,
     check_whole,
-    shown,
 )
 from gdd.inference.deconvolution_kernels import Chains, Problem, Run, run_chains
 from gdd.model.placement import gram_slabs, placement_grid, slab_index
@@ -79,15 +75,12 @@ def infer(
         local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
     else:
         local, shared = trained.state
-    gamma_e = local.gamma_e.mean(axis=0)
-    gamma_e = gamma_e.item() if gamma_e.size == 1 else gamma_e
-    return deconvolve(
-        images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=float(shared.gamma_w.mean()), **options
-    )
+    gamma_e, gamma_w = local.gamma_e.mean(axis=0).item(), float(shared.gamma_w.mean())
+    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, **options)
 
 
 def deconvolve(
-    images: np.ndarray | xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: Size, *, gamma_e: float | np.ndarray,
+    images: np.ndarray | xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: Size, *, gamma_e: float,
     gamma_w: float, mask: np.ndarray | xr.DataArray | None = None, burn_in: int = 500, collect: int = 200,
     seed: int = 0, start: np.ndarray | None = None, first_image: int | None = 0, trace: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -101,7 +94,7 @@ def deconvolve(
     images : (image, plane, row, col)           labels of a DataArray along ``image`` are kept
     atoms : (atom, plane, atom_row, atom_col)   projected top atoms, Dtilde in the paper; or the atoms of one layer
     stride : pixels (row, col) between positions: product of the pools below the top layer
-    gamma_e : noise precision, a number or one per plane; fixed, from training
+    gamma_e : noise precision; fixed, from training
     gamma_w : precision of the weights; fixed, from training
     mask : (image, plane, row, col) of bool, True = observed; None: all observed. Hidden pixels are drawn in each sweep
     burn_in, collect : sweeps (the paper's: 500, 200)
@@ -141,7 +134,7 @@ def deconvolve(
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"atoms: {atoms.shape[1]} planes along axis 'plane', the images have {images.shape[1]}")
     burn_in, collect = check_lengths(burn_in, collect)
-    seed, apart = check_seed(seed), int(first_image is not None)
+    seed, gamma_e, apart = check_seed(seed), check_precision("gamma_e", gamma_e), int(first_image is not None)
     first_image = check_whole("first_image", first_image or 0, 0)
     problem = make_problem(atoms.astype(images.dtype), images.shape[2:], stride, gamma_e, gamma_w)
     check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
@@ -150,8 +143,7 @@ def deconvolve(
     if start is not None and np.shape(start) != shape:
         raise GddError(f"start: {np.shape(start)} given; finite weights of shape {shape} {MAPS} are needed")
     start = None if start is None else as_finite(start, MAPS, "start").astype(images.dtype)
-    precision = noise_precision(gamma_e, images.shape[1])
-    scale = np.sqrt(precision).astype(images.dtype)[:, None, None]
+    scale = np.sqrt(gamma_e).astype(images.dtype)
     maps = {name: np.empty(shape, images.dtype) for name in ("ml_sample", *AVERAGES)}
     residual, history = np.empty(len(images)), np.empty((len(images), burn_in + collect if trace else 0))
     chunk = max(16, _AT_ONCE // problem.norm.size)
@@ -166,7 +158,7 @@ def deconvolve(
             progress(len(found[0]))
     refuse_overflow(residual)
     pixels = np.full(images.shape[:2], prod(images.shape[2:])) if seen is None else seen.sum(axis=(2, 3))
-    constant = 0.5 * pixels @ np.log(precision / (2 * pi))
+    constant = 0.5 * pixels @ np.log(np.full(images.shape[1], gamma_e) / (2 * pi))
     out = {name: (MAPS, values) for name, values in maps.items()}
     out["log_likelihood"] = IMAGE, constant - 0.5 * residual
     if trace:
@@ -175,11 +167,11 @@ def deconvolve(
     return xr.Dataset(out, coords, attrs | {"burn_in": burn_in, "collect": collect, "seed": seed})
 
 
-def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e, gamma_w: float) -> Problem:
-    """Check and prepare what the chains of all images share. ``gamma_e``: a number, or one per plane."""
+def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: float, gamma_w: float) -> Problem:
+    """Check and prepare what the chains of all images share."""
     stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
     check_atoms(atoms, image_size)
-    atoms = atoms * np.sqrt(noise_precision(gamma_e, atoms.shape[1])).astype(atoms.dtype)[:, None, None]
+    atoms = atoms * np.sqrt(check_precision("gamma_e", gamma_e)).astype(atoms.dtype)
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     check_memory("atoms, stride", 4 * len(atoms) ** 2 * prod(grid), atoms.itemsize)
     gram = gram_slabs(atoms, image_size, stride)
@@ -225,18 +217,6 @@ def check_atoms(atoms: np.ndarray, image_size: Size) -> None:
     for axis, inner, outer in zip((ROW, COL), atoms.shape[2:], image_size, strict=True):
         if inner > outer:
             raise GddError(f"atoms: size {inner} along axis '{axis}' is larger than the image's {outer}")
-
-
-def noise_precision(gamma_e, planes: int) -> np.ndarray:
-    """Return the noise precision as one positive number per plane; GddError otherwise."""
-    gamma_e = as_array(gamma_e, "gamma_e").astype(float)
-    usual = (gamma_e >= SMALLEST_PRECISION) & (gamma_e <= LARGEST_PRECISION)
-    if gamma_e.ndim > 1 or gamma_e.size not in (1, planes) or not usual.all():
-        raise GddError(
-            f"gamma_e: {shown(gamma_e)} given; a positive finite number from {SMALLEST_PRECISION:g} to "
-            f"{LARGEST_PRECISION:g} is needed, or one per plane ({planes})"
-        )
-    return np.broadcast_to(gamma_e, (planes,))
 
 
 def refuse_overflow(fits: np.ndarray) -> None:

@@ -263,21 +263,16 @@ def sweep(weight, correlation, bound, problem, stream, sums, collected):
 
 
 @kernel(error_model="numpy")
-def most_probable(weight, correlation, inverse, log_odds):
-    """Idle coefficient most probably active given the rest; -1 if none is more probable than not."""
-    found, highest = -1, 0.0
-    for i in range(len(weight)):
-        ratio = log_ratio(np.float64(correlation[i]), inverse[i], log_odds[i])
-        if ratio > highest and weight[i] == 0:
-            found, highest = i, ratio
-    return found
-
-
-@kernel(error_model="numpy")
 def pursue(weight, correlation, problem):
-    """Activate one coefficient after the other at its conditional mean. Changes ``weight``, ``correlation``."""
+    """Activate the idle coefficient most probably active given the rest at its conditional mean, until none is more
+    probable than not. Changes ``weight``, ``correlation``.
+    """
     while True:
-        i = most_probable(weight, correlation, problem.inverse, problem.log_odds)
+        i, highest = -1, 0.0
+        for j in range(len(weight)):
+            ratio = log_ratio(np.float64(correlation[j]), problem.inverse[j], problem.log_odds[j])
+            if ratio > highest and weight[j] == 0:
+                i, highest = j, ratio
         if i < 0:
             return
         weight[i] = np.float64(correlation[i]) * problem.inverse[i]

@@ -1,50 +1,40 @@
 """Features of images for a classifier that need no chain, and how features are unfolded and stacked.
 
 One step gives the posterior moments of every pooling block of a layer, or of every placed atom at test time, with all
-others set to zero. `learn_atoms` and `feed_forward` make a feature extractor of it: layer 1, learned without labels.
-Its features depend only on the fields of `FeedForward`, the atoms, and the image itself.
+others set to zero.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
 from numba import prange
 
-from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, IMAGES, MAPS
+from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS
 from gdd.base.checks import (
     GddError,
     as_array,
     as_finite,
-    as_labelled,
     as_pixels,
     as_plain,
     check_block,
     check_memory,
     check_pair,
     check_precision,
-    check_real,
     check_whole,
 )
 from gdd.base.compiling import kernel
-from gdd.data.contrast import high_pass
-from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, noise_precision, prior_odds
+from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, prior_odds
 from gdd.model.convolution import correlate
 from gdd.model.placement import correlate_at_stride, placement_grid
-from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
-from gdd.sampler.pretrain import pretrain
 
 Array = np.ndarray | xr.DataArray
 
 #: images whose correlation maps are held at once
 _CHUNK = 128
-#: atoms whose norm is below this share of the largest one explain nothing: draws from nearly the prior
-LEAST_NORM = 0.25
 
 
 def unfold(features: Array) -> xr.DataArray:
@@ -75,7 +65,7 @@ def stack_features(parts: Sequence[Array], training: Sequence[Array] | None = No
 
 
 def one_step_features(
-    images: Array, dictionary: Array, pool: tuple[int, int], *, gamma_e: float | np.ndarray, gamma_w: float,
+    images: Array, dictionary: Array, pool: tuple[int, int], *, gamma_e: float, gamma_w: float,
     margin: int = 0,
 ) -> xr.DataArray:
     r"""Posterior mean magnitude of every pooling block of a layer with all others set to zero.
@@ -94,7 +84,7 @@ def one_step_features(
     images : (image, plane, row, col)
     dictionary : (atom, plane, atom_row, atom_col)   D of the layer
     pool : (row, col) of a block; edge blocks may be smaller
-    gamma_e : noise precision, a number or one per plane
+    gamma_e : noise precision
     gamma_w : precision of the weights
     margin : every block is widened by so many positions on each side, so that neighbours overlap
 
@@ -118,7 +108,7 @@ def one_step_features(
 
 
 def one_step_codes(
-    images: Array, atoms: Array, stride: tuple[int, int], *, gamma_e: float | np.ndarray, gamma_w: float
+    images: Array, atoms: Array, stride: tuple[int, int], *, gamma_e: float, gamma_w: float
 ) -> xr.Dataset:
     r"""Posterior moments of each coefficient of a deconvolution with all others set to zero.
 
@@ -136,7 +126,7 @@ def one_step_codes(
     images : (image, plane, row, col)
     atoms : (atom, plane, atom_row, atom_col)   projected top atoms, Dtilde in the paper
     stride : pixels (row, col) between positions
-    gamma_e : noise precision, a number or one per plane
+    gamma_e : noise precision
     gamma_w : precision of the weights
 
     Returns
@@ -169,16 +159,16 @@ def one_step_codes(
     return xr.Dataset({name: (MAPS, values) for name, values in found}, coords)
 
 
-def _scaled(images, atoms, argument: str, gamma_e) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Check images and atoms; return the images, the atoms in units of noise precision 1, the factor by plane."""
+def _scaled(images, atoms, argument: str, gamma_e: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Check images and atoms; return the images, the atoms in units of noise precision 1, the factor of both."""
     images, atoms = as_pixels(images), as_finite(atoms, DICTIONARY, argument)
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"{argument}: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
-    scale = np.sqrt(noise_precision(gamma_e, images.shape[1])).astype(images.dtype)[:, None, None]
+    scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
     return images, atoms.astype(images.dtype) * scale, scale
 
 
-def _chunks(images: np.ndarray, scale: np.ndarray):
+def _chunks(images: np.ndarray, scale: float):
     return (images[low : low + _CHUNK] * scale for low in range(0, len(images), _CHUNK))
 
 
@@ -237,96 +227,3 @@ def _block_moments(log_odds, sd, given):
         magnitude += odds * sd[a, b] * given[1, a, b]
     norm = total + np.exp(-top)
     return mean / norm, total / norm, magnitude / norm
-
-
-@dataclass(frozen=True)
-class FeedForward:
-    """Settings of feed-forward features.
-
-    Attributes
-    ----------
-    pool : (row, col) of a block of layer 1
-    margin : positions by which a block reaches into its neighbours, see `one_step_features`
-    noise_precision, weight_precision : gamma_e and gamma_w, held fixed in learning and in use
-    blur : pixels; what is wider is subtracted from every image, see `gdd.data.contrast.high_pass`. 0: nothing is
-    """
-
-    pool: tuple[int, int] = (3, 3)
-    margin: int = 1
-    noise_precision: float = 100.0
-    weight_precision: float = 0.1
-    blur: float = 3.0
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "pool", check_block("pool", self.pool))
-        object.__setattr__(self, "margin", check_whole("margin", self.margin, 0))
-        check_precision("noise_precision", self.noise_precision)
-        check_precision("weight_precision", self.weight_precision)
-        if self.blur != 0:
-            check_real("blur", self.blur, 0.01, 1e3, "a number of pixels, or 0")
-
-    def less_blur(self, images: Array) -> Array:
-        """Images without what is wider than ``blur``."""
-        return high_pass(images, self.blur) if self.blur else images
-
-
-def learn_atoms(
-    images: Array, atoms: int, atom_size: tuple[int, int], spec: FeedForward, chain: ChainSpec,
-    folder: Path | None = None, progress=None,
-) -> xr.DataArray:
-    """Pretrain one layer on high-pass images, and keep the atoms that explain something, at unit norm.
-
-    Parameters
-    ----------
-    images : (image, plane, row, col)   labels, if any, are ignored
-    atoms, atom_size : number of atoms at the start, (row, col) of each
-    spec : settings of the features
-    chain : lengths and seed
-    folder, progress : see `gdd.pretrain`
-
-    Returns
-    -------
-    (atom, plane, atom_row, atom_col)   those in use; attributes: all norms before scaling, ``residual``, ``active``
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2, layer 1.
-    Departs: high-pass images, precisions held (P15); the atoms' norms are dropped, as they say how often an atom
-    is used in the training images and not what it looks like.
-    Checked: tests/test_feedforward.py.
-    """
-    images = as_plain(images, IMAGES, "images")
-    layer = LayerSpec(
-        atoms, atom_size, spec.pool, gamma_e=Precision(fixed=spec.noise_precision),
-        gamma_d=Precision(fixed=float(images.shape[1] * np.prod(atom_size))),
-        gamma_w=Precision(fixed=spec.weight_precision),
-    )
-    model = ModelSpec((layer,), images.shape[2:], images.shape[1])
-    (fitted,) = pretrain(spec.less_blur(images), model, chain, folder=folder, progress=progress).layers
-    found = fitted.state.shared.dictionary
-    norms = np.sqrt((found.astype(float) ** 2).sum(axis=(1, 2, 3)))
-    used = norms >= LEAST_NORM * norms.max()
-    last = {name: float(fitted.traces[name].values[0, -1]) for name in ("residual", "active")}
-    unit = (found[used] / norms[used, None, None, None]).astype(np.float32)
-    return as_labelled(unit, DICTIONARY, "atoms", norms=norms, **last)
-
-
-def feed_forward(images: Array, dictionaries: Array | Sequence[Array], spec: FeedForward) -> xr.DataArray:
-    """Features of images, (image, feature): `one_step_features` of high-pass images, unfolded.
-
-    Parameters
-    ----------
-    images : (image, plane, row, col)
-    dictionaries : one, or a list of several that are put side by side, as `learn_atoms` returns
-    spec : settings of the features
-
-    Notes
-    -----
-    Source: none in the paper.
-    Departs: see `one_step_features`.
-    Checked: tests/test_feedforward.py (no label, no other image has an influence).
-    """
-    several = dictionaries if isinstance(dictionaries, list | tuple) else [dictionaries]
-    passed, given = spec.less_blur(images), {"gamma_e": spec.noise_precision, "gamma_w": spec.weight_precision}
-    parts = [unfold(one_step_features(passed, atoms, spec.pool, margin=spec.margin, **given)) for atoms in several]
-    return xr.DataArray(np.concatenate(parts, axis=1), parts[0].coords, (IMAGE, FEATURE), "feed_forward")

@@ -1,20 +1,16 @@
 """Images drawn from a joint model whose dictionaries are known: what images look like under the model.
 
-Whatever draws the local part of a state, `render_local` makes the pictures, without noise. The prior knows little:
-every top coefficient is on with the same small probability, and positions come from a Dirichlet. Two further sources
-borrow from the images that the model was trained on: how often each top coefficient was on and with which weights, and
-to which positions the blocks of one training image went.
+Whatever draws the local part of a state, `gdd.model.joint.layer_values` makes the pictures, without noise. The prior
+knows little: every top coefficient is on with the same small probability, and positions come from a Dirichlet. Two
+further sources borrow from the images that the model was trained on: how often each top coefficient was on and with
+which weights, and to which positions the blocks of one training image went.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import xarray as xr
 
-from gdd.base.axes import IMAGES
-from gdd.base.checks import as_labelled
 from gdd.model.distributions import Dirichlet
-from gdd.model.joint import layer_values
 from gdd.model.layer import block_groups, draw_positions, outcome_counts
 from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared
@@ -82,11 +78,6 @@ def positions_of_one_image(
     return local._replace(
         positions=tuple(_redrawn(z[donor], shape, refinement.empty_blocks, generator) for z, shape in pairs)
     )
-
-
-def render_local(local: JointLocal, model: ModelSpec, shared: JointShared) -> xr.DataArray:
-    """Pictures that the layers make of a local part, without noise: (image, plane, row, col)."""
-    return as_labelled(layer_values(local, shared.dictionaries, model.shapes())[0], IMAGES, "generated")
 
 
 def _redrawn(z: np.ndarray, shape: LayerShape, empty: bool, generator: np.random.Generator) -> np.ndarray:

@@ -79,7 +79,7 @@ def infer_layers(
 
     Parameters
     ----------
-    fitted : pretrained model of probabilistic pooling; `with_dictionaries` gives it others
+    fitted : pretrained model of probabilistic pooling
     images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
     burn_in, collect : sweeps of each layer
     seed : of every random number
@@ -116,15 +116,6 @@ def shared_of(fitted: Pretrained) -> JointShared:
     return JointShared(
         tuple(part.dictionary for part in parts), tuple(part.gamma_d for part in parts), parts[-1].gamma_w
     )
-
-
-def with_dictionaries(fitted: Pretrained, shared: JointShared) -> Pretrained:
-    """Return a pretrained model with the dictionaries of a joint one; every layer keeps its own precisions."""
-    layers = []
-    for layer, atoms in zip(fitted.layers, shared.dictionaries, strict=True):
-        state = LayerState(layer.state.local, layer.state.shared._replace(dictionary=atoms))
-        layers.append(layer._replace(state=state))
-    return fitted._replace(layers=tuple(layers))
 
 
 def _codes(draws: Iterable[Draw], dims, images: np.ndarray | xr.DataArray, chain: ChainSpec) -> xr.Dataset:

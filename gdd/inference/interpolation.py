@@ -1,4 +1,4 @@
-"""Missing pixels filled in, and the masks that hide them.
+"""Missing pixels filled in.
 
 A model's answer is the posterior mean of the noise-free image given the observed pixels, dictionaries held: the best
 answer under squared error if the model is right. Squared errors are of hidden pixels alone.
@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import as_pixels, as_plain
+from gdd.base.checks import GddError, as_pixels, as_plain
 from gdd.inference.deconvolution import along_images
 from gdd.inference.held import Draw, Progress, joint_draws, layer_draws
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
@@ -58,7 +58,10 @@ def interpolate_one_layer(
     ``layer`` is `Pretrained.layers[0]`; all else as in `interpolate_joint`. A noise precision that training learned for
     each image is drawn here too, starting from its mean; any other is held.
     """
-    return _mean(layer_draws(_masked(images, mask), layer, 1, chain, progress), images, chain)
+    data, size = _masked(images, mask), (layer.shape.planes, *layer.shape.input_size)
+    if data.images.shape[1:] != size:
+        raise GddError(f"images: {data.images.shape[1:]} along {IMAGES[1:]} given; the layer is for {size}")
+    return _mean(layer_draws(data, layer, 1, chain, progress), images, chain)
 
 
 def _masked(images: Array, mask: Array) -> LayerData:
@@ -69,24 +72,6 @@ def _masked(images: Array, mask: Array) -> LayerData:
 def _mean(draws: Iterable[Draw], images: Array, chain: ChainSpec) -> xr.DataArray:
     mean = sum(draw.clean.astype(float) / chain.collect for draw in draws)
     return xr.DataArray(mean, along_images(images), IMAGES)
-
-
-def hide_at_random(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Mask (image, plane, row, col) that hides half of the pixels of each image, drawn anew for each, in all planes."""
-    images, planes, rows, cols = shape
-    order = np.random.default_rng(seed).permuted(np.tile(np.arange(rows * cols), (images, 1)), axis=1)
-    return np.repeat((order >= rows * cols // 2).reshape(images, 1, rows, cols), planes, axis=1)
-
-
-def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
-    """Mask that hides one half of each image: left, right, top and bottom in turn."""
-    mask = np.ones(shape, bool)
-    rows, cols = (n // 2 for n in shape[2:])
-    mask[0::4, :, :, :cols] = False
-    mask[1::4, :, :, cols:] = False
-    mask[2::4, :, :rows] = False
-    mask[3::4, :, rows:] = False
-    return mask
 
 
 def hidden_error(filled: Array, truth: Array, mask: np.ndarray) -> np.ndarray:

@@ -61,14 +61,9 @@ Step = Callable[[LayerState, LayerData, Case, Key], LayerState]
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
-def compiled_step(state: LayerState, data: LayerData, case: Case, key: Key) -> LayerState:
-    """One sweep of the sampler, every second time with the scale move."""
-    return sweep(state, data, case.spec, case.shape, key, scale=key.sweep % 2 == 0)[0]
-
-
-def unscaled_step(state: LayerState, data: LayerData, case: Case, key: Key) -> LayerState:
-    """One sweep without the scale move."""
-    return sweep(state, data, case.spec, case.shape, key, scale=False)[0]
+def compiled_step(state: LayerState, data: LayerData, case: Case, key: Key, scale: bool = True) -> LayerState:
+    """One sweep of the sampler, every second time with the scale move; never without ``scale``."""
+    return sweep(state, data, case.spec, case.shape, key, scale=scale and key.sweep % 2 == 0)[0]
 
 
 def shifting_step(state: LayerState, data: LayerData, case: Case, key: Key) -> LayerState:

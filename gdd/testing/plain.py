@@ -15,7 +15,7 @@ import numpy as np
 from gdd.base.axes import IMAGE
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import EMPTY, LayerData, LayerState, with_block
+from gdd.model.state import LayerData, LayerState, with_block
 from gdd.sampler.conditionals import (
     atom_given_rest,
     block_in_layer,
@@ -61,7 +61,8 @@ def plain_sweep(
     images = [
         draw_image(one_image(state, data, n), spec, shape, Stream(*key, n), pieces) for n in range(len(data.images))
     ]
-    state = gathered(state, images)
+    z, w, gamma_e = (np.concatenate(parts) for parts in zip(*(image.local for image in images), strict=True))
+    state = state._replace(local=state.local._replace(z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)]))
     return draw_shared(state, data, spec, shape, shared_generator(*key), scale, pieces)
 
 
@@ -71,12 +72,6 @@ def one_image(state: LayerState, data: LayerData, n: int) -> tuple[LayerState, L
     cut = np.s_[n : n + 1]
     local = state.local._replace(z=z[cut], w=w[cut], gamma_e=gamma_e[cut] if len(gamma_e) > 1 else gamma_e)
     return state._replace(local=local), LayerData(data.images[cut], None if data.mask is None else data.mask[cut])
-
-
-def gathered(state: LayerState, images: list[LayerState]) -> LayerState:
-    """Put the local parts of single images together."""
-    z, w, gamma_e = (np.concatenate(parts) for parts in zip(*(image.local for image in images), strict=True))
-    return state._replace(local=state.local._replace(z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)]))
 
 
 def draw_image(
@@ -107,7 +102,9 @@ def draw_shared(
         state = state._replace(local=state.local._replace(gamma_e=gamma_e))
     if scale:
         squared = [squared_scale_given_rest(state, shape, k).sample(generator) for k in range(shape.atoms)]
-        state = scaled(state, np.sqrt(np.array(squared)))
+        scales = np.sqrt(np.array(squared))
+        state = with_dictionary(state, state.shared.dictionary * scales[:, None, None, None])
+        state = state._replace(local=state.local._replace(w=state.local.w / scales[:, None, None]))
     gamma_d = state.shared.gamma_d if spec.gamma_d.fixed else pieces.gamma_d(state, spec, shape).sample(generator)
     gamma_w = state.shared.gamma_w if spec.gamma_w.fixed else gamma_w_given_rest(state, spec).sample(generator)
     return state._replace(shared=state.shared._replace(gamma_d=gamma_d, gamma_w=gamma_w))
@@ -131,10 +128,3 @@ def draw_atom(
 def with_dictionary(state: LayerState, dictionary: np.ndarray) -> LayerState:
     """Return the state with another dictionary."""
     return state._replace(shared=state.shared._replace(dictionary=dictionary))
-
-
-def scaled(state: LayerState, scales: np.ndarray) -> LayerState:
-    """Return the state after (D_k, w_k) -> (s_k D_k, w_k / s_k)."""
-    w = np.where(state.local.z == EMPTY, 0.0, state.local.w / scales[:, None, None])
-    state = with_dictionary(state, state.shared.dictionary * scales[:, None, None, None])
-    return state._replace(local=state.local._replace(w=w))

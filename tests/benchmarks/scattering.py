@@ -25,10 +25,10 @@ import xarray as xr
 
 from gdd.base.axes import LABEL
 from gdd.data import datasets
-from gdd.data.subsets import repeated
 from gdd.evaluate.classify import error
 from gdd_book import records
 from gdd_book.experiments.mnist_features import COPIED, PROTOCOL, copies_of
+from gdd_book.experiments.path import repeated
 
 #: test digits of MNIST
 ALL = 10000

@@ -18,10 +18,10 @@ from gdd.data.contrast import normalise_contrast
 from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
-from gdd.projection import collapse, project_layers, projection_error, threshold
+from gdd.projection import collapse, project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
-from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild
+from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, threshold
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (

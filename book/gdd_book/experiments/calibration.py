@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import xarray as xr
@@ -27,7 +28,6 @@ from gdd.testing.calibration import (
     ranks,
     shifting_step,
     uniformity,
-    unscaled_step,
 )
 from gdd.testing.calibration_joint import JointCase, joint_plain_step, joint_step
 from gdd.testing.printed import MENDED, MISPRINTS
@@ -62,7 +62,7 @@ NOISE = RefinementSpec(proper(IMAGE))
 EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True)
 CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "pooled": (SMALL, compiled_step),
-    "no scale move": (SMALL, unscaled_step),
+    "no scale move": (SMALL, partial(compiled_step, scale=False)),
     "with shift move": (SMALL, shifting_step),
     "plain": (SMALL, plain_step()),
     "P2 mended": (SMALL, plain_step(MENDED["P2"])),

@@ -17,10 +17,11 @@ from sklearn.preprocessing import normalize
 
 from gdd.base.axes import LABEL
 from gdd.data.subsets import generator
-from gdd.inference.features import FeedForward, learn_atoms, one_step_features
+from gdd.inference.features import one_step_features
 from gdd.model.spec import ChainSpec
 from gdd_book.experiments.caltech import baselines, check_enough, classes_of, train_and_test
 from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.feed_forward import FeedForward, learn_atoms
 from gdd_book.progress import Run
 from gdd_book.training import CALTECH, normalised
 

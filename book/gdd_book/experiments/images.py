@@ -13,15 +13,10 @@ from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
 from gdd.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd.evaluate.classify import error, fit_svm
-from gdd.inference.generation import draw_from_prior, positions_of_one_image, render_local, resample_top
+from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
 from gdd.inference.held import shared_of
-from gdd.inference.interpolation import (
-    hidden_error,
-    hide_at_random,
-    hide_halves,
-    interpolate_joint,
-    interpolate_one_layer,
-)
+from gdd.inference.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
+from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec
 from gdd.model.state import JointState
 from gdd.sampler.pretrain import Pretrained
@@ -45,6 +40,26 @@ from gdd_book.training import (
 MODELS = ("one layer", "two layers, pretrained", "two layers, refined")
 NEIGHBOURS = 10
 #: ways of hiding half of the pixels; of halves the left, right, upper and lower one in turn
+
+
+def hide_at_random(shape: tuple[int, ...], seed: int) -> np.ndarray:
+    """Mask (image, plane, row, col) that hides half of the pixels of each image, drawn anew for each, in all planes."""
+    images, planes, rows, cols = shape
+    order = np.random.default_rng(seed).permuted(np.tile(np.arange(rows * cols), (images, 1)), axis=1)
+    return np.repeat((order >= rows * cols // 2).reshape(images, 1, rows, cols), planes, axis=1)
+
+
+def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
+    """Mask that hides one half of each image: left, right, top and bottom in turn."""
+    mask = np.ones(shape, bool)
+    rows, cols = (n // 2 for n in shape[2:])
+    mask[0::4, :, :, :cols] = False
+    mask[1::4, :, :, cols:] = False
+    mask[2::4, :, :rows] = False
+    mask[3::4, :, rows:] = False
+    return mask
+
+
 HIDING = {"at random": hide_at_random, "half as a block": lambda shape, _: hide_halves(shape)}
 
 
@@ -214,7 +229,8 @@ def generate(state: JointState, refined: Refined, number: int, seed: int) -> dic
     resampled = resample_top(prior, state.local, generator)
     borrowed = positions_of_one_image(resampled, state.local, model, refinement, generator)
     locals_ = zip(SOURCES, (prior, resampled, borrowed), strict=True)
-    return {source: render_local(local, model, state.shared).values for source, local in locals_}
+    dictionaries, shapes = state.shared.dictionaries, model.shapes()
+    return {source: layer_values(local, dictionaries, shapes)[0] for source, local in locals_}
 
 
 def describe(made: np.ndarray, real: np.ndarray, train: np.ndarray, seed: int) -> xr.Dataset:

@@ -10,13 +10,12 @@ import xarray as xr
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
 from gdd.data import datasets
-from gdd.data.subsets import repeated
 from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd.inference.features import one_step_features, stack_features
-from gdd.inference.held import infer_jointly, infer_layers, shared_of, with_dictionaries
+from gdd.inference.held import infer_jointly, infer_layers, shared_of
 from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import Pretrained
-from gdd_book.experiments.path import active_in, classify, encode
+from gdd_book.experiments.path import active_in, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -28,6 +27,7 @@ from gdd_book.training import (
     precisions_of,
     pretrained_model,
     trained_models,
+    with_dictionaries,
 )
 
 #: features from one test-time chain: the paper's, and what the whole chain says
@@ -244,7 +244,8 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     shared = {STAGES[0]: shared_of(fitted), STAGES[1]: refined.state.shared}
     sweeps = len(STAGES) * images.sizes[IMAGE] * (2 * sum(chain.values()) + joint.sweeps)
     with run.bar(sweeps, f"inferring {images.attrs['split']}") as bar:
-        for name, model in zip(STAGES, (fitted, with_dictionaries(fitted, shared[STAGES[1]])), strict=True):
+        models = fitted, with_dictionaries(fitted, refined.state.shared.dictionaries)
+        for name, model in zip(STAGES, models, strict=True):
             bottom, top = infer_layers(model, images, **chain, seed=joint.seed, progress=bar.step)
             at_once = infer_jointly(images, fitted.model, shared[name], refined.refinement, joint, noise, bar.step)
             found |= zip(((name, way) for way in WAYS[2:]), (bottom, top, at_once), strict=True)

@@ -13,20 +13,20 @@ import xarray as xr
 from gdd import project
 from gdd.base.axes import FEATURE, IMAGE, LABEL
 from gdd.data import datasets
-from gdd.data.subsets import repeated
 from gdd.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
 from gdd.evaluate.deformations import Deformations, deform, learn_whitening
 from gdd.inference.deconvolution import deconvolve
-from gdd.inference.features import LEAST_NORM, FeedForward, feed_forward, learn_atoms, one_step_features, unfold
+from gdd.inference.features import one_step_features, unfold
 from gdd.inference.held import infer_layers
 from gdd.model.convolution import correlate
 from gdd.model.spec import MNIST, ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd_book.benchmarks.harness import on_threads
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify, encode
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.feed_forward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
 from gdd_book.progress import Run
 from gdd_book.training import (
     DIGITS_CHAIN,

@@ -18,11 +18,12 @@ from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData, maps_of
-from gdd.projection import project_state, projection_error, threshold
+from gdd.projection import projection_error
 from gdd.sampler.joint_sweep import STRENGTHS, dictionary_mean, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from
+from gdd_book.dictionaries import threshold
 from gdd_book.experiments.atoms import SHARPNESS, uses_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
@@ -37,6 +38,7 @@ from gdd_book.training import (
     pretrained_model,
     refinement_for,
     trained_models,
+    with_dictionaries,
 )
 
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
@@ -79,7 +81,7 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
 def _describe_refined(refined: Refined) -> xr.Dataset:
     """Dictionaries of a refined model, and how its kept sample fits the digits."""
     states = refined.state, joint_with_means(refined)
-    atoms = [project_state(state, refined.data, refined.model) for state in states]
+    atoms = [project(refined._replace(state=state)) for state in states]
     bottoms = [state.shared.dictionaries[0] for state in states]
     return _dictionaries(bottoms, atoms).merge(_fit(refined.state, refined.data, refined.model, atoms[0]))
 
@@ -195,11 +197,7 @@ def joint_with_means(refined: Refined) -> JointState:
 
 def layers_with_means(fitted: Pretrained) -> Pretrained:
     """Replace each layer's dictionary by its mean given the rest of that layer."""
-    layers = []
-    for layer, data in zip(fitted.layers, fitted.inputs, strict=True):
-        shared = layer.state.shared._replace(dictionary=layer_mean(layer, data))
-        layers.append(layer._replace(state=layer.state._replace(shared=shared)))
-    return fitted._replace(layers=tuple(layers))
+    return with_dictionaries(fitted, [layer_mean(*pair) for pair in zip(fitted.layers, fitted.inputs, strict=True)])
 
 
 def layer_mean(layer: Fitted, data: LayerData) -> np.ndarray:

@@ -42,3 +42,8 @@ def classify(
 def active_in(codes: xr.DataArray) -> float:
     """Mean number of coefficients of an image that are not zero."""
     return float((codes != 0).sum((ATOM, ROW, COL)).mean())
+
+
+def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:
+    """Every size with the numbers of its subsets, from 0: ``trials`` of the first size, ``trials_above`` of others."""
+    return [(size, trial) for place, size in enumerate(sizes) for trial in range(trials_above if place else trials)]

@@ -121,9 +121,10 @@ def seconds_of_rounds(client, repeats: int = 20) -> list[float]:
     """Median seconds of a meeting of two workers, by the size of what each says."""
     from gdd import cluster
 
-    workers = sorted(cluster.running(client))
+    there = cluster.running(client)
+    workers = sorted(there)
     hub = client.submit(cluster.Hub, len(workers), workers=workers[:1], actor=True, pure=False).result()
-    seats = [cluster.Seat(hub, workers[0], number, 0, 1) for number in range(len(workers))]
+    seats = [cluster.Seat(hub, {workers[0]: there[workers[0]]}, number, 0, 1) for number in range(len(workers))]
     found = [client.submit(_meet_often, seat, repeats, workers=[worker], pure=False)
              for seat, worker in zip(seats, workers, strict=True)]
     return client.gather(found)[0]

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.evaluate.atoms import high_frequency_share, match_atoms
 from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
-from gdd.inference.features import FeedForward, feed_forward
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
 from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.mnist_features import COPIED, KINDS
+from gdd_book.feed_forward import FeedForward, feed_forward
 from gdd_book.figures.style import (
     COLOURS,
     CYCLE,
