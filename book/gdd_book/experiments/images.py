@@ -39,7 +39,6 @@ from gdd_book.training import (
 
 MODELS = ("one layer", "two layers, pretrained", "two layers, refined")
 NEIGHBOURS = 10
-#: ways of hiding half of the pixels; of halves the left, right, upper and lower one in turn
 
 
 def hide_at_random(shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -60,6 +59,7 @@ def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
+#: ways of hiding half of the pixels; of halves the left, right, upper and lower one in turn
 HIDING = {"at random": hide_at_random, "half as a block": lambda shape, _: hide_halves(shape)}
 
 
