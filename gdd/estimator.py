@@ -70,7 +70,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     layout_ : axes and sizes of the images
     chains_ : trained chains, `Pretrained` or `Refined`; ``best_`` is the number of the one that makes the features
     atoms_ : (atom, plane, atom_row, atom_col), top atoms of that chain in the image plane
-    traces_ : by stage, numbers of every sweep, dims (chain, draw)
+    traces_ : by stage, numbers of every sweep, dims (chain, draw); the last fit kept the last ``kept_`` sweeps
     seed_ : of the first chain
     n_features_in_ : numbers of an image
 
@@ -140,7 +140,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             for number, start in enumerate(starts):
                 found.append(self._run(data, model, start, seed + fits * count + number, lengths))
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
-        self.asked_ = asked
+        self.asked_, self.kept_ = asked, (lengths["refine"] or lengths["pretrain"])[1]
         self.n_features_in_ = int(np.prod(array.shape[1:]))
         self.chains_ = [chain for chain, _ in found]
         self.traces_ = joined_traces(before, [traces for _, traces in found])
@@ -171,7 +171,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def _choose(self) -> None:
         """Choose the chain that makes the features, and project its top atoms."""
         traces = self.traces_[results.ALL if results.ALL in self.traces_ else "1"]
-        self.best_ = int(traces.log_likelihood.isel({DRAW: self._kept()}).max(DRAW).values.argmax())
+        self.best_ = int(traces.log_likelihood[:, -self.kept_ :].max(DRAW).values.argmax())
         with self._threads():
             self.atoms_ = project(self.chains_[self.best_])
 
@@ -258,7 +258,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             import arviz
         except ImportError as error:
             raise GddError("arviz: not installed; pip install 'arviz<1'") from error
-        kept = self._kept()
+        kept = slice(-self.kept_, None)
         if results.ALL in self.traces_:
             return arviz.InferenceData(posterior=self.traces_[results.ALL].isel({DRAW: kept}))
         named = [
@@ -359,10 +359,6 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
         return check_lengths(*pair)
 
-    def _kept(self) -> slice:
-        """Sweeps of the last stage that the last fit kept, among those of its traces."""
-        return slice(-self._lengths("refine" if results.ALL in self.traces_ else "pretrain")[1], None)
-
     def _model_size(self) -> tuple[int, int, int] | None:
         check_kind("model", self.model, (ModelSpec, type(None)))
         return None if self.model is None else (self.model.planes, *self.model.image_size)
@@ -432,6 +428,7 @@ def load(path: str | Path) -> DeepDeconvolution:
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
     model.model_, model.best_ = model.chains_[0].model, int(data.attrs["best"])
+    model.kept_ = (model.refine or model.pretrain)[1]
     model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms")
     return model
 

@@ -195,8 +195,10 @@ def test_several_chains_are_stacked_and_the_likeliest_makes_the_features(digits,
     arviz = pytest.importorskip("arviz")
     posterior = refined.to_inferencedata().posterior
     assert posterior.log_joint.shape == (2, 2) and "gamma_w" in posterior
-    pretrained = DeepDeconvolution(**QUICK | {"pretrain": (0, 8)}, n_chains=2).fit(digits).to_inferencedata()
+    pretrained = DeepDeconvolution(**QUICK | {"pretrain": (0, 8)}, n_chains=2).fit(digits)
+    pretrained = pretrained.set_params(pretrain=(0, 3)).to_inferencedata()  # of the next fit
     assert {"log_joint_1", "gamma_e_2"} <= set(pretrained.posterior.data_vars)
+    assert pretrained.posterior.sizes["draw"] == 8
     assert np.isfinite(arviz.rhat(pretrained).log_joint_1) and np.isfinite(arviz.ess(pretrained).log_joint_1)
 
 
