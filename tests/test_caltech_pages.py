@@ -147,6 +147,7 @@ def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
     row = table.loc[STAGES[0], 1]
     assert row["median"] == f"{np.median(most):.2f}" and row["more than half"] == f"{(most > 0.5).sum()} of 4"
     assert row["by one image"] == f"{(shares > 0.5).any(axis=0).sum()}"
+    assert dict(joint.refinement_log_joint.sizes) == {"draw": 2}
     titles = [axes.get_title() for axes in figures.show_joint(joint, "refined").axes]
     assert titles == ["an image of each class", "layer 1", "layer 2", "layer 3"]
 

@@ -361,6 +361,8 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     })
     dataset["weight_share"] = xr.concat([weight_shares(trained[stage]) for stage in stacks], "stage")
     dataset["images"] = ("example", "row", "col"), in_percents(images.values[: len(p["classes"]), 0])
+    if STAGES[1] in trained:
+        dataset["refinement_log_joint"] = DRAW, trained[STAGES[1]].traces.log_joint.values[0]
     return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
 
 
