@@ -86,7 +86,8 @@ def show_ranks(record: xr.Dataset, right: str = "pooled", wrong: str = "P5") -> 
         panel.set_title(title, fontsize=FONT)
         panel.set_xlabel("rank of the truth")
     axes[0].set_ylabel("share below − uniform")
-    legend_outside(figure, "lower center", columns=3, smaller=2)
+    named = [line for panel in axes for line in panel.get_legend_handles_labels()[0]]
+    legend_outside(figure, "lower center", columns=3, smaller=2, handles=named)
     return finish(figure)
 
 
