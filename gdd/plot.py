@@ -33,6 +33,7 @@ def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None, columns
         Atoms of another number of planes, which have no picture.
     """
     atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
+    _check_planes("atoms", atoms.shape[1])
     columns = min(len(atoms), check_whole("columns", columns or ceil((2 * len(atoms)) ** 0.5), 1))
     return draw_mosaic(_bare(ax), over_largest(atoms), columns)
 
@@ -56,6 +57,7 @@ def plot_reconstruction(
     images, rebuilt = images[:count].astype(float), rebuilt[:count].astype(float)
     if images.shape != rebuilt.shape:
         raise GddError(f"rebuilt: shape {rebuilt.shape} given; that of images, {images.shape}, is needed")
+    _check_planes("images", images.shape[1])
     both = _stretched(np.concatenate([images, rebuilt]), images).clip(-1, 1)
     ax = draw_mosaic(_bare(ax), both, len(images))
     height = images.shape[2]
@@ -100,6 +102,7 @@ def plot_activations(
     ax : axes to draw on
     """
     image, maps = as_plain(image, IMAGES[1:], "image"), as_plain(maps, ("atom", "row", "col"), "maps")
+    _check_planes("image", image.shape[0])
     weights = maps[check_whole("atom", atom, 0, len(maps) - 1)]
     ax = draw_mosaic(_bare(ax), _stretched(image[None].astype(float), image), 1)
     largest = max(float(np.abs(maps).max()), 1e-12)
@@ -121,8 +124,6 @@ def over_largest(atoms: np.ndarray, percentile: float = 100) -> np.ndarray:
 def mosaic(pictures: np.ndarray, columns: int) -> np.ndarray:
     """Pictures (picture, plane, row, col) side by side: (row, col), NaN between them, or (row, col, 3), 1 between."""
     count, planes, height, width = pictures.shape
-    if planes not in (1, 3):
-        raise GddError(f"pictures: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes")
     shape = (ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP, planes)
     whole = np.full(shape, np.nan)
     for number, picture in enumerate(pictures):
@@ -142,6 +143,12 @@ def _stretched(pixels: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Pixels on the scale of `draw_mosaic`: -1 at the lowest pixel of ``images``, 1 at the highest."""
     low, high = np.nanmin(images), np.nanmax(images)
     return 2 * (pixels - low) / max(high - low, 1e-12) - 1
+
+
+def _check_planes(argument: str, planes: int) -> None:
+    """Refuse pictures of another number of planes, which have no colours."""
+    if planes not in (1, 3):
+        raise GddError(f"{argument}: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes")
 
 
 def _bare(ax: Axes | None) -> Axes:

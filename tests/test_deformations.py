@@ -25,6 +25,13 @@ def test_shifts_and_turns_of_a_stroke():
     assert grown[0, 0, 4].sum() > image[0, 0, 4].sum() and grown[0, 0, 4, 4] == 1
 
 
+def test_axes_may_come_in_any_order():
+    image = picture()
+    turned = deform(image.transpose("col", "row", "plane", "image"), {"translation": (2, 0)})
+    assert turned.dims == IMAGES
+    np.testing.assert_array_equal(turned, deform(image, {"translation": (2, 0)}))
+
+
 def test_ten_deformations_come_in_pairs():
     found = Deformations(shift=2, turn=90, scale=0.5, shear=0.25).transforms()
     assert len(found) == 10

@@ -11,7 +11,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import CHAIN, DICTIONARY, DRAW
-from gdd.plot import mosaic
+from gdd.base.checks import GddError
+from gdd.plot import mosaic, plot_activations, plot_atoms, plot_reconstruction
 from gdd_book.figures import inference, style
 from gdd_book.figures.model import most_used, show_atoms, show_dictionaries, show_pictures
 from gdd_book.pages import notebooks
@@ -33,6 +34,18 @@ def test_mosaic_puts_each_atom_in_its_place():
     np.testing.assert_array_equal(picture[:2, 3:], atoms[1, 0])
     np.testing.assert_array_equal(picture[3:, :2], atoms[2, 0])
     assert np.isnan(picture[2]).all() and np.isnan(picture[:, 2]).all() and np.isnan(picture[3:, 3:]).all()
+
+
+@pytest.mark.parametrize("planes", [2, 4])
+def test_pictures_of_other_than_one_plane_or_three_are_refused_by_name(planes):
+    pictures = np.ones((3, planes, 4, 4))
+    with pytest.raises(GddError, match=f"^atoms: {planes} along axis 'plane'"):
+        plot_atoms(pictures)
+    with pytest.raises(GddError, match=f"^images: {planes} along axis 'plane'"):
+        plot_reconstruction(pictures, pictures)
+    with pytest.raises(GddError, match=f"^image: {planes} along axis 'plane'"):
+        plot_activations(pictures[0], np.ones((2, 1, 1)), 0, (1, 1), (2, 2))
+    assert not plt.get_fignums()  # refused before any axes are made
 
 
 def test_grey_scale_is_symmetric_and_says_its_unit():

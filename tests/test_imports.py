@@ -13,9 +13,8 @@ FLOORS = [
     *("gdd.base", "gdd.model", "gdd.data", "gdd.sampler", "gdd.inference", "gdd.projection", "gdd.evaluate"),
     *("gdd.testing", "gdd.plot", "gdd.results", "gdd.cluster", "gdd.estimator", "gdd"),
     *("gdd_book.paper_values", "gdd_book.progress", "gdd_book.dictionaries", "gdd_book.feed_forward"),
-    *("gdd_book.training",),
-    *("gdd_book.benchmarks", "gdd_book.experiments", "gdd_book.records", "gdd_book.figures", "gdd_book.pages"),
-    *("gdd_book.run", "gdd_book"),
+    *("gdd_book.training", "gdd_book.benchmarks", "gdd_book.experiments", "gdd_book.records", "gdd_book.figures"),
+    *("gdd_book.pages", "gdd_book.run", "gdd_book"),
 ]
 
 
