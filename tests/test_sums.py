@@ -105,13 +105,13 @@ def test_sums_over_images_do_not_depend_on_the_parts(edges):
     values = np.random.default_rng(0).standard_normal((edges[-1], 2)) * 1e8
 
     def of_part(part, own):
-        def run(slots, first, each=sums.CHUNK):
+        def run(slots, where, each=sums.CHUNK):
             for slot in range(len(slots[0])):
-                for value in own[first + slot * each : min(first + LEAF, first + (slot + 1) * each)]:
+                for value in own[where][slot * each : (slot + 1) * each]:
                     slots[0][slot] += value
 
-        def run_shared(slots, first):
-            run(slots, first, -(-min(LEAF, len(own) - first) // len(slots[0])))
+        def run_shared(slots, where):
+            run(slots, where, -(-(where.stop - where.start) // len(slots[0])))
 
         chunks = np.stack([own[at : at + sums.CHUNK].sum(axis=0) for at in range(0, len(own), sums.CHUNK)])
         return np.concatenate([

@@ -161,8 +161,8 @@ def atom_sums(
     empty = masked.MaskedAtomSums(np.zeros((seen.shape[1], *reach, h, w)), np.zeros((h, w * planes)))
     z, w_k, layout = local.z[:, k], local.w[:, k], layout_of(shape)
 
-    def run(slots: masked.MaskedAtomSums, first: int) -> None:
-        masked.add_atom(left, seen, gamma_e, z, w_k, layout, first, slots)
+    def run(slots: masked.MaskedAtomSums, where: slice) -> None:
+        masked.add_atom(left, seen, gamma_e, z, w_k, layout, where.start, slots)
 
     lags, linear = add_up(empty, part, len(left), run)
     row, col, inside = pixel_pairs(shape.atom_size, (reach[0] // 2, reach[1] // 2))

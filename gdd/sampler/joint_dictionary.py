@@ -19,7 +19,7 @@ from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom, guess_by_frequency, guess_by_plane
 from gdd.sampler.random import shared_generator
-from gdd.sampler.sums import LEAF, SLOTS, add_chunks, add_up
+from gdd.sampler.sums import SLOTS, add_chunks, add_up
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves
@@ -82,9 +82,8 @@ def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key
     """Run `kernels.solve_images` over all images."""
     empty = SolveSums(np.zeros(direction.size), np.zeros(arrays.shapes[layer].atoms), np.zeros(2))
 
-    def run(slots: SolveSums, first: int) -> None:
-        size = min(LEAF, len(arrays.images.pixels) - first)
-        at = (task, layer, first, -(-size // len(slots.energy)))
+    def run(slots: SolveSums, where: slice) -> None:
+        at = (task, layer, where.start, -(-(where.stop - where.start) // len(slots.energy)))
         kernels.solve_images(at, direction, arrays.images, arrays.shared, *arrays.sizes, arrays.work, slots, key)
 
     return add_up(empty, arrays.part, len(arrays.images.pixels), run, most=SLOTS)

@@ -115,8 +115,8 @@ def image_pass(
     """Update the local part in ``arrays``; return the sums."""
     priors, named = image_priors(shared, model, refinement), (key.seed, key.stage, 0, key.sweep)
 
-    def run(slots: Sums, first: int) -> None:
-        run_images(arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work, slots, named, first)
+    def run(slots: Sums, where: slice) -> None:
+        run_images(arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work, slots, named, where.start)
 
     return add_up(empty_sums(model), arrays.part, len(arrays.images.pixels), run, most=LEAF)
 

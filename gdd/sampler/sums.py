@@ -41,10 +41,10 @@ def leaves(part: Part, images: int) -> Iterator[tuple[int, slice]]:
         yield (part.first + first) // LEAF, slice(first, min(first + LEAF, images))
 
 
-def add_up(empty: Sums, part: Part, images: int, run: Callable[[Sums, int], None], most: int | None = None) -> Sums:
-    """Sum over the images of all parts of what ``run(slots, first image)`` adds to its slots.
+def add_up(empty: Sums, part: Part, images: int, run: Callable[[Sums, slice], None], most: int | None = None) -> Sums:
+    """Sum over the images of all parts of what ``run(slots, where)`` adds to its slots, image numbers ``where``.
 
-    empty : sums over no image; images : of this part, from whose first one ``run`` counts
+    empty : sums over no image; images : of this part, from whose first one ``where`` counts
     most : slots that the images of a leaf share evenly, with one image each at least; None: one slot a chunk
     """
     slots, nodes = empty._make(np.zeros((min(most or SLOTS, images), *array.shape)) for array in empty), []
@@ -53,7 +53,7 @@ def add_up(empty: Sums, part: Part, images: int, run: Callable[[Sums, int], None
         used = min(most, size) if most else -(-size // CHUNK)
         for array in slots:
             array[:used] = 0.0
-        run(slots._make(array[:used] for array in slots), where.start)
+        run(slots._make(array[:used] for array in slots), where)
         for whole, array in zip(total, slots, strict=True):
             for slot in range(used):
                 whole += array[slot]

@@ -109,7 +109,7 @@ def whole_pass(
     update, atoms = (top.pass_top, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
     taps = () if by_gram else taps_of(shape)
     arguments = images, atoms(shared, shape, data.images.dtype), layout_of(shape), prior_of(spec), taps, key
-    run = lambda slots, first: update(*arguments, first, slots)  # noqa: E731
+    run = lambda slots, where: update(*arguments, where.start, slots)  # noqa: E731
     return add_up(empty_sums(shape), data.part, len(images.pixels), run)
 
 
