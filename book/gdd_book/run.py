@@ -205,8 +205,8 @@ def _say_interrupted(chosen: argparse.Namespace) -> None:
 def _data(chosen: argparse.Namespace) -> None:
     from gdd.data import datasets
 
-    for file in datasets.fetch(chosen.fetch) if chosen.fetch else datasets.inventory():
-        print(f"{file.dataset:12}{file.name:30}{file.path or f'missing; from {file.url}'}")
+    files = datasets.fetch(chosen.fetch) if chosen.fetch else datasets.inventory()
+    print("\n".join(f"{one.dataset:12}{one.name:30}{one.path or f'missing; from {one.url}'}" for one in files))
 
 
 def _run(chosen: argparse.Namespace) -> None:
