@@ -38,14 +38,14 @@ def test_mosaic_puts_each_atom_in_its_place():
 
 @pytest.mark.parametrize("planes", [2, 4])
 def test_pictures_of_other_than_one_plane_or_three_are_refused_by_name(planes):
-    pictures = np.ones((3, planes, 4, 4))
+    pictures, before = np.ones((3, planes, 4, 4)), plt.get_fignums()
     with pytest.raises(GddError, match=f"^atoms: {planes} along axis 'plane'"):
         plot_atoms(pictures)
     with pytest.raises(GddError, match=f"^images: {planes} along axis 'plane'"):
         plot_reconstruction(pictures, pictures)
     with pytest.raises(GddError, match=f"^image: {planes} along axis 'plane'"):
         plot_activations(pictures[0], np.ones((2, 1, 1)), 0, (1, 1), (2, 2))
-    assert not plt.get_fignums()  # refused before any axes are made
+    assert plt.get_fignums() == before  # refused before any axes are made
 
 
 def test_grey_scale_is_symmetric_and_says_its_unit():
