@@ -11,7 +11,6 @@ from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, LayerData
 from gdd.sampler import refine as chain_of
-from gdd.sampler.joint_sweep import dictionary_mean
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import fresh_start, refine, start_from
 
@@ -91,18 +90,6 @@ def test_fresh_start_explains_nothing_yet(images, start):
     assert (state.local.positions[0] != EMPTY).all()
     for atoms in state.shared.dictionaries:
         np.testing.assert_allclose((atoms**2).sum(axis=(1, 2, 3)), 1.0)
-
-
-def test_dictionary_mean_is_where_the_draws_are(images, pretrained):
-    state = start_from(pretrained, FIXED, CHAIN)
-    data, means = LayerData(images.astype(float)), []
-    for layer in (0, 1):
-        mean = dictionary_mean(state, data, TWO, layer)
-        shared = list(state.shared.dictionaries)
-        shared[layer] = mean
-        moved = state._replace(shared=state.shared._replace(dictionaries=tuple(shared)))
-        means.append(np.abs(dictionary_mean(moved, data, TWO, layer) - mean).max() / np.abs(mean).max())
-    assert max(means) < 1e-3  # a mean is its own mean
 
 
 @pytest.mark.parametrize(

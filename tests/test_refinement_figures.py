@@ -29,10 +29,10 @@ def found():
     out["rms"] = ("model", rng.random(3))
     out["uses"] = ("model", "atom"), np.array([[4, 5, 60], [1, 2, 3], [70, 80, 90]])
     for name in ("high_frequency_share", "gradient_kurtosis"):
-        out[name] = ("model", "estimate", "atom"), rng.random((3, 2, ATOMS))
-    out["winning_share"] = ("model", "estimate"), rng.random((3, 2))
+        out[name] = ("model", "atom"), rng.random((3, ATOMS))
+    out["winning_share"] = ("model", rng.random(3))
     out["projection_error"] = ("model", "image"), rng.random((3, IMAGES))
-    coords = {"noise": NOISES, "model": ["pretrained", *NOISES], "estimate": ["kept draw", "conditional mean"]}
+    coords = {"noise": NOISES, "model": ["pretrained", *NOISES]}
     return xr.Dataset(out, coords | {"strength": ["below 0.1", "0.1 to 1", "1 to 3", "above 3"]})
 
 
@@ -81,18 +81,15 @@ def test_health_in_numbers_ends_where_the_chain_ended(found):
 
 def test_atoms_of_every_model_are_those_that_its_chain_kept(found):
     rng = np.random.default_rng(2)
-    atoms = (
-        ("model", "estimate", "atom", "plane", "atom_row", "atom_col"),
-        rng.integers(-9, 9, (3, 2, ATOMS, 1, 2, 2)),
-    )
-    bottom = (("model", "estimate", "bottom_atom", "plane", "bottom_row", "bottom_col"), rng.random((3, 2, 4, 1, 2, 3)))
+    atoms = ("model", "atom", "plane", "atom_row", "atom_col"), rng.integers(-9, 9, (3, ATOMS, 1, 2, 2))
+    bottom = ("model", "bottom_atom", "plane", "bottom_row", "bottom_col"), rng.random((3, 4, 1, 2, 3))
     found = found.assign(projected_atoms=atoms, bottom_dictionary=bottom)
     shown = refinement.refined_atoms(found, 2)
     assert shown.kind.values.tolist() == ["pretrained", *NOISES]
-    np.testing.assert_array_equal(shown[0], found.projected_atoms[0, 0, [2, 1]])
+    np.testing.assert_array_equal(shown[0], found.projected_atoms[0, [2, 1]])
     below = refinement.bottom_atoms(found)
     assert below.dims == ("kind", "atom", "plane", "atom_row", "atom_col")
-    np.testing.assert_array_equal(below[2], found.bottom_dictionary[2, 0])
+    np.testing.assert_array_equal(below[2], found.bottom_dictionary[2])
     for atoms in (shown, below):
         assert [panel.get_title() for panel in refinement.show_dictionaries(atoms).axes[:3]] == list(atoms.kind.values)
 

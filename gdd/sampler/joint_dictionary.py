@@ -38,44 +38,30 @@ def draw_upper_dictionary(
 
     *Source:* the paper draws elementwise. *Departs:* P4. *Checked:* tests/test_joint_sweep.py (covariance of draws).
     """
-    dtype, before = arrays.images.pixels.dtype, plane_last(dictionary)
-    noise = plane_last(shared_generator(*key).standard_normal(dictionary.shape))
-    step, steps = solve(arrays, layer, dictionary, gamma_d, key, noise, tolerance)
-    after = before + step
-    change = after.astype(dtype) - before.astype(dtype)  # as the next pass will see it
-    energy = solve_pass(arrays, kernels.FINISH, layer, change, key).energy
-    return plane_second(after, arrays.shapes[layer]), energy, steps
-
-
-def solve(
-    arrays: Arrays, layer: int, dictionary: np.ndarray, gamma_d: np.ndarray, key: tuple[int, int, int, int],
-    noise: np.ndarray | None, tolerance: float,
-) -> tuple[np.ndarray, int]:
-    """Step from a dictionary to the mean given all else, perturbed if there is ``noise``; and steps of the solver."""
-    shape, dtype = arrays.shapes[layer], arrays.images.pixels.dtype
+    shape, dtype, before = arrays.shapes[layer], arrays.images.pixels.dtype, plane_last(dictionary)
     prior = plane_last(np.broadcast_to(gamma_d[:, :, None, None], shape.dictionary)).astype(float)
-    task = kernels.LOOK if noise is None else kernels.PERTURB
-    start = solve_pass(arrays, task, layer, np.zeros(prior.size, dtype), key)
-    right = start.gradient - prior * plane_last(dictionary) + (0.0 if noise is None else np.sqrt(prior) * noise)
-    if layer and gamma_d.shape[1] > 1:
+    start = solve_pass(arrays, kernels.PERTURB, layer, np.zeros(prior.size, dtype), key)
+    noise = plane_last(shared_generator(*key).standard_normal(dictionary.shape))
+    right = start.gradient - prior * before + np.sqrt(prior) * noise
+    if gamma_d.shape[1] > 1:
         guess = guess_by_plane(arrays.averages[layer], shape, start.weights, gamma_d)
-    elif layer and shape.atoms > MOST_COUPLED:
+    elif shape.atoms > MOST_COUPLED:
         guess = guess_by_atom(arrays.averages[layer], shape, start.weights, gamma_d)
-    elif layer:
+    else:
         z = arrays.local()
         z = [*z.positions, z.z][layer]
         maps = unpool(z, arrays.by_layer(layer, flat_values(arrays, layer)), shape.map_size, shape.block)
         gamma_e = np.broadcast_to(arrays.images.gamma_e, len(maps))
         guess = guess_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d, arrays.part)
-    else:
-        diagonal = prior + np.repeat(start.weights, prior.size // shape.atoms)
-        guess = lambda vector: vector / diagonal  # noqa: E731
 
     def times(direction: np.ndarray) -> np.ndarray:
         return solve_pass(arrays, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction
 
-    x, _, steps = conjugate_gradients(times, right, guess, MOST_STEPS, relative=tolerance)
-    return x, steps
+    step, _, steps = conjugate_gradients(times, right, guess, MOST_STEPS, relative=tolerance)
+    after = before + step
+    change = after.astype(dtype) - before.astype(dtype)  # as the next pass will see it
+    energy = solve_pass(arrays, kernels.FINISH, layer, change, key).energy
+    return plane_second(after, shape), energy, steps
 
 
 def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key: tuple) -> SolveSums:

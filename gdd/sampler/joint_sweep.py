@@ -13,13 +13,13 @@ import numpy as np
 
 from gdd.base.axes import IMAGE
 from gdd.model.distributions import LOG_TWO_PI, GeneralisedInverseGaussian
-from gdd.model.joint import layer_values, noise_prior
+from gdd.model.joint import noise_prior
 from gdd.model.layer import log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
 from gdd.sampler.dictionary import draw_scales, draw_shared_precision
-from gdd.sampler.joint_arrays import Arrays, as_arrays, flat_images, plane_last, plane_second
-from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary, solve
+from gdd.sampler.joint_arrays import Arrays, as_arrays
+from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
 from gdd.sampler.random import Key, shared_generator
 from gdd.sampler.sums import LEAF, add_entries, add_up
@@ -92,21 +92,6 @@ def local_pass(
     sums = image_pass(arrays, state.shared, model, refinement, key)
     held = state._replace(local=arrays.local())
     return held.local, make_info(held, sums, np.zeros(len(model.layers), int), data, model, refinement)
-
-
-def dictionary_mean(state: JointState, data: LayerData, model: ModelSpec, layer: int) -> np.ndarray:
-    """Mean of one layer's dictionary (from 0) given all else, (atom, plane, atom_row, atom_col).
-
-    A draw of an atom that is rarely used is nearly a draw from the prior, and looks like noise; its mean does not.
-    """
-    arrays = as_arrays(state, data, model)
-    clean = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    arrays.images.residuals[:] = arrays.images.pixels - flat_images(clean, arrays.images.pixels.dtype)
-    if len(arrays.images.masks):
-        arrays.images.residuals[:] *= arrays.images.masks
-    atoms = state.shared.dictionaries[layer]
-    step, _ = solve(arrays, layer, atoms, state.shared.gamma_d[layer], (0, 0, 0, 0), None, tolerance=1e-4)
-    return plane_second(plane_last(atoms) + step, arrays.shapes[layer])
 
 
 def image_pass(

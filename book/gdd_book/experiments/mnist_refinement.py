@@ -8,23 +8,20 @@ from math import prod
 
 import numpy as np
 import xarray as xr
-from scipy.sparse.linalg import LinearOperator, cg
 
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError
 from gdd.data import datasets
-from gdd.model.convolution import correlate_with_maps, synthesise
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointState, LayerData, maps_of
+from gdd.model.state import EMPTY, JointLocal, JointState, LayerData
 from gdd.projection import projection_error
-from gdd.sampler.joint_sweep import STRENGTHS, dictionary_mean, joint_sweep, local_pass
+from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from
-from gdd_book.dictionaries import threshold
-from gdd_book.experiments.atoms import SHARPNESS, uses_of
+from gdd_book.experiments.atoms import SHARPNESS
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -38,13 +35,11 @@ from gdd_book.training import (
     pretrained_model,
     refinement_for,
     trained_models,
-    with_dictionaries,
 )
 
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
 
 BEFORE = "pretrained"
-ESTIMATES = ("kept draw", "conditional mean")
 REFINE_DRAW = "refine_draw"  # sweeps of a refinement; ``draw`` counts those of pretraining
 PER_SWEEP = ("log_joint", "log_likelihood", "residual", "active")
 MORE = ("gamma_e", "gamma_w", "switched_on", "switched_off")
@@ -62,8 +57,7 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
     """One pretrained model refined twice: with the noise precision fixed, and learned under the printed flat prior.
 
     The second has lengths of its own, as it need not run long to show where it goes. The record holds every sweep of
-    all four chains, how freely positions and coefficients move, and the dictionaries before and after, each as the kept
-    draw and as the conditional mean given everything else.
+    all four chains, how freely positions and coefficients move, and the kept dictionaries before and after.
     """
     refined = {}
     for noise in p["noises"]:
@@ -72,50 +66,28 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
         fitted, refined[name] = trained_models(p | {"refine_noise": noise} | lengths, run).values()
     first = next(iter(refined.values()))
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
-    models = [_describe_pretrained(fitted, begun, first.data), *map(_describe_refined, refined.values())]
-    dataset = xr.concat(models, "model").assign_coords(model=[BEFORE, *refined], estimate=list(ESTIMATES))
+    models = [_describe(fitted.layers[0].state.shared.dictionary, project(fitted), begun, first.data, fitted.model)]
+    for one in refined.values():
+        bottom = one.state.shared.dictionaries[0]
+        models.append(_describe(bottom, project(one), one.state, one.data, one.model))
+    dataset = xr.concat(models, "model").assign_coords(model=[BEFORE, *refined])
     dataset = dataset.merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
     return outcome(dataset, p, digits(p), model=fitted.model, **{name: one.refinement for name, one in refined.items()})
 
 
-def _describe_refined(refined: Refined) -> xr.Dataset:
-    """Dictionaries of a refined model, and how its kept sample fits the digits."""
-    states = refined.state, joint_with_means(refined)
-    atoms = [project(refined._replace(state=state)) for state in states]
-    bottoms = [state.shared.dictionaries[0] for state in states]
-    return _dictionaries(bottoms, atoms).merge(_fit(refined.state, refined.data, refined.model, atoms[0]))
+def _describe(
+    bottom: np.ndarray, atoms: xr.DataArray, state: JointState, data: LayerData, model: ModelSpec
+) -> xr.Dataset:
+    """Dictionary of layer 1 and projected atoms, how sharp these are, and how the state fits the digits.
 
-
-def _describe_pretrained(fitted: Pretrained, begun: JointState, data: LayerData) -> xr.Dataset:
-    """Describe a pretrained model likewise, in the state from which refinement begins."""
-    both = fitted, layers_with_means(fitted)
-    atoms = [project(one) for one in both]
-    bottoms = [one.layers[0].state.shared.dictionary for one in both]
-    return _dictionaries(bottoms, atoms).merge(_fit(begun, data, fitted.model, atoms[0]))
-
-
-def _dictionaries(bottoms: list[np.ndarray], atoms: list[xr.DataArray]) -> xr.Dataset:
-    """Dictionary of layer 1 and projected atoms, kept draw and means, and how sharp the latter are.
-
-    Projected atoms are kept in whole percents of each one's largest magnitude: for looking at.
+    Projected atoms are kept in whole percents of each one's largest magnitude: for looking at. ``rms`` of a pixel's
+    residual; ``projection_error`` (image,), see `projection_error`; ``uses`` (atom,).
     """
-    plain = [np.asarray(part) for part in atoms]
-    percents = [100 * part / np.abs(part).max(axis=(1, 2, 3), keepdims=True).clip(1e-12) for part in plain]
-    each = {"": atoms, "thresholded_": [threshold(part) for part in atoms]}
-    out = {
-        f"{name}{measure.__name__}": (("estimate", ATOM), [measure(part) for part in parts])
-        for name, parts in each.items() for measure in SHARPNESS
-    }
-    return xr.Dataset(out | {
-        "bottom_dictionary": (("estimate", "bottom_atom", PLANE, "bottom_row", "bottom_col"), np.float32(bottoms)),
-        "projected_atoms": (("estimate", *DICTIONARY), np.int8(np.round(percents))),
-        "winning_share": ("estimate", [part.attrs["winning_share"][0] for part in atoms]),
-    })
-
-
-def _fit(state: JointState, data: LayerData, model: ModelSpec, atoms: xr.DataArray) -> xr.Dataset:
-    """``rms`` of a pixel's residual; ``projection_error`` (image,), see `projection_error`; ``uses`` (atom,)."""
-    return xr.Dataset({
+    percents = 100 * atoms / np.abs(atoms).max(atoms.dims[1:]).clip(1e-12)
+    return xr.Dataset({measure.__name__: (ATOM, measure(atoms)) for measure in SHARPNESS} | {
+        "bottom_dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"), np.float32(bottom)),
+        "projected_atoms": (DICTIONARY, np.int8(np.round(percents))),
+        "winning_share": atoms.attrs["winning_share"][0],
         "rms": float(np.sqrt((joint_residual(state, data, model) ** 2).mean())),
         "projection_error": (IMAGE, projection_error(state, model, atoms)),
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
@@ -176,64 +148,6 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
         names.append(f"one for {'each plane' if learned else 'all planes'}, {'may be' if empty else 'never'} empty")
     table = xr.concat(rows, "setting").assign_coords(setting=names)
     return outcome(table, p, digits(p), model=one.model, refinement=one.refinement)
-
-
-# ---- dictionaries as conditional means: a draw carries the noise of its posterior, the mean of the same Gaussian none
-
-TOLERANCE = 1e-5  # of the residual of the normal equations, relative
-
-
-def joint_with_means(refined: Refined) -> JointState:
-    """Replace each dictionary of the kept state by its mean given the rest of that state, the other layers included.
-
-    A top atom that no image uses has the mean of its prior, exactly zero, where the solver would leave its tolerance.
-    """
-    state, used = refined.state, uses_of(refined) > 0
-    layers = range(len(refined.model.layers))
-    *lower, top = (dictionary_mean(state, refined.data, refined.model, layer) for layer in layers)
-    means = (*lower, top * used[:, None, None, None])
-    return state._replace(shared=state.shared._replace(dictionaries=means))
-
-
-def layers_with_means(fitted: Pretrained) -> Pretrained:
-    """Replace each layer's dictionary by its mean given the rest of that layer."""
-    return with_dictionaries(fitted, [layer_mean(*pair) for pair in zip(fitted.layers, fitted.inputs, strict=True)])
-
-
-def layer_mean(layer: Fitted, data: LayerData) -> np.ndarray:
-    r"""Mean of one pretrained layer's dictionary given its maps and precisions.
-
-    .. math:: \Big( \sum_n A_n^\top \Gamma_n A_n + \gamma_d \Big)\, \bar D = \sum_n A_n^\top \Gamma_n X_n, \qquad
-              A_n D = \sum_k D_k * S_{nk}
-
-    Returns
-    -------
-    (atom, plane, atom_row, atom_col)
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Sample D".
-    Departs: the whole dictionary at once, its full precision (P4).
-    Checked: tests/test_means.py (against the dense Gaussian).
-    """
-    local, shared = layer.state
-    maps, shape = maps_of(local, layer.shape).astype(float), shared.dictionary.shape
-    weights = np.broadcast_to(np.asarray(local.gamma_e, float)[:, :, None, None], data.images.shape)
-    weights = weights if data.mask is None else weights * data.mask
-    images = data.images if data.mask is None else np.where(data.mask, data.images, 0.0)
-    gamma_d = np.broadcast_to(shared.gamma_d[:, :, None, None], shape)
-
-    def precision(flat: np.ndarray) -> np.ndarray:
-        atoms = flat.reshape(shape)
-        return (correlate_with_maps(weights * synthesise(atoms, maps), maps) + gamma_d * atoms).ravel()
-
-    energy = (weights.mean() * (maps**2).sum(axis=(0, 2, 3)))[:, None, None, None]
-    size, right = shared.dictionary.size, correlate_with_maps(weights * images, maps).ravel()
-    rough = LinearOperator((size, size), lambda flat: flat / (gamma_d + energy).ravel())
-    mean, failed = cg(LinearOperator((size, size), precision, dtype=float), right, rtol=TOLERANCE, M=rough)
-    if failed:
-        raise GddError(f"dictionary: its mean was not reached in {failed} steps; are the precisions those of a chain?")
-    return mean.reshape(shape)
 
 
 # ---- is pretraining the key?

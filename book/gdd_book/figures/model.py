@@ -327,8 +327,8 @@ def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
     held : of `mnist-refinement`, one gamma_d for all planes of an upper layer; learned : of `mnist-readings`, one each
     """
     parts = {
-        "pretrained": held.bottom_dictionary.isel(model=0, estimate=0),
-        "refined, one precision held for all planes": held.bottom_dictionary.isel(model=1, estimate=0),
+        "pretrained": held.bottom_dictionary.isel(model=0),
+        "refined, one precision held for all planes": held.bottom_dictionary.isel(model=1),
         "pretrained, each plane's precision learned": learned.bottom_dictionary.isel(subset=0, stage=0),
         "refined, each plane's precision learned": learned.bottom_dictionary.isel(subset=0, stage=1),
     }
@@ -359,7 +359,7 @@ def show_bottom(stages: xr.DataArray, across: int = 4) -> Figure:
 def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) -> pd.DataFrame:
     """Norms of layer 1's atoms, and how well projected atoms speak for the layers, by kind of `bottom_stages`."""
     norms = norms_of(stages)
-    kept, own = held.isel(model=slice(2), estimate=0), learned.isel(subset=0)
+    kept, own = held.isel(model=slice(2)), learned.isel(subset=0)
     error = np.concatenate([kept.projection_error.mean(IMAGE), own.projection_error])
     return pd.DataFrame({
         "median norm of an atom": norms.median(ATOM).values.round(2),
@@ -503,16 +503,15 @@ def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
 
 
 def refinement_table(found: xr.Dataset) -> pd.DataFrame:
-    """Before and after: medians over atoms for the kept draw, and what layers and projection make of the digits."""
-    kept = found.sel(estimate="kept draw")
+    """Before and after: medians over atoms, and what layers and projection make of the digits."""
     columns = {
-        "residual": (kept.rms, 3),
-        "active per image": (kept.uses.sum(ATOM) / kept.sizes[IMAGE], 1),
-        "atoms used by fewer than 5 images": ((kept.uses < 5).sum(ATOM), 0),
-        "energy above half Nyquist": (kept.high_frequency_share.median(ATOM), 3),
-        "gradient kurtosis": (kept.gradient_kurtosis.median(ATOM), 1),
-        "weight at winning positions": (kept.winning_share, 2),
-        "projection error, % of the energy": (100 * kept.projection_error.mean(IMAGE), 0),
+        "residual": (found.rms, 3),
+        "active per image": (found.uses.sum(ATOM) / found.sizes[IMAGE], 1),
+        "atoms used by fewer than 5 images": ((found.uses < 5).sum(ATOM), 0),
+        "energy above half Nyquist": (found.high_frequency_share.median(ATOM), 3),
+        "gradient kurtosis": (found.gradient_kurtosis.median(ATOM), 1),
+        "weight at winning positions": (found.winning_share, 2),
+        "projection error, % of the energy": (100 * found.projection_error.mean(IMAGE), 0),
     }
     written = {name: [plus_minus(v, digits=d) for v in values.values] for name, (values, d) in columns.items()}
     return pd.DataFrame(written, found.model.values).T
@@ -530,7 +529,7 @@ def bottom_atoms(found: xr.Dataset) -> xr.DataArray:
 
 
 def _as_kinds(atoms: xr.DataArray) -> xr.DataArray:
-    return atoms.sel(estimate="kept draw", drop=True).rename(model="kind").transpose("kind", ...).astype(float)
+    return atoms.rename(model="kind").transpose("kind", ...).astype(float)
 
 
 def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4, first: int = 0):

@@ -34,8 +34,8 @@ from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.kernels.windows import known_add, window_add
 from gdd.sampler.random import WORDS, fill_key, fill_normals
 
-#: what `solve_images` does: adjoint of the residual, perturbed or not; A and its adjoint; take A off the residual
-PERTURB, LOOK, APPLY, FINISH = range(4)
+#: what `solve_images` does: adjoint of the residual, perturbed; A and its adjoint; take A off the residual
+PERTURB, APPLY, FINISH = range(3)
 
 
 class SolveSums(NamedTuple):
@@ -78,7 +78,6 @@ def solve_images(at, direction, images, shared, rows, columns, work, sums, key):
     """One pass of an upper dictionary's draw over images ``first``..., ``each`` of them to a slot of ``sums``.
 
     task = PERTURB : gradient = A'(gamma_e r + sqrt(gamma_e) eps), weights = gamma_e * sum of squared values by atom
-    task = LOOK    : the same without eps
     task = APPLY   : gradient = A' gamma_e A direction
     task = FINISH  : r -= A direction; energy = ||r||^2, gamma_e ||r||^2
 
@@ -104,10 +103,9 @@ def solve_some(task, layer, where, direction, images, model, slot, sums, key):
         if layer < top:
             synthesise_values(layer + 1, image, model, slot)
         found = list_blocks(image, layer, model.table, slot.values, entries)
-        if task <= LOOK:
-            if task == PERTURB:
-                fill_key(stream, key, images.first + n)
-                fill_normals(stream, noise)
+        if task == PERTURB:
+            fill_key(stream, key, images.first + n)
+            fill_normals(stream, noise)
             for p in range(pixels):
                 added = noise[p] * image.mask[p] if image.mask.size > 0 else noise[p]
                 back[p] = image.gamma_e * residuals[n, p] + math.sqrt(image.gamma_e) * added
