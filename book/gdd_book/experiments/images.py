@@ -136,11 +136,11 @@ def fill_by_models(
 
 
 @experiment(
-    "mnist-interpolation", seed=0, **HEALTHY_DIGITS,
+    "mnist-interpolation", seed=0, **HEALTHY_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_test": 40, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20, "test_burn_in": 60, "test_collect": 30},
     paper={"data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
-           "refine_collect": 500, "test_burn_in": 30, "test_collect": 20},
+           "refine_collect": 500, "test_burn_in": 100, "test_collect": 100},
 )
 def mnist_interpolation(p: dict, run: Run) -> Outcome:
     """Half of every test digit hidden and filled in, by one layer, by two, and by methods that know no layers.
@@ -192,11 +192,11 @@ EXAMPLES = 30
 
 
 @experiment(
-    "mnist-generated", seed=0, **HEALTHY_DIGITS,
+    "mnist-generated", seed=0, **HEALTHY_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_generated": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20},
     paper={"data": "mnist", "n_train": 1000, "n_generated": 1000, "burn_in": 1500, "collect": 500,
-           "refine_burn_in": 150, "refine_collect": 50},
+           "refine_burn_in": 1500, "refine_collect": 500},
 )
 def mnist_generated(p: dict, run: Run) -> Outcome:
     """Digits drawn from the model, and whether a classifier can tell them from real ones.
