@@ -17,52 +17,46 @@ WORDS = ["pretrained, most likely sample", "refined, most likely sample", "raw p
 def record(n_classes, values, model="three layers", per_class=30):
     """A record of caltech-accuracy with these accuracies (split, feature) over images, background left out."""
     values = np.asarray(values, float)
-    four = values[:, :, None, None] * np.array([[1.0, 0.9], [0.8, 0.7]])
     settings = {
         "model": model, "per_class": per_class, "n_classes": n_classes, "refined": True, "burn_in": 3, "collect": 2,
         "refine_burn_in": 4, "refine_collect": 1, "test_burn_in": 6, "test_collect": 5, "seeds": [0, 1][: len(values)],
     }
     return xr.Dataset(
         {
-            "accuracy": (("split", "feature_kind", "count", "background"), four),
+            "accuracy": (("split", "feature_kind"), values),
             "class_accuracy": (("split", "feature_kind", "class"), np.repeat(values[:, :, None], n_classes, 2)),
             "n_test_images": ("split", [40] * len(values)),
         },
-        {"feature_kind": KINDS, "count": ["over images", "mean over classes"],
-         "background": ["left out", "counted as wrong"]},
+        {"feature_kind": KINDS, "split": settings["seeds"]},
         {"scale": "paper", "parameters": json.dumps(settings)},
     )
 
 
+#: a record for each of the other cells of the table
+OTHERS = [record(101, [[1, 2, 3]], "two layers", n) for n in (15, 30)] + [record(101, [[4, 5, 6]], per_class=15)]
+
+
 def test_only_all_classes_are_a_row_of_the_table():
-    table = caltech.table_two(PAPER, [record(10, [[50, 60, 70]])])
+    found = [*OTHERS, record(10, [[50, 60, 70]]), record(101, [[30, 40, 50], [34, 42, 50]])]
+    table = caltech.table_two(PAPER, found)
+    assert table.loc["this paper 3 layers"].tolist() == ["75.24", "82.78"]
     ours = table.filter(like="ours,", axis=0)
     assert ours.shape == (4, 2)
-    assert (ours == caltech.NO_RECORD).all(axis=None)
-    assert table.loc["this paper 3 layers"].tolist() == ["75.24", "82.78"]
-    full = [record(101, [[50, 60, 70]], "two layers", 15), record(101, [[30, 40, 50], [34, 42, 50]])]
-    ours = caltech.table_two(PAPER, full).filter(like="ours,", axis=0)
-    assert ours.loc["ours, 2 layers, refined"].tolist() == ["60.0", caltech.NO_RECORD]
+    assert ours.loc["ours, 2 layers, refined"].tolist() == ["2.0", "2.0"]
     # two splits: the standard error is half of their difference
-    assert ours.loc["ours, 3 layers, pretrained"].tolist() == [caltech.NO_RECORD, "32.0 ± 2.0 (2 splits)"]
+    assert ours.loc["ours, 3 layers, pretrained"].tolist() == ["4.0", "32.0 ± 2.0 (2 splits)"]
 
 
 def test_features_of_every_cell_side_by_side():
-    pretrained = record(101, [[50, 0, 70]]).isel(feature_kind=[0, 2])
     both = record(101, [[50, 60, 70]])
-    few = record(101, [[30, 0, 45]], "two layers", 15).isel(feature_kind=[0, 2])
-    for found in ([pretrained, both, few, record(6, [[1, 2, 3]])], [both, few, pretrained]):
-        table = caltech.every_feature(found)
-        assert table.index.tolist() == WORDS
-        assert table["2 layers", "15 images"].tolist() == ["30.0", "not run", "45.0"]
-        assert table["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
-        assert table.shape == (3, 2)
-    assert caltech.every_feature([]).iloc[0, 0] == caltech.NO_RECORD
-    longer = record(101, [[90, 0, 70]]).isel(feature_kind=[0, 2])
+    longer = record(101, [[90, 80, 70]])
     longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
+    table = caltech.every_feature([both, *OTHERS, record(6, [[1, 2, 3]])])
+    assert table.index.map(caltech.feature_words).tolist() == WORDS and table.shape == (3, 4)
+    assert table["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
     for found in ([longer, both], [both, longer]):  # of one cell the longest counts, in both tables
-        assert caltech.every_feature(found)["3 layers", "30 images"].tolist() == ["90.0", "70.0"]
-        assert caltech.table_two(PAPER, found).loc["ours, 3 layers, pretrained", 30] == "90.0"
+        assert caltech.every_feature(found + OTHERS)["3 layers", "30 images"].tolist() == ["90.0", "80.0", "70.0"]
+        assert caltech.table_two(PAPER, found + OTHERS).loc["ours, 3 layers, pretrained", 30] == "90.0"
 
 
 def changed(found, **settings):
@@ -72,21 +66,17 @@ def changed(found, **settings):
 
 def test_records_of_other_splits_join_a_cell():
     first = record(101, [[50, 60, 70]])
-    again = changed(record(101, [[54, 0, 74]]).isel(feature_kind=[0, 2]), seeds=[1], refined=False, refine_burn_in=9)
+    again = changed(record(101, [[54, 0, 74]]).isel(feature_kind=[0, 2]).assign_coords(split=[1]), refined=False)
     for found in ([first, again], [again, first]):
-        table = caltech.every_feature(found)["3 layers", "30 images"]
+        table = caltech.every_feature(found + OTHERS)["3 layers", "30 images"]
         assert table.tolist() == ["52.0 ± 2.0 (2 splits)", "60.0", "72.0 ± 2.0 (2 splits)"]
-        assert table.index.tolist() == WORDS
-        ours = caltech.table_two(PAPER, found)[30]
+        ours = caltech.table_two(PAPER, found + OTHERS)[30]
         assert ours["ours, 3 layers, pretrained"] == "52.0 ± 2.0 (2 splits)"
         assert ours["ours, 3 layers, refined"] == "60.0"
-    # a record of two splits, one of them known, gives the other; one with other voters, which only refinement has, too
-    both = changed(record(101, [[99, 0, 99], [54, 0, 74]]).isel(feature_kind=[0, 2]), refined=False, voters=7)
-    assert caltech.every_feature([both, first])["3 layers", "30 images"].tolist() == table.tolist()
-    # not the same split again, no other chains at test time, no other refinement
-    refined = changed(record(101, [[54, 64, 74]]), seeds=[1], refine_burn_in=9)
-    for other in (changed(again, seeds=[0]), changed(again, test_burn_in=7), refined):
-        assert caltech.every_feature([first, other])["3 layers", "30 images"].tolist() == ["50.0", "60.0", "70.0"]
+    # not the same split again, no shorter chains at test time
+    for other in (again.assign_coords(split=[0]), changed(again, test_burn_in=5)):
+        table = caltech.every_feature([first, other, *OTHERS])["3 layers", "30 images"]
+        assert table.tolist() == ["50.0", "60.0", "70.0"]
 
 
 def test_table_and_figure_of_features():
@@ -224,13 +214,13 @@ def test_time_of_a_test_image():
 
 
 def test_the_record_to_show_has_most_classes_then_stages_images_and_layers():
-    few = record(10, [[50, 60, 70]]).assign(active_at_test=("stage", [1.0, 2.0]))
-    three = record(101, [[50, 60, 70]]).assign(active_at_test=("stage", [1.0]))
-    two = record(101, [[50, 60, 70]], "two layers").assign(active_at_test=("stage", [1.0]))
-    refined = record(101, [[50, 60, 70]], per_class=15).assign(active_at_test=("stage", [1.0, 2.0]))
+    few = record(10, [[50, 60, 70]])
+    three = changed(record(101, [[50, 60, 70]]), refined=False)
+    two = changed(record(101, [[50, 60, 70]], "two layers"), refined=False)
+    refined = record(101, [[50, 60, 70]], per_class=15)
     assert max([few, two, three], key=caltech.size_of) is three
     assert max([few, refined, two, three], key=caltech.size_of) is refined
-    assert caltech.size_of(record(6, [[1, 2, 3]], "faces").assign(active_at_test=("stage", [1.0]))) == (6, 1, 30, 3)
+    assert caltech.size_of(changed(record(6, [[1, 2, 3]], "faces"), refined=False)) == (6, 1, 30, 3)
 
 
 def test_best_features_in_a_table_and_among_the_printed_ones():

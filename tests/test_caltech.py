@@ -74,8 +74,7 @@ def test_class_experiment_adds_up_its_parts(tmp_path):
     assert (found.cpu_seconds > 0).all()
     fitted, refined = training.trained_models(P | {"collect": 2}, run).values()  # found finished
     assert found.cpu_seconds[2] == refined.traces.attrs["cpu_seconds"]
-    np.testing.assert_array_equal(found.pre_residual[1], fitted.layers[1].traces.residual.values[0])
+    np.testing.assert_array_equal(found.pre_active[1], fitted.layers[1].traces.active.values[0])
     assert found.atoms_1.shape == (2, 3, 8, 8)
     assert found.atoms_2.shape == (2, 4, 25, 25)
     assert (np.abs(found.atoms_2).max(("row_2", "col_2")) == 100).all()
-    assert found.uses.dims == ("stage", "atom_top")

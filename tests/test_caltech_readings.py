@@ -50,7 +50,6 @@ def test_every_reading_is_classified_and_a_second_run_goes_on_from_the_codes(onc
     given = dict(zip(caltech.READINGS, seen, strict=True))
     sample, mean, size, active = (given[f"chain, {words}"] for words in ("sample", *caltech.AVERAGES))
     assert sample[0].shape == (12, 2 * 4 * 2 * 2) and sample[1].shape == (6, 2 * 4 * 2 * 2)
-    assert found.active.values.tolist() == (sample[1] != 0).sum(1).tolist()
     for half in (0, 1):
         np.testing.assert_array_equal(given["chain, sample without signs"][half], np.abs(sample[half]))
         assert (np.abs(mean[half]) <= size[half] * (1 + 1e-5)).all()

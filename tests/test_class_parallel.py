@@ -12,7 +12,6 @@ import xarray as xr
 from tiny import CHEAP
 
 from gdd.base.checks import GddError
-from gdd.data import datasets
 from gdd_book import experiments, training
 from gdd_book import run as command
 from gdd_book.experiments import caltech
@@ -55,7 +54,7 @@ def test_two_kills_of_two_processes_end_at_the_record_of_one(pictures):
     assert last.wait() == 0
     one, other = (xr.load_dataset(pictures / f"{name}.nc") for name in ("whole", "killed"))
     xr.testing.assert_identical(one, other)
-    assert (one.accuracy.sel(feature_kind="raw pixels", background="left out") > 60).all()
+    assert (one.accuracy.sel(feature_kind="raw pixels") > 60).all()
     found = [sorted(path.name for path in (pictures / name / "checkpoints").iterdir()) for name in ("whole", "killed")]
     assert found[0] == found[1]
     assert sum(name.startswith("caltech-atoms") for name in found[0]) == 3
@@ -148,13 +147,3 @@ def test_test_images_are_bounded_by_class_and_drawn_by_seed(pictures):
     assert not np.isin(test.number, train.number).any()
     again = caltech.train_and_test(p | {"n_test": 4})[1]
     assert set(test.number.values) < set(again.number.values)
-    assert caltech.background_images(p | {"n_test": 99}) == 10 and caltech.background_images(p) == 3
-    assert datasets.class_names("caltech256")[-1] == "clutter"
-
-
-def test_both_counts_with_and_without_background():
-    """Classes of 8 and 2 images, of which 6 and 1 are right; 10 images of the background are all wrong."""
-    right = np.array([True] * 6 + [False] * 2 + [True, False])
-    found = caltech.rates(right, np.array([75.0, 50.0]), 10)
-    assert found == [[70.0, 35.0], [62.5, pytest.approx(125 / 3)]]
-    assert caltech.rates(right, np.array([75.0, 50.0]), 0)[1] == [62.5, 62.5]

@@ -29,8 +29,6 @@ def test_each_subset_is_a_run_of_the_test_error(curve, size, trial):
     same = curve.sel(size=size, trial=trial)
     assert same.feature_kind.values.tolist() == one.feature_kind.values.tolist()
     np.testing.assert_array_equal(same.error, one.error)
-    for name in ("active_at_test", "winning_share"):
-        assert float(same[name]) == float(one[name])
 
 
 def test_a_subset_that_was_not_run_is_missing(curve):

@@ -74,7 +74,7 @@ def test_every_reading_of_every_stage():
     found = experiments.run("mnist-readings", settings).dataset
     assert found.stage.values.tolist() == ["pretrained", "refined"]
     assert found.error.shape == (1, 2, 17) and ((found.error >= 0) & (found.error <= 100)).all()
-    assert found.log_joint.shape == (1, 5) and found.bottom_dictionary.shape == (1, 2, 32, 1, 8, 8)
+    assert found.bottom_dictionary.shape == (1, 2, 32, 1, 8, 8)
     percents = found.projected_atoms[0, 0].transpose("atom", "plane", ...)
     np.testing.assert_allclose(stroke_share(percents), found.stroke_share[0, 0], atol=0.1)
     atoms = percents.values / 100 * found.largest[0, 0].values[:, None, None, None]

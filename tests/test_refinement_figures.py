@@ -83,15 +83,11 @@ def test_atoms_of_every_model_are_those_that_its_chain_kept(found):
     rng = np.random.default_rng(2)
     atoms = ("model", "atom", "plane", "atom_row", "atom_col"), rng.integers(-9, 9, (3, ATOMS, 1, 2, 2))
     bottom = ("model", "bottom_atom", "plane", "bottom_row", "bottom_col"), rng.random((3, 4, 1, 2, 3))
-    found = found.assign(projected_atoms=atoms, bottom_dictionary=bottom)
-    shown = refinement.refined_atoms(found, 2)
-    assert shown.kind.values.tolist() == ["pretrained", *NOISES]
-    np.testing.assert_array_equal(shown[0], found.projected_atoms[0, [2, 1]])
-    below = refinement.bottom_atoms(found)
-    assert below.dims == ("kind", "atom", "plane", "atom_row", "atom_col")
-    np.testing.assert_array_equal(below[2], found.bottom_dictionary[2])
+    found = found.assign(projected_atoms=atoms, bottom_dictionary=bottom).rename(model="kind")
+    shown, below = refinement.most_used(found, 2), found.bottom_dictionary.rename(bottom_atom="atom")
+    np.testing.assert_array_equal(shown.sel(kind="pretrained"), found.projected_atoms[0, [2, 1]])
     for atoms in (shown, below):
-        assert [panel.get_title() for panel in refinement.show_dictionaries(atoms).axes[:3]] == list(atoms.kind.values)
+        assert [panel.get_title() for panel in refinement.show_dictionaries(atoms).axes[:3]] == list(found.kind.values)
 
 
 def test_starts_have_a_colour_each_and_a_line_a_seed():
@@ -140,7 +136,6 @@ def test_refined_errors_by_training_digits():
     longer.attrs["parameters"] = longer.attrs["parameters"].replace('"refine_burn_in": 16', '"refine_burn_in": 80')
     for found in ([few, longer], [longer, few]):
         assert mnist.refined_subsets(found).sel(feature_kind="refined", size=1000).values.tolist() == [19]
-    assert mnist.refined_size_table([]).iloc[0, 0] == mnist.NO_RECORD
     paper = pd.DataFrame({"ours": [True], "n_train": [1000], "error": [1.66]})
     before, after = mnist.show_learning_curve(paper, [], refined=[many, few]).axes[0].containers
     assert before.lines[0].get_xydata().tolist() == [[1000, 21], [10000, 15]] and "pretrained" in before.get_label()

@@ -64,7 +64,7 @@ def learn_atoms(
 
     Returns
     -------
-    (atom, plane, atom_row, atom_col)   those in use; attributes: all norms before scaling, ``residual``, ``active``
+    (atom, plane, atom_row, atom_col)   those in use; attribute: all norms before scaling
 
     Notes
     -----
@@ -84,9 +84,8 @@ def learn_atoms(
     found = fitted.state.shared.dictionary
     norms = np.sqrt((found.astype(float) ** 2).sum(axis=(1, 2, 3)))
     used = norms >= LEAST_NORM * norms.max()
-    last = {name: float(fitted.traces[name].values[0, -1]) for name in ("residual", "active")}
     unit = (found[used] / norms[used, None, None, None]).astype(np.float32)
-    return xr.DataArray(unit, dims=DICTIONARY, name="atoms", attrs={"norms": norms} | last)
+    return xr.DataArray(unit, dims=DICTIONARY, name="atoms", attrs={"norms": norms})
 
 
 def feed_forward(images: Array, dictionaries: Array | Sequence[Array], spec: FeedForward) -> xr.DataArray:

@@ -40,10 +40,12 @@ class Bar:
     total : sweeps, images or whatever is counted, of all stages together
     label : what is shown before the bar
     run : told of chains that an earlier run has made a part of
+    silent : nothing is shown, as another process has given out the task
     """
 
-    def __init__(self, total: int, label: str, run: Run | None = None):
-        self._bar = tqdm(total=total, desc=label, disable=not sys.stderr.isatty(), unit="", dynamic_ncols=True)
+    def __init__(self, total: int, label: str, run: Run | None = None, silent: bool = False):
+        hidden = silent or not sys.stderr.isatty()
+        self._bar = tqdm(total=total, desc=label, disable=hidden, unit="", dynamic_ncols=True)
         self._label, self._run, self._started = label, run, time.monotonic()
         self._enter(label, total, 0)
 
@@ -97,21 +99,6 @@ class Bar:
             LOG.info("%s: done in %s", self._label, in_words(time.monotonic() - self._started))
 
 
-class SilentBar:
-    """Bar of a task that another process has given out."""
-
-    def begin(self, *_, **__) -> None:
-        """Nothing is shown."""
-
-    step = begin
-
-    def __enter__(self) -> SilentBar:
-        return self
-
-    def __exit__(self, *_) -> None:
-        return None
-
-
 @dataclass
 class Run:
     """One run of an experiment; by default one that keeps nothing on disk.
@@ -140,9 +127,9 @@ class Run:
     def __post_init__(self) -> None:
         self._begun, self._asked = time.monotonic(), set()
 
-    def bar(self, total: int, label: str) -> Bar | SilentBar:
+    def bar(self, total: int, label: str) -> Bar:
         """Open a bar."""
-        return SilentBar() if self.silent else Bar(total, label, self)
+        return Bar(total, label, None if self.silent else self, self.silent)
 
     def each(self, work: Callable, tasks: Sequence[tuple]) -> Iterator:
         """Give ``work(*task)`` of every task, in order: done here, or by the processes or workers that there are."""

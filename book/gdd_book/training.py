@@ -22,7 +22,7 @@ import numpy as np
 import xarray as xr
 
 import gdd
-from gdd.base.axes import DICTIONARY, DRAW, IMAGE, LABEL
+from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.data import datasets
@@ -331,29 +331,21 @@ def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run)
     Returns
     -------
     Dataset
-        ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,);
-        ``winning_share`` (stage, pooled_layer); of each chain (chain,) the last ``residual`` and ``active`` and
-        ``cpu_seconds`` over all its runs; the attribute ``seconds`` adds up their wall time. ``p["voters"]`` training
-        images decide where the pixels of refined atoms go; of a pretrained model all do.
+        ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,); the
+        attribute ``seconds`` adds up the wall time of all chains. ``p["voters"]`` training images decide where the
+        pixels of refined atoms go; of a pretrained model all do.
     """
     def compute() -> xr.Dataset:
         stages = trained_models(p, run, setup, f"{p['classes'][0]}, ")
         voters = min(p["voters"], len(setup.images)) if p["refined"] else None
         atoms = [project_layers(one, voters)[-1] for one in stages.values()]
-        chains = {f"layer {number}": layer.traces for number, layer in enumerate(stages[STAGES[0]].layers, 1)}
-        chains |= {"refinement": stages[STAGES[1]].traces} if p["refined"] else {}
+        traces = [layer.traces for layer in stages[STAGES[0]].layers]
+        traces += [stages[STAGES[1]].traces] if p["refined"] else []
         gamma_e, gamma_w = zip(*map(precisions_of, stages.values()), strict=True)
         return xr.Dataset({
             "atoms": (("stage", *DICTIONARY), np.stack([one.values for one in atoms]).astype(np.float32)),
             "gamma_e": ("stage", list(gamma_e)), "gamma_w": ("stage", list(gamma_w)),
-            "winning_share": (("stage", "pooled_layer"), [one.attrs["winning_share"] for one in atoms]),
-            "residual": ("chain", [one.residual.values[0, -1] for one in chains.values()]),
-            "active": ("chain", [one.active.values[0, -1] for one in chains.values()]),
-            "cpu_seconds": ("chain", [one.attrs["cpu_seconds"] for one in chains.values()]),
-            "sweeps": ("chain", [one.sizes[DRAW] for one in chains.values()]),
-        }, {"stage": list(stages), "chain": list(chains)}, {
-            "seconds": sum(one.attrs["seconds"] for one in chains.values())
-        })
+        }, {"stage": list(stages)}, {"seconds": sum(one.attrs["seconds"] for one in traces)})
 
     return kept(path, compute, images=setup.images, model=setup.model, seed=setup.seed, code=code_of("projection"))
 

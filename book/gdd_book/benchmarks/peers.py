@@ -79,7 +79,7 @@ def contest(images: xr.DataArray, model: ModelSpec, seed: int, run: Run) -> xr.D
     """Run both tasks; the table that `as_dataset` makes of all entries."""
     pixels = images.values.astype(np.float32)
     fit_layer(LayerData(pixels[:2]), model.layers[0], model.shapes()[0], ChainSpec(0, 1, seed))  # compiles
-    with run.bar(9, "peers") as bar:
+    with run.bar(6, "peers") as bar:
         entries = learning(pixels, model, seed, bar)
         fitted = pretrain(pixels, model, ChainSpec(*LEARNING, seed))
         entries += coding(images, fitted, seed, bar)

@@ -106,7 +106,7 @@ def _like(default: Any, text: str, key: str) -> Any:
         if isinstance(default, bool):
             return {"true": True, "false": False}[text.lower()]
         if isinstance(default, tuple):
-            return tuple(type(default[0])(part) for part in text.split(","))
+            return tuple(_like(default[0], part, key) for part in text.split(","))
         return type(default)(text)
     except (KeyError, ValueError) as error:
         wanted = "true or false" if isinstance(default, bool) else f"like its default {default!r}"

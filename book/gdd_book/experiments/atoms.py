@@ -103,7 +103,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     """
     train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
     held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=p["seed"])
-    model, fitted = model_for(p["noise_precision"], p["weight_precision"]), {}
+    model = model_for(p["noise_precision"], p["weight_precision"])
     atoms, uses = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
     for half in (0, 1):
         images = train.isel(image=slice(half, None, 2))
@@ -113,7 +113,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
             setup = Setup(images, with_pooling(model, pooling), 2 * p["seed"] + half, folders)
             stages = STAGES if pooling == POOLINGS[0] else STAGES[:1]
             trained = trained_models(p | {"stages": stages}, run, setup, f"{pooling} pooling, half {half + 1}, ")
-            fitted[pooling, half] = one = trained[STAGES[0]]
+            one = trained[STAGES[0]]
             found = {pooling: project(one)}
             if pooling == POOLINGS[0]:
                 dictionaries = [layer.state.shared.dictionary for layer in one.layers]
@@ -126,13 +126,6 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
                 used = uses_of(trained[STAGES[1]] if kind in (REFINED, THRESHOLDED) else one)
                 uses[kind].append(np.ones_like(used) if kind == YARDSTICK else used)
     dataset = _measure_halves(atoms, uses).merge(judge(atoms, "half", held_out, model.stride, TEST_PRECISIONS, p))
-    every = [[fitted[pooling, half].layers for half in (0, 1)] for pooling in POOLINGS]
-    dataset = dataset.merge(xr.Dataset({
-        f"trace_{name}": (("pooling", "half", "layer", DRAW), [
-            [[layer.traces[name].values[0] for layer in part] for part in pair] for pair in every
-        ])
-        for name in ("residual", "active")
-    }, {"pooling": list(POOLINGS)}))
     lengths = (p["burn_in"], p["collect"]), (p["refine_burn_in"], p["refine_collect"])
     chains = [ChainSpec(*length, 2 * p["seed"] + half) for length in lengths for half in (0, 1)]
     return outcome(dataset, p, train, model=model, chains=chains)
@@ -150,20 +143,14 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
     first = np.stack([np.asarray(atoms[kind][0]) for kind in KINDS])
     scaled = first / np.abs(first).max(axis=(2, 3, 4), keepdims=True).clip(1e-12)
     matches = [match_atoms(atoms[kind][1], atoms[kind][0], REACH) for kind in KINDS]
-    voted = (POOLINGS[0], REFINED)
     return xr.Dataset({f.__name__: (axes, [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in SHARPNESS} | {
         "uses": (axes, [uses[kind] for kind in KINDS]),
         "correlation": (("kind", ATOM), [np.abs(match.correlation) for match in matches]),
         "projected_atoms": (("kind", *DICTIONARY), scaled.round(3).astype("f4")),
-        "winning_share": (("voted", "half"), [
-            [part.attrs["winning_share"][0] for part in atoms[kind]] for kind in voted
-        ]),
-    }, {"kind": list(KINDS), "voted": list(voted)})
+    }, {"kind": list(KINDS)})
 
 
 # ---- how atoms come about
-
-FORMING = ("data", "n_train", "seed", "burn_in", "collect", "noise_precision", "weight_precision", "refine_noise")
 
 
 @experiment(
@@ -193,18 +180,17 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
     with run.bar(p["refine_sweeps"][-1], "refinement") as bar:
         for done, sweeps in pairwise((0, *p["refine_sweeps"])):
             chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
-            depends = {name: p[name] for name in FORMING} | {"last": p["sweeps"], "done": done, "sweeps": sweeps}
-            folder = run.folder("forming", depends)
+            before = {name: value for name, value in p.items() if name not in ("atoms", "refine_sweeps")}
+            folder = run.folder("forming", before | {"done": done, "at": sweeps})
             refinement = refinement_for(p["refine_noise"], dictionary_every=4)
             trained = refine(setup.images, setup.model, chain, refinement, trained, folder=folder, progress=bar)
             looks.append((STAGES[1], sweeps, project(trained), uses_of(trained)))
     stages, sweeps, atoms, uses = zip(*looks, strict=True)
     often = np.argsort(-uses[-1])[: p["atoms"]]
     frames = np.stack([one.values[often] for one in atoms])
-    scaled = 100 * frames / np.abs(frames).max(axis=(2, 3, 4), keepdims=True).clip(1e-12)
     strokes = [float(stroke_share(one.values[use >= use.mean()]).mean()) for one, use in zip(atoms, uses, strict=True)]
     return outcome(xr.Dataset(
-        {"frames": (("frame", *DICTIONARY), np.int8(np.round(scaled))), "stroke_share": ("frame", strokes)},
+        {"frames": (("frame", *DICTIONARY), in_own_percents(frames)), "stroke_share": ("frame", strokes)},
         {"stage": ("frame", list(stages)), "sweep": ("frame", list(sweeps))},
     ), p, setup.images, model=setup.model)
 
@@ -273,18 +259,12 @@ def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
 
 
 def _traces(chains: list[dict[str, Pretrained | Refined]]) -> xr.Dataset:
-    """Residual and active coefficients at every sweep: (set, number, sweep) of pretraining, (set, draw) of refinement.
-
-    ``number`` is that of the layer, from 0.
-    """
-    out = {}
-    for name in ("residual", "active"):
-        layers = [[layer.traces[name].values[0] for layer in trained[STAGES[0]].layers] for trained in chains]
-        out[f"pretraining_{name}"] = ("set", "number", "sweep"), np.array(layers, "f4")
-        refined = [trained[STAGES[1]].traces[name].values[0] for trained in chains if STAGES[1] in trained]
-        if refined:
-            out[f"refinement_{name}"] = ("set", DRAW), np.array(refined, "f4")
-    return xr.Dataset(out)
+    """Residual and active coefficients at every sweep of refinement, (set, draw)."""
+    refined = [trained[STAGES[1]].traces for trained in chains if STAGES[1] in trained]
+    return xr.Dataset({
+        f"refinement_{name}": (("set", DRAW), np.array([one[name].values[0] for one in refined], "f4"))
+        for name in ("residual", "active") if refined
+    })
 
 
 # ---- Fig. 5 and its like in the supplement
@@ -306,19 +286,17 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
     as within one is common to the classes, one whose atoms do not belongs to its class.
     """
     model = caltech_model("three layers", p)
-    stacks, shown = {}, []
+    stacks = {}
     for number, name in enumerate(p["classes"]):
         images = normalise_contrast(pictures(p, (name,), 2 * p["n_train"]))
-        shown.append(in_percents(images.values[:6, 0]))
         for half in (0, 1):
             part, folder = images.isel(image=slice(half, None, 2)), run.folder("caltech-classes", p, f"{name}{half}")
             seed = 2 * (p["seed"] * len(p["classes"]) + number) + half  # unused atoms must not be the same noise
             trained = trained_models(p, run, Setup(part, model, seed, (folder, folder)), f"{name}, set {half + 1}, ")
             for stage, layers in _projected(trained, p, len(part)).items():
                 stacks.setdefault(stage, []).append(layers)
-    parts = [pack(layers[::2], "class").assign(match_classes(layers, reaches_of(model))) for layers in stacks.values()]
+    parts = [match_classes(layers, reaches_of(model)) for layers in stacks.values()]
     dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
-    dataset["images"] = ("class", "example", "row", "col"), np.array(shown)
     return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
 
 
@@ -393,10 +371,6 @@ def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
 
 # ---- one class at the paper's lengths
 
-#: traces kept, one number a sweep
-PRETRAINING = ("log_likelihood", "log_joint", "residual", "active", "gamma_e", "gamma_w")
-REFINEMENT = ("log_likelihood", "log_joint", "residual", "active", "gamma_w")
-
 
 @experiment(
     "caltech-class", choices={"data": CALTECH, "model": tuple(MODELS)}, data="caltech101", classes=("revolver",),
@@ -407,34 +381,30 @@ REFINEMENT = ("log_likelihood", "log_joint", "residual", "active", "gamma_w")
 def caltech_class(p: dict, run: Run) -> Outcome:
     """One class, from its images to refined atoms: what it costs, and what every layer has learned.
 
-    The record holds the CPU time of every part over all runs, all traces, and the dictionary of every layer in the
-    image plane, before and after refinement. ``voters`` training images decide where refined atoms' pixels go.
+    The record holds the CPU time of every part over all runs, traces, and the dictionary of every layer in the image
+    plane, before and after refinement. ``voters`` training images decide where refined atoms' pixels go.
     """
     setup = setup_of(p, run)
     trained = trained_models(p, run, setup)
     fitted, refined = trained.values()
     chains = {f"layer {number}": layer.traces for number, layer in enumerate(fitted.layers, 1)}
     chains["refinement"] = refined.traces
-    costs = {name: (one.attrs["cpu_seconds"], one.attrs["seconds"], one.sizes[DRAW]) for name, one in chains.items()}
+    costs = {name: (one.attrs["cpu_seconds"], one.sizes[DRAW]) for name, one in chains.items()}
     projected = []
     for stage, one in trained.items():
         begun = time.process_time()
         projected.append(project_layers(one, min(p["voters"], len(setup.images))))
-        costs[f"projection, {stage}"] = time.process_time() - begun, np.nan, 0
-    cpu, wall, sweeps = (list(column) for column in zip(*costs.values(), strict=True))
-    out: dict[str, Any] = {"cpu_seconds": ("part", cpu), "wall_seconds": ("part", wall), "sweeps": ("part", sweeps)}
-    for name in PRETRAINING:
-        out[f"pre_{name}"] = ("layer", DRAW), np.stack([layer.traces[name].values[0] for layer in fitted.layers])
-    out |= {name: ("refine_draw", refined.traces[name].values[0]) for name in REFINEMENT}
-    for name in ("visited", "moved"):
-        out[name] = ("refine_draw", "pooled_layer", "strength"), refined.traces[name].values[0]
+        costs[f"projection, {stage}"] = time.process_time() - begun, 0
+    cpu, sweeps = (list(column) for column in zip(*costs.values(), strict=True))
+    out: dict[str, Any] = {"cpu_seconds": ("part", cpu), "sweeps": ("part", sweeps)}
+    out["pre_active"] = ("layer", DRAW), np.stack([layer.traces.active.values[0] for layer in fitted.layers])
+    out |= {name: ("refine_draw", refined.traces[name].values[0]) for name in ("log_joint", "active")}
     for number, pair in enumerate(zip(*projected, strict=True), 1):
         atom = "atom_top" if number == len(projected[0]) else f"atom_{number}"
         axes = ("stage", atom, f"row_{number}", f"col_{number}")
         out[f"atoms_{number}"] = axes, np.stack([in_own_percents(one.values[:, 0]) for one in pair])
     out["winning_share"] = ("stage", "pooled_layer"), [one[-1].attrs["winning_share"] for one in projected]
     out["images"] = ("example", "row", "col"), in_own_percents(setup.images.values[:6, 0])
-    out["uses"] = ("stage", "atom_top"), [uses_of(fitted), uses_of(refined)]
     out["projection_error"] = "image", projection_error(refined.state, refined.model, projected[1][-1])
-    coordinates = {"part": list(costs), "strength": refined.traces.strength.values, "stage": list(STAGES)}
+    coordinates = {"part": list(costs), "stage": list(STAGES)}
     return outcome(xr.Dataset(out, coordinates), p, setup.images, model=fitted.model, refinement=refined.refinement)

@@ -122,9 +122,9 @@ def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.Dat
 
 
 def encode_all(learned: Learned, stage: str, kinds: tuple[str, ...], folder: Path | None, run: Run) -> list[dict]:
-    """Codes of training and of test images by the atoms of all classes; parts of them are kept in ``folder``.
+    """Codes of training and of test images by the atoms of all classes, each of ``kinds`` (image, feature).
 
-    Returns each of ``kinds``, (image, feature), and ``cpu_seconds`` of all images together.
+    Parts of them are kept in ``folder``.
     """
     p, (atoms, precisions), found = learned.p, learned.together(stage), []
     stride, depends = MODELS[p["model"]].stride, {"atoms": atoms, "precisions": precisions}
@@ -135,14 +135,13 @@ def encode_all(learned: Learned, stage: str, kinds: tuple[str, ...], folder: Pat
                 some, path = images[low : low + AT_ONCE], folder and folder / f"{stage}-{begin + low}.nc"
 
                 def compute(some=some, first=begin + low, step=bar.step) -> xr.Dataset:
-                    begun = time.process_time()
                     codes = encode(some, atoms, stride, precisions, p, first_image=first, progress=step)
-                    made = {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in kinds}
-                    return xr.Dataset(made | {"cpu_seconds": time.process_time() - begun})
+                    return xr.Dataset(
+                        {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in kinds}
+                    )
 
                 parts.append(kept(path, compute, images=some, code=code_of("inference"), **depends))
-        both = {kind: np.concatenate([part[kind].values for part in parts]) for kind in kinds}
-        found.append(both | {"cpu_seconds": sum(float(part.cpu_seconds) for part in parts)})
+        found.append({kind: np.concatenate([part[kind].values for part in parts]) for kind in kinds})
     return found
 
 
@@ -166,11 +165,6 @@ def shrink(images: xr.DataArray) -> xr.DataArray:
 
 # ---- Table 2
 
-COUNTS = ("over images", "mean over classes")
-BACKGROUND = ("left out", "counted as wrong")
-#: of the classes' chains
-CLASS_VARIABLES = ("residual", "active", "cpu_seconds", "sweeps", "winning_share")
-
 
 @experiment(
     "caltech-accuracy", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", refined=True,
@@ -192,49 +186,23 @@ def caltech_accuracy(p: dict, run: Run) -> Outcome:
         learned = learn(p | {"seed": seed}, run)
         splits.append(_one_split(learned, run.folder("caltech-accuracy", p, str(seed)), run))
     dataset = xr.concat(splits, "split", data_vars="all").assign_coords(split=list(p["seeds"]))
-    model = caltech_model(p["model"], p)
-    spec, checksum = {"model": model, "protocol": PROTOCOL}, learned.train.attrs["checksum"]
-    return Outcome(dataset, spec, p["data"], checksum, p["seeds"][0])
+    return outcome(dataset, p, learned.train, model=caltech_model(p["model"], p), protocol=PROTOCOL)
 
 
 def _one_split(learned: Learned, folder: Path | None, run: Run) -> xr.Dataset:
-    """Accuracy in % of every feature on one split, and what the classes' chains cost."""
-    p, classes, truth = learned.p, learned.classes, learned.test[LABEL].values
-    found, seconds, active = {}, [], []
-    for stage in classes[0].stage.values:
+    """Accuracy in % of every feature on one split, over images and of every class; the background is left out."""
+    truth, found = learned.test[LABEL].values, {}
+    for stage in learned.classes[0].stage.values:
         codes = encode_all(learned, stage, KINDS, folder, run)
-        seconds.append(sum(part["cpu_seconds"] for part in codes) / sum(map(len, learned.both)))
-        active.append(float((codes[1]["ml_sample"] != 0).sum(axis=1).mean()))
         found |= {f"{stage}, {kind}": learned.predict([part[kind] for part in codes]) for kind in KINDS}
         del codes
     found |= {name: learned.predict(pair) for name, pair in learned.baselines().items()}
-    right, background = {name: predicted == truth for name, predicted in found.items()}, background_images(p)
-    own = np.array([[100 * hit[truth == label].mean() for label in np.unique(truth)] for hit in right.values()])
-    shares = [rates(hit, part, background) for hit, part in zip(right.values(), own, strict=True)]
-    chains = xr.concat([one[list(CLASS_VARIABLES)] for one in classes], "class")
+    right = [predicted == truth for predicted in found.values()]
+    own = [[100 * hit[truth == label].mean() for label in np.unique(truth)] for hit in right]
     return xr.Dataset({
-        "accuracy": (("feature_kind", "count", "background"), shares),
-        "class_accuracy": (("feature_kind", "class"), own),
-        "n_test_images": len(truth), "n_background": background, "n_atoms": sum(one.sizes[ATOM] for one in classes),
-        "test_cpu_seconds": ("stage", seconds), "active_at_test": ("stage", active),
-    }, {"feature_kind": list(found), "count": list(COUNTS), "background": list(BACKGROUND)}).merge(
-        chains.assign_coords({"class": list(p["classes"])})
-    )
-
-
-def rates(right: np.ndarray, by_class: np.ndarray, background: int) -> list[list[float]]:
-    """Accuracy in %, in the order of `COUNTS` and `BACKGROUND`; background images are one class more, all wrong."""
-    extra = background > 0
-    return [
-        [100 * right.mean(), 100 * right.sum() / (len(right) + background)],
-        [by_class.mean(), by_class.sum() / (len(by_class) + extra)],
-    ]
-
-
-def background_images(p: dict) -> int:
-    """How many test images the background class would have."""
-    name = datasets.class_names(p["data"])[-1]
-    return min(datasets.load(p["data"], "all", classes=[name], size=(2, 2)).sizes[IMAGE], p["n_test"])
+        "accuracy": ("feature_kind", [100 * hit.mean() for hit in right]),
+        "class_accuracy": (("feature_kind", "class"), own), "n_test_images": len(truth),
+    }, {"feature_kind": list(found), "class": list(learned.p["classes"])})
 
 
 # ---- one deconvolution or layer by layer
@@ -339,13 +307,13 @@ def caltech_readings(p: dict, run: Run) -> Outcome:
     learned = learn(p | {"refined": False}, run)
     folder = run.folder("caltech-readings", p)
     codes = encode_all(learned, STAGES[0], (SAMPLE, *AVERAGES.values()), folder, run)
-    active, truth = (codes[1][SAMPLE] != 0).sum(axis=1), learned.test[LABEL].values
+    truth = learned.test[LABEL].values
     pixels = learned.both, [np.abs(part) for part in learned.both], (learned.train, learned.test)
     small = ([shrink(part) for part in pair] for pair in pixels)
     pairs = chain(chain_readings(codes), one_step_readings(learned), small)
     right = [learned.predict(pair) == truth for pair in pairs]
     return learned.outcome(xr.Dataset(
-        {"right": (("reading", IMAGE), right), "active": (IMAGE, active)},
+        {"right": (("reading", IMAGE), right)},
         {"reading": list(READINGS), "class": list(learned.p["classes"]), LABEL: (IMAGE, truth)},
     ))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -16,14 +15,15 @@ from sklearn.linear_model import RidgeClassifierCV
 from sklearn.preprocessing import normalize
 
 from gdd.base.axes import LABEL
+from gdd.base.checks import check_whole
 from gdd.data.subsets import generator
 from gdd.inference.features import one_step_features
 from gdd.model.spec import ChainSpec
-from gdd_book.experiments.caltech import baselines, check_enough, classes_of, train_and_test
+from gdd_book.experiments.caltech import CHOICES, baselines, check_enough, classes_of, train_and_test
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.feed_forward import FeedForward, learn_atoms
 from gdd_book.progress import Run
-from gdd_book.training import CALTECH, normalised
+from gdd_book.training import normalised
 
 #: chosen on training images of the first split alone: 21 classes for layer 1, all for layer 2; two thirds of the images
 #: to learn from and one third to judge
@@ -44,11 +44,10 @@ AT_ONCE = 250  # images whose maps are held
 PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
 OURS = ("one-step features", "one-step features, two layers")
-BY_SPLIT = ("accuracy", "cpu_seconds", "n_test_images")
 
 
 @experiment(
-    "caltech-best", choices={"data": CALTECH}, in_parallel=True, data="caltech101", model="two layers",
+    "caltech-best", choices=CHOICES, in_parallel=True, data="caltech101", model="two layers",
     demo={"n_classes": 3, "per_class": 10, "counts": (5, 10), "n_test": 10, "seeds": (0,), "n_learn": 20,
           "burn_in": 10, "collect": 2},
     paper={"n_classes": 101, "per_class": 30, "counts": (15, 30), "n_test": 30, "seeds": (0, 1, 2), "n_learn": 101,
@@ -61,24 +60,23 @@ def caltech_best(p: dict, run: Run) -> Outcome:
     layer 2 from its maps. The first of each class's training images are those of the smaller numbers in ``counts``.
     """
     check_enough(p)
+    check_whole("parameter counts", max(p["counts"]), 1, p["per_class"])
     learned = {"features": (LOWER, UPPER), "sizes": (LOWER_SIZE, UPPER_SIZE), "atoms": (LOWER_ATOMS, UPPER_ATOMS)}
     own = [p | {"classes": classes_of(p), "seed": seed} for seed in p["seeds"]]
     depends = {"learned_with": json.dumps(learned, default=asdict)}
     tasks = [(one, run.folder("caltech-best", one | depends), run.for_tasks()) for one in own]
     splits = list(run.each(_one_split, tasks))
-    dataset = xr.concat(splits, "split", data_vars=list(BY_SPLIT)).assign_coords(split=list(p["seeds"]))
+    dataset = xr.concat(splits, "split", data_vars=["accuracy", "n_test_images"]).assign_coords(split=list(p["seeds"]))
     checksum = dataset.attrs.pop("checksum")
     return Outcome(dataset, learned | {"scales": SCALES}, p["data"], checksum, p["seeds"][0])
 
 
 def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
-    """Accuracy of every feature, (count, feature_kind), and what our features take; ``folder`` : of checkpoints."""
+    """Accuracy of every feature, (count, feature_kind); ``folder`` : of checkpoints."""
     train, test = train_and_test(p)
     layers = _learn(normalised(train), p, folder, run)
-    begun = time.process_time()
-    coded = _coded(p, layers)
-    seconds = (time.process_time() - begun) / (len(train) + len(test))
-    features = dict(zip(OURS, zip(*coded, strict=True), strict=True)) | baselines(train, test, PATCHES, p["seed"])
+    features = dict(zip(OURS, zip(*_coded(p, layers), strict=True), strict=True))
+    features |= baselines(train, test, PATCHES, p["seed"])
     labels, shares = (train[LABEL].values, test[LABEL].values), []
     with run.bar(len(p["counts"]) * len(features), f"classifying, split {p['seed']}") as bar:
         for count in p["counts"]:
@@ -89,8 +87,7 @@ def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
                 bar.step()
             shares.append(row)
     return xr.Dataset(
-        {"accuracy": (("count", "feature_kind"), shares), "cpu_seconds": seconds, "n_test_images": len(test),
-         "n_features": ("feature_kind", [pair[0].shape[1] for pair in features.values()])},
+        {"accuracy": (("count", "feature_kind"), shares), "n_test_images": len(test)},
         {"count": list(p["counts"]), "feature_kind": list(features)}, {"checksum": train.attrs["checksum"]},
     )
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
+from sklearn.metrics.pairwise import paired_cosine_distances
 
 from gdd.base.axes import DRAW
 from gdd.base.compiling import kernel
@@ -135,13 +136,10 @@ def _table(refined: Refined, p: dict, bar) -> xr.Dataset:
     for part in SWEEP_PARTS[1:]:
         milli[part] = max(milli[part] - milli[first], 0.0)  # each was timed together with the beginning
     adds, names = multiply_adds(refined, steps), list(milli)
-    switched = _mean_trace(refined, "switched_on", "switched_off")
     return xr.Dataset({
         "ms_per_image": ("part", [milli[name] for name in names]),
         "multiply_adds": ("part", [adds[name] for name in names]),
         "active": float((refined.last.local.z >= 0).sum() / images),
-        "steps": ("part", [float(steps.get(name, 0)) for name in names]),
-        "scan_switches_per_second": 1e3 * switched / max(milli["top switches"], 1e-6),
     }, {"part": names})
 
 
@@ -164,11 +162,12 @@ def refinement_pace(p: dict, run: Run) -> Outcome:
     those that the chain began with.
     """
     setup = setup_of(p, run)
-    fitted = pretrained_model(p, run)
+    fitted = pretrained_model(p, run, setup)
     chain = ChainSpec(seed=p["seed"])
     specs = [refinement_for(p["refine_noise"], dictionary_every=every) for every in p["every"]]
     states = [start_from(fitted, spec, chain) for spec in specs]
-    atoms, data, rows = fitted.layers[-1].state.shared.dictionary, fitted.inputs[0], [[] for _ in specs]
+    flat = lambda atoms: atoms.reshape(len(atoms), -1)  # noqa: E731
+    atoms, data, rows = flat(fitted.layers[-1].state.shared.dictionary), fitted.inputs[0], [[] for _ in specs]
     with on_threads(1), run.bar(p["sweeps"], "refinement-pace") as bar:
         joint_sweep(states[0], data, fitted.model, specs[0], Key(p["seed"], REFINE, 0, 0))  # compiles
         for sweep in range(p["sweeps"]):
@@ -178,7 +177,7 @@ def refinement_pace(p: dict, run: Run) -> Outcome:
                     states[number], data, fitted.model, spec, Key(p["seed"], REFINE, 0, sweep), scale=False
                 )
                 seconds = time.process_time() - begun
-                turned = 1 - float(_cosines(states[number].shared.dictionaries[-1], atoms).mean())
+                turned = float(paired_cosine_distances(flat(states[number].shared.dictionaries[-1]), atoms).mean())
                 values = info.log_joint, info.residual, info.active.sum() / len(data.images), info.moved[0, -1], turned
                 rows[number].append((seconds, *values))
             bar.step()
@@ -186,12 +185,6 @@ def refinement_pace(p: dict, run: Run) -> Outcome:
     values = np.moveaxis(np.array(rows, float), -1, 0)
     table = {name: (("every", DRAW), one) for name, one in zip(names, values, strict=True)}
     return outcome(xr.Dataset(table, {"every": list(p["every"])}), p, setup.images, model=fitted.model)
-
-
-def _cosines(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Of two dictionaries, atom by atom."""
-    one, other = one.reshape(len(one), -1), other.reshape(len(other), -1)
-    return (one * other).sum(axis=1) / (np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)).clip(1e-12)
 
 
 def _parts(refined: Refined, seed: int) -> tuple[dict[str, Callable[[], object]], dict[str, int]]:

@@ -8,14 +8,14 @@ import numpy as np
 import xarray as xr
 
 from gdd import project
-from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
+from gdd.base.axes import IMAGE, LABEL
 from gdd.data import datasets
 from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd.inference.features import one_step_features, stack_features
 from gdd.inference.held import infer_jointly, infer_layers, shared_of
 from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import Pretrained
-from gdd_book.experiments.path import active_in, classify, encode, repeated
+from gdd_book.experiments.path import classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -56,35 +56,20 @@ def mnist_error(p: dict, run: Run) -> Outcome:
     train = digits(p)
     test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes[IMAGE]))
     fitted = pretrained_model(p, run)
-    atoms = project(fitted)
-    features = features_of(fitted, atoms, train, test, p, run)
+    features = features_of(fitted, train, test, p, run)
     results = {kind: tuned(pair, train, test, p["seed"]) for kind, pair in features.items()}
     dataset = xr.Dataset({
         "error": ("feature_kind", [r.error.item() for r in results.values()]),
         "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
-        "cost": ("feature_kind", [r.attrs["chosen_cost"] for r in results.values()]),
-        "gamma": ("feature_kind", [r.attrs["chosen_gamma"] for r in results.values()]),
-        "tuned_on": ("feature_kind", [r.attrs["tuned_on"] for r in results.values()]),
-        "landmarks": results["raw pixels"].attrs["landmarks"],
-        "confusion": results[p["codes"][0]].confusion,
-        "active_at_test": active_in(features[p["codes"][0]][1]),
-        "winning_share": atoms.attrs["winning_share"][0],
-        "dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"),
-                       fitted.layers[0].state.shared.dictionary.astype("f4")),
-        "projected_atoms": (DICTIONARY, atoms.values.astype("f4")),
-        "uses": (ATOM, (fitted.layers[-1].state.local.z >= 0).sum(axis=(0, 2, 3))),
     }, {"feature_kind": list(results)})
-    for number, layer in enumerate(fitted.layers, 1):
-        for name, trace in layer.traces.items():
-            dataset[f"{name}_{number}"] = (DRAW, trace.values[0].astype("f4" if name != "log_joint" else "f8"))
     return outcome(dataset, p, train, model=fitted.model, chain=ChainSpec(p["burn_in"], p["collect"], p["seed"]))
 
 
 def features_of(
-    fitted: Pretrained, atoms: xr.DataArray, train: xr.DataArray, test: xr.DataArray, p: dict, run: Run
+    fitted: Pretrained, train: xr.DataArray, test: xr.DataArray, p: dict, run: Run
 ) -> dict[str, list[xr.DataArray]]:
     """Every feature of training and test digits that is compared, by its name."""
-    codes, precisions = [], precisions_of(fitted)
+    atoms, codes, precisions = project(fitted), [], precisions_of(fitted)
     for images in (train, test):
         with run.bar(images.sizes[IMAGE], f"deconvolving {images.attrs['split']}") as bar:
             codes.append(encode(images, atoms, fitted.model.stride, precisions, p, progress=bar.step))
@@ -126,19 +111,15 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
     found = []
     for size, trial in runs:
         one = p | {"n_train": size, "seed": trial}
-        train, fitted = digits(one), pretrained_model(one, run)
-        atoms = project(fitted)
-        features = features_of(fitted, atoms, train, test, one, run)
-        found.append(xr.Dataset({
-            "error": ("feature_kind", [tuned(pair, train, test, trial).error.item() for pair in features.values()]),
-            "active_at_test": active_in(features[p["codes"][0]][1]),
-            "winning_share": atoms.attrs["winning_share"][0],
-        }, {"feature_kind": list(features)}))
+        train = digits(one)
+        features = features_of(pretrained_model(one, run), train, test, one, run)
+        errors = [tuned(pair, train, test, trial).error.item() for pair in features.values()]
+        found.append(xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)}))
     places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
     table = xr.concat(found, "run").assign_coords(places).set_index(run=["size", "trial"]).unstack("run")
     model = model_for(p["noise_precision"], p["weight_precision"])
-    spec = {"model": model, "chain": ChainSpec(p["burn_in"], p["collect"], 0), "protocol": FIVE_FOLD}
-    return Outcome(table.transpose("size", "trial", ...), spec, p["data"], test.attrs["checksum"], 0)
+    chain, table = ChainSpec(p["burn_in"], p["collect"], 0), table.transpose("size", "trial", ...)
+    return outcome(table, p | {"seed": 0}, test, model=model, chain=chain, protocol=FIVE_FOLD)
 
 
 # ---- Table 1, before and after refinement
@@ -163,7 +144,7 @@ def mnist_refined_error(p: dict, run: Run) -> Outcome:
     test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
     subsets = [_refined_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]]
     dataset = xr.concat(subsets, "subset").assign_coords(subset=list(p["seeds"]))
-    return Outcome(dataset, {"seeds": p["seeds"]}, p["data"], test.attrs["checksum"], p["seeds"][0])
+    return outcome(dataset, p, test, seeds=p["seeds"])
 
 
 def _refined_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
@@ -172,15 +153,12 @@ def _refined_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
     before, after = precisions_of(fitted), precisions_of(refined)
     projected = project(refined)
     kinds = ((project(fitted), before), (projected, after), (projected, (before[0], after[1])))
-    errors, active = [], []
+    errors = []
     for atoms, precisions in kinds:
         codes = [encode(images, atoms, fitted.model.stride, precisions, p) for images in (train, test)]
         errors.append([_error([part[kind] for part in codes], train, test, p) for kind in KINDS])
-        active.append(active_in(codes[1].ml_sample))
     return xr.Dataset({
-        "error": (("atoms", "feature_kind"), errors), "active_at_test": ("atoms", active),
-        "error_of_pixels": _error([train, test], train, test, p),
-        "winning_share": ("atoms", [atoms.attrs["winning_share"][0] for atoms, _ in kinds]),
+        "error": (("atoms", "feature_kind"), errors), "error_of_pixels": _error([train, test], train, test, p),
     }, {"atoms": list(ATOMS), "feature_kind": list(KINDS)})
 
 

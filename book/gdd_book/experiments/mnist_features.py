@@ -24,7 +24,7 @@ from gdd.model.spec import MNIST, ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd_book.benchmarks.harness import on_threads
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, active_in, classify, encode, repeated
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.feed_forward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
 from gdd_book.progress import Run
@@ -278,31 +278,28 @@ def mnist_ablation(p: dict, run: Run) -> Outcome:
     test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
     more = project(pretrained_model(p | {"n_train": p["n_learn"], "seed": p["seeds"][0]}, run))
     subsets = [_ablated(p | {"seed": seed}, more.values.astype(np.float32), test, run) for seed in p["seeds"]]
-    errors = [[found["error"][row] for row in ROWS] for found in subsets]
-    dataset = xr.Dataset({
-        "error": (("subset", "row"), errors),
-        "winning_share": ("subset", [found["winning_share"] for found in subsets]),
-        "active_at_test": ("subset", [found["active_at_test"] for found in subsets]),
-    }, {"subset": list(p["seeds"]), "factor": ("row", [row[0] for row in ROWS]),
-        "setting": ("row", [row[1] for row in ROWS])})
-    return Outcome(dataset, {"seeds": p["seeds"], "svm": PROTOCOL}, p["data"], test.attrs["checksum"], p["seeds"][0])
+    dataset = xr.Dataset(
+        {"error": (("subset", "row"), [[errors[row] for row in ROWS] for errors in subsets])},
+        {"subset": list(p["seeds"]), "factor": ("row", [row[0] for row in ROWS]),
+         "setting": ("row", [row[1] for row in ROWS])},
+    )
+    return outcome(dataset, p, test, seeds=p["seeds"], svm=PROTOCOL)
 
 
-def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict:
+def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict[tuple[str, str], float]:
     """Errors in % by row, on one subset of the training digits; ``more``: atoms learned from more digits."""
     train = digits(p)
     fitted = pretrained_model(p, run)
     by_class = learn_class_atoms(train, p, run)
-    projected, (gamma_e, gamma_w) = project(fitted), precisions_of(fitted)
+    gamma_e, gamma_w = precisions_of(fitted)
     uses = (fitted.layers[-1].state.local.z >= 0).sum(axis=(0, 2, 3))
-    setting = {"atoms": projected.values.astype(np.float32), "stride": fitted.model.stride, "chain": 0, "length": 1.0,
-               "gamma_e": gamma_e, "gamma_w": gamma_w}
+    setting = {"atoms": project(fitted).values.astype(np.float32), "stride": fitted.model.stride, "chain": 0,
+               "length": 1.0, "gamma_e": gamma_e, "gamma_w": gamma_w}
     others = {MORE_DIGITS: more} | {
         BY_CLASS[stage]: np.concatenate(by_class.sel(stage=stage).values) for stage in STAGES
     }
     with run.bar(9 + p["chains"], f"subset {p['seed']}") as bar:
         features = coded(setting, uses, others, (train, test), p, bar)
-        active = active_in(features[PROTOCOL_ROW][1])
         features |= fed_forward(fitted.layers[0], setting, (train, test))
         features[NORMALISED] = from_normalised(train, test, p, run)
         features |= everywhere(setting, (train, test), p)
@@ -313,7 +310,7 @@ def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict:
             energies = class_energies(test, by_class.sel(stage=stage), setting["stride"], **chain)
             nearest = by_class[LABEL].values[energies.argmin(axis=1)]
             errors[row] = 100.0 * float((nearest != test[LABEL].values).mean())
-    return {"error": errors, "winning_share": projected.attrs["winning_share"][0], "active_at_test": active}
+    return errors
 
 
 def coded(setting: dict, uses: np.ndarray, other_atoms: dict, images: tuple, p: dict, bar) -> dict:

@@ -11,19 +11,21 @@ import xarray as xr
 from sklearn.decomposition import SparseCoder
 
 from gdd import project
-from gdd.base.axes import ATOM, DICTIONARY, DRAW, LABEL
+from gdd.base.axes import ATOM, DICTIONARY, LABEL
 from gdd.data import datasets
 from gdd.evaluate.atoms import stroke_share
 from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
-from gdd.model.convolution import correlate, synthesise
+from gdd.model.convolution import correlate
+from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
-from gdd.projection import projection_error
+from gdd.projection import projection_error, render_projected
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
+from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.mnist import one_step
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, precisions_of, refinement_for, trained_models
 
@@ -55,14 +57,14 @@ def mnist_readings(p: dict, run: Run) -> Outcome:
 
     For each of several subsets: the paper's sample of highest likelihood; means over one chain and over several, which
     have a fifth of its sweeps each; the posterior cooled to a mode; convex and greedy codes; and the atoms as
-    detectors, without any explaining away. The record has the errors, (subset, stage, reading), the traces of all
-    refinements, both dictionaries of layer 1, the projected atoms in percent of each one's ``largest`` magnitude, and a
-    test digit of each class with its codes by two chains.
+    detectors, without any explaining away. The record has the errors, (subset, stage, reading), both dictionaries of
+    layer 1, the projected atoms in percent of each one's ``largest`` magnitude, and a test digit of each class with its
+    codes by two chains.
     """
     test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
     subsets = [_read_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]]
     dataset = xr.concat(subsets, "subset").assign_coords(subset=list(p["seeds"]))
-    return Outcome(dataset, {"seeds": p["seeds"]}, p["data"], test.attrs["checksum"], p["seeds"][0])
+    return outcome(dataset, p, test, seeds=p["seeds"])
 
 
 def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
@@ -82,27 +84,19 @@ def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
     out = xr.concat([one.merge(table) for one, table in zip(models, tables, strict=True)], "stage")
     out["example"] = ("digit", "plane", "row", "col"), np.int16(np.round(255 * shown.values))
     out["error_of_pixels"] = float(classify((train, test), train, test, p["seed"]).error)
-    traces = trained[STAGES[1]].traces.isel(chain=0)
-    for name in ("log_joint", "active", "residual", "switched_on", "switched_off"):
-        out[name] = DRAW, traces[name].values.astype("f8" if name == "log_joint" else "f4")
-    out["strong_moved"] = DRAW, (traces.moved[:, 0, -1] / traces.visited[:, 0, -1].clip(1)).values.astype("f4")
     return out.assign_coords(stage=list(trained))
 
 
 def _describe(one: Pretrained | Refined, state: JointState) -> xr.Dataset:
     """Dictionaries of a model, and how well the projection speaks for its layers."""
     atoms = project(one)
-    plain = atoms.values
-    percents = 100 * plain / np.abs(plain).max(axis=(1, 2, 3), keepdims=True).clip(1e-12)
-    upper = (state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
     return xr.Dataset({
         "bottom_dictionary": (("bottom_atom", "plane", "bottom_row", "bottom_col"),
                               state.shared.dictionaries[0].astype("f4")),
-        "plane_energy": ((ATOM, "bottom_atom"), upper.astype("f4")),
-        "projected_atoms": (DICTIONARY, np.int8(np.round(percents))),
-        "largest": (ATOM, np.abs(plain).max(axis=(1, 2, 3))),
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
+        "largest": (ATOM, np.abs(atoms.values).max(axis=(1, 2, 3))),
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
-        "stroke_share": (ATOM, stroke_share(plain).values),
+        "stroke_share": (ATOM, stroke_share(atoms.values).values),
         "winning_share": atoms.attrs["winning_share"][0],
         "projection_error": float(projection_error(state, one.model, atoms).mean()),
     })
@@ -166,8 +160,7 @@ def _readings(
     keep("correlations", lambda images: correlate(images.values, atoms.values)[:, :, ::rows, ::cols])
     keep("largest correlation over places", lambda images: _over_places(correlate(images.values, atoms.values), np.max))
     keep("the same, normalised", lambda images: _over_places(normalised(images.values, atoms.values), np.max))
-    bottom = one.state.shared.dictionaries[0] if isinstance(one, Refined) else one.layers[0].state.shared.dictionary
-    keep("layer 1 in one step", lambda images: one_step(fitted, images, bottom))
+    keep("layer 1 in one step", lambda images: one_step(fitted, images, state.shared.dictionaries[0]))
     return found
 
 
@@ -195,7 +188,7 @@ def cooled(atoms: Atoms, images: xr.DataArray, seed: int) -> np.ndarray:
     gamma_e, gamma_w = atoms.precisions
     first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
     values, part = atoms.values.astype(np.float32), 512
-    out = np.zeros((len(images), len(values), *_grid(atoms, atoms.model.stride)), np.float32)
+    out = np.zeros((len(images), len(values), *_places(atoms, atoms.model.stride)), np.float32)
     for number, cold in enumerate(TEMPERATURES):
         size, stride = images.shape[2:], atoms.model.stride
         problem = make_problem(values, size, stride, gamma_e / cold, gamma_w / cold)
@@ -210,21 +203,16 @@ def cooled(atoms: Atoms, images: xr.DataArray, seed: int) -> np.ndarray:
     return out
 
 
-def _grid(atoms: Atoms, stride: tuple[int, int]) -> tuple[int, int]:
-    """Places (row, col) of a projected atom in an image."""
-    sides = zip(atoms.model.image_size, atoms.values.shape[2:], stride, strict=True)
-    return tuple((n - a) // s + 1 for n, a, s in sides)
+def _places(atoms: Atoms, stride: tuple[int, int]) -> tuple[int, int]:
+    return placement_grid(atoms.model.image_size, atoms.values.shape[2:], stride)
 
 
 def _placed(atoms: Atoms, stride: tuple[int, int]) -> np.ndarray:
     """Every atom, of unit norm, at every place: (atom * place, pixel)."""
-    count, (rows, cols) = len(atoms.values), _grid(atoms, stride)
     unit = atoms.values / np.sqrt((atoms.values**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
-    maps = np.zeros((count, rows, cols, count, *_grid(atoms, (1, 1))), np.float32)
-    for k, i, j in np.ndindex(count, rows, cols):
-        maps[k, i, j, k, i * stride[0], j * stride[1]] = 1.0
-    maps = maps.reshape(count * rows * cols, count, *maps.shape[4:])
-    return synthesise(unit, maps).reshape(len(maps), -1)
+    shape = len(unit), *_places(atoms, stride)
+    codes = np.eye(math.prod(shape), dtype=np.float32).reshape(-1, *shape)
+    return render_projected(unit, codes, stride, atoms.model.image_size).reshape(len(codes), -1)
 
 
 def _sparse(placed: np.ndarray, images: xr.DataArray, way: str, **options) -> np.ndarray:

@@ -21,7 +21,7 @@ from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from
-from gdd_book.experiments.atoms import SHARPNESS
+from gdd_book.experiments.atoms import SHARPNESS, in_own_percents
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -66,27 +66,23 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
         fitted, refined[name] = trained_models(p | {"refine_noise": noise} | lengths, run).values()
     first = next(iter(refined.values()))
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
-    models = [_describe(fitted.layers[0].state.shared.dictionary, project(fitted), begun, first.data, fitted.model)]
-    for one in refined.values():
-        bottom = one.state.shared.dictionaries[0]
-        models.append(_describe(bottom, project(one), one.state, one.data, one.model))
+    models = [_describe(project(fitted), begun, first.data, fitted.model)]
+    models += [_describe(project(one), one.state, one.data, one.model) for one in refined.values()]
     dataset = xr.concat(models, "model").assign_coords(model=[BEFORE, *refined])
     dataset = dataset.merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
     return outcome(dataset, p, digits(p), model=fitted.model, **{name: one.refinement for name, one in refined.items()})
 
 
-def _describe(
-    bottom: np.ndarray, atoms: xr.DataArray, state: JointState, data: LayerData, model: ModelSpec
-) -> xr.Dataset:
+def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: ModelSpec) -> xr.Dataset:
     """Dictionary of layer 1 and projected atoms, how sharp these are, and how the state fits the digits.
 
     Projected atoms are kept in whole percents of each one's largest magnitude: for looking at. ``rms`` of a pixel's
     residual; ``projection_error`` (image,), see `projection_error`; ``uses`` (atom,).
     """
-    percents = 100 * atoms / np.abs(atoms).max(atoms.dims[1:]).clip(1e-12)
+    bottom = np.float32(state.shared.dictionaries[0])
     return xr.Dataset({measure.__name__: (ATOM, measure(atoms)) for measure in SHARPNESS} | {
-        "bottom_dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"), np.float32(bottom)),
-        "projected_atoms": (DICTIONARY, np.int8(np.round(percents))),
+        "bottom_dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"), bottom),
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
         "winning_share": atoms.attrs["winning_share"][0],
         "rms": float(np.sqrt((joint_residual(state, data, model) ** 2).mean())),
         "projection_error": (IMAGE, projection_error(state, model, atoms)),
@@ -198,8 +194,7 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
         {name: (("start", "seed", DRAW), values[:, :, i]) for i, name in enumerate(TRACES)},
         {"start": list(STARTS), "seed": list(p["seeds"])},
     )
-    checksum = digits(p | {"seed": p["seeds"][0]}).attrs["checksum"]
-    return Outcome(dataset, {"model": model, "refinement": refinement}, p["data"], checksum, p["seeds"][0])
+    return outcome(dataset, p, held_out, model=model, refinement=refinement)
 
 
 def _run_both(
@@ -272,8 +267,7 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
         last = {"atoms": DRAW, "residual": DRAW, "uses": f"rank_{name}"}
         for (what, axis), values in zip(last.items(), zip(*chains, strict=True), strict=True):
             out[f"{what}_{name}"] = (*axes, axis), np.reshape(values, shape)
-    checksum = digits(p | {"seed": p["seeds"][0]}).attrs["checksum"]
-    return Outcome(xr.Dataset(out, coordinates), {"model": model}, p["data"], checksum, p["seeds"][0])
+    return outcome(xr.Dataset(out, coordinates), p, images, model=model)
 
 
 def _single(model: ModelSpec, layer: int, atoms: int) -> ModelSpec:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import ATOM, COL, LABEL, ROW
+from gdd.base.axes import LABEL
 from gdd.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
 from gdd.inference.deconvolution import deconvolve
 
@@ -37,11 +37,6 @@ def classify(
 ) -> xr.Dataset:
     """Tune and train on the first features of ``pair``, predict from the second; see `gdd.evaluate.classify.error`."""
     return error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed, copies)
-
-
-def active_in(codes: xr.DataArray) -> float:
-    """Mean number of coefficients of an image that are not zero."""
-    return float((codes != 0).sum((ATOM, ROW, COL)).mean())
 
 
 def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:

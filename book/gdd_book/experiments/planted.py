@@ -8,7 +8,6 @@ the chain found something better or merely got stuck.
 from __future__ import annotations
 
 import hashlib
-import time
 
 import numpy as np
 import xarray as xr
@@ -59,9 +58,8 @@ def one_chain(name: str, truth: xr.Dataset, p: dict, seed: int, run: Run, bar) -
     """One chain, and its atoms beside those that were planted."""
     chain = chain_of(name, p, seed)
     folder = run.folder("planted", p, f"{seed}-{name.replace(' ', '-')}")
-    begun = time.process_time()
     fitted = fit_layer(data_of(truth), LAYER, shape_of(truth), chain, folder=folder, progress=bar)
-    return summary(fitted, truth, p).assign(cpu_seconds=time.process_time() - begun)
+    return summary(fitted, truth, p)
 
 
 def summary(fitted: Fitted, truth: xr.Dataset, p: dict) -> xr.Dataset:

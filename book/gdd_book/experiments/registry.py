@@ -21,8 +21,8 @@ class Outcome(NamedTuple):
 
 
 def outcome(dataset: xr.Dataset, p: Mapping[str, Any], images: xr.DataArray, **spec) -> Outcome:
-    """Results on the data set ``p["data"]``, from which ``images`` come, with the seed ``p["seed"]``."""
-    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"])
+    """Results on the data set ``p["data"]``, from which ``images`` come, with the (first) seed of these parameters."""
+    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"] if "seed" in p else p["seeds"][0])
 
 
 class Experiment(NamedTuple):

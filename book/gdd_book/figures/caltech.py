@@ -35,10 +35,9 @@ from gdd_book.figures.style import (
     with_error,
 )
 from gdd_book.records import settings
-from gdd_book.training import CALTECH, MODELS, REFINEMENT, STAGES
+from gdd_book.training import CALTECH, MODELS, STAGES
 
 ALL_CLASSES = 101  # without the background; a record of fewer is no row of the paper's table
-NO_RECORD = "no record of all classes"
 LAYERS = {"two layers": "2 layers", "three layers": "3 layers"}
 CLOSE = 0.5  # correlation above which an atom has been found again
 DEALS = 200  # of the classes to the images at random
@@ -81,17 +80,10 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
 
 
 def at_length(scale: str) -> list[xr.Dataset]:
-    """Records of `caltech-class` that differ from the paper's settings in class and seed alone; one for each class.
-
-    Of several seeds of a class the lowest counts.
-    """
-    fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k not in ("classes", "seed")}
-    found = {}
-    for record in sorted(records.every("caltech-class"), key=lambda record: settings(record)["seed"]):
-        p = settings(record)
-        if record.attrs["scale"] == scale and len(p["classes"]) == 1 and fixed.items() <= p.items():
-            found.setdefault(class_of(record), record)
-    return [found[name] for name in sorted(found)]
+    """Records of `caltech-class` that differ from the paper's settings in the class alone."""
+    fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k != "classes"}
+    known = [(one, settings(one)) for one in records.every("caltech-class") if one.attrs["scale"] == scale]
+    return sorted((one for one, p in known if len(p["classes"]) == 1 and fixed.items() <= p.items()), key=class_of)
 
 
 def class_of(record: xr.Dataset) -> str:
@@ -116,16 +108,12 @@ def chains_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         }
         if "per_class" in p:
             count = record.sizes["class"]
-            row = {"model": _layers_of(p), "classes": f"{count}", "guessing, %": f"{100 / count:.1f}"} | row
+            row = {"model": LAYERS[p["model"]], "classes": f"{count}", "guessing, %": f"{100 / count:.1f}"} | row
         rows.append(row)
     paper = {name: paper_values.fact(name)["value"] for name in LENGTHS}
     rows.append(dict.fromkeys(("pretraining", "refinement"), _sweeps(paper)) | {"test": _sweeps(paper, "test_")})
     table = pd.DataFrame(rows, ["ours"] * len(found) + ["the paper"], dtype=object).fillna("")
     return table.loc[:, (table[:-1] != "").any()]
-
-
-def _layers_of(p: Mapping) -> str:
-    return LAYERS.get(p["model"], p["model"])
 
 
 def _sweeps(p: Mapping, stage: str = "") -> str:
@@ -295,14 +283,8 @@ def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
     As a share of an image's energy, mean over the training images.
     """
-    rows = {
-        class_of(record): {
-            "projection error, share of energy": with_error(record.projection_error, IMAGE).item(),
-            "training images": record.sizes[IMAGE],
-        }
-        for record in found
-    }
-    return pd.DataFrame(rows).T
+    errors = {class_of(record): with_error(record.projection_error, IMAGE).item() for record in found}
+    return pd.Series(errors, name="projection error, share of energy").to_frame()
 
 
 def atoms_of(record: xr.Dataset, stage: str) -> list[xr.DataArray]:
@@ -411,7 +393,7 @@ def winning_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 
 def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % by training images per class: the paper's rows, then ours, or words where there is none.
+    """Accuracy in % by training images per class: the paper's rows, then ours.
 
     Ours are of records with all classes: over images, background left out, the feature of highest likelihood; with a
     standard error where there are several splits.
@@ -421,51 +403,29 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
     table = table.map("{:g}".format)
     for (model, words), stage in product(LAYERS.items(), STAGES):
         kind = f"{stage}, ml_sample"
-        cells = [cell_of([one for one in found if kind in one.feature_kind], model, n) for n in (15, 30)]
-        cells = [NO_RECORD if cell is None else over_splits(cell.sel(feature_kind=kind)) for cell in cells]
-        table.loc[f"ours, {words}, {stage}"] = cells
+        table.loc[f"ours, {words}, {stage}"] = [
+            over_splits(cell_of(found, model, n).sel(feature_kind=kind)) for n in (15, 30)
+        ]
     return table
 
 
-def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataArray | None:
-    """Accuracy of all classes with this model and so many training images of each, or None if no record has it.
+def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataArray:
+    """Accuracy of all classes with this model and so many training images of each, (split, feature_kind).
 
-    Of several records the one pretrained longest; of those the one with most features. Others that may stand beside it
-    add splits that are not there yet; where they lack a feature it is NaN.
+    Of the records pretrained longest; where one of several splits lacks a feature it is NaN.
     """
-
-    def key(record: xr.Dataset) -> tuple[int, int]:
-        p = settings(record)
-        return p["burn_in"] + p["collect"], record.sizes["feature_kind"]
-
     wanted = {"model": model, "per_class": per_class}.items()
     whole = [record for record in found if settings(record)["n_classes"] >= ALL_CLASSES]
     own = [record for record in whole if wanted <= settings(record).items()]
-    if not own:
-        return None
-    chosen, *others = sorted(own, key=key, reverse=True)
-    parts, seeds = [chosen.accuracy], {*settings(chosen)["seeds"]}
-    for other in others:
-        new = [i for i, seed in enumerate(settings(other)["seeds"]) if seed not in seeds]
-        if new and can_join(other, chosen):
-            parts.append(other.accuracy.isel(split=new).reindex(feature_kind=chosen.feature_kind))
-            seeds.update(settings(other)["seeds"])
-    return xr.concat(parts, "split")
-
-
-def can_join(candidate: xr.Dataset, chosen: xr.Dataset) -> bool:
-    """Whether both were made alike, splits apart; one that is not refined may stand beside one that is."""
-    free = {"seeds"} if settings(candidate)["refined"] else {"seeds", "refined", *REFINEMENT, "voters"}
-    one, other = ({name: p[name] for name in p.keys() - free} for p in map(settings, (candidate, chosen)))
-    return one == other
+    longest = max(map(_lengths, own))
+    own = sorted((one for one in own if _lengths(one) == longest), key=lambda one: -one.sizes["feature_kind"])
+    parts = [record.accuracy.reindex(feature_kind=own[0].feature_kind) for record in own]
+    return xr.concat(parts, "split").drop_duplicates("split")
 
 
 def over_splits(accuracy: xr.DataArray) -> str:
-    """Mean over the splits that have this feature, its standard error, their number; of one split the value alone.
-
-    Over images, background left out.
-    """
-    values = accuracy.sel(count="over images", background="left out").dropna("split")
+    """Mean over the splits that have this feature, its standard error, their number; of one split the value alone."""
+    values = accuracy.dropna("split")
     return with_error(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
 
 
@@ -476,27 +436,20 @@ def feature_words(kind: str) -> str:
 
 
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table.
-
-    Columns are those of which there is a record with all classes.
-    """
+    """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table."""
     columns = {}
     for (model, words), per_class in product(LAYERS.items(), (15, 30)):
-        if (cell := cell_of(found, model, per_class)) is not None:
-            known = {str(kind): over_splits(cell.sel(feature_kind=kind)) for kind in cell.feature_kind.values}
-            columns[words, f"{per_class} images"] = known
-    if not columns:
-        return pd.DataFrame({"accuracy": [NO_RECORD]})
-    table = pd.DataFrame(columns).rename_axis("feature")
-    most = max(columns.values(), key=len)  # its features stand in the order of the experiment
-    table = table.reindex([*most, *(kind for kind in table.index if kind not in most)]).fillna("not run")
-    return table.rename(index=feature_words)
+        cell = cell_of(found, model, per_class)
+        columns[words, f"{per_class} images"] = {
+            feature_words(kind): over_splits(cell.sel(feature_kind=kind)) for kind in cell.feature_kind.values
+        }
+    return pd.DataFrame(columns).rename_axis("feature")
 
 
 def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
     """Classes, stages, training images a class and layers of a record; the largest is the one to show."""
     p = settings(record)
-    return record.sizes["class"], record.sizes["stage"], p["per_class"], len(MODELS[p["model"]].layers)
+    return record.sizes["class"], 1 + p["refined"], p["per_class"], len(MODELS[p["model"]].layers)
 
 
 def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -506,12 +459,12 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """
     rows = {}
     for record in (record for record in found if settings(record)["refined"]):
-        own = record.class_accuracy.mean("split")
+        p, own = settings(record), record.class_accuracy.mean("split")
+        row = rows[LAYERS[p["model"]], record.sizes["class"], p["per_class"], ", ".join(map(str, p["seeds"]))] = {}
         for name in (name for name in own.feature_kind.values if name.startswith("refined, ")):
             change = own.sel(feature_kind=name) - own.sel(feature_kind=name.replace("refined", "pretrained"))
-            row = rows.setdefault(_run_name(record), {})
             row[name.removeprefix("refined, ")] = with_error(change, "class", 1, "+").item()
-    return pd.DataFrame(rows).T.rename_axis(_RUN).rename(columns=KIND_WORDS)
+    return pd.DataFrame(rows).T.rename_axis(["model", "classes", "images a class", "seeds"]).rename(columns=KIND_WORDS)
 
 
 def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:
@@ -520,14 +473,6 @@ def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:
     change = change.sel(feature_kind=[kind for kind in change.feature_kind.values if kind.startswith(STAGES)])
     words = [feature_words(kind) for kind in change.feature_kind.values]
     return pd.DataFrame({"3 layers less 2": with_error(change, "class", 1, "+")}, words)
-
-
-_RUN = ["model", "classes", "images a class", "seeds"]
-
-
-def _run_name(record: xr.Dataset) -> tuple[str, int, int, str]:
-    p = settings(record)
-    return _layers_of(p), record.sizes["class"], p["per_class"], ", ".join(map(str, p["seeds"]))
 
 
 def show_features(found: Sequence[xr.Dataset]) -> Figure:
@@ -544,7 +489,7 @@ def show_features(found: Sequence[xr.Dataset]) -> Figure:
             panel.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
             panel.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
         panel.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
-        panel.set(xlabel="accuracy (%)", xlim=(-2, 102), title=_layers_of(settings(record)))
+        panel.set(xlabel="accuracy (%)", xlim=(-2, 102), title=LAYERS[settings(record)["model"]])
     panel.set(yticks=range(len(kinds)), yticklabels=[feature_words(kind) for kind in kinds])
     panel.invert_yaxis()
     return finish(figure)

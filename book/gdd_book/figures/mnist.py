@@ -27,7 +27,6 @@ from gdd_book.figures.style import (
     FONT,
     FULL,
     KIND_WORDS,
-    NO_RECORD,
     bare,
     finish,
     legend_outside,
@@ -134,8 +133,6 @@ def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEAT
 
 def subset_table(errors: xr.DataArray) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
-    if not errors.size:
-        return pd.DataFrame({"test error": [NO_RECORD]})
     count = errors.count("trial").astype(str)
     text = (with_error(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
     return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
@@ -147,9 +144,7 @@ def copies_table(found: Sequence[xr.Dataset], paper: pd.DataFrame) -> pd.DataFra
     Above them what the paper prints and the best features without copies.
     """
     errors = subset_errors(found, KINDS)
-    copied = [kind for kind in errors.feature_kind.values if kind.endswith(COPIED.format(""))] if errors.size else []
-    if not copied:
-        return pd.DataFrame({"test error": [NO_RECORD]})
+    copied = [kind for kind in errors.feature_kind.values if kind.endswith(COPIED.format(""))]
     table = subset_table(errors.sel(feature_kind=[KINDS[4], *copied])).T
     printed = paper[paper.ours].set_index("n_train").error.reindex(table.columns)
     table = pd.concat([printed.map("{:g}".format).to_frame("the paper prints").T, table])
@@ -192,8 +187,6 @@ def _lengths(record: xr.Dataset) -> dict[str, str]:
 
 def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Test error in % of every feature, a column for every record of `mnist-error`; above them what was run."""
-    if not found:
-        return pd.DataFrame({"test error": ["no record yet"] * len(FEATURES)}, index=list(FEATURES.values()))
     columns = {}
     for record in found:
         p, known = settings(record), record.error.to_series()
@@ -290,7 +283,7 @@ def refined_size_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         columns = {"pretrained": before, "refined": after, "change": after - before}
         columns |= {"refined, pretraining's noise": held, "raw pixels": record.error_of_pixels}
         rows.append(row | {name: with_error(values, "subset").item() for name, values in columns.items()})
-    return pd.DataFrame(rows).set_index("training digits") if rows else pd.DataFrame({"test error": [NO_RECORD]})
+    return pd.DataFrame(rows).set_index("training digits")
 
 
 def _by_size(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:

@@ -16,7 +16,7 @@ from matplotlib.ticker import LogLocator
 from numpy.lib.stride_tricks import sliding_window_view
 from scipy import stats
 
-from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, DRAW, IMAGE, PLANE
+from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE
 from gdd.base.checks import check_whole
 from gdd.model.distributions import Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision
@@ -332,17 +332,9 @@ def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
         "pretrained, each plane's precision learned": learned.bottom_dictionary.isel(subset=0, stage=0),
         "refined, each plane's precision learned": learned.bottom_dictionary.isel(subset=0, stage=1),
     }
-    names = {"bottom_atom": ATOM, "bottom_row": ATOM_ROW, "bottom_col": ATOM_COL}
-    ordered = []
-    for part in parts.values():
-        part = part.drop_vars(list(part.coords)).rename(names)
-        ordered.append(part.isel({ATOM: np.argsort(-norms_of(part).values, kind="stable")}))
-    return xr.concat(ordered, "kind").assign_coords(kind=list(parts))
-
-
-def norms_of(atoms: xr.DataArray) -> xr.DataArray:
-    """Norm of every atom."""
-    return np.sqrt((atoms.astype(float) ** 2).sum((PLANE, ATOM_ROW, ATOM_COL)))
+    stacks = [np.asarray(part, float) for part in parts.values()]
+    ordered = [atoms[np.argsort(-np.sqrt((atoms**2).sum(axis=(1, 2, 3))), kind="stable")] for atoms in stacks]
+    return xr.DataArray(np.stack(ordered), {"kind": list(parts)}, ("kind", *DICTIONARY))
 
 
 def show_bottom(stages: xr.DataArray, across: int = 4) -> Figure:
@@ -358,7 +350,7 @@ def show_bottom(stages: xr.DataArray, across: int = 4) -> Figure:
 
 def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) -> pd.DataFrame:
     """Norms of layer 1's atoms, and how well projected atoms speak for the layers, by kind of `bottom_stages`."""
-    norms = norms_of(stages)
+    norms = np.sqrt((stages**2).sum(DICTIONARY[1:]))
     kept, own = held.isel(model=slice(2)), learned.isel(subset=0)
     error = np.concatenate([kept.projection_error.mean(IMAGE), own.projection_error])
     return pd.DataFrame({
@@ -515,21 +507,6 @@ def refinement_table(found: xr.Dataset) -> pd.DataFrame:
     }
     written = {name: [plus_minus(v, digits=d) for v in values.values] for name, (values, d) in columns.items()}
     return pd.DataFrame(written, found.model.values).T
-
-
-def refined_atoms(found: xr.Dataset, count: int = 25) -> xr.DataArray:
-    """Projected atoms that each model uses most, as its chain kept them, for `show_dictionaries`."""
-    return _as_kinds(most_used(found, count))
-
-
-def bottom_atoms(found: xr.Dataset) -> xr.DataArray:
-    """Dictionary of layer 1, arranged likewise."""
-    names = {"bottom_atom": ATOM, "bottom_row": ATOM_ROW, "bottom_col": ATOM_COL}
-    return _as_kinds(found.bottom_dictionary.rename(names))
-
-
-def _as_kinds(atoms: xr.DataArray) -> xr.DataArray:
-    return atoms.rename(model="kind").transpose("kind", ...).astype(float)
 
 
 def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4, first: int = 0):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from itertools import cycle
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,22 +16,13 @@ from gdd_book.figures.style import COLOURS, FONT, LINES, finish, new_figure, wri
 MARKS = "osD^vP*X"
 
 
-class Goal(NamedTuple):
-    """What this package asks of itself; the last row whose name matches the pattern counts."""
-
-    what: str
-    pattern: str
-    asked: str
-    least: float
-    most: float
-
-
+#: what this package asks of itself: words, pattern of the row (the last that matches counts), words, least, most
 GOALS = (
-    Goal("layer-1 sweep / bound", "layer 1: whole sweep / bound", "at most 3", 0, 3),
-    Goal("two threads: sweep / bounds", "two threads: sweep / bound", "at least 0.9", 0.9, np.inf),
-    Goal("image-sweep, most images / fewest", r"sweep of \d+ images / of", "0.9 to 1.1", 0.9, 1.1),
-    Goal("MNIST test time, ms per image", "MNIST shapes.* sweeps$", "at most 20", 0, 20),
-    Goal("Caltech test time, ms per image", "Caltech shapes.* sweeps$", "at most 1000", 0, 1000),
+    ("layer-1 sweep / bound", "layer 1: whole sweep / bound", "at most 3", 0, 3),
+    ("two threads: sweep / bounds", "two threads: sweep / bound", "at least 0.9", 0.9, np.inf),
+    ("image-sweep, most images / fewest", r"sweep of \d+ images / of", "0.9 to 1.1", 0.9, 1.1),
+    ("MNIST test time, ms per image", "MNIST shapes.* sweeps$", "at most 20", 0, 20),
+    ("Caltech test time, ms per image", "Caltech shapes.* sweeps$", "at most 1000", 0, 1000),
 )
 
 
@@ -45,20 +35,18 @@ def goal_table(record: xr.Dataset) -> pd.DataFrame:
     """What is asked, and the medians of this record beside it."""
     table = record.quantity.to_index()
     lines = {}
-    for goal in GOALS:
-        names = [name for name in table if re.match(goal.pattern, name)]
+    for what, pattern, asked, least, most in GOALS:
+        names = [name for name in table if re.match(pattern, name)]
         value = float(record["median"].sel(quantity=names[-1])) if names else np.nan
-        met = "not measured" if np.isnan(value) else "met" if goal.least <= value <= goal.most else "not met"
-        lines[goal.what] = {"asked": goal.asked, "measured": _written(value), "": met}
+        met = "not measured" if np.isnan(value) else "met" if least <= value <= most else "not met"
+        lines[what] = {"asked": asked, "measured": _written(value), "": met}
     return pd.DataFrame(lines).T
 
 
 def part_table(record: xr.Dataset, *parts: str) -> pd.DataFrame:
     """Every row of these parts: median and minimum over the repeats."""
     chosen = record.sel(quantity=np.isin(record.part, parts))
-    columns = {name: [_written(v) for v in chosen[name].values] for name in ("median", "minimum")}
-    table = pd.DataFrame(columns | {"unit": chosen.unit.values}, chosen.quantity.values)
-    return table.rename_axis("quantity")
+    return chosen[["median", "minimum"]].to_dataframe().map(_written).assign(unit=chosen.unit.values)
 
 
 def peer_table(record: xr.Dataset) -> pd.DataFrame:
@@ -86,13 +74,11 @@ def cost_table(found: xr.Dataset) -> pd.DataFrame:
     tables = {}
     for shape in found["shape"].values:
         one = found.sel(shape=shape)
-        milli, adds = (one[name].to_series().dropna() for name in ("ms_per_image", "multiply_adds"))
+        milli, adds = (one[name].to_series() for name in ("ms_per_image", "multiply_adds"))
         milli["whole sweep"], adds["whole sweep"] = milli.sum(), adds.sum()
         columns = {"ms per image": milli, "million multiply-adds": adds, "billions a second": adds / milli}
         tables[f"{shape}, {float(one.active):.1f} active"] = pd.DataFrame(columns)
-    parts = [name for name in max(tables.values(), key=len).index if name != "whole sweep"]
-    table = pd.concat(tables, axis=1).reindex([*parts, "whole sweep"])
-    return table.map(lambda value: "" if np.isnan(value) else f"{value:.2f}")
+    return pd.concat(tables, axis=1).map(lambda value: "" if np.isnan(value) else f"{value:.2f}")
 
 
 def show_ratios(record: xr.Dataset) -> Figure:
@@ -122,18 +108,13 @@ def show_contest(record: xr.Dataset) -> Figure:
             panel.plot(1e3 * one.curve_seconds, one.curve_error, "" if alone else style, color=colour, linewidth=1.4)
             panel.plot(1e3 * one.peer_seconds, one.peer_error, mark, color=colour, label=label, markersize=7)
         panel.set(xscale="log", yscale="log", ylabel="error, root mean square", title=task)
-        panel.set_ylim(*_of_interest(chosen))
+        # where methods are compared, and some way above, as first iterations may be far off
+        panel.set_ylim(0.7 * float(chosen.peer_error.min()), 6 * float(chosen.peer_error.max()))
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         panel.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
         panel.set_xlabel("ms per image, one core")
         panel.legend(fontsize=FONT - 3, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2, frameon=False)
     return finish(figure)
-
-
-def _of_interest(chosen: xr.Dataset) -> tuple[float, float]:
-    """Limits of the errors: where methods are compared, and some way above, as first iterations may be far off."""
-    ends = chosen.peer_error.values if chosen.peer_error.notnull().any() else chosen.curve_error.values
-    return 0.7 * float(np.nanmin(ends)), 6 * float(np.nanmax(ends))
 
 
 def _written(value: float) -> str:

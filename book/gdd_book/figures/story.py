@@ -23,10 +23,15 @@ from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_fi
 
 #: readings of `mnist-readings`: the paper's, and the best one of the same atoms
 PAPERS, BEST = "one sample, the paper's", "the same, normalised"
-#: the learning curve: kind of feature in `mnist-best`, what it is called, colour
-LINES = (("raw pixels", "raw pixels", "grey"), ("scattering", "scattering", "green"),
-         ("whitened one-step features", "layer 1, whitened", "blue"),
-         (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple"))
+#: the learning curve: kind of feature in `mnist-best`, what it is called, colour; where the words stand: at which
+#: of its points, and by what factors away from it
+LINES = (
+    ("raw pixels", "raw pixels", "grey", -1, (1.08, 1), {"va": "center"}),
+    ("scattering", "scattering", "green", -1, (1.08, 1), {"va": "center"}),
+    ("whitened one-step features", "layer 1, whitened", "blue", -1, (1, 1.45), {"va": "bottom", "ha": "right"}),
+    (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple",
+     0, (1, 0.3), {}),
+)
 
 
 def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.ndarray:
@@ -147,19 +152,11 @@ def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
         axes.text(1080, errors.sel(stage=stage), f"we find, {stage}", color=COLOURS["red"], va="center",
                   fontsize=FONT - 2)
     kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
-    for kind, words, colour in LINES:
+    for kind, words, colour, at, (right, up), place in LINES:
         one = kinds[kind].dropna("size", how="all")
         draw_subsets(axes, one, color=COLOURS[colour])
-        if kind == LINES[-1][0]:  # the lowest line: its words stand below its beginning
-            axes.text(one["size"][0], 0.3 * one.isel(size=0).mean(), words, color=COLOURS[colour], fontsize=FONT - 2)
-            continue
-        last = one.isel(size=-1)
-        at_edge = float(last["size"]) == row.n_train.iloc[-1]  # the words stand above the line, not beside it
-        place = {"va": "bottom", "ha": "right"} if at_edge else {"va": "center"}
-        shift = (1.0, 1.45) if at_edge else (1.08, 1.0)
-        axes.text(
-            shift[0] * last["size"], shift[1] * last.mean(), words, color=COLOURS[colour], fontsize=FONT - 2, **place
-        )
+        point = one.isel(size=at)
+        axes.text(right * point["size"], up * point.mean(), words, color=COLOURS[colour], fontsize=FONT - 2, **place)
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
     write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
     write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))

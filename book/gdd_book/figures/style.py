@@ -20,7 +20,6 @@ FULL = 5.4  # inches: the width of the text column; every figure takes it, so th
 DPI = 170
 FONT = 11  # points
 MARGIN = 0.04  # inches around everything
-NO_RECORD = "no paper-scale record yet"
 #: words for what is kept of a chain
 KIND_WORDS = {"ml_sample": "most likely sample", "mean": "posterior mean"}
 
