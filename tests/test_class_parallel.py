@@ -138,6 +138,14 @@ def test_too_few_to_tune_on_is_refused_before_any_data(experiment, name, value, 
         experiments.run(f"caltech-{experiment}", {name: value})
 
 
+def test_best_features_are_not_asked_of_images_that_a_class_has_not(monkeypatch):
+    monkeypatch.setattr(caltech.datasets, "class_names", None)
+    with pytest.raises(GddError, match="counts: 30"):
+        experiments.run("caltech-best", {"counts": (15, 30), "per_class": 20})
+    with pytest.raises(GddError, match="model: 'four layers'"):
+        experiments.run("caltech-best", {"model": "four layers"})
+
+
 def test_test_images_are_bounded_by_class_and_drawn_by_seed(pictures):
     p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "two layers"}
     p |= {"n_test": 3}

@@ -64,6 +64,13 @@ def test_scale_chooses_the_defaults(toy):
     assert toy[0]["n"] == 50
 
 
+def test_several_of_true_and_false_are_read_as_such():
+    p = experiments.parse("mnist-planes", "demo", [("learned", "False"), ("empty", "true,false")])
+    assert p["learned"] == (False,) and p["empty"] == (True, False)
+    with pytest.raises(GddError, match="learned: 'True,maybe'"):
+        experiments.parse("mnist-planes", "demo", [("learned", "True,maybe")])
+
+
 def test_parameters_are_listed_as_they_are_to_be_typed_and_no_work_is_done(toy, capsys):
     assert run.main(["run", "toy", "--scale", "paper", "-p", "noise", "1e-2", "--parameters"]) == 0
     assert capsys.readouterr().out.split("\n")[:5] == ["n 50", "seed 0", "noise 0.01", "stop False", "sizes 100,200"]
