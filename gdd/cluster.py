@@ -36,6 +36,7 @@ from threadpoolctl import threadpool_info
 
 from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
+from gdd.base.compiling import on_threads
 from gdd.base.files import written_whole
 from gdd.inference import deconvolution, held
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
@@ -372,12 +373,8 @@ def one_task() -> Iterator[None]:
     """Run one task of ours at a time in this process, with as many threads as the worker has."""
     with _ALONE:
         keep_memory()
-        before = numba.get_num_threads()
-        numba.set_num_threads(min(distributed.get_worker().state.nthreads, numba.config.NUMBA_NUM_THREADS))
-        try:
+        with on_threads(distributed.get_worker().state.nthreads):
             yield
-        finally:
-            numba.set_num_threads(before)
 
 
 def keep_memory() -> None:
@@ -590,8 +587,8 @@ def fingerprint() -> tuple[str, ...]:
 def check_images(images: Images) -> int:
     """Return the number of images; GddError unless they are an array or a DataArray with four axes."""
     check_kind("images", images, (np.ndarray, xr.DataArray))
-    if images.ndim != len(IMAGES) or not len(images):
-        raise GddError(f"images: shape {images.shape} given; one of axes {IMAGES} is needed")
+    if images.ndim != len(IMAGES) or not len(images) or getattr(images, "dims", IMAGES)[0] != IMAGE:
+        raise GddError(f"images: shape {images.shape} given; one of axes {IMAGES} is needed, images first")
     return check_whole("images", len(images), 1)
 
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from numbers import Integral
 from pathlib import Path
 
-import numba
 import numpy as np
 import xarray as xr
 from joblib import effective_n_jobs
@@ -27,11 +25,13 @@ from tqdm import tqdm
 from gdd import plot, results
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
 from gdd.base.checks import GddError, check_choice, check_kind, check_lengths, check_seed, check_whole
+from gdd.base.compiling import on_threads
 from gdd.data.layout import Layout, Scale, as_images, layout_of, scaled_data
 from gdd.inference.deconvolution import infer
 from gdd.inference.generation import resample_top
+from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
-from gdd.model.state import JointLocal, LayerData
+from gdd.model.state import EMPTY, JointLocal, LayerData
 from gdd.projection import project, render_projected
 from gdd.results import Trained
 from gdd.sampler.pretrain import Pretrained, check_fits, pretrain
@@ -129,6 +129,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         data, scale = scaled_data(images, self.scale_ if further else None)
         model = self.model_ if further else self.model or ModelSpec.for_images(layout.size, layout.planes, self.atoms)
         check_fits(data.images, model)
+        if lengths["refine"] is not None:
+            RefinementSpec().check_model(model)
         if further and len(self.chains_) != count:
             raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
         if further and any(is_of_others(chain, data) for chain in self.chains_):
@@ -158,13 +160,13 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         if start is None or lengths["refine"] is None:
             chain = ChainSpec(*lengths["pretrain"], seed)
             with Bar(chain.sweeps * len(model.layers), self.verbose) as bar:
-                start = pretrain(data.images, model, chain, data.mask, folder, bar, _on(start, data))
+                start = pretrain(data.images, model, chain, data.mask, folder, bar, start)
             traces = {str(level): layer.traces for level, layer in enumerate(start.layers, 1)}
         if lengths["refine"] is not None:
             noise = min(REFINED_NOISE, model.layers[0].gamma_e.fixed or REFINED_NOISE)
             chain, refinement = ChainSpec(*lengths["refine"], seed), RefinementSpec(noise=Precision(fixed=noise))
             with Bar(chain.sweeps, self.verbose) as bar:
-                start = refine(data.images, start.model, chain, refinement, _on(start, data), data.mask, folder, bar)
+                start = refine(data.images, start.model, chain, refinement, start, data.mask, folder, bar)
             traces[results.ALL] = start.traces
         return start, traces
 
@@ -231,19 +233,21 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self)
         generator = np.random.default_rng(self.seed_ if random_state is None else random_state)
-        chain = self.chains_[self.best_]
-        top = chain.layers[-1].state.local if isinstance(chain, Pretrained) else chain.state.local
+        chain, shape = self.chains_[self.best_], self.model_.shapes()[-1]
+        top = (chain.layers[-1] if isinstance(chain, Pretrained) else chain).state.local
+        maps = unpool(top.z, top.w, shape.map_size, shape.block)
+        fitted = JointLocal((), np.where(maps != 0, 0, EMPTY), maps, np.ones(1))
         some = np.zeros(check_whole("n", n, 1), int)
-        drawn = resample_top(JointLocal((), top.z[some], top.w[some], np.ones(1)), top, generator)
+        drawn = resample_top(fitted._replace(z=fitted.z[some], w=maps[some]), fitted, generator)
         return self.inverse_transform(drawn.w.reshape(len(some), -1))
 
     # ---- what was learned
 
-    def to_dataset(self, dense: bool = False) -> xr.Dataset:
+    def to_dataset(self) -> xr.Dataset:
         """Everything learned as labelled arrays, see `gdd.results.to_dataset`; and ``projected_atoms``."""
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
-        found = results.to_dataset(self.chains_, self.traces_, dense)
+        found = results.to_dataset(self.chains_, self.traces_)
         projected = self.atoms_.rename(names).drop_attrs().assign_attrs(long_name="top atoms in the image plane")
         return found.assign(projected_atoms=projected)
 
@@ -277,9 +281,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             "random_state": self.seed_,
         }
         attrs = {
-            "parameters": json.dumps(parameters), "layout": json.dumps(self.layout_), "centre": self.scale_.centre,
-            "unit": self.scale_.unit, "seed": self.seed_, "fits": self.fits_, "best": self.best_,
-            "n_features_in": self.n_features_in_,
+            "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
+            "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
+            "seed": self.seed_, "fits": self.fits_, "best": self.best_, "n_features_in": self.n_features_in_,
+            "kept": self.kept_,
         }
         results.write(self.to_dataset().assign_attrs(attrs), Path(path))
 
@@ -296,11 +301,9 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def plot_reconstruction(self, X, ax: Axes | None = None, count: int = 8) -> Axes:
         """Images above the same rebuilt from their features; see `gdd.plot.plot_reconstruction`."""
         check_is_fitted(self)
-        self.layout_.check_several(X)
-        some = X[: check_whole("count", count, 1)]
-        images = self.layout_.arrange(self._checked(some, reset=False))
-        rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(some)))
-        return plot.plot_reconstruction(images, rebuilt, ax, count)
+        some = self._checked(X, reset=False)[: check_whole("count", count, 1)]
+        images, rebuilt = map(self.layout_.arrange, (some, self.inverse_transform(self.transform(some))))
+        return plot.plot_reconstruction(images, rebuilt, ax)
 
     def plot_trace(self, name: str = "log_joint", stage: str | int | None = None, ax: Axes | None = None) -> Axes:
         """One number of every sweep of a stage of ``traces_``, by default the last; see `gdd.plot.plot_trace`."""
@@ -365,24 +368,19 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def _asked(self) -> tuple:
         """Parameters that must not change between fits of which one goes on from the other."""
-        return self.model, tuple(self.atoms), self.image_size
+        return self.model, tuple(np.atleast_1d(self.atoms)), self.image_size
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
             return int(check_random_state(self.random_state).randint(2**31 - 1))
         return check_seed(self.random_state, "random_state")
 
-    @contextmanager
-    def _threads(self) -> Iterator[None]:
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
+    def _threads(self) -> AbstractContextManager:
+        if self.n_jobs is None:
+            return nullcontext()
+        if not isinstance(self.n_jobs, Integral) or self.n_jobs == 0:
             raise GddError(f"n_jobs: {self.n_jobs!r} given; a number of threads, -1 for all cores, or None is needed")
-        before = numba.get_num_threads()
-        wanted = before if self.n_jobs is None else effective_n_jobs(self.n_jobs)
-        numba.set_num_threads(min(wanted, numba.config.NUMBA_NUM_THREADS))
-        try:
-            yield
-        finally:
-            numba.set_num_threads(before)
+        return on_threads(effective_n_jobs(self.n_jobs))
 
 
 class Bar:
@@ -428,7 +426,7 @@ def load(path: str | Path) -> DeepDeconvolution:
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
     model.model_, model.best_ = model.chains_[0].model, int(data.attrs["best"])
-    model.kept_ = (model.refine or model.pretrain)[1]
+    model.kept_ = int(data.attrs["kept"])
     model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms")
     return model
 
@@ -463,12 +461,3 @@ def warn_of_idle_atoms(chain: Trained) -> None:
             " anything; give fewer atoms, more images, or fewer sweeps",
             stacklevel=3,
         )
-
-
-def _on(start: Trained | None, data: LayerData) -> Trained | None:
-    """Chain to go on with, given these images if it comes from a file and holds none."""
-    if isinstance(start, Pretrained) and not start.inputs:
-        return start._replace(inputs=(data,))
-    if isinstance(start, Refined) and start.data is None:
-        return start._replace(data=data)
-    return start

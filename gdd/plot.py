@@ -18,14 +18,13 @@ GAP = 1
 POSITIVE, NEGATIVE = "#D55E00", "#0072B2"  # Okabe and Ito's, distinct for all common kinds of colour vision
 
 
-def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None, columns: int | None = None) -> Axes:
+def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None) -> Axes:
     """All atoms in one grid, each over its own largest magnitude; zero is mid grey.
 
     Parameters
     ----------
     atoms : (atom, plane, atom_row, atom_col)      of one plane, or three (red, green, blue)
     ax : axes to draw on
-    columns : atoms in a row; by default about twice as many as rows
 
     Raises
     ------
@@ -34,12 +33,11 @@ def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None, columns
     """
     atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
     _check_planes("atoms", atoms.shape[1])
-    columns = min(len(atoms), check_whole("columns", columns or ceil((2 * len(atoms)) ** 0.5), 1))
-    return draw_mosaic(_bare(ax), over_largest(atoms), columns)
+    return draw_mosaic(_bare(ax), over_largest(atoms), min(len(atoms), ceil((2 * len(atoms)) ** 0.5)))
 
 
 def plot_reconstruction(
-    images: np.ndarray | xr.DataArray, rebuilt: np.ndarray | xr.DataArray, ax: Axes | None = None, count: int = 8
+    images: np.ndarray | xr.DataArray, rebuilt: np.ndarray | xr.DataArray, ax: Axes | None = None
 ) -> Axes:
     """Images in the upper row, the same rebuilt in the lower one; missing pixels, NaN, are white.
 
@@ -47,14 +45,12 @@ def plot_reconstruction(
     ----------
     images, rebuilt : (image, plane, row, col)      of one plane, or three (red, green, blue)
     ax : axes to draw on
-    count : images shown, the first ones
 
     Notes
     -----
-    All have one scale, from the lowest to the highest pixel of the images shown; rebuilt pixels beyond it are clipped.
+    All have one scale, from the lowest to the highest pixel of the images; rebuilt pixels beyond it are clipped.
     """
     images, rebuilt = as_plain(images, IMAGES, "images"), as_plain(rebuilt, IMAGES, "rebuilt")
-    images, rebuilt = images[:count].astype(float), rebuilt[:count].astype(float)
     if images.shape != rebuilt.shape:
         raise GddError(f"rebuilt: shape {rebuilt.shape} given; that of images, {images.shape}, is needed")
     _check_planes("images", images.shape[1])

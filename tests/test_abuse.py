@@ -146,8 +146,7 @@ TARGETS = {
                  "atom_size": bad.sizes, "pool": bad.sizes, "active": bad.reals, "noise_sd": bad.reals},
     ),
     "normalise_contrast": Target(
-        normalise_contrast, lambda: {"images": world().images, "window": 3},
-        lambda: {"images": _images(), "window": bad.counts, "sigma": bad.reals},
+        normalise_contrast, lambda: {"images": world().images}, lambda: {"images": _images()},
     ),
     "pretrain": Target(
         _pretrain, lambda: {"images": world().images, "mask": None, "model": None, "chain": {}, "priors": {}},

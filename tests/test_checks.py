@@ -12,7 +12,6 @@ import xarray as xr
 from gdd.base import checks
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory, shown, warn_of_scale
-from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import MNIST, ChainSpec
 from gdd_book.figures.model import printed_counts
 
@@ -125,5 +124,3 @@ def test_small_whole_numbers_of_numpy_do_not_overflow():
     chain = ChainSpec(np.int8(100), np.int8(100))
     assert chain.burn_in + chain.collect == 200
     assert printed_counts(MNIST, np.int8(100)).equals(printed_counts(MNIST, 100))
-    images = np.random.default_rng(0).random((1, 1, 9, 9))
-    np.testing.assert_array_equal(normalise_contrast(images, np.uint8(5)), normalise_contrast(images, 5))

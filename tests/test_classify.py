@@ -28,6 +28,11 @@ def digits():
     return features[:300], labels[:300], features[300:500], labels[300:500]
 
 
+def supporting(svm):
+    """Numbers of the training images that the decisions depend on."""
+    return np.unique(np.concatenate([machine.support_ for machine in svm.machine[-1].estimators_]))
+
+
 def scaled(svm, features):
     return svm.machine[0].transform(features)
 
@@ -46,7 +51,7 @@ def test_same_decisions_as_scikit_learn(digits, whole, monkeypatch):
     assert_allclose(decided, by_rows.decision_function(outer), atol=0.01 if whole else 0.02)  # libsvm stops at 0.001
     assert_array_equal(svm.predict(test), by_rows.predict(outer))
     wanted = len(np.unique(np.concatenate([m.support_ for m in by_rows.estimators_])))
-    assert abs(svm.support_vectors - wanted) <= (0 if whole else 3)  # one that hardly counts may come or go
+    assert abs(len(supporting(svm)) - wanted) <= (0 if whole else 3)  # one that hardly counts may come or go
 
 
 def test_landmarks_are_scikit_learns_approximation(digits):
@@ -59,7 +64,6 @@ def test_landmarks_are_scikit_learns_approximation(digits):
     assert_allclose(svm.machine.decision_function(test), theirs.decision_function(scaled(svm, test)), atol=1e-6)
     exact = error(train, labels, test, truth, QUICK)
     close = error(train, labels, test, truth, replace(QUICK, landmarks=len(train)))
-    assert close.attrs["landmarks"] == 300 and close.attrs["support_vectors"] == 300
     assert_array_equal(close.cross_validation, exact.cross_validation)  # tuned with the kernel itself
     half, whole = (fit_svm(train, labels, replace(QUICK, landmarks=n)) for n in (150, len(train)))
     values, vectors = np.linalg.eigh(rbf_kernel(scaled(whole, train), gamma=whole.gamma))
@@ -80,8 +84,8 @@ def test_copies_are_learned_from_beside_their_support_vectors(digits, monkeypatc
         return [train[numbers] + shift for shift in (0.5, 1.0)]
 
     plain, svm = fit_svm(train, labels, QUICK), fit_svm(train, labels, QUICK, copies=copies)
-    assert (svm.cost, svm.gamma) == (plain.cost, plain.gamma) and svm.support_vectors == plain.support_vectors
-    assert_array_equal(asked[0], np.unique(np.concatenate([m.support_ for m in plain.machine[-1].estimators_])))
+    assert (svm.cost, svm.gamma) == (plain.cost, plain.gamma)
+    assert_array_equal(asked[0], supporting(plain))
     decided = svm.machine.decision_function(test)
     for place, (name, first) in enumerate(zip(svm.machine[-1].classes_, plain.machine[-1].estimators_, strict=True)):
         own = train[first.support_]
@@ -115,11 +119,10 @@ def test_table_is_a_cross_validation_written_out(digits):
 
 def test_digits_are_learned_and_the_result_adds_up(digits):
     result = error(*digits, QUICK)
-    train, _, test, truth = digits
+    *_, test, truth = digits
     assert float(result.error) < 20  # chance: 90
-    assert int(result.wrong) == int((result.predicted != truth).sum()) == 200 - int(np.trace(result.confusion))
+    assert int(result.wrong) == int((result.predicted != truth).sum())
     assert float(result.error) == 100 * int(result.wrong) / len(test)
-    assert result.confusion.sum() == 200 and result.attrs["tuned_on"] == result.attrs["trained_on"] == len(train)
     assert result.attrs["chosen_cost"] in QUICK.costs
 
 
@@ -172,11 +175,6 @@ def test_a_few_images_above_the_cap_are_kept():
     labels = np.repeat(["a", "b", "c"], 67)
     assert len(tuning_subset(labels, SvmProtocol(tune_on=199), 0)) == 201
     assert len(tuning_subset(labels, SvmProtocol(tune_on=198), 0)) == 198
-
-
-def test_cap_is_stated_in_the_result(digits):
-    result = error(*digits, SvmProtocol((1.0,), (1.0,), 3, tune_on=100))
-    assert result.attrs["tuned_on"] == 100 and result.attrs["trained_on"] == 300
 
 
 def test_ties_go_to_the_smoothest():

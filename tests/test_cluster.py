@@ -151,6 +151,8 @@ def test_workers_of_other_code_or_kind_are_refused(client, images, monkeypatch):
 def test_bad_input_is_refused_before_any_work(client, images):
     with pytest.raises(GddError, match="images: shape"):
         cluster.learn(images[:, 0], MODEL, CHAIN)
+    with pytest.raises(GddError, match="images: shape .* images first"):
+        cluster.learn(xr.DataArray(images, dims=("plane", "image", "row", "col")), MODEL, CHAIN)
     with pytest.raises(GddError, match="axis 'row' has size 5"):
         cluster.learn(images[:, :, 1:], MODEL, CHAIN)
     with pytest.raises(GddError, match="mask: shape"):

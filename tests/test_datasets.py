@@ -401,12 +401,10 @@ class TestContrast:
         deviation = np.sqrt(mean(centred**2))
         return centred / np.maximum(deviation, deviation.mean())
 
-    @pytest.mark.parametrize(("window", "sigma"), [(9, None), (5, 3.0), (1, None)])
-    def test_against_the_definition(self, window, sigma):
+    def test_against_the_definition(self):
         images = np.random.default_rng(1).random((2, 3, 11, 14))
-        found = normalise_contrast(images, window, sigma)
-        for image, ours in zip(images, found, strict=True):
-            np.testing.assert_allclose(ours, self.direct(image, window, sigma or window / 4), rtol=0, atol=1e-12)
+        for image, ours in zip(images, normalise_contrast(images), strict=True):
+            np.testing.assert_allclose(ours, self.direct(image, 9, 9 / 4), rtol=0, atol=1e-12)
 
     def test_brightness_and_contrast_go(self):
         images = datasets.load("digits", n=4).astype(float)
@@ -433,18 +431,9 @@ class TestContrast:
         xr.testing.assert_identical(turned, normalise_contrast(images))
         assert turned.dtype == np.float32
 
-    @pytest.mark.parametrize(
-        ("change", "message"),
-        [
-            ({"window": 4}, "window: 4 given; an odd"),
-            ({"sigma": 0.0}, "sigma: 0.0 given"),
-            ({"images": np.ones((2, 1, 5, 5))}, "image 0 is constant"),
-            ({"sigma": 0.01}, "image 0 has no contrast"),
-        ],
-    )
-    def test_bad_input(self, change, message):
-        with pytest.raises(GddError, match=message):
-            normalise_contrast(**{"images": np.random.default_rng(0).random((2, 1, 5, 5))} | change)
+    def test_bad_input(self):
+        with pytest.raises(GddError, match="image 0 is constant"):
+            normalise_contrast(np.ones((2, 1, 5, 5)))
 
 
 class TestPlanted:

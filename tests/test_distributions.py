@@ -12,7 +12,6 @@ from gdd.model.distributions import (
     Gaussian,
     GeneralisedInverseGaussian,
     TruncatedGamma,
-    log_bessel_k,
 )
 from gdd.sampler.random import Stream
 
@@ -95,11 +94,13 @@ def test_diagonal_shift_gaussian():
         check_gaussian_draws(draws[:, c], part)
 
 
-def test_diagonal_shift_gaussian_does_not_depend_on_the_choice_of_eigenvectors():
+def test_diagonal_shift_gaussian_does_not_depend_on_the_choice_of_eigenvectors(monkeypatch):
     choice = DiagonalShiftGaussian(2.0 * np.eye(3), np.array([0.5, 4.0]), np.arange(6.0).reshape(2, 3))
-    turned = np.linalg.qr(np.random.default_rng(6).standard_normal((3, 3)))[0]
-    one, other = (choice.sample_given_eigen(np.full(3, 2.0), v, np.random.default_rng(7)) for v in (np.eye(3), turned))
-    np.testing.assert_allclose(one, other, rtol=1e-12)
+    turned, draws = np.linalg.qr(np.random.default_rng(6).standard_normal((3, 3)))[0], []
+    for vectors in (np.eye(3), turned):
+        monkeypatch.setattr(np.linalg, "eigh", lambda common, vectors=vectors: (np.full(3, 2.0), vectors))
+        draws.append(choice.sample(np.random.default_rng(7)))
+    np.testing.assert_allclose(*draws, rtol=1e-12)
 
 
 @pytest.mark.parametrize("pab", [(2.5, 1.0, 3.0), (-4.0, 2.0, 0.5), (0.0, 1.0, 1.0), (60.0, 3.0, 9.0)])
@@ -120,26 +121,16 @@ EXTREME = [
 
 @pytest.mark.parametrize("pab", [(2.5, 1.0, 3.0), (-0.5, 2.0, 0.5), (3.0, 2.0, 0.0), *EXTREME])
 def test_inverse_gaussian_draws(pab):
-    """The density integrates to one around its mode, and the draws follow that integral (in the log of x)."""
-    choice = GeneralisedInverseGaussian(*pab)
+    """The draws follow the integral of x^(p-1) exp(-(a x + b / x) / 2), in the log of x, over that around the mode."""
+    choice, (p, a, b) = GeneralisedInverseGaussian(*pab), pab
     generator = np.random.default_rng(8)
     draws = np.log([choice.sample(generator) for _ in range(1000)])
     assert np.isfinite(draws).all()
     centre, width = np.median(draws), 8 * draws.std()
     grid = np.linspace(centre - 1.5 * width, centre + width, 4001)
-    density = np.exp([choice.logpdf(np.exp(t)) + t for t in grid])
-    cumulative = integrate.cumulative_simpson(density, x=grid, initial=0.0)
-    assert cumulative[-1] == pytest.approx(1.0, abs=1e-3)  # what lies outside: less than Chebyshev-like tails at 8 sd
-    assert stats.kstest(draws, lambda t: np.interp(t, grid, cumulative)).pvalue > P_VALUE
-
-
-@pytest.mark.parametrize("x", [1e-7, 0.01, 3.0, 900.0])
-def test_bessel_obeys_its_recurrence_at_every_order(x):
-    """K_(p+1) = K_(p-1) + (2p/x) K_p across the changes of method, to nine digits of K."""
-    for p in (2.5, 30.0, 60.0, 140.0, 300.5, 5000.0, 60_000.0):
-        low, mid, high = (log_bessel_k(p + d, x) for d in (-1, 0, 1))
-        assert high == pytest.approx(np.logaddexp(low, np.log(2 * p / x) + mid), abs=1e-9 * max(1.0, abs(high)))
-    assert log_bessel_k(-3.0, x) == log_bessel_k(3.0, x)
+    density = p * grid - 0.5 * (a * np.exp(grid) + b * np.exp(-grid))
+    cumulative = integrate.cumulative_simpson(np.exp(density - density.max()), x=grid, initial=0.0)
+    assert stats.kstest(draws, lambda t: np.interp(t, grid, cumulative / cumulative[-1])).pvalue > P_VALUE
 
 
 @pytest.mark.parametrize("alpha", [[0.5, 1.0, 3.0], [1 / 170, 1 / 170, 40.0], [1e-4, 1e-4, 1e-4], [2000.0, 1e-3, 1.0]])

@@ -22,9 +22,14 @@ from gdd.base.checks import GddError
 from gdd.data import datasets
 from gdd.data.layout import layout_of
 from gdd.estimator import warn_of_idle_atoms
+from gdd.model.pooling import unpool
 
 #: tiny chains, tiny models: what is tested is the face, not what is learned
 QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
+
+
+#: a model that can be pretrained and not refined
+AVERAGED = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 3), "average"), gdd.LayerSpec(4, (6, 6))), (28, 28))
 
 
 @parametrize_with_checks([DeepDeconvolution(**QUICK | {"atoms": (4,)})])
@@ -148,8 +153,10 @@ def test_missing_pixels_are_filled_and_what_they_hid_plays_no_part(digits):
 
 
 def test_samples_are_images(digits, fitted):
-    drawn = fitted.sample(5)
-    assert drawn.shape == (5, 28, 28) and not np.array_equal(drawn[0], drawn[1])
+    pooled = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 3)),), (28, 28)).with_held()
+    for model in (DeepDeconvolution(pooled, **QUICK).fit(digits), fitted):
+        drawn = model.sample(5)
+        assert drawn.shape == (5, 28, 28) and not np.array_equal(drawn[0], drawn[1])
     np.testing.assert_array_equal(drawn, fitted.sample(5))
     assert not np.array_equal(drawn, fitted.sample(5, random_state=3))
 
@@ -208,12 +215,13 @@ def test_several_chains_are_stacked_and_the_likeliest_makes_the_features(digits,
 @pytest.mark.parametrize("name", ["fitted", "refined"])
 def test_labelled_arrays_are_the_model(name, request, digits):
     model = request.getfixturevalue(name)
-    data = model.to_dataset(dense=True)
+    data, shape = model.to_dataset(), model.model_.shapes()[0]
     if "chain" in data.weight_1.dims:
         data = data.isel(chain=model.best_)
-    atoms, maps = data.dictionary_1.values, data.map_1.values
+    atoms = data.dictionary_1.values
+    maps = unpool(data.position_1.values, data.weight_1.values, shape.map_size, shape.block)
     assert data.dictionary_2.dims == ("atom_2", "atom_1", "atom_row_2", "atom_col_2")
-    assert ((data.map_1 != 0).sum() <= data.weight_1.size) and data.position_1.dtype == np.int16
+    assert data.position_1.dtype == np.int16
     clean = gdd.model.convolution.synthesise(atoms, maps.astype(float))
     pixels = model.scale_.forward(digits[:, None])
     stage = model.traces_["all" if name == "refined" else "1"]
@@ -251,6 +259,24 @@ def test_another_process_gives_the_same_bits_and_goes_on(digits, fitted, tmp_pat
     places = [str(tmp_path / name) for name in ("images.npy", "m.nc", "features.npy")]
     subprocess.run([sys.executable, "-c", OTHER_PROCESS, *places], check=True)
     np.testing.assert_array_equal(np.load(places[2]), fitted.transform(digits))
+
+
+def test_a_model_from_a_file_goes_on_with_as_many_images(digits, fitted, tmp_path):
+    fitted.save(tmp_path / "m.nc")
+    loaded = gdd.load(tmp_path / "m.nc").set_params(warm_start=True)
+    with pytest.raises(GddError, match="start: axis 'image' has size 30; 20 images are given"):
+        loaded.fit(digits[:20])
+    data, chain = fitted.chains_[0].inputs[0], loaded.chains_[0]
+    refined = gdd.refine(data.images, chain.model, gdd.ChainSpec(1, 1, 9), start=chain)
+    assert refined.data.images is not None and len(refined.state.local.z) == 30
+
+
+def test_a_file_keeps_numbers_of_numpy_and_the_sweeps_of_its_fit(digits, tmp_path):
+    lengths = {"pretrain": (np.int64(1), 3), "image_size": np.array([28, 28])}
+    model = DeepDeconvolution(**QUICK | lengths, n_chains=np.int64(1)).fit(digits)
+    model.set_params(pretrain=(0, 2)).save(tmp_path / "m.nc")
+    loaded = gdd.load(tmp_path / "m.nc")
+    assert loaded.kept_ == 3 and loaded.pretrain == (0, 2) and loaded.image_size == (28, 28)
 
 
 def newer(path):
@@ -300,6 +326,9 @@ def test_plots_draw_on_the_axes_given(digits, pictures, fitted):
     shown = axes[0, 2].images[0].get_array()
     assert shown.shape == (57, 4 * 29 - 1)
     np.testing.assert_allclose(shown[:28, :28], 2.0 * digits[0] / digits[:4].max() - 1, atol=1e-6)
+    labelled = xr.DataArray(digits.transpose(1, 2, 0), dims=("row", "col", "image"))
+    again = fitted.plot_reconstruction(labelled, axes[0, 2].figure.add_subplot(), 4).images[0].get_array()
+    np.testing.assert_array_equal(again, shown)
     plt.close(figure)
 
 
@@ -314,6 +343,8 @@ def test_plots_draw_on_the_axes_given(digits, pictures, fitted):
         ({"atoms": (4, 4, 4, 4, 4)}, None, r"atoms: 5 layers given; images of 28 x 28 have room for \d"),
         ({"model": "MNIST"}, None, "model: str given; ModelSpec or NoneType is needed"),
         ({"model": gdd.CALTECH101}, None, "axis 'row' has size 28, the model is for size 128"),
+        ({"model": AVERAGED, "refine": (3, 2)}, None, "layer 1 has pooling 'average'; the joint model needs"),
+        ({"atoms": 4}, None, "atoms: int given"),
         ({"image_size": (5, 5)}, None, r"image_size: \(5, 5\) given; the images are \(28, 28\)"),
         ({"n_chains": 0}, None, "n_chains: 0 given"),
         ({"random_state": -1}, None, "random_state: -1 given"),

@@ -9,7 +9,6 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
-from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
 from gdd.model.state import LayerData, LayerState, Part, block_positions
@@ -198,14 +197,3 @@ def test_without_data_the_positions_keep_their_prior():
     empty = (after.local.z < 0).mean(axis=(2, 3)).ravel()  # (image * atom,): independent, each map has its own theta
     expected = (1 / (1 + block_positions(shape).sum(axis=2))).mean()
     assert abs(empty.mean() - expected) < 4.5 * empty.std() / np.sqrt(empty.size)
-
-
-def test_refusals():
-    spec, size, planes = LAYERS["one plane"]
-    state, data, shape = drawn(spec, size, planes, hidden=0.3)
-    data.mask[1] = False
-    sweep(state, data, spec, shape, Key(0, 0, 0, 0))
-    with pytest.raises(GddError, match="image 1"):
-        sweep(state, data, replace(spec, gamma_e=Precision((IMAGE,))), shape, Key(0, 0, 0, 0))
-    fixed = replace(spec, gamma_e=Precision((IMAGE,), fixed=2.0))
-    sweep(state, data, fixed, shape, Key(0, 0, 0, 0))

@@ -27,6 +27,7 @@ from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.data import datasets
 from gdd.data.contrast import normalise_contrast
+from gdd.inference.deconvolution import precisions_of
 from gdd.model.spec import (
     CALTECH101,
     FACES,
@@ -217,15 +218,6 @@ def trained_models(
             setup.images, fitted.model, chain, refinement, start=fitted, folder=setup.folders[1], progress=bar
         )
     return {STAGES[0]: fitted, STAGES[1]: refined}
-
-
-def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:
-    """gamma_e and gamma_w under which new images are deconvolved, means over what was learned."""
-    if isinstance(trained, Pretrained):
-        local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
-    else:
-        local, shared = trained.state
-    return float(np.mean(local.gamma_e)), float(np.mean(shared.gamma_w))
 
 
 # ---- results that a later run takes over

@@ -19,7 +19,8 @@ OpenMP library before.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -78,6 +79,17 @@ def kernel(**options):
             numba.config.CACHE_DIR = before
 
     return compiled
+
+
+@contextmanager
+def on_threads(number: int) -> Iterator[None]:
+    """Within, kernels run on so many threads, or on all if there are fewer; afterwards on as many as before."""
+    before = numba.get_num_threads()
+    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
 
 
 def subkernel(**options):

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import xarray as xr
-from scipy.ndimage import correlate1d, gaussian_filter
+from scipy.ndimage import gaussian_filter
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels, check_real, check_whole
+from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels, check_real
 
 WIDEST = 2**15 - 1  # pixels; a wider window is refused
 
 
-def normalise_contrast(
-    images: np.ndarray | xr.DataArray, window: int = 9, sigma: float | None = None
-) -> np.ndarray | xr.DataArray:
+def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.DataArray:
     r"""Normalise every image's contrast pixel by pixel.
 
-    With :math:`w` a Gaussian window over rows, columns and all planes, summing to one,
+    With :math:`w` a Gaussian window of 9 x 9 pixels and all planes, summing to one, of a standard deviation of 9 / 4,
 
     .. math:: v = x - w \star x, \qquad s = \sqrt{w \star v^2}, \qquad y = v / \max(\bar s, s)
 
@@ -27,8 +27,6 @@ def normalise_contrast(
     Parameters
     ----------
     images : (image, plane, row, col)
-    window : int                rows and columns of the window, an odd number
-    sigma : float, optional     standard deviation of the window in pixels; default window / 4
 
     Returns
     -------
@@ -41,23 +39,15 @@ def normalise_contrast(
     here the window is cut off there and its remaining part summed to one again.
     Checked: tests/test_datasets.py (the double sum written out; scaling and shifting of pixels).
     """
-    window = check_whole("window", window, least=1, most=WIDEST)
-    if window % 2 == 0:
-        raise GddError(f"window: {window} given; an odd number is needed, so that the window has a centre")
-    sigma = check_real("sigma", window / 4 if sigma is None else sigma, 0.01, WIDEST, "a number of pixels")
     pixels = as_pixels(images, dtype=np.float64)
-    centred = pixels - _local_mean(pixels, window, sigma)
-    deviation = np.sqrt(_local_mean(centred**2, window, sigma))
+    centred = pixels - _local_mean(pixels)
+    deviation = np.sqrt(_local_mean(centred**2))
     mean = deviation.mean(axis=(2, 3), keepdims=True)
     flat = np.flatnonzero(mean.ravel() <= LEAST_CONTRAST * np.abs(pixels).max(axis=(1, 2, 3)))
     if flat.size:
-        raise GddError(
-            f"window, sigma: {window}, {sigma:g} pixels given, within which image {flat[0]} has no contrast; "
-            "wider ones are needed"
-        )
+        raise GddError(f"images: image {flat[0]} has no contrast within 9 x 9 pixels; leave it out")
     normalised = centred / np.maximum(deviation, mean)
-    scale = f"local contrast normalised, window {window} x {window}, sigma {sigma:g} pixels"
-    return _labelled_like(images, normalised.astype(np.asarray(images).dtype), scale)
+    return _labelled_like(images, normalised.astype(np.asarray(images).dtype), "local contrast normalised")
 
 
 def high_pass(images: np.ndarray | xr.DataArray, sigma: float = 3.0) -> np.ndarray | xr.DataArray:
@@ -90,14 +80,8 @@ def _labelled_like(images: np.ndarray | xr.DataArray, pixels: np.ndarray, scale:
     return images.transpose(*IMAGES).copy(data=pixels).assign_attrs(scale=scale)
 
 
-def _local_mean(pixels: np.ndarray, window: int, sigma: float) -> np.ndarray:
+def _local_mean(pixels: np.ndarray) -> np.ndarray:
     """Gaussian-weighted mean over rows, columns and planes: (image, 1, row, col)."""
-    offset = np.arange(window) - window // 2
-    weight = np.exp(-0.5 * (offset / sigma) ** 2)
+    blur = partial(gaussian_filter, sigma=9 / 4, radius=4, mode="constant", axes=(-2, -1))
     mean = pixels.mean(axis=1, keepdims=True)
-    for axis in (2, 3):
-        within = correlate1d(np.ones(mean.shape[axis]), weight, mode="constant")
-        shape = [1, 1, 1, 1]
-        shape[axis] = -1
-        mean = correlate1d(mean, weight, axis=axis, mode="constant") / within.reshape(shape)
-    return mean
+    return blur(mean) / blur(np.ones(mean.shape[2:]))

@@ -18,14 +18,13 @@ from joblib import Parallel, delayed
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.kernel_approximation import Nystroem
-from sklearn.metrics import confusion_matrix
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
-from gdd.base.axes import IMAGE, LABEL
+from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError, check_choice, check_memory
 from gdd.inference.features import unfold
 
@@ -85,16 +84,12 @@ class Svm:
     machine : scikit-learn's pipeline
     cost, gamma : chosen; gamma for scaled features, in absolute terms
     table : cross-validation error in %, (cost, gamma), gamma in the protocol's units
-    tuned_on : images used in cross-validation
-    support_vectors : number of training images, or landmarks, that the decisions depend on; with copies, before these
     """
 
     machine: Pipeline = field(repr=False)
     cost: float
     gamma: float
     table: xr.DataArray = field(repr=False)
-    tuned_on: int
-    support_vectors: int
 
     def predict(self, features: Array) -> np.ndarray:
         """Label of every image."""
@@ -227,16 +222,14 @@ def fit_svm(
         kernel, each = "passthrough", WorkingSet(cost, gamma)
     machine = make_pipeline(scaler, kernel, OneVsRest(each, threads))
     machine[1:].fit(features, labels)
-    if protocol.landmarks:
-        return Svm(machine, cost, gamma, table, len(chosen), len(machine[1].components_))
-    used = np.unique(np.concatenate([one.support_ for one in machine[-1].estimators_]))
     if copies is not None:
+        used = np.unique(np.concatenate([one.support_ for one in machine[-1].estimators_]))
         changed = [scaler.transform(unfold(one).values.astype(np.float32)) for one in copies(used)]
         if any(len(one) != len(used) for one in changed):
             raise GddError(f"copies: {len(used)} images asked for, {[len(one) for one in changed]} given")
         rows = [features[used].astype(np.float32), *changed]
         machine = make_pipeline(scaler, _retrained(machine[-1], rows, used, labels, WorkingSet(cost, gamma)))
-    return Svm(machine, cost, gamma, table, len(chosen), len(used))
+    return Svm(machine, cost, gamma, table)
 
 
 def _retrained(
@@ -267,10 +260,8 @@ def error(
     Returns
     -------
     Dataset
-        ``error`` in %, ``wrong`` (a count), ``predicted`` (image,) with the true ``label`` beside it, ``confusion``
-        (label, predicted_label), ``cross_validation`` error in % (cost, gamma); attributes: the chosen ``cost`` and
-        ``gamma``, the protocol, the seed, how many images were used for tuning, for training and as support vectors or
-        landmarks.
+        ``error`` in %, ``wrong`` (a count), ``predicted`` (image,), ``cross_validation`` error in % (cost, gamma);
+        attributes: ``chosen_cost`` and ``chosen_gamma``.
 
     Notes
     -----
@@ -284,21 +275,10 @@ def error(
     svm = fit_svm(train_features, train_labels, protocol, seed, copies)
     predicted = svm.predict(test_features)
     wrong = int((predicted != truth).sum())
-    names = np.union1d(train_labels, truth)
     return xr.Dataset(
-        {
-            "error": 100.0 * wrong / len(truth),
-            "wrong": wrong,
-            "predicted": (IMAGE, predicted),
-            "confusion": ((LABEL, "predicted_label"), confusion_matrix(truth, predicted, labels=names)),
-            "cross_validation": svm.table,
-        },
-        {"truth": (IMAGE, truth), LABEL: names, "predicted_label": names},
-        {
-            "chosen_cost": svm.cost, "chosen_gamma": svm.gamma, "folds": protocol.folds, "scaling": protocol.scaling,
-            "landmarks": protocol.landmarks, "tuned_on": svm.tuned_on, "trained_on": len(train_labels),
-            "support_vectors": svm.support_vectors, "seed": seed,
-        },
+        {"error": 100.0 * wrong / len(truth), "wrong": wrong, "predicted": (IMAGE, predicted),
+         "cross_validation": svm.table},
+        attrs={"chosen_cost": svm.cost, "chosen_gamma": svm.gamma},
     )
 
 

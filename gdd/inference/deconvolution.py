@@ -71,12 +71,17 @@ def infer(
     for name in options:
         if name not in deconvolve.__kwdefaults__:
             raise GddError(f"{name}: not an option of infer; these are {', '.join(deconvolve.__kwdefaults__)}")
+    gamma_e, gamma_w = precisions_of(trained)
+    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, **options)
+
+
+def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:
+    """gamma_e and gamma_w under which new images are deconvolved, means over what was learned."""
     if isinstance(trained, Pretrained):
         local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
     else:
         local, shared = trained.state
-    gamma_e, gamma_w = local.gamma_e.mean(axis=0).item(), float(shared.gamma_w.mean())
-    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, **options)
+    return float(np.mean(local.gamma_e)), float(np.mean(shared.gamma_w))
 
 
 def deconvolve(

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gdd.model.distributions import Dirichlet
-from gdd.model.layer import block_groups, draw_positions, outcome_counts
-from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
+from gdd.model.layer import draw_positions
+from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared
 
 
@@ -74,19 +73,8 @@ def positions_of_one_image(
     the positions of the fitted image, as if both shared it.
     """
     donor = generator.integers(0, len(fitted.z), len(local.z))
-    pairs = zip(fitted.positions, model.shapes()[:-1], strict=True)
-    return local._replace(
-        positions=tuple(_redrawn(z[donor], shape, refinement.empty_blocks, generator) for z, shape in pairs)
-    )
-
-
-def _redrawn(z: np.ndarray, shape: LayerShape, empty: bool, generator: np.random.Generator) -> np.ndarray:
-    """Positions of new maps, each from theta given the positions ``z`` of one map."""
-    new = np.full(z.shape, EMPTY, np.int16)
-    for group in block_groups(shape):
-        counts = outcome_counts(z, group)[..., : len(group[1]) + empty]
-        theta = Dirichlet(counts + 1.0 / counts.shape[2]).sample(generator)
-        edges = np.cumsum(theta, axis=2)[:, :, None, :]
-        uniform = generator.random((*z.shape[:2], int(group[0].sum()), 1)) * edges[..., -1:]
-        new[:, :, group[0]] = np.append(group[1], EMPTY)[(uniform > edges).sum(axis=3)]
-    return new
+    below = zip(model.layers[:-1], model.shapes()[:-1], fitted.positions, strict=True)
+    return local._replace(positions=tuple(
+        draw_positions(len(donor), spec, shape, generator, refinement.empty_blocks, z[donor])
+        for spec, shape, z in below
+    ))

@@ -1,8 +1,7 @@
-"""Synthesis of images from atoms and maps, and its two adjoints.
+"""Synthesis of images from atoms and maps, and its adjoint in the maps.
 
 Images are bilinear in atoms and maps: the sum over atoms of (atom * map). `synthesise` is that sum, `correlate` its
-adjoint in the maps, `correlate_with_maps` its adjoint in the dictionary. The sampler has compiled forms of its own, and
-a test compares them.
+adjoint in the maps. The sampler has compiled forms of its own, and a test compares them.
 """
 
 from __future__ import annotations
@@ -78,35 +77,6 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
         spectrum = np.einsum("ncij,kcij->nkij", scipy.fft.rfft2(images[part], grid), kernel.conj(), optimize=True)
         out[part] = _back(spectrum, grid, size)
     return out
-
-
-def correlate_with_maps(images: Array, maps: Array) -> np.ndarray:
-    r"""Sums over images of their correlations with the maps: the adjoint of `synthesise` in the dictionary.
-
-    .. math:: B_{kc}[a, b] = \sum_{n, i, j} X_{nc}[i + a, j + b] \, S_{nk}[i, j]
-
-    Parameters
-    ----------
-    images : (image, plane, row, col)
-    maps : (image, atom, row, col)
-
-    Returns
-    -------
-    (atom, plane, atom_row, atom_col), with atom rows = image rows - map rows + 1
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, supplement, "Sample D" (the mean's numerator).
-    Checked: tests/test_convolution.py (adjoint identity with `synthesise`).
-    """
-    images, maps = _floating(images, IMAGES), _floating(maps, MAPS)
-    size = _valid_size(images, maps)
-    total = 0.0
-    for part in _chunks(len(images)):
-        grid, kernel = _transformed(maps[part], images.shape[2:])
-        spectrum = np.einsum("ncij,nkij->kcij", scipy.fft.rfft2(images[part], grid), kernel.conj(), optimize=True)
-        total = total + _back(spectrum, grid, size)
-    return total.astype(np.result_type(images, maps), copy=False)
 
 
 def _transformed(small: np.ndarray, size: tuple[int, int]) -> tuple[tuple[int, int], np.ndarray]:

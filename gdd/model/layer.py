@@ -45,16 +45,10 @@ def log_residuals(error: np.ndarray, gamma_e: np.ndarray, mask: np.ndarray | Non
     return (0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * (error**2).sum(axis=(2, 3))).sum(axis=1)
 
 
-def log_joint(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, theta: list[np.ndarray] | None = None
-) -> float:
-    """Log of the joint density of one layer's data and unknowns, every normalising constant included.
+def log_joint(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape) -> float:
+    """Log of the joint density of one layer's data and unknowns, theta integrated out.
 
-    Parameters
-    ----------
-    state, data, spec, shape
-    theta : per block shape a (image, atom, outcome) array, optional
-        The multinomial probabilities. If not given they are integrated out.
+    Every normalising constant is included.
 
     Notes
     -----
@@ -64,7 +58,7 @@ def log_joint(
     """
     local, shared = state
     total = log_likelihood(state, data, shape).sum()
-    total += log_positions(local.z, spec, shape) if theta is None else log_positions_given(local.z, theta, spec, shape)
+    total += log_positions(local.z, spec, shape)
     total += log_weights(local.z, local.w, shared.gamma_w) + log_atoms(shared.dictionary, shared.gamma_d)
     for prior, value in ((spec.gamma_e, local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
         total += log_precision(prior, value)
@@ -130,27 +124,24 @@ def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool
     return float(total)
 
 
-def log_positions_given(z: np.ndarray, theta: list[np.ndarray], spec: LayerSpec, shape: LayerShape) -> float:
-    """Log p(z, theta) for given multinomial probabilities of each block shape."""
-    total = 0.0
-    for group, probabilities in zip(block_groups(shape), theta, strict=True):
-        alpha = np.full(len(group[1]) + 1, 1.0 / (len(group[1]) + 1))
-        total += Dirichlet(alpha).logpdf(probabilities).sum()
-        total += (outcome_counts(z, group) * np.log(probabilities)).sum()
-    return float(total)
-
-
 def draw_positions(
-    images: int, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator, empty: bool = True
+    images: int, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator, empty: bool = True,
+    seen: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Positions z from their prior: (image, atom, block_row, block_col) of int16; ``empty`` as in `log_positions`."""
+    """Positions z from their prior: (image, atom, block_row, block_col) of int16; ``empty`` as in `log_positions`.
+
+    ``seen`` : positions of the same shape; an image's are then drawn from its theta given the seen ones
+    """
     z = np.full((images, shape.atoms, *shape.grid), EMPTY, np.int16)
     if spec.elementwise:
         z[generator.random(z.shape) < spec.beta[0]] = 0
         return z
-    for blocks, positions in block_groups(shape):
+    for group in block_groups(shape):
+        blocks, positions = group
         outcomes = len(positions) + empty
         alpha = np.full((images, shape.atoms, outcomes), 1.0 / outcomes)
+        if seen is not None:
+            alpha += outcome_counts(seen, group)[..., :outcomes]
         theta = Dirichlet(alpha).sample(generator)
         edges = np.cumsum(theta, axis=2)[:, :, None, :]  # (image, atom, block, outcome)
         uniform = generator.random((images, shape.atoms, int(blocks.sum()), 1)) * edges[..., -1:]

@@ -11,7 +11,7 @@ import numpy as np
 
 from gdd.base.compiling import kernel
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
-from gdd.model.spec import LayerShape, LayerSpec, Precision
+from gdd.model.spec import LayerShape, Precision
 from gdd.model.state import Local, Part, Shared
 from gdd.sampler.conditionals import sum_shared
 from gdd.sampler.kernels import masked
@@ -183,16 +183,13 @@ def plane_last(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1), dtype).reshape(n, rows, cols * planes)
 
 
-def draw_precisions(
-    dictionary: np.ndarray, per_atom: np.ndarray, shared: Shared, spec: LayerSpec, generator: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray]:
-    """gamma_d and gamma_w given the dictionary and the sums over weights; a fixed one stays as it is."""
+def draw_gamma_d(
+    dictionary: np.ndarray, prior: Precision, current: np.ndarray, generator: np.random.Generator
+) -> np.ndarray:
+    """Precision of the atoms given them; a fixed one stays as it is."""
     norms = (dictionary**2).sum(axis=(2, 3))
     pixels = np.full(norms.shape, float(dictionary[0, 0].size))
-    return (
-        draw_shared_precision(spec.gamma_d, pixels, norms, shared.gamma_d, generator),
-        draw_shared_precision(spec.gamma_w, per_atom[0], per_atom[1], shared.gamma_w, generator),
-    )
+    return draw_shared_precision(prior, pixels, norms, current, generator)
 
 
 def draw_shared_precision(

@@ -14,10 +14,10 @@ import numpy as np
 from gdd.base.axes import IMAGE
 from gdd.model.distributions import LOG_TWO_PI, GeneralisedInverseGaussian
 from gdd.model.joint import noise_prior
-from gdd.model.layer import log_gaussian, log_precision
+from gdd.model.layer import log_atoms, log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
-from gdd.sampler.dictionary import draw_scales, draw_shared_precision
+from gdd.sampler.dictionary import draw_gamma_d, draw_scales, draw_shared_precision
 from gdd.sampler.joint_arrays import Arrays, as_arrays
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
@@ -132,11 +132,8 @@ def finish_sweep(
         dictionaries, scales = draw_joint_scales(dictionaries, sums.per_atom, shared, generator)
         sums = sums._replace(per_atom=sums.per_atom / np.stack([np.ones_like(scales), scales**2]))
         local = local._replace(w=(local.w / scales[:, None, None].astype(local.w.dtype)).astype(local.w.dtype))
-    gamma_d = []
-    for spec, atoms, old in zip(model.layers, dictionaries, shared.gamma_d, strict=True):
-        norms = (atoms**2).sum(axis=(2, 3))
-        pixels = np.full(norms.shape, float(atoms[0, 0].size))
-        gamma_d.append(draw_shared_precision(spec.gamma_d, pixels, norms, old, generator))
+    each = zip(model.layers, dictionaries, shared.gamma_d, strict=True)
+    gamma_d = [draw_gamma_d(atoms, spec.gamma_d, old, generator) for spec, atoms, old in each]
     gamma_w = draw_shared_precision(model.layers[-1].gamma_w, *sums.per_atom, shared.gamma_w, generator)
     if noise.fixed is None and IMAGE not in noise.axes:
         prior, pixels, energy = noise_prior(refinement), sums.energy[4], sums.energy[1] / float(local.gamma_e[0])
@@ -208,9 +205,7 @@ def log_prior_from(
     total += log_gaussian(np.broadcast_to(shared.gamma_w, number.shape), number, squares)
     total += log_precision(top.gamma_w, shared.gamma_w)
     for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
-        norms = (atoms**2).sum(axis=(2, 3))
-        total += log_gaussian(np.broadcast_to(gamma_d, norms.shape), atoms[0, 0].size, norms)
-        total += log_precision(spec.gamma_d, gamma_d)
+        total += log_atoms(atoms, gamma_d) + log_precision(spec.gamma_d, gamma_d)
     if refinement.noise.fixed is None:
         terms = noise_prior(refinement).logpdf(local.gamma_e)
         total += add_entries(data.part, terms, IMAGE in refinement.noise.axes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -14,7 +15,7 @@ from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, shown, warn_of_scale
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
-from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
+from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.moves import shift_atom
@@ -54,7 +55,7 @@ def pretrain(
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from them
     progress : bar over layers x sweeps, optional
-    start : a model pretrained on the same images, to go on from; None begins with patches or noise
+    start : a model pretrained on the same images, to go on from, with another seed; None begins with patches or noise
 
     Returns
     -------
@@ -78,7 +79,9 @@ def pretrain(
     warn_of_scale(data.images, model.layers[0].gamma_e.fixed)
     check_kind("start", start, (Pretrained, type(None)))
     if start is not None:
-        check_start(start.model, start.inputs[0], data, model)
+        if chain.pruning:
+            raise GddError("chain: pruning given with a start, whose upper layers are for all atoms; leave one out")
+        check_start(start.model, start.layers[0].state.local, start.inputs[:1], data, model)
     return pretrain_layers(data, model, chain, folder, progress, start)
 
 
@@ -172,12 +175,20 @@ def check_fits(images: np.ndarray, model: ModelSpec) -> None:
         check_memory(f"atoms of layer {number}", max(maps, pairs, prod(shape.dictionary)))
 
 
-def check_start(before: ModelSpec, there: LayerData, data: LayerData, model: ModelSpec) -> None:
-    """Refuse to go on from a model of other layers, or trained on other images or under another mask."""
-    if before.layers != model.layers:
-        raise GddError("start: a model trained with other layers; give that model, start.model")
-    if len(there.images) != len(data.images):
-        raise GddError(f"start: axis 'image' has size {len(there.images)}; {len(data.images)} images are given")
+def check_start(
+    before: ModelSpec, local: Local | JointLocal, inputs: Sequence[LayerData], data: LayerData, model: ModelSpec
+) -> None:
+    """Refuse to go on from another model, or one trained on other images or under another mask.
+
+    ``inputs`` : what the start was trained on, or nothing, as a file does not hold the images
+    """
+    if before != model:
+        raise GddError("start: a model trained with other layers or for other sizes; give that model, start.model")
+    if len(local.z) != len(data.images):
+        raise GddError(f"start: axis 'image' has size {len(local.z)}; {len(data.images)} images are given")
+    if not inputs:
+        return
+    there = inputs[0]
     if (there.mask is None) != (data.mask is None) or not np.array_equal(there.mask, data.mask):
         had = "without a mask" if there.mask is None else "under a mask"
         now = "none is" if data.mask is None else "another is"

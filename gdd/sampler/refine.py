@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGE
-from gdd.base.checks import check_kind, warn_of_scale
+from gdd.base.checks import GddError, check_kind, warn_of_scale
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Part, precision_shapes
@@ -59,8 +59,8 @@ def refine(
         healthy where `ModelSpec.with_learned_planes` has been called
     chain : lengths, seed and moves; the paper's by default. Its ``start`` counts if ``start`` is None
     refinement : what the joint model adds; noise of fixed precision by default
-    start : a model pretrained on the same images, or a refined one, whose chain goes on from its last state; None
-        starts from atoms of noise or of patches of the images, with no top coefficient active
+    start : a model pretrained on the same images, or a refined one, whose chain goes on from its last state, with
+        another seed; None starts from atoms of noise or of patches of the images, with no top coefficient active
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from it
     progress : bar over sweeps, optional
@@ -90,11 +90,15 @@ def refine(
     if start is None:
         first = fresh_start(data, model, chain, refinement)
     elif isinstance(start, Refined):
-        check_start(start.model, start.data, data, model)
-        first = start.last
+        check_start(start.model, start.last.local, [] if start.data is None else [start.data], data, model)
+        if start.refinement.empty_blocks and not refinement.empty_blocks:
+            raise GddError("refinement: blocks of the start may be empty; empty_blocks=True is needed")
+        by_image, local = IMAGE in start.refinement.noise.axes, start.last.local
+        noise = first_noise(refinement, local.gamma_e, by_image, data)
+        first = start.last._replace(local=local._replace(gamma_e=noise))
     else:
-        check_start(start.model, start.inputs[0], data, model)
-        first = start_from(start, refinement, chain)
+        check_start(start.model, start.layers[0].state.local, start.inputs[:1], data, model)
+        first = start_from(start._replace(inputs=(data,)), refinement, chain)
     return run_joint_chain(first, data, model, chain, refinement, folder, progress)
 
 

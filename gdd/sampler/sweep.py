@@ -16,16 +16,15 @@ from scipy.signal import fftconvolve
 from scipy.special import gammaln
 
 from gdd.base.axes import IMAGE
-from gdd.base.checks import GddError
 from gdd.model.distributions import LOG_TWO_PI, Gamma
-from gdd.model.layer import block_groups, log_gaussian, log_precision
+from gdd.model.layer import block_groups, log_atoms, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import LayerData, LayerState, Local, Part, Shared
+from gdd.model.state import LayerData, LayerState, Local, Shared
 from gdd.sampler.dictionary import (
     draw_dictionary,
+    draw_gamma_d,
     draw_masked_dictionary,
-    draw_precisions,
     draw_scales,
     draw_shared_precision,
     layout_of,
@@ -39,8 +38,6 @@ from gdd.sampler.sums import add_chunks, add_entries, add_images, add_up
 
 #: width of a one-plane atom from which the image pass is compiled for that very width, at some seconds each
 SPECIAL_FROM = 6
-#: a Gamma of a smaller shape falls below the smallest double in a draw one can expect to meet
-LEAST_SHAPE = 0.1
 
 
 class Info(NamedTuple):
@@ -121,7 +118,6 @@ def masked_pass(
     alike = data.part.of_all(all, bool((mask == mask[:, :1]).all()))
     seen = plane_last(mask, dtype), np.ascontiguousarray(mask[:, :1] if alike else mask, dtype)
     pixels = mask.sum(axis=(1, 2, 3)).astype(float)
-    refuse_unseen(pixels, spec, data.part)
     images = images._replace(pixels=np.where(seen[0] > 0, images.pixels, dtype.type(0)))
     chunks, atoms = -(-n // CHUNK), plane_last(shared.dictionary, dtype)
     sums = masked.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
@@ -131,16 +127,6 @@ def masked_pass(
     )
     per_atom, log_counts = add_chunks((sums.per_atom, sums.log_counts), data.part)
     return MaskedPass(images.pixels, seen, pixels, per_atom, float(log_counts), sums.energy)
-
-
-def refuse_unseen(pixels: np.ndarray, spec: LayerSpec, part: Part) -> None:
-    """Refuse to draw a gamma_e from no pixel and an all but improper prior: the draw would underflow to zero."""
-    seen = pixels if IMAGE in spec.gamma_e.axes else np.array(add_images(part, pixels))
-    if spec.gamma_e.fixed is None and spec.gamma_e.shape < LEAST_SHAPE and not seen.all():
-        raise GddError(
-            f"mask: no pixel observed for the gamma_e of image {int((seen == 0).argmax())}, whose prior has shape"
-            f" {spec.gamma_e.shape}; a shape of at least {LEAST_SHAPE} or one gamma_e for all images is needed"
-        )
 
 
 def prior_of(spec: LayerSpec) -> Prior:
@@ -192,7 +178,7 @@ def empty_sums(shape: LayerShape) -> Sums:
     """Sums over no image."""
     (h, w), k = shape.atom_size, shape.atoms
     reach = tuple(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
-    return Sums(np.zeros((k, k, *reach)), np.zeros((k, h, w * shape.planes)), np.zeros((2, k)), np.zeros(4))
+    return Sums(np.zeros((k, k, *reach)), np.zeros((k, h, w * shape.planes)), np.zeros((2, k)), np.zeros(3))
 
 
 def draw_shared_part(
@@ -210,7 +196,8 @@ def draw_shared_part(
         per_atom = per_atom / np.stack([np.ones_like(scales), scales**2])
         dtype = local.w.dtype
         local = local._replace(w=(local.w / scales[:, None, None].astype(dtype)).astype(dtype))
-    gamma_d, gamma_w = draw_precisions(dictionary, per_atom, shared, spec, generator)
+    gamma_d = draw_gamma_d(dictionary, spec.gamma_d, shared.gamma_d, generator)
+    gamma_w = draw_shared_precision(spec.gamma_w, *per_atom, shared.gamma_w, generator)
     state = LayerState(local, Shared(dictionary, gamma_d, gamma_w))
     joint = likelihood + log_prior_from(state, log_counts, per_atom, data, spec, shape)
     return state, Info(likelihood, joint, residual, per_atom[0])
@@ -234,7 +221,7 @@ def draw_from_sums(
     noise, = add_images(data.part, np.log(precisions) - LOG_TWO_PI)
     likelihood = 0.5 * data.images[0, 0].size * noise - 0.5 * energy
     residual = np.sqrt(sums.energy[0] / size)
-    return local, dictionary, float(likelihood), float(residual), sums.energy[3]
+    return local, dictionary, float(likelihood), float(residual), sums.energy[2]
 
 
 def draw_from_residuals(
@@ -270,8 +257,7 @@ def log_prior_from(
     else:
         total = log_counts - data.count * shape.atoms * sum(gammaln(1.0 + g[0].sum()) for g in block_groups(shape))
     total += log_gaussian(gamma_w_of(shared, shape), *per_atom)
-    gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes))
-    total += log_gaussian(gamma_d, shared.dictionary[0, 0].size, (shared.dictionary**2).sum(axis=(2, 3)))
+    total += log_atoms(shared.dictionary, shared.gamma_d)
     if spec.gamma_e.fixed is None:
         terms = Gamma(spec.gamma_e.shape, spec.gamma_e.rate).logpdf(local.gamma_e.astype(float))
         total += add_entries(data.part, terms, IMAGE in spec.gamma_e.axes)

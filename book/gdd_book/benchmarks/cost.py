@@ -18,7 +18,7 @@ from scipy.ndimage import gaussian_filter
 from gdd import infer, project
 from gdd.data import datasets
 from gdd.data.sources import inventory
-from gdd.inference.deconvolution import make_problem, run_problem
+from gdd.inference.deconvolution import make_problem, precisions_of, run_problem
 from gdd.inference.features import one_step_features
 from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101, ChainSpec, Precision, layer_shape
@@ -42,7 +42,6 @@ from gdd_book.benchmarks.harness import (
     time_in_turn,
 )
 from gdd_book.progress import Run
-from gdd_book.training import precisions_of
 
 # ---- digits, and jobs on a layer whose chain has left its start
 

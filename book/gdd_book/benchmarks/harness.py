@@ -13,12 +13,12 @@ from functools import cache
 from math import nan, prod
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import xarray as xr
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
+from gdd.base import compiling
 from gdd.base.compiling import kernel
 from gdd.model.spec import LayerShape
 from gdd.sampler.random import WORDS, fill_stream, next_uniform
@@ -71,13 +71,8 @@ def as_dataset(parts: Mapping[str, Mapping[str, Row]]) -> xr.Dataset:
 @contextmanager
 def on_threads(number: int):
     """Compiled loops on this many threads, linear algebra on one; as it was before afterwards."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
-    try:
-        with threadpool_limits(1):
-            yield
-    finally:
-        numba.set_num_threads(before)
+    with compiling.on_threads(number), threadpool_limits(1):
+        yield
 
 
 def seconds_of(timing: Timing) -> float:

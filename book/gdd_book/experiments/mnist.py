@@ -11,6 +11,7 @@ from gdd import project
 from gdd.base.axes import IMAGE, LABEL
 from gdd.data import datasets
 from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
+from gdd.inference.deconvolution import precisions_of
 from gdd.inference.features import one_step_features, stack_features
 from gdd.inference.held import infer_jointly, infer_layers, shared_of
 from gdd.model.spec import ChainSpec
@@ -24,7 +25,6 @@ from gdd_book.training import (
     STAGES,
     digits,
     model_for,
-    precisions_of,
     pretrained_model,
     trained_models,
     with_dictionaries,

@@ -16,7 +16,7 @@ from gdd.data import datasets
 from gdd.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
 from gdd.evaluate.deformations import Deformations, deform, learn_whitening
-from gdd.inference.deconvolution import deconvolve
+from gdd.inference.deconvolution import deconvolve, precisions_of
 from gdd.inference.features import one_step_features, unfold
 from gdd.inference.held import infer_layers
 from gdd.model.convolution import correlate
@@ -38,7 +38,6 @@ from gdd_book.training import (
     digits,
     model_for,
     normalised,
-    precisions_of,
     pretrained_model,
     trained_models,
 )

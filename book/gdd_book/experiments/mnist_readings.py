@@ -14,7 +14,7 @@ from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, LABEL
 from gdd.data import datasets
 from gdd.evaluate.atoms import stroke_share
-from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
+from gdd.inference.deconvolution import make_problem, precisions_of, prior_odds, run_problem
 from gdd.model.convolution import correlate
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
@@ -27,7 +27,7 @@ from gdd_book.experiments.mnist import one_step
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, precisions_of, refinement_for, trained_models
+from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, refinement_for, trained_models
 
 #: of the sparse coders: penalty of the lasso for atoms of unit norm and digits from 0 to 1; atoms of matching pursuit
 PENALTY, PURSUED = 1.25, 10

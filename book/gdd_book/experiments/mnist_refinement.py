@@ -80,7 +80,7 @@ def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: Mo
     residual; ``projection_error`` (image,), see `projection_error`; ``uses`` (atom,).
     """
     bottom = np.float32(state.shared.dictionaries[0])
-    return xr.Dataset({measure.__name__: (ATOM, measure(atoms)) for measure in SHARPNESS} | {
+    return xr.Dataset({measure.__name__: (ATOM, measure(atoms).values) for measure in SHARPNESS} | {
         "bottom_dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"), bottom),
         "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
         "winning_share": atoms.attrs["winning_share"][0],

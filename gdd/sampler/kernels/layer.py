@@ -28,19 +28,18 @@ from gdd.sampler.kernels.operations import (
     Sums,
     add_sums,
     block_at,
-    copy,
     correlate,
     count_outcomes,
     draw_block,
     draw_noise,
     energy_of,
     fill_prior,
+    fill_residual,
     list_active,
     log_counts,
     set_outcome,
     shift_correlations,
     slab_of,
-    subtract_active,
     subtract_atom,
     surely_empty,
 )
@@ -59,7 +58,7 @@ class Work(NamedTuple):
     """Arrays that the images of a chunk use in turn."""
 
     left: np.ndarray  # (row, col * plane): the residual
-    correlations: np.ndarray  # flat, with room for an autocorrelation's zeros at the end
+    correlations: np.ndarray  # flat, with room at the end for an autocorrelation's zeros and the last lanes
     counts: np.ndarray  # (4, position + 1), see `count_outcomes`
     outcomes: Outcomes
     active: Active
@@ -74,7 +73,7 @@ def make_work(z, lags, left, layout):
     positions, kind = layout.pool_row * layout.pool_col, left.dtype
     return Work(
         np.empty(left.shape, kind),
-        np.zeros(layout.map_row * layout.width + lags.shape[1], kind),
+        np.zeros(layout.map_row * layout.width + max(lags.shape[1], LANES), kind),
         np.empty((4, positions + 1), np.int64),
         Outcomes(np.empty(positions), np.empty(positions), np.empty(positions), np.empty(positions)),
         Active(np.empty((z.size, 3), np.int64), np.empty(z.size)),
@@ -202,8 +201,7 @@ def bound_weights(block, counts, model, factor):
 def update_image(n, images, atoms, model, work, sums):
     """One image of `pass_whole`."""
     image, z, w, gamma_e = images.pixels[n], images.z[n], images.w[n], images.gamma_e
-    copy(image, work.left)
-    subtract_active(work.left, atoms.pixels, work.active, list_active(z, w, model.layout, work.active), model)
+    fill_residual(image, atoms.pixels, list_active(z, w, model.layout, work.active), model, work)
     if model.prior.noise_drawn:
         gamma_e[n] = draw_noise(model.prior, image.size, energy_of(work.left), work.stream)
     precision = gamma_e[n if gamma_e.size > 1 else 0]
@@ -212,7 +210,7 @@ def update_image(n, images, atoms, model, work, sums):
         count_outcomes(z[k], model.layout, work.counts)
         sweep_map(z[k], w[k], make_atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w[k]), model, work)
         if model.prior.counted:
-            sums.energy[3] += log_counts(work.counts, model.layout)
+            sums.energy[2] += log_counts(work.counts, model.layout)
     found = list_active(z, w, model.layout, work.active)
     add_sums(work.active, found, image, work.left, precision, model, work.near, sums)
 

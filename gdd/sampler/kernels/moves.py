@@ -18,15 +18,14 @@ from gdd.sampler.kernels.operations import (
     CHUNK,
     Model,
     apply_gains,
-    copy,
     correlate,
     count_outcomes,
     draw_slab,
     energy_of,
+    fill_residual,
     list_active,
     log_counts,
     pick,
-    subtract_active,
 )
 from gdd.sampler.random import fill_key, next_uniform
 
@@ -47,9 +46,8 @@ def strip_sums(images, atoms, k, layout, prior, strip, lags, linear):
         work = make_work(images.z[0], atoms[0], images.pixels[0], layout)
         places, weights = work.active.places, work.active.weights
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(images.pixels))):
-            copy(images.pixels[n], work.left)
             found = list_active(images.z[n], images.w[n], layout, work.active)
-            subtract_active(work.left, atoms, work.active, found, model)
+            fill_residual(images.pixels[n], atoms, found, model, work)
             precision = images.gamma_e[n if images.gamma_e.size > 1 else 0]
             for e in range(found):
                 row, col = places[e, 1] + strip[0], places[e, 2] + strip[1]
@@ -155,8 +153,7 @@ def move_positions(images, target, drawing, atoms, k, step, layout, prior, key, 
             z[:], w[:] = images.z[n], images.w[n]
             shift_positions(images.z[n, k], images.w[n, k], step, layout, z[k], w[k])
             fill_key(work.stream, key, images.first + n)
-            copy(images.pixels[n], work.left)
-            subtract_active(work.left, atoms.pixels, work.active, list_active(z, w, layout, work.active), model)
+            fill_residual(images.pixels[n], atoms.pixels, list_active(z, w, layout, work.active), model, work)
             correlate(work.left, atom.pixels, work.correlations, model)
             count_outcomes(z[k], layout, work.counts)
             out[0, n] = scored_pass(z[k], w[k], target[0][n], target[1][n], drawing, atom, model, work)

@@ -101,7 +101,7 @@ class Sums(NamedTuple):
     pairs: np.ndarray  # (atom, atom, lag_row, lag_col): sum gamma_e S_k(u) S_k'(u - lag), for k <= k'
     cross: np.ndarray  # (atom, atom_row, atom_col * plane): sum gamma_e <X, S_k shifted>
     per_atom: np.ndarray  # (2, atom): active blocks, sum of squared weights
-    energy: np.ndarray  # (4,): ||E||^2, sum gamma_e ||E||^2, sum log gamma_e, log counts of the positions
+    energy: np.ndarray  # (3,): ||E||^2, sum gamma_e ||E||^2, log counts of the positions
 
     def scaled(self, gamma_e: float) -> Sums:
         """Return the sums as if every image had been weighted by one noise precision."""
@@ -113,14 +113,6 @@ class Active(NamedTuple):
 
     places: np.ndarray  # (entry, atom/row/col)
     weights: np.ndarray  # (entry,)
-
-
-@subkernel()
-def copy(source, target):
-    """Target = source, both (row, col). An assignment of slices would allocate."""
-    for i in range(source.shape[0]):
-        for j in range(source.shape[1]):
-            target[i, j] = source[i, j]
 
 
 # The choice within a block
@@ -279,8 +271,12 @@ def subtract_atom(left, atom, row, col, weight, model):
 
 
 @subkernel()
-def subtract_active(left, atoms, active, found, model):
-    """Left less its first ``found`` active atoms."""
+def fill_residual(image, atoms, found, model, work):
+    """Image less its ``found`` active atoms, which are listed in ``work.active``, into ``work.left``."""
+    left, active = work.left, work.active
+    for i in range(image.shape[0]):
+        for j in range(image.shape[1]):  # an assignment of slices would allocate
+            left[i, j] = image[i, j]
     for e in range(found):
         place, weight = active.places[e], left.dtype.type(active.weights[e])
         subtract_atom(left, atoms[place[0]], place[1], place[2], weight, model)
@@ -424,7 +420,6 @@ def add_sums(active, found, image, left, gamma_e, model, near, sums):
     energy = energy_of(left)
     sums.energy[0] += energy
     sums.energy[1] += weight * energy
-    sums.energy[2] += math.log(gamma_e)
 
 
 @subkernel()

@@ -27,14 +27,13 @@ from gdd.sampler.kernels.operations import (
     Sums,
     add_sums,
     choose,
-    copy,
     draw_noise,
     draw_slab,
     energy_of,
+    fill_residual,
     list_active,
     set_outcome,
     slab_of,
-    subtract_active,
     surely_empty,
 )
 from gdd.sampler.random import fill_key, next_uniform
@@ -81,17 +80,6 @@ def explain_row(correlations, gram, k, row, col, weight):
 
 
 @subkernel()
-def fill_residual(image, atoms, found, model, work):
-    """Image less its active atoms, into ``work.left``.
-
-    From pixels and not from correlations: where the fit is close, single precision would leave nothing of the
-    difference of two large numbers.
-    """
-    copy(image, work.left)
-    subtract_active(work.left, atoms.pixels, work.active, found, model)
-
-
-@subkernel()
 def visit_all(z, w, correlations, atoms, gamma_e, prior, work):
     """Redraw every coefficient of an image; ``correlations`` (row, col, atom) stay current."""
     rows, cols, number = correlations.shape
@@ -128,12 +116,14 @@ def update_image(n, images, atoms, model, work, correlations, sums):
         k, i, j = work.active.places[e, 0], work.active.places[e, 1], work.active.places[e, 2]
         explain_row(correlations, atoms.gram, k, i, j, w[k, i, j])
     if model.prior.noise_drawn:
-        fill_residual(image, atoms, found, model, work)
+        fill_residual(image, atoms.pixels, found, model, work)
         gamma_e[n] = draw_noise(model.prior, image.size, energy_of(work.left), work.stream)
     precision = gamma_e[n if gamma_e.size > 1 else 0]
     visit_all(z, w, correlations, atoms, precision, model.prior, work)
     found = list_active(z, w, model.layout, work.active)
-    fill_residual(image, atoms, found, model, work)
+    # from pixels and not from correlations: where the fit is close, single precision would leave nothing of the
+    # difference of two large numbers
+    fill_residual(image, atoms.pixels, found, model, work)
     add_sums(work.active, found, image, work.left, precision, model, work.near, sums)
 
 
