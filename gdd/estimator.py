@@ -243,11 +243,11 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     # ---- what was learned
 
-    def to_dataset(self) -> xr.Dataset:
+    def to_dataset(self, dense: bool = False) -> xr.Dataset:
         """Everything learned as labelled arrays, see `gdd.results.to_dataset`; and ``projected_atoms``."""
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
-        found = results.to_dataset(self.chains_, self.traces_)
+        found = results.to_dataset(self.chains_, self.traces_, dense)
         projected = self.atoms_.rename(names).drop_attrs().assign_attrs(long_name="top atoms in the image plane")
         return found.assign(projected_atoms=projected)
 

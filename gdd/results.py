@@ -18,6 +18,7 @@ from gdd.base.axes import ATOM, CHAIN, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.model.joint import layer_values
+from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
@@ -29,7 +30,8 @@ ALL = "all"
 #: what the arrays of `to_dataset` are, by the first part of their names; the paper's symbols
 WORDS = {
     "dictionary": "atoms, D", "position": "active position of each block, Z", "weight": "weight of each block, W",
-    "gamma_d": "precision of the atoms", "gamma_w": "precision of the weights", "gamma_e": "precision of the noise",
+    "map": "activations, S", "gamma_d": "precision of the atoms", "gamma_w": "precision of the weights",
+    "gamma_e": "precision of the noise",
 }
 #: what the netCDF library raises for a file that is damaged
 UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError)
@@ -37,13 +39,14 @@ UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError
 Trained = Pretrained | Refined
 
 
-def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset]) -> xr.Dataset:
+def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dense: bool = False) -> xr.Dataset:
     """Everything that the chains of a model have learned, with names and coordinates.
 
     Parameters
     ----------
     chains : of one model and the same images; several are stacked along ``chain``
     traces : by stage, "1", "2" ... or "all", dims (chain, draw)
+    dense : add the maps of every layer, ``map_1`` (image, atom_1, row_1, col_1) and so on
 
     Returns
     -------
@@ -55,6 +58,10 @@ def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset]) -> x
         ``trace_1_log_joint`` (chain, draw_1). All in the units of the model's input.
     """
     parts = [refined_arrays(one) if isinstance(one, Refined) else pretrained_arrays(one) for one in chains]
+    for part in parts if dense else ():
+        for level, shape in enumerate(chains[0].model.shapes(), 1):
+            maps = unpool(part[f"position_{level}"][1], part[f"weight_{level}"][1], shape.map_size, shape.block)
+            part[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
     datasets = [xr.Dataset(part) for part in parts]
     whole = datasets[0] if len(datasets) == 1 else xr.concat(datasets, CHAIN)
     for name, array in whole.data_vars.items():
