@@ -16,7 +16,7 @@ from gdd.model.state import LayerData, block_positions, maps_of
 from gdd.sampler.conditionals import atom_statistics
 from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplitz
 from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
-from gdd.sampler.kernels.operations import CHUNK, Model, copy, correlate, count_outcomes
+from gdd.sampler.kernels.operations import CHUNK, Model, correlate, count_outcomes
 from gdd.sampler.random import PRETRAIN, Key, fill_key
 from gdd.sampler.sums import SLOTS
 from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, sweep, taps_of
@@ -112,7 +112,7 @@ def scan_repeatedly(image, z, w, atom, lags, layout, prior, taps, key):
     """Fifty scans of one map with the residual carried along; returns residual, correlations and counts."""
     model, work = Model(layout, prior, taps), make_work(z.reshape((1, *z.shape)), lags, image, layout)
     fill_key(work.stream, key, 0)
-    copy(image, work.left)
+    work.left[:, :] = image
     count_outcomes(z, layout, work.counts)
     for _ in range(50):
         correlate(work.left, atom, work.correlations, model)
