@@ -6,10 +6,6 @@ import numba
 import numpy as np
 import pytest
 
-from gdd.model.distributions import Dirichlet
-from gdd.model.layer import block_groups, outcome_counts
-from gdd.model.spec import LayerShape
-
 two_cores = pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
 
 
@@ -26,16 +22,6 @@ def assert_ratios(pairs: Iterable[tuple[float, float] | None], tolerance: float)
             assert abs((pair[0] - first[0]) - (pair[1] - first[1])) < tolerance * scale
             compared += 1
     assert compared > 0
-
-
-def log_positions_given(z: np.ndarray, theta: list[np.ndarray], shape: LayerShape) -> float:
-    """Log p(z, theta) for given multinomial probabilities of each block shape, (image, atom, outcome) each."""
-    total = 0.0
-    for group, probabilities in zip(block_groups(shape), theta, strict=True):
-        alpha = np.full(len(group[1]) + 1, 1.0 / (len(group[1]) + 1))
-        total += Dirichlet(alpha).logpdf(probabilities).sum()
-        total += (outcome_counts(z, group) * np.log(probabilities)).sum()
-    return float(total)
 
 
 def arrays_of(state: tuple) -> dict[str, np.ndarray]:

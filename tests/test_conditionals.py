@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from agreement import assert_ratios, log_positions_given
+from agreement import assert_ratios
 from tiny import LAYERS, draw, with_local, with_shared
 
 from gdd.model import distributions
-from gdd.model.layer import log_joint, log_positions
+from gdd.model.layer import log_joint, log_positions_given
 from gdd.model.state import EMPTY, block_positions, with_block
 from gdd.sampler import conditionals
 
@@ -75,9 +75,9 @@ def ratio_theta_given_z(tiny, rng):
     choices = conditionals.theta_given_z(state.local.z, shape)
     for _ in range(3):
         theta = [rng.dirichlet(np.ones(c.alpha.shape[2]), c.alpha.shape[:2]) for c in choices]
-        judged = log_joint(state, data, spec, shape) - log_positions(state.local.z, spec, shape)
-        judged += log_positions_given(state.local.z, theta, shape)
+        judged = log_joint(state, data, spec, shape, theta)
         yield sum(c.logpdf(t).sum() for c, t in zip(choices, theta, strict=True)), judged
+        assert np.isfinite(log_positions_given(state.local.z, theta, spec, shape))
 
 
 def ratio_atom_given_rest(tiny, rng):

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from agreement import log_positions_given
 from scipy import signal, stats
 from tiny import LAYERS, draw, layer, with_local, with_shared
 
@@ -14,6 +13,7 @@ from gdd.model.layer import (
     log_joint,
     log_likelihood,
     log_positions,
+    log_positions_given,
     outcome_counts,
     reconstruction,
     residual,
@@ -93,9 +93,11 @@ def test_theta_integrates_out(name):
     choices = theta_given_z(state.local.z, shape)
     theta = [rng.dirichlet(np.ones(c.alpha.shape[2]), c.alpha.shape[:2]) for c in choices]
     posterior = sum(c.logpdf(t).sum() for c, t in zip(choices, theta, strict=True))
-    assert log_positions_given(state.local.z, theta, shape) - posterior == pytest.approx(
+    assert log_positions_given(state.local.z, theta, spec, shape) - posterior == pytest.approx(
         log_positions(state.local.z, spec, shape), rel=1e-10
     )
+    joint = log_joint(state, data, spec, shape)
+    assert log_joint(state, data, spec, shape, theta) - posterior == pytest.approx(joint, rel=1e-10)
 
 
 @pytest.mark.parametrize("name", LAYERS)

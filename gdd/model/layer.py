@@ -45,10 +45,16 @@ def log_residuals(error: np.ndarray, gamma_e: np.ndarray, mask: np.ndarray | Non
     return (0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * (error**2).sum(axis=(2, 3))).sum(axis=1)
 
 
-def log_joint(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape) -> float:
-    """Log of the joint density of one layer's data and unknowns, theta integrated out.
+def log_joint(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, theta: list[np.ndarray] | None = None
+) -> float:
+    """Log of the joint density of one layer's data and unknowns, every normalising constant included.
 
-    Every normalising constant is included.
+    Parameters
+    ----------
+    state, data, spec, shape
+    theta : per block shape a (image, atom, outcome) array, optional
+        The multinomial probabilities. If not given they are integrated out.
 
     Notes
     -----
@@ -58,7 +64,7 @@ def log_joint(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerS
     """
     local, shared = state
     total = log_likelihood(state, data, shape).sum()
-    total += log_positions(local.z, spec, shape)
+    total += log_positions(local.z, spec, shape) if theta is None else log_positions_given(local.z, theta, spec, shape)
     total += log_weights(local.z, local.w, shared.gamma_w) + log_atoms(shared.dictionary, shared.gamma_d)
     for prior, value in ((spec.gamma_e, local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
         total += log_precision(prior, value)
@@ -121,6 +127,16 @@ def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool
             return -math.inf
         total += (gammaln(alpha + counts) - gammaln(alpha))[..., : len(group[1]) + empty].sum()
         total -= counts.shape[0] * counts.shape[1] * gammaln(1.0 + group[0].sum())
+    return float(total)
+
+
+def log_positions_given(z: np.ndarray, theta: list[np.ndarray], spec: LayerSpec, shape: LayerShape) -> float:
+    """Log p(z, theta) for given multinomial probabilities of each block shape."""
+    total = 0.0
+    for group, probabilities in zip(block_groups(shape), theta, strict=True):
+        alpha = np.full(len(group[1]) + 1, 1.0 / (len(group[1]) + 1))
+        total += Dirichlet(alpha).logpdf(probabilities).sum()
+        total += (outcome_counts(z, group) * np.log(probabilities)).sum()
     return float(total)
 
 
