@@ -1,0 +1,127 @@
+"""What refinement learns by the noise precision at which it is held: atoms, what they are made of, what they predict."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd.base.axes import ATOM, PLANE
+from gdd_book.figures.model import draw_atoms
+from gdd_book.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure, write_ticks
+
+HALF, SCATTERED = "half as a block", "at random"
+#: lines of the second figure: error on hidden pixels, by way of hiding
+HIDDEN = ((HALF, "a half hidden", "blue"), (SCATTERED, "pixels at random", "orange"))
+PARTS = ((1, "one", "green"), (2, "two", "sky"), (3, "three", "purple"))
+READ = (("sample", "the paper's sample", "red"), ("mean field", "mean field, largest over places", "orange"),
+        ("normalised detectors", "normalised detectors", "blue"))
+
+
+def used(record: xr.Dataset) -> xr.DataArray:
+    """Whether an atom is used at least as often as the average one: (subset, noise, atom)."""
+    return record.uses >= record.uses.mean(ATOM)
+
+
+def most_used(one: xr.Dataset, count: int) -> np.ndarray:
+    """Projected atoms (atom, plane, row, col) of one model that are used most, most used first."""
+    order = np.argsort(-one.uses.values, kind="stable")[:count]
+    return one.projected_atoms.transpose(ATOM, PLANE, ...).values[order]
+
+
+def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
+    """Top atoms used most, two columns for each noise precision; the first subset."""
+    first, count = record.isel(subset=0), record.sizes["noise"]
+    across = 4
+    deep = -(-count // across)
+    figure, axes = new_figure(deep, across, height=deep * (FULL / across * rows / 4 + 0.4), squeeze=False)
+    for panel in axes.flat:
+        bare(panel)
+    for panel, noise in zip(axes.flat, record.noise.values, strict=False):
+        draw_atoms(panel, most_used(first.sel(noise=noise), 4 * rows), 4, f"{noise:g}")
+    return finish(figure)
+
+
+def show_curves(record: xr.Dataset) -> Figure:
+    """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise precision."""
+    figure, axes = new_figure(3, 1, height=6.6, sharex=True)
+    noise, own = record.noise.values, record.hidden_error.isel(filled_at=0).mean("hidden_image")
+    for hiding, words, colour in HIDDEN:
+        draw_line(axes[0], noise, own.sel(hiding=hiding), words, colour)
+    plain = record.plain_error.mean(("subset", "hidden_image"))
+    for way, hiding, words, colour in (("one layer", HALF, "one layer", "blue"),
+                                       ("mean training digit", HALF, "mean digit", "grey"),
+                                       ("one layer", SCATTERED, "one layer", "orange")):
+        level = float(plain.sel(way=way, hiding=hiding))
+        axes[0].axhline(level, color=COLOURS[colour], linestyle=":", linewidth=1)
+        axes[0].text(noise[-1], level, words, color=COLOURS[colour], fontsize=FONT - 3, va="bottom", ha="right")
+    axes[0].set(ylabel="squared error,\nhidden pixels", ylim=(0, None))
+    explained = record.explained.where(used(record)).median(ATOM)
+    for parts, words, colour in PARTS:
+        draw_line(axes[1], noise, 100 * explained.sel(parts=parts), f"by {words}", colour)
+    axes[1].set(ylabel="energy of an atom in\natoms of layer 1, %", ylim=(0, 100))
+    for reading, words, colour in READ:
+        draw_line(axes[2], noise, record.error.sel(reading=reading), words, colour)
+    pixels = float(record.error_of_pixels.mean())
+    axes[2].axhline(pixels, color=COLOURS["grey"], linestyle=":", linewidth=1)
+    axes[2].text(noise[-1], pixels, "raw pixels", color=COLOURS["grey"], fontsize=FONT - 3, va="bottom", ha="right")
+    axes[2].set(ylabel="error, %", xlabel="noise precision of refinement", xscale="log", ylim=(0, None))
+    for panel in axes:
+        panel.legend(fontsize=FONT - 3, loc="best", ncols=3 if panel is axes[1] else 1)
+    write_ticks(axes[2].xaxis, noise)
+    return finish(figure)
+
+
+def draw_line(axes, noise: np.ndarray, values: xr.DataArray, words: str, colour: str) -> None:
+    """Mean over subsets as a line, each subset as a dot."""
+    axes.plot(noise, values.mean("subset"), "-", color=COLOURS[colour], label=words)
+    for subset in values.subset:
+        axes.plot(noise, values.sel(subset=subset), "o", markersize=3, color=COLOURS[colour])
+
+
+def depth_table(record: xr.Dataset) -> pd.DataFrame:
+    """The scan in numbers, means over subsets; a row for each noise precision."""
+    often, hidden = used(record), record.hidden_error.isel(filled_at=0).mean(("subset", "hidden_image"))
+    of_used = lambda name: record[name].where(often).median(ATOM).mean("subset").values  # noqa: E731
+    columns = {
+        "active in a digit": record.active.mean("subset").values.round(1),
+        "residual": record.residual.mean("subset").values.round(3),
+        "energy in one atom of layer 1, %": (100 * record.explained.where(often).sel(parts=1).median(ATOM).mean(
+            "subset").values).round(0),
+        "effective entries": of_used("effective_entries").round(0),
+        "hidden half": hidden.sel(hiding=HALF).values.round(4),
+        "hidden pixels": hidden.sel(hiding=SCATTERED).values.round(4),
+    }
+    return pd.DataFrame(columns, index=pd.Index(record.noise.values, name="noise precision"))
+
+
+def vote_table(record: xr.Dataset) -> pd.DataFrame:
+    """The two votes side by side: error of the projection, share of the winning positions, and what codes lose by it."""
+    loses, wins = (record[name].mean("subset").transpose("noise", "vote").values
+                   for name in ("projection_error", "winning_share"))
+    likely = record.code_log_likelihood.sel(split="learned from").mean("subset").transpose("noise", "vote").values
+    return pd.DataFrame({
+        **{f"projection error, {vote}, %": (100 * loses[:, i]).round(1) for i, vote in enumerate(record.vote.values)},
+        **{f"winning share, {vote}, %": (100 * wins[:, i]).round(1) for i, vote in enumerate(record.vote.values)},
+        "log likelihood of a digit, pixel less block": (likely[:, 0] - likely[:, 1]).round(1),
+    }, index=pd.Index(record.noise.values, name="noise precision"))
+
+
+def chosen(record: xr.Dataset) -> float:
+    """The noise precision that the rule of `gdd_book.experiments.depth` chooses from a record."""
+    half = record.hidden_error.isel(filled_at=0).sel(hiding=HALF).mean(("subset", "hidden_image"))
+    return float(record.noise[int(half.argmin("noise"))])
+
+
+def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figure:
+    """Hidden pixels of digits filled in at each noise precision, and the truth; the first subset."""
+    first = record.isel(subset=0, filled_at=0).sel(hiding=hiding)
+    noises = list(record.noise.values)
+    figure, axes = new_figure(len(noises) + 1, digits, height=(len(noises) + 1) * FULL / (digits + 1.2) * 1.02)
+    for row, noise in zip(axes, [*noises, None], strict=True):
+        for number, panel in enumerate(row):
+            picture = first.truth[number] if noise is None else first.filled.sel(noise=noise)[number]
+            bare(panel).imshow(picture, cmap="gray", vmin=0, vmax=1)
+        row[0].set_ylabel("truth" if noise is None else f"{noise:g}", rotation=0, ha="right", va="center")
+    return finish(figure)
