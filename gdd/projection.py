@@ -30,7 +30,7 @@ from gdd.sampler.refine import Refined
 # ---- a model's atoms in the image plane
 
 
-def project(trained: Pretrained | Refined) -> xr.DataArray:
+def project(trained: Pretrained | Refined, whole_blocks: bool = False) -> xr.DataArray:
     """Top atoms of a trained model in the image plane.
 
     Parameters
@@ -49,10 +49,12 @@ def project(trained: Pretrained | Refined) -> xr.DataArray:
     Departs: the paper gives no formula for the vote; after pretraining each layer votes on its own residual.
     Checked: tests/test_projection.py, tests/test_projection_joint.py, tests/test_pipeline.py.
     """
-    return project_layers(trained)[-1]
+    return project_layers(trained, whole_blocks=whole_blocks)[-1]
 
 
-def project_layers(trained: Pretrained | Refined, images: int | None = None) -> tuple[xr.DataArray, ...]:
+def project_layers(
+    trained: Pretrained | Refined, images: int | None = None, whole_blocks: bool = False
+) -> tuple[xr.DataArray, ...]:
     """Atoms of every layer in the image plane (Fig. 3 and 5), bottom first; the last is that of `project`: see there.
 
     ``images`` : in a refined model only so many training images vote, the first ones; None for all. With three layers a
@@ -61,10 +63,10 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
     check_kind("trained", trained, (Pretrained, Refined))
     if isinstance(trained, Pretrained):
         dictionaries = [layer.state.shared.dictionary for layer in trained.layers]
-        return _labelled(dictionaries, trained.model, vote_pretrained(trained))
+        return _labelled(dictionaries, trained.model, vote_pretrained(trained, whole_blocks))
     cut = slice(None if images is None else check_whole("images", images, 1))
     state, data = of_images(trained.state, trained.data, cut)
-    return _labelled(state.shared.dictionaries, trained.model, vote_joint(state, data, trained.model))
+    return _labelled(state.shared.dictionaries, trained.model, vote_joint(state, data, trained.model, whole_blocks))
 
 
 def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
@@ -193,21 +195,21 @@ class Vote(NamedTuple):
     share: np.ndarray
 
 
-def vote_pretrained(fitted: Pretrained) -> list[Vote | None]:
+def vote_pretrained(fitted: Pretrained, whole_blocks: bool = False) -> list[Vote | None]:
     """Vote of every pooled layer on its own residual, bottom first; None where pooling is not probabilistic."""
 
     def vote(below: Fitted, above: Fitted, data: LayerData) -> Vote:
         local, shared = below.state
         return vote_positions(
             data.images, shared.dictionary, Blocks(local.z, local.w), local.gamma_e, below.spec.pool,
-            above.state.shared.dictionary, maps_of(above.state.local, above.shape), data.mask,
+            above.state.shared.dictionary, maps_of(above.state.local, above.shape), data.mask, whole_blocks,
         )
 
     pairs = zip(fitted.layers, fitted.layers[1:], fitted.inputs, strict=False)
     return [vote(*pair) if pair[0].spec.pooling == "probabilistic" else None for pair in pairs]
 
 
-def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vote]:
+def vote_joint(state: JointState, data: LayerData, model: ModelSpec, whole_blocks: bool = False) -> list[Vote]:
     """Vote of every pooled layer on the residual of the data, under the joint model; bottom first.
 
     The formula is that of `vote_positions`. In an upper layer phi_m is the image of a unit at position m, and differs
@@ -228,19 +230,21 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vot
     votes = [
         vote_positions(
             data.images, dictionaries[0], blocks[0], local.gamma_e[:, None], shapes[0].block, dictionaries[1], maps[1],
-            data.mask,
+            data.mask, whole_blocks,
         )
     ]
     residual = joint_residual(state, data, model)
     weights = _pixel_weights(local.gamma_e[:, None], data.images.shape, data.mask)
     for layer in range(1, len(shapes) - 1):
         where = block_places(shapes[layer].map_size, shapes[layer].block)
-        votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer))]
+        votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer, whole_blocks))]
         votes.append(_elect(votes_of_images, blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
     return votes
 
 
-def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, upper_maps, mask=None) -> Vote:
+def vote_positions(
+    images, dictionary, blocks, gamma_e, pool, upper_dictionary, upper_maps, mask=None, whole_blocks=False
+) -> Vote:
     r"""Position of its block to which each pixel of each upper atom goes, by likelihood.
 
     .. math:: \hat Z(k', k, u) = \arg\max_m \sum_{n, s} \gamma_e
@@ -285,12 +289,13 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
             part = slice(start, start + CHUNK)
             left = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
             gain = correlate(weights[part] * left, dictionary)
-            _add_own(gain, z[part], w[part], np.ascontiguousarray(weights[part]), dictionary, where)
             if mask is None:
                 norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum((2, 3)))
-                norm = np.broadcast_to(norm[..., None, None], gain.shape)
+                norm = np.broadcast_to(norm[..., None, None], gain.shape).copy()
             else:
                 norm = correlate(weights[part], dictionary**2)
+            own, added = (gain, w[part]) if whole_blocks else (norm, np.full(w[part].shape, -2.0))
+            _add_own(own, z[part], added, np.ascontiguousarray(weights[part]), dictionary, where)
             yield part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
 
     return _elect(votes_of_chunks(), z, upper_dictionary, upper_maps, where)
@@ -368,7 +373,9 @@ def _add_own(gains, z, w, weights, dictionary, where):
                 gains[n, k, row + down, col + right] += w[n, k, i, j] * total
 
 
-def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: ModelSpec, layer: int):
+def _unit_gains(
+    residual, weights, blocks: Blocks, state: JointState, model: ModelSpec, layer: int, whole_blocks: bool
+):
     """gamma_e <r, phi_m> and gamma_e |phi_m|^2 of an upper layer, (image, atom, block_row, block_col, position).
 
     It costs an image, of the window that a unit reaches, for every training image and position of a map.
@@ -378,10 +385,11 @@ def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: Mod
     each = np.arange(len(z))
     for k, i, j in np.ndindex(z.shape[1:]):
         window, units = unit_images(state, model, layer, k, (i, j))
-        own = np.where(z[:, k, i, j] >= 0, w[:, k, i, j], 0.0)[:, None, None, None] * units[z[:, k, i, j], each]
+        there = units[z[:, k, i, j], each] * (z[:, k, i, j] >= 0)[:, None, None, None]  # of a unit at the active position
+        added = w[:, k, i, j, None, None, None] * there if whole_blocks else 0.0
         weighted = weights[window] * units
-        gain[:, k, i, j] = (weighted * (residual[window] + own)).sum(axis=(2, 3, 4)).T
-        norm[:, k, i, j] = (weighted * units).sum(axis=(2, 3, 4)).T
+        gain[:, k, i, j] = (weighted * (residual[window] + added)).sum(axis=(2, 3, 4)).T
+        norm[:, k, i, j] = (weighted * (units if whole_blocks else units - 2 * there)).sum(axis=(2, 3, 4)).T
     return gain, norm
 
 

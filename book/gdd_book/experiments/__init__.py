@@ -17,6 +17,7 @@ from gdd_book.experiments import (  # noqa: F401  (importing a family registers 
     caltech,
     caltech_features,
     cost,
+    depth,
     images,
     mnist,
     mnist_features,

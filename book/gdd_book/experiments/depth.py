@@ -1,0 +1,380 @@
+"""How deep a refined model is, by the noise precision of its refinement: what top atoms are made of, what they predict.
+
+With little noise a coefficient must fit exactly, and one stroke is all that fits exactly: top atoms become copies of
+layer 1's. With much noise few coefficients must explain much, and top atoms become whole digits.
+
+The book's precision is chosen here, on training images alone and without labels. The rule, written before any record:
+of the noise precisions tried, the one with the least squared error on hidden halves of training images that the model
+did not learn from, filled in at that same precision, mean over subsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import xarray as xr
+
+from gdd import project
+from gdd.base.axes import ATOM, DICTIONARY, IMAGE
+from gdd.base.checks import GddError
+from gdd.data import datasets
+from gdd.data.contrast import normalise_contrast
+from gdd.evaluate.baselines import choose_components
+from gdd.inference.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
+from gdd.model.convolution import correlate
+from gdd.model.spec import ChainSpec, ModelSpec
+from gdd.projection import project_layers, projection_error
+from gdd.sampler.pretrain import Pretrained, pretrain
+from gdd.sampler.refine import Refined, refine
+from gdd_book.experiments.atoms import in_own_percents
+from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
+from gdd_book.experiments.mnist_readings import normalised
+from gdd_book.experiments.path import classify, encode
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.progress import Run
+from gdd_book.training import (
+    CALTECH,
+    HELD_CALTECH,
+    HELD_DIGITS,
+    caltech_model,
+    code_of,
+    digits,
+    kept,
+    model_for,
+    pictures,
+    refinement_for,
+)
+
+#: of an atom, by how many of layer 1's atoms at one place each
+PARTS = (1, 2, 3)
+LEVELS = 0.01  # filled pictures of a record are rounded to this
+
+
+@experiment(
+    "mnist-depth", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4, empty_blocks=False,
+    ladder=False, top_atoms=160,
+    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "filled_at": (0.0,), "burn_in": 30,
+          "collect": 10, "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
+    paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 44.0, 100.0),
+           "filled_at": (0.0,), "burn_in": 60, "collect": 20, "refine_burn_in": 100, "refine_collect": 20,
+           "test_burn_in": 40, "test_collect": 20},
+)
+def mnist_depth(p: dict, run: Run) -> Outcome:
+    """One pretrained model refined at several noise precisions, on several subsets; what came of it.
+
+    For each (subset, noise): the top atoms and what they are made of; how the layers fit and what the projection loses,
+    by either vote; the squared error on hidden pixels of ``n_others`` / 5 training digits that the model did not learn
+    from, filled in at the noise precisions ``filled_at`` (0: that of the refinement); digits drawn from the model; and
+    the error of the paper's classifier on other training digits, by reading. ``ladder`` reaches each precision from the
+    next lower one, each with as many sweeps.
+    """
+    if 0.0 in p["noises"]:
+        raise GddError("noises: 0 given; positive noise precisions are compared")
+    parts = [xr.concat([*_subset(p | {"seed": seed}, run)], "noise") for seed in p["seeds"]]
+    found = xr.concat(parts, "subset").assign_coords(subset=list(p["seeds"]), noise=list(p["noises"]))
+    plain = xr.concat([_without_depth(p | {"seed": seed}, run) for seed in p["seeds"]], "subset")
+    return outcome(found.merge(plain), p, digits(p | {"seed": p["seeds"][0]}), model=_model(p))
+
+
+def _model(p: Mapping) -> ModelSpec:
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    model = model.with_learned_planes() if p["learned_planes"] else model
+    lower, upper = model.layers
+    return replace(model, layers=(lower, replace(upper, atoms=p["top_atoms"])))
+
+
+def _pretrained(p: Mapping, run: Run, train: xr.DataArray) -> Pretrained:
+    names = ("data", "seed", "n_train", "burn_in", "collect", "learned_planes", "top_atoms", *HELD_DIGITS)
+    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
+    with run.bar(2 * chain.sweeps, f"subset {p['seed']}, pretraining") as bar:
+        folder = run.folder("mnist-depth-pretrained", {name: p[name] for name in names})
+        return pretrain(train, _model(p), chain, folder=folder, progress=bar)
+
+
+def other_digits(p: Mapping, train: xr.DataArray) -> xr.DataArray:
+    """The first ``n_others`` training digits that are not in ``train``."""
+    every = datasets.load(p["data"], "train", n=min(len(train) + p["n_others"], _size(p["data"])))
+    return every[~np.isin(every.number, train.number)][: p["n_others"]]
+
+
+def _size(data: str) -> int:
+    return datasets.load(data, "train").sizes[IMAGE]
+
+
+def _subset(p: dict, run: Run):
+    """Everything of one subset, a Dataset for each noise precision."""
+    train = digits(p)
+    fitted, others, start = _pretrained(p, run, train), other_digits(p, train), None
+    names = [name for name in p if name not in ("noises", "seeds", "filled_at")]
+    for low, noise in pairwise((0.0, *sorted(p["noises"]))):
+        settings = {"dictionary_every": p["dictionary_every"], "empty_blocks": p["empty_blocks"]}
+        chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"] + 1000 * int(p["ladder"] and bool(low)))
+        owned = {name: p[name] for name in names} | {"noise": noise, "from": low if p["ladder"] else 0.0}
+        folder = run.folder("mnist-depth-refined", owned)
+        begun = start if p["ladder"] and start is not None else fitted
+        with run.bar(chain.sweeps, f"subset {p['seed']}, noise precision {noise:g}") as bar:
+            start = refine(train, fitted.model, chain, refinement_for(noise, **settings), begun, None, folder, bar)
+        own = {"filled_at": tuple(at or noise for at in p["filled_at"])}
+        path = folder and folder / "described.nc"
+        yield kept(path, lambda one=start, own=own: describe_depth(one, (train, others), p | own),
+                   images=train, settings=p | own, code=code_of("projection", "inference", "evaluate"))
+
+
+def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
+    """All that the record holds of one refined model."""
+    train, others = both
+    atoms, (top, bottom) = project(one), (one.state.shared.dictionaries[1], one.state.shared.dictionaries[0])
+    uses, last = (one.state.local.z >= 0).sum(axis=(0, 2, 3)), one.traces.isel(chain=0, draw=slice(-10, None)).mean()
+    out = xr.Dataset({
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)), "uses": (ATOM, uses),
+        "bottom_dictionary": (("bottom_atom", "plane", "bottom_row", "bottom_col"), np.float32(bottom)),
+        "explained": ((ATOM, "parts"), explained_by_parts(atoms.values[:, 0], bottom[:, 0])),
+        "effective_planes": (ATOM, effective((top**2).sum(axis=(2, 3)))),
+        "effective_entries": (ATOM, effective((top**2).reshape(len(top), -1))),
+        "active": float(last.active), "residual": float(last.residual), "log_joint": float(last.log_joint),
+        "gamma_w": float(np.mean(one.state.shared.gamma_w)), "seconds": one.traces.attrs["cpu_seconds"],
+        "trace_active": ("draw", one.traces.active.values[0]), "trace_residual": ("draw", one.traces.residual.values[0]),
+    }, {"parts": list(PARTS)})
+    return out.merge(_votes(one, both, p)).merge(_hidden(one, others, p)).merge(_drawn(one, both, p)).merge(
+        _readings(one, atoms.values, both, p)
+    )
+
+
+# ---- what an atom is made of
+
+
+def explained_by_parts(atoms: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    """Share of each atom's energy that one, two, three atoms of layer 1 explain, each at one place: (atom, parts).
+
+    Matching pursuit: the placed atom that explains most is subtracted, then the next. ``atoms`` (atom, row, col),
+    ``bottom`` (bottom_atom, row, col). 1 for a copy; about 0.02 by one part for white noise of 25 x 25 pixels.
+    """
+    unit = bottom / np.sqrt((bottom**2).sum(axis=(1, 2), keepdims=True)).clip(1e-12)
+    left, energy, out = atoms.astype(float).copy(), (atoms**2).sum(axis=(1, 2)).clip(1e-300), []
+    height, width = bottom.shape[1:]
+    for _ in PARTS:
+        gains = correlate(left[:, None], unit[:, None])  # (atom, bottom_atom, row, col)
+        for k, gain in enumerate(gains):
+            part, row, col = np.unravel_index(np.abs(gain).argmax(), gain.shape)
+            left[k, row : row + height, col : col + width] -= gain[part, row, col] * unit[part]
+        out.append(1 - (left**2).sum(axis=(1, 2)) / energy)
+    return np.stack(out, axis=1)
+
+
+def effective(energies: np.ndarray) -> np.ndarray:
+    """Effective number of entries, 1 / sum of squared shares: (atom,) from energies (atom, entry)."""
+    return energies.sum(axis=1) ** 2 / (energies**2).sum(axis=1).clip(1e-300)
+
+
+# ---- what the projection loses, by either vote
+
+
+def _votes(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
+    """By what a vote adds back to the residual: projection error, winning share, log likelihood of the codes."""
+    rows = []
+    for whole in (False, True):
+        atoms = project(one, whole_blocks=whole)
+        code = _code(one, atoms.values, both[0], p)
+        rows.append(xr.Dataset({
+            "projection_error": float(projection_error(one.state, one.model, atoms).mean()),
+            "winning_share": atoms.attrs["winning_share"][0],
+            "code_log_likelihood": float(code.log_likelihood.mean()),
+        }))
+    return xr.concat(rows, "vote").assign_coords(vote=["pixel", "block"])
+
+
+def _code(one: Refined, atoms: np.ndarray, images: xr.DataArray, p: Mapping, gamma_e: float = 0.0) -> xr.Dataset:
+    """One-layer deconvolution under the model's own precisions unless ``gamma_e`` is given."""
+    precisions = gamma_e or one.refinement.noise.fixed, float(np.mean(one.state.shared.gamma_w))
+    return encode(images, atoms, one.model.stride, precisions, p)
+
+
+# ---- hidden pixels
+
+
+def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
+    """Squared error on hidden pixels, (hiding, filled_at, hidden_image), and some pictures."""
+    shown, chain = others[: len(others) // 5], ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
+    errors, pictures = [], []
+    for hide in HIDING.values():
+        mask = hide(shown.shape, p["seed"])
+        filled = [
+            interpolate_joint(shown, mask, one.model, one.state.shared, one.refinement, chain, at).values
+            for at in p["filled_at"]
+        ]
+        errors.append([hidden_error(part, shown, mask) for part in filled])
+        pictures.append([np.rint(part[:12, 0] / LEVELS) * LEVELS for part in filled])
+    axes = "hiding", "filled_at"
+    return xr.Dataset({
+        "hidden_error": ((*axes, "hidden_image"), np.float32(errors)),
+        "filled": ((*axes, "example", "row", "col"), np.float32(pictures)),
+    }, {"hiding": list(HIDING)})
+
+
+def _without_depth(p: dict, run: Run) -> xr.Dataset:
+    """Squared error on the same hidden pixels by one layer, pretrained, and by methods that know no layers."""
+    train = digits(p)
+    fitted, others = _pretrained(p, run, train), other_digits(p, train)
+    shown, chain = others[: len(others) // 5], ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
+    parts = []
+    for hide in HIDING.values():
+        mask = hide(shown.shape, p["seed"])
+        filled = fill_plainly(shown, mask, train, choose_components(train, mask), "digit")
+        filled["one layer"] = interpolate_one_layer(shown, mask, fitted.layers[0], chain).values
+        parts.append([hidden_error(one, shown, mask) for one in filled.values()])
+    pixels = float(classify((train, others), train, others, p["seed"]).error)
+    return xr.Dataset({
+        "plain_error": (("hiding", "way", "hidden_image"), np.float32(parts)),
+        "truth": (("example", "row", "col"), shown.values[:12, 0]), "error_of_pixels": pixels,
+        "pretrained_explained": ((ATOM, "parts"), _explained(fitted)),
+    }, {"hiding": list(HIDING), "way": list(filled), "parts": list(PARTS)})
+
+
+def _explained(fitted: Pretrained) -> np.ndarray:
+    return explained_by_parts(project(fitted).values[:, 0], fitted.layers[0].state.shared.dictionary[:, 0])
+
+
+# ---- digits drawn from the model
+
+
+def _drawn(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
+    """How easily drawn digits are told from real ones, by source, and how near they are to a training digit."""
+    train, others = (images.values for images in both)
+    made = {source: generate(one.state, one, len(others) // 2, p["seed"])[source] for source in SOURCES[1:2]}
+    made[REAL] = others[1::2]
+    parts = [describe(pictures, others[::2], train, p["seed"]) for pictures in made.values()]
+    found = xr.concat(parts, "source").assign_coords(source=list(made))
+    return xr.Dataset({
+        "told_apart": found.told_apart, "nearest": found.nearest.mean(IMAGE),
+        "drawn": found.pictures.isel(source=0).isel(example=slice(12)).rename(example="drawn_example"),
+    })
+
+
+# ---- the classifier
+
+
+def _readings(
+    one: Refined, atoms: np.ndarray, both: tuple[xr.DataArray, xr.DataArray], p: Mapping
+) -> xr.Dataset:
+    """Error in % on training digits that neither the atoms nor the classifier learned from, by reading."""
+    readings: dict[str, Callable[[xr.DataArray], np.ndarray]] = {
+        "normalised detectors": lambda images: normalised(images.values, atoms).max(axis=(2, 3)),
+        "mean field": lambda images: mean_field(one, atoms, images).max(axis=(2, 3)),
+    }
+    found = {name: [read(images) for images in both] for name, read in readings.items()}
+    for at in p["filled_at"]:
+        codes = [_code(one, atoms, images, p, at) for images in both]
+        own = "" if at == one.refinement.noise.fixed else f", noise precision {at:g}"
+        found |= {f"{name}{own}": [part[code] for part in codes]
+                  for name, code in (("sample", "ml_sample"), ("mean", "mean"))}
+    errors = [float(classify(pair, *both, p["seed"]).error) for pair in found.values()]
+    return xr.Dataset({"error": ("reading", errors)}, {"reading": list(found)})
+
+
+STEPS = 20
+
+
+def mean_field(one: Refined, atoms: np.ndarray, images: xr.DataArray) -> np.ndarray:
+    """Magnitudes of the mean-field code at every pixel, all coefficients moved at once: (image, atom, row, col).
+
+    `STEPS` times every mean goes a share of its way to its conditional mean given all others': one over the largest
+    eigenvalue of the atoms' cosines, the largest share at which steps of all at once cannot grow.
+    """
+    gamma_e, gamma_w = one.refinement.noise.fixed, float(np.mean(one.state.shared.gamma_w))
+    kernel = atoms.astype(np.float32)
+    norm = (kernel**2).sum(axis=(1, 2, 3))[:, None, None]
+    precision = gamma_e * norm + gamma_w
+    log_odds = np.log(1 / (len(atoms) - 1)) + 0.5 * np.log(gamma_w / precision)
+    places = [n - a + 1 for n, a in zip(images.shape[2:], atoms.shape[2:], strict=True)]
+    unit = np.zeros((len(atoms), *places, *images.shape[2:]), np.float32)
+    for row, col in np.ndindex(*places):
+        unit[:, row, col, row : row + atoms.shape[2], col : col + atoms.shape[3]] = kernel[:, 0]
+    placed, pixels = unit.reshape(-1, images[0].size), images.values.reshape(len(images), -1).astype(np.float32)
+    mean = np.zeros((len(images), len(placed)), np.float32)
+    cosines = placed / np.sqrt((placed**2).sum(axis=1, keepdims=True)).clip(1e-12)
+    share = 1 / np.linalg.norm(cosines, 2) ** 2
+    for _ in range(STEPS):
+        gain = ((pixels - mean @ placed) @ placed.T).reshape(len(images), *unit.shape[:3])
+        pull = gamma_e * (gain + norm * mean.reshape(gain.shape))
+        on = 1 / (1 + np.exp(-np.clip(log_odds + pull**2 / (2 * precision), -50, 50)))
+        mean += share * ((on * pull / precision).reshape(mean.shape) - mean)
+    return np.abs(mean).reshape(len(images), *unit.shape[:3])
+
+
+# ---- faces and classes of Caltech 101, three layers
+
+
+@experiment(
+    "caltech-depth", choices={"data": ("digits", *CALTECH)}, seed=0, **HELD_CALTECH, learned_planes=False,
+    dictionary_every=4,
+    demo={"data": "digits", "classes": ("0",), "n_train": 10, "n_others": 2, "noises": (0.3, 3.0), "voters": 1,
+          "burn_in": 6, "collect": 2, "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 2, "test_collect": 1},
+    paper={"data": "caltech101", "classes": ("Faces_easy", "revolver", "umbrella"), "n_train": 24, "n_others": 8,
+           "noises": (0.05, 0.15, 0.5, 1.0, 3.0, 10.0), "voters": 6, "burn_in": 60, "collect": 20,
+           "refine_burn_in": 80, "refine_collect": 20, "test_burn_in": 40, "test_collect": 20},
+)
+def caltech_depth(p: dict, run: Run) -> Outcome:
+    """Three layers of one class of pictures refined at several noise precisions, a class at a time.
+
+    For each (class, noise): atoms of every layer in the image plane; active coefficients, residual, projection error
+    by either vote, winning share; and the squared error on a hidden half of other training pictures of the class,
+    filled in at the precision of the refinement, beside that of a blank, the mean picture and principal components.
+    Pictures are contrast normalised, as everywhere on Caltech.
+    """
+    model, rows = caltech_model("faces", p), []
+    model = model.with_learned_planes() if p["learned_planes"] else model
+    for name in p["classes"]:
+        every = normalise_contrast(pictures(p, (name,), p["n_train"] + p["n_others"]))
+        train, others = every[: p["n_train"]], every[p["n_train"] :]
+        folder = run.folder("caltech-depth", {k: v for k, v in p.items() if k not in ("noises", "classes")}, name)
+        with run.bar(3 * (p["burn_in"] + p["collect"]), f"{name}, pretraining") as bar:
+            chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
+            fitted = pretrain(train, model, chain, folder=folder, progress=bar)
+        found = [_refined_pictures(fitted, noise, (train, others), p, run, name) for noise in p["noises"]]
+        rows.append(xr.concat(found, "noise").merge(_plain_pictures(train, others, p)))
+    coordinates = {"class": list(p["classes"]), "noise": list(p["noises"])}
+    return outcome(xr.concat(rows, "class").assign_coords(coordinates), p, every, model=model)
+
+
+def _half_hidden(others: xr.DataArray, p: Mapping) -> np.ndarray:
+    return HIDING["half as a block"](others.shape, p["seed"])
+
+
+def _plain_pictures(train: xr.DataArray, others: xr.DataArray, p: Mapping) -> xr.Dataset:
+    mask = _half_hidden(others, p)
+    filled = fill_plainly(others, mask, train, choose_components(train, mask), "picture")
+    errors = [hidden_error(part, others, mask) for part in filled.values()]
+    shown = np.rint(100 * others.values[:4, 0]).astype(np.int16)
+    return xr.Dataset({
+        "plain_error": (("way", "hidden_image"), np.float32(errors)), "truth": (("example", "row", "col"), shown),
+    }, {"way": list(filled)})
+
+
+def _refined_pictures(
+    fitted: Pretrained, noise: float, both: tuple[xr.DataArray, xr.DataArray], p: Mapping, run: Run, name: str
+) -> xr.Dataset:
+    """Everything of one class and noise precision."""
+    train, others = both
+    folder = run.folder("caltech-depth", {k: v for k, v in p.items() if k not in ("noises", "classes")},
+                        f"{name}-{noise:g}")
+    refinement = refinement_for(noise, dictionary_every=p["dictionary_every"])
+    chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"])
+    with run.bar(chain.sweeps, f"{name}, noise precision {noise:g}") as bar:
+        one = refine(train, fitted.model, chain, refinement, fitted, folder=folder, progress=bar)
+    mask, test = _half_hidden(others, p), ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
+    filled = interpolate_joint(others, mask, one.model, one.state.shared, refinement, test, noise).values
+    layers = [project_layers(one, p["voters"], whole_blocks=whole) for whole in (False, True)]
+    last = one.traces.isel(chain=0, draw=slice(-10, None)).mean()
+    out = {f"atoms_{number}": ((f"atom_{number}", f"row_{number}", f"col_{number}"), in_own_percents(atoms.values[:, 0]))
+           for number, atoms in enumerate(layers[0], 1)}
+    return xr.Dataset(out | {
+        "uses": ("atom_3", (one.state.local.z >= 0).sum(axis=(0, 2, 3))),
+        "active": float(last.active), "residual": float(last.residual),
+        "projection_error": ("vote", [float(projection_error(one.state, one.model, a[-1]).mean()) for a in layers]),
+        "winning_share": ("vote", [a[-1].attrs["winning_share"][0] for a in layers]),
+        "hidden_error": ("hidden_image", hidden_error(filled, others, mask)),
+        "filled": (("example", "row", "col"), np.rint(100 * filled[:4, 0]).clip(-999, 999).astype(np.int16)),
+    }, {"vote": ["pixel", "block"]})
