@@ -30,15 +30,12 @@ from gdd.data.layout import Layout, Scale, as_images, layout_of, scaled_data
 from gdd.inference.deconvolution import infer
 from gdd.inference.generation import resample_top
 from gdd.model.pooling import unpool
-from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, LayerData
 from gdd.projection import project, render_projected
 from gdd.results import Trained
 from gdd.sampler.pretrain import Pretrained, check_fits, pretrain
 from gdd.sampler.refine import Refined, refine
-
-#: precision at which refinement holds the noise, unless layer 1 was pretrained under a lower one
-REFINED_NOISE = 44.0
 
 
 class DeepDeconvolution(TransformerMixin, BaseEstimator):
@@ -163,8 +160,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
                 start = pretrain(data.images, model, chain, data.mask, folder, bar, start)
             traces = {str(level): layer.traces for level, layer in enumerate(start.layers, 1)}
         if lengths["refine"] is not None:
-            noise = min(REFINED_NOISE, model.layers[0].gamma_e.fixed or REFINED_NOISE)
-            chain, refinement = ChainSpec(*lengths["refine"], seed), RefinementSpec(noise=Precision(fixed=noise))
+            chain, refinement = ChainSpec(*lengths["refine"], seed), RefinementSpec()
             with Bar(chain.sweeps, self.verbose) as bar:
                 start = refine(data.images, start.model, chain, refinement, start, data.mask, folder, bar)
             traces[results.ALL] = start.traces

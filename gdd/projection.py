@@ -237,8 +237,8 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec, whole_block
     weights = _pixel_weights(local.gamma_e[:, None], data.images.shape, data.mask)
     for layer in range(1, len(shapes) - 1):
         where = block_places(shapes[layer].map_size, shapes[layer].block)
-        votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer, whole_blocks))]
-        votes.append(_elect(votes_of_images, blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
+        gains = _unit_gains(residual, weights, blocks[layer], state, model, layer, whole_blocks)
+        votes.append(_elect([(slice(None), *gains)], blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
     return votes
 
 
@@ -385,7 +385,7 @@ def _unit_gains(
     each = np.arange(len(z))
     for k, i, j in np.ndindex(z.shape[1:]):
         window, units = unit_images(state, model, layer, k, (i, j))
-        there = units[z[:, k, i, j], each] * (z[:, k, i, j] >= 0)[:, None, None, None]  # of a unit at the active position
+        there = units[z[:, k, i, j], each] * (z[:, k, i, j] >= 0)[:, None, None, None]  # at the active position
         added = w[:, k, i, j, None, None, None] * there if whole_blocks else 0.0
         weighted = weights[window] * units
         gain[:, k, i, j] = (weighted * (residual[window] + added)).sum(axis=(2, 3, 4)).T

@@ -51,7 +51,7 @@ def plain_scores(images, dictionary, blocks, gamma_e, pool, upper_dictionary, up
         for k, a, b in np.ndindex(upper_dictionary.shape[1:]):
             v, i, j = upper_maps[n, top, s, t] * upper_dictionary[top, k, a, b], s + a, t + b
             unit = lambda m: placed(dictionary[k], where[i, j, m], map_size, images.shape[2:])  # noqa: B023, E731
-            added = residual[n] + (w[n, k, i, j] * unit(z[n, k, i, j]) if z[n, k, i, j] >= 0 else 0)
+            added = residual[n] + (v * unit(z[n, k, i, j]) if z[n, k, i, j] >= 0 else 0)
             for m in np.flatnonzero(where[i, j] >= 0):
                 phi = unit(m)
                 score[top, k, a, b, m] += (weights[n] * (v * added * phi - v**2 * phi**2 / 2)).sum()
@@ -84,7 +84,7 @@ def test_vote_is_the_plain_loop(map_size, masked, gamma):
 
 
 def test_vote_notices_what_it_must():
-    """Negative controls: the residual without the block, a flipped sign or another block row changes winners."""
+    """Negative controls: blocks of other values, a flipped sign or another block row changes winners."""
     given_ = vote_problem(5)
     right = vote_positions(**given_).positions
     for name, value in (
@@ -141,11 +141,11 @@ def test_planted_positions_come_back():
 
 def test_missing_position_of_a_ragged_block_scores_nothing():
     """A block with one row cannot send a pixel to row 1, though every existing position makes the fit worse."""
-    images = np.zeros((1, 1, 1, 2))
+    images = np.array([-1.0, -3.0]).reshape(1, 1, 1, 2)
     z, w = np.full((1, 1, 1, 1), 1), np.full((1, 1, 1, 1), -1.0)
     one = np.ones((1, 1, 1, 1))
     vote = vote_positions(images, one, (z, w), np.ones((1, 1)), (2, 2), one, one)
-    assert vote.positions.item() == 0  # scores: -1/2, -1/2, then 0 and 0 for the row that is not there
+    assert vote.positions.item() == 0  # scores: -3/2, -3/2, then 0 and 0 for the row that is not there
 
 
 # ---- the projection

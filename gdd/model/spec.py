@@ -29,6 +29,9 @@ Size = tuple[int, int]
 #: root mean square of the pixels, about their background, for which the precisions of `ModelSpec.with_held` are meant:
 #: that of MNIST's digits, black at 0 and white at 1
 PIXEL_RMS = 1 / 3
+#: variance of the noise in refinement, in mean squares of the pixels about their background: the one of eight that best
+#: predicts hidden halves of training digits which the model did not learn from (book, model/refinement)
+NOISE_IN_SIGNALS = 2.25
 #: of an axis: the most pixels of a proposed bottom atom, the share of the axis that an atom covers, and how many blocks
 #: the pooling of all layers should leave
 LARGEST_ATOM, COVERED, BLOCKS_LEFT = 17, 2 / 7, 7
@@ -329,8 +332,9 @@ class RefinementSpec:
 
     Attributes
     ----------
-    noise : precision of the data's noise; may vary by image. The default, a standard deviation of 0.15 for pixels from
-        0 to 1, keeps the chain moving; learned under the printed flat prior it runs away (P15 in the errata)
+    noise : precision of the data's noise; may vary by image. The default is for pixels of `PIXEL_RMS`: their noise then
+        has `NOISE_IN_SIGNALS` times their mean square, and top atoms become whole digits, which less noise would make
+        copies of single atoms of layer 1. Learned under the printed flat prior it runs away (P15 in the errata)
     ceiling : bound that a learned noise precision never passes; None for none
     empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
     tolerance : the solver of a dictionary's draw stops when about this share of the way to the exact draw is left
@@ -338,7 +342,7 @@ class RefinementSpec:
         turns
     """
 
-    noise: Precision = field(default_factory=lambda: Precision(fixed=44.0))
+    noise: Precision = field(default_factory=lambda: Precision(fixed=1 / (NOISE_IN_SIGNALS * PIXEL_RMS**2)))
     ceiling: float | None = None
     empty_blocks: bool = False
     tolerance: float = 1e-2

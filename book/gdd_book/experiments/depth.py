@@ -136,7 +136,8 @@ def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Map
         "effective_entries": (ATOM, effective((top**2).reshape(len(top), -1))),
         "active": float(last.active), "residual": float(last.residual), "log_joint": float(last.log_joint),
         "gamma_w": float(np.mean(one.state.shared.gamma_w)), "seconds": one.traces.attrs["cpu_seconds"],
-        "trace_active": ("draw", one.traces.active.values[0]), "trace_residual": ("draw", one.traces.residual.values[0]),
+        "trace_active": ("draw", one.traces.active.values[0]),
+        "trace_residual": ("draw", one.traces.residual.values[0]),
     }, {"parts": list(PARTS)})
     return out.merge(_votes(one, both, p)).merge(_hidden(one, others, p)).merge(_drawn(one, both, p)).merge(
         _readings(one, atoms.values, both, p)
@@ -368,7 +369,8 @@ def _refined_pictures(
     filled = interpolate_joint(others, mask, one.model, one.state.shared, refinement, test, noise).values
     layers = [project_layers(one, p["voters"], whole_blocks=whole) for whole in (False, True)]
     last = one.traces.isel(chain=0, draw=slice(-10, None)).mean()
-    out = {f"atoms_{number}": ((f"atom_{number}", f"row_{number}", f"col_{number}"), in_own_percents(atoms.values[:, 0]))
+    axes = ("atom_{0}", "row_{0}", "col_{0}")
+    out = {f"atoms_{number}": ([axis.format(number) for axis in axes], in_own_percents(atoms.values[:, 0]))
            for number, atoms in enumerate(layers[0], 1)}
     return xr.Dataset(out | {
         "uses": ("atom_3", (one.state.local.z >= 0).sum(axis=(0, 2, 3))),

@@ -1,4 +1,4 @@
-"""What refinement learns by the noise precision at which it is held: atoms, what they are made of, what they predict."""
+"""What refinement learns, by the noise precision at which it is held: its atoms, their parts, what they predict."""
 
 from __future__ import annotations
 
@@ -97,10 +97,10 @@ def depth_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def vote_table(record: xr.Dataset) -> pd.DataFrame:
-    """The two votes side by side: error of the projection, share of the winning positions, and what codes lose by it."""
+    """The two votes side by side: error of the projection, share of the winning positions, likelihood of codes."""
     loses, wins = (record[name].mean("subset").transpose("noise", "vote").values
                    for name in ("projection_error", "winning_share"))
-    likely = record.code_log_likelihood.sel(split="learned from").mean("subset").transpose("noise", "vote").values
+    likely = record.code_log_likelihood.mean("subset").transpose("noise", "vote").values
     return pd.DataFrame({
         **{f"projection error, {vote}, %": (100 * loses[:, i]).round(1) for i, vote in enumerate(record.vote.values)},
         **{f"winning share, {vote}, %": (100 * wins[:, i]).round(1) for i, vote in enumerate(record.vote.values)},
