@@ -41,11 +41,11 @@ MODELS = ("one layer", "two layers, pretrained", "two layers, refined")
 NEIGHBOURS = 10
 
 
-def hide_at_random(shape: tuple[int, ...], seed: int) -> np.ndarray:
-    """Mask (image, plane, row, col) that hides half of the pixels of each image, drawn anew for each, in all planes."""
+def hide_at_random(shape: tuple[int, ...], seed: int, share: float = 0.5) -> np.ndarray:
+    """Mask (image, plane, row, col) that hides this share of each image's pixels, drawn anew for each, in all planes."""
     images, planes, rows, cols = shape
     order = np.random.default_rng(seed).permuted(np.tile(np.arange(rows * cols), (images, 1)), axis=1)
-    return np.repeat((order >= rows * cols // 2).reshape(images, 1, rows, cols), planes, axis=1)
+    return np.repeat((order >= int(share * rows * cols)).reshape(images, 1, rows, cols), planes, axis=1)
 
 
 def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
@@ -59,8 +59,22 @@ def hide_halves(shape: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
+def hide_but_a_strip(shape: tuple[int, ...]) -> np.ndarray:
+    """Mask that shows the middle quarter of each image's columns, or of its rows, in turn."""
+    mask = np.zeros(shape, bool)
+    down, across = ((n - n // 4) // 2 for n in shape[2:])
+    mask[0::2, :, :, across : across + shape[3] // 4] = True
+    mask[1::2, :, down : down + shape[2] // 4] = True
+    return mask
+
+
 #: ways of hiding half of the pixels; of halves the left, right, upper and lower one in turn
 HIDING = {"at random": hide_at_random, "half as a block": lambda shape, _: hide_halves(shape)}
+#: ways that hide three quarters, from which few digits can be recognised (Fig. 2c, top)
+HARDER = {
+    "three quarters at random": lambda shape, seed: hide_at_random(shape, seed, 0.75),
+    "all but a strip": lambda shape, _: hide_but_a_strip(shape),
+}
 
 
 def baselines(word: str) -> tuple[str, ...]:
@@ -79,7 +93,7 @@ def complete(
     test, train : (image, plane, row, col); all methods see the same training images
     trained : a model of two layers for each of `gdd_book.training.STAGES`
     word : what the images show
-    hiding : names of `HIDING`
+    hiding : names of `HIDING` and `HARDER`
     examples : number of pictures that are kept
     more : further variables from the filled images by method and the mask
 
@@ -91,7 +105,7 @@ def complete(
     """
     parts = []
     for name in hiding:
-        mask = HIDING[name](test.shape, p["seed"])
+        mask = (HIDING | HARDER)[name](test.shape, p["seed"])
         components = choose_components(train, mask)
         filled = fill_plainly(test, mask, train, components, word)
         filled |= fill_by_models(test, mask, *trained.values(), p, run, f"filling in, hidden {name}")
@@ -143,7 +157,7 @@ def fill_by_models(
            "refine_collect": 500, "test_burn_in": 100, "test_collect": 100},
 )
 def mnist_interpolation(p: dict, run: Run) -> Outcome:
-    """Half of every test digit hidden and filled in, by one layer, by two, and by methods that know no layers.
+    """Half of every test digit hidden, or three quarters, and filled in by one layer, by two, and by plain methods.
 
     Each is judged by the squared error on what it did not see, and by how often a classifier trained on whole digits
     recognises the digit once the hidden half is filled in; observed pixels are put back as they were.
@@ -156,7 +170,7 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
         labels = [svm.predict(np.where(mask, test.values, pixels)) for pixels in filled.values()]
         return {"wrong": ("way", [100 * (found != test[LABEL].values).mean() for found in labels])}
 
-    dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING), 12, wrong)
+    dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING | HARDER), 12, wrong)
     dataset["wrong_whole"] = float(100 * (svm.predict(test) != test[LABEL].values).mean())
     return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
 
