@@ -188,7 +188,7 @@ CASES = {
     "held": (MODEL, CHAIN, FIXED, False),
     "learned": (
         replace(MODEL, layers=tuple(replace(layer, gamma_e=LEARNED, gamma_w=LEARNED) for layer in MODEL.layers)),
-        replace(CHAIN, shift_every=1), RefinementSpec(LEARNED), True,
+        CHAIN, RefinementSpec(LEARNED), True,
     ),
     "by image": (
         replace(MODEL, layers=(replace(MODEL.layers[0], gamma_e=BY_IMAGE), MODEL.layers[1])).with_learned_planes(),

@@ -24,7 +24,6 @@ from scipy import stats
 from gdd.model.layer import draw_data, draw_state, log_likelihood, reconstruction
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
-from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, Key, shared_generator
 from gdd.sampler.sweep import image_pass, sweep
 from gdd.testing.plain import CORRECT, draw_map, draw_shared, plain_sweep
@@ -64,12 +63,6 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 def compiled_step(state: LayerState, data: LayerData, case: Case, key: Key, scale: bool = True) -> LayerState:
     """One sweep of the sampler, every second time with the scale move; never without ``scale``."""
     return sweep(state, data, case.spec, case.shape, key, scale=scale and key.sweep % 2 == 0)[0]
-
-
-def shifting_step(state: LayerState, data: LayerData, case: Case, key: Key) -> LayerState:
-    """One attempt to shift an atom, then one sweep."""
-    state, _ = shift_atom(state, data, case.spec, case.shape, key)
-    return compiled_step(state, data, case, key)
 
 
 def plain_step(pieces: Pieces = CORRECT) -> Step:

@@ -26,7 +26,6 @@ from gdd.testing.calibration import (
     geweke,
     plain_step,
     ranks,
-    shifting_step,
     uniformity,
 )
 from gdd.testing.calibration_joint import JointCase, joint_plain_step, joint_step
@@ -63,7 +62,6 @@ EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True)
 CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "pooled": (SMALL, compiled_step),
     "no scale move": (SMALL, partial(compiled_step, scale=False)),
-    "with shift move": (SMALL, shifting_step),
     "plain": (SMALL, plain_step()),
     "P2 mended": (SMALL, plain_step(MENDED["P2"])),
     "noise by image": (case(BY_IMAGE, (5, 6)), compiled_step),
