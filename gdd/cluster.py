@@ -61,7 +61,7 @@ LOOK_EVERY = 0.5
 DOUBT_AFTER, GONE_AFTER = 2.0, 60.0
 #: what dask raises where a worker does not answer
 UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
-#: numba's threads are those of a process: one task of ours in each at a time
+#: a task uses as many threads as its worker has: one of ours in each process at a time
 _ALONE = threading.Lock()
 
 Images = np.ndarray | xr.DataArray

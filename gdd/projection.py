@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import xarray as xr
 
 from gdd.base.axes import DICTIONARY, IMAGES, MAPS
 from gdd.base.checks import GddError, as_finite, check_kind, check_pair, check_whole
-from gdd.base.compiling import kernel
+from gdd.base.compiling import kernel, share_out
 from gdd.model.convolution import CHUNK, correlate, synthesise
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import Blocks, Size, block_places, cut_into_blocks, repeat_blocks, spread, unpool
@@ -285,7 +284,8 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
             part = slice(start, start + CHUNK)
             left = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
             gain = correlate(weights[part] * left, dictionary)
-            _add_own(gain, z[part], w[part], np.ascontiguousarray(weights[part]), dictionary, where)
+            own = gain, z[part], w[part], np.ascontiguousarray(weights[part])
+            share_out(len(gain), lambda some, _, own=own: _add_own(*(each[some] for each in own), dictionary, where))
             if mask is None:
                 norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum((2, 3)))
                 norm = np.broadcast_to(norm[..., None, None], gain.shape)
@@ -310,7 +310,8 @@ def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps
     upper, maps = np.ascontiguousarray(upper, float), np.ascontiguousarray(maps, float)
     gain, energy, weight = sums = np.zeros((3, *upper.shape[:2], upper[0, 0].size, where.shape[2]))
     for part, gains, norms in votes:
-        _add_votes(gains, norms, z[part], maps[part], upper.shape[2:], *sums)
+        own = gains, norms, z[part], maps[part], upper.shape[2:]
+        share_out(upper.shape[1], lambda some, _, own=own: _add_votes((some.start, some.stop), *own, *sums))
     pixels = upper.reshape(*upper.shape[:2], -1, 1)
     score, weight = pixels * gain - 0.5 * pixels**2 * energy, weight * (pixels != 0)
     exists = where[: upper.shape[2], : upper.shape[3]].reshape(-1, where.shape[2]) >= 0
@@ -320,15 +321,16 @@ def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps
     return Vote(winner.astype(np.int16).reshape(upper.shape), share.reshape(upper.shape))
 
 
-@kernel(parallel=True, nogil=True)
-def _add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
+@kernel()
+def _add_votes(planes, gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
     """Add the votes of some images, for a pixel of value 1, to three sums (atom, plane, pixel, position), in place.
 
-    A thread per plane, images in index order: S gamma_e <r, phi_m>, S^2 gamma_e |phi_m|^2, and S^2 where m is active.
+    For planes from one number to another, images in index order: S gamma_e <r, phi_m>, S^2 gamma_e |phi_m|^2, and S^2
+    where m is active.
     """
     height, width = atom_size
     positions = gain.shape[4]
-    for k in numba.prange(gain.shape[1]):
+    for k in range(planes[0], planes[1]):
         for n, upper, s, t in np.ndindex(maps.shape):
             value = maps[n, upper, s, t]
             if value == 0:
@@ -344,12 +346,12 @@ def _add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum)
                         weight_sum[upper, k, pixel, active] += value * value
 
 
-@kernel(parallel=True, nogil=True)
+@kernel()
 def _add_own(gains, z, w, weights, dictionary, where):
     """Add w <phi_z, phi_m>, weighted by pixel, to ``gains`` at every position m of every active block, in place."""
     cols = gains.shape[3]
     height, width = dictionary.shape[2:]
-    for n in numba.prange(z.shape[0]):
+    for n in range(z.shape[0]):
         for k, i, j in np.ndindex(z.shape[1:]):
             if z[n, k, i, j] < 0 or w[n, k, i, j] == 0:
                 continue

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
-import numba
 import numpy as np
 import pytest
 import xarray as xr
+from agreement import two_cores
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_digits
@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
 from gdd.base.checks import GddError
+from gdd.base.compiling import on_threads
 from gdd.evaluate.classify import SvmProtocol, best_of, error, fit_svm, tuning_subset
 
 QUICK = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3)
@@ -182,15 +183,14 @@ def test_ties_go_to_the_smoothest():
     assert best_of(table) == (1.0, 0.5)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+@two_cores
 @pytest.mark.parametrize("landmarks", [0, 50])
 def test_same_result_for_one_and_two_threads(digits, landmarks):
-    before, results, decided = numba.get_num_threads(), [], []
+    results, decided, quick = [], [], replace(QUICK, landmarks=landmarks)
     for threads in (1, 2):
-        numba.set_num_threads(threads)
-        results.append(error(*digits, replace(QUICK, landmarks=landmarks)))
-        decided.append(fit_svm(*digits[:2], replace(QUICK, landmarks=landmarks)).machine.decision_function(digits[2]))
-    numba.set_num_threads(before)
+        with on_threads(threads):
+            results.append(error(*digits, quick))
+            decided.append(fit_svm(*digits[:2], quick).machine.decision_function(digits[2]))
     xr.testing.assert_identical(*results)
     assert_array_equal(*decided)
 

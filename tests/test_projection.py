@@ -1,12 +1,12 @@
 """The vote against a plain loop, the projection against the layered image, sizes of every setting of the paper."""
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gdd.base.checks import GddError
+from gdd.base.compiling import on_threads
 from gdd.model import spec
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
@@ -97,14 +97,10 @@ def test_vote_notices_what_it_must():
 
 def test_same_vote_on_one_and_two_threads():
     given_ = vote_problem(3, images=130)
-    before = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    with on_threads(1):
         one = vote_positions(**given_)
-        numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
+    with on_threads(2):
         two = vote_positions(**given_)
-    finally:
-        numba.set_num_threads(before)
     np.testing.assert_array_equal(one.positions, two.positions)
     np.testing.assert_array_equal(one.share, two.share)
 

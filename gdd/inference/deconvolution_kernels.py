@@ -15,7 +15,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
@@ -77,6 +76,10 @@ class Chains(NamedTuple):
     residual: np.ndarray  # (image,): squared residual of the former
     averages: np.ndarray  # (image, 3, coefficient): conditional mean, probability of being active, mean magnitude
     trace: np.ndarray  # (image, sweep): squared residual after each sweep; an empty axis keeps none
+
+    def some(self, where: slice) -> Chains:
+        """Views of these of the images'."""
+        return Chains(*(array[where] for array in self))
 
 
 def _folded_pieces() -> np.ndarray:
@@ -312,20 +315,20 @@ def seen_residual(image, seen, clean):
     return total
 
 
-@kernel(parallel=True, nogil=True)
+@kernel()
 def run_chains(images, seen, problem, run, chains, pursued):
     """Run the chains of several images (image, plane, row, col); changes all arrays of ``chains``.
 
     ``seen`` : bool like the images, or without any image if every pixel is seen
     ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which is then all zeros
     """
-    for n in prange(images.shape[0]):
+    for n in range(images.shape[0]):
         run_chain(n, images[n].copy(), seen, problem, run, chains, pursued)
 
 
 @kernel(error_model="numpy")
 def run_chain(n, image, seen, problem, run, chains, pursued):
-    """Run the chain of one image. A kernel of its own: numba drops writes to parts of a tuple from a parallel loop.
+    """Run the chain of one image.
 
     Pixels that are not seen are unknowns of the chain: each sweep draws them first, and then the coefficients as if
     they had been observed. Changes ``image``.

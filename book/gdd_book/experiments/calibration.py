@@ -13,9 +13,9 @@ from functools import partial
 
 import numpy as np
 import xarray as xr
-from numba import config, set_num_threads
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
+from gdd.base.compiling import on_threads
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, Size, layer_shape
 from gdd.testing.calibration import (
     STATISTICS,
@@ -96,8 +96,7 @@ def calibration(p: dict, run: Run) -> Outcome:
     """Every sampler through its tests; see the module."""
     samplers = CORRECT | WRONG
     exact, alternating, rank = {}, {}, {}
-    set_num_threads(1)  # images are few and small: threads would only wait for each other
-    try:
+    with on_threads(1):  # images are few and small: threads would only wait for each other
         for name, (small, step) in samplers.items():
             number = p["replicates"] if name in CORRECT and name not in SLOW else p["wrong"]
             with run.bar(number + p["chains"], name) as bar:
@@ -109,8 +108,6 @@ def calibration(p: dict, run: Run) -> Outcome:
             with run.bar(number, f"{name}, ranks") as bar:
                 small, step = samplers[name]
                 rank[name] = ranks(small, step, number, p["burn_in"], DRAWS, p["thin"], p["seed"], counted(bar))
-    finally:
-        set_num_threads(config.NUMBA_NUM_THREADS)
     specs = {name: small.spec for name, (small, _) in samplers.items()}
     # the data are drawn from the models themselves, so a digest of these stands in for a data set's checksum
     models = hashlib.sha256(repr([(name, small) for name, (small, _) in samplers.items()]).encode()).hexdigest()
