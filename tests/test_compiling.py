@@ -69,6 +69,43 @@ def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
     assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
+@pytest.mark.parametrize("kept", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("size", [0, 20])
+def test_damaged_kernels_are_compiled_again(tmp_path, kept, size):
+    there = tmp_path / "kept"
+    assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 0)
+    for path in there.rglob(kept):
+        path.write_bytes(path.read_bytes()[:size])
+    done = run_caller(tmp_path, NUMBA_CACHE_DIR=str(there))
+    assert done == (1, 0)
+    assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 1)  # mended
+
+
+FULL = """
+import errno
+from numba.core import caching
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+caching.IndexDataCacheFile._save_data = full
+"""
+
+
+def test_a_full_disk_costs_the_cache_and_no_more(tmp_path):
+    assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
+    shutil.rmtree(tmp_path / "kept")
+    caller = tmp_path / "gdd" / "caller.py"
+    caller.write_text(FULL + CALLER, encoding="utf-8")
+    for _ in range(2):
+        assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
+
+
+def test_what_is_wrong_with_the_cache_is_said_once():
+    with pytest.warns(UserWarning, match="said once") as caught:
+        compiling.warn_once("said once")
+        compiling.warn_once("said once")
+    assert len(caught) == 1
+
+
 def test_kernels_do_not_move_the_users_own_cache():
     before = compiling.numba.config.CACHE_DIR
     compiling.kernel()(lambda: 0)

@@ -3,7 +3,8 @@
 Numba compiles a cached kernel again when the kernel's own file changes. It does not notice a change in another file
 whose kernels were inlined, nor another level of optimisation (`NUMBA_OPT`). So ours are cached in a folder named after
 a checksum of all files that hold kernels, and after that level. Folders of earlier kernels, ``kernels-*``, stay, as
-another process may use them; they can be deleted at any time.
+another process may use them; they can be deleted at any time. What is damaged there is compiled again.
+A kernel that cannot be written, as the disk is full, is used all the same. A warning says so once.
 
 Numba compiles one version of ``f`` for a call ``f(0)`` and another for ``f(i)``. Where a variable starts as a literal 0
 and changes later, it also compiles the version for the literal, which is never used. ``np.int64(0)`` avoids both.
@@ -18,16 +19,22 @@ parallel loops compile every kernel twice.
 from __future__ import annotations
 
 import os
+import pickle
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import numba
 import platformdirs
-from numba.extending import register_jitable
+from numba import types
+from numba.core import cgutils
+from numba.core.caching import FunctionCache
+from numba.extending import intrinsic, register_jitable
 
 #: lets sums of products use vector registers; keeps NaN and infinities honest
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -70,14 +77,53 @@ _BASES = (*filter(None, [numba.config.CACHE_DIR]), PACKAGE / "__pycache__", plat
 FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES)
 
 
+#: what reading a damaged file of the cache can raise
+DAMAGED = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError, KeyError, ValueError)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Warn of this the first time."""
+    warnings.warn(message, stacklevel=2)
+
+
+class KernelCache(FunctionCache):
+    """Numba's cache of a function, in which nothing that is wrong with its files stops the caller."""
+
+    def load_overload(self, sig, target_context):
+        """What was kept for a signature; None to compile it."""
+        try:
+            return super().load_overload(sig, target_context)
+        except DAMAGED as error:
+            warn_once(f"damaged kernels in {FOLDER} are compiled again ({type(error).__name__})")
+            self.save(self.flush)
+
+    def save_overload(self, sig, data) -> None:
+        """Keep what was compiled, if that can be."""
+        self.save(lambda: super(KernelCache, self).save_overload(sig, data))
+
+    def save(self, write: Callable[[], None]) -> None:
+        """Write to the cache, or do without."""
+        try:
+            write()
+        except DAMAGED as error:
+            warn_once(f"kernels cannot be kept in {FOLDER} and are compiled again in every process ({error})")
+
+
 def kernel(**options):
-    """Numba's ``njit`` that lets other threads run, the machine code kept until any kernel of the package changes."""
+    """Numba's ``njit`` that lets other threads run, the machine code kept until any kernel of the package changes.
+
+    Division by zero gives infinity or NaN, as in numpy; looking out for it takes a tenth of refinement's image pass.
+    """
 
     def compiled(function):
         before = numba.config.CACHE_DIR  # the user's, for functions that are not ours; numba asks when it decorates
         try:
             numba.config.CACHE_DIR = str(FOLDER or "")
-            return numba.njit(cache=FOLDER is not None, nogil=True, **options)(function)
+            made = numba.njit(nogil=True, error_model="numpy", **options)(function)
+            if FOLDER is not None:
+                made._cache = KernelCache(function)
+            return made
         finally:
             numba.config.CACHE_DIR = before
 
@@ -114,6 +160,29 @@ def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
         run(runs[0], 0)
         for other in others:
             other.result()
+
+
+@intrinsic
+def borrowed(typing_context, arguments):
+    """Arrays, or a tuple of tuples of them, that are not counted: to be used while the caller of a kernel holds them.
+
+    Else each array is counted in and out of every function that is called with it and is not part of its caller, which
+    took half of an image pass of refinement.
+    """
+    return arguments(arguments), lambda context, builder, signature, args: _uncounted(
+        context, builder, signature.args[0], args[0]
+    )
+
+
+def _uncounted(context, builder, kind, value):
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        array.meminfo, array.parent = (cgutils.get_null_value(part.type) for part in (array.meminfo, array.parent))
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        parts = [(each, builder.extract_value(value, number)) for number, each in enumerate(kind)]
+        return context.make_tuple(builder, kind, [_uncounted(context, builder, *part) for part in parts])
+    return value
 
 
 def subkernel(**options):

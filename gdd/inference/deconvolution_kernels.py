@@ -18,7 +18,7 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.random import TEST, WORDS, fill_stream, next_normal, next_uniform
 
 #: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
@@ -93,7 +93,7 @@ def _folded_pieces() -> np.ndarray:
 _FOLDED = _folded_pieces()
 
 
-@kernel(error_model="numpy")
+@kernel()
 def correlate_image(image, problem, out):
     """Inner products of one image (plane, row, col) with every placed atom, (coefficient,), into ``out``.
 
@@ -116,7 +116,7 @@ def correlate_image(image, problem, out):
                     add_taps(whole[plane, (p // grid[1]) * down + a, left : left + len(taps)], taps, places[p])
 
 
-@kernel(error_model="numpy")
+@kernel()
 def add_taps(pixels, taps, line):
     """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,)."""
     if len(pixels) == _TAPS:
@@ -130,7 +130,7 @@ def add_taps(pixels, taps, line):
                 line[k] += pixels[t] * taps[t, k]
 
 
-@kernel(error_model="numpy")
+@kernel()
 def explain(correlation, delta, i, gram, row_slab, col_slab):
     """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
     atoms, cols = gram.shape[3], col_slab.shape[0]
@@ -144,7 +144,7 @@ def explain(correlation, delta, i, gram, row_slab, col_slab):
             base += atoms
 
 
-@kernel(error_model="numpy")
+@kernel()
 def refresh(correlation, given, weight, problem):
     """Form the correlations with the residual from ``given``, those with the image."""
     for i in range(len(given)):
@@ -154,7 +154,7 @@ def refresh(correlation, given, weight, problem):
             explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def squared_residual(energy, weight, given, correlation):
     """Squared norm of image minus reconstruction, from correlations alone: ||x||^2 - s.(c0 + c)."""
     explained = 0.0
@@ -163,7 +163,7 @@ def squared_residual(energy, weight, given, correlation):
     return energy - explained
 
 
-@kernel(error_model="numpy")
+@kernel()
 def folded_mean(x):
     """Mean of |x + N(0, 1)|, for x from 0."""
     k = int(4.0 * x) if x < _PIECES / 4 else _PIECES
@@ -198,13 +198,13 @@ def next_visit(correlation, bound, start, stop):
     return i
 
 
-@kernel(error_model="numpy")
+@kernel()
 def log_ratio(c, inverse, log_odds):
     """Log odds of a coefficient being active, see `gdd.testing.deconvolution_plain.coefficient_given_rest`."""
     return log_odds + 0.5 * c * c * inverse
 
 
-@kernel(error_model="numpy")
+@kernel()
 def add_expected(i, c, inverse, log_odds, sums):
     """Add a coefficient's conditional mean, probability of being active and mean magnitude to ``sums``."""
     p = 1.0 / (1.0 + math.exp(-log_ratio(c, inverse[i], log_odds[i])))
@@ -214,7 +214,7 @@ def add_expected(i, c, inverse, log_odds, sums):
     sums[2, i] += p * sd * folded_mean(abs(c) * sd)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def draw_weight(c, inverse, log_odds, proposed, stream):
     """Draw the weight of one coefficient given c; 0 if idle."""
     ratio = log_ratio(c, inverse, log_odds)
@@ -234,7 +234,7 @@ def idle_bounds(inverse, log_odds, weight, bound):
         bound[i] = limit if weight[i] == 0 and limit > 0.0 else ALWAYS
 
 
-@kernel(error_model="numpy")
+@kernel()
 def sweep(weight, correlation, bound, problem, stream, sums, collected):
     """Redraw every coefficient once. Changes all arrays but the problem's; ``sums`` only if ``collected``.
 
@@ -265,7 +265,7 @@ def sweep(weight, correlation, bound, problem, stream, sums, collected):
         start = i + 1
 
 
-@kernel(error_model="numpy")
+@kernel()
 def pursue(weight, correlation, problem):
     """Activate the idle coefficient most probably active given the rest at its conditional mean, until none is more
     probable than not. Changes ``weight``, ``correlation``.
@@ -282,7 +282,7 @@ def pursue(weight, correlation, problem):
         explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def picture(weight, problem, out):
     """Image (plane, row, col) that the coefficients add up to, into ``out``."""
     atoms, cols = problem.atoms, problem.col_slab.shape[0]
@@ -297,7 +297,7 @@ def picture(weight, problem, out):
                         out[plane, top + a, left + b] += weight[i] * atoms[plane, a, b, k]
 
 
-@kernel(error_model="numpy")
+@kernel()
 def draw_hidden(image, seen, clean, stream):
     """Redraw the pixels that are not seen given the noise-free image ``clean``, all (plane, row, col)."""
     for place in np.ndindex(image.shape):
@@ -305,7 +305,7 @@ def draw_hidden(image, seen, clean, stream):
             image[place] = clean[place] + next_normal(stream)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def seen_residual(image, seen, clean):
     """Squared norm of image minus ``clean`` over the pixels seen, all (plane, row, col)."""
     total = 0.0
@@ -322,11 +322,12 @@ def run_chains(images, seen, problem, run, chains, pursued):
     ``seen`` : bool like the images, or without any image if every pixel is seen
     ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which is then all zeros
     """
+    images, seen, problem, chains = borrowed((images, seen, problem, chains))
     for n in range(images.shape[0]):
         run_chain(n, images[n].copy(), seen, problem, run, chains, pursued)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def run_chain(n, image, seen, problem, run, chains, pursued):
     """Run the chain of one image.
 

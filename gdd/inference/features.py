@@ -209,7 +209,7 @@ def _all_moments(images, maps, sd, log_odds, blocks, out):
                 out[0, n, k, i, j], out[1, n, k, i, j], out[2, n, k, i, j] = found
 
 
-@kernel(error_model="numpy")
+@kernel()
 def _block_moments(log_odds, sd, given):
     """Mean, inclusion and mean magnitude of one block.
 

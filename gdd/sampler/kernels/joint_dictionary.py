@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.kernels.joint import (
     block_of,
     clear,
@@ -80,6 +80,7 @@ def solve_images(task, layer, each, direction, images, model, work, sums, key):
 
     Changes the residuals (FINISH), work and sums.
     """
+    direction, images, model, work, sums = borrowed((direction, images, model, work, sums))
     here, top, kind = layer_of(model.table, layer), model.table.shape[0] - 1, images.w.dtype
     back, change, residuals = work.back, work.change, images.residuals
     blocks, pixels = here.atoms * here.grid_row * here.grid_col, residuals.shape[1]
@@ -168,6 +169,7 @@ def add_gradient(entries, found, back, here, own, gradient):
 @kernel()
 def block_values(layer, images, model, work, out):
     """Values of a layer's blocks, 0 where empty. Changes work and ``out`` (image, block)."""
+    images, model, work, out = borrowed((images, model, work, out))
     here, stream = layer_of(model.table, layer), np.empty(WORDS, np.uint64)
     for n in range(out.shape[0]):
         image = image_of(images, n, stream)
@@ -193,6 +195,7 @@ def atom_images(k, step, values, images, model, sums):
 
     Changes residuals and sums.
     """
+    step, values, images, model, sums = borrowed((step, values, images, model, sums))
     here, residuals, masked = layer_of(model.table, 0), images.residuals, images.masks.shape[0] > 0
     size = here.grid_row * here.grid_col
     blocks = Blocks(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size))

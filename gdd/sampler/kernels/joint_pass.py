@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.kernels.joint import image_of, layer_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
@@ -51,6 +51,7 @@ def run_images(images, model, priors, work, sums, key):
 
     key : (seed, stage, layer, sweep). Changes what ``images`` holds but pixels and masks, work and sums.
     """
+    images, model, work, sums = borrowed((images, model, work, sums))
     top, bottom, stream = model.table.shape[0] - 1, layer_of(model.table, 0), np.empty(WORDS, np.uint64)
     atoms = model.dictionaries[: bottom.atoms * bottom.height * bottom.length]
     squares = atoms * atoms

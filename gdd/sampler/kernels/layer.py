@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel, subkernel
+from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.sampler.kernels.operations import (
     CHUNK,
     LANES,
@@ -220,6 +220,7 @@ def pass_whole(images, atoms, model, key, sums):
     images : `Images`, atoms : `Atoms`, model : `Model`, key : (seed, stage, layer, sweep)
     sums : `Sums`, each array with a leading axis of slots
     """
+    images, atoms, sums = borrowed((images, atoms, sums))
     work = make_work(images.z[0], atoms.lags[0], images.pixels[0], model.layout)
     for chunk in range(sums.pairs.shape[0]):
         part = Sums(sums.pairs[chunk], sums.cross[chunk], sums.per_atom[chunk], sums.energy[chunk])

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel, subkernel
+from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.sampler.kernels.layer import make_work
 from gdd.sampler.kernels.operations import (
     CHUNK,
@@ -149,6 +149,7 @@ def pass_masked(images, seen, pixels, atoms, model, key, sums):
     pixels : (image,), how many are seen; sums : `MaskedSums`
     the others : as of `gdd.sampler.kernels.layer.pass_whole`, with `MaskedAtoms`
     """
+    images, seen, atoms, sums = borrowed((images, seen, atoms, sums))
     work = make_work(images.z[0], atoms.pixels[0], images.pixels[0], model.layout)
     for chunk in range(len(sums.log_counts)):
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(seen))):

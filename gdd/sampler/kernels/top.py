@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import kernel, subkernel
+from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.sampler.kernels.layer import make_work
 from gdd.sampler.kernels.operations import (
     CHUNK,
@@ -128,7 +128,7 @@ def update_image(n, images, atoms, model, work, correlations, sums):
 @kernel()
 def pass_top(images, atoms, model, key, sums):
     """Update images in chunks; arguments as of `gdd.sampler.kernels.layer.pass_whole`, with `TopAtoms`."""
-    layout = model.layout
+    layout, (images, atoms, sums) = model.layout, borrowed((images, atoms, sums))
     work = make_work(images.z[0], atoms.placed[0], images.pixels[0], layout)
     correlations = np.empty((layout.map_row, layout.map_col, len(atoms.pixels)), images.pixels.dtype)
     for chunk in range(sums.pairs.shape[0]):
