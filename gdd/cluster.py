@@ -38,7 +38,7 @@ from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
 from gdd.base.compiling import on_threads
 from gdd.base.files import written_whole
-from gdd.inference import deconvolution, held
+from gdd.inference import deconvolution, fixed_dictionary
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData, Part
 from gdd.sampler.checkpoint import code_checksum
@@ -482,10 +482,11 @@ def infer(
 def infer_layers(
     fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
 ) -> tuple[xr.Dataset, ...]:
-    """`gdd.inference.held.infer_layers` on all workers, a leaf of the images a task: the same bits."""
+    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a leaf of the images a task: the same bits."""
     some, client = _light(fitted), current(client)
+    infer = fixed_dictionary.infer_layers
     parts = [
-        client.submit(_alone, held.infer_layers, some, own, burn_in, collect, seed, first_image=at, pure=False)
+        client.submit(_alone, infer, some, own, burn_in, collect, seed, first_image=at, pure=False)
         for at, own in _leaves_of(images)
     ]
     return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(parts), strict=True))

@@ -18,7 +18,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
-from gdd.evaluate.classify import SvmProtocol, best_of, error, fit_svm, tuning_subset
+from gdd_book.evaluate.classify import SvmProtocol, best_of, error, fit_svm, tuning_subset
 
 QUICK = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3)
 
@@ -42,7 +42,7 @@ def scaled(svm, features):
 def test_same_decisions_as_scikit_learn(digits, whole, monkeypatch):
     """Whether the kernel is formed at once, or of some images at a time."""
     train, labels, test, _ = digits
-    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", len(train) if whole else 100)
+    monkeypatch.setattr("gdd_book.evaluate.classify._WHOLE_KERNEL", len(train) if whole else 100)
     svm = fit_svm(train, labels, QUICK)
     inner, outer = scaled(svm, train), scaled(svm, test)
     decided, kernel = svm.machine.decision_function(test), partial(rbf_kernel, Y=inner, gamma=svm.gamma)
@@ -93,7 +93,7 @@ def test_copies_are_learned_from_beside_their_support_vectors(digits, monkeypatc
         rows = scaled(plain, np.concatenate([own, own + 0.5, own + 1.0]))
         wanted = SVC(C=svm.cost, gamma=svm.gamma).fit(rows, np.tile(labels[first.support_] == name, 3))
         assert_allclose(decided[:, place], wanted.decision_function(scaled(plain, test)), atol=0.01)
-    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", 100)
+    monkeypatch.setattr("gdd_book.evaluate.classify._WHOLE_KERNEL", 100)
     in_parts = fit_svm(train, labels, QUICK, copies=copies)
     assert_allclose(in_parts.machine.decision_function(test), decided, atol=0.02)
     with pytest.raises(GddError, match="copies.*landmarks"):

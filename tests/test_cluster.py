@@ -16,7 +16,7 @@ from test_sums import CASES, CHAIN, FIXED, MODEL, PARTITIONS, check, equal
 
 import gdd
 from gdd.base.checks import GddError
-from gdd.inference.held import infer_layers
+from gdd.inference.fixed_dictionary import infer_layers
 from gdd.model.spec import ChainSpec
 
 distributed = pytest.importorskip("distributed")

@@ -23,10 +23,10 @@ from scipy.stats import binom, chi2, chisquare, kstest
 from sklearn.datasets import load_digits
 
 from gdd.base.checks import GddError
-from gdd.data import datasets, sources
-from gdd.data.contrast import normalise_contrast
-from gdd.data.planted import planted
-from gdd.data.subsets import balanced_subset
+from gdd_book.data import datasets, sources
+from gdd_book.data.contrast import normalise_contrast
+from gdd_book.data.planted import planted
+from gdd_book.data.subsets import balanced_subset
 
 
 def have(name: str) -> bool:
@@ -512,7 +512,7 @@ def test_content_checksums_are_those_of_the_files(tmp_path):
 
 def test_nothing_that_prints_in_a_notebook_is_imported():
     """pooch imports a progress bar that warns inside a kernel; a chapter with anything on stderr fails the build."""
-    modules = "gdd, gdd.data.datasets, gdd_book.experiments, gdd_book.records"
+    modules = "gdd, gdd_book.data.datasets, gdd_book.experiments, gdd_book.records"
     script = f"import sys, {modules}; print({{'pooch', 'tqdm.auto'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("set()\n", "")

@@ -16,7 +16,7 @@ from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
-from gdd.testing.deconvolution_plain import (
+from gdd_book.checks.deconvolution_plain import (
     coefficient_given_rest,
     dense_gram,
     draw_gap,

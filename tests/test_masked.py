@@ -16,8 +16,8 @@ from gdd.sampler import conditionals
 from gdd.sampler.dictionary import atom_sums, plane_last
 from gdd.sampler.random import Key
 from gdd.sampler.sweep import sweep
-from gdd.testing.calibration import Case, compiled_step, exact_start, holm
-from gdd.testing.plain import plain_sweep
+from gdd_book.checks.calibration import Case, compiled_step, exact_start, holm
+from gdd_book.checks.plain import plain_sweep
 
 BY_ATOM, BY_IMAGE = Precision((ATOM,), 4.0, 3.0), Precision((IMAGE,), 5.0, 2.0)
 PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0, 5.0)}

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from gdd.data import datasets
 from gdd.model.layer import log_likelihood, reconstruction
 from gdd_book import experiments
+from gdd_book.data import datasets
 from gdd_book.experiments import planted
 from gdd_book.figures.inference import show_planted
 

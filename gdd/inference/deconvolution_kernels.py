@@ -2,7 +2,7 @@
 
 Coefficients are numbered with the atom running fastest, ``i = (row * cols + col) * atoms + atom``. Images and atoms
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
-`gdd.testing.deconvolution_plain`; both use the same random numbers in the same order.
+`gdd_book.checks.deconvolution_plain`; both use the same random numbers in the same order.
 
 Nearly all coefficients are idle and almost surely stay so. They are not drawn one by one: each is *proposed* with
 probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
@@ -200,7 +200,7 @@ def next_visit(correlation, bound, start, stop):
 
 @kernel()
 def log_ratio(c, inverse, log_odds):
-    """Log odds of a coefficient being active, see `gdd.testing.deconvolution_plain.coefficient_given_rest`."""
+    """Log odds of a coefficient being active, see `gdd_book.checks.deconvolution_plain.coefficient_given_rest`."""
     return log_odds + 0.5 * c * c * inverse
 
 

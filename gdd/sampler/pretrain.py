@@ -48,7 +48,7 @@ def pretrain(
 
     Parameters
     ----------
-    images : (image, plane, row, col), as `gdd.data.datasets.load` gives them: background 0, root mean square about 1/3
+    images : (image, plane, row, col), background 0, root mean square about 1/3
     model : sizes and priors of the layers
     chain : lengths, seed and moves of every layer's chain; the paper's by default
     mask : (image, plane, row, col) of bool, True = observed; None: all observed

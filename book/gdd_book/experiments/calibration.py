@@ -17,7 +17,7 @@ import xarray as xr
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.compiling import on_threads
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, Size, layer_shape
-from gdd.testing.calibration import (
+from gdd_book.checks.calibration import (
     STATISTICS,
     Case,
     Step,
@@ -28,9 +28,9 @@ from gdd.testing.calibration import (
     ranks,
     uniformity,
 )
-from gdd.testing.calibration_joint import JointCase, joint_plain_step, joint_step
-from gdd.testing.printed import MENDED, MISPRINTS
-from gdd.testing.shortcuts import SHORTCUTS
+from gdd_book.checks.calibration_joint import JointCase, joint_plain_step, joint_step
+from gdd_book.checks.printed import MENDED, MISPRINTS
+from gdd_book.checks.shortcuts import SHORTCUTS
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 

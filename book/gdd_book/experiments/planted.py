@@ -13,11 +13,11 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, CHAIN, PLANE
-from gdd.data import datasets
-from gdd.evaluate.atoms import match_atoms
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, layer_shape
 from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler.pretrain import Fitted, fit_layer
+from gdd_book.data import datasets
+from gdd_book.evaluate.atoms import match_atoms
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 

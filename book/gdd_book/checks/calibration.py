@@ -7,9 +7,9 @@
   somewhere else is uniform. This one also needs the chain to forget its start.
 
 Proper priors are needed. All statistics are unchanged by a permutation or a sign of the atoms. A case says what is
-drawn and measured: `Case` is one layer, `gdd.testing.calibration_joint.JointCase` the joint model of several.
+drawn and measured: `Case` is one layer, `gdd_book.checks.calibration_joint.JointCase` the joint model of several.
 
-*Checked:* tests/test_joint.py, tests/test_calibration.py: the correct sampler passes, each of `gdd.testing.printed`
+*Checked:* tests/test_joint.py, tests/test_calibration.py: the correct sampler passes, each of `gdd_book.checks.printed`
 fails.
 """
 
@@ -26,8 +26,8 @@ from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
 from gdd.sampler.random import PRETRAIN, Key, shared_generator
 from gdd.sampler.sweep import image_pass, sweep
-from gdd.testing.plain import CORRECT, draw_map, draw_shared, plain_sweep
-from gdd.testing.printed import Pieces
+from gdd_book.checks.plain import CORRECT, draw_map, draw_shared, plain_sweep
+from gdd_book.checks.printed import Pieces
 
 
 class Case(NamedTuple):

@@ -1,6 +1,6 @@
 """Labelled images: embedded digits, MNIST, Caltech 101, Caltech 256; images drawn from the model itself.
 
-``load`` returns them with their axes named. `gdd.data.sources` finds and fetches the files.
+``load`` returns them with their axes named. `gdd_book.data.sources` finds and fetches the files.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sklearn.datasets import load_digits
 
 from gdd.base.axes import IMAGE, IMAGES, LABEL
 from gdd.base.checks import GddError, check_choice, check_memory, check_pair, check_seed, check_whole, shown
-from gdd.data.planted import planted
-from gdd.data.sources import (
+from gdd_book.data.planted import planted
+from gdd_book.data.sources import (
     SOURCES,
     Source,
     check_content,
@@ -35,7 +35,7 @@ from gdd.data.sources import (
     pictures,
     tree_index,
 )
-from gdd.data.subsets import balanced_subset, generator
+from gdd_book.data.subsets import balanced_subset, generator
 
 __all__ = ["NAMES", "class_names", "fetch", "inventory", "load", "planted"]
 
