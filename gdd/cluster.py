@@ -21,7 +21,7 @@ import ctypes
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -85,8 +85,8 @@ def learn(
     Parameters
     ----------
     images : (image, plane, row, col), in the model's units (background 0, root mean square about 1/3). An array is sent
-        to the workers; of a DataArray backed by dask, such as ``xarray.open_dataset(path, chunks={"image": 512})`` or
-        `read_folder` gives, each worker reads its own images and the driver none
+        to the workers; of a DataArray backed by dask, such as ``xarray.open_dataset(path, chunks={"image": 512})``
+        gives, each worker reads its own images and the driver none
     model, chain, mask : as of `gdd.pretrain`
     refine, refinement : chain and settings of `gdd.refine`; None: pretraining alone
     folder : of checkpoints, seen by all workers; without one a lost worker means starting afresh
@@ -591,27 +591,3 @@ def check_images(images: Images) -> int:
     if images.ndim != len(IMAGES) or not len(images) or getattr(images, "dims", IMAGES)[0] != IMAGE:
         raise GddError(f"images: shape {images.shape} given; one of axes {IMAGES} is needed, images first")
     return check_whole("images", len(images), 1)
-
-
-def read_folder(paths: Sequence[str | Path], size: tuple[int, int]) -> xr.DataArray:
-    """Grey pictures from files, enlarged or reduced to ``size`` = (row, col): read by the workers when they need them.
-
-    Returns (image, plane, row, col) in [0, 1] of float32, backed by dask.
-    """
-    import dask.array
-
-    blocks = [
-        dask.array.from_delayed(
-            dask.delayed(partial(_read, size=tuple(size)))(list(map(str, paths[at : at + LEAF]))),
-            (min(LEAF, len(paths) - at), 1, *size), np.float32,
-        )
-        for at in range(0, len(paths), LEAF)
-    ]
-    return xr.DataArray(dask.array.concatenate(blocks), dims=IMAGES)
-
-
-def _read(paths: list[str], size: tuple[int, int]) -> np.ndarray:
-    from PIL import Image
-
-    pictures = [np.asarray(Image.open(path).convert("L").resize(size[::-1]), np.float32) / 255 for path in paths]
-    return np.stack(pictures)[:, None]
