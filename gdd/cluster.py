@@ -21,7 +21,7 @@ import ctypes
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -38,7 +38,7 @@ from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
 from gdd.base.compiling import on_threads
 from gdd.base.files import written_whole
-from gdd.inference import deconvolution, held
+from gdd.inference import deconvolution, fixed_dictionary
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData, Part
 from gdd.sampler.checkpoint import code_checksum
@@ -61,7 +61,7 @@ LOOK_EVERY = 0.5
 DOUBT_AFTER, GONE_AFTER = 2.0, 60.0
 #: what dask raises where a worker does not answer
 UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
-#: numba's threads are those of a process: one task of ours in each at a time
+#: a task uses as many threads as its worker has: one of ours in each process at a time
 _ALONE = threading.Lock()
 
 Images = np.ndarray | xr.DataArray
@@ -85,8 +85,8 @@ def learn(
     Parameters
     ----------
     images : (image, plane, row, col), in the model's units (background 0, root mean square about 1/3). An array is sent
-        to the workers; of a DataArray backed by dask, such as ``xarray.open_dataset(path, chunks={"image": 512})`` or
-        `read_folder` gives, each worker reads its own images and the driver none
+        to the workers; of a DataArray backed by dask, such as ``xarray.open_dataset(path, chunks={"image": 512})``
+        gives, each worker reads its own images and the driver none
     model, chain, mask : as of `gdd.pretrain`
     refine, refinement : chain and settings of `gdd.refine`; None: pretraining alone
     folder : of checkpoints, seen by all workers; without one a lost worker means starting afresh
@@ -482,10 +482,11 @@ def infer(
 def infer_layers(
     fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
 ) -> tuple[xr.Dataset, ...]:
-    """`gdd.inference.held.infer_layers` on all workers, a leaf of the images a task: the same bits."""
+    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a leaf of the images a task: the same bits."""
     some, client = _light(fitted), current(client)
+    infer = fixed_dictionary.infer_layers
     parts = [
-        client.submit(_alone, held.infer_layers, some, own, burn_in, collect, seed, first_image=at, pure=False)
+        client.submit(_alone, infer, some, own, burn_in, collect, seed, first_image=at, pure=False)
         for at, own in _leaves_of(images)
     ]
     return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(parts), strict=True))
@@ -590,27 +591,3 @@ def check_images(images: Images) -> int:
     if images.ndim != len(IMAGES) or not len(images) or getattr(images, "dims", IMAGES)[0] != IMAGE:
         raise GddError(f"images: shape {images.shape} given; one of axes {IMAGES} is needed, images first")
     return check_whole("images", len(images), 1)
-
-
-def read_folder(paths: Sequence[str | Path], size: tuple[int, int]) -> xr.DataArray:
-    """Grey pictures from files, enlarged or reduced to ``size`` = (row, col): read by the workers when they need them.
-
-    Returns (image, plane, row, col) in [0, 1] of float32, backed by dask.
-    """
-    import dask.array
-
-    blocks = [
-        dask.array.from_delayed(
-            dask.delayed(partial(_read, size=tuple(size)))(list(map(str, paths[at : at + LEAF]))),
-            (min(LEAF, len(paths) - at), 1, *size), np.float32,
-        )
-        for at in range(0, len(paths), LEAF)
-    ]
-    return xr.DataArray(dask.array.concatenate(blocks), dims=IMAGES)
-
-
-def _read(paths: list[str], size: tuple[int, int]) -> np.ndarray:
-    from PIL import Image
-
-    pictures = [np.asarray(Image.open(path).convert("L").resize(size[::-1]), np.float32) / 255 for path in paths]
-    return np.stack(pictures)[:, None]

@@ -26,9 +26,9 @@ from gdd import plot, results
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
 from gdd.base.checks import GddError, check_choice, check_kind, check_lengths, check_seed, check_whole
 from gdd.base.compiling import on_threads
-from gdd.data.layout import Layout, Scale, as_images, layout_of, scaled_data
 from gdd.inference.deconvolution import infer
 from gdd.inference.generation import resample_top
+from gdd.layout import Layout, Scale, as_images, layout_of, scaled_data
 from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, LayerData

@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 import xarray as xr
 
 from gdd.base.axes import DICTIONARY, IMAGES, MAPS
 from gdd.base.checks import GddError, as_finite, check_kind, check_pair, check_whole
-from gdd.base.compiling import kernel
+from gdd.base.compiling import kernel, share_out
 from gdd.model.convolution import CHUNK, correlate, synthesise
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import Blocks, Size, block_places, cut_into_blocks, repeat_blocks, spread, unpool
@@ -30,7 +29,7 @@ from gdd.sampler.refine import Refined
 # ---- a model's atoms in the image plane
 
 
-def project(trained: Pretrained | Refined, whole_blocks: bool = False) -> xr.DataArray:
+def project(trained: Pretrained | Refined) -> xr.DataArray:
     """Top atoms of a trained model in the image plane.
 
     Parameters
@@ -49,12 +48,10 @@ def project(trained: Pretrained | Refined, whole_blocks: bool = False) -> xr.Dat
     Departs: the paper gives no formula for the vote; after pretraining each layer votes on its own residual.
     Checked: tests/test_projection.py, tests/test_projection_joint.py, tests/test_pipeline.py.
     """
-    return project_layers(trained, whole_blocks=whole_blocks)[-1]
+    return project_layers(trained)[-1]
 
 
-def project_layers(
-    trained: Pretrained | Refined, images: int | None = None, whole_blocks: bool = False
-) -> tuple[xr.DataArray, ...]:
+def project_layers(trained: Pretrained | Refined, images: int | None = None) -> tuple[xr.DataArray, ...]:
     """Atoms of every layer in the image plane (Fig. 3 and 5), bottom first; the last is that of `project`: see there.
 
     ``images`` : in a refined model only so many training images vote, the first ones; None for all. With three layers a
@@ -63,10 +60,10 @@ def project_layers(
     check_kind("trained", trained, (Pretrained, Refined))
     if isinstance(trained, Pretrained):
         dictionaries = [layer.state.shared.dictionary for layer in trained.layers]
-        return _labelled(dictionaries, trained.model, vote_pretrained(trained, whole_blocks))
+        return _labelled(dictionaries, trained.model, vote_pretrained(trained))
     cut = slice(None if images is None else check_whole("images", images, 1))
     state, data = of_images(trained.state, trained.data, cut)
-    return _labelled(state.shared.dictionaries, trained.model, vote_joint(state, data, trained.model, whole_blocks))
+    return _labelled(state.shared.dictionaries, trained.model, vote_joint(state, data, trained.model))
 
 
 def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
@@ -195,21 +192,21 @@ class Vote(NamedTuple):
     share: np.ndarray
 
 
-def vote_pretrained(fitted: Pretrained, whole_blocks: bool = False) -> list[Vote | None]:
+def vote_pretrained(fitted: Pretrained) -> list[Vote | None]:
     """Vote of every pooled layer on its own residual, bottom first; None where pooling is not probabilistic."""
 
     def vote(below: Fitted, above: Fitted, data: LayerData) -> Vote:
         local, shared = below.state
         return vote_positions(
             data.images, shared.dictionary, Blocks(local.z, local.w), local.gamma_e, below.spec.pool,
-            above.state.shared.dictionary, maps_of(above.state.local, above.shape), data.mask, whole_blocks,
+            above.state.shared.dictionary, maps_of(above.state.local, above.shape), data.mask,
         )
 
     pairs = zip(fitted.layers, fitted.layers[1:], fitted.inputs, strict=False)
     return [vote(*pair) if pair[0].spec.pooling == "probabilistic" else None for pair in pairs]
 
 
-def vote_joint(state: JointState, data: LayerData, model: ModelSpec, whole_blocks: bool = False) -> list[Vote]:
+def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vote]:
     """Vote of every pooled layer on the residual of the data, under the joint model; bottom first.
 
     The formula is that of `vote_positions`. In an upper layer phi_m is the image of a unit at position m, and differs
@@ -230,21 +227,19 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec, whole_block
     votes = [
         vote_positions(
             data.images, dictionaries[0], blocks[0], local.gamma_e[:, None], shapes[0].block, dictionaries[1], maps[1],
-            data.mask, whole_blocks,
+            data.mask,
         )
     ]
     residual = joint_residual(state, data, model)
     weights = _pixel_weights(local.gamma_e[:, None], data.images.shape, data.mask)
     for layer in range(1, len(shapes) - 1):
         where = block_places(shapes[layer].map_size, shapes[layer].block)
-        gains = _unit_gains(residual, weights, blocks[layer], state, model, layer, whole_blocks)
-        votes.append(_elect([(slice(None), *gains)], blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
+        votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer))]
+        votes.append(_elect(votes_of_images, blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
     return votes
 
 
-def vote_positions(
-    images, dictionary, blocks, gamma_e, pool, upper_dictionary, upper_maps, mask=None, whole_blocks=False
-) -> Vote:
+def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, upper_maps, mask=None) -> Vote:
     r"""Position of its block to which each pixel of each upper atom goes, by likelihood.
 
     .. math:: \hat Z(k', k, u) = \arg\max_m \sum_{n, s} \gamma_e
@@ -289,13 +284,13 @@ def vote_positions(
             part = slice(start, start + CHUNK)
             left = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
             gain = correlate(weights[part] * left, dictionary)
+            own = gain, z[part], w[part], np.ascontiguousarray(weights[part])
+            share_out(len(gain), lambda some, _, own=own: _add_own(*(each[some] for each in own), dictionary, where))
             if mask is None:
                 norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum((2, 3)))
-                norm = np.broadcast_to(norm[..., None, None], gain.shape).copy()
+                norm = np.broadcast_to(norm[..., None, None], gain.shape)
             else:
                 norm = correlate(weights[part], dictionary**2)
-            own, added = (gain, w[part]) if whole_blocks else (norm, np.full(w[part].shape, -2.0))
-            _add_own(own, z[part], added, np.ascontiguousarray(weights[part]), dictionary, where)
             yield part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
 
     return _elect(votes_of_chunks(), z, upper_dictionary, upper_maps, where)
@@ -315,7 +310,8 @@ def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps
     upper, maps = np.ascontiguousarray(upper, float), np.ascontiguousarray(maps, float)
     gain, energy, weight = sums = np.zeros((3, *upper.shape[:2], upper[0, 0].size, where.shape[2]))
     for part, gains, norms in votes:
-        _add_votes(gains, norms, z[part], maps[part], upper.shape[2:], *sums)
+        own = gains, norms, z[part], maps[part], upper.shape[2:]
+        share_out(upper.shape[1], lambda some, _, own=own: _add_votes((some.start, some.stop), *own, *sums))
     pixels = upper.reshape(*upper.shape[:2], -1, 1)
     score, weight = pixels * gain - 0.5 * pixels**2 * energy, weight * (pixels != 0)
     exists = where[: upper.shape[2], : upper.shape[3]].reshape(-1, where.shape[2]) >= 0
@@ -325,15 +321,16 @@ def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps
     return Vote(winner.astype(np.int16).reshape(upper.shape), share.reshape(upper.shape))
 
 
-@kernel(parallel=True, nogil=True)
-def _add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
+@kernel()
+def _add_votes(planes, gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
     """Add the votes of some images, for a pixel of value 1, to three sums (atom, plane, pixel, position), in place.
 
-    A thread per plane, images in index order: S gamma_e <r, phi_m>, S^2 gamma_e |phi_m|^2, and S^2 where m is active.
+    For planes from one number to another, images in index order: S gamma_e <r, phi_m>, S^2 gamma_e |phi_m|^2, and S^2
+    where m is active.
     """
     height, width = atom_size
     positions = gain.shape[4]
-    for k in numba.prange(gain.shape[1]):
+    for k in range(planes[0], planes[1]):
         for n, upper, s, t in np.ndindex(maps.shape):
             value = maps[n, upper, s, t]
             if value == 0:
@@ -349,12 +346,12 @@ def _add_votes(gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum)
                         weight_sum[upper, k, pixel, active] += value * value
 
 
-@kernel(parallel=True, nogil=True)
+@kernel()
 def _add_own(gains, z, w, weights, dictionary, where):
     """Add w <phi_z, phi_m>, weighted by pixel, to ``gains`` at every position m of every active block, in place."""
     cols = gains.shape[3]
     height, width = dictionary.shape[2:]
-    for n in numba.prange(z.shape[0]):
+    for n in range(z.shape[0]):
         for k, i, j in np.ndindex(z.shape[1:]):
             if z[n, k, i, j] < 0 or w[n, k, i, j] == 0:
                 continue
@@ -373,9 +370,7 @@ def _add_own(gains, z, w, weights, dictionary, where):
                 gains[n, k, row + down, col + right] += w[n, k, i, j] * total
 
 
-def _unit_gains(
-    residual, weights, blocks: Blocks, state: JointState, model: ModelSpec, layer: int, whole_blocks: bool
-):
+def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: ModelSpec, layer: int):
     """gamma_e <r, phi_m> and gamma_e |phi_m|^2 of an upper layer, (image, atom, block_row, block_col, position).
 
     It costs an image, of the window that a unit reaches, for every training image and position of a map.
@@ -385,11 +380,10 @@ def _unit_gains(
     each = np.arange(len(z))
     for k, i, j in np.ndindex(z.shape[1:]):
         window, units = unit_images(state, model, layer, k, (i, j))
-        there = units[z[:, k, i, j], each] * (z[:, k, i, j] >= 0)[:, None, None, None]  # at the active position
-        added = w[:, k, i, j, None, None, None] * there if whole_blocks else 0.0
+        own = np.where(z[:, k, i, j] >= 0, w[:, k, i, j], 0.0)[:, None, None, None] * units[z[:, k, i, j], each]
         weighted = weights[window] * units
-        gain[:, k, i, j] = (weighted * (residual[window] + added)).sum(axis=(2, 3, 4)).T
-        norm[:, k, i, j] = (weighted * (units if whole_blocks else units - 2 * there)).sum(axis=(2, 3, 4)).T
+        gain[:, k, i, j] = (weighted * (residual[window] + own)).sum(axis=(2, 3, 4)).T
+        norm[:, k, i, j] = (weighted * units).sum(axis=(2, 3, 4)).T
     return gain, norm
 
 

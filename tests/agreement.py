@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable
 
-import numba
 import numpy as np
 import pytest
 
-two_cores = pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one core only")
+from gdd.base.compiling import MOST_THREADS, on_threads
+
+two_cores = pytest.mark.skipif(MOST_THREADS < 2, reason="one core only")
 
 
 def assert_ratios(pairs: Iterable[tuple[float, float] | None], tolerance: float) -> None:
@@ -46,11 +47,8 @@ def assert_threads_change_no_bit(run: Callable[[], tuple]) -> tuple:
     """Run on one thread and on two; return what it returned, (state, info)."""
     ends = []
     for threads in (1, 2):
-        numba.set_num_threads(threads)
-        try:
+        with on_threads(threads):
             ends.append(run())
-        finally:
-            numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
     (state, info), (other, its_info) = ends
     for name, array in arrays_of(state).items():
         np.testing.assert_array_equal(array, arrays_of(other)[name], err_msg=name)

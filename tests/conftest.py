@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 from xdist.scheduler import LoadFileScheduling
 
-from gdd.data.subsets import generator
+from gdd_book.data.subsets import generator
 
 #: Modules whose quick tests refine, by the precision of their arrays. Compiling the kernels of refinement takes minutes
 #: for every model; two processes that need the same ones at the same time would both compile them.
@@ -18,7 +18,7 @@ REFINING = {
         "test_refine", "test_refinement_experiments", "test_sums", "test_training",
     },
     "double": {
-        "test_calibration", "test_interpolation", "test_held", "test_joint_sampler", "test_joint_sweep",
+        "test_calibration", "test_interpolation", "test_fixed_dictionary", "test_joint_sampler", "test_joint_sweep",
     },
 }
 

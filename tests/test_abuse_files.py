@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from gdd.base.checks import GddError
-from gdd.data import datasets, sources
 from gdd_book import experiments, records, run
+from gdd_book.data import datasets, sources
 
 FEW, MANY = 10, 250
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 
-from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
+from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 
 RNG = np.random.default_rng(5)
 ATOMS = np.random.default_rng(3).standard_normal((5, 2, 8, 7))

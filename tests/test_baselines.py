@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose
 from sklearn.decomposition import PCA
 
 from gdd.base.checks import GddError
-from gdd.evaluate.baselines import (
+from gdd_book.evaluate.baselines import (
     LEAST_VARIANCE,
     choose_components,
     fill_by_neighbour,
@@ -15,7 +15,7 @@ from gdd.evaluate.baselines import (
     patch_features,
     principal_components,
 )
-from gdd.inference.interpolation import hidden_error
+from gdd_book.evaluate.interpolation import hidden_error
 from gdd_book.experiments.images import hide_at_random, hide_halves
 
 

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 import xarray as xr
 
+from gdd.base import compiling
 from gdd.base.checks import GddError
 from gdd.model.spec import ChainSpec, layer_shape
 from gdd.sampler.random import Stream
@@ -133,11 +133,11 @@ def test_jobs_take_turns_and_the_first_turn_does_not_count():
 
 
 def test_threads_are_put_back():
-    before = numba.get_num_threads()
+    before = compiling.thread_count()
     with pytest.raises(ZeroDivisionError), harness.on_threads(1):
-        assert numba.get_num_threads() == 1
+        assert compiling.thread_count() == 1
         raise ZeroDivisionError
-    assert numba.get_num_threads() == before
+    assert compiling.thread_count() == before
 
 
 def test_the_generators_share_of_the_bound_is_the_samplers_generator():

@@ -10,8 +10,8 @@ position is enumerated (tests/test_joint.py) it falls below one in a million.
 import numpy as np
 import pytest
 
-from gdd.testing.calibration import STATISTICS, holm
 from gdd_book import experiments
+from gdd_book.checks.calibration import STATISTICS, holm
 from gdd_book.experiments import calibration
 from gdd_book.figures.inference import show_p_values, show_ranks
 

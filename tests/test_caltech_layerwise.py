@@ -6,7 +6,7 @@ import xarray as xr
 from tiny import CHEAP
 
 from gdd.base.axes import LABEL
-from gdd.inference.held import infer_layers
+from gdd.inference.fixed_dictionary import infer_layers
 from gdd_book import experiments, training
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run

@@ -6,9 +6,9 @@ import xarray as xr
 from tiny import CHEAP
 
 from gdd.base.axes import IMAGE, IMAGES, LABEL
-from gdd.data.subsets import generator
 from gdd.inference.features import one_step_codes
 from gdd_book import experiments
+from gdd_book.data.subsets import generator
 from gdd_book.experiments import caltech
 from gdd_book.experiments.caltech import cut_windows
 from gdd_book.progress import Run

@@ -18,7 +18,7 @@ from gdd.sampler import checkpoint
 from gdd.sampler.pretrain import fit_layer, initial_state, used_atoms
 
 SIZE = (7, 7)
-CHAIN = ChainSpec(burn_in=12, collect=6, seed=4, single_precision=False, scale_every=3, shift_every=4)
+CHAIN = ChainSpec(burn_in=12, collect=6, seed=4, single_precision=False, scale_every=3)
 
 
 @pytest.fixture
@@ -229,10 +229,9 @@ def test_the_best_collected_sample_is_kept(data):
 def test_traces_are_labelled_and_finite(data):
     traces = run(data).traces
     assert set(traces.data_vars) == {"log_likelihood", "log_joint", "residual", "active", "atoms", "gamma_e", "gamma_d",
-                                     "gamma_w", "shifts"}
+                                     "gamma_w"}
     assert dict(traces.sizes) == {"chain": 1, "draw": CHAIN.sweeps}
     assert all(np.isfinite(trace).all() for trace in traces.values())
-    assert (traces["shifts"].values[0, [t for t in range(CHAIN.sweeps) if t % 4 != 3]] == 0).all()
 
 
 def test_pruning_happens_in_burn_in_only(data):

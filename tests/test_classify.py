@@ -3,10 +3,10 @@
 from dataclasses import replace
 from functools import partial
 
-import numba
 import numpy as np
 import pytest
 import xarray as xr
+from agreement import two_cores
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_digits
@@ -17,7 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC, LinearSVC
 
 from gdd.base.checks import GddError
-from gdd.evaluate.classify import SvmProtocol, best_of, error, fit_svm, tuning_subset
+from gdd.base.compiling import on_threads
+from gdd_book.evaluate.classify import SvmProtocol, best_of, error, fit_svm, tuning_subset
 
 QUICK = SvmProtocol(costs=(1.0, 10.0), gammas=(0.3, 1.0), folds=3)
 
@@ -41,7 +42,7 @@ def scaled(svm, features):
 def test_same_decisions_as_scikit_learn(digits, whole, monkeypatch):
     """Whether the kernel is formed at once, or of some images at a time."""
     train, labels, test, _ = digits
-    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", len(train) if whole else 100)
+    monkeypatch.setattr("gdd_book.evaluate.classify._WHOLE_KERNEL", len(train) if whole else 100)
     svm = fit_svm(train, labels, QUICK)
     inner, outer = scaled(svm, train), scaled(svm, test)
     decided, kernel = svm.machine.decision_function(test), partial(rbf_kernel, Y=inner, gamma=svm.gamma)
@@ -92,7 +93,7 @@ def test_copies_are_learned_from_beside_their_support_vectors(digits, monkeypatc
         rows = scaled(plain, np.concatenate([own, own + 0.5, own + 1.0]))
         wanted = SVC(C=svm.cost, gamma=svm.gamma).fit(rows, np.tile(labels[first.support_] == name, 3))
         assert_allclose(decided[:, place], wanted.decision_function(scaled(plain, test)), atol=0.01)
-    monkeypatch.setattr("gdd.evaluate.classify._WHOLE_KERNEL", 100)
+    monkeypatch.setattr("gdd_book.evaluate.classify._WHOLE_KERNEL", 100)
     in_parts = fit_svm(train, labels, QUICK, copies=copies)
     assert_allclose(in_parts.machine.decision_function(test), decided, atol=0.02)
     with pytest.raises(GddError, match="copies.*landmarks"):
@@ -182,15 +183,14 @@ def test_ties_go_to_the_smoothest():
     assert best_of(table) == (1.0, 0.5)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+@two_cores
 @pytest.mark.parametrize("landmarks", [0, 50])
 def test_same_result_for_one_and_two_threads(digits, landmarks):
-    before, results, decided = numba.get_num_threads(), [], []
+    results, decided, quick = [], [], replace(QUICK, landmarks=landmarks)
     for threads in (1, 2):
-        numba.set_num_threads(threads)
-        results.append(error(*digits, replace(QUICK, landmarks=landmarks)))
-        decided.append(fit_svm(*digits[:2], replace(QUICK, landmarks=landmarks)).machine.decision_function(digits[2]))
-    numba.set_num_threads(before)
+        with on_threads(threads):
+            results.append(error(*digits, quick))
+            decided.append(fit_svm(*digits[:2], quick).machine.decision_function(digits[2]))
     xr.testing.assert_identical(*results)
     assert_array_equal(*decided)
 

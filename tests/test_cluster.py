@@ -11,12 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xarray as xr
-from PIL import Image
 from test_sums import CASES, CHAIN, FIXED, MODEL, PARTITIONS, check, equal
 
 import gdd
 from gdd.base.checks import GddError
-from gdd.inference.held import infer_layers
+from gdd.inference.fixed_dictionary import infer_layers
 from gdd.model.spec import ChainSpec
 
 distributed = pytest.importorskip("distributed")
@@ -98,17 +97,6 @@ def test_masked_images_and_images_in_files_give_the_same_bits(client, images, tm
         assert one.state.local.z.shape[0] == 3
         equal(one.state.local.w, other.state.local.w[:3])
         equal(one.state.shared.dictionary, other.state.shared.dictionary)
-
-
-def test_a_folder_of_pictures_is_read_by_the_workers(client, tmp_path):
-    random = np.random.default_rng(0)
-    pixels = random.integers(0, 255, (LEAF + 3, 6, 6)).astype(np.uint8)
-    paths = [tmp_path / f"{n:04d}.png" for n in range(len(pixels))]
-    for path, one in zip(paths, pixels, strict=True):
-        Image.fromarray(one).save(path)
-    images = cluster.read_folder(paths, (6, 6))
-    plain = pixels[:, None].astype(np.float32) / 255
-    assert_same(gdd.pretrain(plain, MODEL, CHAIN), cluster.learn(images, MODEL, CHAIN))
 
 
 def test_new_images_give_the_same_bits(client, images, tmp_path):

@@ -1,12 +1,14 @@
-"""Cached kernels: none outlives a change of a kernel that it calls. Threads that wait sleep."""
+"""Cached kernels: none outlives a change of a kernel that it calls. Threads share work, also after a fork."""
 
 import ast
 import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from gdd.base import compiling
@@ -67,6 +69,43 @@ def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
     assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
+@pytest.mark.parametrize("kept", ["*.nbi", "*.nbc"])
+@pytest.mark.parametrize("size", [0, 20])
+def test_damaged_kernels_are_compiled_again(tmp_path, kept, size):
+    there = tmp_path / "kept"
+    assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 0)
+    for path in there.rglob(kept):
+        path.write_bytes(path.read_bytes()[:size])
+    done = run_caller(tmp_path, NUMBA_CACHE_DIR=str(there))
+    assert done == (1, 0)
+    assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 1)  # mended
+
+
+FULL = """
+import errno
+from numba.core import caching
+def full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+caching.IndexDataCacheFile._save_data = full
+"""
+
+
+def test_a_full_disk_costs_the_cache_and_no_more(tmp_path):
+    assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
+    shutil.rmtree(tmp_path / "kept")
+    caller = tmp_path / "gdd" / "caller.py"
+    caller.write_text(FULL + CALLER, encoding="utf-8")
+    for _ in range(2):
+        assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
+
+
+def test_what_is_wrong_with_the_cache_is_said_once():
+    with pytest.warns(UserWarning, match="said once") as caught:
+        compiling.warn_once("said once")
+        compiling.warn_once("said once")
+    assert len(caught) == 1
+
+
 def test_kernels_do_not_move_the_users_own_cache():
     before = compiling.numba.config.CACHE_DIR
     compiling.kernel()(lambda: 0)
@@ -94,30 +133,68 @@ def test_every_kernel_is_kept_under_the_checksum():
                 assert PACKAGE.parent / (node.module.replace(".", "/") + ".py") in files, (path, node.module)
 
 
-LOOPS = """
-import numba, numpy as np, sklearn.cluster
-from gdd.base.compiling import kernel
-@kernel(parallel=True)
+SHARED = """
+import sys
+import numpy as np
+from gdd.base.compiling import kernel, on_threads, share_out
+@kernel()
 def loop(a):
-    for i in numba.prange(a.size):
-        a[i] = i
-loop(np.zeros(8))
-print(numba.threading_layer())
+    for i in range(a.size):
+        a[i] = np.sqrt(i)
+def work(_=None):
+    a = np.zeros(100)
+    with on_threads(2):
+        share_out(len(a), lambda some, thread: loop(a[some]))
+    return a.sum()
 """
+USES = {
+    "a child forked after use": """
+import os
+first = work()
+child = os.fork()
+if child == 0:
+    os._exit(0 if work() == first else 1)
+assert os.waitpid(child, 0)[1] == 0
+""",
+    "a pool of processes": """
+import multiprocessing
+first = work()
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.map_async(work, range(4)).get(60) == [first] * 4
+""",
+    "several threads at once": """
+from concurrent.futures import ThreadPoolExecutor
+with ThreadPoolExecutor(4) as pool:
+    assert len(set(pool.map(work, range(40)))) == 1
+""",
+}
 
 
-@pytest.mark.parametrize("chosen", [None, "active"])
-def test_waiting_threads_sleep_unless_told_otherwise(chosen, tmp_path):
-    """Though scikit-learn is imported before, with an OpenMP of its own. Threads that sleep turn no time before."""
-    script = tmp_path / "loops.py"
-    script.write_text(LOOPS)
-    env = os.environ | {"OMP_DISPLAY_ENV": "verbose", "NUMBA_THREADING_LAYER": "omp", "NUMBA_CACHE_DIR": str(tmp_path)}
-    env = {name: value for name, value in env.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
-    env |= {"PYTHONPATH": str(PACKAGE.parent)} | ({"OMP_WAIT_POLICY": chosen} if chosen else {})
-    ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True)
-    said = ran.stderr.replace(" ", "")
-    if "Nothreadinglayer" in said or "GOMP_SPINCOUNT=" not in said:
-        pytest.skip("numba has not GNU's OpenMP here")
-    assert ran.returncode == 0 and ran.stdout.strip() == "omp", ran.stderr
-    turns = said.rpartition("GOMP_SPINCOUNT='")[2].partition("'")[0]  # numba's, the last to be loaded
-    assert (turns == "0") == (chosen is None)
+@pytest.mark.parametrize("layer", [None, "workqueue"])
+@pytest.mark.parametrize("use", USES)
+def test_work_is_shared_out_after_a_fork_and_from_several_threads(use, layer, tmp_path):
+    """Whatever threading library numba would choose: ours need none."""
+    script, env = tmp_path / "use.py", os.environ | {"PYTHONPATH": str(PACKAGE.parent), "NUMBA_NUM_THREADS": "2"}
+    script.write_text(SHARED + USES[use])
+    env |= {"NUMBA_CACHE_DIR": str(tmp_path)} | ({"NUMBA_THREADING_LAYER": layer} if layer else {})
+    ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_threads_share_all_tasks_once_and_pass_on_what_goes_wrong():
+    for tasks in range(6):
+        seen = np.zeros(tasks, int)
+        with compiling.on_threads(2):
+            compiling.share_out(tasks, lambda some, thread, seen=seen: np.add.at(seen, np.r_[some], 1))
+        assert (seen == 1).all()
+    with compiling.on_threads(2), pytest.raises(ZeroDivisionError):
+        compiling.share_out(2, lambda some, thread: 1 // (1 - some.start))
+
+
+def test_number_of_threads_is_the_callers_own():
+    with compiling.on_threads(1):
+        assert compiling.thread_count() == 1
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(compiling.thread_count).result() == compiling.MOST_THREADS
+    with compiling.on_threads(10**6):
+        assert compiling.thread_count() == compiling.MOST_THREADS

@@ -2,20 +2,21 @@
 
 from itertools import product
 
-import numba
 import numpy as np
 import pytest
+from agreement import two_cores
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import foldnorm, multivariate_normal, norm
 
 from gdd.base.checks import GddError
+from gdd.base.compiling import on_threads
 from gdd.inference import deconvolution_kernels as kernels
 from gdd.inference.deconvolution import deconvolve, make_problem
 from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
-from gdd.testing.deconvolution_plain import (
+from gdd_book.checks.deconvolution_plain import (
     coefficient_given_rest,
     dense_gram,
     draw_gap,
@@ -400,14 +401,13 @@ def test_mean_of_the_absolute_value_from_its_table():
     assert_allclose([kernels.folded_mean(v) for v in x], foldnorm.mean(x), rtol=1e-14)
 
 
-@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+@two_cores
 def test_same_bits_for_one_and_two_threads():
     atoms, images = (a.astype(np.float32) for a in atoms_and_images((9, 8), 7))
-    before, results = numba.get_num_threads(), []
+    results = []
     for threads in (1, 2):
-        numba.set_num_threads(threads)
-        results.append(deconvolve(images, atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=5, collect=30))
-    numba.set_num_threads(before)
+        with on_threads(threads):
+            results.append(deconvolve(images, atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=5, collect=30))
     assert results[0].ml_sample.dtype == np.float32
     for name in results[0]:
         assert_array_equal(results[0][name], results[1][name])

@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 from gdd.base.axes import FEATURE, IMAGE, IMAGES
-from gdd.data import datasets
-from gdd.evaluate.deformations import Deformations, deform, learn_whitening
+from gdd.inference.deformations import Deformations, deform, learn_whitening
+from gdd_book.data import datasets
 
 
 def picture():

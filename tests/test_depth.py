@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import xarray as xr
 
 from gdd.base.checks import GddError
 from gdd_book import experiments
@@ -69,7 +70,8 @@ def test_rule_takes_the_least_error_on_hidden_halves(scan):
 
 
 def test_figures_and_tables(scan):
-    assert len(figures.depth_table(scan)) == len(figures.vote_table(scan)) == 2
+    votes = xr.concat([scan, scan], "vote").assign_coords(vote=["pixel", "block"])
+    assert len(figures.depth_table(scan)) == len(figures.vote_table(votes)) == 2
     assert len(figures.show_depth(scan).axes) == 4 and len(figures.show_curves(scan).axes) == 3
     assert len(figures.show_filled(scan, digits=3).axes) == 3 * 3
 

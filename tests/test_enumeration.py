@@ -11,12 +11,12 @@ from gdd.model.spec import LayerSpec, Precision, layer_shape
 from gdd.model.state import EMPTY, LayerData, with_block
 from gdd.sampler.conditionals import block_in_layer
 from gdd.sampler.random import PRETRAIN, Stream
-from gdd.testing import enumeration, printed
-from gdd.testing.plain import draw_map
+from gdd_book.checks import enumeration, printed
+from gdd_book.checks.plain import draw_map
 
 PASSES, FAILS = 1e-3, 1e-6
 HELD = {f"gamma_{part}": Precision(fixed=value) for part, value in (("e", 4.0), ("d", 1.0), ("w", 1.0))}
-#: each sampler of the page on errata, and the control of gdd.testing.printed that it must be
+#: each sampler of the page on errata, and the control of gdd_book.checks.printed that it must be
 MISPRINTS = {
     "right": ({}, draw_map),
     "P2 mended": ({"weight": printed.mended_weight}, printed.MENDED["P2"].map),

@@ -12,13 +12,13 @@ import yaml
 from scipy import signal, stats
 
 from gdd.base.checks import GddError
-from gdd.data import sources
 from gdd.model import layer as model
 from gdd.model import spec
 from gdd.model.distributions import Gamma, Gaussian
 from gdd.model.pooling import repeat_blocks, spread
-from gdd.testing import enumeration
 from gdd_book import paper_values
+from gdd_book.checks import enumeration
+from gdd_book.data import sources
 from gdd_book.figures import model as figures
 from gdd_book.pages import errata, notebooks
 

@@ -19,9 +19,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
-from gdd.data import datasets
-from gdd.data.layout import layout_of
 from gdd.estimator import warn_of_idle_atoms
+from gdd.layout import layout_of
+from gdd_book.data import datasets
 
 #: tiny chains, tiny models: what is tested is the face, not what is learned
 QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}

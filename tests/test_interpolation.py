@@ -7,13 +7,13 @@ from tiny import draw
 
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
-from gdd.inference.held import joint_draws, start_layer
-from gdd.inference.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
+from gdd.inference.fixed_dictionary import joint_draws, start_layer
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.layer import draw_data, draw_state, reconstruction
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import Fitted
+from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.images import hide_at_random, hide_halves
 
 FIXED = Precision(fixed=1.0)

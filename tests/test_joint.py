@@ -14,7 +14,7 @@ from gdd.model.spec import layer_shape
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared
 from gdd.sampler.random import PRETRAIN, Stream
 from gdd.sampler.sweep import Key, image_pass
-from gdd.testing.calibration import (
+from gdd_book.checks.calibration import (
     STATISTICS,
     Case,
     compiled_step,
@@ -25,10 +25,10 @@ from gdd.testing.calibration import (
     shifting_step,
     uniformity,
 )
-from gdd.testing.enumeration import draw_weights
-from gdd.testing.enumeration import enumerated as enumerate_positions
-from gdd.testing.plain import draw_map, one_image
-from gdd.testing.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
+from gdd_book.checks.enumeration import draw_weights
+from gdd_book.checks.enumeration import enumerated as enumerate_positions
+from gdd_book.checks.plain import draw_map, one_image
+from gdd_book.checks.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
 
 PASSES, FAILS = 1e-3, 1e-6
 

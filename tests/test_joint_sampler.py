@@ -37,10 +37,10 @@ from gdd.sampler.joint_conditionals import (
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.random import REFINE, Key, Stream
 from gdd.sampler.screening import average_images
-from gdd.testing.calibration import exact_start, geweke, holm
-from gdd.testing.calibration_joint import JointCase, joint_step
-from gdd.testing.refine_plain import CORRECT, with_dictionary, with_weights
-from gdd.testing.shortcuts import SHORTCUTS
+from gdd_book.checks.calibration import exact_start, geweke, holm
+from gdd_book.checks.calibration_joint import JointCase, joint_step
+from gdd_book.checks.refine_plain import CORRECT, with_dictionary, with_weights
+from gdd_book.checks.shortcuts import SHORTCUTS
 
 PASSES, FAILS = 1e-3, 1e-6
 

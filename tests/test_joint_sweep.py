@@ -21,7 +21,7 @@ from gdd.sampler.joint_conditionals import dictionary_given_rest
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
 from gdd.sampler.random import REFINE, Key
 from gdd.sampler.sums import LEAF
-from gdd.testing.refine_plain import plain_joint_sweep, plain_local_pass
+from gdd_book.checks.refine_plain import plain_joint_sweep, plain_local_pass
 
 SWEEPS = 4
 SOLVED = 1e-13  # tolerance of the solver at which its draw is the plain twin's to rounding

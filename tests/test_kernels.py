@@ -20,7 +20,7 @@ from gdd.sampler.kernels.operations import CHUNK, Model, correlate, count_outcom
 from gdd.sampler.random import PRETRAIN, Key, fill_key
 from gdd.sampler.sums import SLOTS
 from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, sweep, taps_of
-from gdd.testing.plain import plain_sweep
+from gdd_book.checks.plain import plain_sweep
 
 SWEEPS = 4
 

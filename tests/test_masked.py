@@ -3,12 +3,12 @@
 from contextlib import contextmanager
 from dataclasses import replace
 
-import numba
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
+from gdd.base.compiling import on_threads
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
 from gdd.model.state import LayerData, LayerState, Part, block_positions
@@ -16,8 +16,8 @@ from gdd.sampler import conditionals
 from gdd.sampler.dictionary import atom_sums, plane_last
 from gdd.sampler.random import Key
 from gdd.sampler.sweep import sweep
-from gdd.testing.calibration import Case, compiled_step, exact_start, holm
-from gdd.testing.plain import plain_sweep
+from gdd_book.checks.calibration import Case, compiled_step, exact_start, holm
+from gdd_book.checks.plain import plain_sweep
 
 BY_ATOM, BY_IMAGE = Precision((ATOM,), 4.0, 3.0), Precision((IMAGE,), 5.0, 2.0)
 PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0, 5.0)}
@@ -50,15 +50,10 @@ def with_noise_axes(name, axes, **fixed):
 
 
 @contextmanager
-def one_thread(numba_threads=1):
+def one_thread(ours=1):
     """One BLAS thread, and one of ours unless said otherwise."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(numba_threads)
-    try:
-        with threadpool_limits(limits=1, user_api="blas"):
-            yield
-    finally:
-        numba.set_num_threads(before)
+    with on_threads(ours), threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def run(state, data, spec, shape, sweeps, seed=5):
@@ -148,8 +143,8 @@ def test_number_of_threads_changes_no_bit(dtype):
     spec, size, planes = LAYERS["planes"]
     state, data, shape = drawn(spec, size, planes, images=150, hidden=0.3, dtype=dtype)
     results = []
-    for number in (1, min(2, numba.config.NUMBA_NUM_THREADS)):
-        with one_thread(numba_threads=number):
+    for number in (1, 2):
+        with one_thread(ours=number):
             results.append(run(state, data, spec, shape, 3))
     (one, infos), (two, others) = results
     for left, right in zip((*one.local, *one.shared), (*two.local, *two.shared), strict=True):

@@ -7,10 +7,10 @@ import pytest
 
 from gdd import ChainSpec, LayerSpec, ModelSpec, infer, pretrain, project
 from gdd.base.checks import GddError
-from gdd.data.datasets import load
 from gdd.model.convolution import synthesise
 from gdd.model.spec import MNIST
 from gdd.projection import project_layers, render_projected
+from gdd_book.data.datasets import load
 from gdd_book.training import model_for
 
 CHAIN = ChainSpec(3, 2, seed=5)

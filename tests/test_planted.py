@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from gdd.data import datasets
 from gdd.model.layer import log_likelihood, reconstruction
 from gdd_book import experiments
+from gdd_book.data import datasets
 from gdd_book.experiments import planted
 from gdd_book.figures.inference import show_planted
 
-SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "shift")}
+SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "scale")}
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def test_figure_counts_atoms(record):
     figure = show_planted(record)
     counts = [text.get_text() for text in figure.axes[1].texts]
     assert counts == [str(n) for n in record.recovered.transpose("setting", "chain").values.ravel()]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["true", "no moves", "shift"]
+    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["true", "no moves", "scale"]
     picture = np.asarray(figure.axes[0].images[0].get_array().filled(np.nan), float)
     atom = record.true_atoms.values[0, 0, 0]
     np.testing.assert_allclose(picture[:8, :8], atom / np.abs(atom).max(), rtol=1e-6)

@@ -13,7 +13,7 @@ from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning
 from gdd.model.state import maps_of
 from gdd.sampler.pretrain import pretrain
 
-CHAIN = ChainSpec(burn_in=3, collect=2, seed=1, shift_every=2, scale_every=2)
+CHAIN = ChainSpec(burn_in=3, collect=2, seed=1, scale_every=2)
 LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), (2, 2)), LayerSpec(5, (1, 2)))
 
 
@@ -142,7 +142,7 @@ def test_held_precisions_belong_to_a_scale_of_the_pixels(images):
         (one, two), held = model(2).with_held(64.0 / unit**2, 0.5 / unit**2, 0.5 / unit**2).layers, 16.0 / unit**2
         return replace(model(2), layers=(one, replace(two, gamma_e=Precision(fixed=held))))
 
-    chain = ChainSpec(4, 3, shift_every=2, scale_every=2)
+    chain = ChainSpec(4, 3, scale_every=2)
     once, twice = (pretrain(images * unit, layers(unit), chain).layers for unit in (1, 2))
     for one, two in zip(once, twice, strict=True):
         np.testing.assert_array_equal(one.state.local.z, two.state.local.z)

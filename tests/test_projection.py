@@ -1,12 +1,12 @@
 """The vote against a plain loop, the projection against the layered image, sizes of every setting of the paper."""
 
-import numba
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gdd.base.checks import GddError
+from gdd.base.compiling import on_threads
 from gdd.model import spec
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
@@ -51,7 +51,7 @@ def plain_scores(images, dictionary, blocks, gamma_e, pool, upper_dictionary, up
         for k, a, b in np.ndindex(upper_dictionary.shape[1:]):
             v, i, j = upper_maps[n, top, s, t] * upper_dictionary[top, k, a, b], s + a, t + b
             unit = lambda m: placed(dictionary[k], where[i, j, m], map_size, images.shape[2:])  # noqa: B023, E731
-            added = residual[n] + (v * unit(z[n, k, i, j]) if z[n, k, i, j] >= 0 else 0)
+            added = residual[n] + (w[n, k, i, j] * unit(z[n, k, i, j]) if z[n, k, i, j] >= 0 else 0)
             for m in np.flatnonzero(where[i, j] >= 0):
                 phi = unit(m)
                 score[top, k, a, b, m] += (weights[n] * (v * added * phi - v**2 * phi**2 / 2)).sum()
@@ -84,7 +84,7 @@ def test_vote_is_the_plain_loop(map_size, masked, gamma):
 
 
 def test_vote_notices_what_it_must():
-    """Negative controls: blocks of other values, a flipped sign or another block row changes winners."""
+    """Negative controls: the residual without the block, a flipped sign or another block row changes winners."""
     given_ = vote_problem(5)
     right = vote_positions(**given_).positions
     for name, value in (
@@ -97,14 +97,10 @@ def test_vote_notices_what_it_must():
 
 def test_same_vote_on_one_and_two_threads():
     given_ = vote_problem(3, images=130)
-    before = numba.get_num_threads()
-    try:
-        numba.set_num_threads(1)
+    with on_threads(1):
         one = vote_positions(**given_)
-        numba.set_num_threads(min(2, numba.config.NUMBA_NUM_THREADS))
+    with on_threads(2):
         two = vote_positions(**given_)
-    finally:
-        numba.set_num_threads(before)
     np.testing.assert_array_equal(one.positions, two.positions)
     np.testing.assert_array_equal(one.share, two.share)
 
@@ -141,11 +137,11 @@ def test_planted_positions_come_back():
 
 def test_missing_position_of_a_ragged_block_scores_nothing():
     """A block with one row cannot send a pixel to row 1, though every existing position makes the fit worse."""
-    images = np.array([-1.0, -3.0]).reshape(1, 1, 1, 2)
+    images = np.zeros((1, 1, 1, 2))
     z, w = np.full((1, 1, 1, 1), 1), np.full((1, 1, 1, 1), -1.0)
     one = np.ones((1, 1, 1, 1))
     vote = vote_positions(images, one, (z, w), np.ones((1, 1)), (2, 2), one, one)
-    assert vote.positions.item() == 0  # scores: -3/2, -3/2, then 0 and 0 for the row that is not there
+    assert vote.positions.item() == 0  # scores: -1/2, -1/2, then 0 and 0 for the row that is not there
 
 
 # ---- the projection

@@ -164,7 +164,7 @@ def plain_winners(state, data, model, layer):
             v, i, j = maps[n, top, s, t] * upper[top, k, a, b], s + a, t + b
             active = state.local.positions[layer][n, k, i, j]
             unit = {m: unit_plain(state, model, layer, k, where[i, j, m], n) for m in np.flatnonzero(where[i, j] >= 0)}
-            own = v * unit[active] if active >= 0 else 0
+            own = values[layer + 1][n, k, i, j] * unit[active] if active >= 0 else 0
             for m, phi in unit.items():
                 weighted = state.local.gamma_e[n] * np.broadcast_to(seen, data.images.shape)[n] * phi
                 score[top, k, a, b, m] += (weighted * (v * (residual[n] + own) - v**2 * phi / 2)).sum()

@@ -8,10 +8,10 @@ import xarray as xr
 
 import gdd
 from gdd.base.axes import IMAGES
-from gdd.evaluate.atoms import stroke_share
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd_book import experiments
+from gdd_book.evaluate.atoms import stroke_share
 from gdd_book.experiments.mnist_readings import Atoms, _placed, _sparse, cooled, normalised
 
 #: two atoms at 2 x 2 places

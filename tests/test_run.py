@@ -201,7 +201,7 @@ def test_bench_prints_the_tables_of_its_record(toy, capsys, monkeypatch):
 
 def test_data_says_what_is_here(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("GDD_DATA", str(tmp_path))
-    monkeypatch.setattr("gdd.data.sources.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("gdd_book.data.sources.cache_folder", lambda: tmp_path)
     assert run.main(["data"]) == 0
     digits, *others = capsys.readouterr().out.splitlines()
     assert digits.startswith("digits") and len(others) == 6

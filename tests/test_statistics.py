@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 from scipy import stats
 
-from gdd.evaluate import statistics
+from gdd_book.evaluate import statistics
 
 
 def test_mean_and_error_leave_nan_out_without_a_warning():

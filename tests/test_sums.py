@@ -105,19 +105,15 @@ def test_sums_over_images_do_not_depend_on_the_parts(edges):
     values = np.random.default_rng(0).standard_normal((edges[-1], 2)) * 1e8
 
     def of_part(part, own):
-        def run(slots, where, each=sums.CHUNK):
-            for slot in range(len(slots[0])):
-                for value in own[where][slot * each : (slot + 1) * each]:
-                    slots[0][slot] += value
-
-        def run_shared(slots, where):
-            run(slots, where, -(-(where.stop - where.start) // len(slots[0])))
+        def run(share):
+            for n, value in enumerate(own[share.images]):
+                share.slots[0][n // share.each] += value
 
         chunks = np.stack([own[at : at + sums.CHUNK].sum(axis=0) for at in range(0, len(own), sums.CHUNK)])
         return np.concatenate([
             *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run), *add_chunks((chunks,), part),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run_shared, most=sums.SLOTS),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run_shared, most=LEAF),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run, most=sums.SLOTS),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run, most=LEAF),
             add_images(part, own, own[:, 0]),
         ])
 
@@ -188,7 +184,7 @@ CASES = {
     "held": (MODEL, CHAIN, FIXED, False),
     "learned": (
         replace(MODEL, layers=tuple(replace(layer, gamma_e=LEARNED, gamma_w=LEARNED) for layer in MODEL.layers)),
-        replace(CHAIN, shift_every=1), RefinementSpec(LEARNED), True,
+        CHAIN, RefinementSpec(LEARNED), True,
     ),
     "by image": (
         replace(MODEL, layers=(replace(MODEL.layers[0], gamma_e=BY_IMAGE), MODEL.layers[1])).with_learned_planes(),

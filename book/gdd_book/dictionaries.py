@@ -13,10 +13,10 @@ import xarray as xr
 
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd.base.checks import GddError
-from gdd.evaluate.atoms import match_atoms
 from gdd.inference.deconvolution import deconvolve
 from gdd.model.spec import ModelSpec
 from gdd.projection import render_projected
+from gdd_book.evaluate.atoms import match_atoms
 
 LAYER = "layer"
 LEVELS = 127  # grey levels on either side of zero

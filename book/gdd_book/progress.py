@@ -23,7 +23,7 @@ from typing import Any
 from tqdm import tqdm
 
 from gdd.base.files import written_whole
-from gdd.data.sources import cache_folder
+from gdd_book.data.sources import cache_folder
 
 LOG = logging.getLogger("gdd_book.run")
 #: level of lines that go to the terminal too

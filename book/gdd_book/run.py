@@ -203,7 +203,7 @@ def _say_interrupted(chosen: argparse.Namespace) -> None:
 
 
 def _data(chosen: argparse.Namespace) -> None:
-    from gdd.data import datasets
+    from gdd_book.data import datasets
 
     files = datasets.fetch(chosen.fetch) if chosen.fetch else datasets.inventory()
     print("\n".join(f"{one.dataset:12}{one.name:30}{one.path or f'missing; from {one.url}'}" for one in files))

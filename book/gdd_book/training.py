@@ -3,9 +3,10 @@
 Checkpoints lie in folders named after exactly the parameters that a chain depends on. So experiments that share those
 share the chain, in whatever order they run, and two refinements of one pretrained model can run side by side.
 
-Caltech images are grey, 128 x 128, local contrast normalised (`gdd.data.contrast`): the mean of a pixel's surroundings
-is subtracted, and the rest is divided by their standard deviation where that is above the image's mean one. What is
-left are edges and texture of about equal strength everywhere, around 0 and of standard deviation about 0.7.
+Caltech images are grey, 128 x 128, local contrast normalised (`gdd_book.data.contrast`): the mean of a pixel's
+surroundings is subtracted, and the rest is divided by their standard deviation where that is above the image's mean
+one. What is left are edges and texture of about equal strength everywhere, around 0 and of standard deviation about
+0.7.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ import gdd
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
-from gdd.data import datasets
-from gdd.data.contrast import normalise_contrast
 from gdd.inference.deconvolution import precisions_of
 from gdd.model.spec import (
     CALTECH101,
@@ -43,6 +42,8 @@ from gdd.projection import project_layers
 from gdd.sampler.checkpoint import ASIDE, code_checksum, digest_of
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
+from gdd_book.data import datasets
+from gdd_book.data.contrast import normalise_contrast
 from gdd_book.progress import Run
 
 STAGES = ("pretrained", "refined")

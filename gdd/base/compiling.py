@@ -1,17 +1,17 @@
-"""How kernels are compiled, and where the compiled ones are kept.
+"""How kernels are compiled, where the compiled ones are kept, and how threads share their work.
 
 Numba compiles a cached kernel again when the kernel's own file changes. It does not notice a change in another file
 whose kernels were inlined, nor another level of optimisation (`NUMBA_OPT`). So ours are cached in a folder named after
 a checksum of all files that hold kernels, and after that level. Folders of earlier kernels, ``kernels-*``, stay, as
-another process may use them; they can be deleted at any time.
+another process may use them; they can be deleted at any time. What is damaged there is compiled again.
+A kernel that cannot be written, as the disk is full, is used all the same. A warning says so once.
 
 Numba compiles one version of ``f`` for a call ``f(0)`` and another for ``f(i)``. Where a variable starts as a literal 0
 and changes later, it also compiles the version for the literal, which is never used. ``np.int64(0)`` avoids both.
 
-Threads sleep, not spin, while they wait for the end of a parallel loop. Spinning gains nothing at the sizes of the
-paper, and makes two processes with small arrays on two cores, such as tests, five times as slow. `OMP_WAIT_POLICY` sets
-this for the process and its children, unless it is set already; it has no effect if another package has loaded the same
-OpenMP library before.
+Kernels release the interpreter's lock, so plain threads of Python run them side by side (`share_out`). They begin and
+end with the work, need no threading library, and leave nothing behind that a forked process would wait for. Numba's own
+parallel loops compile every kernel twice.
 
 *Checked:* tests/test_compiling.py.
 """
@@ -19,21 +19,31 @@ OpenMP library before.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import pickle
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
 import numba
 import platformdirs
-from numba.extending import register_jitable
-
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # read when OpenMP is loaded
+from numba import types
+from numba.core import cgutils
+from numba.core.caching import FunctionCache
+from numba.extending import intrinsic, register_jitable
 
 #: lets sums of products use vector registers; keeps NaN and infinities honest
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 
 PACKAGE = Path(__file__).parents[1]
+
+#: threads at most: the cores that this process may use, unless the variable NUMBA_NUM_THREADS says fewer
+MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS
+_THREADS = ContextVar("threads", default=MOST_THREADS)
 
 
 def kernel_files(package: Path) -> list[Path]:
@@ -67,14 +77,53 @@ _BASES = (*filter(None, [numba.config.CACHE_DIR]), PACKAGE / "__pycache__", plat
 FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES)
 
 
+#: what reading a damaged file of the cache can raise
+DAMAGED = (OSError, EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError, KeyError, ValueError)
+
+
+@cache
+def warn_once(message: str) -> None:
+    """Warn of this the first time."""
+    warnings.warn(message, stacklevel=2)
+
+
+class KernelCache(FunctionCache):
+    """Numba's cache of a function, in which nothing that is wrong with its files stops the caller."""
+
+    def load_overload(self, sig, target_context):
+        """What was kept for a signature; None to compile it."""
+        try:
+            return super().load_overload(sig, target_context)
+        except DAMAGED as error:
+            warn_once(f"damaged kernels in {FOLDER} are compiled again ({type(error).__name__})")
+            self.save(self.flush)
+
+    def save_overload(self, sig, data) -> None:
+        """Keep what was compiled, if that can be."""
+        self.save(lambda: super(KernelCache, self).save_overload(sig, data))
+
+    def save(self, write: Callable[[], None]) -> None:
+        """Write to the cache, or do without."""
+        try:
+            write()
+        except DAMAGED as error:
+            warn_once(f"kernels cannot be kept in {FOLDER} and are compiled again in every process ({error})")
+
+
 def kernel(**options):
-    """Numba's ``njit`` with these options, the machine code kept until any kernel of the package changes."""
+    """Numba's ``njit`` that lets other threads run, the machine code kept until any kernel of the package changes.
+
+    Division by zero gives infinity or NaN, as in numpy; looking out for it takes a tenth of refinement's image pass.
+    """
 
     def compiled(function):
         before = numba.config.CACHE_DIR  # the user's, for functions that are not ours; numba asks when it decorates
         try:
             numba.config.CACHE_DIR = str(FOLDER or "")
-            return numba.njit(cache=FOLDER is not None, **options)(function)
+            made = numba.njit(nogil=True, error_model="numpy", **options)(function)
+            if FOLDER is not None:
+                made._cache = KernelCache(function)
+            return made
         finally:
             numba.config.CACHE_DIR = before
 
@@ -83,13 +132,57 @@ def kernel(**options):
 
 @contextmanager
 def on_threads(number: int) -> Iterator[None]:
-    """Within, kernels run on so many threads, or on all if there are fewer; afterwards on as many as before."""
-    before = numba.get_num_threads()
-    numba.set_num_threads(min(number, numba.config.NUMBA_NUM_THREADS))
+    """Within, work is shared out to so many threads, or to `MOST_THREADS`; afterwards to as many as before."""
+    before = _THREADS.set(max(1, min(number, MOST_THREADS)))
     try:
         yield
     finally:
-        numba.set_num_threads(before)
+        _THREADS.reset(before)
+
+
+def thread_count() -> int:
+    """How many threads `share_out` uses at most, where it is called."""
+    return _THREADS.get()
+
+
+def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
+    """Call ``run(some, thread)`` for runs of consecutive tasks, ``some``, each on a thread of its own, numbered from 0.
+
+    Returns when all have ended.
+    """
+    threads = min(thread_count(), tasks)
+    if threads < 2:
+        run(slice(0, tasks), 0)
+        return
+    runs = [slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads)]
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(run, some, thread) for thread, some in enumerate(runs[1:], 1)]
+        run(runs[0], 0)
+        for other in others:
+            other.result()
+
+
+@intrinsic
+def borrowed(typing_context, arguments):
+    """Arrays, or a tuple of tuples of them, that are not counted: to be used while the caller of a kernel holds them.
+
+    Else each array is counted in and out of every function that is called with it and is not part of its caller, which
+    took half of an image pass of refinement.
+    """
+    return arguments(arguments), lambda context, builder, signature, args: _uncounted(
+        context, builder, signature.args[0], args[0]
+    )
+
+
+def _uncounted(context, builder, kind, value):
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        array.meminfo, array.parent = (cgutils.get_null_value(part.type) for part in (array.meminfo, array.parent))
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        parts = [(each, builder.extract_value(value, number)) for number, each in enumerate(kind)]
+        return context.make_tuple(builder, kind, [_uncounted(context, builder, *part) for part in parts])
+    return value
 
 
 def subkernel(**options):

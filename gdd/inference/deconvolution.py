@@ -28,6 +28,7 @@ from gdd.base.checks import (
     check_seed,
     check_whole,
 )
+from gdd.base.compiling import share_out
 from gdd.inference.deconvolution_kernels import Chains, Problem, Run, run_chains
 from gdd.model.placement import gram_slabs, placement_grid, slab_index
 from gdd.sampler.pretrain import Pretrained
@@ -205,7 +206,12 @@ def run_problem(
     averages = np.empty((number, 3, coefficients), scaled.dtype)
     chains = Chains(best, np.empty(number), averages, np.empty((number, run.burn_in + run.collect if trace else 0)))
     seen = np.empty((0, 1, 1, 1), bool) if seen is None else seen
-    run_chains(scaled, seen, problem, run, chains, start is None)
+
+    def run_some(some: slice, _) -> None:
+        own = run._replace(first=run.first + some.start * run.apart)
+        run_chains(scaled[some], seen[some], problem, own, chains.some(some), start is None)
+
+    share_out(number, run_some)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
     return *maps, chains.residual, chains.trace
 

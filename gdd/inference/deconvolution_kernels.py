@@ -2,7 +2,7 @@
 
 Coefficients are numbered with the atom running fastest, ``i = (row * cols + col) * atoms + atom``. Images and atoms
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
-`gdd.testing.deconvolution_plain`; both use the same random numbers in the same order.
+`gdd_book.checks.deconvolution_plain`; both use the same random numbers in the same order.
 
 Nearly all coefficients are idle and almost surely stay so. They are not drawn one by one: each is *proposed* with
 probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
@@ -15,11 +15,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.random import TEST, WORDS, fill_stream, next_normal, next_uniform
 
 #: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
@@ -78,6 +77,10 @@ class Chains(NamedTuple):
     averages: np.ndarray  # (image, 3, coefficient): conditional mean, probability of being active, mean magnitude
     trace: np.ndarray  # (image, sweep): squared residual after each sweep; an empty axis keeps none
 
+    def some(self, where: slice) -> Chains:
+        """Views of these of the images'."""
+        return Chains(*(array[where] for array in self))
+
 
 def _folded_pieces() -> np.ndarray:
     def exact(x):
@@ -90,7 +93,7 @@ def _folded_pieces() -> np.ndarray:
 _FOLDED = _folded_pieces()
 
 
-@kernel(error_model="numpy")
+@kernel()
 def correlate_image(image, problem, out):
     """Inner products of one image (plane, row, col) with every placed atom, (coefficient,), into ``out``.
 
@@ -113,7 +116,7 @@ def correlate_image(image, problem, out):
                     add_taps(whole[plane, (p // grid[1]) * down + a, left : left + len(taps)], taps, places[p])
 
 
-@kernel(error_model="numpy")
+@kernel()
 def add_taps(pixels, taps, line):
     """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,)."""
     if len(pixels) == _TAPS:
@@ -127,7 +130,7 @@ def add_taps(pixels, taps, line):
                 line[k] += pixels[t] * taps[t, k]
 
 
-@kernel(error_model="numpy")
+@kernel()
 def explain(correlation, delta, i, gram, row_slab, col_slab):
     """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
     atoms, cols = gram.shape[3], col_slab.shape[0]
@@ -141,7 +144,7 @@ def explain(correlation, delta, i, gram, row_slab, col_slab):
             base += atoms
 
 
-@kernel(error_model="numpy")
+@kernel()
 def refresh(correlation, given, weight, problem):
     """Form the correlations with the residual from ``given``, those with the image."""
     for i in range(len(given)):
@@ -151,7 +154,7 @@ def refresh(correlation, given, weight, problem):
             explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def squared_residual(energy, weight, given, correlation):
     """Squared norm of image minus reconstruction, from correlations alone: ||x||^2 - s.(c0 + c)."""
     explained = 0.0
@@ -160,7 +163,7 @@ def squared_residual(energy, weight, given, correlation):
     return energy - explained
 
 
-@kernel(error_model="numpy")
+@kernel()
 def folded_mean(x):
     """Mean of |x + N(0, 1)|, for x from 0."""
     k = int(4.0 * x) if x < _PIECES / 4 else _PIECES
@@ -195,13 +198,13 @@ def next_visit(correlation, bound, start, stop):
     return i
 
 
-@kernel(error_model="numpy")
+@kernel()
 def log_ratio(c, inverse, log_odds):
-    """Log odds of a coefficient being active, see `gdd.testing.deconvolution_plain.coefficient_given_rest`."""
+    """Log odds of a coefficient being active, see `gdd_book.checks.deconvolution_plain.coefficient_given_rest`."""
     return log_odds + 0.5 * c * c * inverse
 
 
-@kernel(error_model="numpy")
+@kernel()
 def add_expected(i, c, inverse, log_odds, sums):
     """Add a coefficient's conditional mean, probability of being active and mean magnitude to ``sums``."""
     p = 1.0 / (1.0 + math.exp(-log_ratio(c, inverse[i], log_odds[i])))
@@ -211,7 +214,7 @@ def add_expected(i, c, inverse, log_odds, sums):
     sums[2, i] += p * sd * folded_mean(abs(c) * sd)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def draw_weight(c, inverse, log_odds, proposed, stream):
     """Draw the weight of one coefficient given c; 0 if idle."""
     ratio = log_ratio(c, inverse, log_odds)
@@ -231,7 +234,7 @@ def idle_bounds(inverse, log_odds, weight, bound):
         bound[i] = limit if weight[i] == 0 and limit > 0.0 else ALWAYS
 
 
-@kernel(error_model="numpy")
+@kernel()
 def sweep(weight, correlation, bound, problem, stream, sums, collected):
     """Redraw every coefficient once. Changes all arrays but the problem's; ``sums`` only if ``collected``.
 
@@ -262,7 +265,7 @@ def sweep(weight, correlation, bound, problem, stream, sums, collected):
         start = i + 1
 
 
-@kernel(error_model="numpy")
+@kernel()
 def pursue(weight, correlation, problem):
     """Activate the idle coefficient most probably active given the rest at its conditional mean, until none is more
     probable than not. Changes ``weight``, ``correlation``.
@@ -279,7 +282,7 @@ def pursue(weight, correlation, problem):
         explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def picture(weight, problem, out):
     """Image (plane, row, col) that the coefficients add up to, into ``out``."""
     atoms, cols = problem.atoms, problem.col_slab.shape[0]
@@ -294,7 +297,7 @@ def picture(weight, problem, out):
                         out[plane, top + a, left + b] += weight[i] * atoms[plane, a, b, k]
 
 
-@kernel(error_model="numpy")
+@kernel()
 def draw_hidden(image, seen, clean, stream):
     """Redraw the pixels that are not seen given the noise-free image ``clean``, all (plane, row, col)."""
     for place in np.ndindex(image.shape):
@@ -302,7 +305,7 @@ def draw_hidden(image, seen, clean, stream):
             image[place] = clean[place] + next_normal(stream)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def seen_residual(image, seen, clean):
     """Squared norm of image minus ``clean`` over the pixels seen, all (plane, row, col)."""
     total = 0.0
@@ -312,20 +315,21 @@ def seen_residual(image, seen, clean):
     return total
 
 
-@kernel(parallel=True, nogil=True)
+@kernel()
 def run_chains(images, seen, problem, run, chains, pursued):
     """Run the chains of several images (image, plane, row, col); changes all arrays of ``chains``.
 
     ``seen`` : bool like the images, or without any image if every pixel is seen
     ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which is then all zeros
     """
-    for n in prange(images.shape[0]):
+    images, seen, problem, chains = borrowed((images, seen, problem, chains))
+    for n in range(images.shape[0]):
         run_chain(n, images[n].copy(), seen, problem, run, chains, pursued)
 
 
-@kernel(error_model="numpy")
+@kernel()
 def run_chain(n, image, seen, problem, run, chains, pursued):
-    """Run the chain of one image. A kernel of its own: numba drops writes to parts of a tuple from a parallel loop.
+    """Run the chain of one image.
 
     Pixels that are not seen are unknowns of the chain: each sweep draws them first, and then the coefficients as if
     they had been observed. Changes ``image``.

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
-from numba import prange
 
 from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS
 from gdd.base.checks import (
@@ -26,7 +25,7 @@ from gdd.base.checks import (
     check_precision,
     check_whole,
 )
-from gdd.base.compiling import kernel
+from gdd.base.compiling import kernel, share_out
 from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, prior_odds
 from gdd.model.convolution import correlate
 from gdd.model.placement import correlate_at_stride, placement_grid
@@ -184,17 +183,17 @@ def _moments(maps, precision, gamma_w: float, odds: float, blocks: tuple[int, in
     log_odds = np.broadcast_to(math.log(odds) + 0.5 * np.log(gamma_w / precision), maps.shape[1:])
     grid = (-(-n // p) for n, p in zip(maps.shape[2:], blocks, strict=False))
     out = np.empty((3, *maps.shape[:2], *grid), maps.dtype)
-    _all_moments(maps, sd, log_odds, blocks, out)
+    share_out(len(maps), lambda some, _: _all_moments((some.start, some.stop), maps, sd, log_odds, blocks, out))
     return out
 
 
-@kernel(parallel=True, nogil=True)
-def _all_moments(maps, sd, log_odds, blocks, out):
-    """`_moments` into ``out`` (moment, image, atom, block_row, block_col)."""
+@kernel()
+def _all_moments(images, maps, sd, log_odds, blocks, out):
+    """`_moments` of images from one number to another, into ``out`` (moment, image, atom, block_row, block_col)."""
     rows, cols = maps.shape[2:]
     pool_row, pool_col, margin = blocks
-    for n in prange(maps.shape[0]):
-        log_odds_now, given = np.empty((rows, cols)), np.empty((2, rows, cols))
+    log_odds_now, given = np.empty((rows, cols)), np.empty((2, rows, cols))
+    for n in range(images[0], images[1]):
         for k in range(maps.shape[1]):
             for a, b in np.ndindex(rows, cols):
                 answer = sd[k, a, b] * maps[n, k, a, b]  # the mean in standard deviations
@@ -210,7 +209,7 @@ def _all_moments(maps, sd, log_odds, blocks, out):
                 out[0, n, k, i, j], out[1, n, k, i, j], out[2, n, k, i, j] = found
 
 
-@kernel(error_model="numpy")
+@kernel()
 def _block_moments(log_odds, sd, given):
     """Mean, inclusion and mean magnitude of one block.
 

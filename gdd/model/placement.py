@@ -43,7 +43,7 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
     Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
     reach beyond the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
     gives the entry of a pair of positions. All that a change of one coefficient needs is contiguous. The whole
-    matrix, (positions x atoms) squared, is `gdd.testing.deconvolution_plain.dense_gram`.
+    matrix, (positions x atoms) squared, is `gdd_book.checks.deconvolution_plain.dense_gram`.
     """
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     cuts = []

@@ -297,7 +297,6 @@ class ChainSpec:
     pruning : None keeps every atom
     start : "patches" of the data, or "random" atoms
     scale_every : sweeps between two scale moves; 0 for never
-    shift_every : sweeps of pretraining between two attempts to move an atom and its positions by one pixel; 0 for never
     single_precision : arithmetic of the image pass; sums and shared draws are double always
     """
 
@@ -307,13 +306,12 @@ class ChainSpec:
     pruning: Pruning | None = None
     start: str = "patches"
     scale_every: int = 0
-    shift_every: int = 10
     single_precision: bool = True
 
     def __post_init__(self) -> None:
         burn_in, collect = check_lengths(self.burn_in, self.collect)
         _keep(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
-        _keep(self, **{name: check_whole(name, getattr(self, name), 0) for name in ("scale_every", "shift_every")})
+        _keep(self, scale_every=check_whole("scale_every", self.scale_every, 0))
         check_choice("start", self.start, ("patches", "random"))
         check_kind("pruning", self.pruning, (Pruning, type(None)))
         check_kind("single_precision", self.single_precision, bool)

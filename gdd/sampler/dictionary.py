@@ -7,16 +7,18 @@ each atom.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import kernel, share_out
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.model.spec import LayerShape, Precision
 from gdd.model.state import Local, Part, Shared
 from gdd.sampler.conditionals import sum_shared
 from gdd.sampler.kernels import masked
 from gdd.sampler.kernels.operations import Layout, Sums
-from gdd.sampler.sums import add_up
+from gdd.sampler.sums import Share, add_up
 
 #: atoms drawn between two products that explain away all others at once; fewer atoms than this need no such product
 GROUP = 32
@@ -140,9 +142,14 @@ def draw_masked_dictionary(
         linear += (gram @ dictionary[k].reshape(shape.planes, -1, 1))[..., 0]
         new = draw_atom(gram, linear, gamma_d[k], generator).reshape(1, shape.planes, *shape.atom_size)
         change = plane_last(new, left.dtype) - plane_last(dictionary[k : k + 1], left.dtype)
-        masked.change_atom(left, seen[0], local.z[:, k], local.w[:, k], change[0], layout_of(shape))
+        arrays = left, seen[0], local.z[:, k], local.w[:, k]
+        share_out(len(left), partial(_change_some, arrays, change[0], layout_of(shape)))
         dictionary[k] = new[0]
     return dictionary
+
+
+def _change_some(arrays: tuple[np.ndarray, ...], change: np.ndarray, layout: Layout, some: slice, _) -> None:
+    masked.change_atom(*(array[some] for array in arrays), change, layout)
 
 
 def atom_sums(
@@ -161,8 +168,9 @@ def atom_sums(
     empty = masked.MaskedAtomSums(np.zeros((seen.shape[1], *reach, h, w)), np.zeros((h, w * planes)))
     z, w_k, layout = local.z[:, k], local.w[:, k], layout_of(shape)
 
-    def run(slots: masked.MaskedAtomSums, where: slice) -> None:
-        masked.add_atom(left, seen, gamma_e, z, w_k, layout, where.start, slots)
+    def run(share: Share) -> None:
+        images = (array[share.images] for array in (left, seen, gamma_e, z, w_k))
+        masked.add_atom(*images, layout, share.slots)
 
     lags, linear = add_up(empty, part, len(left), run)
     row, col, inside = pixel_pairs(shape.atom_size, (reach[0] // 2, reach[1] // 2))

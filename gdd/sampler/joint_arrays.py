@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from gdd.base.compiling import MOST_THREADS
 from gdd.model.spec import LayerShape, ModelSpec
 from gdd.model.state import JointLocal, JointState, LayerData, Part
-from gdd.sampler.kernels.joint import Images, Layer, Shared, Work
+from gdd.sampler.kernels.joint import Images, Layer, Model, Work
 from gdd.sampler.kernels.windows import known_size
 from gdd.sampler.screening import Average, average_images
 
@@ -18,22 +18,21 @@ class Arrays(NamedTuple):
     """What the passes share."""
 
     images: Images
-    shared: Shared
-    sizes: tuple[tuple, tuple]  # `rows` and `columns` of `gdd.sampler.kernels.joint.Model`
+    model: Model
     averages: tuple[Average, ...]  # of what is below each layer, and of the top layer's atoms
-    work: Work
+    work: tuple[Work, ...]  # one a thread
     shapes: tuple[LayerShape, ...]
     part: Part
 
     def layer(self, layer: int) -> Layer:
         """Return the sizes of a layer."""
-        return Layer(*map(int, self.shared.table[layer]))
+        return Layer(*map(int, self.model.table[layer]))
 
     def with_dictionary(self, layer: int, dictionary: np.ndarray) -> Arrays:
         """Return the same arrays with another dictionary (atom, plane, atom_row, atom_col) in one layer."""
-        dictionaries, first = self.shared.dictionaries.copy(), self.layer(layer).atom
+        dictionaries, first = self.model.dictionaries.copy(), self.layer(layer).atom
         dictionaries[first : first + dictionary.size] = plane_last(dictionary)
-        return self._replace(shared=self.shared._replace(dictionaries=dictionaries))
+        return self._replace(model=self.model._replace(dictionaries=dictionaries))
 
     def by_layer(self, layer: int, blocks: np.ndarray) -> np.ndarray:
         """Return blocks of one layer, (image, row * col * atom), as (image, atom, block_row, block_col)."""
@@ -42,7 +41,7 @@ class Arrays(NamedTuple):
 
     def local(self) -> JointLocal:
         """Return the local part of the state that the arrays hold."""
-        parts = np.split(self.images.z, self.shared.table[1:, Layer._fields.index("block")], axis=1)
+        parts = np.split(self.images.z, self.model.table[1:, Layer._fields.index("block")], axis=1)
         *positions, z = (self.by_layer(layer, part) for layer, part in enumerate(parts))
         w = self.by_layer(len(self.shapes) - 1, self.images.w)
         return JointLocal(tuple(positions), z, w, self.images.gamma_e)
@@ -75,15 +74,16 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     averages = average_images(shared.dictionaries, [shape.block for shape in shapes])
     sizes = known_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
     table, places = layer_table(shapes, bool(sizes[0]))
-    flat = Shared(
+    flat = Model(
         table, np.concatenate([plane_last(each) for each in shared.dictionaries]).astype(dtype), places,
-        np.concatenate([average.overlaps.ravel() for average in averages[1:]]),
+        np.concatenate([average.overlaps.ravel() for average in averages[1:]]), *sizes,
     )
-    return Arrays(images, flat, sizes, averages, scratch(shapes, table, dtype), shapes, data.part)
+    work = tuple(scratch(shapes, table, dtype) for _ in range(MOST_THREADS))
+    return Arrays(images, flat, averages, work, shapes, data.part)
 
 
 def layer_table(shapes: tuple[LayerShape, ...], known: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes of all layers, (layer, field of `Layer`), and `Shared.places`; ``known`` for those of the bottom layer."""
+    """Sizes of all layers, (layer, field of `Layer`), and `Model.places`; ``known`` for those of the bottom layer."""
     rows, places = [], []
     atom = place = lag = block = level = 0
     for shape in shapes:
@@ -100,12 +100,10 @@ def layer_table(shapes: tuple[LayerShape, ...], known: bool) -> tuple[np.ndarray
 
 
 def scratch(shapes: tuple[LayerShape, ...], table: np.ndarray, dtype) -> Work:
-    """Scratch of the passes; the top maps, the last level, are never held."""
-    threads = numba.config.NUMBA_NUM_THREADS  # at most, so that any thread's number is below it
-    levels = [np.zeros((threads, int(Layer(*table[-1]).output)), dtype) for _ in range(3)]
+    """Scratch of a thread; the top maps, the last level, are never held."""
+    levels = [np.zeros(int(Layer(*table[-1]).output), dtype) for _ in range(3)]
     positions, atoms = (max(each) for each in zip(*((s.block[0] * s.block[1], s.atoms) for s in shapes), strict=True))
     return Work(
-        *levels, np.zeros((threads, len(shapes), 4), np.int64), np.zeros((threads, atoms, 4, positions + 1), np.int64),
-        np.zeros((threads, positions + 1)), np.zeros((threads, positions + 1)),
-        np.zeros((threads, positions, 3), np.int64),
+        *levels, np.zeros((len(shapes), 4), np.int64), np.zeros((atoms, 4, positions + 1), np.int64),
+        np.zeros(positions + 1), np.zeros(positions + 1), np.zeros((positions, 3), np.int64),
     )

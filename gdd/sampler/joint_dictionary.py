@@ -8,9 +8,11 @@ Yuille 2010). The solver stops at a small residual; how small is `RefinementSpec
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
+from gdd.base.compiling import share_out
 from gdd.model.pooling import unpool
 from gdd.sampler.dictionary import draw_atom, toeplitz
 from gdd.sampler.joint_arrays import Arrays, plane_last, plane_second
@@ -19,7 +21,7 @@ from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import guess_by_atom, guess_by_frequency, guess_by_plane
 from gdd.sampler.random import shared_generator
-from gdd.sampler.sums import SLOTS, add_chunks, add_up
+from gdd.sampler.sums import SLOTS, Share, add_chunks, add_up
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves
@@ -68,9 +70,9 @@ def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key
     """Run `kernels.solve_images` over all images."""
     empty = SolveSums(np.zeros(direction.size), np.zeros(arrays.shapes[layer].atoms), np.zeros(2))
 
-    def run(slots: SolveSums, where: slice) -> None:
-        at = (task, layer, where.start, -(-(where.stop - where.start) // len(slots.energy)))
-        kernels.solve_images(at, direction, arrays.images, arrays.shared, *arrays.sizes, arrays.work, slots, key)
+    def run(share: Share) -> None:
+        images, work = arrays.images.some(share.images), arrays.work[share.thread]
+        kernels.solve_images(task, layer, share.each, direction, images, arrays.model, work, share.slots, key)
 
     return add_up(empty, arrays.part, len(arrays.images.pixels), run, most=SLOTS)
 
@@ -79,7 +81,11 @@ def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
     """Values of a layer's blocks, 0 where one is empty: (image, row * col * atom)."""
     shape = arrays.shapes[layer]
     out = np.empty((len(arrays.images.pixels), shape.atoms * shape.grid[0] * shape.grid[1]), arrays.images.w.dtype)
-    kernels.block_values(layer, arrays.images, arrays.shared, *arrays.sizes, arrays.work, out)
+
+    def run(some: slice, thread: int) -> None:
+        kernels.block_values(layer, arrays.images.some(some), arrays.model, arrays.work[thread], out[some])
+
+    share_out(len(out), run)
     return out
 
 
@@ -109,6 +115,12 @@ def conjugate_gradients(
     return x, left, most
 
 
+def _atom_chunks(k: int, step: np.ndarray, values: np.ndarray, arrays: Arrays, sums: AtomSums, some: slice, _) -> None:
+    where = slice(some.start * CHUNK, some.stop * CHUNK)
+    own = sums._make(array[some] for array in sums)
+    kernels.atom_images(k, step, values[where], arrays.images.some(where), arrays.model, own)
+
+
 def draw_bottom_dictionary(
     arrays: Arrays, dictionary: np.ndarray, gamma_d: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, float]:
@@ -128,7 +140,7 @@ def draw_bottom_dictionary(
     for k in range(atoms + 1):
         for array in sums:
             array[:] = 0.0
-        kernels.atom_images(k, step, values, arrays.images, arrays.shared, *arrays.sizes, sums)
+        share_out(chunks, partial(_atom_chunks, k, step, values, arrays, sums))
         if k == atoms:
             break
         lags, linear, gram = add_chunks(sums, arrays.part)

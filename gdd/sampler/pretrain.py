@@ -18,7 +18,6 @@ from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precisio
 from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
-from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.sums import add_entries, leaves
 from gdd.sampler.sweep import Info, sweep
@@ -49,7 +48,7 @@ def pretrain(
 
     Parameters
     ----------
-    images : (image, plane, row, col), as `gdd.data.datasets.load` gives them: background 0, root mean square about 1/3
+    images : (image, plane, row, col), background 0, root mean square about 1/3
     model : sizes and priors of the layers
     chain : lengths, seed and moves of every layer's chain; the paper's by default
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
@@ -109,12 +108,9 @@ def fit_layer(
     def step(state: LayerState, sweeps: int):
         atoms = len(state.shared.dictionary)
         here = replace(spec, atoms=atoms), replace(shape, atoms=atoms)
-        key, moved = Key(chain.seed, PRETRAIN, number, sweeps), False
-        if chain.shift_every and sweeps % chain.shift_every == chain.shift_every - 1:
-            state, moved = shift_atom(state, data, *here, key)
         scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
-        state, info = sweep(state, data, *here, key, scale)
-        traces = trace(state, info, data, spec) | {"shifts": float(moved)}
+        state, info = sweep(state, data, *here, Key(chain.seed, PRETRAIN, number, sweeps), scale)
+        traces = trace(state, info, data, spec)
         if chain.pruning and prune_due(sweeps, chain.pruning, chain.burn_in):
             state = take_atoms(state, used_atoms(info.active, chain.pruning))
         return state, info.log_likelihood, traces

@@ -11,11 +11,13 @@ it can, and the few nodes of the tree that it is left with are all that travels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from gdd.base.compiling import share_out
 from gdd.model.state import Part
 from gdd.sampler.kernels.operations import CHUNK
 
@@ -35,30 +37,44 @@ class Node(NamedTuple):
     sums: tuple[np.ndarray, ...]
 
 
+class Share(NamedTuple):
+    """What one thread adds up of a leaf: images that fill a run of slots."""
+
+    slots: tuple[np.ndarray, ...]  # of the sums' type, with an axis of slots first
+    images: slice  # which of the part's
+    each: int  # images to a slot, the last one's may be fewer
+    thread: int  # number of the thread
+
+
 def leaves(part: Part, images: int) -> Iterator[tuple[int, slice]]:
     """Number of every leaf of a part, and where its images are among the part's ``images``."""
     for first in range(0, images, LEAF):
         yield (part.first + first) // LEAF, slice(first, min(first + LEAF, images))
 
 
-def add_up(empty: Sums, part: Part, images: int, run: Callable[[Sums, slice], None], most: int | None = None) -> Sums:
-    """Sum over the images of all parts of what ``run(slots, where)`` adds to its slots, image numbers ``where``.
+def add_up(empty: Sums, part: Part, images: int, run: Callable[[Share], None], most: int | None = None) -> Sums:
+    """Sum over the images of all parts of what ``run(share)`` adds to the slots of its share, on several threads.
 
-    empty : sums over no image; images : of this part, from whose first one ``where`` counts
+    empty : sums over no image; images : of this part
     most : slots that the images of a leaf share evenly, with one image each at least; None: one slot a chunk
     """
     slots, nodes = empty._make(np.zeros((min(most or SLOTS, images), *array.shape)) for array in empty), []
     for leaf, where in leaves(part, images):
         size, total = where.stop - where.start, [np.zeros(array.shape) for array in empty]
-        used = min(most, size) if most else -(-size // CHUNK)
+        used, each = (min(most, size), -(-size // min(most, size))) if most else (-(-size // CHUNK), CHUNK)
         for array in slots:
             array[:used] = 0.0
-        run(slots._make(array[:used] for array in slots), where)
+        share_out(used, partial(_run_share, run, slots, where, each))
         for whole, array in zip(total, slots, strict=True):
             for slot in range(used):
                 whole += array[slot]
         push(nodes, Node(0, leaf, tuple(total)))
     return empty._make(map(np.array, part.of_all(complete, nodes)))  # copies, to be changed
+
+
+def _run_share(run: Callable[[Share], None], slots: Sums, leaf: slice, each: int, some: slice, thread: int) -> None:
+    images = slice(leaf.start + some.start * each, min(leaf.start + some.stop * each, leaf.stop))
+    run(Share(slots._make(array[some] for array in slots), images, each, thread))
 
 
 def add_chunks(sums: Sums, part: Part) -> Sums:

@@ -16,6 +16,7 @@ from scipy.signal import fftconvolve
 from scipy.special import gammaln
 
 from gdd.base.axes import IMAGE
+from gdd.base.compiling import share_out
 from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import block_groups, log_atoms, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs
@@ -32,7 +33,7 @@ from gdd.sampler.dictionary import (
 )
 from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.kernels import masked, top
-from gdd.sampler.kernels.operations import CHUNK, Images, Prior, Sums
+from gdd.sampler.kernels.operations import CHUNK, Images, Model, Prior, Sums
 from gdd.sampler.random import Key, shared_generator
 from gdd.sampler.sums import add_chunks, add_entries, add_images, add_up
 
@@ -105,8 +106,8 @@ def whole_pass(
     by_gram = is_filled(spec, shape)
     update, atoms = (top.pass_top, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
     taps = () if by_gram else taps_of(shape)
-    arguments = images, atoms(shared, shape, data.images.dtype), layout_of(shape), prior_of(spec), taps, key
-    run = lambda slots, where: update(*arguments, where.start, slots)  # noqa: E731
+    atoms, model = atoms(shared, shape, data.images.dtype), Model(layout_of(shape), prior_of(spec), taps)
+    run = lambda share: update(images.some(share.images), atoms, model, key, share.slots)  # noqa: E731
     return add_up(empty_sums(shape), data.part, len(images.pixels), run)
 
 
@@ -120,11 +121,16 @@ def masked_pass(
     pixels = mask.sum(axis=(1, 2, 3)).astype(float)
     images = images._replace(pixels=np.where(seen[0] > 0, images.pixels, dtype.type(0)))
     chunks, atoms = -(-n // CHUNK), plane_last(shared.dictionary, dtype)
+    atoms = masked.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape))
+    model = Model(layout_of(shape), prior_of(spec), taps_of(shape))
     sums = masked.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
-    masked.pass_masked(
-        images, seen[0], pixels, masked.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape)),
-        layout_of(shape), prior_of(spec), taps_of(shape), key, sums,
-    )
+
+    def run(some: slice, _) -> None:
+        where = slice(some.start * CHUNK, some.stop * CHUNK)
+        own = masked.MaskedSums(sums.per_atom[some], sums.log_counts[some], sums.energy[where])
+        masked.pass_masked(images.some(where), seen[0][where], pixels[where], atoms, model, key, own)
+
+    share_out(chunks, run)
     per_atom, log_counts = add_chunks((sums.per_atom, sums.log_counts), data.part)
     return MaskedPass(images.pixels, seen, pixels, per_atom, float(log_counts), sums.energy)
 
@@ -232,7 +238,7 @@ def draw_from_residuals(
     number, squares = add_images(data.part, sums.pixels, sums.energy)
     residual = np.sqrt(squares / max(number, 1.0))
     dictionary = draw_masked_dictionary(shared, local, sums.left, sums.seen, shape, generator, data.part)
-    masked.energies(sums.left, sums.energy)
+    share_out(len(sums.left), lambda some, _: masked.energies(sums.left[some], sums.energy[some]))
     pixels, energy = sums.pixels[:, None], sums.energy[:, None]
     if IMAGE not in spec.gamma_e.axes:
         everywhere = (np.full((1, 1), value) for value in add_images(data.part, pixels, energy))

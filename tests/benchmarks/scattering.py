@@ -24,9 +24,9 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import LABEL
-from gdd.data import datasets
-from gdd.evaluate.classify import error
 from gdd_book import records
+from gdd_book.data import datasets
+from gdd_book.evaluate.classify import error
 from gdd_book.experiments.mnist_features import COPIED, PROTOCOL, copies_of
 from gdd_book.experiments.path import repeated
 

@@ -16,8 +16,6 @@ import xarray as xr
 from scipy.ndimage import gaussian_filter
 
 from gdd import infer, project
-from gdd.data import datasets
-from gdd.data.sources import inventory
 from gdd.inference.deconvolution import make_problem, precisions_of, run_problem
 from gdd.inference.features import one_step_features
 from gdd.model.placement import placement_grid
@@ -26,8 +24,6 @@ from gdd.model.state import LayerData
 from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, initial_state
 from gdd.sampler.random import PRETRAIN, TEST, Stream
 from gdd.sampler.sweep import Key, draw_shared_part, image_pass, sweep
-from gdd.testing.deconvolution_plain import sweep_plain
-from gdd.testing.plain import CORRECT, draw_image, one_image
 from gdd_book.benchmarks.harness import (
     Row,
     Timing,
@@ -41,6 +37,10 @@ from gdd_book.benchmarks.harness import (
     single,
     time_in_turn,
 )
+from gdd_book.checks.deconvolution_plain import sweep_plain
+from gdd_book.checks.plain import CORRECT, draw_image, one_image
+from gdd_book.data import datasets
+from gdd_book.data.sources import inventory
 from gdd_book.progress import Run
 
 # ---- digits, and jobs on a layer whose chain has left its start

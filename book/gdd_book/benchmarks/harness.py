@@ -133,7 +133,7 @@ def bound_of(name: str, seconds: dict[str, np.ndarray]) -> np.ndarray:
     return np.sum([values for part, values in seconds.items() if part.startswith(f"{name}: bound,")], axis=0)
 
 
-@kernel(nogil=True)
+@kernel()
 def many_uniforms(calls):
     """Sum of so many uniform numbers of one stream."""
     stream = np.empty(WORDS, np.uint64)

@@ -13,15 +13,15 @@ import xarray as xr
 
 from gdd import pretrain, project, refine
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
-from gdd.data import datasets
-from gdd.data.contrast import normalise_contrast
-from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import collapse, project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
+from gdd_book.data import datasets
+from gdd_book.data.contrast import normalise_contrast
 from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, threshold
+from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -97,7 +97,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     """Top atoms in the image plane, after pretraining by kind of pooling, after refinement, and thresholded.
 
     Each model is trained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
-    sharpness of `gdd.evaluate.atoms`, and two judges: how well atoms of one half match those of the other, and how
+    sharpness of `gdd_book.evaluate.atoms`, and two judges: how well atoms of one half match those of the other, and how
     well digits that training never saw are reconstructed from them. Beside the models stand two yardsticks: our
     pretrained atoms projected without the vote, and training digits taken as atoms.
     """

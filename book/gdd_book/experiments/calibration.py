@@ -13,11 +13,11 @@ from functools import partial
 
 import numpy as np
 import xarray as xr
-from numba import config, set_num_threads
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
+from gdd.base.compiling import on_threads
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, Size, layer_shape
-from gdd.testing.calibration import (
+from gdd_book.checks.calibration import (
     STATISTICS,
     Case,
     Step,
@@ -26,12 +26,11 @@ from gdd.testing.calibration import (
     geweke,
     plain_step,
     ranks,
-    shifting_step,
     uniformity,
 )
-from gdd.testing.calibration_joint import JointCase, joint_plain_step, joint_step
-from gdd.testing.printed import MENDED, MISPRINTS
-from gdd.testing.shortcuts import SHORTCUTS
+from gdd_book.checks.calibration_joint import JointCase, joint_plain_step, joint_step
+from gdd_book.checks.printed import MENDED, MISPRINTS
+from gdd_book.checks.shortcuts import SHORTCUTS
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 
@@ -63,7 +62,6 @@ EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True)
 CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "pooled": (SMALL, compiled_step),
     "no scale move": (SMALL, partial(compiled_step, scale=False)),
-    "with shift move": (SMALL, shifting_step),
     "plain": (SMALL, plain_step()),
     "P2 mended": (SMALL, plain_step(MENDED["P2"])),
     "noise by image": (case(BY_IMAGE, (5, 6)), compiled_step),
@@ -98,8 +96,7 @@ def calibration(p: dict, run: Run) -> Outcome:
     """Every sampler through its tests; see the module."""
     samplers = CORRECT | WRONG
     exact, alternating, rank = {}, {}, {}
-    set_num_threads(1)  # images are few and small: threads would only wait for each other
-    try:
+    with on_threads(1):  # images are few and small: threads would only wait for each other
         for name, (small, step) in samplers.items():
             number = p["replicates"] if name in CORRECT and name not in SLOW else p["wrong"]
             with run.bar(number + p["chains"], name) as bar:
@@ -111,8 +108,6 @@ def calibration(p: dict, run: Run) -> Outcome:
             with run.bar(number, f"{name}, ranks") as bar:
                 small, step = samplers[name]
                 rank[name] = ranks(small, step, number, p["burn_in"], DRAWS, p["thin"], p["seed"], counted(bar))
-    finally:
-        set_num_threads(config.NUMBA_NUM_THREADS)
     specs = {name: small.spec for name, (small, _) in samplers.items()}
     # the data are drawn from the models themselves, so a digest of these stands in for a data set's checksum
     models = hashlib.sha256(repr([(name, small) for name, (small, _) in samplers.items()]).encode()).hexdigest()

@@ -19,14 +19,14 @@ from skimage.feature import hog
 
 from gdd.base.axes import ATOM, FEATURE, IMAGE, LABEL
 from gdd.base.checks import check_whole
-from gdd.data import datasets
-from gdd.data.subsets import generator
-from gdd.evaluate.baselines import learn_patches, patch_features
-from gdd.evaluate.classify import SvmProtocol
 from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.inference.features import one_step_codes, stack_features, unfold
-from gdd.inference.held import infer_layers
+from gdd.inference.fixed_dictionary import infer_layers
 from gdd_book.benchmarks.harness import on_threads
+from gdd_book.data import datasets
+from gdd_book.data.subsets import generator
+from gdd_book.evaluate.baselines import learn_patches, patch_features
+from gdd_book.evaluate.classify import SvmProtocol
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run

@@ -16,9 +16,9 @@ from sklearn.preprocessing import normalize
 
 from gdd.base.axes import LABEL
 from gdd.base.checks import check_whole
-from gdd.data.subsets import generator
 from gdd.inference.features import one_step_features
 from gdd.model.spec import ChainSpec
+from gdd_book.data.subsets import generator
 from gdd_book.experiments.caltech import CHOICES, baselines, check_enough, classes_of, train_and_test
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.feed_forward import FeedForward, learn_atoms

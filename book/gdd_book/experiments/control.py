@@ -13,13 +13,13 @@ import xarray as xr
 
 from gdd import pretrain, project, refine
 from gdd.base.axes import ATOM, IMAGE, IMAGES, LABEL
-from gdd.evaluate.atoms import match_atoms
 from gdd.inference.deconvolution import precisions_of
 from gdd.model.joint import layer_values
 from gdd.model.layer import draw_positions
 from gdd.model.spec import MNIST, PIXEL_RMS, ChainSpec, ModelSpec
 from gdd.model.state import EMPTY, JointLocal
 from gdd.projection import collapse
+from gdd_book.evaluate.atoms import match_atoms
 from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run

@@ -19,13 +19,11 @@ from sklearn.metrics.pairwise import paired_cosine_distances
 
 from gdd.base.axes import DRAW
 from gdd.base.compiling import kernel
-from gdd.data import datasets
-from gdd.data.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
 from gdd.sampler import joint_dictionary as dictionary
 from gdd.sampler.joint_arrays import Arrays, as_arrays
 from gdd.sampler.joint_sweep import empty_sums, image_priors, joint_sweep
-from gdd.sampler.kernels.joint import image_of, model_of, slot_of, synthesise_values, synthesise_whole
+from gdd.sampler.kernels.joint import image_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_pass import begin_image
 from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
@@ -34,6 +32,8 @@ from gdd.sampler.random import REFINE, WORDS, Key, fill_key, shared_generator
 from gdd.sampler.refine import Refined, refine, start_from
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.harness import as_dataset, on_threads, single
+from gdd_book.data import datasets
+from gdd_book.data.contrast import normalise_contrast
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, model_for, pretrained_model, refinement_for, setup_of
@@ -228,32 +228,32 @@ def run_part(part: str, arrays: Arrays, refined: Refined, key: Key) -> None:
     """Run the beginning of an image pass and one of `SWEEP_PARTS` over all images. Changes ``arrays``."""
     priors = image_priors(refined.last.shared, refined.model, refined.refinement)
     run_images_part(
-        SWEEP_PARTS.index(part), arrays.images, arrays.shared, *arrays.sizes, priors, arrays.work,
-        empty_sums(refined.model), (key.seed, key.stage, 0, key.sweep),
+        SWEEP_PARTS.index(part), arrays.images, arrays.model, priors, arrays.work[0], empty_sums(refined.model),
+        (key.seed, key.stage, 0, key.sweep),
     )
 
 
 @kernel()
-def run_images_part(part, images, shared, rows, columns, priors, work, sums, key):
-    """Compiled loop of `run_part`: `gdd.sampler.kernels.joint_pass.run_image` with the other parts left out."""
-    model, slot, stream = model_of(shared, rows, columns), slot_of(work, 0), np.empty(WORDS, np.uint64)
-    top, moves, squares = model.table.shape[0] - 1, Moves(sums.visited, sums.moved), model.dictionaries**2
+def run_images_part(part, images, model, priors, work, sums, key):
+    """Compiled loop of `run_part`: `gdd.sampler.kernels.joint_pass.run_images` with the other parts left out."""
+    top, stream, moves = model.table.shape[0] - 1, np.empty(WORDS, np.uint64), Moves(sums.visited, sums.moved)
+    squares = model.dictionaries**2
     for n in range(len(images.pixels)):
         fill_key(stream, key, n)
-        begin_image(n, images, model, priors, slot, stream)
+        begin_image(n, images, model, priors, work, stream)
         image = image_of(images, n, stream)
         if part == 1:
-            draw_weights(image, priors.gamma_w, model, slot, sums.tally)
+            draw_weights(image, priors.gamma_w, model, work, sums.tally)
         if part == 2:
-            draw_switches(image, priors.log_odds, priors.gamma_w, model, slot, sums.tally)
-        synthesise_values(top, image, model, slot)
+            draw_switches(image, priors.log_odds, priors.gamma_w, model, work, sums.tally)
+        synthesise_values(top, image, model, work)
         for layer in range(top - 1, 0, -1):
             if part == 3:
-                draw_upper_positions(layer, image, priors.empty, model, slot, moves)
-            synthesise_whole(layer, image.z, model, slot)
+                draw_upper_positions(layer, image, priors.empty, model, work, moves)
+            synthesise_whole(layer, image.z, model, work)
         if top > 0 and part == 4:
-            draw_bottom_positions(image, priors.empty, model, squares, slot, moves)
-        images.residuals[n] = slot.back[: image.pixels.size]
+            draw_bottom_positions(image, priors.empty, model, squares, work, moves)
+        images.residuals[n] = work.back[: image.pixels.size]
 
 
 def multiply_adds(refined: Refined, steps: dict[str, int]) -> dict[str, float]:

@@ -20,15 +20,15 @@ import xarray as xr
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd.base.checks import GddError
-from gdd.data import datasets
-from gdd.data.contrast import normalise_contrast
-from gdd.evaluate.baselines import choose_components
-from gdd.inference.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd.model.convolution import correlate
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
+from gdd_book.data import datasets
+from gdd_book.data.contrast import normalise_contrast
+from gdd_book.evaluate.baselines import choose_components
+from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
 from gdd_book.experiments.mnist_readings import normalised
@@ -65,8 +65,8 @@ LEVELS = 0.01  # filled pictures of a record are rounded to this
 def mnist_depth(p: dict, run: Run) -> Outcome:
     """One pretrained model refined at several noise precisions, on several subsets; what came of it.
 
-    For each (subset, noise): the top atoms and what they are made of; how the layers fit and what the projection loses,
-    by either vote; the squared error on hidden pixels of ``n_others`` / 5 training digits that the model did not learn
+    For each (subset, noise): the top atoms and what they are made of; how the layers fit and what the projection loses;
+    the squared error on hidden pixels of ``n_others`` / 5 training digits that the model did not learn
     from, filled in at the noise precisions ``filled_at`` (0: that of the refinement); digits drawn from the model; and
     the error of the paper's classifier on other training digits, by reading. ``ladder`` reaches each precision from the
     next lower one, each with as many sweeps.
@@ -120,7 +120,7 @@ def _subset(p: dict, run: Run):
         own = {"filled_at": tuple(at or noise for at in p["filled_at"])}
         path = folder and folder / "described.nc"
         yield kept(path, lambda one=start, own=own: describe_depth(one, (train, others), p | own),
-                   images=train, settings=p | own, code=code_of("projection", "inference", "evaluate"))
+                   images=train, settings=p | own, code=code_of("projection", "inference"))
 
 
 def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
@@ -139,7 +139,7 @@ def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Map
         "trace_active": ("draw", one.traces.active.values[0]),
         "trace_residual": ("draw", one.traces.residual.values[0]),
     }, {"parts": list(PARTS)})
-    return out.merge(_votes(one, both, p)).merge(_hidden(one, others, p)).merge(_drawn(one, both, p)).merge(
+    return out.merge(_projected(one, atoms)).merge(_hidden(one, others, p)).merge(_drawn(one, both, p)).merge(
         _readings(one, atoms.values, both, p)
     )
 
@@ -170,21 +170,15 @@ def effective(energies: np.ndarray) -> np.ndarray:
     return energies.sum(axis=1) ** 2 / (energies**2).sum(axis=1).clip(1e-300)
 
 
-# ---- what the projection loses, by either vote
+# ---- what the projection loses
 
 
-def _votes(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
-    """By what a vote adds back to the residual: projection error, winning share, log likelihood of the codes."""
-    rows = []
-    for whole in (False, True):
-        atoms = project(one, whole_blocks=whole)
-        code = _code(one, atoms.values, both[0], p)
-        rows.append(xr.Dataset({
-            "projection_error": float(projection_error(one.state, one.model, atoms).mean()),
-            "winning_share": atoms.attrs["winning_share"][0],
-            "code_log_likelihood": float(code.log_likelihood.mean()),
-        }))
-    return xr.concat(rows, "vote").assign_coords(vote=["pixel", "block"])
+def _projected(one: Refined, atoms: xr.DataArray) -> xr.Dataset:
+    """Error of the projection, and share of the weight at the winning positions."""
+    return xr.Dataset({
+        "projection_error": float(projection_error(one.state, one.model, atoms).mean()),
+        "winning_share": atoms.attrs["winning_share"][0],
+    })
 
 
 def _code(one: Refined, atoms: np.ndarray, images: xr.DataArray, p: Mapping, gamma_e: float = 0.0) -> xr.Dataset:
@@ -320,8 +314,8 @@ def mean_field(one: Refined, atoms: np.ndarray, images: xr.DataArray) -> np.ndar
 def caltech_depth(p: dict, run: Run) -> Outcome:
     """Three layers of one class of pictures refined at several noise precisions, a class at a time.
 
-    For each (class, noise): atoms of every layer in the image plane; active coefficients, residual, projection error
-    by either vote, winning share; and the squared error on a hidden half of other training pictures of the class,
+    For each (class, noise): atoms of every layer in the image plane; active coefficients, residual, projection error,
+    winning share; and the squared error on a hidden half of other training pictures of the class,
     filled in at the precision of the refinement, beside that of a blank, the mean picture and principal components.
     Pictures are contrast normalised, as everywhere on Caltech.
     """
@@ -367,16 +361,14 @@ def _refined_pictures(
         one = refine(train, fitted.model, chain, refinement, fitted, folder=folder, progress=bar)
     mask, test = _half_hidden(others, p), ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
     filled = interpolate_joint(others, mask, one.model, one.state.shared, refinement, test, noise).values
-    layers = [project_layers(one, p["voters"], whole_blocks=whole) for whole in (False, True)]
+    layers = project_layers(one, p["voters"])
     last = one.traces.isel(chain=0, draw=slice(-10, None)).mean()
     axes = ("atom_{0}", "row_{0}", "col_{0}")
     out = {f"atoms_{number}": ([axis.format(number) for axis in axes], in_own_percents(atoms.values[:, 0]))
-           for number, atoms in enumerate(layers[0], 1)}
+           for number, atoms in enumerate(layers, 1)}
     return xr.Dataset(out | {
         "uses": ("atom_3", (one.state.local.z >= 0).sum(axis=(0, 2, 3))),
         "active": float(last.active), "residual": float(last.residual),
-        "projection_error": ("vote", [float(projection_error(one.state, one.model, a[-1]).mean()) for a in layers]),
-        "winning_share": ("vote", [a[-1].attrs["winning_share"][0] for a in layers]),
         "hidden_error": ("hidden_image", hidden_error(filled, others, mask)),
         "filled": (("example", "row", "col"), np.rint(100 * filled[:4, 0]).clip(-999, 999).astype(np.int16)),
-    }, {"vote": ["pixel", "block"]})
+    }).merge(_projected(one, layers[-1]))

@@ -9,18 +9,18 @@ import xarray as xr
 from sklearn.metrics import pairwise_distances_argmin_min
 
 from gdd.base.axes import COL, IMAGE, LABEL, ROW
-from gdd.data import datasets
-from gdd.data.contrast import normalise_contrast
-from gdd.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
-from gdd.evaluate.classify import error, fit_svm
+from gdd.inference.fixed_dictionary import shared_of
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
-from gdd.inference.held import shared_of
-from gdd.inference.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec
 from gdd.model.state import JointState
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
+from gdd_book.data import datasets
+from gdd_book.data.contrast import normalise_contrast
+from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
+from gdd_book.evaluate.classify import error, fit_svm
+from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -42,7 +42,7 @@ NEIGHBOURS = 10
 
 
 def hide_at_random(shape: tuple[int, ...], seed: int, share: float = 0.5) -> np.ndarray:
-    """Mask (image, plane, row, col) that hides this share of each image's pixels, drawn anew for each, in all planes."""
+    """Mask (image, plane, row, col) that hides this share of each image's pixels, the same ones in all planes."""
     images, planes, rows, cols = shape
     order = np.random.default_rng(seed).permuted(np.tile(np.arange(rows * cols), (images, 1)), axis=1)
     return np.repeat((order >= int(share * rows * cols)).reshape(images, 1, rows, cols), planes, axis=1)

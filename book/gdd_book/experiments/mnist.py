@@ -9,13 +9,13 @@ import xarray as xr
 
 from gdd import project
 from gdd.base.axes import IMAGE, LABEL
-from gdd.data import datasets
-from gdd.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd.inference.deconvolution import precisions_of
 from gdd.inference.features import one_step_features, stack_features
-from gdd.inference.held import infer_jointly, infer_layers, shared_of
+from gdd.inference.fixed_dictionary import infer_jointly, infer_layers, shared_of
 from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import Pretrained
+from gdd_book.data import datasets
+from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd_book.experiments.path import classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run

@@ -12,18 +12,18 @@ import xarray as xr
 
 from gdd import project
 from gdd.base.axes import FEATURE, IMAGE, LABEL
-from gdd.data import datasets
-from gdd.evaluate.baselines import learn_patches, patch_features, principal_components
-from gdd.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
-from gdd.evaluate.deformations import Deformations, deform, learn_whitening
 from gdd.inference.deconvolution import deconvolve, precisions_of
+from gdd.inference.deformations import Deformations, deform, learn_whitening
 from gdd.inference.features import one_step_features, unfold
-from gdd.inference.held import infer_layers
+from gdd.inference.fixed_dictionary import infer_layers
 from gdd.model.convolution import correlate
 from gdd.model.spec import MNIST, ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd_book.benchmarks.harness import on_threads
+from gdd_book.data import datasets
+from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
+from gdd_book.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.feed_forward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
@@ -56,8 +56,8 @@ COPIED = "{}, deformed copies"
 LEARNING = ("data", "n_learn", "seed", "burn_in", "collect")
 #: what cross-validation chooses from: how far blocks overlap
 CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
-#: a shorter grid than `gdd.evaluate.classify.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are many
-#: subsets
+#: a shorter grid than `gdd_book.evaluate.classify.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are
+#: many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
 PIECE = 2000  # digits whose features are timed together

@@ -12,8 +12,6 @@ from sklearn.decomposition import SparseCoder
 
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, LABEL
-from gdd.data import datasets
-from gdd.evaluate.atoms import stroke_share
 from gdd.inference.deconvolution import make_problem, precisions_of, prior_odds, run_problem
 from gdd.model.convolution import correlate
 from gdd.model.placement import placement_grid
@@ -22,6 +20,8 @@ from gdd.model.state import JointState
 from gdd.projection import projection_error, render_projected
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
+from gdd_book.data import datasets
+from gdd_book.evaluate.atoms import stroke_share
 from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.mnist import one_step
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode

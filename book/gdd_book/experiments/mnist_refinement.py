@@ -12,7 +12,6 @@ import xarray as xr
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError
-from gdd.data import datasets
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData
@@ -21,6 +20,7 @@ from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from
+from gdd_book.data import datasets
 from gdd_book.experiments.atoms import SHARPNESS, in_own_percents
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run

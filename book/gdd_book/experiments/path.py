@@ -9,8 +9,8 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import LABEL
-from gdd.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
 from gdd.inference.deconvolution import deconvolve
+from gdd_book.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
 
 #: number of the first test image, from which its random numbers follow: training images have others
 FIRST_TEST_IMAGE = 10**6
@@ -35,7 +35,7 @@ def classify(
     pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray, seed: int,
     protocol: SvmProtocol = FIVE_FOLD, copies: Copies | None = None,
 ) -> xr.Dataset:
-    """Tune and train on the first features of ``pair``, predict from the second; see `gdd.evaluate.classify.error`."""
+    """Tune and train on the first features of ``pair``, predict from the second: `gdd_book.evaluate.classify.error`."""
     return error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed, copies)
 
 

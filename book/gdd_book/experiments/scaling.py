@@ -13,13 +13,13 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from gdd.data import datasets
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData, Part
 from gdd.sampler.pretrain import pretrain, pretrain_layers
 from gdd.sampler.refine import refine, run_joint_chain, start_from
 from gdd.sampler.sums import LEAF
 from gdd_book.benchmarks.harness import on_threads
+from gdd_book.data import datasets
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, model_for, refinement_for

@@ -13,10 +13,10 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import DICTIONARY, IMAGE
-from gdd.evaluate.atoms import gradient_kurtosis, high_frequency_share
-from gdd.evaluate.statistics import compare_paired, median_and_error, share_and_error
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
+from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
+from gdd_book.evaluate.statistics import compare_paired, median_and_error, share_and_error
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
 from gdd_book.experiments.caltech_features import OURS
 from gdd_book.figures.model import draw_atoms

@@ -97,15 +97,13 @@ def depth_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def vote_table(record: xr.Dataset) -> pd.DataFrame:
-    """The two votes side by side: error of the projection, share of the winning positions, likelihood of codes."""
-    loses, wins = (record[name].mean("subset").transpose("noise", "vote").values
-                   for name in ("projection_error", "winning_share"))
-    likely = record.code_log_likelihood.mean("subset").transpose("noise", "vote").values
-    return pd.DataFrame({
-        **{f"projection error, {vote}, %": (100 * loses[:, i]).round(1) for i, vote in enumerate(record.vote.values)},
-        **{f"winning share, {vote}, %": (100 * wins[:, i]).round(1) for i, vote in enumerate(record.vote.values)},
-        "log likelihood of a digit, pixel less block": (likely[:, 0] - likely[:, 1]).round(1),
-    }, index=pd.Index(record.noise.values, name="noise precision"))
+    """What either vote adds back to the residual, side by side: error of the projection, share of winning positions."""
+    columns = {}
+    for name, words in (("projection_error", "projection error"), ("winning_share", "winning share")):
+        for vote, added in (("block", "the block's value"), ("pixel", "the pixel's own part")):
+            each = 100 * record[name].sel(vote=vote).mean("subset").values
+            columns[f"{words}, {added}, %"] = each.round(1)
+    return pd.DataFrame(columns, index=pd.Index(record.noise.values, name="noise precision"))
 
 
 def chosen(record: xr.Dataset) -> float:

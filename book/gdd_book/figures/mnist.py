@@ -14,10 +14,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, DRAW, IMAGE
-from gdd.evaluate.atoms import high_frequency_share, match_atoms
-from gdd.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
+from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
+from gdd_book.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.mnist_features import COPIED, KINDS
 from gdd_book.feed_forward import FeedForward, feed_forward

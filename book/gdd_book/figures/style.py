@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullFormatter
 
-from gdd.evaluate.statistics import mean_and_error
+from gdd_book.evaluate.statistics import mean_and_error
 
 FULL = 5.4  # inches: the width of the text column; every figure takes it, so that all text has one size
 DPI = 170

@@ -19,7 +19,7 @@ from gdd.sampler.kernels.windows import known_add, known_dot, window_add, window
 
 
 class Layer(NamedTuple):
-    """Sizes of a layer, and where it starts in the flat arrays: a row of `Shared.table`."""
+    """Sizes of a layer, and where it starts in the flat arrays: a row of `Model.table`."""
 
     atoms: int
     height: int  # of an atom
@@ -33,31 +33,22 @@ class Layer(NamedTuple):
     grid_row: int
     grid_col: int
     atom: int  # start of its dictionary
-    place: int  # of its `Shared.places`
-    lag: int  # of its `Shared.lags`
+    place: int  # of its `Model.places`
+    lag: int  # of its `Model.lags`
     block: int  # of its blocks
     input: int  # of its input, a level
     output: int  # of the values of its blocks, the level above
     known: int  # 1 if the sizes of its atoms are known when compiled: `Model.rows`, `Model.columns`
 
 
-class Shared(NamedTuple):
+class Model(NamedTuple):
     """What all images share."""
 
     table: np.ndarray  # (layer, field of `Layer`) of int64
     dictionaries: np.ndarray  # layer after layer, (atom, atom_row, atom_col, plane)
     places: np.ndarray  # layer after layer, (position,): where it is in the input, from the block's first place
     lags: np.ndarray  # layer after layer, (atom, lag_row, lag_col): see `gdd.sampler.screening`; exact in the bottom
-
-
-class Model(NamedTuple):
-    """`Shared`, and sizes known when compiled; apart, because a parallel loop takes no tuple in a tuple."""
-
-    table: np.ndarray
-    dictionaries: np.ndarray
-    places: np.ndarray
-    lags: np.ndarray
-    rows: tuple  # as many zeros as an atom of the bottom layer has rows
+    rows: tuple  # as many zeros as an atom of the bottom layer has rows: a size known when compiled
     columns: tuple  # or columns; both empty for sizes known when run
 
 
@@ -72,18 +63,24 @@ class Images(NamedTuple):
     residuals: np.ndarray  # (image, row * col * plane), 0 where missing
     first: int  # number of the first one in its chain
 
+    def some(self, where: slice) -> Images:
+        """Views of these of the images."""
+        masks, gamma_e = (each[where] if len(each) > 1 else each for each in (self.masks, self.gamma_e))
+        pixels, z, w, residuals = (each[where] for each in (self.pixels, self.z, self.w, self.residuals))
+        return Images(pixels, masks, z, w, gamma_e, residuals, self.first + where.start)
+
 
 class Work(NamedTuple):
-    """Scratch, one slot a thread."""
+    """Scratch of a thread."""
 
-    values: np.ndarray  # (slot, level after level): values of all levels
+    values: np.ndarray  # (level after level,): values of all levels
     change: np.ndarray  # the same of a change
     back: np.ndarray  # the residual and its inner products with a unit in every block
-    box: np.ndarray  # (slot, level, 4)
-    counts: np.ndarray  # (slot, atom, 4, position + 1)
-    weights: np.ndarray  # (slot, position + 1); 0 is empty, t + 1 the t-th position that a block has
+    box: np.ndarray  # (level, 4)
+    counts: np.ndarray  # (atom, 4, position + 1)
+    weights: np.ndarray  # (position + 1,); 0 is empty, t + 1 the t-th position that a block has
     gains: np.ndarray  # the same
-    steps: np.ndarray  # (slot, position, 3): rows and columns of positions in the map, and their numbers
+    steps: np.ndarray  # (position, 3): rows and columns of positions in the map, and their numbers
 
 
 class Image(NamedTuple):
@@ -112,21 +109,6 @@ def layer_of(table, layer):
     return Layer(
         t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12], t[13], t[14], t[15], t[16],
         t[17],
-    )
-
-
-@kernel(forceinline=True)
-def model_of(shared, rows, columns):
-    """Return `Model` from its parts."""
-    return Model(shared.table, shared.dictionaries, shared.places, shared.lags, rows, columns)
-
-
-@kernel(forceinline=True)
-def slot_of(work, slot):
-    """One slot of the scratch, without the axis ``slot``."""
-    return Work(
-        work.values[slot], work.change[slot], work.back[slot], work.box[slot], work.counts[slot], work.weights[slot],
-        work.gains[slot], work.steps[slot],
     )
 
 
@@ -265,27 +247,27 @@ def synthesise_layer(layer, z, model, levels, box):
 
 
 @kernel()
-def synthesise_values(lowest, image, model, slot):
-    """Values of every level from the top one down to ``lowest``. Changes values and box of ``slot``."""
+def synthesise_values(lowest, image, model, work):
+    """Values of every level from the top one down to ``lowest``. Changes values and box of ``work``."""
     top = model.table.shape[0] - 1
     here = layer_of(model.table, top)
-    slot.values[here.input : here.output] = 0
+    work.values[here.input : here.output] = 0
     for k in range(here.atoms):
         for i in range(here.grid_row):
             for j in range(here.grid_col):
                 b = block_of(k, i, j, here)
                 if image.z[here.block + b] >= 0:
-                    add_atom(slot.values, place_of(here, i, j), k, image.w[b], here, model)
-    whole_box(here, slot.box[top])
+                    add_atom(work.values, place_of(here, i, j), k, image.w[b], here, model)
+    whole_box(here, work.box[top])
     for layer in range(top - 1, lowest - 1, -1):
-        synthesise_whole(layer, image.z, model, slot)
+        synthesise_whole(layer, image.z, model, work)
 
 
 @kernel()
-def synthesise_whole(layer, z, model, slot):
-    """All values of a layer's input from those of the level above. Changes values and box of ``slot``."""
-    whole_box(layer_of(model.table, layer + 1), slot.box[layer + 1])
-    synthesise_layer(layer, z, model, slot.values, slot.box)
+def synthesise_whole(layer, z, model, work):
+    """All values of a layer's input from those of the level above. Changes values and box of ``work``."""
+    whole_box(layer_of(model.table, layer + 1), work.box[layer + 1])
+    synthesise_layer(layer, z, model, work.values, work.box)
 
 
 @kernel()

@@ -62,10 +62,10 @@ ON_PROPOSED, ON, OFF_PROPOSED, OFF, WEIGHTS_PROPOSED, WEIGHTS, STEPS = range(7)
 
 
 @kernel()
-def draw_weights(image, gamma_w, model, slot, tally):
+def draw_weights(image, gamma_w, model, work, tally):
     """Draw the weights of all coefficients of one image that are on.
 
-    Changes w, values, change, residual and box of ``slot``, tally, the stream.
+    Changes w, values, change, residual and box of ``work``, tally, the stream.
     """
     top = layer_of(model.table, model.table.shape[0] - 1)
     places, found = np.empty((image.w.size, 3), np.int64), np.int64(0)  # atom, index, place of those that are on
@@ -81,13 +81,13 @@ def draw_weights(image, gamma_w, model, slot, tally):
     tally[WEIGHTS_PROPOSED] += 1
     places = places[:found]
     before, left, solved = np.empty(found), np.empty(found), np.zeros(found)
-    perturb_image(image, model, slot)
+    perturb_image(image, model, work)
     for e in range(found):
         k = places[e, 0]
         before[e] = image.w[places[e, 1]]
         own = gamma_w[k] * before[e] + math.sqrt(gamma_w[k]) * next_normal(image.stream)
-        left[e] = np.float64(dot_atom(slot.values, places[e, 2], k, top, model)) + own
-    tally[STEPS] += solve_weights(places, image, gamma_w, model, slot, left, solved)
+        left[e] = np.float64(dot_atom(work.values, places[e, 2], k, top, model)) + own
+    tally[STEPS] += solve_weights(places, image, gamma_w, model, work, left, solved)
     exponent = 0.0
     for e in range(found):
         exponent += (solved[e] - 2.0 * before[e]) * left[e]
@@ -96,29 +96,29 @@ def draw_weights(image, gamma_w, model, slot, tally):
     tally[WEIGHTS] += 1
     for e in range(found):
         image.w[places[e, 1]] = solved[e] - before[e]
-    synthesise_values(np.int64(0), image, model, slot)
+    synthesise_values(np.int64(0), image, model, work)
     for p in range(image.pixels.size):
-        left_over = image.pixels[p] - slot.values[p]
-        slot.back[p] = left_over if image.mask.size == 0 else left_over * image.mask[p]
+        left_over = image.pixels[p] - work.values[p]
+        work.back[p] = left_over if image.mask.size == 0 else left_over * image.mask[p]
 
 
 @kernel()
-def perturb_image(image, model, slot):
+def perturb_image(image, model, work):
     """Image and its explanation together, perturbed, correlated up to the top. Changes values, box, the stream."""
     noise, gamma_e = np.empty(image.pixels.size), image.gamma_e
     fill_normals(image.stream, noise)
     for p in range(image.pixels.size):
-        total = gamma_e * (2.0 * np.float64(image.pixels[p]) - slot.back[p]) + math.sqrt(gamma_e) * noise[p]
-        slot.values[p] = total if image.mask.size == 0 else total * image.mask[p]
-    whole_box(layer_of(model.table, 0), slot.box[0])
-    correlate_up(model.table.shape[0] - 1, image.z, model, slot.values, slot.box)
+        total = gamma_e * (2.0 * np.float64(image.pixels[p]) - work.back[p]) + math.sqrt(gamma_e) * noise[p]
+        work.values[p] = total if image.mask.size == 0 else total * image.mask[p]
+    whole_box(layer_of(model.table, 0), work.box[0])
+    correlate_up(model.table.shape[0] - 1, image.z, model, work.values, work.box)
 
 
 @kernel()
-def solve_weights(places, image, gamma_w, model, slot, left, solved):
+def solve_weights(places, image, gamma_w, model, work, left, solved):
     """Conjugate gradients from 0 for Q ``solved`` = ``left``, scaled by the guessed diagonal of Q; returns its steps.
 
-    Changes ``left``, to what is not solved, ``solved``, change and box of ``slot``.
+    Changes ``left``, to what is not solved, ``solved``, change and box of ``work``.
     """
     found, size = len(places), 0.0
     diagonal, direction, product = np.empty(found), np.empty(found), np.empty(found)
@@ -130,7 +130,7 @@ def solve_weights(places, image, gamma_w, model, slot, left, solved):
     for step in range(MOST_STEPS):
         if size <= LEFT * LEFT:
             return step
-        times_precision(places, image, gamma_w, model, slot, direction, product)
+        times_precision(places, image, gamma_w, model, work, direction, product)
         bend = 0.0
         for e in range(found):
             bend += direction[e] * product[e]
@@ -145,10 +145,10 @@ def solve_weights(places, image, gamma_w, model, slot, left, solved):
 
 
 @kernel()
-def times_precision(places, image, gamma_w, model, slot, direction, product):
-    """Q times a direction: a way down and a way up. Changes ``product``, change and box of ``slot``."""
+def times_precision(places, image, gamma_w, model, work, direction, product):
+    """Q times a direction: a way down and a way up. Changes ``product``, change and box of ``work``."""
     last = model.table.shape[0] - 1
-    top, change, box = layer_of(model.table, last), slot.change, slot.box
+    top, change, box = layer_of(model.table, last), work.change, work.box
     whole_box(top, box[last])
     clear(change, top, box[last])
     for e in range(len(places)):
@@ -179,35 +179,35 @@ def log_one_plus_exp(x):
 
 
 @kernel()
-def draw_switches(image, log_prior, gamma_w, model, slot, tally):
+def draw_switches(image, log_prior, gamma_w, model, work, tally):
     """Let every top coefficient of one image switch; one that stays on keeps its weight.
 
-    log_prior : log odds of being on, a priori. Changes z, w, change, residual and box of ``slot``, tally, the stream.
+    log_prior : log odds of being on, a priori. Changes z, w, change, residual and box of ``work``, tally, the stream.
     """
     last, z, w = model.table.shape[0] - 1, image.z, image.w
     top, bottom = layer_of(model.table, last), layer_of(model.table, 0)
-    whole_box(bottom, slot.box[0])
-    correlate_up(last, z, model, slot.back, slot.box)
+    whole_box(bottom, work.box[0])
+    correlate_up(last, z, model, work.back, work.box)
     for i in range(top.grid_row):
         for j in range(top.grid_col):
             for k in range(top.atoms):
                 b = block_of(k, i, j, top)
-                product = np.float64(dot_atom(slot.back, place_of(top, i, j), k, top, model))
+                product = np.float64(dot_atom(work.back, place_of(top, i, j), k, top, model))
                 prior = log_prior, gamma_w[k], model.lags[top.lag + k]
                 old, new = w[b], 0.0
                 if z[top.block + b] >= 0:
-                    switched = switch_off(Block(k, i, j), np.float64(old), product, prior, image, model, slot, tally)
+                    switched = switch_off(Block(k, i, j), np.float64(old), product, prior, image, model, work, tally)
                 else:
-                    switched, new = switch_on(Block(k, i, j), product, prior, image, model, slot, tally)
+                    switched, new = switch_on(Block(k, i, j), product, prior, image, model, work, tally)
                 if switched:
                     z[top.block + b] = -1 if z[top.block + b] >= 0 else 0
                     w[b] = new
-                    subtract(slot.change, w[b] - old, slot.back, bottom, slot.box[0])
-                    correlate_up(last, z, model, slot.back, slot.box)
+                    subtract(work.change, w[b] - old, work.back, bottom, work.box[0])
+                    correlate_up(last, z, model, work.back, work.box)
 
 
 @kernel()
-def switch_off(block, old, product, prior, image, model, slot, tally):
+def switch_off(block, old, product, prior, image, model, work, tally):
     """Whether a coefficient that is on goes off. Leaves its image of a unit in the change if one is proposed."""
     log_prior, gamma_w, norm = prior
     screen = image.gamma_e * norm + gamma_w
@@ -215,7 +215,7 @@ def switch_off(block, old, product, prior, image, model, slot, tally):
     if next_uniform(image.stream) * (1.0 + math.exp(min(guessed, 700.0))) >= 1.0:
         return False
     tally[OFF_PROPOSED] += 1
-    energy, product = image_of_unit(block, image, model, slot)
+    energy, product = image_of_unit(block, image, model, work)
     c = image.gamma_e * (product + energy * old)
     exact = log_odds(c, image.gamma_e * energy + gamma_w, log_prior, gamma_w)
     back_again = log_odds(c, screen, log_prior, gamma_w)
@@ -226,7 +226,7 @@ def switch_off(block, old, product, prior, image, model, slot, tally):
 
 
 @kernel()
-def switch_on(block, product, prior, image, model, slot, tally):
+def switch_on(block, product, prior, image, model, work, tally):
     """Whether a coefficient that is off goes on, and with which weight. Leaves as `switch_off` does."""
     log_prior, gamma_w, norm = prior
     screen, c = image.gamma_e * norm + gamma_w, image.gamma_e * product
@@ -234,7 +234,7 @@ def switch_on(block, product, prior, image, model, slot, tally):
     if (guessed < RARE and uniform > 0.01) or uniform * (1.0 + math.exp(-guessed)) >= 1.0:
         return False, 0.0
     tally[ON_PROPOSED] += 1
-    energy, _ = image_of_unit(block, image, model, slot)
+    energy, _ = image_of_unit(block, image, model, work)
     precision = image.gamma_e * energy + gamma_w
     weight = c / precision + next_normal(image.stream) / math.sqrt(precision)
     back_again = log_odds(c + image.gamma_e * (norm - energy) * weight, screen, log_prior, gamma_w)
@@ -246,9 +246,9 @@ def switch_on(block, product, prior, image, model, slot, tally):
 
 
 @kernel()
-def image_of_unit(block, image, model, slot):
+def image_of_unit(block, image, model, work):
     """Image of a unit in a top block, in the change; its energy and its product with the residual."""
-    last, one = model.table.shape[0] - 1, slot.back.dtype.type(1)
-    place_unit(block, one, layer_of(model.table, last), model, slot.change, slot.box[last])
-    synthesise_down(last, image.z, model, slot.change, slot.box)
-    return mask_and_dot(slot.change, image.mask, slot.back, layer_of(model.table, 0), slot.box[0])
+    last, one = model.table.shape[0] - 1, work.back.dtype.type(1)
+    place_unit(block, one, layer_of(model.table, last), model, work.change, work.box[last])
+    synthesise_down(last, image.z, model, work.change, work.box)
+    return mask_and_dot(work.change, image.mask, work.back, layer_of(model.table, 0), work.box[0])

@@ -13,19 +13,16 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_thread_id, prange
 
-from gdd.base.compiling import kernel
+from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.kernels.joint import (
     block_of,
     clear,
     correlate_up,
     image_of,
     layer_of,
-    model_of,
     place_in_map,
     place_of,
-    slot_of,
     synthesise_down,
     synthesise_values,
     whole_box,
@@ -73,36 +70,27 @@ class Blocks(NamedTuple):
 # Upper dictionaries
 
 
-@kernel(parallel=True, nogil=True)
-def solve_images(at, direction, images, shared, rows, columns, work, sums, key):
-    """One pass of an upper dictionary's draw over images ``first``..., ``each`` of them to a slot of ``sums``.
+@kernel()
+def solve_images(task, layer, each, direction, images, model, work, sums, key):
+    """One pass of an upper dictionary's draw over images, ``each`` of them to a slot of ``sums``.
 
     task = PERTURB : gradient = A'(gamma_e r + sqrt(gamma_e) eps), weights = gamma_e * sum of squared values by atom
     task = APPLY   : gradient = A' gamma_e A direction
     task = FINISH  : r -= A direction; energy = ||r||^2, gamma_e ||r||^2
 
-    at : (task, layer, first, each). Changes the residuals (FINISH), work and sums.
+    Changes the residuals (FINISH), work and sums.
     """
-    for number in prange(sums.energy.shape[0]):
-        slot = np.int64(number)  # signed, or the turn would be compiled twice
-        own = SolveSums(sums.gradient[slot], sums.weights[slot], sums.energy[slot])
-        model, where = model_of(shared, rows, columns), (at[2] + slot * at[3], at[2] + (slot + 1) * at[3])
-        solve_some(at[0], at[1], where, direction, images, model, slot_of(work, get_thread_id()), own, key)
-
-
-@kernel()
-def solve_some(task, layer, where, direction, images, model, slot, sums, key):
-    """One turn of the loop of `solve_images`."""
+    direction, images, model, work, sums = borrowed((direction, images, model, work, sums))
     here, top, kind = layer_of(model.table, layer), model.table.shape[0] - 1, images.w.dtype
-    back, change, residuals = slot.back, slot.change, images.residuals
+    back, change, residuals = work.back, work.change, images.residuals
     blocks, pixels = here.atoms * here.grid_row * here.grid_col, residuals.shape[1]
     entries = Entries(np.empty(blocks, np.int64), np.empty(blocks, np.int64), np.empty(blocks, kind))
     own, noise, stream = np.empty(here.height * here.length, kind), np.zeros(pixels), np.empty(WORDS, np.uint64)
-    for n in range(where[0], min(where[1], len(residuals))):
-        image = image_of(images, n, stream)
+    for n in range(len(residuals)):
+        image, slot = image_of(images, n, stream), n // each
         if layer < top:
-            synthesise_values(layer + 1, image, model, slot)
-        found = list_blocks(image, layer, model.table, slot.values, entries)
+            synthesise_values(layer + 1, image, model, work)
+        found = list_blocks(image, layer, model.table, work.values, entries)
         if task == PERTURB:
             fill_key(stream, key, images.first + n)
             fill_normals(stream, noise)
@@ -110,22 +98,22 @@ def solve_some(task, layer, where, direction, images, model, slot, sums, key):
                 added = noise[p] * image.mask[p] if image.mask.size > 0 else noise[p]
                 back[p] = image.gamma_e * residuals[n, p] + math.sqrt(image.gamma_e) * added
         else:
-            place_direction(entries, found, direction, here, change, slot.box[layer])
-            synthesise_down(layer, image.z, model, change, slot.box)
+            place_direction(entries, found, direction, here, change, work.box[layer])
+            synthesise_down(layer, image.z, model, change, work.box)
             for p in range(pixels):
                 seen = change[p] * image.mask[p] if image.mask.size > 0 else change[p]
                 if task == APPLY:
                     back[p] = image.gamma_e * seen
                 else:
                     residuals[n, p] -= seen
-                    sums.energy[0] += np.float64(residuals[n, p]) ** 2
-                    sums.energy[1] += image.gamma_e * np.float64(residuals[n, p]) ** 2
+                    sums.energy[slot, 0] += np.float64(residuals[n, p]) ** 2
+                    sums.energy[slot, 1] += image.gamma_e * np.float64(residuals[n, p]) ** 2
         if task != FINISH:
-            whole_box(layer_of(model.table, 0), slot.box[0])
-            correlate_up(layer, image.z, model, back, slot.box)
-            add_gradient(entries, found, back, here, own, sums.gradient)
+            whole_box(layer_of(model.table, 0), work.box[0])
+            correlate_up(layer, image.z, model, back, work.box)
+            add_gradient(entries, found, back, here, own, sums.gradient[slot])
             for e in range(found):
-                sums.weights[entries.atoms[e]] += image.gamma_e * np.float64(entries.values[e]) ** 2
+                sums.weights[slot, entries.atoms[e]] += image.gamma_e * np.float64(entries.values[e]) ** 2
 
 
 @kernel()
@@ -178,30 +166,25 @@ def add_gradient(entries, found, back, here, own, gradient):
             gradient[first + t] += own[t]
 
 
-@kernel(parallel=True, nogil=True)
-def block_values(layer, images, shared, rows, columns, work, out):
-    """Values of a layer's blocks, 0 where empty. Changes work and ``out`` (image, block)."""
-    for each in prange(out.shape[0]):
-        n = np.int64(each)
-        value_image(n, layer, images, model_of(shared, rows, columns), slot_of(work, get_thread_id()), out[n])
-
-
 @kernel()
-def value_image(n, layer, images, model, slot, out):
-    """One turn of the loop of `block_values`."""
-    here, image = layer_of(model.table, layer), image_of(images, n, np.empty(WORDS, np.uint64))
-    if layer < model.table.shape[0] - 1:
-        synthesise_values(layer + 1, image, model, slot)
-    for b in range(out.size):
-        empty = image.z[here.block + b] < 0
-        out[b] = 0 if empty else value_of(image, b, layer, model.table, slot.values)
+def block_values(layer, images, model, work, out):
+    """Values of a layer's blocks, 0 where empty. Changes work and ``out`` (image, block)."""
+    images, model, work, out = borrowed((images, model, work, out))
+    here, stream = layer_of(model.table, layer), np.empty(WORDS, np.uint64)
+    for n in range(out.shape[0]):
+        image = image_of(images, n, stream)
+        if layer < model.table.shape[0] - 1:
+            synthesise_values(layer + 1, image, model, work)
+        for b in range(out.shape[1]):
+            empty = image.z[here.block + b] < 0
+            out[n, b] = 0 if empty else value_of(image, b, layer, model.table, work.values)
 
 
 # Bottom dictionary
 
 
-@kernel(parallel=True, nogil=True)
-def atom_images(k, step, values, images, shared, rows, columns, sums):
+@kernel()
+def atom_images(k, step, values, images, model, sums):
     """Take ``step`` of atom k - 1 off every residual, then form the sums that atom k of the bottom layer is drawn from.
 
     Parameters
@@ -212,21 +195,13 @@ def atom_images(k, step, values, images, shared, rows, columns, sums):
 
     Changes residuals and sums.
     """
-    for each in prange(sums.linear.shape[0]):
-        chunk = np.int64(each)
-        own, model = AtomSums(sums.lags[chunk], sums.linear[chunk], sums.gram[chunk]), model_of(shared, rows, columns)
-        atom_chunk(chunk * CHUNK, k, step, values, images, model, own)
-
-
-@kernel()
-def atom_chunk(first, k, step, values, images, model, sums):
-    """One turn of the loop of `atom_images`."""
+    step, values, images, model, sums = borrowed((step, values, images, model, sums))
     here, residuals, masked = layer_of(model.table, 0), images.residuals, images.masks.shape[0] > 0
     size = here.grid_row * here.grid_col
     blocks = Blocks(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size))
     own, index = np.empty(step.size, step.dtype), np.empty((here.grid_row, here.grid_col), np.int64)
-    for n in range(first, min(first + CHUNK, len(residuals))):
-        residual, mask = residuals[n], images.masks[n] if masked else residuals[n, :0]
+    for n in range(len(residuals)):
+        residual, mask, chunk = residuals[n], images.masks[n] if masked else residuals[n, :0], n // CHUNK
         if k > 0:
             for e in range(list_atom(k - 1, images.z[n], values[n], here, blocks)):
                 start = place_of(here, blocks.rows[e], blocks.cols[e])
@@ -242,11 +217,11 @@ def atom_chunk(first, k, step, values, images, model, sums):
                 start = place_of(here, blocks.rows[e], blocks.cols[e])
                 add_window(own, 0, here.length, residual, start, here.width, blocks.values[e], here, model)
             for t in range(own.size):
-                sums.linear[t] += precision * own[t]
+                sums.linear[chunk, t] += precision * own[t]
             if masked:
-                add_masked_pairs(blocks, found, precision, mask, here, sums.gram)
+                add_masked_pairs(blocks, found, precision, mask, here, sums.gram[chunk])
             else:
-                add_pairs(blocks, found, precision, here, index, sums.lags)
+                add_pairs(blocks, found, precision, here, index, sums.lags[chunk])
 
 
 @kernel()

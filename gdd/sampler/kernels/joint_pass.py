@@ -14,10 +14,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import get_thread_id, prange
 
-from gdd.base.compiling import kernel
-from gdd.sampler.kernels.joint import image_of, layer_of, model_of, slot_of, synthesise_values, synthesise_whole
+from gdd.base.compiling import borrowed, kernel
+from gdd.sampler.kernels.joint import image_of, layer_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
 from gdd.sampler.random import WORDS, fill_key, next_truncated_gamma
@@ -46,51 +45,44 @@ class Sums(NamedTuple):
     tally: np.ndarray  # (7,), see `gdd.sampler.kernels.joint_coefficients`
 
 
-@kernel(parallel=True, nogil=True)
-def run_images(images, shared, rows, columns, priors, work, sums, key, first):
-    """Update images ``first``..., one slot of ``sums`` each; see the types of the arguments.
+@kernel()
+def run_images(images, model, priors, work, sums, key):
+    """Update images, each with a slot of ``sums`` of its own; see the types of the arguments.
 
     key : (seed, stage, layer, sweep). Changes what ``images`` holds but pixels and masks, work and sums.
     """
-    for each in prange(sums.energy.shape[0]):
-        slot = np.int64(each)  # signed, or the turn would be compiled twice
-        own = Sums(sums.per_atom[slot], sums.energy[slot], sums.visited[slot], sums.moved[slot], sums.tally[slot])
-        model = model_of(shared, rows, columns)
-        run_image(first + slot, images, model, priors, slot_of(work, get_thread_id()), own, key)
-
-
-@kernel()
-def run_image(n, images, model, priors, slot, sums, key):
-    """One turn of the loop of `run_images`."""
-    top, stream, moves = model.table.shape[0] - 1, np.empty(WORDS, np.uint64), Moves(sums.visited, sums.moved)
-    bottom = layer_of(model.table, 0)
+    images, model, work, sums = borrowed((images, model, work, sums))
+    top, bottom, stream = model.table.shape[0] - 1, layer_of(model.table, 0), np.empty(WORDS, np.uint64)
     atoms = model.dictionaries[: bottom.atoms * bottom.height * bottom.length]
     squares = atoms * atoms
-    fill_key(stream, key, images.first + n)
-    observed = begin_image(n, images, model, priors, slot, stream)
-    image = image_of(images, n, stream)
-    draw_weights(image, priors.gamma_w, model, slot, sums.tally)
-    draw_switches(image, priors.log_odds, priors.gamma_w, model, slot, sums.tally)
-    synthesise_values(top, image, model, slot)
-    for layer in range(top - 1, 0, -1):
-        sums.energy[3] += draw_upper_positions(layer, image, priors.empty, model, slot, moves)
-        synthesise_whole(layer, image.z, model, slot)
-    if top > 0:
-        sums.energy[3] += draw_bottom_positions(image, priors.empty, model, squares, slot, moves)
-    images.residuals[n] = slot.back[: image.pixels.size]
-    end_image(image, observed, model, slot.back, sums)
+    for n in range(len(images.pixels)):
+        own = Sums(sums.per_atom[n], sums.energy[n], sums.visited[n], sums.moved[n], sums.tally[n])
+        moves = Moves(own.visited, own.moved)
+        fill_key(stream, key, images.first + n)
+        observed = begin_image(n, images, model, priors, work, stream)
+        image = image_of(images, n, stream)
+        draw_weights(image, priors.gamma_w, model, work, own.tally)
+        draw_switches(image, priors.log_odds, priors.gamma_w, model, work, own.tally)
+        synthesise_values(top, image, model, work)
+        for layer in range(top - 1, 0, -1):
+            own.energy[3] += draw_upper_positions(layer, image, priors.empty, model, work, moves)
+            synthesise_whole(layer, image.z, model, work)
+        if top > 0:
+            own.energy[3] += draw_bottom_positions(image, priors.empty, model, squares, work, moves)
+        images.residuals[n] = work.back[: image.pixels.size]
+        end_image(image, observed, model, work.back, own)
 
 
 @kernel()
-def begin_image(n, images, model, priors, slot, stream):
-    """Residual and noise precision of one image; returns its observed pixels. Changes gamma_e, ``slot``, stream."""
+def begin_image(n, images, model, priors, work, stream):
+    """Residual and noise precision of one image; returns its observed pixels. Changes gamma_e, ``work``, stream."""
     image, energy, observed = image_of(images, n, stream), 0.0, 0
-    synthesise_values(np.int64(0), image, model, slot)
+    synthesise_values(np.int64(0), image, model, work)
     for p in range(image.pixels.size):
-        left = image.pixels[p] - slot.values[p]
+        left = image.pixels[p] - work.values[p]
         if image.mask.size > 0:
             left *= image.mask[p]
-        slot.back[p] = left
+        work.back[p] = left
         energy += np.float64(left) ** 2
         observed += image.mask.size == 0 or image.mask[p] > 0
     if priors.by_image:

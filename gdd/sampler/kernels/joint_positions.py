@@ -86,20 +86,20 @@ def log_counts(counts, here, empty):
 
 
 @kernel(forceinline=True)
-def prior_weights(i, j, here, empty, counts, slot):
+def prior_weights(i, j, here, empty, counts, work):
     """Prior weight and place of every position that a block has; return how many. The block must not be counted.
 
-    Changes weights and steps of ``slot``; the weight of empty is 0 where that is not allowed.
+    Changes weights and steps of ``work``; the weight of empty is 0 where that is not allowed.
     """
     top, first = i * here.pool_row, j * here.pool_col
     rows, cols = min(here.pool_row, here.map_row - top), min(here.pool_col, here.map_col - first)
     group, alpha, t = group_of(i, j, here), 1.0 / (rows * cols + empty), 0
-    slot.weights[0] = (alpha + counts[group, counts.shape[1] - 1]) * empty
+    work.weights[0] = (alpha + counts[group, counts.shape[1] - 1]) * empty
     for a in range(rows):
         for b in range(cols):
-            slot.steps[t, 0], slot.steps[t, 1], slot.steps[t, 2] = top + a, first + b, a * here.pool_col + b
+            work.steps[t, 0], work.steps[t, 1], work.steps[t, 2] = top + a, first + b, a * here.pool_col + b
             t += 1
-            slot.weights[t] = alpha + counts[group, a * here.pool_col + b]
+            work.weights[t] = alpha + counts[group, a * here.pool_col + b]
     return t
 
 
@@ -123,31 +123,31 @@ def lag_of(k, rows, cols, here, model):
 
 
 @kernel()
-def draw_bottom_positions(image, empty, model, squares, slot, moves):
+def draw_bottom_positions(image, empty, model, squares, work, moves):
     """Draw every position of the bottom layer exactly; return the log prior of its positions.
 
     ``squares`` : of its dictionary. Changes positions, the residual, scratch, counts of moves and the stream.
     """
     here, total, masked = layer_of(model.table, 0), 0.0, image.mask.size > 0
-    counts, z = slot.counts[0], image.z
+    counts, z = work.counts[0], image.z
     for k in range(here.atoms):
         norm = lag_of(k, 0, 0, here, model)
         count_blocks(k, here, z, counts)
         for i in range(here.grid_row):
             for j in range(here.grid_col):
                 block, b, group = Block(k, i, j), block_of(k, i, j, here), group_of(i, j, here)
-                value, old = slot.values[here.output + b], z[b]
+                value, old = work.values[here.output + b], z[b]
                 strength = class_of(abs(np.float64(value)) * math.sqrt(image.gamma_e * norm))
                 counts[group, old] -= 1
                 if masked:
-                    place_atom(block, old, value, here, model, slot.back, image.mask)
-                number, whole = position_weights(block, old, np.float64(value), empty, image, model, squares, slot)
-                t = pick(slot.weights[1 : number + 1], slot.weights[0], next_uniform(image.stream) * whole)
-                new = slot.steps[t, 2] if t >= 0 else -1
+                    place_atom(block, old, value, here, model, work.back, image.mask)
+                number, whole = position_weights(block, old, np.float64(value), empty, image, model, squares, work)
+                t = pick(work.weights[1 : number + 1], work.weights[0], next_uniform(image.stream) * whole)
+                new = work.steps[t, 2] if t >= 0 else -1
                 if not masked and new != old:
-                    place_atom(block, old, value, here, model, slot.back, image.mask)
+                    place_atom(block, old, value, here, model, work.back, image.mask)
                 if masked or new != old:
-                    place_atom(block, new, -value, here, model, slot.back, image.mask)
+                    place_atom(block, new, -value, here, model, work.back, image.mask)
                 counts[group, new] += 1
                 moves.visited[0, strength] += 1
                 moves.moved[0, strength] += new != old
@@ -157,31 +157,31 @@ def draw_bottom_positions(image, empty, model, squares, slot, moves):
 
 
 @kernel()
-def position_weights(block, old, v, empty, image, model, squares, slot):
+def position_weights(block, old, v, empty, image, model, squares, work):
     """Form the weights of all outcomes of a bottom block that is now at ``old`` and not in the counts.
 
     Returns (positions that it has, sum of the weights). Where pixels are missing, the block's own part must be in the
-    residual already. Changes ``slot``.
+    residual already. Changes ``work``.
     """
-    here, (k, i, j), gains = layer_of(model.table, 0), block, slot.gains
+    here, (k, i, j), gains = layer_of(model.table, 0), block, work.gains
     norm, atom = lag_of(k, 0, 0, here, model), k * here.height * here.length
-    number = prior_weights(i, j, here, empty, slot.counts[0], slot)
+    number = prior_weights(i, j, here, empty, work.counts[0], work)
     row, col = place_in_map(i, j, old, here)
     largest = 0.0 if empty > 0 else -np.inf
     for t in range(number):
-        start = place_of(here, slot.steps[t, 0], slot.steps[t, 1])
-        c, energy = np.float64(dot_atom(slot.back, start, k, here, model)), norm
+        start = place_of(here, work.steps[t, 0], work.steps[t, 1])
+        c, energy = np.float64(dot_atom(work.back, start, k, here, model)), norm
         if image.mask.size > 0:
             energy = np.float64(window_dot(image.mask, start, squares, atom, here))
         elif old >= 0:
-            c += v * lag_of(k, slot.steps[t, 0] - row, slot.steps[t, 1] - col, here, model)
+            c += v * lag_of(k, work.steps[t, 0] - row, work.steps[t, 1] - col, here, model)
         gains[t + 1] = image.gamma_e * (v * c - 0.5 * v * v * energy)
         largest = max(largest, gains[t + 1])
     whole = 0.0
     gains[0] = 0.0 if empty > 0 else largest  # its weight is 0 then; 0 times an overflow would not be
     for t in range(number + 1):
-        slot.weights[t] *= math.exp(gains[t] - largest)
-        whole += slot.weights[t]
+        work.weights[t] *= math.exp(gains[t] - largest)
+        whole += work.weights[t]
     return number, whole
 
 
@@ -204,23 +204,23 @@ def place_atom(block, m, weight, here, model, back, mask):
 
 
 @kernel()
-def draw_upper_positions(layer, image, empty, model, slot, moves):
+def draw_upper_positions(layer, image, empty, model, work, moves):
     """Screened draw of every position of a pooled layer above the bottom one; return the log prior of its positions.
 
     Place by place: the blocks of all atoms there reach the same window, within which the residual is correlated up once
-    and then after each move. Changes positions, ``slot``, the counts of moves and the stream.
+    and then after each move. Changes positions, ``work``, the counts of moves and the stream.
     """
     here, total = layer_of(model.table, layer), 0.0
     for k in range(here.atoms):
-        count_blocks(k, here, image.z, slot.counts[k])
+        count_blocks(k, here, image.z, work.counts[k])
     for i in range(here.grid_row):
         for j in range(here.grid_col):
-            window_of_block(layer, i, j, model, slot.box)
-            correlate_within(layer, image.z, model, slot.back, slot.box)
+            window_of_block(layer, i, j, model, work.box)
+            correlate_within(layer, image.z, model, work.back, work.box)
             for k in range(here.atoms):
-                draw_upper_position(layer, Block(k, i, j), image, empty, model, slot, moves)
+                draw_upper_position(layer, Block(k, i, j), image, empty, model, work, moves)
     for k in range(here.atoms):
-        total += log_counts(slot.counts[k], here, empty)
+        total += log_counts(work.counts[k], here, empty)
     return total
 
 
@@ -236,56 +236,56 @@ def window_of_block(layer, i, j, model, box):
 
 
 @kernel()
-def draw_upper_position(layer, block, image, empty, model, slot, moves):
+def draw_upper_position(layer, block, image, empty, model, work, moves):
     """Draw the position of one block of `draw_upper_positions`, which says what changes."""
     here, bottom, z, (k, i, j) = layer_of(model.table, layer), layer_of(model.table, 0), image.z, block
-    b, group, counts = block_of(k, i, j, here), group_of(i, j, here), slot.counts[k]
-    value, old = slot.values[here.output + b], z[here.block + b]
+    b, group, counts = block_of(k, i, j, here), group_of(i, j, here), work.counts[k]
+    value, old = work.values[here.output + b], z[here.block + b]
     v = np.float64(value)
     strength = class_of(abs(v) * math.sqrt(image.gamma_e * lag_of(k, 0, 0, here, model)))
     moves.visited[layer, strength] += 1
     counts[group, old] -= 1
-    number, before = prior_weights(i, j, here, empty, counts, slot), np.int64(0)
+    number, before = prior_weights(i, j, here, empty, counts, work), np.int64(0)
     for t in range(number):
-        if slot.steps[t, 2] == old:
+        if work.steps[t, 2] == old:
             before = t + 1
-    whole = guess_moves(k, before, v, number, here, image.gamma_e, model, slot)
+    whole = guess_moves(k, before, v, number, here, image.gamma_e, model, work)
     for t in range(number + 1):
-        slot.gains[t] -= whole
-    after = choose(slot.gains, number, next_uniform(image.stream))
+        work.gains[t] -= whole
+    after = choose(work.gains, number, next_uniform(image.stream))
     if after != before:
-        forward, prior = slot.gains[after], math.log(slot.weights[after]) - math.log(slot.weights[before])
+        forward, prior = work.gains[after], math.log(work.weights[after]) - math.log(work.weights[before])
         energy, product = 0.0, 0.0
         if value != 0:
-            shift_unit(k, before, after, value, here, model, slot, slot.box[layer])
-            synthesise_down(layer, z, model, slot.change, slot.box)
-            energy, product = mask_and_dot(slot.change, image.mask, slot.back, bottom, slot.box[0])
-            subtract(slot.change, 1, slot.back, bottom, slot.box[0])
-            copy_levels(slot.back, slot.change, layer, model.table, slot.box)
-            correlate_within(layer, z, model, slot.back, slot.box)
-        whole = guess_moves(k, after, v, number, here, image.gamma_e, model, slot)
-        ratio = prior + image.gamma_e * (product - 0.5 * energy) + slot.gains[before] - whole - forward
+            shift_unit(k, before, after, value, here, model, work, work.box[layer])
+            synthesise_down(layer, z, model, work.change, work.box)
+            energy, product = mask_and_dot(work.change, image.mask, work.back, bottom, work.box[0])
+            subtract(work.change, 1, work.back, bottom, work.box[0])
+            copy_levels(work.back, work.change, layer, model.table, work.box)
+            correlate_within(layer, z, model, work.back, work.box)
+        whole = guess_moves(k, after, v, number, here, image.gamma_e, model, work)
+        ratio = prior + image.gamma_e * (product - 0.5 * energy) + work.gains[before] - whole - forward
         if math.log(next_uniform(image.stream)) < ratio:
-            z[here.block + b] = slot.steps[after - 1, 2] if after > 0 else -1
+            z[here.block + b] = work.steps[after - 1, 2] if after > 0 else -1
             moves.moved[layer, strength] += 1
         elif value != 0:
-            subtract(slot.change, -1, slot.back, bottom, slot.box[0])
-            copy_levels(slot.change, slot.back, layer, model.table, slot.box)
+            subtract(work.change, -1, work.back, bottom, work.box[0])
+            copy_levels(work.change, work.back, layer, model.table, work.box)
     counts[group, z[here.block + b]] += 1
 
 
 @kernel()
-def guess_moves(k, now, v, number, here, gamma_e, model, slot):
+def guess_moves(k, now, v, number, here, gamma_e, model, work):
     """Log weights of a proposal from outcome ``now`` (0: empty, t + 1: position t); return the log of their sum.
 
     Exact but for the squared distance between the images of the atom at two positions, which is guessed.
-    Changes gains of ``slot``.
+    Changes gains of ``work``.
     """
-    norm, gains, steps = lag_of(k, 0, 0, here, model), slot.gains, slot.steps
+    norm, gains, steps = lag_of(k, 0, 0, here, model), work.gains, work.steps
     for t in range(number + 1):
         gains[t] = 0.0
         if t > 0 and v != 0.0:
-            gains[t] = dot_atom(slot.back, place_of(here, steps[t - 1, 0], steps[t - 1, 1]), k, here, model)
+            gains[t] = dot_atom(work.back, place_of(here, steps[t - 1, 0], steps[t - 1, 1]), k, here, model)
     present, largest = gains[now], -np.inf
     for t in range(number + 1):
         apart = norm if (t == 0) != (now == 0) else 0.0
@@ -293,7 +293,7 @@ def guess_moves(k, now, v, number, here, gamma_e, model, slot):
             rows, cols = steps[t - 1, 0] - steps[now - 1, 0], steps[t - 1, 1] - steps[now - 1, 1]
             apart = 2.0 * (norm - lag_of(k, rows, cols, here, model))
         gains[t] = gamma_e * (v * (gains[t] - present) - 0.5 * v * v * apart)
-        gains[t] = math.log(slot.weights[t]) + gains[t] if slot.weights[t] > 0.0 else -np.inf
+        gains[t] = math.log(work.weights[t]) + gains[t] if work.weights[t] > 0.0 else -np.inf
         largest = max(largest, gains[t])
     total = 0.0
     for t in range(number + 1):
@@ -315,10 +315,10 @@ def choose(gains, number, target):
 
 
 @kernel()
-def shift_unit(k, before, after, value, here, model, slot, box):
+def shift_unit(k, before, after, value, here, model, work, box):
     """Set the change of a layer's input, within its box, to what moving a block between outcomes does. Changes it."""
-    clear(slot.change, here, box)
+    clear(work.change, here, box)
     for outcome, amount in ((before, -value), (after, value)):
         if outcome > 0:
-            start = place_of(here, slot.steps[outcome - 1, 0], slot.steps[outcome - 1, 1])
-            add_atom(slot.change, start, k, amount, here, model)
+            start = place_of(here, work.steps[outcome - 1, 0], work.steps[outcome - 1, 1])
+            add_atom(work.change, start, k, amount, here, model)

@@ -14,16 +14,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
-from gdd.base.compiling import kernel, subkernel
+from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.sampler.kernels.operations import (
     CHUNK,
     LANES,
     SLACK,
     Active,
     Atom,
-    Model,
     Outcomes,
     Sums,
     add_sums,
@@ -215,18 +213,17 @@ def update_image(n, images, atoms, model, work, sums):
     add_sums(work.active, found, image, work.left, precision, model, work.near, sums)
 
 
-@kernel(parallel=True, nogil=True)
-def pass_whole(images, atoms, layout, prior, taps, key, first, sums):
-    """Update images ``first``... in chunks, one slot of ``sums`` each. Changes ``sums``, and ``images`` but the pixels.
+@kernel()
+def pass_whole(images, atoms, model, key, sums):
+    """Update images, a chunk to a slot of ``sums``. Changes ``sums``, and ``images`` but the pixels.
 
-    images : `Images`, atoms : `Atoms`, key : (seed, stage, layer, sweep)
-    layout, prior, taps : parts of a `Model`, apart because a parallel loop takes no tuple of tuples
+    images : `Images`, atoms : `Atoms`, model : `Model`, key : (seed, stage, layer, sweep)
     sums : `Sums`, each array with a leading axis of slots
     """
-    for chunk in prange(sums.pairs.shape[0]):
-        model = Model(layout, prior, taps)
-        work = make_work(images.z[0], atoms.lags[0], images.pixels[0], layout)
+    images, atoms, sums = borrowed((images, atoms, sums))
+    work = make_work(images.z[0], atoms.lags[0], images.pixels[0], model.layout)
+    for chunk in range(sums.pairs.shape[0]):
         part = Sums(sums.pairs[chunk], sums.cross[chunk], sums.per_atom[chunk], sums.energy[chunk])
-        for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, len(images.pixels))):
+        for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(images.pixels))):
             fill_key(work.stream, key, images.first + n)
             update_image(n, images, atoms, model, work, part)

@@ -13,14 +13,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
-from gdd.base.compiling import kernel, subkernel
+from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.sampler.kernels.layer import make_work
 from gdd.sampler.kernels.operations import (
     CHUNK,
     Active,
-    Model,
     add_weights,
     block_at,
     correlate,
@@ -143,17 +141,17 @@ def update_image(n, images, seen, pixels, atoms, model, work, sums, chunk):
     sums.energy[n] = energy_of(left)
 
 
-@kernel(parallel=True, nogil=True)
-def pass_masked(images, seen, pixels, atoms, layout, prior, taps, key, sums):
-    """Update every image, in chunks. Changes ``images``, whose pixels become the residual, and ``sums``.
+@kernel()
+def pass_masked(images, seen, pixels, atoms, model, key, sums):
+    """Update images, in chunks. Changes ``images``, whose pixels become the residual, and ``sums``.
 
     images : `Images`, pixels 0 where hidden; seen : the same axes as the pixels, 1 or 0
     pixels : (image,), how many are seen; sums : `MaskedSums`
     the others : as of `gdd.sampler.kernels.layer.pass_whole`, with `MaskedAtoms`
     """
-    for chunk in prange(len(sums.log_counts)):
-        model = Model(layout, prior, taps)
-        work = make_work(images.z[0], atoms.pixels[0], images.pixels[0], layout)
+    images, seen, atoms, sums = borrowed((images, seen, atoms, sums))
+    work = make_work(images.z[0], atoms.pixels[0], images.pixels[0], model.layout)
+    for chunk in range(len(sums.log_counts)):
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(seen))):
             fill_key(work.stream, key, images.first + n)
             update_image(n, images, seen[n], pixels[n], atoms, model, work, sums, chunk)
@@ -198,36 +196,34 @@ def make_active(z):
     return Active(np.empty((z[0].size, 3), np.int64), np.empty(z[0].size))
 
 
-@kernel(parallel=True, nogil=True)
-def add_atom(left, seen, gamma_e, z, w, layout, first, sums):
-    """Add images ``first``... to the ``sums`` of one atom, one slot a chunk.
+@kernel()
+def add_atom(left, seen, gamma_e, z, w, layout, sums):
+    """Add images to the ``sums`` of one atom, one slot a chunk.
 
     left : (image, row, col * plane)        seen : (image, plane or 1, row, col)        gamma_e : (image,)
     z, w : (image, block_row, block_col)
     sums : one slot a chunk
     """
-    lags, linear = sums
-    for chunk in prange(lags.shape[0]):
-        active = make_active(z)
-        for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, left.shape[0])):
+    (lags, linear), active = sums, make_active(z)
+    for chunk in range(lags.shape[0]):
+        for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, left.shape[0])):
             found = list_active(z[n : n + 1], w[n : n + 1], layout, active)
             add_image(left[n], seen[n], gamma_e[n], active, found, lags[chunk], linear[chunk])
 
 
-@kernel(parallel=True, nogil=True)
+@kernel()
 def change_atom(left, seen, z, w, change, layout):
     """Subtract ``change`` (atom_row, atom_col * plane) of an atom at its active positions from ``left``."""
-    for chunk in prange(-(-len(left) // CHUNK)):
-        active = make_active(z)
-        for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(left))):
-            for e in range(list_active(z[n : n + 1], w[n : n + 1], layout, active)):
-                row, col = active.places[e, 1], active.places[e, 2]
-                weight = w.dtype.type(active.weights[e])
-                subtract_seen(left[n], seen[n], change, row, col * layout.planes, weight)
+    active = make_active(z)
+    for n in range(len(left)):
+        for e in range(list_active(z[n : n + 1], w[n : n + 1], layout, active)):
+            row, col = active.places[e, 1], active.places[e, 2]
+            weight = w.dtype.type(active.weights[e])
+            subtract_seen(left[n], seen[n], change, row, col * layout.planes, weight)
 
 
-@kernel(parallel=True, nogil=True)
+@kernel()
 def energies(left, out):
     """Squared norm of each image's residual, into ``out`` (image,)."""
-    for n in prange(len(left)):
+    for n in range(len(left)):
         out[n] = energy_of(left[n])

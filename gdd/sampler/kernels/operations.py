@@ -68,6 +68,11 @@ class Images(NamedTuple):
     gamma_e: np.ndarray  # (image or 1,)
     first: int  # number of the first one in its chain
 
+    def some(self, where: slice) -> Images:
+        """Views of these of the images."""
+        gamma_e = self.gamma_e[where] if len(self.gamma_e) > 1 else self.gamma_e
+        return Images(self.pixels[where], self.z[where], self.w[where], gamma_e, self.first + where.start)
+
 
 class Slab(NamedTuple):
     """Where an active position would stand, its weight integrated out; see `slab_of`."""

@@ -16,14 +16,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
-from gdd.base.compiling import kernel, subkernel
+from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.sampler.kernels.layer import make_work
 from gdd.sampler.kernels.operations import (
     CHUNK,
     SLACK,
-    Model,
     Sums,
     add_sums,
     choose,
@@ -127,14 +125,14 @@ def update_image(n, images, atoms, model, work, correlations, sums):
     add_sums(work.active, found, image, work.left, precision, model, work.near, sums)
 
 
-@kernel(parallel=True, nogil=True)
-def pass_top(images, atoms, layout, prior, taps, key, first, sums):
-    """Update images ``first``... in chunks; arguments as of `gdd.sampler.kernels.layer.pass_whole`, with `TopAtoms`."""
-    for chunk in prange(sums.pairs.shape[0]):
-        model = Model(layout, prior, taps)
-        work = make_work(images.z[0], atoms.placed[0], images.pixels[0], layout)
-        correlations = np.empty((layout.map_row, layout.map_col, len(atoms.pixels)), images.pixels.dtype)
+@kernel()
+def pass_top(images, atoms, model, key, sums):
+    """Update images in chunks; arguments as of `gdd.sampler.kernels.layer.pass_whole`, with `TopAtoms`."""
+    layout, (images, atoms, sums) = model.layout, borrowed((images, atoms, sums))
+    work = make_work(images.z[0], atoms.placed[0], images.pixels[0], layout)
+    correlations = np.empty((layout.map_row, layout.map_col, len(atoms.pixels)), images.pixels.dtype)
+    for chunk in range(sums.pairs.shape[0]):
         part = Sums(sums.pairs[chunk], sums.cross[chunk], sums.per_atom[chunk], sums.energy[chunk])
-        for n in range(first + chunk * CHUNK, min(first + (chunk + 1) * CHUNK, len(images.pixels))):
+        for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(images.pixels))):
             fill_key(work.stream, key, images.first + n)
             update_image(n, images, atoms, model, work, correlations, part)

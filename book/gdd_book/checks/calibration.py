@@ -7,9 +7,9 @@
   somewhere else is uniform. This one also needs the chain to forget its start.
 
 Proper priors are needed. All statistics are unchanged by a permutation or a sign of the atoms. A case says what is
-drawn and measured: `Case` is one layer, `gdd.testing.calibration_joint.JointCase` the joint model of several.
+drawn and measured: `Case` is one layer, `gdd_book.checks.calibration_joint.JointCase` the joint model of several.
 
-*Checked:* tests/test_joint.py, tests/test_calibration.py: the correct sampler passes, each of `gdd.testing.printed`
+*Checked:* tests/test_joint.py, tests/test_calibration.py: the correct sampler passes, each of `gdd_book.checks.printed`
 fails.
 """
 
@@ -24,11 +24,10 @@ from scipy import stats
 from gdd.model.layer import draw_data, draw_state, log_likelihood, reconstruction
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
-from gdd.sampler.moves import shift_atom
 from gdd.sampler.random import PRETRAIN, Key, shared_generator
 from gdd.sampler.sweep import image_pass, sweep
-from gdd.testing.plain import CORRECT, draw_map, draw_shared, plain_sweep
-from gdd.testing.printed import Pieces
+from gdd_book.checks.plain import CORRECT, draw_map, draw_shared, plain_sweep
+from gdd_book.checks.printed import Pieces
 
 
 class Case(NamedTuple):
@@ -64,12 +63,6 @@ Progress = Callable[[Iterable[int]], Iterable[int]]
 def compiled_step(state: LayerState, data: LayerData, case: Case, key: Key, scale: bool = True) -> LayerState:
     """One sweep of the sampler, every second time with the scale move; never without ``scale``."""
     return sweep(state, data, case.spec, case.shape, key, scale=scale and key.sweep % 2 == 0)[0]
-
-
-def shifting_step(state: LayerState, data: LayerData, case: Case, key: Key) -> LayerState:
-    """One attempt to shift an atom, then one sweep."""
-    state, _ = shift_atom(state, data, case.spec, case.shape, key)
-    return compiled_step(state, data, case, key)
 
 
 def plain_step(pieces: Pieces = CORRECT) -> Step:

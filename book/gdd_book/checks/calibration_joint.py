@@ -1,7 +1,7 @@
-"""The joint model of several layers as a case for the tests of `gdd.testing.calibration`.
+"""The joint model of several layers as a case for the tests of `gdd_book.checks.calibration`.
 
 *Checked:* tests/test_joint_sampler.py, tests/test_calibration.py: correct samplers pass, shortcuts
-(`gdd.testing.shortcuts`) fail.
+(`gdd_book.checks.shortcuts`) fail.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from gdd.model.state import EMPTY, JointState, LayerData
 from gdd.sampler.joint_conditionals import layer_state
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
 from gdd.sampler.random import Key
-from gdd.testing.calibration import Step, blocks_alike, layer_statistics
-from gdd.testing.refine_plain import CORRECT, Pieces, draw_joint_shared, plain_local_pass
+from gdd_book.checks.calibration import Step, blocks_alike, layer_statistics
+from gdd_book.checks.refine_plain import CORRECT, Pieces, draw_joint_shared, plain_local_pass
 
 
 class JointCase(NamedTuple):
@@ -47,7 +47,7 @@ class JointCase(NamedTuple):
         return draw_joint_data(state, self.model, generator, mask)
 
     def statistics(self, state: JointState, data: LayerData) -> dict[str, float]:
-        """Numbers by the names of `gdd.testing.calibration.STATISTICS`.
+        """Numbers by the names of `gdd_book.checks.calibration.STATISTICS`.
 
         Overlap, fit and likelihood are those of the bottom layer, activity and weights those of the top; the rest are
         means over layers.

@@ -14,7 +14,7 @@ import xarray as xr
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain
 from gdd.inference.deconvolution import along_images
-from gdd.inference.held import Draw, Progress, joint_draws, layer_draws
+from gdd.inference.fixed_dictionary import Draw, Progress, joint_draws, layer_draws
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import JointShared, LayerData
 from gdd.sampler.pretrain import Fitted, check_fits
@@ -32,7 +32,7 @@ def interpolate_joint(
     ----------
     images : (image, plane, row, col); anything where the mask is False, also NaN
     mask : (image, plane, row, col) of bool, True = observed
-    model, shared, refinement, chain, gamma_e, progress : as in `gdd.inference.held.infer_jointly`
+    model, shared, refinement, chain, gamma_e, progress : as in `gdd.inference.fixed_dictionary.infer_jointly`
 
     Returns
     -------

@@ -13,9 +13,9 @@ from sklearn.impute import KNNImputer
 
 from gdd.base.axes import FEATURE, IMAGE, IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_whole
-from gdd.data.subsets import generator
 from gdd.inference.features import unfold
-from gdd.inference.interpolation import hidden_error
+from gdd_book.data.subsets import generator
+from gdd_book.evaluate.interpolation import hidden_error
 
 Array = np.ndarray | xr.DataArray
 

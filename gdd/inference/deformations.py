@@ -10,8 +10,7 @@ import xarray as xr
 from skimage.transform import AffineTransform, warp
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import as_plain
-from gdd.data.subsets import generator
+from gdd.base.checks import as_plain, check_seed
 from gdd.inference.features import unfold
 
 
@@ -46,7 +45,7 @@ class Deformations:
 
     def draw(self, count: int, seed: int = 0) -> list[dict]:
         """Transforms that do all of it at once, each part drawn evenly between its two ends; the sides scale apart."""
-        parts = generator(seed).uniform(-1, 1, (count, 6))
+        parts = np.random.Generator(np.random.Philox(check_seed(seed))).uniform(-1, 1, (count, 6))
         return [
             {"translation": (self.shift * right, self.shift * down), "rotation": np.deg2rad(self.turn * turn),
              "scale": (1 + self.scale * wide, 1 + self.scale * high), "shear": self.shear * shear}

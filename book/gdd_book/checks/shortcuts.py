@@ -1,7 +1,7 @@
 """Shortcuts that a sampler of the joint model must not take: negative controls for the tests.
 
-Each is a `Pieces` for `gdd.testing.calibration_joint.joint_plain_step`: one step saves something, all others are right.
-All of them look plausible in the traces of a chain.
+Each is a `Pieces` for `gdd_book.checks.calibration_joint.joint_plain_step`: one step saves something, all others are
+right. All of them look plausible in the traces of a chain.
 
 *Checked:* tests/test_joint_sampler.py (each is rejected by one step from its own conditional),
 tests/test_calibration.py (three of them are rejected by the tests of a whole sampler; the others are too mild there).
@@ -31,7 +31,7 @@ from gdd.sampler.joint_conditionals import (
     with_position,
 )
 from gdd.sampler.random import Key, Stream
-from gdd.testing.refine_plain import (
+from gdd_book.checks.refine_plain import (
     Pieces,
     guess_of_moves,
     log_odds,

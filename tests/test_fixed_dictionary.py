@@ -7,7 +7,7 @@ import xarray as xr
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError
 from gdd.inference.features import stack_features
-from gdd.inference.held import (
+from gdd.inference.fixed_dictionary import (
     infer_jointly,
     infer_layers,
     joint_draws,
@@ -83,7 +83,7 @@ def test_draws_are_those_of_the_passes(drawn):
 
 def leftover(state, data, gamma_e=None):
     """Error of one chain's mean times another chain's mean over hidden pixels, in standard errors; see the tests of
-    `gdd.inference.interpolation`: its expectation is 0 if both draw from the posterior.
+    `gdd_book.evaluate.interpolation`: its expectation is 0 if both draw from the posterior.
     """
     truth, means = layer_values(state.local, state.shared.dictionaries, MODEL.shapes())[0], []
     for seed in (1, 2):

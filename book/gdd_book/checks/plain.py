@@ -1,8 +1,8 @@
 """The sweep once more, as the equations read: no sums, no caches, everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.sweep`, so that both give the same chain
-(tests/test_kernels.py). It is far slower. A piece of it can be exchanged, which is how `gdd.testing.printed` puts the
-paper's misprints into an otherwise right sampler.
+(tests/test_kernels.py). It is far slower. A piece of it can be exchanged, which is how `gdd_book.checks.printed` puts
+the paper's misprints into an otherwise right sampler.
 """
 
 from __future__ import annotations

@@ -120,14 +120,14 @@ def visit(
     ----------
     z, w : (chain, block)       EMPTY and 0 where a block is empty
     small, generator
-    weight : draw positions at a held weight, by this function of Y (misprint P2: `gdd.testing.printed.printed_weight`);
-        default: the weight integrated out
+    weight : draw positions at a held weight, by this function of Y (misprint P2:
+        `gdd_book.checks.printed.printed_weight`); default: the weight integrated out
     at_once : all blocks from the image without the whole map, theta drawn first (misprint P3)
 
     Notes
     -----
     *Source:* Pu, Yuan & Carin 2015, supplement, "Sample W", "Sample Z". *Departs:* P2, P3 unless asked for.
-    *Checked:* tests/test_enumeration.py (against the enumerated posterior, and against gdd.testing.printed).
+    *Checked:* tests/test_enumeration.py (against the enumerated posterior, and against gdd_book.checks.printed).
     """
     z, w = z.copy(), w.copy()
     positions = small.placed.shape[1]

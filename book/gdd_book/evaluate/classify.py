@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
 
-import numba
 import numpy as np
 import xarray as xr
 from joblib import Parallel, delayed
@@ -26,6 +25,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError, check_choice, check_memory
+from gdd.base.compiling import thread_count
 from gdd.inference.features import unfold
 
 Array = np.ndarray | xr.DataArray
@@ -211,7 +211,7 @@ def fit_svm(
         raise GddError("features: half of all pairs of images have the same features, and cannot be told apart")
     table = cross_validate(distances / median, labels[chosen], protocol, seed)
     cost, gamma = best_of(table)[0], best_of(table)[1] / median
-    threads = numba.get_num_threads()
+    threads = thread_count()
     if protocol.landmarks:
         kernel = Nystroem(kernel="rbf", gamma=gamma, n_components=protocol.landmarks, random_state=seed)
         each = LinearSVC(C=cost, dual=False)
@@ -314,7 +314,7 @@ def cross_validate(distances: np.ndarray, labels: np.ndarray, protocol: SvmProto
             machines.fit(kernel[np.ix_(train, train)], labels[train])
             return (machines.predict(kernel[np.ix_(test, train)]) != labels[test]).sum()
 
-    in_threads = Parallel(numba.get_num_threads(), "threading")  # libsvm releases the interpreter's lock
+    in_threads = Parallel(thread_count(), "threading")  # libsvm releases the interpreter's lock
     wrong = []  # (gamma, cost, fold)
     for gamma in protocol.gammas:
         kernel = np.exp(-gamma * distances)

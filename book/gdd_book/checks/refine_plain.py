@@ -1,7 +1,7 @@
 """The sweep of the joint model once more, as the equations read: everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.joint_sweep`, so that both give the same chain
-(tests/test_joint_sweep.py). It is far slower. A piece of it can be exchanged, which is how `gdd.testing.shortcuts`
+(tests/test_joint_sweep.py). It is far slower. A piece of it can be exchanged, which is how `gdd_book.checks.shortcuts`
 puts a wrong step into an otherwise right sampler.
 
 A switch of a top coefficient and a position of an upper layer are screened: proposed under a guess of their images'
@@ -49,7 +49,7 @@ from gdd.sampler.joint_dictionary import conjugate_gradients
 from gdd.sampler.kernels.joint_coefficients import LEFT, MOST_STEPS
 from gdd.sampler.random import Key, Stream, shared_generator
 from gdd.sampler.screening import average_images
-from gdd.testing.plain import draw_atom
+from gdd_book.checks.plain import draw_atom
 
 
 def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) -> float:

@@ -7,7 +7,7 @@ import xarray as xr
 
 from gdd.base.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES
 from gdd.base.checks import LARGEST_PIXEL, GddError, check_block, check_memory, check_pair, check_real, check_whole
-from gdd.data.subsets import generator
+from gdd_book.data.subsets import generator
 
 
 def planted(

@@ -1,7 +1,6 @@
 """Chains with the dictionaries held: all layers at once under the joint model, or one layer at a time.
 
-Each is a sequence of image passes from empty maps. Its collected sweeps give codes here, and missing pixels in
-`gdd.inference.interpolation`.
+Each is a sequence of image passes from empty maps. Its collected sweeps give codes here, and can give missing pixels.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def infer_jointly(
     -----
     Source: Pu, Yuan & Carin 2015, Sec. 2.3, with the dictionaries known.
     Departs: at test the paper infers in one layer, with projected atoms.
-    Checked: tests/test_held.py.
+    Checked: tests/test_fixed_dictionary.py.
     """
     data = LayerData(as_pixels(images, constant=True))
     check_fits(data.images, model)
@@ -96,7 +95,7 @@ def infer_layers(
     -----
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 and supplement, "Layer by Layer Classification Results".
     Departs: a noise precision that training learned for each image starts at its mean and is drawn.
-    Checked: tests/test_held.py.
+    Checked: tests/test_fixed_dictionary.py.
     """
     check_kind("fitted", fitted, Pretrained)
     part = Part(check_whole("first_image", first_image, 0))

@@ -1,6 +1,6 @@
 """Labelled images: embedded digits, MNIST, Caltech 101, Caltech 256; images drawn from the model itself.
 
-``load`` returns them with their axes named. `gdd.data.sources` finds and fetches the files.
+``load`` returns them with their axes named. `gdd_book.data.sources` finds and fetches the files.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sklearn.datasets import load_digits
 
 from gdd.base.axes import IMAGE, IMAGES, LABEL
 from gdd.base.checks import GddError, check_choice, check_memory, check_pair, check_seed, check_whole, shown
-from gdd.data.planted import planted
-from gdd.data.sources import (
+from gdd_book.data.planted import planted
+from gdd_book.data.sources import (
     SOURCES,
     Source,
     check_content,
@@ -35,7 +35,7 @@ from gdd.data.sources import (
     pictures,
     tree_index,
 )
-from gdd.data.subsets import balanced_subset, generator
+from gdd_book.data.subsets import balanced_subset, generator
 
 __all__ = ["NAMES", "class_names", "fetch", "inventory", "load", "planted"]
 
@@ -52,7 +52,6 @@ def load(
     classes: Sequence[str | int] | None = None,
     per_class: int | None = None,
     size: tuple[int, int] | None = None,
-    colour: bool = False,
 ) -> xr.DataArray:
     """Load labelled images.
 
@@ -73,8 +72,6 @@ def load(
         Training images per class of the Caltech sets; 30 by default.
     size : (rows, columns), optional
         Default 28 x 28, Caltech 128 x 128. Pictures are resized by bicubic interpolation, their shape not kept.
-    colour : bool
-        Three planes (red, green, blue) instead of a grey one; Caltech only.
 
     Returns
     -------
@@ -96,14 +93,12 @@ def load(
         check_seed(seed)
     opened = OPENERS[name]()
     size = opened.size if size is None else check_pair("size", size)
-    if colour and not opened.has_colour:
-        raise GddError(f"colour: True given, but {name} has axis 'plane' of size 1; leave colour out")
     chosen = _choose_split(opened, name, split, _choose_classes(opened, name, classes), per_class, seed)
     if n is not None:
         chosen = chosen[balanced_subset(opened.labels[chosen], n, seed)]
-    check_memory("size", len(chosen) * (3 if colour else 1) * size[0] * size[1], 4)
+    check_memory("size", len(chosen) * size[0] * size[1], 4)
     return xr.DataArray(
-        opened.read(chosen, size, colour),
+        opened.read(chosen, size),
         dims=IMAGES,
         name="images",
         coords={LABEL: (IMAGE, opened.labels[chosen]), NUMBER: (IMAGE, chosen)},
@@ -128,12 +123,11 @@ class Opened(NamedTuple):
 
     labels: np.ndarray  # (number,) index into class_names
     digest: str  # sha256 of the content
-    read: Callable[[np.ndarray, tuple[int, int], bool], np.ndarray]  # numbers, size, colour -> (image, plane, row, col)
+    read: Callable[[np.ndarray, tuple[int, int]], np.ndarray]  # numbers, size -> (image, plane, row, col)
     is_test: np.ndarray | None  # (number,) of bool; None where nobody has fixed a split
     class_names: tuple[str, ...] = tuple("0123456789")
     background: str | None = None  # class that is included only when asked for by name
     size: tuple[int, int] = (28, 28)
-    has_colour: bool = False
 
 
 def _choose_classes(opened: Opened, name: str, classes: Sequence[str | int] | None) -> np.ndarray:
@@ -217,7 +211,7 @@ def _read_idx(source: Source) -> tuple[np.ndarray, str]:
 
 
 def _grey_reader(take: Callable[[np.ndarray], np.ndarray]) -> Callable:
-    def read(chosen: np.ndarray, size: tuple[int, int], colour: bool) -> np.ndarray:
+    def read(chosen: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         pixels = take(chosen).astype(np.float32)
         if pixels.shape[1:] != size:
             pixels = np.stack([_resize(Image.fromarray(one), size) for one in pixels]).clip(0, 1)
@@ -240,23 +234,22 @@ def _open_tree(dataset: str, background: str) -> Opened:
     names = sorted(plain.values(), key=background.__eq__)  # a stable sort
     labels = np.array([names.index(plain[folder]) for folder in folders])
 
-    def read(chosen: np.ndarray, size: tuple[int, int], colour: bool) -> np.ndarray:
+    def read(chosen: np.ndarray, size: tuple[int, int]) -> np.ndarray:
         wanted = {files[i]: place for place, i in enumerate(chosen)}
-        pixels = np.empty((len(chosen), 3 if colour else 1, *size), np.float32)
+        pixels = np.empty((len(chosen), 1, *size), np.float32)
         for file, data in pictures(path, wanted):
-            pixels[wanted[file]] = _decode(path / file, data, size, colour)
+            pixels[wanted[file]] = _decode(path / file, data, size)
         return pixels
 
-    return Opened(labels, digest, read, None, tuple(names), background, (128, 128), True)
+    return Opened(labels, digest, read, None, tuple(names), background, (128, 128))
 
 
-def _decode(path: Path, data: bytes, size: tuple[int, int], colour: bool) -> np.ndarray:
+def _decode(path: Path, data: bytes, size: tuple[int, int]) -> np.ndarray:
     try:
-        picture = Image.open(io.BytesIO(data)).convert("RGB" if colour else "L")
+        picture = Image.open(io.BytesIO(data)).convert("L")
     except (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError) as error:  # Pillow's
         raise damaged(path, error) from error
-    pixels = _resize(picture, size) / np.float32(255)
-    return np.moveaxis(pixels, 2, 0) if colour else pixels[None]
+    return _resize(picture, size)[None] / np.float32(255)
 
 
 def _resize(picture: Image.Image, size: tuple[int, int]) -> np.ndarray:
