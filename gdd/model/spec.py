@@ -31,7 +31,7 @@ Size = tuple[int, int]
 PIXEL_RMS = 1 / 3
 #: variance of the noise in refinement, in mean squares of the pixels about their background: the one of eight that best
 #: predicts hidden halves of training digits which the model did not learn from (book, model/refinement)
-NOISE_IN_SIGNALS = 2.25
+NOISE_IN_SIGNALS = 4.5
 #: of an axis: the most pixels of a proposed bottom atom, the share of the axis that an atom covers, and how many blocks
 #: the pooling of all layers should leave
 LARGEST_ATOM, COVERED, BLOCKS_LEFT = 17, 2 / 7, 7
