@@ -23,12 +23,13 @@ def filled():
 
 def test_interpolation_judges_every_method_on_the_same_hidden_pixels(filled):
     assert tuple(filled.way.values) == (*images.baselines("digit"), *images.MODELS)
-    assert tuple(filled.hiding.values) == tuple(images.HIDING)
-    assert filled.hidden_error.sizes == {"hiding": 2, "way": 8, "image": 9}
+    assert tuple(filled.hiding.values) == tuple(images.HIDING | images.HARDER)
+    assert filled.hidden_error.sizes == {"hiding": 4, "way": 8, "image": 9}
     mask, truth = filled.mask.values.astype(bool), filled.truth.values
-    assert (mask.sum(axis=(2, 3)) == 392).all()
-    blank = filled.hidden_error.sel(way="left blank").values
-    np.testing.assert_allclose(blank, np.where(mask, 0, truth**2).sum(axis=(2, 3)) / 392, rtol=1e-5)
+    assert mask.sum(axis=(2, 3))[:, 0].tolist() == [392, 392, 196, 196]
+    assert (mask.sum(axis=(2, 3)) == mask.sum(axis=(2, 3))[:, :1]).all()
+    blank, hidden = filled.hidden_error.sel(way="left blank").values, (~mask).sum(axis=(2, 3))
+    np.testing.assert_allclose(blank, np.where(mask, 0, truth**2).sum(axis=(2, 3)) / hidden, rtol=1e-5)
     nearest = filled.filled.sel(way="nearest training digit").values
     np.testing.assert_allclose(np.where(mask, nearest, 0), np.where(mask, truth, 0), atol=1e-6)
     assert ((filled.wrong >= 0) & (filled.wrong <= 100)).all()

@@ -14,7 +14,7 @@ from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Refinemen
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import Fitted
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
-from gdd_book.experiments.images import hide_at_random, hide_halves
+from gdd_book.experiments.images import hide_at_random, hide_but_a_strip, hide_halves
 
 FIXED = Precision(fixed=1.0)
 MODEL = ModelSpec(
@@ -54,6 +54,9 @@ def test_masks_hide_half_of_every_image():
     for image, hidden in enumerate((np.s_[:, :2], np.s_[:, 2:], np.s_[:2], np.s_[2:])):
         assert not halves[image, 0][hidden].any()
     np.testing.assert_array_equal(halves[4:], halves[:2])
+    assert (hide_at_random((6, 3, 8, 7), 0, 0.75).sum(axis=(2, 3)) == 14).all()
+    strip = hide_but_a_strip((2, 1, 8, 12))
+    assert strip[0, 0, :, 4:7].all() and strip[1, 0, 3:5].all() and strip.sum(axis=(1, 2, 3)).tolist() == [24, 24]
 
 
 def test_error_is_of_hidden_pixels_alone():

@@ -151,5 +151,5 @@ def test_blocks_are_empty_only_where_that_is_allowed():
 
 
 def test_a_fixed_noise_is_held():
-    for spec, held in ((refinement(IMAGE, fixed=5.0), [5.0] * 3), (RefinementSpec(), [44.0])):
+    for spec, held in ((refinement(IMAGE, fixed=5.0), [5.0] * 3), (RefinementSpec(), [2.0])):
         assert list(draw_joint_state(3, TWO, spec, np.random.default_rng(5)).local.gamma_e) == held

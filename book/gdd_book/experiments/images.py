@@ -25,8 +25,8 @@ from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     CALTECH,
+    DEEP_DIGITS,
     HEALTHY_CALTECH,
-    HEALTHY_DIGITS,
     STAGES,
     Setup,
     caltech_model,
@@ -150,7 +150,7 @@ def fill_by_models(
 
 
 @experiment(
-    "mnist-interpolation", seed=0, **HEALTHY_DIGITS, learned_planes=True, dictionary_every=4,
+    "mnist-interpolation", seed=0, **DEEP_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_test": 40, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20, "test_burn_in": 60, "test_collect": 30},
     paper={"data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
@@ -206,7 +206,7 @@ EXAMPLES = 30
 
 
 @experiment(
-    "mnist-generated", seed=0, **HEALTHY_DIGITS, learned_planes=True, dictionary_every=4,
+    "mnist-generated", seed=0, **DEEP_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_generated": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20},
     paper={"data": "mnist", "n_train": 1000, "n_generated": 1000, "burn_in": 1500, "collect": 500,
