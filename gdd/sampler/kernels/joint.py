@@ -102,7 +102,7 @@ class Block(NamedTuple):
     j: int
 
 
-@kernel(forceinline=True)
+@kernel()
 def layer_of(table, layer):
     """One row of the table."""
     t = table[layer]
@@ -112,7 +112,7 @@ def layer_of(table, layer):
     )
 
 
-@kernel(forceinline=True)
+@kernel()
 def image_of(images, n, stream):
     """One image, its residual aside."""
     mask = images.masks[n] if images.masks.shape[0] > 0 else images.pixels[n, :0]
@@ -123,7 +123,7 @@ def image_of(images, n, stream):
 # Boxes and single atoms
 
 
-@kernel(forceinline=True)
+@kernel()
 def set_box(box, first_row, last_row, first_col, last_col):
     """Changes ``box`` (4,)."""
     box[0], box[1], box[2], box[3] = first_row, last_row, first_col, last_col
@@ -155,7 +155,7 @@ def upper_box(here, below, box):
     )
 
 
-@kernel(forceinline=True)
+@kernel()
 def clear(levels, here, box):
     """Set a box of a layer's input to zero. Changes ``levels``."""
     for row in range(box[0], box[1]):
@@ -174,7 +174,7 @@ def copy_levels(source, target, level, table, box):
                 target[p] = source[p]
 
 
-@kernel(forceinline=True)
+@kernel()
 def add_atom(levels, start, k, value, here, model):
     """Add ``value`` times atom k at a place of a layer's input. Changes ``levels``."""
     atom = here.atom + k * here.height * here.length
@@ -186,7 +186,7 @@ def add_atom(levels, start, k, value, here, model):
         window_add(levels, start, here.width, model.dictionaries, atom, here.length, value, here)
 
 
-@kernel(forceinline=True)
+@kernel()
 def dot_atom(levels, start, k, here, model):
     """Inner product of atom k with a place of a layer's input."""
     atom = here.atom + k * here.height * here.length
@@ -195,19 +195,19 @@ def dot_atom(levels, start, k, here, model):
     return window_dot(levels, start, model.dictionaries, atom, here)
 
 
-@kernel(forceinline=True)
+@kernel()
 def block_of(k, i, j, here):
     """Which of a layer's blocks that of atom k at (i, j) is."""
     return (i * here.grid_col + j) * here.atoms + k
 
 
-@kernel(forceinline=True)
+@kernel()
 def place_of(here, row, col):
     """Where row and column of a layer's map are in its input."""
     return here.input + row * here.width + col * here.planes
 
 
-@kernel(forceinline=True)
+@kernel()
 def place_in_map(i, j, m, here):
     """Row and column of the map of position m of the block at (i, j)."""
     return i * here.pool_row + m // here.pool_col, j * here.pool_col + m % here.pool_col

@@ -51,7 +51,7 @@ BORDERS = (0.1, 1.0, 3.0)
 # Prior of the positions of one map, theta integrated out
 
 
-@kernel(forceinline=True)
+@kernel()
 def group_of(i, j, here):
     """Row of the counts that a block belongs to, by its shape: whole, cut at the right, at the bottom, at both."""
     return 2 * ((i + 1) * here.pool_row > here.map_row) + ((j + 1) * here.pool_col > here.map_col)
@@ -85,7 +85,7 @@ def log_counts(counts, here, empty):
     return total
 
 
-@kernel(forceinline=True)
+@kernel()
 def prior_weights(i, j, here, empty, counts, work):
     """Prior weight and place of every position that a block has; return how many. The block must not be counted.
 
@@ -103,7 +103,7 @@ def prior_weights(i, j, here, empty, counts, work):
     return t
 
 
-@kernel(forceinline=True)
+@kernel()
 def class_of(strength):
     """Class of a value by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
     found = 0
@@ -112,7 +112,7 @@ def class_of(strength):
     return found
 
 
-@kernel(forceinline=True)
+@kernel()
 def lag_of(k, rows, cols, here, model):
     """Guessed product of the images of atom k at two positions so many rows and columns apart; exact in the bottom."""
     height, width = 2 * here.pool_row - 1, 2 * here.pool_col - 1
@@ -185,7 +185,7 @@ def position_weights(block, old, v, empty, image, model, squares, work):
     return number, whole
 
 
-@kernel(fastmath=FAST, forceinline=True)
+@kernel(fastmath=FAST)
 def place_atom(block, m, weight, here, model, back, mask):
     """Add ``weight`` times an atom of the bottom layer at position m of a block, if any. Changes the residual."""
     if m < 0:

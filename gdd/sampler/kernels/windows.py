@@ -34,7 +34,7 @@ def known_size(rows: int, length: int) -> tuple[tuple[int, ...], tuple[int, ...]
     return ((0,) * rows, (0,) * length) if SHORTEST <= length <= LONGEST else ((), ())
 
 
-@kernel(fastmath=FAST, forceinline=True)
+@kernel(fastmath=FAST)
 def window_dot(left, start, atoms, first, here):
     """Inner product of a window with an atom of layer ``here``."""
     total, p, q = left[0] * 0, np.uintp(start), np.uintp(first)  # unsigned: no index is looked at twice
@@ -50,7 +50,7 @@ def window_dot(left, start, atoms, first, here):
     return total
 
 
-@kernel(fastmath=FAST, forceinline=True)
+@kernel(fastmath=FAST)
 def window_add(onto, start, width, source, first, stride, value, here):
     """Add ``value`` times one window to another, rows ``width`` and ``stride`` apart; ``here`` has the size of both.
 
