@@ -24,7 +24,7 @@ from tqdm import tqdm
 
 from gdd import plot, results
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
-from gdd.base.checks import GddError, check_choice, check_kind, check_lengths, check_seed, check_whole
+from gdd.base.checks import GddError, check_choice, check_kind, check_lengths, check_pair, check_seed, check_whole
 from gdd.base.compiling import on_threads
 from gdd.data.layout import Layout, Scale, as_images, layout_of, scaled_data
 from gdd.inference.deconvolution import infer
@@ -39,6 +39,8 @@ from gdd.sampler.refine import Refined, refine
 
 #: precision at which refinement holds the noise, unless layer 1 was pretrained under a lower one
 REFINED_NOISE = 44.0
+#: where scikit-learn keeps what ``set_output`` has chosen
+OUTPUT = "_sklearn_output_config"
 
 
 class DeepDeconvolution(TransformerMixin, BaseEstimator):
@@ -248,7 +250,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
         found = results.to_dataset(self.chains_, self.traces_, dense)
-        projected = self.atoms_.rename(names).drop_attrs().assign_attrs(long_name="top atoms in the image plane")
+        projected = self.atoms_.rename(names).assign_attrs(long_name="top atoms in the image plane")
         return found.assign(projected_atoms=projected)
 
     def to_inferencedata(self):
@@ -284,9 +286,11 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
             "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
             "seed": self.seed_, "fits": self.fits_, "best": self.best_, "n_features_in": self.n_features_in_,
-            "kept": self.kept_,
+            "kept": self.kept_, "asked": self.asked_, "output": json.dumps(getattr(self, OUTPUT, {})),
+            "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
+            "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in self.traces_.items()}),
         }
-        results.write(self.to_dataset().assign_attrs(attrs), Path(path))
+        results.write(self.to_dataset().merge(results.last_arrays(self.chains_)).assign_attrs(attrs), Path(path))
 
     def plot_atoms(self, layer: int | None = None, ax: Axes | None = None) -> Axes:
         """Atoms of a layer, from 1, or by default the top layer's in the image plane; see `gdd.plot.plot_atoms`."""
@@ -366,9 +370,11 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_kind("model", self.model, (ModelSpec, type(None)))
         return None if self.model is None else (self.model.planes, *self.model.image_size)
 
-    def _asked(self) -> tuple:
-        """Parameters that must not change between fits of which one goes on from the other."""
-        return self.model, tuple(np.atleast_1d(self.atoms)), self.image_size
+    def _asked(self) -> str:
+        """Parameters that must not change between fits of which one goes on from the other, as JSON."""
+        model, size = self.model and asdict(self.model), self.image_size
+        size = None if size is None else check_pair("image_size", size)
+        return json.dumps([model, np.atleast_1d(self.atoms).tolist(), size], default=str)
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
@@ -421,13 +427,21 @@ def load(path: str | Path) -> DeepDeconvolution:
     axes, planes, size = json.loads(data.attrs["layout"])
     model.layout_ = Layout(axes, planes, tuple(size))
     model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
-    model.asked_ = model._asked()
+    model.asked_ = data.attrs.get("asked") or model._asked()
+    if names := json.loads(data.attrs.get("feature_names", "[]")):
+        model.feature_names_in_ = np.array(names, object)
+    if output := json.loads(data.attrs.get("output", "{}")):
+        setattr(model, OUTPUT, output)
     model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
+    for stage, attrs in json.loads(data.attrs.get("trace_attributes", "{}")).items():
+        model.traces_[stage] = model.traces_[stage].assign_attrs(attrs)
     model.model_, model.best_ = model.chains_[0].model, int(data.attrs["best"])
     model.kept_ = int(data.attrs["kept"])
-    model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms")
+    shares = {name: np.atleast_1d(value).tolist() for name, value in data.projected_atoms.attrs.items()}
+    shares.pop("long_name", None)
+    model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms", attrs=shares)
     return model
 
 
