@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import asdict
 from numbers import Integral
 from pathlib import Path
@@ -111,14 +112,24 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     # ---- learning
 
     def fit(self, X, y=None) -> DeepDeconvolution:
-        """Learn from images; ``y`` is ignored.
+        """Learn from images; ``y`` is ignored. A model fitted before stays as it was unless this fit succeeds.
 
         Raises
         ------
         GddError
             Images, sizes or lengths that do not fit each other, a checkpoint of another fit: before any work.
         """
+        fitted = copy(self)
+        fitted._learn(X)
+        self.__dict__ = fitted.__dict__  # in one step, which no Ctrl-C interrupts
+        warn_of_idle_atoms(self.chains_[self.best_])
+        return self
+
+    def _learn(self, X) -> None:
+        """Learn; what an earlier fit has learned goes, unless this one goes on from it."""
         further = self.warm_start and hasattr(self, "chains_")
+        for name in [] if further else [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         count = check_whole("n_chains", self.n_chains, 1)
         check_kind("checkpoint", self.checkpoint, (str, Path, type(None)))
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
@@ -149,8 +160,6 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         self.chains_ = [chain for chain, _ in found]
         self.traces_ = joined_traces(before, [traces for _, traces in found])
         self._choose()
-        warn_of_idle_atoms(self.chains_[self.best_])
-        return self
 
     def _run(
         self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict

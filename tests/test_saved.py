@@ -1,4 +1,4 @@
-"""A saved model is all of the fitted one: nothing forgotten, nothing damaged without a word, nothing of other images."""
+"""A saved model is all of the fitted one: nothing is forgotten, damage is noticed, other images are refused."""
 
 import numpy as np
 import pandas as pd
