@@ -141,6 +141,9 @@ def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, 
 
 def scale_of(images: np.ndarray) -> Scale:
     """Median of every plane, and the unit in which pixels have the root mean square `PIXEL_RMS`; NaN is left out."""
+    unseen = np.isnan(images).all(axis=(0, 2, 3))
+    if unseen.any():
+        raise GddError(f"images: plane {int(unseen.argmax())} has no pixel but NaN in any image; leave that plane out")
     centre = np.nanmedian(images, axis=(0, 2, 3)).astype(float)
     rms = float(np.sqrt(np.nanmean((images.astype(float) - centre[:, None, None]) ** 2)))
     if not rms > 0:
