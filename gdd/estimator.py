@@ -11,6 +11,7 @@ import warnings
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from dataclasses import asdict
+from math import prod
 from numbers import Integral
 from pathlib import Path
 
@@ -25,9 +26,20 @@ from tqdm import tqdm
 
 from gdd import plot, results
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
-from gdd.base.checks import GddError, check_choice, check_kind, check_lengths, check_pair, check_seed, check_whole
+from gdd.base.checks import (
+    LARGEST_SEED,
+    LEAST_CONTRAST,
+    GddError,
+    check_choice,
+    check_kind,
+    check_lengths,
+    check_memory,
+    check_pair,
+    check_seed,
+    check_whole,
+)
 from gdd.base.compiling import on_threads
-from gdd.data.layout import Layout, Scale, as_images, layout_of, scaled_data
+from gdd.data.layout import Layout, Scale, as_images, from_means, layout_of, scaled_data
 from gdd.inference.deconvolution import infer
 from gdd.inference.generation import resample_top
 from gdd.model.pooling import unpool
@@ -35,6 +47,7 @@ from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, LayerData
 from gdd.projection import project, render_projected
 from gdd.results import Trained
+from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Pretrained, check_fits, pretrain
 from gdd.sampler.refine import Refined, refine
 
@@ -80,9 +93,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     Notes
     -----
     Images are arrays (image, row, col), (image, plane, row, col), (image, row, col, plane), or flat (image, feature),
-    always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. NaN is
-    a missing pixel. New images must be in the units of those of ``fit``, such as 0 to 255. The features of an image
-    depend on that image alone: all images share one stream of random numbers.
+    always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. Where
+    the shape does not tell, a DataArray with the axes image, plane, row and col does. NaN is a missing pixel. New
+    images must be in the units of those of ``fit``, such as 0 to 255. The features of an image depend on that image
+    alone: all images share one stream of random numbers.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 to 2.4.
     *Departs:* precisions are held (P15); posterior means in place of one sample.
@@ -134,7 +148,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_kind("checkpoint", self.checkpoint, (str, Path, type(None)))
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
         array = self._checked(X, reset=not further)
-        layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size())
+        labelled = isinstance(X, xr.DataArray)
+        layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size(), labelled)
         images = layout.arrange(array)
         asked = self._asked()
         if further and asked != self.asked_:
@@ -146,16 +161,19 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             RefinementSpec().check_model(model)
         if further and len(self.chains_) != count:
             raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
-        if further and any(is_of_others(chain, data) for chain in self.chains_):
+        digest = digest_of([data.images, data.mask])
+        if further and self.digest_ not in (None, digest):
             raise GddError("X: other images than those of the fit that goes on; give the same, or warm_start=False")
         starts, before = (self.chains_, self.traces_) if further else ([None] * count, {})
         seed, fits = (self.seed_, self.fits_) if further else (self._seed(), 0)
+        if (last := seed + (fits + 1) * count - 1) > LARGEST_SEED:
+            raise GddError(f"random_state: {seed} given; {count} chains need seeds up to {last}, beyond 2**63 - 1")
         found = []
         with self._threads():
             for number, start in enumerate(starts):
                 found.append(self._run(data, model, start, seed + fits * count + number, lengths))
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
-        self.asked_, self.kept_ = asked, (lengths["refine"] or lengths["pretrain"])[1]
+        self.asked_, self.digest_, self.kept_ = asked, digest, (lengths["refine"] or lengths["pretrain"])[1]
         self.n_features_in_ = int(np.prod(array.shape[1:]))
         self.chains_ = [chain for chain, _ in found]
         self.traces_ = joined_traces(before, [traces for _, traces in found])
@@ -192,8 +210,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def transform(self, X) -> np.ndarray:
         """Features of images, (image, feature): posterior means of the maps, atom by atom, row by row."""
-        maps = self.deconvolve(X)["mean"].values
-        return maps.reshape(len(maps), -1)
+        check_is_fitted(self)
+        return self._features(self._checked(X, reset=False))
 
     def deconvolve(self, X) -> xr.Dataset:
         """Maps of images with their axes named, as `gdd.infer` returns them, in the units of the model.
@@ -201,8 +219,16 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         The coordinates ``row`` and ``col`` are the pixels at which an atom's first row and column lie.
         """
         check_is_fitted(self)
+        return self._deconvolve(self._checked(X, reset=False))
+
+    def _features(self, array: np.ndarray) -> np.ndarray:
+        """`transform` of images that have been checked."""
+        maps = self._deconvolve(array)["mean"].values
+        return maps.reshape(len(maps), -1)
+
+    def _deconvolve(self, array: np.ndarray) -> xr.Dataset:
+        """`deconvolve` of images that have been checked."""
         burn_in, collect = self._lengths("infer")
-        array = self._checked(X, reset=False)
         data, _ = scaled_data(self.layout_.arrange(array), self.scale_)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
         with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
@@ -229,12 +255,15 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def score(self, X, y=None) -> float:
         """Coefficient of determination R^2 of images rebuilt from their features, over all pixels that are observed.
 
-        1 is perfect; 0 is no better than the mean of every plane.
+        1 is perfect; 0 is no better than the mean of every plane. Images of which every plane is constant have none.
         """
         check_is_fitted(self)
-        images = self.layout_.arrange(self._checked(X, reset=False)).astype(float)
-        rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(X)))
-        spread = images - np.nanmean(images, axis=(0, 2, 3), keepdims=True)
+        array = self._checked(X, reset=False)
+        images = self.layout_.arrange(array).astype(float)
+        spread = from_means(images)
+        if not np.abs(spread).max() > LEAST_CONTRAST**2 * np.nanmax(np.abs(images), initial=0):
+            raise GddError("X: every plane is constant, so there is no variance to explain; give images with contrast")
+        rebuilt = self.layout_.arrange(self.inverse_transform(self._features(array)))
         return float(1 - np.nansum((images - rebuilt) ** 2) / np.nansum(spread**2))
 
     def sample(self, n: int = 1, random_state=None) -> np.ndarray:
@@ -243,13 +272,15 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         ``random_state`` : a whole number; None gives the same images at every call
         """
         check_is_fitted(self)
-        generator = np.random.default_rng(self.seed_ if random_state is None else random_state)
+        count = check_whole("n", n, 1)
+        seed = self.seed_ if random_state is None else check_seed(random_state, "random_state")
+        check_memory("n", count * max(prod(self._map_shape), self.n_features_in_))
         chain, shape = self.chains_[self.best_], self.model_.shapes()[-1]
         top = (chain.layers[-1] if isinstance(chain, Pretrained) else chain).state.local
         maps = unpool(top.z, top.w, shape.map_size, shape.block)
         fitted = JointLocal((), np.where(maps != 0, 0, EMPTY), maps, np.ones(1))
-        some = np.zeros(check_whole("n", n, 1), int)
-        drawn = resample_top(fitted._replace(z=fitted.z[some], w=maps[some]), fitted, generator)
+        some = np.zeros(count, int)
+        drawn = resample_top(fitted._replace(z=fitted.z[some], w=maps[some]), fitted, np.random.default_rng(seed))
         return self.inverse_transform(drawn.w.reshape(len(some), -1))
 
     # ---- what was learned
@@ -295,7 +326,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
             "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
             "seed": self.seed_, "fits": self.fits_, "best": self.best_, "n_features_in": self.n_features_in_,
-            "kept": self.kept_, "asked": self.asked_, "output": json.dumps(getattr(self, OUTPUT, {})),
+            "kept": self.kept_, "images_sha256": self.digest_ or "", "asked": self.asked_,
+            "output": json.dumps(getattr(self, OUTPUT, {})),
             "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
             "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in self.traces_.items()}),
         }
@@ -315,7 +347,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         """Images above the same rebuilt from their features; see `gdd.plot.plot_reconstruction`."""
         check_is_fitted(self)
         some = self._checked(X, reset=False)[: check_whole("count", count, 1)]
-        images, rebuilt = map(self.layout_.arrange, (some, self.inverse_transform(self.transform(some))))
+        images, rebuilt = map(self.layout_.arrange, (some, self.inverse_transform(self._features(some))))
         return plot.plot_reconstruction(images, rebuilt, ax)
 
     def plot_trace(self, name: str = "log_joint", stage: str | int | None = None, ax: Axes | None = None) -> Axes:
@@ -329,9 +361,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if np.shape(image) != self.layout_.shape:
             raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
-        image = np.asarray(image)
-        maps = self.deconvolve(image[None])["mean"].values[0]
-        picture = self.layout_.arrange(self._checked(image[None], reset=False))[0]
+        array = as_images(np.asarray(image)[None])
+        maps, picture = self._deconvolve(array)["mean"].values[0], self.layout_.arrange(array)[0]
         return plot.plot_activations(picture, maps, atom, self.model_.stride, self.model_.projected_size, ax)
 
     def get_feature_names_out(self, input_features=None) -> np.ndarray:
@@ -356,10 +387,12 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def _checked(self, X, reset: bool) -> np.ndarray:
         """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
-        X = as_images(X) if isinstance(X, xr.DataArray | list | tuple) else X
+        if isinstance(X, xr.DataArray):
+            return as_images(X) if reset else self.layout_.from_labelled(as_images(X))
+        X = X if hasattr(X, "shape") else as_images(X)
         if not reset:
             self.layout_.check_several(X)
-        if len(getattr(X, "shape", ())) > 2 or np.ma.isMaskedArray(X):
+        if len(X.shape) > 2 or np.ma.isMaskedArray(X):
             return as_images(X)
         least = 2 if reset else 1
         return validate_data(
@@ -437,6 +470,7 @@ def load(path: str | Path) -> DeepDeconvolution:
     model.layout_ = Layout(axes, planes, tuple(size))
     model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
     model.asked_ = data.attrs.get("asked") or model._asked()
+    model.digest_ = data.attrs.get("images_sha256") or None  # there is none in a file of version 1
     if names := json.loads(data.attrs.get("feature_names", "[]")):
         model.feature_names_in_ = np.array(names, object)
     if output := json.loads(data.attrs.get("output", "{}")):
@@ -462,12 +496,6 @@ def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Datas
         earlier = [before[stage]] if stage in before else []
         joined[stage] = xr.concat([*earlier, stacked], DRAW, combine_attrs="override")
     return joined
-
-
-def is_of_others(chain: Trained, data: LayerData) -> bool:
-    """Whether a chain was trained on other images than these; False for one from a file, which holds no images."""
-    there = chain.data if isinstance(chain, Refined) else next(iter(chain.inputs), None)
-    return there is not None and not np.array_equal(there.images, data.images)
 
 
 def warn_of_idle_atoms(chain: Trained) -> None:

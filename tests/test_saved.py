@@ -87,3 +87,13 @@ def test_a_loaded_refinement_goes_on_from_the_same_state(digits, tmp_path):
     assert not np.array_equal(model.chains_[0].state.local.w, model.chains_[0].last.local.w)
     loaded = reloaded(model, tmp_path)
     np.testing.assert_array_equal(loaded.fit(digits).transform(digits), model.fit(digits).transform(digits))
+
+
+def test_a_loaded_model_goes_on_with_its_own_images_only(digits, tmp_path):
+    model = DeepDeconvolution(**QUICK, warm_start=True).fit(digits)
+    others = digits.copy()
+    others[3, 14, 14] ^= 1
+    for one in (model, reloaded(model, tmp_path)):
+        with pytest.raises(GddError, match="X: other images than those of the fit that goes on"):
+            one.fit(others)
+        one.fit(digits)
