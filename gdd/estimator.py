@@ -25,6 +25,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from tqdm import tqdm
 
 from gdd import plot, results
+from gdd.base import netcdf
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
 from gdd.base.checks import (
     LARGEST_SEED,
@@ -39,6 +40,7 @@ from gdd.base.checks import (
     check_whole,
 )
 from gdd.base.compiling import on_threads
+from gdd.base.files import user_path
 from gdd.data.layout import Layout, Scale, as_images, from_means, layout_of, scaled_data
 from gdd.inference.deconvolution import infer
 from gdd.inference.generation import resample_top
@@ -145,7 +147,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         for name in [] if further else [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         count = check_whole("n_chains", self.n_chains, 1)
-        check_kind("checkpoint", self.checkpoint, (str, Path, type(None)))
+        folder = None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True)
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
         array = self._checked(X, reset=not further)
         labelled = isinstance(X, xr.DataArray)
@@ -171,7 +173,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         found = []
         with self._threads():
             for number, start in enumerate(starts):
-                found.append(self._run(data, model, start, seed + fits * count + number, lengths))
+                found.append(self._run(data, model, start, seed + fits * count + number, lengths, folder))
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
         self.asked_, self.digest_, self.kept_ = asked, digest, (lengths["refine"] or lengths["pretrain"])[1]
         self.n_features_in_ = int(np.prod(array.shape[1:]))
@@ -180,10 +182,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         self._choose()
 
     def _run(
-        self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict
+        self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict, folder: Path | None
     ) -> tuple[Trained, dict]:
         """Run the stages of one chain that are asked for and not there yet, or go on with the last one."""
-        traces, folder = {}, None if self.checkpoint is None else Path(self.checkpoint) / f"chain{seed}"
+        traces, folder = {}, folder and folder / f"chain{seed}"
         if isinstance(start, Refined) and lengths["refine"] is None:
             raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
         if start is None or lengths["refine"] is None:
@@ -316,6 +318,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the model to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
         check_is_fitted(self)
+        place = user_path("path", path)
         parameters = self.get_params(deep=False)
         parameters |= {
             "model": parameters["model"] and asdict(parameters["model"]),
@@ -331,7 +334,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
             "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in self.traces_.items()}),
         }
-        results.write(self.to_dataset().merge(results.last_arrays(self.chains_)).assign_attrs(attrs), Path(path))
+        results.write(self.to_dataset().merge(results.last_arrays(self.chains_)).assign_attrs(attrs), place)
 
     def plot_atoms(self, layer: int | None = None, ax: Axes | None = None) -> Axes:
         """Atoms of a layer, from 1, or by default the top layer's in the image plane; see `gdd.plot.plot_atoms`."""
@@ -462,7 +465,16 @@ def load(path: str | Path) -> DeepDeconvolution:
     GddError
         There is no such file; it is damaged, something else, or was written by a newer version.
     """
-    data = results.read(Path(path))
+    data = results.read(place := user_path("path", path))
+    try:
+        return restored(data)
+    except netcdf.UNREADABLE as error:
+        what = f"{type(error).__name__}: {error}"
+        raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error
+
+
+def restored(data: xr.Dataset) -> DeepDeconvolution:
+    """Model of what `DeepDeconvolution.save` has written."""
     stored = json.loads(data.attrs["parameters"])
     parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
     model = DeepDeconvolution(**parameters | {"model": parameters["model"] and results.spec_from(parameters["model"])})
@@ -480,7 +492,8 @@ def load(path: str | Path) -> DeepDeconvolution:
     model.chains_, model.traces_ = results.from_dataset(data)
     for stage, attrs in json.loads(data.attrs.get("trace_attributes", "{}")).items():
         model.traces_[stage] = model.traces_[stage].assign_attrs(attrs)
-    model.model_, model.best_ = model.chains_[0].model, int(data.attrs["best"])
+    model.best_ = int(data.attrs["best"])
+    model.model_ = model.chains_[model.best_].model
     model.kept_ = int(data.attrs["kept"])
     shares = {name: np.atleast_1d(value).tolist() for name, value in data.projected_atoms.attrs.items()}
     shares.pop("long_name", None)

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from gdd.base import netcdf
 from gdd.base.axes import ATOM, CHAIN, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError
-from gdd.base.files import written_whole
 from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
@@ -35,8 +35,6 @@ WORDS = {
     "map": "activations, S", "gamma_d": "precision of the atoms", "gamma_w": "precision of the weights",
     "gamma_e": "precision of the noise",
 }
-#: what the netCDF library raises for a file that is damaged
-UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError)
 
 Trained = Pretrained | Refined
 
@@ -208,9 +206,8 @@ def write(data: xr.Dataset, path: Path) -> None:
     packed = {name: {"zlib": True, "complevel": 1} for name in data.data_vars if "position_" in name}
     marked = data.assign_attrs(format=FORMAT, version=VERSION)
     try:
-        with written_whole(path) as part:
-            marked.to_netcdf(part, engine="netcdf4", encoding=packed)
-    except OSError as error:
+        netcdf.write(marked, path, packed)
+    except netcdf.UNWRITABLE as error:
         raise GddError(f"path: cannot write {path} ({error}); what was there before is kept") from error
 
 
@@ -219,12 +216,14 @@ def read(path: Path) -> xr.Dataset:
     if not path.is_file():
         raise GddError(f"path: no file {path}")
     try:
-        with xr.open_dataset(path, engine="netcdf4") as file:
-            found, version = file.attrs.get("format"), file.attrs.get("version", 0)
-            if found == FORMAT and version <= VERSION:
-                return file.load()
-    except UNREADABLE as error:
+        data = netcdf.load(path)
+        found, version = data.attrs.get("format"), data.attrs.get("version", 0)
+        if found == FORMAT and version <= VERSION and not netcdf.check(data) and version > 1:
+            raise ValueError("it has no checksum")
+    except netcdf.UNREADABLE as error:
         raise GddError(f"path: {path} is damaged or no NetCDF file ({error})") from error
     if found != FORMAT:
         raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")
-    raise GddError(f"path: {path} is of version {version}, this gdd reads up to {VERSION}; install a newer gdd")
+    if version > VERSION:
+        raise GddError(f"path: {path} is of version {version}, this gdd reads up to {VERSION}; install a newer gdd")
+    return data

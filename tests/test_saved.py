@@ -1,5 +1,10 @@
 """A saved model is all of the fitted one: nothing is forgotten, damage is noticed, other images are refused."""
 
+import json
+import resource
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +12,8 @@ import xarray as xr
 from agreement import arrays_of
 
 import gdd
-from gdd import DeepDeconvolution
+from gdd import DeepDeconvolution, results
+from gdd.base import netcdf
 from gdd.base.checks import GddError
 from gdd.data import datasets
 
@@ -97,3 +103,116 @@ def test_a_loaded_model_goes_on_with_its_own_images_only(digits, tmp_path):
         with pytest.raises(GddError, match="X: other images than those of the fit that goes on"):
             one.fit(others)
         one.fit(digits)
+
+
+# ---- damage is noticed
+
+
+def flips(whole, count):
+    """The file with one bit changed, half of them near its beginning; then cut off at random places."""
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        changed = bytearray(whole)
+        at = int(generator.integers(len(whole) if number % 2 else len(whole) // 3))
+        changed[at] ^= 1 << int(generator.integers(8))
+        yield bytes(changed)
+    for at in generator.integers(len(whole), size=count // 10):
+        yield whole[:at]
+
+
+def test_no_changed_bit_gives_other_features(digits, named, table, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    features, refused = named.transform(table), 0
+    for changed in flips(whole := path.read_bytes(), 100):
+        path.write_bytes(changed)
+        try:
+            assert gdd.load(path).transform(table).equals(features)
+        except GddError as error:
+            refused += "damaged" in str(error)
+        path.write_bytes(whole)  # in place, while what failed may still be in memory
+        gdd.load(path)
+    assert refused > 50
+
+
+def test_a_part_that_is_zeroed_is_noticed(named, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    whole = path.read_bytes()
+    at = whole.index(named.atoms_.values.tobytes()[2000:2512])
+    path.write_bytes(whole[:at] + bytes(512) + whole[at + 512 :])
+    with pytest.raises(GddError, match="is damaged or no NetCDF file .its contents do not match their checksum"):
+        gdd.load(path)
+
+
+def parameters(**changes):
+    return lambda data: data.assign_attrs(parameters=json.dumps(json.loads(data.attrs["parameters"]) | changes))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "weight_2", "projected_atoms")),
+        *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "parameters", "output")),
+        *(lambda data, name=name: data.assign_attrs({name: 7}) for name in ("spec", "parameters", "layout", "best")),
+        parameters(speed=3), parameters(model={"layers": 3}), parameters(model=3),
+        lambda data: data.drop_attrs(deep=False), lambda data: data.drop_vars(list(data.data_vars)),
+    ],
+)
+def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
+    """Even where the checksum is right."""
+    named.save(path := tmp_path / "m.nc")
+    results.write(spoil(results.read(path)), path)
+    with pytest.raises(GddError, match="path: .* is damaged"):
+        gdd.load(path)
+
+
+def test_files_of_version_1_can_be_read(digits, named, table, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    data = netcdf.load(path)
+    for name in (netcdf.CHECKSUM, "asked", "output", "feature_names", "trace_attributes", "images_sha256"):
+        del data.attrs[name]
+    data.assign_attrs(version=1).to_netcdf(path)
+    loaded = gdd.load(path)
+    np.testing.assert_array_equal(loaded.transform(table.values), named.transform(table))
+    loaded.set_params(warm_start=True).fit(table.values)
+    data.to_netcdf(path)
+    with pytest.raises(GddError, match="it has no checksum"):
+        gdd.load(path)
+
+
+# ---- threads, full disks
+
+THREADS = """
+import sys, numpy as np, joblib, gdd
+model = gdd.load(sys.argv[1] + "/m.nc")
+def work(number):
+    for _ in range(12):
+        model.save(f"{sys.argv[1]}/{number}.nc")
+        assert np.array_equal(gdd.load(f"{sys.argv[1]}/{number}.nc").atoms_, model.atoms_)
+joblib.Parallel(3, "threading")(joblib.delayed(work)(number) for number in range(3))
+"""
+
+FULL = """
+import resource, signal, sys, gdd
+model = gdd.load(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    model.save(sys.argv[1])
+except gdd.GddError as error:
+    print(error)
+"""
+
+
+def test_files_can_be_read_and_written_in_several_threads(named, tmp_path):
+    """Each its own file; before, three of three such processes ended in SIGSEGV or SIGBUS."""
+    named.save(tmp_path / "m.nc")
+    subprocess.run([sys.executable, "-c", THREADS, str(tmp_path)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_the_old_file_stays(named, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    before = path.read_bytes()
+    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"path: cannot write {path}") and "what was there before is kept" in done.stdout
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
+    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
