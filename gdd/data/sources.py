@@ -97,7 +97,8 @@ def locate(source: Source) -> Path:
 
 
 def _find(source: Source) -> Path | None:
-    names = (source.name, source.name.partition(".tar")[0])  # an unpacked folder may stand in for a tar archive
+    # what is unpacked may stand in: a file or a tar archive without .gz, a folder for an archive
+    names = (source.name, source.name.removesuffix(".gz"), source.name.partition(".tar")[0])
     paths = (root / source.dataset / name for root in _roots() for name in names)
     return next((path for path in paths if path.exists()), None)
 
