@@ -7,6 +7,7 @@ Each of its steps is one call of a function that can also be called alone: `gdd.
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -22,7 +23,7 @@ from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
-from tqdm import tqdm
+from tqdm import TqdmWarning
 
 from gdd import plot, results
 from gdd.base import netcdf
@@ -79,7 +80,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
-    verbose : whether to show progress where there is a terminal
+    verbose : whether to show progress, in a notebook or where there is a terminal
 
     Attributes
     ----------
@@ -438,7 +439,12 @@ class Bar:
     """A progress bar with the `begin` and `step` that chains call."""
 
     def __init__(self, total: int, verbose: bool, unit: str = "sweeps"):
-        self._bar = tqdm(total=total, unit=f" {unit}", disable=None if verbose else True, leave=False)
+        with warnings.catch_warnings():  # of a notebook without widgets, which gets a bar of letters
+            warnings.simplefilter("ignore", TqdmWarning)
+            from tqdm.auto import tqdm  # here: which bar it is depends on where this runs, and is decided once
+        in_notebook = "ipykernel.zmqshell" in sys.modules
+        hidden = (False if in_notebook else None) if verbose else True  # None: unless there is a terminal
+        self._bar = tqdm(total=total, unit=f" {unit}", disable=hidden, leave=False)
 
     def begin(self, stage: str, sweeps: int, done: int = 0, seconds: float = 0.0, chain: str = "") -> None:
         """Begin a stage, ``done`` sweeps of which were found at a checkpoint."""
