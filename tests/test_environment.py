@@ -118,3 +118,10 @@ assert callable(command.load())
 def test_modules_that_share_a_process_exist():
     for name in {name for group in conftest.REFINING.values() for name in group}:
         assert (ROOT / "tests" / f"{name}.py").exists(), name
+
+
+def test_the_systems_that_are_supported_are_named_alike():
+    """`os.sysconf`, `resource` and process numbers are as Linux and macOS have them."""
+    systems = {line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if line.startswith("Operating System")}
+    said = re.search(r"On (\w+) or (\w+) \(not Windows\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {one.lower() for one in systems} == {one.lower() for one in said.groups()} == {"linux", "macos"}
