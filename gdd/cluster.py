@@ -34,10 +34,11 @@ import xarray as xr
 from llvmlite import binding
 from threadpoolctl import threadpool_info
 
+from gdd.base import netcdf
 from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
 from gdd.base.compiling import on_threads
-from gdd.base.files import written_whole
+from gdd.base.files import user_path
 from gdd.inference import deconvolution, fixed_dictionary
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData, Part
@@ -118,7 +119,8 @@ def learn(
     client, chain = current(client), chain or ChainSpec()
     count = check_images(images)
     keep = count if keep is None else check_whole("keep", keep, 1)
-    stages = Stages(model, chain, refine, refinement or RefinementSpec(), folder and str(folder), keep)
+    folder = None if folder is None else str(user_path("folder", folder, folder=True))
+    stages = Stages(model, chain, refine, refinement or RefinementSpec(), folder, keep)
     seen = None if mask is None else as_plain(mask, IMAGES, "mask")
     if seen is not None and seen.shape != images.shape:
         raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
@@ -467,15 +469,16 @@ def infer(
     client : None: the current one
     """
     first_image = check_whole("first_image", first_image, 0)
+    folder = None if folder is None else user_path("folder", folder, folder=True)
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
     work, client, futures = partial(deconvolution.infer, _light(trained), atoms, **options), current(client), []
     for at, own in _leaves_of(images):
-        path = None if folder is None else str(Path(folder) / f"images-{first_image + at:012d}.nc")
+        path = None if folder is None else str(folder / f"images-{first_image + at:012d}.nc")
         mine = partial(work, **{name: values[at : at + LEAF] for name, values in by_image.items()})
         futures.append(client.submit(_kept, mine, own, first_image + at, path, pure=False))
     found = client.gather(futures)
     if folder is not None:
-        return xr.open_mfdataset(found, combine="nested", concat_dim=IMAGE, data_vars="minimal", coords="minimal")
+        return netcdf.open_several(found, IMAGE)
     return xr.concat(found, IMAGE, combine_attrs="override")
 
 
@@ -509,8 +512,10 @@ def _kept(work: Callable, own: Images, first_image: int, path: str | None) -> xr
     found = _alone(work, own, first_image=first_image)
     if path is None:
         return found
-    with written_whole(Path(path)) as part:
-        found.to_netcdf(part, engine="netcdf4")
+    try:
+        netcdf.write(found, Path(path))
+    except netcdf.UNWRITABLE as error:
+        raise GddError(f"folder: cannot write {path} ({error}); free space or name another folder") from error
     return path
 
 

@@ -7,9 +7,12 @@ Each of its steps is one call of a function that can also be called alone: `gdd.
 from __future__ import annotations
 
 import json
+import sys
 import warnings
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import asdict
+from math import prod
 from numbers import Integral
 from pathlib import Path
 
@@ -20,22 +23,39 @@ from matplotlib.axes import Axes
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
-from tqdm import tqdm
+from tqdm import TqdmWarning
 
 from gdd import plot, results
+from gdd.base import netcdf
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
-from gdd.base.checks import GddError, check_choice, check_kind, check_lengths, check_seed, check_whole
+from gdd.base.checks import (
+    LARGEST_SEED,
+    LEAST_CONTRAST,
+    GddError,
+    check_choice,
+    check_kind,
+    check_lengths,
+    check_memory,
+    check_pair,
+    check_seed,
+    check_whole,
+)
 from gdd.base.compiling import on_threads
+from gdd.base.files import user_path
 from gdd.inference.deconvolution import infer
 from gdd.inference.generation import resample_top
-from gdd.layout import Layout, Scale, as_images, layout_of, scaled_data
+from gdd.layout import Layout, Scale, as_images, from_means, layout_of, scaled_data
 from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, LayerData
 from gdd.projection import project, render_projected
 from gdd.results import Trained
+from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Pretrained, check_fits, pretrain
 from gdd.sampler.refine import Refined, refine
+
+#: where scikit-learn keeps what ``set_output`` has chosen
+OUTPUT = "_sklearn_output_config"
 
 
 class DeepDeconvolution(TransformerMixin, BaseEstimator):
@@ -58,7 +78,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
-    verbose : whether to show progress where there is a terminal
+    verbose : whether to show progress, in a notebook or where there is a terminal
 
     Attributes
     ----------
@@ -74,9 +94,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     Notes
     -----
     Images are arrays (image, row, col), (image, plane, row, col), (image, row, col, plane), or flat (image, feature),
-    always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. NaN is
-    a missing pixel. New images must be in the units of those of ``fit``, such as 0 to 255. The features of an image
-    depend on that image alone: all images share one stream of random numbers.
+    always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. Where
+    the shape does not tell, a DataArray with the axes image, plane, row and col does. NaN is a missing pixel. New
+    images must be in the units of those of ``fit``, such as 0 to 255. The features of an image depend on that image
+    alone: all images share one stream of random numbers.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 to 2.4.
     *Departs:* precisions are held (P15); posterior means in place of one sample.
@@ -106,19 +127,30 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     # ---- learning
 
     def fit(self, X, y=None) -> DeepDeconvolution:
-        """Learn from images; ``y`` is ignored.
+        """Learn from images; ``y`` is ignored. A model fitted before stays as it was unless this fit succeeds.
 
         Raises
         ------
         GddError
             Images, sizes or lengths that do not fit each other, a checkpoint of another fit: before any work.
         """
+        fitted = copy(self)
+        fitted._learn(X)
+        self.__dict__ = fitted.__dict__  # in one step, which no Ctrl-C interrupts
+        warn_of_idle_atoms(self.chains_[self.best_])
+        return self
+
+    def _learn(self, X) -> None:
+        """Learn; what an earlier fit has learned goes, unless this one goes on from it."""
         further = self.warm_start and hasattr(self, "chains_")
+        for name in [] if further else [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
         count = check_whole("n_chains", self.n_chains, 1)
-        check_kind("checkpoint", self.checkpoint, (str, Path, type(None)))
+        folder = None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True)
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
         array = self._checked(X, reset=not further)
-        layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size())
+        labelled = isinstance(X, xr.DataArray)
+        layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size(), labelled)
         images = layout.arrange(array)
         asked = self._asked()
         if further and asked != self.asked_:
@@ -130,28 +162,29 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             RefinementSpec().check_model(model)
         if further and len(self.chains_) != count:
             raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
-        if further and any(is_of_others(chain, data) for chain in self.chains_):
+        digest = digest_of([data.images, data.mask])
+        if further and self.digest_ not in (None, digest):
             raise GddError("X: other images than those of the fit that goes on; give the same, or warm_start=False")
         starts, before = (self.chains_, self.traces_) if further else ([None] * count, {})
         seed, fits = (self.seed_, self.fits_) if further else (self._seed(), 0)
+        if (last := seed + (fits + 1) * count - 1) > LARGEST_SEED:
+            raise GddError(f"random_state: {seed} given; {count} chains need seeds up to {last}, beyond 2**63 - 1")
         found = []
         with self._threads():
             for number, start in enumerate(starts):
-                found.append(self._run(data, model, start, seed + fits * count + number, lengths))
+                found.append(self._run(data, model, start, seed + fits * count + number, lengths, folder))
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
-        self.asked_, self.kept_ = asked, (lengths["refine"] or lengths["pretrain"])[1]
+        self.asked_, self.digest_, self.kept_ = asked, digest, (lengths["refine"] or lengths["pretrain"])[1]
         self.n_features_in_ = int(np.prod(array.shape[1:]))
         self.chains_ = [chain for chain, _ in found]
         self.traces_ = joined_traces(before, [traces for _, traces in found])
         self._choose()
-        warn_of_idle_atoms(self.chains_[self.best_])
-        return self
 
     def _run(
-        self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict
+        self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict, folder: Path | None
     ) -> tuple[Trained, dict]:
         """Run the stages of one chain that are asked for and not there yet, or go on with the last one."""
-        traces, folder = {}, None if self.checkpoint is None else Path(self.checkpoint) / f"chain{seed}"
+        traces, folder = {}, folder and folder / f"chain{seed}"
         if isinstance(start, Refined) and lengths["refine"] is None:
             raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
         if start is None or lengths["refine"] is None:
@@ -177,8 +210,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def transform(self, X) -> np.ndarray:
         """Features of images, (image, feature): posterior means of the maps, atom by atom, row by row."""
-        maps = self.deconvolve(X)["mean"].values
-        return maps.reshape(len(maps), -1)
+        check_is_fitted(self)
+        return self._features(self._checked(X, reset=False))
 
     def deconvolve(self, X) -> xr.Dataset:
         """Maps of images with their axes named, as `gdd.infer` returns them, in the units of the model.
@@ -186,8 +219,16 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         The coordinates ``row`` and ``col`` are the pixels at which an atom's first row and column lie.
         """
         check_is_fitted(self)
+        return self._deconvolve(self._checked(X, reset=False))
+
+    def _features(self, array: np.ndarray) -> np.ndarray:
+        """`transform` of images that have been checked."""
+        maps = self._deconvolve(array)["mean"].values
+        return maps.reshape(len(maps), -1)
+
+    def _deconvolve(self, array: np.ndarray) -> xr.Dataset:
+        """`deconvolve` of images that have been checked."""
         burn_in, collect = self._lengths("infer")
-        array = self._checked(X, reset=False)
         data, _ = scaled_data(self.layout_.arrange(array), self.scale_)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
         with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
@@ -214,12 +255,15 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def score(self, X, y=None) -> float:
         """Coefficient of determination R^2 of images rebuilt from their features, over all pixels that are observed.
 
-        1 is perfect; 0 is no better than the mean of every plane.
+        1 is perfect; 0 is no better than the mean of every plane. Images of which every plane is constant have none.
         """
         check_is_fitted(self)
-        images = self.layout_.arrange(self._checked(X, reset=False)).astype(float)
-        rebuilt = self.layout_.arrange(self.inverse_transform(self.transform(X)))
-        spread = images - np.nanmean(images, axis=(0, 2, 3), keepdims=True)
+        array = self._checked(X, reset=False)
+        images = self.layout_.arrange(array).astype(float)
+        spread = from_means(images)
+        if not np.abs(spread).max() > LEAST_CONTRAST**2 * np.nanmax(np.abs(images), initial=0):
+            raise GddError("X: every plane is constant, so there is no variance to explain; give images with contrast")
+        rebuilt = self.layout_.arrange(self.inverse_transform(self._features(array)))
         return float(1 - np.nansum((images - rebuilt) ** 2) / np.nansum(spread**2))
 
     def sample(self, n: int = 1, random_state=None) -> np.ndarray:
@@ -228,13 +272,15 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         ``random_state`` : a whole number; None gives the same images at every call
         """
         check_is_fitted(self)
-        generator = np.random.default_rng(self.seed_ if random_state is None else random_state)
+        count = check_whole("n", n, 1)
+        seed = self.seed_ if random_state is None else check_seed(random_state, "random_state")
+        check_memory("n", count * max(prod(self._map_shape), self.n_features_in_))
         chain, shape = self.chains_[self.best_], self.model_.shapes()[-1]
         top = (chain.layers[-1] if isinstance(chain, Pretrained) else chain).state.local
         maps = unpool(top.z, top.w, shape.map_size, shape.block)
         fitted = JointLocal((), np.where(maps != 0, 0, EMPTY), maps, np.ones(1))
-        some = np.zeros(check_whole("n", n, 1), int)
-        drawn = resample_top(fitted._replace(z=fitted.z[some], w=maps[some]), fitted, generator)
+        some = np.zeros(count, int)
+        drawn = resample_top(fitted._replace(z=fitted.z[some], w=maps[some]), fitted, np.random.default_rng(seed))
         return self.inverse_transform(drawn.w.reshape(len(some), -1))
 
     # ---- what was learned
@@ -244,7 +290,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
         found = results.to_dataset(self.chains_, self.traces_, dense)
-        projected = self.atoms_.rename(names).drop_attrs().assign_attrs(long_name="top atoms in the image plane")
+        projected = self.atoms_.rename(names).assign_attrs(long_name="top atoms in the image plane")
         return found.assign(projected_atoms=projected)
 
     def to_inferencedata(self):
@@ -270,6 +316,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def save(self, path: str | Path) -> None:
         """Write the model to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
         check_is_fitted(self)
+        place = user_path("path", path)
         parameters = self.get_params(deep=False)
         parameters |= {
             "model": parameters["model"] and asdict(parameters["model"]),
@@ -280,9 +327,12 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
             "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
             "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
             "seed": self.seed_, "fits": self.fits_, "best": self.best_, "n_features_in": self.n_features_in_,
-            "kept": self.kept_,
+            "kept": self.kept_, "images_sha256": self.digest_ or "", "asked": self.asked_,
+            "output": json.dumps(getattr(self, OUTPUT, {})),
+            "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
+            "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in self.traces_.items()}),
         }
-        results.write(self.to_dataset().assign_attrs(attrs), Path(path))
+        results.write(self.to_dataset().merge(results.last_arrays(self.chains_)).assign_attrs(attrs), place)
 
     def plot_atoms(self, layer: int | None = None, ax: Axes | None = None) -> Axes:
         """Atoms of a layer, from 1, or by default the top layer's in the image plane; see `gdd.plot.plot_atoms`."""
@@ -298,7 +348,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         """Images above the same rebuilt from their features; see `gdd.plot.plot_reconstruction`."""
         check_is_fitted(self)
         some = self._checked(X, reset=False)[: check_whole("count", count, 1)]
-        images, rebuilt = map(self.layout_.arrange, (some, self.inverse_transform(self.transform(some))))
+        images, rebuilt = map(self.layout_.arrange, (some, self.inverse_transform(self._features(some))))
         return plot.plot_reconstruction(images, rebuilt, ax)
 
     def plot_trace(self, name: str = "log_joint", stage: str | int | None = None, ax: Axes | None = None) -> Axes:
@@ -312,9 +362,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         if np.shape(image) != self.layout_.shape:
             raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
-        image = np.asarray(image)
-        maps = self.deconvolve(image[None])["mean"].values[0]
-        picture = self.layout_.arrange(self._checked(image[None], reset=False))[0]
+        array = as_images(np.asarray(image)[None])
+        maps, picture = self._deconvolve(array)["mean"].values[0], self.layout_.arrange(array)[0]
         return plot.plot_activations(picture, maps, atom, self.model_.stride, self.model_.projected_size, ax)
 
     def get_feature_names_out(self, input_features=None) -> np.ndarray:
@@ -339,10 +388,12 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
 
     def _checked(self, X, reset: bool) -> np.ndarray:
         """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
-        X = as_images(X) if isinstance(X, xr.DataArray | list | tuple) else X
+        if isinstance(X, xr.DataArray):
+            return as_images(X) if reset else self.layout_.from_labelled(as_images(X))
+        X = X if hasattr(X, "shape") else as_images(X)
         if not reset:
             self.layout_.check_several(X)
-        if len(getattr(X, "shape", ())) > 2 or np.ma.isMaskedArray(X):
+        if len(X.shape) > 2 or np.ma.isMaskedArray(X):
             return as_images(X)
         least = 2 if reset else 1
         return validate_data(
@@ -362,9 +413,11 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         check_kind("model", self.model, (ModelSpec, type(None)))
         return None if self.model is None else (self.model.planes, *self.model.image_size)
 
-    def _asked(self) -> tuple:
-        """Parameters that must not change between fits of which one goes on from the other."""
-        return self.model, tuple(np.atleast_1d(self.atoms)), self.image_size
+    def _asked(self) -> str:
+        """Parameters that must not change between fits of which one goes on from the other, as JSON."""
+        model, size = self.model and asdict(self.model), self.image_size
+        size = None if size is None else check_pair("image_size", size)
+        return json.dumps([model, np.atleast_1d(self.atoms).tolist(), size], default=str)
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
@@ -383,7 +436,12 @@ class Bar:
     """A progress bar with the `begin` and `step` that chains call."""
 
     def __init__(self, total: int, verbose: bool, unit: str = "sweeps"):
-        self._bar = tqdm(total=total, unit=f" {unit}", disable=None if verbose else True, leave=False)
+        with warnings.catch_warnings():  # of a notebook without widgets, which gets a bar of letters
+            warnings.simplefilter("ignore", TqdmWarning)
+            from tqdm.auto import tqdm  # here: which bar it is depends on where this runs, and is decided once
+        in_notebook = "ipykernel.zmqshell" in sys.modules
+        hidden = (False if in_notebook else None) if verbose else True  # None: unless there is a terminal
+        self._bar = tqdm(total=total, unit=f" {unit}", disable=hidden, leave=False)
 
     def begin(self, stage: str, sweeps: int, done: int = 0, seconds: float = 0.0, chain: str = "") -> None:
         """Begin a stage, ``done`` sweeps of which were found at a checkpoint."""
@@ -410,20 +468,39 @@ def load(path: str | Path) -> DeepDeconvolution:
     GddError
         There is no such file; it is damaged, something else, or was written by a newer version.
     """
-    data = results.read(Path(path))
+    data = results.read(place := user_path("path", path))
+    try:
+        return restored(data)
+    except netcdf.UNREADABLE as error:
+        what = f"{type(error).__name__}: {error}"
+        raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error
+
+
+def restored(data: xr.Dataset) -> DeepDeconvolution:
+    """Model of what `DeepDeconvolution.save` has written."""
     stored = json.loads(data.attrs["parameters"])
     parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
     model = DeepDeconvolution(**parameters | {"model": parameters["model"] and results.spec_from(parameters["model"])})
     axes, planes, size = json.loads(data.attrs["layout"])
     model.layout_ = Layout(axes, planes, tuple(size))
     model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
-    model.asked_ = model._asked()
+    model.asked_ = data.attrs.get("asked") or model._asked()
+    model.digest_ = data.attrs.get("images_sha256") or None  # there is none in a file of version 1
+    if names := json.loads(data.attrs.get("feature_names", "[]")):
+        model.feature_names_in_ = np.array(names, object)
+    if output := json.loads(data.attrs.get("output", "{}")):
+        setattr(model, OUTPUT, output)
     model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
-    model.model_, model.best_ = model.chains_[0].model, int(data.attrs["best"])
+    for stage, attrs in json.loads(data.attrs.get("trace_attributes", "{}")).items():
+        model.traces_[stage] = model.traces_[stage].assign_attrs(attrs)
+    model.best_ = int(data.attrs["best"])
+    model.model_ = model.chains_[model.best_].model
     model.kept_ = int(data.attrs["kept"])
-    model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms")
+    shares = {name: np.atleast_1d(value).tolist() for name, value in data.projected_atoms.attrs.items()}
+    shares.pop("long_name", None)
+    model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms", attrs=shares)
     return model
 
 
@@ -435,12 +512,6 @@ def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Datas
         earlier = [before[stage]] if stage in before else []
         joined[stage] = xr.concat([*earlier, stacked], DRAW, combine_attrs="override")
     return joined
-
-
-def is_of_others(chain: Trained, data: LayerData) -> bool:
-    """Whether a chain was trained on other images than these; False for one from a file, which holds no images."""
-    there = chain.data if isinstance(chain, Refined) else next(iter(chain.inputs), None)
-    return there is not None and not np.array_equal(there.images, data.images)
 
 
 def warn_of_idle_atoms(chain: Trained) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import COL, IMAGE, IMAGES, PLANE, ROW
-from gdd.base.checks import GddError, as_array, as_pixels, as_plain, check_pair
+from gdd.base.checks import LARGEST_PIXEL, LEAST_CONTRAST, GddError, as_array, as_plain, check_pair
 from gdd.model.spec import PIXEL_RMS, Size
 from gdd.model.state import LayerData
 
@@ -24,6 +24,10 @@ FLAT, ROWS, PLANES_FIRST, PLANES_LAST = "flat", "row, col", "plane, row, col", "
 COLOURS = (1, 3, 4)
 #: rows and columns that a picture has at least, where the shape of an array must tell what it is
 LEAST_SIDE = 8
+#: raw pixels beyond it overflow even in double precision once a median is subtracted
+LARGEST_RAW = 1e300
+#: how much larger or smaller than in the fit new pixels may be without a warning
+LARGEST_FACTOR = 10.0
 
 
 class Layout(NamedTuple):
@@ -52,6 +56,13 @@ class Layout(NamedTuple):
         """Refuse a single image, which has no axis of images."""
         if getattr(array, "shape", None) == self.shape:
             raise GddError(f"images: shape {self.shape} is that of one image. Reshape your data: images[None]")
+
+    def from_labelled(self, images: np.ndarray) -> np.ndarray:
+        """Images (image, row, col) or (image, plane, row, col), as `as_images` makes them, in these axes."""
+        planes_first = images[:, None] if images.ndim == 3 else images
+        if planes_first.shape[1:] != (wanted := (self.planes, *self.size)):
+            raise GddError(f"images: {planes_first.shape[1:]} along (plane, row, col) given; {wanted} is needed")
+        return self.restore(planes_first)
 
     def restore(self, images: np.ndarray) -> np.ndarray:
         """Images (image, plane, row, col) in the axes of this layout."""
@@ -84,7 +95,8 @@ def as_images(images: np.ndarray | xr.DataArray) -> np.ndarray:
 
 
 def layout_of(
-    images: np.ndarray, image_size: Size | None = None, model_size: tuple[int, int, int] | None = None
+    images: np.ndarray, image_size: Size | None = None, model_size: tuple[int, int, int] | None = None,
+    labelled: bool = False,
 ) -> Layout:
     """Find the layout of an array of images by its shape.
 
@@ -93,24 +105,27 @@ def layout_of(
     images : (image, row, col), (image, plane, row, col), (image, row, col, plane) or (image, feature)
     image_size : (row, col) of flat images; None: signals of one row, unless ``model_size`` fits
     model_size : (plane, row, col) of a model's images
+    labelled : whether the axes had names, so that they are (image, row, col) or (image, plane, row, col) for certain
 
     Raises
     ------
     GddError
-        Another number of axes; flat images that are not of this size, or in colour: their order would be a guess.
+        Another number of axes; four of which either the second or the last may be the planes; flat images that are not
+        of this size, or in colour. Their order would be a guess.
     """
     if image_size is not None:
         image_size = check_pair("image_size", image_size)
     if images.ndim == 2:
         return _flat_layout(images.shape[1], image_size, model_size)
     if images.ndim == 3:
-        if images.shape[2] in COLOURS[1:] and min(images.shape[:2]) >= LEAST_SIDE and model_size is None:
+        certain = labelled or model_size is not None
+        if images.shape[2] in COLOURS[1:] and min(images.shape[:2]) >= LEAST_SIDE and not certain:
             raise GddError(f"images: shape {images.shape} looks like one colour picture; give images[None]")
         found = Layout(ROWS, 1, images.shape[1:])
     elif images.ndim == 4:
-        last = images.shape[3] in COLOURS and images.shape[1] not in COLOURS
-        _, *sizes = np.moveaxis(images, -1, 1).shape if last else images.shape
-        found = Layout(PLANES_LAST if last else PLANES_FIRST, sizes[0], tuple(sizes[1:]))
+        _, *sizes = images.shape
+        found = Layout(PLANES_FIRST, sizes[0], tuple(sizes[1:]))
+        found = found if labelled else _first_or_last(found, image_size, model_size)
     else:
         raise GddError(
             f"images: {images.ndim} axes of sizes {images.shape} given; (image, row, col), (image, plane, row, col),"
@@ -119,6 +134,25 @@ def layout_of(
     if image_size not in (None, found.size):
         raise GddError(f"image_size: {image_size} given; the images are {found.size}")
     return found
+
+
+def _first_or_last(first: Layout, image_size: Size | None, model_size: tuple[int, int, int] | None) -> Layout:
+    """``first``, or the layout of the same array whose planes stand last; GddError if neither is more likely."""
+    last = Layout(PLANES_LAST, first.size[1], (first.planes, first.size[0]))
+    tests = (
+        lambda one: (one.planes, *one.size) == model_size, lambda one: one.size == image_size,
+        lambda one: one.planes in COLOURS,
+    )
+    for test in tests:
+        fits = [one for one in (first, last) if test(one)]
+        if len(fits) == 1:
+            return fits[0]
+    if 2 * first.planes <= min(first.size):
+        return first
+    raise GddError(
+        f"images: shape (image, {', '.join(map(str, first.shape))}) given, in which planes may stand second or last; "
+        "name the axes, such as xarray.DataArray(images, dims=('image', 'row', 'col', 'plane'))"
+    )
 
 
 def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, int, int] | None) -> Layout:
@@ -141,11 +175,35 @@ def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, 
 
 def scale_of(images: np.ndarray) -> Scale:
     """Median of every plane, and the unit in which pixels have the root mean square `PIXEL_RMS`; NaN is left out."""
+    unseen = np.isnan(images).all(axis=(0, 2, 3))
+    if unseen.any():
+        raise GddError(f"images: plane {int(unseen.argmax())} has no pixel but NaN in any image; leave that plane out")
     centre = np.nanmedian(images, axis=(0, 2, 3)).astype(float)
-    rms = float(np.sqrt(np.nanmean((images.astype(float) - centre[:, None, None]) ** 2)))
+    moved = images.astype(float) - centre[:, None, None]
+    power = np.ldexp(1.0, np.frexp(np.nanmax(np.abs(moved)))[1])  # squares of what it divides do not overflow
+    rms = float(power * np.sqrt(np.nanmean((moved / power) ** 2)))
     if not rms > 0:
         raise GddError("images: all pixels are alike; nothing can be learned from them")
     return Scale(centre, rms / PIXEL_RMS)
+
+
+def from_means(images: np.ndarray) -> np.ndarray:
+    """Images (image, plane, row, col) without the mean of every plane; 0 where a pixel is NaN."""
+    seen = ~np.isnan(images)
+    count = np.maximum(seen.sum(axis=(0, 2, 3), keepdims=True), 1)
+    means = np.where(seen, images, 0).sum(axis=(0, 2, 3), keepdims=True) / count
+    return np.where(seen, images - means, 0)
+
+
+def warn_of_units(pixels: np.ndarray) -> None:
+    """Warn where new images, scaled as those of the fit, are more than ten times as large, or spread as little."""
+    seen = max(int((~np.isnan(pixels)).sum()), 1)
+    size, spread = (np.sqrt(np.nansum(part**2) / seen) / PIXEL_RMS for part in (pixels, from_means(pixels)))
+    if size > LARGEST_FACTOR or LEAST_CONTRAST < spread < 1 / LARGEST_FACTOR:
+        warn(
+            f"images: their pixels spread {spread:.2g} times as widely as those of fit, and lie {size:.2g} times as far"
+            " from its median; give new images in the units of those of fit, such as 0 to 255", stacklevel=4,
+        )
 
 
 def scaled_data(images: np.ndarray, scale: Scale | None) -> tuple[LayerData, Scale]:
@@ -153,12 +211,24 @@ def scaled_data(images: np.ndarray, scale: Scale | None) -> tuple[LayerData, Sca
 
     ``scale`` : None: that of these images
     """
+    images = as_plain(images, IMAGES, "images").astype(float)
     seen = ~np.isnan(images)
     blank = ~seen.any(axis=(1, 2, 3))
     if blank.any():
         raise GddError(f"images: image {int(blank.argmax())} has no pixel but NaN; leave it out")
-    mask = None if seen.all() else seen
-    pixels = as_pixels(images.astype(float), "images", mask, constant=True)
-    scale = scale_of(images) if scale is None else scale
-    pixels = scale.forward(pixels).astype(np.float32)
-    return LayerData(pixels if mask is None else np.where(mask, pixels, np.float32(0)), mask), scale
+    if (endless := np.abs(images) > LARGEST_RAW).any():
+        where = np.argwhere(endless)[0]
+        place = ", ".join(f"{axis} {i}" for axis, i in zip(IMAGES, where, strict=True))
+        raise GddError(f"images: pixel {place} is {images[tuple(where)]}; replace it, or give NaN for a missing pixel")
+    pixels = (own := scale or scale_of(images)).forward(images)
+    largest = np.nanmax(np.abs(pixels), axis=(1, 2, 3))
+    if largest.max() > LARGEST_PIXEL:
+        n = int(largest.argmax())
+        raise GddError(
+            f"images: image {n} has a pixel {largest[n]:.2g} units of scale_ from the median of fit; at most "
+            f"{LARGEST_PIXEL:g} is possible: give images in the units of those of fit"
+        )
+    if scale is not None:
+        warn_of_units(pixels)
+    pixels = pixels.astype(np.float32)
+    return LayerData(pixels, None) if seen.all() else LayerData(np.where(seen, pixels, np.float32(0)), seen), own

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import xarray as xr
 
+from gdd.base import netcdf
 from gdd.base.axes import ATOM, CHAIN, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError
-from gdd.base.files import written_whole
 from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
@@ -24,17 +24,17 @@ from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerSta
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.refine import Refined
 
-FORMAT, VERSION = "gdd model", 1
+FORMAT, VERSION = "gdd model", 2
 #: stage of the traces of all layers together; those of pretraining are called by the number of the layer
 ALL = "all"
+#: beginning of the names of what a refined chain goes on from, in files
+LAST = "last_"
 #: what the arrays of `to_dataset` are, by the first part of their names; the paper's symbols
 WORDS = {
     "dictionary": "atoms, D", "position": "active position of each block, Z", "weight": "weight of each block, W",
     "map": "activations, S", "gamma_d": "precision of the atoms", "gamma_w": "precision of the weights",
     "gamma_e": "precision of the noise",
 }
-#: what the netCDF library raises for a file that is damaged
-UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError)
 
 Trained = Pretrained | Refined
 
@@ -76,6 +76,13 @@ def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dens
     return whole.assign_coords(numbered).assign_attrs(attrs)
 
 
+def last_arrays(chains: Sequence[Trained]) -> xr.Dataset:
+    """States that refined chains go on from, with names that begin with `LAST`; of pretrained ones there are none."""
+    parts = [xr.Dataset(refined_arrays(one._replace(state=one.last))) for one in chains if isinstance(one, Refined)]
+    whole = xr.concat(parts, CHAIN) if len(parts) > 1 else (parts or [xr.Dataset()])[0]
+    return whole.rename({name: f"{LAST}{name}" for name in whole.data_vars})
+
+
 def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]]:
     """Chains and traces of `to_dataset`; the chains are without the images that they were trained on."""
     model = spec_from(json.loads(data.attrs["spec"]))
@@ -94,8 +101,10 @@ def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]
         if "refinement" in data.attrs:
             refinement = json.loads(data.attrs["refinement"])
             refinement = RefinementSpec(**refinement | {"noise": Precision(**refinement["noise"])})
+            at_last = {name: name.removeprefix(LAST) for name in part.data_vars if name.startswith(LAST)}
             state = joint_state(part, model)
-            chains.append(Refined(model, refinement, state, state, traces[ALL].isel({CHAIN: [number]}), None))
+            last = joint_state(part[list(at_last)].rename(at_last), model) if at_last else state
+            chains.append(Refined(model, refinement, state, last, traces[ALL].isel({CHAIN: [number]}), None))
         else:
             layers = [
                 Fitted(spec, shape, layer_state(part, level), traces[str(level)].isel({CHAIN: [number]}))
@@ -194,12 +203,11 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 
 def write(data: xr.Dataset, path: Path) -> None:
     """Write a Dataset whole or not at all, as a file of this version; positions are compressed."""
-    packed = {name: {"zlib": True, "complevel": 1} for name in data.data_vars if name.startswith("position_")}
+    packed = {name: {"zlib": True, "complevel": 1} for name in data.data_vars if "position_" in name}
     marked = data.assign_attrs(format=FORMAT, version=VERSION)
     try:
-        with written_whole(path) as part:
-            marked.to_netcdf(part, engine="netcdf4", encoding=packed)
-    except OSError as error:
+        netcdf.write(marked, path, packed)
+    except netcdf.UNWRITABLE as error:
         raise GddError(f"path: cannot write {path} ({error}); what was there before is kept") from error
 
 
@@ -208,12 +216,14 @@ def read(path: Path) -> xr.Dataset:
     if not path.is_file():
         raise GddError(f"path: no file {path}")
     try:
-        with xr.open_dataset(path, engine="netcdf4") as file:
-            found, version = file.attrs.get("format"), file.attrs.get("version", 0)
-            if found == FORMAT and version <= VERSION:
-                return file.load()
-    except UNREADABLE as error:
+        data = netcdf.load(path)
+        found, version = data.attrs.get("format"), data.attrs.get("version", 0)
+        if found == FORMAT and version <= VERSION and not netcdf.check(data) and version > 1:
+            raise ValueError("it has no checksum")
+    except netcdf.UNREADABLE as error:
         raise GddError(f"path: {path} is damaged or no NetCDF file ({error})") from error
     if found != FORMAT:
         raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")
-    raise GddError(f"path: {path} is of version {version}, this gdd reads up to {VERSION}; install a newer gdd")
+    if version > VERSION:
+        raise GddError(f"path: {path} is of version {version}, this gdd reads up to {VERSION}; install a newer gdd")
+    return data

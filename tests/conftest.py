@@ -15,7 +15,7 @@ from gdd_book.data.subsets import generator
 REFINING = {
     "single": {
         "test_caltech", "test_completion_pages", "test_estimator", "test_mnist_pages", "test_readings", "test_readme",
-        "test_refine", "test_refinement_experiments", "test_sums", "test_training",
+        "test_refine", "test_refinement_experiments", "test_saved", "test_sums", "test_training",
     },
     "double": {
         "test_calibration", "test_interpolation", "test_fixed_dictionary", "test_joint_sampler", "test_joint_sweep",

@@ -107,8 +107,8 @@ def test_command_and_papermill_handler_can_be_loaded(first):
     script = f"""
 import {first}, papermill
 from importlib.metadata import entry_points
-(handler,) = (e for e in entry_points(group="papermill.io") if e.value.startswith("gdd_book."))
-assert handler.name == "book/" and hasattr(handler.load(), "read")
+handlers = [e for e in entry_points(group="papermill.io") if e.value.startswith("gdd_book.")]
+assert "book/" in [e.name for e in handlers] and all(hasattr(e.load(), "read") for e in handlers)
 (command,) = (e for e in entry_points(group="console_scripts") if e.name == "gdd")
 assert callable(command.load())
 """
@@ -118,3 +118,10 @@ assert callable(command.load())
 def test_modules_that_share_a_process_exist():
     for name in {name for group in conftest.REFINING.values() for name in group}:
         assert (ROOT / "tests" / f"{name}.py").exists(), name
+
+
+def test_the_systems_that_are_supported_are_named_alike():
+    """`os.sysconf`, `resource` and process numbers are as Linux and macOS have them."""
+    systems = {line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if line.startswith("Operating System")}
+    said = re.search(r"On (\w+) or (\w+) \(not Windows\)", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {one.lower() for one in systems} == {one.lower() for one in said.groups()} == {"linux", "macos"}

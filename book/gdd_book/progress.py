@@ -22,7 +22,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from gdd.base.files import written_whole
+from gdd.base.files import user_path, written_whole
 from gdd_book.data.sources import cache_folder
 
 LOG = logging.getLogger("gdd_book.run")
@@ -194,7 +194,8 @@ class Run:
 
 def checkpoints() -> Path:
     """Folder of all folders of checkpoints: in ``GDD_CACHE``, else in the user's cache."""
-    return Path(os.environ.get("GDD_CACHE") or cache_folder()) / "checkpoints"
+    chosen = os.environ.get("GDD_CACHE")
+    return (user_path("GDD_CACHE", chosen, folder=True) if chosen else cache_folder()) / "checkpoints"
 
 
 def peak_memory() -> int:

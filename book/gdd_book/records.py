@@ -23,8 +23,9 @@ import numpy as np
 import xarray as xr
 
 import gdd
+from gdd.base import netcdf
 from gdd.base.checks import GddError
-from gdd.base.files import written_whole
+from gdd.base.files import user_path
 from gdd_book import experiments
 from gdd_book.progress import peak_memory
 
@@ -40,7 +41,7 @@ LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file 
 def folder() -> Path:
     """Folder of the records: ``GDD_RESULTS``, else ``book/results`` beside the package."""
     chosen = os.environ.get("GDD_RESULTS")
-    return Path(chosen) if chosen else Path(__file__).resolve().parents[1] / "results"
+    return user_path("GDD_RESULTS", chosen, folder=True) if chosen else Path(__file__).resolve().parents[1] / "results"
 
 
 def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> Path:
@@ -88,11 +89,10 @@ def write(
         "seconds": seconds,
     })
     packed = {name: {"zlib": True, "complevel": 4} for name, v in labelled.variables.items() if v.dtype.kind in "fiub"}
-    path = Path(path)
+    path = user_path("path", path)
     try:
-        with written_whole(path) as part:
-            labelled.to_netcdf(part, engine="netcdf4", encoding=packed)
-    except (OSError, RuntimeError) as error:  # RuntimeError is what netCDF makes of a write that fails half way
+        netcdf.write(labelled, path, packed)
+    except netcdf.UNWRITABLE as error:
         raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
     return path
 
@@ -105,12 +105,12 @@ def read(path: str | Path) -> xr.Dataset:
     GddError
         Missing file; truncated or damaged file; a file that is not a record of this package.
     """
-    path = Path(path)
+    path = user_path("path", path)
     if not path.is_file():
         raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
     try:
-        record = xr.load_dataset(path, engine="netcdf4")
-    except (OSError, RuntimeError, ValueError) as error:
+        netcdf.check(record := netcdf.load(path))
+    except netcdf.UNREADABLE as error:
         raise GddError(f"record {path}: truncated, damaged or no NetCDF file ({error}); run it again") from error
     if record.attrs.get("gdd_format") != FORMAT:
         found = record.attrs.get("gdd_format", "none")

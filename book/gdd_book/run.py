@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import logging
 import os
 import re
@@ -15,13 +16,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from tqdm import tqdm
 
+import gdd
 from gdd.base.checks import GddError, check_whole
 from gdd_book import experiments, records
 from gdd_book.progress import AND_TERMINAL, LOG, Run, checkpoints, in_words, memory_in_words
@@ -35,8 +37,14 @@ Result = TypeVar("Result")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, 2 for an error that is said in one line, 130 if interrupted."""
-    chosen = _parser().parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may know ASCII only
     try:
+        try:
+            chosen = _parser().parse_args(arguments)
+        finally:
+            _print()  # help and version, which argparse has printed
         chosen.command(chosen)
     except GddError as error:
         print(f"gdd: {error}", file=sys.stderr)
@@ -202,30 +210,40 @@ def _say_interrupted(chosen: argparse.Namespace) -> None:
     print(f"\ngdd: {said}", file=sys.stderr)
 
 
+def _print(*lines: object) -> None:
+    """Print lines at once; GddError where they cannot be written: to a full disk, to a reader that has gone."""
+    try:
+        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+    except OSError as error:
+        with suppress(OSError):  # what is left over goes nowhere, as Python would try once more at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise GddError(f"output: cannot be written ({error}); free space, or write it somewhere else") from error
+
+
 def _data(chosen: argparse.Namespace) -> None:
     from gdd_book.data import datasets
 
     files = datasets.fetch(chosen.fetch) if chosen.fetch else datasets.inventory()
-    print("\n".join(f"{one.dataset:12}{one.name:30}{one.path or f'missing; from {one.url}'}" for one in files))
+    _print(*(f"{one.dataset:12}{one.name:30}{one.path or f'missing; from {one.url}'}" for one in files))
 
 
 def _run(chosen: argparse.Namespace) -> None:
     changes = [tuple(pair) for pair in chosen.parameter]
     if chosen.parameters:
         for name, value in experiments.parse(chosen.experiment, chosen.scale, changes).items():
-            print(name, ",".join(map(str, value)) if isinstance(value, tuple) else value)
+            _print(f"{name} {','.join(map(str, value)) if isinstance(value, tuple) else value}")
         return
     say = partial(_say_interrupted, chosen)
     written = run_experiment(
         chosen.experiment, chosen.scale, changes, chosen.restart, say, chosen.jobs, chosen.scheduler
     )
-    print(written)
+    _print(written)
 
 
 def _book(_: argparse.Namespace) -> None:
     from gdd_book.pages import notebooks
 
-    print(notebooks.build())
+    _print(notebooks.build())
 
 
 def _bench(chosen: argparse.Namespace) -> None:
@@ -234,8 +252,8 @@ def _bench(chosen: argparse.Namespace) -> None:
     changes = [tuple(pair) for pair in chosen.parameter]
     path = run_experiment("bench", "demo", changes, on_interrupt=partial(_say_interrupted, chosen))
     for table in performance.tables(records.read(path)):
-        print(table.to_string(), end="\n\n")
-    print(path)
+        _print(table.to_string(), "")
+    _print(path)
 
 
 class _Whole(argparse.HelpFormatter):
@@ -247,6 +265,7 @@ class _Whole(argparse.HelpFormatter):
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gdd", description="Generative deep deconvolution: data, runs, book, cost.")
+    parser.add_argument("--version", action="version", version=f"gdd {gdd.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     data = commands.add_parser("data", help="what data are here, and where; 'data fetch NAME' gets what is missing")

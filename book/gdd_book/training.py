@@ -23,9 +23,9 @@ import numpy as np
 import xarray as xr
 
 import gdd
+from gdd.base import netcdf
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.base.checks import GddError
-from gdd.base.files import written_whole
 from gdd.inference.deconvolution import precisions_of
 from gdd.model.spec import (
     CALTECH101,
@@ -257,17 +257,19 @@ def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.
     here = {name: _described(value) for name, value in belongs.items()}
     if path.exists():
         try:
-            found = xr.load_dataset(path, engine="netcdf4")
+            netcdf.check(found := netcdf.load(path))
             there = json.loads(found.attrs.pop("belongs", "{}"))
-        except (OSError, RuntimeError, ValueError) as error:
+        except netcdf.UNREADABLE as error:
             raise GddError(f"{path}: truncated or damaged ({error}); {ASIDE}") from error
         other = [name for name in sorted(here | there) if here.get(name) != there.get(name)]
         if other:
             raise GddError(f"{path}: made from other {', '.join(other)} than this run's; {ASIDE}")
         return found
     found = compute()
-    with written_whole(path) as part:
-        found.assign_attrs(belongs=json.dumps(here)).to_netcdf(part, engine="netcdf4")
+    try:
+        netcdf.write(found.assign_attrs(belongs=json.dumps(here)), path)
+    except netcdf.UNWRITABLE as error:
+        raise GddError(f"{path}: cannot be written ({error}); free space, and run again") from error
     return found
 
 

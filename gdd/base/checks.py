@@ -144,7 +144,7 @@ def as_array(array: np.ndarray, argument: str) -> np.ndarray:
         )
     try:
         array = np.asarray(array)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # of objects that make an array themselves
         raise GddError(f"{argument}: not an array ({error}); rows of equal lengths are needed") from error
     check_memory(argument, array.size, array.itemsize)  # a broadcast array takes no memory; every check of it would
     if array.dtype.kind not in "biuf":

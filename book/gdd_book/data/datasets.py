@@ -199,7 +199,8 @@ def _read_idx(source: Source) -> tuple[np.ndarray, str]:
     """Read an idx file of bytes: the array and the sha256 of the decompressed file."""
     path = locate(source)
     try:
-        content = gzip.decompress(path.read_bytes())
+        content = path.read_bytes()
+        content = gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content  # or unpacked
     except (OSError, EOFError, zlib.error) as error:
         raise damaged(path, error) from error
     digest = hashlib.sha256(content).hexdigest()

@@ -21,6 +21,7 @@ from typing import NamedTuple
 import platformdirs
 
 from gdd.base.checks import GddError, check_choice
+from gdd.base.files import user_path
 
 LARGEST_PICTURE = 2**26  # bytes of a file in an archive; the pictures have some thousands
 
@@ -96,16 +97,18 @@ def locate(source: Source) -> Path:
 
 
 def _find(source: Source) -> Path | None:
-    names = (source.name, source.name.partition(".tar")[0])  # an unpacked folder may stand in for a tar archive
+    # what is unpacked may stand in: a file or a tar archive without .gz, a folder for an archive
+    names = (source.name, source.name.removesuffix(".gz"), source.name.partition(".tar")[0])
     paths = (root / source.dataset / name for root in _roots() for name in names)
     return next((path for path in paths if path.exists()), None)
 
 
 def _roots() -> list[Path]:
     own = os.environ.get("GDD_DATA")
-    if own and not Path(own).is_dir():
+    folder = user_path("GDD_DATA", own, folder=True) if own else None
+    if folder and not folder.is_dir():
         raise GddError(f"GDD_DATA: {own!r} is no folder; set it to the folder that holds mnist/ and so on, or unset it")
-    return [*([Path(own)] if own else []), cache_folder()]
+    return [*([folder] if folder else []), cache_folder()]
 
 
 def cache_folder() -> Path:

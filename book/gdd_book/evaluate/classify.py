@@ -156,9 +156,9 @@ class OneVsRest(ClassifierMixin, BaseEstimator):
 
     def fit(self, features, labels):
         """Fit every class in a thread."""
-        self.classes_ = np.unique(labels)
-        fits = (delayed(clone(self.machine).fit)(features, labels == one) for one in self.classes_)
-        self.estimators_ = Parallel(self.threads, "threading")(fits)
+        classes = np.unique(labels)
+        fits = (delayed(clone(self.machine).fit)(features, labels == one) for one in classes)
+        self.classes_, self.estimators_ = classes, Parallel(self.threads, "threading")(fits)
         return self
 
     def decision_function(self, features):

@@ -1,0 +1,77 @@
+"""NetCDF files: read and written by one thread at a time, whole or not at all, with a checksum of what is in them."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.files import written_whole
+
+#: attribute of a file: SHA-256 over everything else in it
+CHECKSUM = "content_sha256"
+#: what the libraries below raise for a file that is damaged, and for one that cannot be written, as on a full disk
+UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, MemoryError,
+              OverflowError)
+UNWRITABLE = (OSError, RuntimeError)
+_ONE = threading.Lock()  # the libraries below end the process when several threads are in them, whatever the files
+
+
+def write(data: xr.Dataset, path: Path, packed: dict[str, dict] | None = None) -> None:
+    """Write a Dataset and its checksum; ``packed`` is the encoding of some variables. Raises `UNWRITABLE`."""
+    marked = data.drop_encoding().assign_attrs({CHECKSUM: checksum(data)})
+    with _ONE, written_whole(path) as part:
+        marked.to_netcdf(part, engine="netcdf4", encoding=packed)
+
+
+def load(path: Path) -> xr.Dataset:
+    """Read a Dataset into memory. Raises `UNREADABLE`; `check` finds what the libraries do not notice."""
+    with _ONE:
+        try:
+            return xr.load_dataset(path.absolute(), engine="netcdf4")
+        except UNREADABLE as error:
+            said = str(error) or type(error).__name__
+        gc.collect()  # closes what was left open of the damaged file: until then none at its path can be read
+    raise ValueError(said)
+
+
+def open_several(paths: list[str], along: str) -> xr.Dataset:
+    """Datasets of several files, one after the other along an axis, read where they are used."""
+    with _ONE:
+        found = xr.open_mfdataset(paths, combine="nested", concat_dim=along, data_vars="minimal", coords="minimal")
+    found.attrs.pop(CHECKSUM, None)  # of the first
+    return found
+
+
+def check(data: xr.Dataset) -> bool:
+    """Take the checksum off what was loaded: ValueError if it is another's, False if there is none, as in old files."""
+    there = data.attrs.pop(CHECKSUM, None)
+    if there not in (None, checksum(data)):
+        raise ValueError("its contents do not match their checksum")
+    return there is not None
+
+
+def checksum(data: xr.Dataset) -> str:
+    """SHA-256 over attributes, names, axes and values, the same before a Dataset is written and after it is read."""
+    digest = sha256(_text(data.attrs))
+    for name in sorted(data.variables, key=str):
+        array, values = data.variables[name], data.variables[name].values
+        digest.update(_text({"name": name, "axes": array.dims, "coordinate": name in data.coords}) + _text(array.attrs))
+        if values.dtype.kind in "biufc":
+            values = values.astype(values.dtype.newbyteorder("="))
+            if values.dtype.kind == "f":
+                values[np.isnan(values)] = np.nan  # of whatever bits
+            digest.update(str((values.shape, values.dtype)).encode() + values.tobytes())
+        else:
+            digest.update(_text({"words": values.astype(str)}))
+    return digest.hexdigest()
+
+
+def _text(values: dict) -> bytes:
+    """Values by name; a list of one number is the number, as NetCDF has it."""
+    return json.dumps({str(name): np.ravel(value).tolist() for name, value in values.items()}, sort_keys=True).encode()

@@ -1,0 +1,184 @@
+"""Images as people have them: other units, other orders of axes, missing planes, collections, very large pixels."""
+
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import gdd
+from gdd import DeepDeconvolution
+from gdd.base.checks import GddError
+from gdd.layout import PLANES_FIRST, PLANES_LAST, layout_of
+from gdd_book.data import datasets
+
+QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    """Coloured noise, smooth enough for atoms, (image, row, col, plane)."""
+    rough = np.random.default_rng(0).random((12, 16, 18, 3))
+    return (rough + np.roll(rough, 1, 1) + np.roll(rough, 1, 2)).astype(np.float32)
+
+
+@pytest.mark.parametrize("plane", [0, 2])
+def test_a_plane_that_no_image_shows_is_named(pictures, plane):
+    holes = pictures.copy()
+    holes[..., plane] = np.nan
+    model = DeepDeconvolution(**QUICK)
+    with pytest.raises(GddError, match=f"images: plane {plane} has no pixel but NaN in any image; leave that plane"):
+        model.fit(holes)
+    holes[0, 3, 4, plane] = 1.0
+    assert np.isfinite(model.fit(holes).sample(2)).all()
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Grey values from 0 to 255, (image, row, col)."""
+    return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    return DeepDeconvolution(**QUICK).fit(digits)
+
+
+# ---- units
+
+
+@pytest.mark.parametrize("change", [lambda x: x / 255, lambda x: x * 257.0, lambda x: x + 5000.0])
+def test_other_units_are_warned_of(digits, fitted, change):
+    for call in (fitted.transform, fitted.score, fitted.deconvolve):
+        with pytest.warns(UserWarning, match="pixels spread .* times as widely as those of fit, and lie"):
+            call(change(digits))
+
+
+def test_the_same_units_are_not_warned_of(digits, fitted, pictures):
+    holes = np.where(np.random.default_rng(0).random(digits.shape) < 0.5, np.nan, digits)
+    middling = DeepDeconvolution(**QUICK).fit(pictures)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for images in (digits[:1], digits * 2.0, digits / 2, np.zeros((2, 28, 28)), holes):
+            fitted.transform(images)
+        middling.score(np.where(np.arange(3) == 1, np.nan, pictures))  # a plane that new images do not show
+
+
+def test_far_too_large_pixels_are_refused_in_the_units_of_the_fit(digits, fitted):
+    with pytest.raises(GddError, match="image 0 has a pixel .* units of scale_ from the median of fit; .* give images"):
+        fitted.transform(digits * 1e9)
+
+
+@pytest.mark.parametrize("factor", [2.0**40, 2.0**900, 2.0**-900])
+def test_pixels_need_no_preparation_whatever_their_size(digits, fitted, factor):
+    model = DeepDeconvolution(**QUICK).fit(digits * factor)
+    np.testing.assert_array_equal(model.transform(digits * factor), fitted.transform(digits))
+
+
+def test_constant_images_have_no_score(digits, fitted):
+    for images in (np.full((3, 28, 28), 7.3), np.zeros((1, 28, 28))):
+        with pytest.raises(GddError, match="X: every plane is constant, so there is no variance to explain"):
+            fitted.score(images)
+    assert fitted.score(digits) > 0.2
+
+
+# ---- axes
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 5), (16, 16, 16), (32, 64, 40), (3, 16, 3), (32, 3, 50)])
+def test_planes_that_may_stand_second_or_last_are_refused(shape):
+    with pytest.raises(GddError, match="planes may stand second or last; name the axes, such as xarray.DataArray"):
+        DeepDeconvolution(**QUICK).fit(np.random.default_rng(0).random((9, *shape)))
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "axes"),
+    [
+        ((16, 18, 3), {}, PLANES_LAST), ((3, 16, 18), {}, PLANES_FIRST), ((5, 16, 18), {}, PLANES_FIRST),
+        ((16, 16, 5), {"image_size": (16, 16)}, PLANES_LAST), ((16, 16, 5), {"image_size": (16, 5)}, PLANES_FIRST),
+        ((16, 16, 5), {"model_size": (5, 16, 16)}, PLANES_LAST), ((16, 16, 5), {"labelled": True}, PLANES_FIRST),
+        ((28, 28, 3), {"labelled": True}, PLANES_FIRST),
+    ],
+)
+def test_where_the_planes_stand(shape, options, axes):
+    assert layout_of(np.ones((2, *shape)), **options).axes == axes
+
+
+def test_labelled_images_are_read_by_their_names_at_every_call(pictures):
+    many = np.concatenate([pictures, pictures[..., :2]], -1)[:, :16, :16]
+    labelled = xr.DataArray(many, dims=("image", "row", "col", "plane"))
+    model = DeepDeconvolution(**QUICK).fit(labelled)
+    assert (model.model_.planes, model.model_.image_size) == (5, (16, 16))
+    assert model.transform(labelled[::-1]).shape == (12, 6 * model._map_shape[1] * model._map_shape[2])
+    last = DeepDeconvolution(**QUICK).fit(pictures)
+    features = last.transform(xr.DataArray(pictures, dims=("image", "row", "col", "plane")))
+    np.testing.assert_array_equal(features, last.transform(pictures))
+    with pytest.raises(GddError, match=r"\(5, 16, 16\) along \(plane, row, col\) given; \(3, 16, 18\) is needed"):
+        last.transform(labelled)
+
+
+# ---- collections, tables, seeds
+
+
+class Collection:
+    """As skimage's and others': pictures one by one, and all of them as an array when asked."""
+
+    def __init__(self, pictures):
+        self.pictures = pictures
+
+    def __len__(self):
+        return len(self.pictures)
+
+    def __getitem__(self, number):
+        return self.pictures[number]
+
+
+class AnArray(Collection):
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.pictures, dtype)
+
+
+def test_collections_of_pictures_are_images(digits, fitted, tmp_path):
+    io = pytest.importorskip("skimage.io")
+    for number, picture in enumerate(digits):
+        io.imsave(tmp_path / f"{number:02}.png", picture, check_contrast=False)
+    collections = [io.imread_collection(str(tmp_path / "*.png")), Collection(digits), AnArray(digits), [*digits]]
+    for collection in collections:
+        model = DeepDeconvolution(**QUICK).fit(collection)
+        np.testing.assert_array_equal(model.transform(collection), fitted.transform(digits))
+    with pytest.raises(GddError, match="images: not an array"):
+        fitted.transform(Collection([digits[0], digits[1][:, :20]]))
+    with pytest.raises(GddError, match="values of type object given"):
+        fitted.transform(iter(digits))
+
+
+def test_pictures_of_a_model_of_a_table_warn_of_nothing(digits):
+    table = pd.DataFrame(digits.reshape(30, -1).astype(float), columns=[f"pixel{n}" for n in range(784)])
+    model = DeepDeconvolution(**QUICK, image_size=(28, 28)).set_output(transform="pandas").fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure, (one, other) = plt.subplots(1, 2)
+        model.plot_reconstruction(table, one)
+        model.plot_activations(table.iloc[0], 2, other)
+        assert model.score(table) > 0.2
+    plt.close(figure)
+
+
+@pytest.mark.parametrize("seed", [-1, "a", 1.5, 2**63, np.random.default_rng(0)])
+def test_seeds_of_samples_are_checked(fitted, seed):
+    with pytest.raises(GddError, match="random_state: .* given; a whole number"):
+        fitted.sample(random_state=seed)
+
+
+def test_more_samples_than_memory_holds_are_refused(fitted):
+    with pytest.raises(GddError, match="n: an array of .* numbers would be needed"):
+        fitted.sample(2**31 - 1)
+
+
+def test_seeds_of_all_chains_are_checked_before_the_first(digits, monkeypatch):
+    monkeypatch.setattr(gdd.estimator, "pretrain", None)  # would fail otherwise
+    model = DeepDeconvolution(**QUICK, n_chains=2, random_state=2**63 - 1)
+    with pytest.raises(GddError, match=f"random_state: {2**63 - 1} given; 2 chains need seeds up to {2**63}"):
+        model.fit(digits)

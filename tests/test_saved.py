@@ -1,0 +1,218 @@
+"""A saved model is all of the fitted one: nothing is forgotten, damage is noticed, other images are refused."""
+
+import json
+import resource
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+from agreement import arrays_of
+
+import gdd
+from gdd import DeepDeconvolution, results
+from gdd.base import netcdf
+from gdd.base.checks import GddError
+from gdd_book.data import datasets
+
+QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Grey values from 0 to 255, (image, row, col)."""
+    return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def table(digits):
+    """The same as a table with names of columns."""
+    return pd.DataFrame(digits.reshape(30, -1).astype(float), columns=[f"pixel{n}" for n in range(784)])
+
+
+@pytest.fixture(scope="module")
+def named(table):
+    return DeepDeconvolution(**QUICK, image_size=(28, 28)).set_output(transform="pandas").fit(table)
+
+
+@pytest.fixture(scope="module")
+def refined(digits):
+    return DeepDeconvolution(**QUICK, refine=(2, 2), n_chains=2).fit(digits)
+
+
+def reloaded(model, folder):
+    model.save(folder / "m.nc")
+    return gdd.load(folder / "m.nc")
+
+
+def plain(value):
+    """Value without the images, which no file holds, and with its arrays by name."""
+    if isinstance(value, gdd.Pretrained):
+        return [arrays_of(layer.state) for layer in value.layers]
+    if isinstance(value, gdd.Refined):
+        return [value.refinement, arrays_of(value.state), arrays_of(value.last)]
+    if isinstance(value, xr.DataArray | xr.Dataset):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {key: plain(one) for key, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list) else value
+
+
+# ---- nothing is forgotten
+
+
+@pytest.mark.parametrize("name", ["named", "refined"])
+def test_a_loaded_model_has_every_attribute_of_the_fitted_one(name, request, tmp_path):
+    model = request.getfixturevalue(name)
+    loaded = reloaded(model, tmp_path)
+    assert vars(loaded).keys() == vars(model).keys()
+    for key, value in vars(model).items():
+        np.testing.assert_equal(plain(getattr(loaded, key)), plain(value), err_msg=key)
+
+
+def test_a_loaded_model_refuses_other_columns_and_gives_a_table(table, named, tmp_path):
+    loaded = reloaded(named, tmp_path)
+    assert loaded.transform(table).equals(named.transform(table))
+    swapped = table[[*table.columns[:300], "pixel301", "pixel300", *table.columns[302:]]]
+    for model in (named, loaded):
+        with pytest.raises(ValueError, match="Feature names must be in the same order"):
+            model.transform(swapped)
+
+
+def test_a_loaded_model_knows_what_it_was_asked_for(digits, tmp_path):
+    model = DeepDeconvolution(**QUICK, warm_start=True).fit(digits).set_params(atoms=(4, 5))
+    for one in (model, reloaded(model, tmp_path)):
+        with pytest.raises(GddError, match="model, atoms, image_size: changed since"):
+            one.fit(digits)
+
+
+def test_a_loaded_refinement_goes_on_from_the_same_state(digits, tmp_path):
+    model = DeepDeconvolution(**QUICK, refine=(2, 4), random_state=1, warm_start=True).fit(digits)
+    assert not np.array_equal(model.chains_[0].state.local.w, model.chains_[0].last.local.w)
+    loaded = reloaded(model, tmp_path)
+    np.testing.assert_array_equal(loaded.fit(digits).transform(digits), model.fit(digits).transform(digits))
+
+
+def test_a_loaded_model_goes_on_with_its_own_images_only(digits, tmp_path):
+    model = DeepDeconvolution(**QUICK, warm_start=True).fit(digits)
+    others = digits.copy()
+    others[3, 14, 14] ^= 1
+    for one in (model, reloaded(model, tmp_path)):
+        with pytest.raises(GddError, match="X: other images than those of the fit that goes on"):
+            one.fit(others)
+        one.fit(digits)
+
+
+# ---- damage is noticed
+
+
+def flips(whole, count):
+    """The file with one bit changed, half of them near its beginning; then cut off at random places."""
+    generator = np.random.default_rng(0)
+    for number in range(count):
+        changed = bytearray(whole)
+        at = int(generator.integers(len(whole) if number % 2 else len(whole) // 3))
+        changed[at] ^= 1 << int(generator.integers(8))
+        yield bytes(changed)
+    for at in generator.integers(len(whole), size=count // 10):
+        yield whole[:at]
+
+
+def test_no_changed_bit_gives_other_features(digits, named, table, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    features, refused = named.transform(table), 0
+    for changed in flips(whole := path.read_bytes(), 100):
+        path.write_bytes(changed)
+        try:
+            assert gdd.load(path).transform(table).equals(features)
+        except GddError as error:
+            refused += "damaged" in str(error)
+        path.write_bytes(whole)  # in place, while what failed may still be in memory
+        gdd.load(path)
+    assert refused > 50
+
+
+def test_a_part_that_is_zeroed_is_noticed(named, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    whole = path.read_bytes()
+    at = whole.index(named.atoms_.values.tobytes()[2000:2512])
+    path.write_bytes(whole[:at] + bytes(512) + whole[at + 512 :])
+    with pytest.raises(GddError, match="is damaged or no NetCDF file .its contents do not match their checksum"):
+        gdd.load(path)
+
+
+def parameters(**changes):
+    return lambda data: data.assign_attrs(parameters=json.dumps(json.loads(data.attrs["parameters"]) | changes))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "weight_2", "projected_atoms")),
+        *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "parameters", "output")),
+        *(lambda data, name=name: data.assign_attrs({name: 7}) for name in ("spec", "parameters", "layout", "best")),
+        parameters(speed=3), parameters(model={"layers": 3}), parameters(model=3),
+        lambda data: data.drop_attrs(deep=False), lambda data: data.drop_vars(list(data.data_vars)),
+    ],
+)
+def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
+    """Even where the checksum is right."""
+    named.save(path := tmp_path / "m.nc")
+    results.write(spoil(results.read(path)), path)
+    with pytest.raises(GddError, match="path: .* is damaged"):
+        gdd.load(path)
+
+
+def test_files_of_version_1_can_be_read(digits, named, table, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    data = netcdf.load(path)
+    for name in (netcdf.CHECKSUM, "asked", "output", "feature_names", "trace_attributes", "images_sha256"):
+        del data.attrs[name]
+    data.assign_attrs(version=1).to_netcdf(path)
+    loaded = gdd.load(path)
+    np.testing.assert_array_equal(loaded.transform(table.values), named.transform(table))
+    loaded.set_params(warm_start=True).fit(table.values)
+    data.to_netcdf(path)
+    with pytest.raises(GddError, match="it has no checksum"):
+        gdd.load(path)
+
+
+# ---- threads, full disks
+
+THREADS = """
+import sys, numpy as np, joblib, gdd
+model = gdd.load(sys.argv[1] + "/m.nc")
+def work(number):
+    for _ in range(12):
+        model.save(f"{sys.argv[1]}/{number}.nc")
+        assert np.array_equal(gdd.load(f"{sys.argv[1]}/{number}.nc").atoms_, model.atoms_)
+joblib.Parallel(3, "threading")(joblib.delayed(work)(number) for number in range(3))
+"""
+
+FULL = """
+import resource, signal, sys, gdd
+model = gdd.load(sys.argv[1])
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    model.save(sys.argv[1])
+except gdd.GddError as error:
+    print(error)
+"""
+
+
+def test_files_can_be_read_and_written_in_several_threads(named, tmp_path):
+    """Each its own file; before, three of three such processes ended in SIGSEGV or SIGBUS."""
+    named.save(tmp_path / "m.nc")
+    subprocess.run([sys.executable, "-c", THREADS, str(tmp_path)], check=True)
+
+
+def test_a_full_disk_is_one_sentence_and_the_old_file_stays(named, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    before = path.read_bytes()
+    done = subprocess.run([sys.executable, "-c", FULL, str(path)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"path: cannot write {path}") and "what was there before is kept" in done.stdout
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 20_000
+    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
