@@ -171,3 +171,22 @@ def test_a_real_limit_on_the_file_keeps_the_old_one(tmp_path, results):
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 4096
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_changed_label_is_noticed(tmp_path, results):
+    """The library itself checks packed numbers and attributes, and no words."""
+    path = write(tmp_path / "r.nc", results)
+    whole = path.read_bytes()
+    assert whole.count(b"one-step") == 1
+    path.write_bytes(whole.replace(b"one-step", b"two-step"))
+    with pytest.raises(GddError, match="truncated, damaged or no NetCDF file .its contents do not match"):
+        records.read(path)
+
+
+def test_records_of_before_have_no_checksum_and_stay_readable(tmp_path, results):
+    path = write(tmp_path / "r.nc", results)
+    with xr.open_dataset(path) as file:
+        old = file.load().drop_attrs(deep=False).assign_attrs(file.attrs)
+    del old.attrs["content_sha256"]
+    old.to_netcdf(tmp_path / "old.nc")
+    xr.testing.assert_identical(records.read(tmp_path / "old.nc"), records.read(path))
