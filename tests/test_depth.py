@@ -102,6 +102,7 @@ def test_planted_images_show_their_class():
     found = experiments.run("planted-classes", p).dataset
     assert dict(found.error.sizes) == {"positions": 2, "stage": 2, "reading": 2}
     assert ((found.correlation >= 0) & (found.correlation <= 1 + 1e-9)).all()
+    assert figures.control_table(found).shape == (2, 6)
 
 
 @pytest.mark.slow

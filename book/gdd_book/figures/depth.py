@@ -123,3 +123,16 @@ def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figu
             bare(panel).imshow(picture, cmap="gray", vmin=0, vmax=1)
         row[0].set_ylabel("truth" if noise is None else f"{noise:g}", rotation=0, ha="right", va="center")
     return finish(figure)
+
+
+def control_table(record: xr.Dataset) -> pd.DataFrame:
+    """Of the positive control: error of the classifier by reading, and how well planted atoms came back, by stage."""
+    columns = {}
+    for where in record.positions.values:
+        one = record.sel(positions=where)
+        for reading in record.reading.values:
+            columns[where, f"{reading}, error, %"] = one.error.sel(reading=reading).values.round(1)
+        columns[where, "correlation of atoms"] = one.correlation.mean(ATOM).values.round(2)
+    table = pd.DataFrame(columns, index=record.stage.values)
+    table.columns.names = ["positions in a block", ""]
+    return table
