@@ -22,7 +22,6 @@ from gdd_book.checks.calibration import (
     geweke,
     holm,
     plain_step,
-    shifting_step,
     uniformity,
 )
 from gdd_book.checks.enumeration import draw_weights
@@ -49,10 +48,6 @@ SMALL = Case(SMALL, layer_shape(SMALL, (5, 6), 1), 2)
 )
 def test_exact_start(name):
     assert holm(exact_start(case(name), compiled_step, 150, 2, seed=1)).min() > PASSES
-
-
-def test_exact_start_with_shifts():
-    assert holm(exact_start(SMALL, shifting_step, 150, 2, seed=2)).min() > PASSES
 
 
 def test_geweke():

@@ -19,7 +19,7 @@ from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
 from gdd.sampler.kernels.operations import CHUNK, Model, correlate, count_outcomes
 from gdd.sampler.random import PRETRAIN, Key, fill_key
 from gdd.sampler.sums import SLOTS
-from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, sweep, taps_of
+from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, static_width_of, sweep
 from gdd_book.checks.plain import plain_sweep
 
 SWEEPS = 4
@@ -108,9 +108,9 @@ def test_sums_are_those_of_the_state(name):
 
 
 @njit
-def scan_repeatedly(image, z, w, atom, lags, layout, prior, taps, key):
+def scan_repeatedly(image, z, w, atom, lags, layout, prior, static_width, key):
     """Fifty scans of one map with the residual carried along; returns residual, correlations and counts."""
-    model, work = Model(layout, prior, taps), make_work(z.reshape((1, *z.shape)), lags, image, layout)
+    model, work = Model(layout, prior, static_width), make_work(z.reshape((1, *z.shape)), lags, image, layout)
     fill_key(work.stream, key, 0)
     work.left[:, :] = image
     count_outcomes(z, layout, work.counts)
@@ -126,7 +126,7 @@ def test_caches_inside_a_map_are_current():
     image, atom = data.images[0, 0], np.ascontiguousarray(state.shared.dictionary[0, 0])
     lags = padded_autocorrelations(state.shared.dictionary, float)[0]
     z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
-    arguments = atom, lags, layout_of(shape), prior_of(spec), taps_of(shape), key(0)
+    arguments = atom, lags, layout_of(shape), prior_of(spec), static_width_of(shape), key(0)
     left, correlations, counts = scan_repeatedly(image, z, w, *arguments)
     local = state.local._replace(z=z[None, None], w=w[None, None])
     alone = state._replace(local=local, shared=state.shared._replace(dictionary=state.shared.dictionary[:1]))
@@ -143,8 +143,8 @@ def test_caches_inside_a_map_are_current():
 
 
 @njit
-def correlate_once(left, atom, out, layout, prior, taps):
-    correlate(left, atom, out, Model(layout, prior, taps))
+def correlate_once(left, atom, out, layout, prior, static_width):
+    correlate(left, atom, out, Model(layout, prior, static_width))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -158,7 +158,7 @@ def test_correlations(size, planes, dtype):
     rows, cols = shape.map_size
     out = np.full(rows * size[1] + 1, -7.0, dtype)
     flat = image.reshape(size[0], -1), atom.reshape(8, -1)
-    correlate_once(*flat, out, layout_of(shape), prior_of(spec), taps_of(shape))
+    correlate_once(*flat, out, layout_of(shape), prior_of(spec), static_width_of(shape))
     expected = sum(scipy_correlate(image[..., c], atom[..., c], "valid") for c in range(planes))
     found = out[:-1].reshape(rows, size[1])[:, :cols]
     np.testing.assert_allclose(found, expected, atol=400 * np.finfo(dtype).eps)

@@ -9,10 +9,10 @@ from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.model.state import EMPTY, JointLocal, Part
 from gdd.sampler.preconditioner import (
     design_products,
-    guess_by_atom,
-    guess_by_frequency,
-    guess_by_plane,
     map_products,
+    precondition_by_atom,
+    precondition_by_frequency,
+    precondition_by_plane,
     unit_designs,
 )
 from gdd.sampler.screening import average_images
@@ -53,7 +53,7 @@ def test_guess_by_atom_is_symmetric_and_positive():
     shapes = TWO.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
     below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
-    apply = guess_by_atom(below, shapes[1], np.array([3.0, 0.0]), np.full((2, 1), 1.5))
+    apply = precondition_by_atom(below, shapes[1], np.array([3.0, 0.0]), np.full((2, 1), 1.5))
     matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
     assert np.linalg.eigvalsh(matrix).min() > 0
@@ -68,7 +68,7 @@ def test_guess_by_plane_is_the_inverse_where_the_data_say_more_and_diagonal_else
     below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
     shape, weights = shapes[1], np.array([3.0, 0.0])
     gamma_d = np.array([[0.5, 1e4], [2.0, 7.0]])[:, : shape.planes]
-    apply = guess_by_plane(below, shape, weights, gamma_d)
+    apply = precondition_by_plane(below, shape, weights, gamma_d)
     matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
     places = shape.atom_size[0] * shape.atom_size[1]
@@ -101,7 +101,7 @@ def test_guess_by_frequency_is_symmetric_and_positive(by):
     maps = generator.standard_normal((3, 2, *shapes[1].map_size))
     maps[:, 1] = 0.0  # an atom that nothing uses
     prior = {"nothing": np.full((1, 1), 1.5), "atom": np.array([[0.5], [2.0]]), "plane": np.array([[0.5, 2.0]])}[by]
-    apply = guess_by_frequency(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior, Part())
+    apply = precondition_by_frequency(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior, Part())
     matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
     assert np.linalg.eigvalsh(matrix).min() > 0
@@ -118,7 +118,8 @@ def test_guess_is_exact_where_nothing_is_left_out():
     below = average_images(dictionaries, [(1, 1), (1, 1)])[1]
     below = below._replace(stride=(4, 4))  # units at other places do not meet
     weights, gamma_e, gamma_d = generator.standard_normal((5, 2)), generator.gamma(2.0, size=5), 0.7
-    apply = guess_by_frequency(below, shapes[1], weights[:, :, None, None], gamma_e, np.full((1, 1), gamma_d), Part())
+    maps, prior = weights[:, :, None, None], np.full((1, 1), gamma_d)
+    apply = precondition_by_frequency(below, shapes[1], maps, gamma_e, prior, Part())
     units = dictionaries[0].reshape(3, -1)
     between = units @ units.T + 1e-6 * (units**2).sum() / 3 * np.eye(3)  # what stands for no variance
     exact = np.kron(weights.T * gamma_e @ weights, between) + gamma_d * np.eye(6)

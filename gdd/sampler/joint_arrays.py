@@ -10,7 +10,7 @@ from gdd.base.compiling import MOST_THREADS
 from gdd.model.spec import LayerShape, ModelSpec
 from gdd.model.state import JointLocal, JointState, LayerData, Part
 from gdd.sampler.kernels.joint import Images, Layer, Model, Work
-from gdd.sampler.kernels.windows import known_size
+from gdd.sampler.kernels.windows import static_size
 from gdd.sampler.screening import Average, average_images
 
 
@@ -72,7 +72,7 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     gamma_e, residuals = local.gamma_e.astype(float), np.empty_like(pixels)
     images = Images(pixels, masks, z, flat_images(local.w, dtype), gamma_e, residuals, data.part.first)
     averages = average_images(shared.dictionaries, [shape.block for shape in shapes])
-    sizes = known_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
+    sizes = static_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
     table, places = layer_table(shapes, bool(sizes[0]))
     flat = Model(
         table, np.concatenate([plane_last(each) for each in shared.dictionaries]).astype(dtype), places,
@@ -82,8 +82,8 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     return Arrays(images, flat, averages, work, shapes, data.part)
 
 
-def layer_table(shapes: tuple[LayerShape, ...], known: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes of all layers, (layer, field of `Layer`), and `Model.places`; ``known`` for those of the bottom layer."""
+def layer_table(shapes: tuple[LayerShape, ...], static: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of all layers, (layer, field of `Layer`), and `Model.places`; ``static`` for those of the bottom layer."""
     rows, places = [], []
     atom = place = lag = block = level = 0
     for shape in shapes:
@@ -91,7 +91,7 @@ def layer_table(shapes: tuple[LayerShape, ...], known: bool) -> tuple[np.ndarray
         output = level + shape.input_size[0] * width
         rows.append(Layer(
             shape.atoms, h, w * planes, planes, width, *shape.map_size, p, q, *shape.grid,
-            atom, place, lag, block, level, output, int(known and not rows),
+            atom, place, lag, block, level, output, int(static and not rows),
         ))
         places += [a * width + b * planes for a in range(p) for b in range(q)]
         atom, place, level = atom + shape.atoms * h * w * planes, place + p * q, output

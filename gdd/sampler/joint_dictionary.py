@@ -19,7 +19,7 @@ from gdd.sampler.joint_arrays import Arrays, plane_last, plane_second
 from gdd.sampler.kernels import joint_dictionary as kernels
 from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
-from gdd.sampler.preconditioner import guess_by_atom, guess_by_frequency, guess_by_plane
+from gdd.sampler.preconditioner import precondition_by_atom, precondition_by_frequency, precondition_by_plane
 from gdd.sampler.random import shared_generator
 from gdd.sampler.sums import SLOTS, Share, add_chunks, add_up
 
@@ -46,15 +46,15 @@ def draw_upper_dictionary(
     noise = plane_last(shared_generator(*key).standard_normal(dictionary.shape))
     right = start.gradient - prior * before + np.sqrt(prior) * noise
     if gamma_d.shape[1] > 1:
-        guess = guess_by_plane(arrays.averages[layer], shape, start.weights, gamma_d)
+        guess = precondition_by_plane(arrays.averages[layer], shape, start.weights, gamma_d)
     elif shape.atoms > MOST_COUPLED:
-        guess = guess_by_atom(arrays.averages[layer], shape, start.weights, gamma_d)
+        guess = precondition_by_atom(arrays.averages[layer], shape, start.weights, gamma_d)
     else:
         z = arrays.local()
         z = [*z.positions, z.z][layer]
         maps = unpool(z, arrays.by_layer(layer, flat_values(arrays, layer)), shape.map_size, shape.block)
         gamma_e = np.broadcast_to(arrays.images.gamma_e, len(maps))
-        guess = guess_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d, arrays.part)
+        guess = precondition_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d, arrays.part)
 
     def times(direction: np.ndarray) -> np.ndarray:
         return solve_pass(arrays, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction

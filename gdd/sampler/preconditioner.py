@@ -65,7 +65,7 @@ def products_by_lag(images: np.ndarray, stride: Size, reach: Size) -> np.ndarray
 # By atom
 
 
-def guess_by_atom(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
+def precondition_by_atom(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
     """Return the product with the inverse of a guess of a layer's precision, symmetric and positive.
 
     weights : (atom,), gamma_e times the sum of squared weights of each atom; gamma_d : (atom or 1, plane or 1)
@@ -116,8 +116,8 @@ def design_products(below: Average, atom: Size) -> np.ndarray:
 # By plane
 
 
-def guess_by_plane(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
-    """Return what `guess_by_atom` does. gamma_d : (atom or 1, plane)"""
+def precondition_by_plane(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
+    """Return what `precondition_by_atom` does. gamma_d : (atom or 1, plane)"""
     matrix, places = design_products(below, shape.atom_size).astype(float), shape.atom_size[0] * shape.atom_size[1]
     matrix[np.diag_indices(len(matrix))] += np.tile(below.variance, places)
     prior = np.tile(np.broadcast_to(gamma_d, (shape.atoms, shape.planes)), places)  # (atom, entry)
@@ -143,10 +143,10 @@ def guess_by_plane(below: Average, shape: LayerShape, weights: np.ndarray, gamma
 # By frequency
 
 
-def guess_by_frequency(
+def precondition_by_frequency(
     below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray, part: Part
 ) -> Apply:
-    """Return what `guess_by_atom` does. maps : (image, atom, row, col); gamma_e : (image,)"""
+    """Return what `precondition_by_atom` does. maps : (image, atom, row, col); gamma_e : (image,)"""
     rows, cols = shape.atom_size
     grid = (3 * rows + 1) // 2, (3 * cols + 1) // 2  # that the atoms are wrapped around
     prior = np.broadcast_to(gamma_d, (shape.atoms, shape.planes)).astype(float)

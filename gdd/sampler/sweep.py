@@ -103,10 +103,10 @@ def whole_pass(
     images: Images, data: LayerData, shared: Shared, spec: LayerSpec, shape: LayerShape, key: Key
 ) -> Sums:
     """Update fully observed images, a few chunks at a time; the chunks' sums are added in order."""
-    by_gram = is_filled(spec, shape)
-    update, atoms = (top.pass_top, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
-    taps = () if by_gram else taps_of(shape)
-    atoms, model = atoms(shared, shape, data.images.dtype), Model(layout_of(shape), prior_of(spec), taps)
+    by_gram = uses_gram(spec, shape)
+    update, atoms = (top.pass_gram, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
+    static_width = () if by_gram else static_width_of(shape)
+    atoms, model = atoms(shared, shape, data.images.dtype), Model(layout_of(shape), prior_of(spec), static_width)
     run = lambda share: update(images.some(share.images), atoms, model, key, share.slots)  # noqa: E731
     return add_up(empty_sums(shape), data.part, len(images.pixels), run)
 
@@ -122,7 +122,7 @@ def masked_pass(
     images = images._replace(pixels=np.where(seen[0] > 0, images.pixels, dtype.type(0)))
     chunks, atoms = -(-n // CHUNK), plane_last(shared.dictionary, dtype)
     atoms = masked.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape))
-    model = Model(layout_of(shape), prior_of(spec), taps_of(shape))
+    model = Model(layout_of(shape), prior_of(spec), static_width_of(shape))
     sums = masked.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
 
     def run(some: slice, _) -> None:
@@ -142,12 +142,12 @@ def prior_of(spec: LayerSpec) -> Prior:
     return Prior(*outcomes, noise.shape, noise.rate, noise.fixed is None and by_image, by_image)
 
 
-def taps_of(shape: LayerShape) -> tuple[int, ...]:
+def static_width_of(shape: LayerShape) -> tuple[int, ...]:
     """Zeros, one a column of an atom for which the kernels are compiled; see `gdd.sampler.kernels.operations.Model`."""
     return (0,) * shape.atom_size[1] if shape.planes == 1 and shape.atom_size[1] >= SPECIAL_FROM else ()
 
 
-def is_filled(spec: LayerSpec, shape: LayerShape) -> bool:
+def uses_gram(spec: LayerSpec, shape: LayerShape) -> bool:
     """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.kernels.top`."""
     numbers = shape.atoms**2 * int(np.prod([2 * m - 1 for m in shape.map_size]))
     overlapping = all(m <= a for m, a in zip(shape.map_size, shape.atom_size, strict=True))

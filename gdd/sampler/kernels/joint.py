@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.compiling import FAST, kernel
-from gdd.sampler.kernels.windows import known_add, known_dot, window_add, window_dot
+from gdd.sampler.kernels.windows import static_add, static_dot, window_add, window_dot
 
 
 class Layer(NamedTuple):
@@ -38,7 +38,7 @@ class Layer(NamedTuple):
     block: int  # of its blocks
     input: int  # of its input, a level
     output: int  # of the values of its blocks, the level above
-    known: int  # 1 if the sizes of its atoms are known when compiled: `Model.rows`, `Model.columns`
+    static: int  # 1 if the sizes of its atoms are known when compiled: `Model.rows`, `Model.columns`
 
 
 class Model(NamedTuple):
@@ -178,8 +178,8 @@ def copy_levels(source, target, level, table, box):
 def add_atom(levels, start, k, value, here, model):
     """Add ``value`` times atom k at a place of a layer's input. Changes ``levels``."""
     atom = here.atom + k * here.height * here.length
-    if here.known:
-        known_add(
+    if here.static:
+        static_add(
             levels, start, here.width, model.dictionaries, atom, here.length, value, model.rows, model.columns
         )
     else:
@@ -190,8 +190,8 @@ def add_atom(levels, start, k, value, here, model):
 def dot_atom(levels, start, k, here, model):
     """Inner product of atom k with a place of a layer's input."""
     atom = here.atom + k * here.height * here.length
-    if here.known:
-        return known_dot(levels, start, here.width, model.dictionaries, atom, model.rows, model.columns)
+    if here.static:
+        return static_dot(levels, start, here.width, model.dictionaries, atom, model.rows, model.columns)
     return window_dot(levels, start, model.dictionaries, atom, here)
 
 

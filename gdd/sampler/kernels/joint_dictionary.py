@@ -28,7 +28,7 @@ from gdd.sampler.kernels.joint import (
     whole_box,
 )
 from gdd.sampler.kernels.operations import CHUNK
-from gdd.sampler.kernels.windows import known_add, window_add
+from gdd.sampler.kernels.windows import static_add, window_add
 from gdd.sampler.random import WORDS, fill_key, fill_normals
 
 #: what `solve_images` does: adjoint of the residual, perturbed; A and its adjoint; take A off the residual
@@ -228,8 +228,8 @@ def atom_images(k, step, values, images, model, sums):
 def add_window(onto, start, width, source, first, stride, value, here, model):
     """`window_add` for the bottom layer. Changes ``onto``."""
     value = onto.dtype.type(value)
-    if here.known:
-        known_add(onto, start, width, source, first, stride, value, model.rows, model.columns)
+    if here.static:
+        static_add(onto, start, width, source, first, stride, value, model.rows, model.columns)
     else:
         window_add(onto, start, width, source, first, stride, value, here)
 

@@ -88,7 +88,7 @@ def make_atom(pixels, lags, gamma_e, gamma_w):
 
 
 @subkernel()
-def open_block(i, j, z, w, atom, model, work):
+def remove_block(i, j, z, w, atom, model, work):
     """Take a block out of the counts and form the odds of its positions, all else given: (block, weight of empty)."""
     layout = model.layout
     block, old, old_w = block_at(i, j, layout), z[i, j], w[i, j]
@@ -118,7 +118,7 @@ def change_position(block, position, weight, atom, model, work):
 
 
 @subkernel()
-def close_block(i, j, z, w, block, position, weight, atom, model, work):
+def insert_block(i, j, z, w, block, position, weight, atom, model, work):
     """Write a block's position and weight; counts, residual and correlations follow. Returns whether any changed."""
     old, old_w = z[i, j], w[i, j]
     z[i, j], w[i, j] = position, weight
@@ -158,9 +158,9 @@ def sweep_map(z, w, atom, model, work):
                     peak = max(peak, peaks[b])
                 if surely_empty(SLACK * atom.slab.gain * peak, empty, others, uniform):
                     continue
-            block, prior = open_block(i, j, z, w, atom, model, work)
+            block, prior = remove_block(i, j, z, w, atom, model, work)
             position, weight = draw_block(block, work.outcomes, prior, layout, uniform, stream)
-            if close_block(i, j, z, w, block, position, weight, atom, model, work):
+            if insert_block(i, j, z, w, block, position, weight, atom, model, work):
                 column_peaks(below, layout.width, block.rows, peaks)
                 empty, others = bound_weights(block, work.counts, model, atom.slab.factor)
 

@@ -83,8 +83,8 @@ def window_product(left, atom, row, col, model):
     total, first = left[0, 0] * 0, col * model.layout.planes
     for a in range(atom.shape[0]):
         line, here = atom[a], left[row + a, first : first + atom.shape[1]]
-        if len(model.taps) > 0:
-            for b in range(len(model.taps)):
+        if len(model.static_width) > 0:
+            for b in range(len(model.static_width)):
                 total += line[b] * here[b]
         else:
             for t in range(atom.shape[1]):

@@ -56,7 +56,7 @@ class Model(NamedTuple):
 
     layout: Layout
     prior: Prior
-    taps: tuple  # zeros, one a column of an atom of one plane, empty for more: its length is known when compiled
+    static_width: tuple  # zeros, one a column of an atom of one plane; none for more. Its length is known when compiled
 
 
 class Images(NamedTuple):
@@ -262,10 +262,10 @@ def draw_noise(prior, pixels, energy, stream):
 @subkernel()
 def subtract_atom(left, atom, row, col, weight, model):
     """Left -= weight * atom placed at (row, col)."""
-    if len(model.taps) > 0:
+    if len(model.static_width) > 0:
         for a in range(atom.shape[0]):
-            here, line = left[row + a, col : col + len(model.taps)], atom[a]
-            for b in range(len(model.taps)):
+            here, line = left[row + a, col : col + len(model.static_width)], atom[a]
+            for b in range(len(model.static_width)):
                 here[b] -= weight * line[b]
     else:
         first = col * model.layout.planes
@@ -304,7 +304,7 @@ def correlate(left, atom, out, model):
     One plane: all rows in one run, so that the loop is long; windows that go on in the next row belong to nothing.
     """
     layout, planes, width = model.layout, model.layout.planes, model.layout.width
-    if len(model.taps) > 0:
+    if len(model.static_width) > 0:
         flat, length = left.reshape(left.size), (layout.map_row - 1) * width + layout.map_col
         for p in range(length):
             out[p] = 0.0
@@ -312,7 +312,7 @@ def correlate(left, atom, out, model):
             here, tap = flat[a * width :], atom[a]
             for p in range(length):
                 total = out[p]
-                for b in range(len(model.taps)):
+                for b in range(len(model.static_width)):
                     total += tap[b] * here[p + b]
                 out[p] = total
         return
@@ -350,8 +350,8 @@ def shift_correlations(out, lags, row, col, weight, first_row, model):
     for i in range(max(first_row, row - h), min(model.layout.map_row, row + h + 1)):
         # unsigned: such an index needs no check for counting from the end
         place, skip, lag = np.uintp(i * model.layout.width + start), np.uintp(start - col + w - 1), lags[i - row + h]
-        if len(model.taps) > 0:
-            for t in range(np.uintp(2 * len(model.taps))):
+        if len(model.static_width) > 0:
+            for t in range(np.uintp(2 * len(model.static_width))):
                 out[place + t] -= weight * lag[skip + t]
         else:
             for t in range(np.uintp(2 * w)):

@@ -106,7 +106,7 @@ def visit_all(z, w, correlations, atoms, gamma_e, prior, work):
 
 @subkernel()
 def update_image(n, images, atoms, model, work, correlations, sums):
-    """One image of `pass_top`."""
+    """One image of `pass_gram`."""
     image, z, w, gamma_e = images.pixels[n], images.z[n], images.w[n], images.gamma_e
     correlate_sparse(image, atoms.placed, model.layout.planes, correlations)
     found = list_active(z, w, model.layout, work.active)
@@ -126,7 +126,7 @@ def update_image(n, images, atoms, model, work, correlations, sums):
 
 
 @kernel()
-def pass_top(images, atoms, model, key, sums):
+def pass_gram(images, atoms, model, key, sums):
     """Update images in chunks; arguments as of `gdd.sampler.kernels.layer.pass_whole`, with `TopAtoms`."""
     layout, (images, atoms, sums) = model.layout, borrowed((images, atoms, sums))
     work = make_work(images.z[0], atoms.placed[0], images.pixels[0], layout)

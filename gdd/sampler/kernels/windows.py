@@ -2,9 +2,9 @@
 
 Arrays are flat. A window starts at ``start`` of a level whose rows are ``width`` numbers long (plane last), an atom at
 ``first`` of its dictionary. The loops serve atoms of any size. For the bottom layer's, against which most of a sweep
-is spent, `known_dot` and `known_add` have all rows written out in vector registers: ``rows`` and ``columns`` are tuples
-whose *lengths* are known when a kernel is compiled. The compiler keeps no sum over such short rows in a register by
-itself: with the loops alone refinement takes 1.3 times as long at MNIST's sizes and 1.4 times at Caltech's.
+is spent, `static_dot` and `static_add` have all rows written out in vector registers: ``rows`` and ``columns`` are
+tuples whose *lengths* are known when a kernel is compiled. The compiler keeps no sum over such short rows in a register
+by itself: with the loops alone refinement takes 1.3 times as long at MNIST's sizes and 1.4 times at Caltech's.
 
 *Checked:* tests/test_windows.py.
 """
@@ -29,7 +29,7 @@ WIDEST = 32
 MAY_REORDER = ("reassoc", "contract")
 
 
-def known_size(rows: int, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def static_size(rows: int, length: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return ``rows`` and ``columns`` of atoms with rows of ``length`` numbers; empty if their size is not used."""
     return ((0,) * rows, (0,) * length) if SHORTEST <= length <= LONGEST else ((), ())
 
@@ -105,7 +105,7 @@ def sum_of(builder, vector):
 
 
 @intrinsic
-def known_dot(typing_context, left, start, width, atoms, first, rows, columns):
+def static_dot(typing_context, left, start, width, atoms, first, rows, columns):
     """`window_dot` for a size known when compiled."""
 
     def codegen(context, builder, signature, args):
@@ -123,7 +123,7 @@ def known_dot(typing_context, left, start, width, atoms, first, rows, columns):
 
 
 @intrinsic
-def known_add(typing_context, onto, start, width, source, first, stride, value, rows, columns):
+def static_add(typing_context, onto, start, width, source, first, stride, value, rows, columns):
     """`window_add` for a size known when compiled. Changes ``onto``."""
 
     def codegen(context, builder, signature, args):
