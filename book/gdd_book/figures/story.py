@@ -16,13 +16,16 @@ from gdd.base.axes import ATOM, PLANE
 from gdd.projection import render_projected
 from gdd_book import paper_values
 from gdd_book.experiments.mnist_features import COPIED
-from gdd_book.figures.mnist import draw_subsets, strokes_table, subset_errors
-from gdd_book.figures.model import draw_atoms, most_used
+from gdd_book.figures import depth
+from gdd_book.figures.mnist import draw_subsets, subset_errors
+from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.slider import slider
 from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_figure, write_ticks
 
 #: readings of `mnist-readings`: the paper's, and the best one of the same atoms
 PAPERS, BEST = "one sample, the paper's", "the same, normalised"
+#: noise precisions of refinement, and what they teach
+LITTLE_NOISE, MUCH_NOISE = (44.0, "little noise: strokes"), (2.0, "much noise: digits")
 #: the learning curve: kind of feature in `mnist-best`, what it is called, colour; where the words stand: at which
 #: of its points, and by what factors away from it
 LINES = (
@@ -46,16 +49,14 @@ def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.nda
     return found[np.argsort(-(found**2).sum(axis=(1, 2)), kind="stable")]
 
 
-def show_story(record: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -> Figure:
-    """Atoms before and after refinement; a digit and its strongest pieces; the learning curve."""
+def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -> Figure:
+    """Atoms refined with little and with much noise; a digit and its strongest pieces; the learning curve."""
     with plt.rc_context(RC):
         figure = plt.figure(figsize=(FULL, 7.2))
         above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.1, 3.1))
         curve = below.subplots()
-    first = record.isel(subset=0).rename(stage="kind").transpose("kind", ...)
-    for panel, (kind, words) in zip(above.subplots(1, 2), zip(first.kind.values, ("", ": strokes"), strict=True),
-                                    strict=True):
-        draw_atoms(bare(panel), most_used(first, 16).sel(kind=kind).transpose(ATOM, PLANE, ...), 4, f"{kind}{words}")
+    for panel, (noise, words) in zip(above.subplots(1, 2), (LITTLE_NOISE, MUCH_NOISE), strict=True):
+        draw_atoms(bare(panel), depth.most_used(scan.isel(subset=0).sel(noise=noise), 16), 4, words)
     _draw_pieces(middle.subplots(1, 7), record, "refined", digit)
     _draw_curve(curve, record, best)
     return finish(figure)
@@ -82,12 +83,11 @@ def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
 
 
 def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """What the story's figure says, in numbers: of 1,000 training digits, test error in %, and two of the atoms."""
+    """What the story's figure says, in numbers: of 1,000 training digits, test error in %, and one of the codes."""
     error = record.error.mean("subset")
     numbers, printed = record.numbers.sel(reading=PAPERS).mean("subset"), paper_values.table("mnist_error")
     kinds = [kind for kind, *_ in LINES[-2:]]
     whitened, copied = subset_errors(best).sel(feature_kind=kinds, size=1000).mean("trial").values
-    strokes = strokes_table(record).loc["energy in the largest stroke, %"]
     before_after = "{} \u2192 {}".format
     rows = [
         ("test error of the paper's features, refined", f"{float(error.sel(stage='refined', reading=PAPERS)):.1f} %",
@@ -96,7 +96,6 @@ def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
         ("of the same atoms as detectors, normalised", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
         ("of four first layers side by side, whitened", f"{whitened:.1f} %", ""),
         ("the same, with a classifier trained on deformed copies too", f"{copied:.1f} %", ""),
-        ("energy of an atom in its largest stroke, chain by chain, refinement", before_after(*strokes) + " %", ""),
         ("active coefficients of a test digit, refinement", before_after(*numbers.values.round().astype(int)), ""),
     ]
     return pd.DataFrame(rows, columns=["1,000 digits of MNIST", "we find", "the paper prints"]).set_index(
