@@ -12,7 +12,7 @@ from gdd_book.progress import Run
 from gdd_book.training import digits
 
 BARS = control.planted_dictionaries(1, np.random.default_rng(0))[0][:, 0]
-SMALL = {"n_train": 20, "n_others": 30, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
+SMALL = {"n_train": 60, "n_others": 60, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
          "test_burn_in": 1, "test_collect": 1}
 
 
@@ -97,7 +97,7 @@ def test_learned_noise_is_no_point_of_the_scan():
 
 
 def test_planted_images_show_their_class():
-    p = {"n_train": 20, "n_test": 20, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
+    p = {"n_train": 60, "n_test": 20, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
          "test_burn_in": 1, "test_collect": 1, "noises": (2.0,)}
     found = experiments.run("planted-classes", p).dataset
     assert dict(found.error.sizes) == {"positions": 2, "stage": 2, "reading": 2}

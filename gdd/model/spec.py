@@ -30,7 +30,7 @@ Size = tuple[int, int]
 #: that of MNIST's digits, black at 0 and white at 1
 PIXEL_RMS = 1 / 3
 #: variance of the noise in refinement, in mean squares of the pixels about their background: the one of eight that best
-#: predicts hidden halves of training digits which the model did not learn from (book, model/refinement)
+#: predicts hidden halves of training digits which the model did not learn from (book, model/depth)
 NOISE_IN_SIGNALS = 4.5
 #: of an axis: the most pixels of a proposed bottom atom, the share of the axis that an atom covers, and how many blocks
 #: the pooling of all layers should leave
