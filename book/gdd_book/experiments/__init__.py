@@ -13,6 +13,7 @@ from gdd.base.checks import LARGEST_PRECISION, GddError, check_choice, check_kin
 from gdd_book.experiments import (  # noqa: F401  (importing a family registers its experiments)
     atoms,
     calibration,
+    control,
     caltech,
     caltech_features,
     cost,
