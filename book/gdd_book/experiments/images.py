@@ -8,7 +8,8 @@ import numpy as np
 import xarray as xr
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from gdd.base.axes import COL, IMAGE, LABEL, ROW
+from gdd import project
+from gdd.base.axes import ATOM, COL, DICTIONARY, IMAGE, LABEL, ROW
 from gdd.inference.fixed_dictionary import shared_of
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
 from gdd.model.joint import layer_values
@@ -21,6 +22,7 @@ from gdd_book.data.contrast import normalise_contrast
 from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
+from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -233,7 +235,25 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
     dataset = xr.concat(parts, "kind").assign_coords(
         model=("kind", [model for model, _ in kinds]), source=("kind", [source for _, source in kinds])
     )
-    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
+    dataset = dataset.merge(xr.concat([describe_atoms(one) for one in (fitted, refined)], "stage"))
+    return outcome(dataset.assign_coords(stage=list(STAGES)), p, train, model=fitted.model,
+                   refinement=refined.refinement)
+
+
+def describe_atoms(trained: Pretrained | Refined) -> xr.Dataset:
+    """Atoms of layer 1, and projected top atoms in percent of each one's largest magnitude, with how much they draw.
+
+    ``energy`` (atom,): share of the sum of squares of all that the top atoms draw, each alone, in the training digits.
+    """
+    atoms, joint = project(trained), isinstance(trained, Refined)
+    top = (trained if joint else trained.layers[-1]).state.local
+    bottom = (trained.state.shared.dictionaries if joint else [trained.layers[0].state.shared.dictionary])[0]
+    energy = (top.w.astype(float) ** 2).sum(axis=(0, 2, 3)) * (atoms.values**2).sum(axis=(1, 2, 3))
+    return xr.Dataset({
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)), "energy": (ATOM, energy / energy.sum()),
+        "uses": (ATOM, (top.z >= 0).sum(axis=(0, 2, 3))),
+        "bottom_dictionary": (("bottom_atom", "bottom_plane", "bottom_row", "bottom_col"), np.float32(bottom)),
+    })
 
 
 def generate(state: JointState, refined: Refined, number: int, seed: int) -> dict[str, np.ndarray]:

@@ -13,7 +13,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, DRAW, IMAGE
+from gdd.base.axes import ATOM, DRAW, IMAGE, PLANE
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
@@ -21,6 +21,7 @@ from gdd_book.evaluate.statistics import mean_and_error, median_and_error, share
 from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.mnist_features import COPIED, KINDS
 from gdd_book.feed_forward import FeedForward, feed_forward
+from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,
     CYCLE,
@@ -502,6 +503,24 @@ def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int =
         bare(panel).imshow(picture, cmap="gray_r", vmin=0, vmax=1)
         panel.set_title(str(found.source.values[kind]), fontsize=FONT - 1)
     return finish(figure)
+
+
+def show_drawing_atoms(found: xr.Dataset, count: int = 36) -> Figure:
+    """Projected top atoms with the largest share of what all atoms draw, before and after refinement."""
+    figure, axes = new_figure(1, found.sizes["stage"], height=FULL / 2 + 0.3)
+    for panel, stage in zip(axes, found.stage.values, strict=True):
+        one = found.sel(stage=stage)
+        often = np.argsort(-one.energy.values, kind="stable")[:count]
+        draw_atoms(panel, one.projected_atoms.transpose(ATOM, PLANE, ...).values[often], 6, stage)
+    return finish(figure)
+
+
+def drawing_table(found: xr.Dataset) -> pd.DataFrame:
+    """How many top atoms draw half, nine tenths and nearly all of the energy, by stage."""
+    shares = -np.sort(-found.energy.transpose("stage", ATOM).values, axis=1)
+    parts = (0.5, 0.9, 0.99)
+    rows = {f"{100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1 for part in parts}
+    return pd.DataFrame(rows, index=found.stage.values).T.rename_axis("top atoms that draw")
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
