@@ -125,7 +125,7 @@ def learn(
     if seen is not None and seen.shape != images.shape:
         raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
     first = loaded(images[:LEAF])
-    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF], folder)
+    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF])
     warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
     if refine is not None:
         check_kind("refine", refine, ChainSpec)
@@ -359,7 +359,7 @@ def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages
     model, chain, refine, refinement, folder, keep = stages
     with one_task():
         try:
-            data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask, folder)
+            data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask)
         except GddError as error:
             raise GddError(f"{error} (images counted from {seat.first})" if seat.first else str(error)) from error
         data, progress = data._replace(part=seat.part()), RemoteProgress(seat)

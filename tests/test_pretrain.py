@@ -12,6 +12,7 @@ from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning
 from gdd.model.state import maps_of
 from gdd.sampler.pretrain import pretrain
+from gdd.sampler.refine import refine
 
 CHAIN = ChainSpec(burn_in=3, collect=2, seed=1, scale_every=2)
 LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), (2, 2)), LayerSpec(5, (1, 2)))
@@ -94,6 +95,17 @@ def test_a_mask_is_used_in_the_first_layer(images):
     found = pretrain(hidden, model(2), CHAIN, mask=mask)
     assert np.isfinite(found.layers[0].state.shared.dictionary).all()
     assert found.inputs[1].mask is None
+
+
+def test_a_tilde_in_the_folder_of_checkpoints_is_the_home_folder(images, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    fitted = pretrain(images, model(2), CHAIN, folder="~/kept")
+    refine(images, model(2), CHAIN, start=fitted, folder="~/kept")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept"]
+    for wrong in ("", "a\0b", 7):
+        with pytest.raises(GddError, match="folder"):
+            pretrain(images, model(2), CHAIN, folder=wrong)
 
 
 def test_resumed_from_a_folder(images, tmp_path):

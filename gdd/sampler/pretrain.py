@@ -12,7 +12,8 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGE, IMAGES
-from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, shown, warn_of_scale
+from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, warn_of_scale
+from gdd.base.files import user_path
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
 from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
@@ -74,7 +75,8 @@ def pretrain(
     """
     chain = chain or ChainSpec()
     check_kind("model", model, ModelSpec)
-    data = validate_data(images, model, model.layers[0].gamma_e, chain, mask, folder)
+    folder = None if folder is None else user_path("folder", folder, folder=True)
+    data = validate_data(images, model, model.layers[0].gamma_e, chain, mask)
     warn_of_scale(data.images, model.layers[0].gamma_e.fixed)
     check_kind("start", start, (Pretrained, type(None)))
     if start is not None:
@@ -141,17 +143,13 @@ def mean_entry(data: LayerData, values: np.ndarray, by_image: bool) -> float:
 
 
 def validate_data(
-    images: np.ndarray | xr.DataArray, model: ModelSpec, noise: Precision, chain: ChainSpec, mask: np.ndarray | None,
-    folder: Path | None,
+    images: np.ndarray | xr.DataArray, model: ModelSpec, noise: Precision, chain: ChainSpec, mask: np.ndarray | None
 ) -> LayerData:
     """Return what a chain learns from, after every check that can be made before work.
 
     ``noise`` : precision of the data's noise; unless it is held, an image without contrast would send it to infinity
     """
     check_kind("chain", chain, ChainSpec)
-    check_kind("folder", folder, (str, Path, type(None)))
-    if "\0" in str(folder):
-        raise GddError(f"folder: {shown(str(folder))} given; a name without null characters is needed")
     mask = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
     dtype = np.float32 if chain.single_precision else np.float64
     pixels = as_pixels(images, "images", mask, noise.fixed is not None, dtype)

@@ -15,6 +15,7 @@ import xarray as xr
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError, check_kind, warn_of_scale
+from gdd.base.files import user_path
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Part, precision_shapes
@@ -84,7 +85,8 @@ def refine(
     chain, refinement = chain or ChainSpec(), refinement or RefinementSpec()
     check_kind("refinement", refinement, RefinementSpec)
     check_kind("start", start, (Pretrained, Refined, type(None)))
-    data = validate_data(images, model, refinement.noise, chain, mask, folder)
+    folder = None if folder is None else user_path("folder", folder, folder=True)
+    data = validate_data(images, model, refinement.noise, chain, mask)
     refinement.check_model(model)
     warn_of_scale(data.images, refinement.noise.fixed)
     if start is None:
