@@ -28,6 +28,8 @@ LEAST_SIDE = 8
 LARGEST_RAW = 1e300
 #: how much larger or smaller than in the fit new pixels may be without a warning
 LARGEST_FACTOR = 10.0
+#: so few pictures may all be dull
+FEW = 10
 
 
 class Layout(NamedTuple):
@@ -196,10 +198,14 @@ def from_means(images: np.ndarray) -> np.ndarray:
 
 
 def warn_of_units(pixels: np.ndarray) -> None:
-    """Warn where new images, scaled as those of the fit, are more than ten times as large, or spread as little."""
+    """Warn where new images, scaled as those of the fit, are more than ten times as large, or spread as little.
+
+    A few pictures may be that dull by themselves: of fewer than `FEW` a hundredth of the spread is asked for.
+    """
+    least = 1 / LARGEST_FACTOR ** (1 if len(pixels) >= FEW else 2)
     seen = max(int((~np.isnan(pixels)).sum()), 1)
     size, spread = (np.sqrt(np.nansum(part**2) / seen) / PIXEL_RMS for part in (pixels, from_means(pixels)))
-    if size > LARGEST_FACTOR or LEAST_CONTRAST < spread < 1 / LARGEST_FACTOR:
+    if size > LARGEST_FACTOR or LEAST_CONTRAST < spread < least:
         warn(
             f"images: their pixels spread {spread:.2g} times as widely as those of fit, and lie {size:.2g} times as far"
             " from its median; give new images in the units of those of fit, such as 0 to 255", stacklevel=4,
