@@ -1,12 +1,18 @@
 """Depth by noise precision: what an atom is made of, digits not learned from, and the studies at their smallest."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import xarray as xr
 
+from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
+from gdd.model.spec import Precision
+from gdd.projection import collapse
 from gdd_book import experiments
 from gdd_book.experiments import control, depth
+from gdd_book.experiments.mnist_readings import normalised
 from gdd_book.figures import depth as figures
 from gdd_book.progress import Run
 from gdd_book.training import digits
@@ -66,21 +72,16 @@ def test_rule_takes_the_least_error_on_hidden_halves(scan):
     for noise in (2.0, 44.0):
         other["hidden_error"] = scan.hidden_error + 10 * (scan.noise != noise)
         assert figures.chosen(other) == noise
-    assert figures.chosen(scan) == half.noise[int(half.argmin())]
+    assert figures.chosen(scan) == half.noise[int(half.argmin("noise"))]
 
 
 def test_figures_and_tables(scan):
     votes = xr.concat([scan, scan], "vote").assign_coords(vote=["pixel", "block"])
     assert len(figures.depth_table(scan)) == len(figures.vote_table(votes)) == 2
+    chosen = figures.worth_table(scan).loc[figures.chosen(scan)]
+    assert chosen["more than the chosen"] == "+0.0000 ± 0.0000"
     assert len(figures.show_depth(scan).axes) == 4 and len(figures.show_curves(scan).axes) == 3
     assert len(figures.show_filled(scan, digits=3).axes) == 3 * 3
-
-
-def test_most_used_atoms_come_first(scan):
-    one = scan.isel(subset=0, noise=0)
-    order = one.uses.values[[int(np.flatnonzero((one.projected_atoms.values == atom).all((1, 2, 3)))[0])
-                             for atom in figures.most_used(one, 5)]]
-    assert (np.diff(order) <= 0).all() and order[0] == one.uses.max()
 
 
 def test_finished_chains_are_not_run_again_and_a_ladder_is_another_chain(tmp_path, monkeypatch):
@@ -97,12 +98,45 @@ def test_learned_noise_is_no_point_of_the_scan():
 
 
 def test_planted_images_show_their_class():
+    """Where positions are the same in all images, the planted atom that fits an image best is one of its class."""
+    generator = np.random.default_rng(0)
+    truth = control.planted_dictionaries(2, generator)
+    zhat, model = generator.integers(0, 9, truth[1].shape), control.planted_model(2)
+    atoms = collapse(truth, [model.layers[0].pool], [zhat])[-1]
+    right = []
+    for positions in control.POSITIONS:
+        images = control.planted_images(truth, zhat, 2, model, positions, 100, "test", generator)
+        best = normalised(images.values, atoms)[:, :, ::3, ::3].max(axis=(2, 3)).argmax(axis=1)
+        right.append((best // 2 == images.label).mean())
+    assert right[0] == 1 and right[1] < 1
+
+
+def test_control_at_its_smallest():
     p = {"n_train": 60, "n_test": 20, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
          "test_burn_in": 1, "test_collect": 1, "noises": (2.0,)}
     found = experiments.run("planted-classes", p).dataset
     assert dict(found.error.sizes) == {"positions": 2, "stage": 2, "reading": 2}
     assert ((found.correlation >= 0) & (found.correlation <= 1 + 1e-9)).all()
     assert figures.control_table(found).shape == (2, 6)
+
+
+def test_mean_field_of_atoms_apart_is_the_exact_mean():
+    """Atoms on pixels of their own do not explain each other away: one step leads to the posterior mean of each."""
+    generator = np.random.default_rng(0)
+    atoms, images = np.zeros((2, 1, 4, 4)), generator.standard_normal((5, 1, 4, 4))
+    atoms[0, :, :2], atoms[1, :, 2:] = generator.standard_normal((2, 1, 2, 4))
+    gamma_e, gamma_w = 3.0, 0.5
+    stub = SimpleNamespace(refinement=SimpleNamespace(noise=Precision(fixed=gamma_e)),
+                           state=SimpleNamespace(shared=SimpleNamespace(gamma_w=np.array([gamma_w]))))
+    found = depth.mean_field(stub, atoms, xr.DataArray(images, dims=IMAGES))
+    pull, precision = gamma_e * np.einsum("nchw,kchw->nk", images, atoms), gamma_e * (atoms**2).sum((1, 2, 3)) + gamma_w
+    on = 1 / (1 + np.sqrt(precision / gamma_w) * np.exp(-(pull**2) / (2 * precision)))  # prior odds 1 / (K - 1) = 1
+    np.testing.assert_allclose(found[..., 0, 0], np.abs(on * pull / precision), rtol=1e-4)
+
+
+def test_precisions_are_in_order_whatever_the_order_given(scan):
+    turned = experiments.run("mnist-depth", SMALL | {"seeds": (0,), "noises": (44.0, 2.0)}).dataset
+    xr.testing.assert_equal(turned.residual.isel(subset=0), scan.residual.isel(subset=0))
 
 
 @pytest.mark.slow

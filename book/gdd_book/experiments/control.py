@@ -31,6 +31,13 @@ POSITIONS = ("the same in all images", "drawn for each image")
 STAGE = "stage"
 
 
+def planted_model(per_class: int) -> ModelSpec:
+    """The model of MNIST with as many atoms as are planted."""
+    counts = BOTTOM_ATOMS, CLASSES * per_class
+    layers = (replace(layer, atoms=atoms) for layer, atoms in zip(MNIST.layers, counts, strict=True))
+    return replace(MNIST, layers=tuple(layers)).with_learned_planes()
+
+
 def planted_dictionaries(per_class: int, generator: np.random.Generator) -> list[np.ndarray]:
     """Bars at sixteen angles, 8 x 8; top atoms that put together eight of them each, at random: (atom, plane, h, w)."""
     row, col = np.mgrid[:8, :8] - 3.5
@@ -82,13 +89,11 @@ def planted_classes(p: dict, run: Run) -> Outcome:
     classifier from the sample and from the mean; and how well each planted top atom came back, as the correlation of
     its image with its best partner's, (atom,). ``error_of_pixels`` (positions,) beside them.
     """
-    model = replace(MNIST, layers=tuple(
-        replace(layer, atoms=atoms)
-        for layer, atoms in zip(MNIST.layers, (BOTTOM_ATOMS, CLASSES * p["per_class"]), strict=True)
-    )).with_learned_planes()
+    model = planted_model(p["per_class"])
     rows = [_pipeline(positions, model, p, run) for positions in p["positions"]]
     dataset = xr.concat([row for row, _ in rows], "positions").assign_coords(positions=list(p["positions"]))
-    return Outcome(dataset, {"model": model}, "planted classes", "".join(sums for _, sums in rows)[:64], p["seed"])
+    checksum = hashlib.sha256("".join(one for _, one in rows).encode()).hexdigest()
+    return Outcome(dataset, {"model": model}, "planted classes", checksum, p["seed"])
 
 
 def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> tuple[xr.Dataset, str]:

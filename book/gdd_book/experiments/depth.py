@@ -5,20 +5,19 @@ layer 1's. With much noise few coefficients must explain much, and top atoms bec
 
 The book's precision is chosen here, on training images alone and without labels. The rule, written before any record:
 of the noise precisions tried, the one with the least squared error on hidden halves of training images that the model
-did not learn from, filled in at that same precision, mean over subsets.
+did not learn from, filled in at that same precision, mean over subsets. Page: book/model/depth.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import xarray as xr
 
 from gdd import project
-from gdd.base.axes import ATOM, DICTIONARY, IMAGE
+from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
 from gdd.model.convolution import correlate
 from gdd.model.spec import ChainSpec, ModelSpec
@@ -29,8 +28,8 @@ from gdd_book.data import datasets
 from gdd_book.data.contrast import normalise_contrast
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
-from gdd_book.experiments.atoms import in_own_percents
-from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
+from gdd_book.experiments.atoms import in_own_percents, uses_of
+from gdd_book.experiments.images import HIDING, LEVELS, REAL, SOURCES, describe, fill_plainly, generate
 from gdd_book.experiments.mnist_readings import normalised
 from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
@@ -50,7 +49,10 @@ from gdd_book.training import (
 
 #: of an atom, by how many of layer 1's atoms at one place each
 PARTS = (1, 2, 3)
-LEVELS = 0.01  # filled pictures of a record are rounded to this
+#: what a chain of digits depends on, in pretraining and in refinement; and what is measured on it
+PRETRAINED = ("data", "seed", "n_train", "burn_in", "collect", "learned_planes", "top_atoms", *HELD_DIGITS)
+REFINED = (*PRETRAINED, "refine_burn_in", "refine_collect", "dictionary_every", "empty_blocks")
+JUDGED = ("n_others", "filled_at", "test_burn_in", "test_collect")
 
 
 @experiment(
@@ -74,7 +76,7 @@ def mnist_depth(p: dict, run: Run) -> Outcome:
     if 0.0 in p["noises"]:
         raise GddError("noises: 0 given; positive noise precisions are compared")
     parts = [xr.concat([*_subset(p | {"seed": seed}, run)], "noise") for seed in p["seeds"]]
-    found = xr.concat(parts, "subset").assign_coords(subset=list(p["seeds"]), noise=list(p["noises"]))
+    found = xr.concat(parts, "subset").assign_coords(subset=list(p["seeds"]), noise=sorted(p["noises"]))
     plain = xr.concat([_without_depth(p | {"seed": seed}, run) for seed in p["seeds"]], "subset")
     return outcome(found.merge(plain), p, digits(p | {"seed": p["seeds"][0]}), model=_model(p))
 
@@ -87,61 +89,60 @@ def _model(p: Mapping) -> ModelSpec:
 
 
 def _pretrained(p: Mapping, run: Run, train: xr.DataArray) -> Pretrained:
-    names = ("data", "seed", "n_train", "burn_in", "collect", "learned_planes", "top_atoms", *HELD_DIGITS)
     chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
     with run.bar(2 * chain.sweeps, f"subset {p['seed']}, pretraining") as bar:
-        folder = run.folder("mnist-depth-pretrained", {name: p[name] for name in names})
+        folder = run.folder("mnist-depth-pretrained", {name: p[name] for name in PRETRAINED})
         return pretrain(train, _model(p), chain, folder=folder, progress=bar)
 
 
 def other_digits(p: Mapping, train: xr.DataArray) -> xr.DataArray:
     """The first ``n_others`` training digits that are not in ``train``."""
-    every = datasets.load(p["data"], "train", n=min(len(train) + p["n_others"], _size(p["data"])))
+    every = datasets.load(p["data"], "train")
     return every[~np.isin(every.number, train.number)][: p["n_others"]]
 
 
-def _size(data: str) -> int:
-    return datasets.load(data, "train").sizes[IMAGE]
-
-
-def _subset(p: dict, run: Run):
-    """Everything of one subset, a Dataset for each noise precision."""
+def _subset(p: dict, run: Run) -> Iterator[xr.Dataset]:
+    """Everything of one subset, a Dataset for each noise precision, the lowest first."""
     train = digits(p)
-    fitted, others, start = _pretrained(p, run, train), other_digits(p, train), None
-    names = [name for name in p if name not in ("noises", "seeds", "filled_at")]
-    for low, noise in pairwise((0.0, *sorted(p["noises"]))):
-        settings = {"dictionary_every": p["dictionary_every"], "empty_blocks": p["empty_blocks"]}
-        chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"] + 1000 * int(p["ladder"] and bool(low)))
-        owned = {name: p[name] for name in names} | {"noise": noise, "from": low if p["ladder"] else 0.0}
+    fitted, others = _pretrained(p, run, train), other_digits(p, train)
+    settings = {name: p[name] for name in ("dictionary_every", "empty_blocks")}
+    begun = fitted
+    for step, noise in enumerate(sorted(p["noises"])):
+        chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"] + 1000 * step * p["ladder"])
+        before = sorted(p["noises"])[:step] if p["ladder"] else []
+        owned = {name: p[name] for name in REFINED} | {"noise": noise, "before": before}
         folder = run.folder("mnist-depth-refined", owned)
-        begun = start if p["ladder"] and start is not None else fitted
         with run.bar(chain.sweeps, f"subset {p['seed']}, noise precision {noise:g}") as bar:
-            start = refine(train, fitted.model, chain, refinement_for(noise, **settings), begun, None, folder, bar)
-        own = {"filled_at": tuple(at or noise for at in p["filled_at"])}
-        path = folder and folder / "described.nc"
-        yield kept(path, lambda one=start, own=own: describe_depth(one, (train, others), p | own),
-                   images=train, settings=p | own, code=code_of("projection", "inference"))
+            one = refine(train, fitted.model, chain, refinement_for(noise, **settings), begun, None, folder, bar)
+        begun = one if p["ladder"] else fitted
+        own = p | {"filled_at": tuple(at or noise for at in p["filled_at"])}
+        depends = owned | {name: own[name] for name in JUDGED}
+        judged = run.folder("mnist-depth-described", depends)
+        yield kept(
+            judged and judged / "described.nc", lambda one=one, own=own: describe_depth(one, (train, others), own),
+            images=train, others=others, settings=depends, code=code_of("projection", "inference"),
+        )
 
 
 def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
     """All that the record holds of one refined model."""
     train, others = both
     atoms, (top, bottom) = project(one), (one.state.shared.dictionaries[1], one.state.shared.dictionaries[0])
-    uses, last = (one.state.local.z >= 0).sum(axis=(0, 2, 3)), one.traces.isel(chain=0, draw=slice(-10, None)).mean()
+    last = _last(one)
     out = xr.Dataset({
-        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)), "uses": (ATOM, uses),
-        "bottom_dictionary": (("bottom_atom", "plane", "bottom_row", "bottom_col"), np.float32(bottom)),
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)), "uses": (ATOM, uses_of(one)),
         "explained": ((ATOM, "parts"), explained_by_parts(atoms.values[:, 0], bottom[:, 0])),
-        "effective_planes": (ATOM, effective((top**2).sum(axis=(2, 3)))),
         "effective_entries": (ATOM, effective((top**2).reshape(len(top), -1))),
-        "active": float(last.active), "residual": float(last.residual), "log_joint": float(last.log_joint),
-        "gamma_w": float(np.mean(one.state.shared.gamma_w)), "seconds": one.traces.attrs["cpu_seconds"],
-        "trace_active": ("draw", one.traces.active.values[0]),
-        "trace_residual": ("draw", one.traces.residual.values[0]),
+        "active": float(last.active), "residual": float(last.residual), "cpu_seconds": one.traces.attrs["cpu_seconds"],
     }, {"parts": list(PARTS)})
     return out.merge(_projected(one, atoms)).merge(_hidden(one, others, p)).merge(_drawn(one, both, p)).merge(
         _readings(one, atoms.values, both, p)
     )
+
+
+def _last(one: Refined) -> xr.Dataset:
+    """Means of the traces over the last ten sweeps."""
+    return one.traces.isel(chain=0, draw=slice(-10, None)).mean()
 
 
 # ---- what an atom is made of
@@ -224,28 +225,18 @@ def _without_depth(p: dict, run: Run) -> xr.Dataset:
     return xr.Dataset({
         "plain_error": (("hiding", "way", "hidden_image"), np.float32(parts)),
         "truth": (("example", "row", "col"), shown.values[:12, 0]), "error_of_pixels": pixels,
-        "pretrained_explained": ((ATOM, "parts"), _explained(fitted)),
-    }, {"hiding": list(HIDING), "way": list(filled), "parts": list(PARTS)})
-
-
-def _explained(fitted: Pretrained) -> np.ndarray:
-    return explained_by_parts(project(fitted).values[:, 0], fitted.layers[0].state.shared.dictionary[:, 0])
+    }, {"hiding": list(HIDING), "way": list(filled)})
 
 
 # ---- digits drawn from the model
 
 
 def _drawn(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
-    """How easily drawn digits are told from real ones, by source, and how near they are to a training digit."""
+    """Share in % of pictures that a classifier puts on the right side: drawn digits and real ones, then real ones."""
     train, others = (images.values for images in both)
-    made = {source: generate(one.state, one, len(others) // 2, p["seed"])[source] for source in SOURCES[1:2]}
-    made[REAL] = others[1::2]
-    parts = [describe(pictures, others[::2], train, p["seed"]) for pictures in made.values()]
-    found = xr.concat(parts, "source").assign_coords(source=list(made))
-    return xr.Dataset({
-        "told_apart": found.told_apart, "nearest": found.nearest.mean(IMAGE),
-        "drawn": found.pictures.isel(source=0).isel(example=slice(12)).rename(example="drawn_example"),
-    })
+    made = {SOURCES[1]: generate(one.state, one, len(others) // 2, p["seed"])[SOURCES[1]], REAL: others[1::2]}
+    apart = [float(describe(pictures, others[::2], train, p["seed"]).told_apart) for pictures in made.values()]
+    return xr.Dataset({"told_apart": ("source", apart)}, {"source": list(made)})
 
 
 # ---- the classifier
@@ -324,7 +315,7 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
     for name in p["classes"]:
         every = normalise_contrast(pictures(p, (name,), p["n_train"] + p["n_others"]))
         train, others = every[: p["n_train"]], every[p["n_train"] :]
-        folder = run.folder("caltech-depth", {k: v for k, v in p.items() if k not in ("noises", "classes")}, name)
+        folder = run.folder("caltech-depth", _chains_of(p), name)
         with run.bar(3 * (p["burn_in"] + p["collect"]), f"{name}, pretraining") as bar:
             chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
             fitted = pretrain(train, model, chain, folder=folder, progress=bar)
@@ -332,6 +323,12 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
         rows.append(xr.concat(found, "noise").merge(_plain_pictures(train, others, p)))
     coordinates = {"class": list(p["classes"]), "noise": list(p["noises"])}
     return outcome(xr.concat(rows, "class").assign_coords(coordinates), p, every, model=model)
+
+
+def _chains_of(p: Mapping) -> dict:
+    """What the chains of all classes and noise precisions have in common."""
+    own = ("noises", "classes", "voters", "test_burn_in", "test_collect")
+    return {name: value for name, value in p.items() if name not in own}
 
 
 def _half_hidden(others: xr.DataArray, p: Mapping) -> np.ndarray:
@@ -353,8 +350,7 @@ def _refined_pictures(
 ) -> xr.Dataset:
     """Everything of one class and noise precision."""
     train, others = both
-    folder = run.folder("caltech-depth", {k: v for k, v in p.items() if k not in ("noises", "classes")},
-                        f"{name}-{noise:g}")
+    folder = run.folder("caltech-depth", _chains_of(p), f"{name}-{noise:g}")
     refinement = refinement_for(noise, dictionary_every=p["dictionary_every"])
     chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"])
     with run.bar(chain.sweeps, f"{name}, noise precision {noise:g}") as bar:
@@ -362,12 +358,12 @@ def _refined_pictures(
     mask, test = _half_hidden(others, p), ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
     filled = interpolate_joint(others, mask, one.model, one.state.shared, refinement, test, noise).values
     layers = project_layers(one, p["voters"])
-    last = one.traces.isel(chain=0, draw=slice(-10, None)).mean()
+    last = _last(one)
     axes = ("atom_{0}", "row_{0}", "col_{0}")
     out = {f"atoms_{number}": ([axis.format(number) for axis in axes], in_own_percents(atoms.values[:, 0]))
            for number, atoms in enumerate(layers, 1)}
     return xr.Dataset(out | {
-        "uses": ("atom_3", (one.state.local.z >= 0).sum(axis=(0, 2, 3))),
+        "uses": ("atom_3", uses_of(one)),
         "active": float(last.active), "residual": float(last.residual),
         "hidden_error": ("hidden_image", hidden_error(filled, others, mask)),
         "filled": (("example", "row", "col"), np.rint(100 * filled[:4, 0]).clip(-999, 999).astype(np.int16)),

@@ -241,18 +241,14 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
 
 
 def describe_atoms(trained: Pretrained | Refined) -> xr.Dataset:
-    """Atoms of layer 1, and projected top atoms in percent of each one's largest magnitude, with how much they draw.
+    """Projected top atoms in percent of each one's largest magnitude, and how much they draw.
 
     ``energy`` (atom,): share of the sum of squares of all that the top atoms draw, each alone, in the training digits.
     """
-    atoms, joint = project(trained), isinstance(trained, Refined)
-    top = (trained if joint else trained.layers[-1]).state.local
-    bottom = (trained.state.shared.dictionaries if joint else [trained.layers[0].state.shared.dictionary])[0]
+    atoms, top = project(trained), (trained if isinstance(trained, Refined) else trained.layers[-1]).state.local
     energy = (top.w.astype(float) ** 2).sum(axis=(0, 2, 3)) * (atoms.values**2).sum(axis=(1, 2, 3))
     return xr.Dataset({
         "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)), "energy": (ATOM, energy / energy.sum()),
-        "uses": (ATOM, (top.z >= 0).sum(axis=(0, 2, 3))),
-        "bottom_dictionary": (("bottom_atom", "bottom_plane", "bottom_row", "bottom_col"), np.float32(bottom)),
     })
 
 

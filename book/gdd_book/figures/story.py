@@ -16,9 +16,8 @@ from gdd.base.axes import ATOM, PLANE
 from gdd.projection import render_projected
 from gdd_book import paper_values
 from gdd_book.experiments.mnist_features import COPIED
-from gdd_book.figures import depth
 from gdd_book.figures.mnist import draw_subsets, subset_errors
-from gdd_book.figures.model import draw_atoms
+from gdd_book.figures.model import draw_atoms, most_used
 from gdd_book.figures.slider import slider
 from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_figure, write_ticks
 
@@ -55,8 +54,9 @@ def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset],
         figure = plt.figure(figsize=(FULL, 7.2))
         above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.1, 3.1))
         curve = below.subplots()
+    often = most_used(scan.isel(subset=0), 16).transpose(..., ATOM, PLANE, "atom_row", "atom_col")
     for panel, (noise, words) in zip(above.subplots(1, 2), (LITTLE_NOISE, MUCH_NOISE), strict=True):
-        draw_atoms(bare(panel), depth.most_used(scan.isel(subset=0).sel(noise=noise), 16), 4, words)
+        draw_atoms(bare(panel), often.sel(noise=noise), 4, words)
     _draw_pieces(middle.subplots(1, 7), record, "refined", digit)
     _draw_curve(curve, record, best)
     return finish(figure)
@@ -83,7 +83,7 @@ def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
 
 
 def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """What the story's figure says, in numbers: of 1,000 training digits, test error in %, and one of the codes."""
+    """What the story's figure says, in numbers: test errors after 1,000 training digits, coefficients of a code."""
     error = record.error.mean("subset")
     numbers, printed = record.numbers.sel(reading=PAPERS).mean("subset"), paper_values.table("mnist_error")
     kinds = [kind for kind, *_ in LINES[-2:]]
