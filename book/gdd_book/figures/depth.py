@@ -82,7 +82,8 @@ def depth_table(record: xr.Dataset) -> pd.DataFrame:
         "effective entries": (record.effective_entries.where(often).median(ATOM), 0),
         "CPU seconds": (record.cpu_seconds, 0),
     }
-    return _by_noise(record, {name: values.mean("subset").values.round(d) for name, (values, d) in columns.items()})
+    means = {name: (values.mean("subset").values.round(d), d) for name, (values, d) in columns.items()}
+    return _by_noise(record, {name: values if d else values.astype(int) for name, (values, d) in means.items()})
 
 
 def worth_table(record: xr.Dataset) -> pd.DataFrame:
@@ -100,6 +101,12 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
         "the paper's sample, error, %": error.values.round(1),
         "told apart, %": record.told_apart.isel(source=0).mean("subset").values.round(1),
     })
+
+
+def plain_table(record: xr.Dataset) -> pd.DataFrame:
+    """Squared error on the same hidden pixels by one layer and by methods that know no layers."""
+    errors = record.plain_error.sel(hiding=[HALF, SCATTERED]).mean(("subset", "hidden_image")).transpose("way", ...)
+    return pd.DataFrame(errors.values.round(4), index=errors.way.values, columns=["hidden half", "hidden pixels"])
 
 
 def _by_noise(record: xr.Dataset, columns: dict) -> pd.DataFrame:
