@@ -27,7 +27,7 @@ from tqdm import TqdmWarning
 
 from gdd import plot, results
 from gdd.base import netcdf
-from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, PLANE, ROW
+from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, IMAGE, PLANE, ROW
 from gdd.base.checks import (
     LARGEST_SEED,
     LEAST_CONTRAST,
@@ -42,7 +42,7 @@ from gdd.base.checks import (
 )
 from gdd.base.compiling import on_threads
 from gdd.base.files import user_path
-from gdd.inference.deconvolution import infer
+from gdd.inference.deconvolution import along_images, infer
 from gdd.inference.generation import resample_top
 from gdd.layout import Layout, Scale, as_images, from_means, layout_of, scaled_data
 from gdd.model.pooling import unpool
@@ -88,6 +88,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     chains_ : trained chains, `Pretrained` or `Refined`; ``best_`` is the number of the one that makes the features
     atoms_ : (atom, plane, atom_row, atom_col), top atoms of that chain in the image plane
     traces_ : by stage, numbers of every sweep, dims (chain, draw); the last fit kept the last ``kept_`` sweeps
+    coords_ : coordinates of the training images, such as their labels, by name; ``image`` numbers them if nothing else
     seed_ : of the first chain
     n_features_in_ : numbers of an image
 
@@ -175,7 +176,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
                 found.append(self._run(data, model, start, seed + fits * count + number, lengths, folder))
         self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
         self.asked_, self.digest_, self.kept_ = asked, digest, (lengths["refine"] or lengths["pretrain"])[1]
-        self.n_features_in_ = int(np.prod(array.shape[1:]))
+        self.n_features_in_, self.coords_ = int(np.prod(array.shape[1:])), coords_of(X, len(array))
         self.chains_ = [chain for chain, _ in found]
         self.traces_ = joined_traces(before, [traces for _, traces in found])
         self._choose()
@@ -205,6 +206,30 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         self.best_ = int(traces.log_likelihood[:, -self.kept_ :].max(DRAW).values.argmax())
         with self._threads():
             self.atoms_ = project(self.chains_[self.best_])
+
+    @classmethod
+    def from_chain(cls, trained: Trained, images: np.ndarray | xr.DataArray, chain: ChainSpec) -> DeepDeconvolution:
+        """Model of a chain that `gdd.pretrain` or `gdd.refine` has run, in the units of its images.
+
+        Parameters
+        ----------
+        trained : what either of them returned
+        images : (image, plane, row, col)   those that it was learned from
+        chain : lengths and seed of its last stage
+        """
+        layers = {str(level): layer.traces for level, layer in enumerate(getattr(trained, "layers", ()), 1)}
+        stage = "pretrain" if layers else "refine"
+        model = cls(trained.model, random_state=chain.seed, **{stage: (chain.burn_in, chain.collect)})
+        array = as_images(images)
+        model.layout_, model.scale_ = layout_of(array, labelled=True), Scale(np.zeros(array.shape[1]), 1.0)
+        data, _ = scaled_data(array, model.scale_)
+        check_fits(data.images, trained.model)
+        model.model_, model.seed_, model.fits_, model.kept_ = trained.model, chain.seed, 1, chain.collect
+        model.asked_, model.digest_ = model._asked(), digest_of([data.images, data.mask])
+        model.n_features_in_, model.coords_ = prod(array.shape[1:]), coords_of(images, len(array))
+        model.chains_, model.traces_ = [trained], layers or {results.ALL: trained.traces}
+        model._choose()
+        return model
 
     # ---- new images
 
@@ -286,10 +311,14 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     # ---- what was learned
 
     def to_dataset(self, dense: bool = False) -> xr.Dataset:
-        """Everything learned as labelled arrays, see `gdd.results.to_dataset`; and ``projected_atoms``."""
+        """Everything learned as labelled arrays, see `gdd.results.to_dataset`; and ``projected_atoms``.
+
+        Coordinates of the training images, such as ``label``, stand along ``image``: activations are selected by them.
+        """
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
         found = results.to_dataset(self.chains_, self.traces_, dense)
+        found = found.assign_coords({name: (IMAGE, values) for name, values in self.coords_.items()})
         projected = self.atoms_.rename(names).assign_attrs(long_name="top atoms in the image plane")
         return found.assign(projected_atoms=projected)
 
@@ -317,22 +346,7 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         """Write the model to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
         check_is_fitted(self)
         place = user_path("path", path)
-        parameters = self.get_params(deep=False)
-        parameters |= {
-            "model": parameters["model"] and asdict(parameters["model"]),
-            "checkpoint": parameters["checkpoint"] and str(parameters["checkpoint"]),
-            "random_state": self.seed_,
-        }
-        attrs = {
-            "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
-            "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
-            "seed": self.seed_, "fits": self.fits_, "best": self.best_, "n_features_in": self.n_features_in_,
-            "kept": self.kept_, "images_sha256": self.digest_ or "", "asked": self.asked_,
-            "output": json.dumps(getattr(self, OUTPUT, {})),
-            "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
-            "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in self.traces_.items()}),
-        }
-        results.write(self.to_dataset().merge(results.last_arrays(self.chains_)).assign_attrs(attrs), place)
+        results.write(saved(self), place)
 
     def plot_atoms(self, layer: int | None = None, ax: Axes | None = None) -> Axes:
         """Atoms of a layer, from 1, or by default the top layer's in the image plane; see `gdd.plot.plot_atoms`."""
@@ -476,8 +490,28 @@ def load(path: str | Path) -> DeepDeconvolution:
         raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error
 
 
+def saved(model: DeepDeconvolution) -> xr.Dataset:
+    """Return all that a file holds of a fitted model."""
+    parameters = model.get_params(deep=False)
+    parameters |= {
+        "model": parameters["model"] and asdict(parameters["model"]),
+        "checkpoint": parameters["checkpoint"] and str(parameters["checkpoint"]),
+        "random_state": model.seed_,
+    }
+    attrs = {
+        "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
+        "layout": json.dumps(model.layout_), "centre": model.scale_.centre, "unit": model.scale_.unit,
+        "seed": model.seed_, "fits": model.fits_, "best": model.best_, "n_features_in": model.n_features_in_,
+        "kept": model.kept_, "images_sha256": model.digest_ or "", "asked": model.asked_,
+        "output": json.dumps(getattr(model, OUTPUT, {})),
+        "feature_names": json.dumps([*getattr(model, "feature_names_in_", [])]),
+        "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in model.traces_.items()}),
+    }
+    return model.to_dataset().merge(results.last_arrays(model.chains_)).assign_attrs(attrs)
+
+
 def restored(data: xr.Dataset) -> DeepDeconvolution:
-    """Model of what `DeepDeconvolution.save` has written."""
+    """Model of what `saved` has put together."""
     stored = json.loads(data.attrs["parameters"])
     parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
     model = DeepDeconvolution(**parameters | {"model": parameters["model"] and results.spec_from(parameters["model"])})
@@ -491,6 +525,7 @@ def restored(data: xr.Dataset) -> DeepDeconvolution:
     if output := json.loads(data.attrs.get("output", "{}")):
         setattr(model, OUTPUT, output)
     model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
+    model.coords_ = {name: c.values for name, c in data.coords.items() if c.dims == (IMAGE,)}
     model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
     for stage, attrs in json.loads(data.attrs.get("trace_attributes", "{}")).items():
@@ -502,6 +537,11 @@ def restored(data: xr.Dataset) -> DeepDeconvolution:
     shares.pop("long_name", None)
     model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms", attrs=shares)
     return model
+
+
+def coords_of(images, count: int) -> dict[str, np.ndarray]:
+    """Coordinates along ``image`` by name, of labelled images their own."""
+    return {IMAGE: np.arange(count)} | {name: variable.values for name, variable in along_images(images).items()}
 
 
 def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Dataset]]) -> dict[str, xr.Dataset]:

@@ -77,9 +77,12 @@ def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dens
 
 
 def last_arrays(chains: Sequence[Trained]) -> xr.Dataset:
-    """States that refined chains go on from, with names that begin with `LAST`; of pretrained ones there are none."""
-    parts = [xr.Dataset(refined_arrays(one._replace(state=one.last))) for one in chains if isinstance(one, Refined)]
-    whole = xr.concat(parts, CHAIN) if len(parts) > 1 else (parts or [xr.Dataset()])[0]
+    """States that refined chains go on from, with names that begin with `LAST`; none if `to_dataset` has them all."""
+    refined = [one for one in chains if isinstance(one, Refined)]
+    if all(one.last is one.state for one in refined):
+        return xr.Dataset()
+    parts = [xr.Dataset(refined_arrays(one._replace(state=one.last))) for one in refined]
+    whole = xr.concat(parts, CHAIN) if len(parts) > 1 else parts[0]
     return whole.rename({name: f"{LAST}{name}" for name in whole.data_vars})
 
 
@@ -202,8 +205,9 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 
 
 def write(data: xr.Dataset, path: Path) -> None:
-    """Write a Dataset whole or not at all, as a file of this version; positions are compressed."""
-    packed = {name: {"zlib": True, "complevel": 1} for name in data.data_vars if "position_" in name}
+    """Write a Dataset whole or not at all, as a file of this version; positions and weights are compressed."""
+    sparse = [name for name in data.data_vars if "position_" in name or "weight_" in name]
+    packed = {name: {"zlib": True, "complevel": 1} for name in sparse}
     marked = data.assign_attrs(format=FORMAT, version=VERSION)
     try:
         netcdf.write(marked, path, packed)

@@ -64,30 +64,40 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     return folder() / name
 
 
-def write(
-    path: str | Path, dataset: xr.Dataset, *, experiment: str, scale: str, parameters: Mapping, spec, seed: int,
-    data_name: str, data_checksum: str, seconds: float,
-) -> Path:
+def made_by(
+    *, experiment: str, scale: str, parameters: Mapping, spec, seed: int, data_name: str, data_checksum: str,
+    seconds: float,
+) -> dict:
+    """Attributes of all that a run leaves: what it was, and with what code on which machine it was made.
+
+    Parameters
+    ----------
+    parameters : every parameter of the run, defaults included
+    spec : dataclass, or mapping or sequence of dataclasses; kept as JSON
+    data_checksum : sha256 of the data set as read
+    seconds : wall time of all runs together
+    """
+    return _surroundings() | {
+        "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "data_name": data_name,
+        "data_checksum": data_checksum, "parameters": as_json(dict(parameters)), "spec": as_json(spec), "seed": seed,
+        "seconds": seconds,
+    }
+
+
+def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
     """Write results and provenance as one NetCDF file, whole or not at all.
 
     Parameters
     ----------
     dataset : results, axes named as in ``gdd.base.axes``
-    parameters : every parameter of the run, defaults included
-    spec : dataclass, or mapping or sequence of dataclasses; kept as JSON
-    data_checksum : sha256 of the data set as read
-    seconds : wall time of all runs together
+    **run : see `made_by`
 
     Raises
     ------
     GddError
         The file cannot be written (full disk, unwritable folder). A file that was there before stays as it was.
     """
-    labelled = dataset.assign_attrs(_surroundings() | {
-        "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "data_name": data_name,
-        "data_checksum": data_checksum, "parameters": as_json(dict(parameters)), "spec": as_json(spec), "seed": seed,
-        "seconds": seconds,
-    })
+    labelled = dataset.assign_attrs(made_by(**run))
     packed = {name: {"zlib": True, "complevel": 4} for name, v in labelled.variables.items() if v.dtype.kind in "fiub"}
     path = user_path("path", path)
     try:

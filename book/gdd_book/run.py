@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 import gdd
 from gdd.base.checks import GddError, check_whole
-from gdd_book import experiments, records
+from gdd_book import experiments, models, records
 from gdd_book.progress import AND_TERMINAL, LOG, Run, checkpoints, in_words, memory_in_words
 
 MOST_JOBS = 1024
@@ -59,7 +59,7 @@ def run_experiment(
     name: str, scale: str, changes: Sequence[tuple[str, str]] = (), restart: bool = False, on_interrupt=lambda: None,
     jobs: int = 1, scheduler: str | None = None,
 ) -> Path:
-    """Run one experiment and write its record, with a log beside it; return the record's path.
+    """Run one experiment and write its record, with a log beside it; return the record's path. Models go beside it.
 
     Parameters
     ----------
@@ -97,10 +97,13 @@ def run_experiment(
 
         with saved_now_and_then(run):
             outcome = run_watched(lambda: experiment.run(parameters, run), stopped)
-        written = records.write(
-            path, outcome.dataset, experiment=name, scale=scale, parameters=parameters, spec=outcome.spec,
-            seed=outcome.seed, data_name=outcome.data_name, data_checksum=outcome.data_checksum, seconds=run.seconds,
-        )
+        made = {
+            "experiment": name, "scale": scale, "parameters": parameters, "spec": outcome.spec, "seed": outcome.seed,
+            "data_name": outcome.data_name, "data_checksum": outcome.data_checksum, "seconds": run.seconds,
+        }
+        for model, learned in outcome.learned.items():
+            models.write(models.name_for(model, path), learned, records.made_by(**made))
+        written = records.write(path, outcome.dataset, **made)
         before = f", {in_words(run.before)} of them in earlier runs" if run.before else ""
         LOG.info("end: %s, %s%s, peak memory %s", written.name, in_words(run.seconds), before, memory_in_words())
     shutil.rmtree(own, ignore_errors=True)

@@ -41,6 +41,7 @@ from gdd.model.spec import (
     RefinementSpec,
 )
 from gdd.projection import project_layers
+from gdd.results import Trained
 from gdd.sampler.checkpoint import ASIDE, code_checksum, digest_of
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
@@ -176,6 +177,14 @@ def setup_of(p: Mapping[str, Any], run: Run, images: xr.DataArray | None = None)
     return Setup(images, caltech_model(p["model"], p), chain_seed(p), folders)
 
 
+class Learned(NamedTuple):
+    """A chain that a run has finished, of which it keeps a model."""
+
+    trained: Trained
+    images: xr.DataArray  # (image, plane, row, col), from which it was learned
+    chain: ChainSpec  # of its last stage
+
+
 def chain_seed(p: Mapping[str, Any]) -> int:
     """Seed of the chains of these classes, another for each, lest atoms that they do not use be the same noise."""
     text = ",".join((str(p["seed"]), *p["classes"]))
@@ -224,6 +233,15 @@ def trained_models(
             setup.images, fitted.model, chain, refinement, start=fitted, folder=setup.folders[1], progress=bar
         )
     return {STAGES[0]: fitted, STAGES[1]: refined}
+
+
+def learned(name: str, trained: Mapping[str, Trained], setup: Setup, p: Mapping[str, Any]) -> dict[str, Learned]:
+    """Return what a run keeps of the stages of `trained_models`, by the names of the models."""
+    lengths = dict(zip(STAGES, (("burn_in", "collect"), ("refine_burn_in", "refine_collect")), strict=True))
+    return {
+        f"{name}-{stage}": Learned(one, setup.images, ChainSpec(*(p[key] for key in lengths[stage]), setup.seed))
+        for stage, one in trained.items()
+    }
 
 
 # ---- results that a later run takes over

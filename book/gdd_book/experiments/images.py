@@ -8,8 +8,7 @@ import numpy as np
 import xarray as xr
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from gdd import project
-from gdd.base.axes import ATOM, COL, DICTIONARY, IMAGE, LABEL, ROW
+from gdd.base.axes import COL, IMAGE, LABEL, ROW
 from gdd.inference.fixed_dictionary import shared_of
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
 from gdd.model.joint import layer_values
@@ -22,7 +21,6 @@ from gdd_book.data.contrast import normalise_contrast
 from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
-from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -33,7 +31,9 @@ from gdd_book.training import (
     Setup,
     caltech_model,
     digits,
+    learned,
     pictures,
+    setup_of,
     trained_models,
 )
 
@@ -221,9 +221,11 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
     its prior; the top coefficients as often and as strong as in the training digits; and, besides, positions from the
     theta of one training digit. Real digits that training never saw stand beside them.
     """
-    train, number = digits(p), p["n_generated"]
+    setup, number = setup_of(p, run), p["n_generated"]
+    train = setup.images
     real = datasets.load(p["data"], "test", n=2 * number, seed=p["seed"]).values
-    fitted, refined = trained_models(p, run).values()
+    trained = trained_models(p, run, setup)
+    fitted, refined = trained.values()
     begun = start_from(fitted, refined.refinement, ChainSpec(seed=p["seed"]))
     states = begun._replace(shared=shared_of(fitted)), refined.state
     kinds = {
@@ -235,21 +237,8 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
     dataset = xr.concat(parts, "kind").assign_coords(
         model=("kind", [model for model, _ in kinds]), source=("kind", [source for _, source in kinds])
     )
-    dataset = dataset.merge(xr.concat([describe_atoms(one) for one in (fitted, refined)], "stage"))
-    return outcome(dataset.assign_coords(stage=list(STAGES)), p, train, model=fitted.model,
-                   refinement=refined.refinement)
-
-
-def describe_atoms(trained: Pretrained | Refined) -> xr.Dataset:
-    """Projected top atoms in percent of each one's largest magnitude, and how much they draw.
-
-    ``energy`` (atom,): share of the sum of squares of all that the top atoms draw, each alone, in the training digits.
-    """
-    atoms, top = project(trained), (trained if isinstance(trained, Refined) else trained.layers[-1]).state.local
-    energy = (top.w.astype(float) ** 2).sum(axis=(0, 2, 3)) * (atoms.values**2).sum(axis=(1, 2, 3))
-    return xr.Dataset({
-        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)), "energy": (ATOM, energy / energy.sum()),
-    })
+    models = learned(f"mnist-{p['n_train']}", trained, setup, p)
+    return outcome(dataset, p, train, models, model=fitted.model, refinement=refined.refinement)
 
 
 def generate(state: JointState, refined: Refined, number: int, seed: int) -> dict[str, np.ndarray]:

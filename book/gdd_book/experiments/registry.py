@@ -8,21 +8,27 @@ from typing import Any, NamedTuple
 import xarray as xr
 
 from gdd_book.progress import Run
+from gdd_book.training import Learned
 
 
 class Outcome(NamedTuple):
-    """What an experiment returns: its results, and what a record must say about them."""
+    """What an experiment returns: its results, what a record must say about them, and what it has learned."""
 
     dataset: xr.Dataset
     spec: Any  # dataclass, or mapping or sequence of them
     data_name: str
     data_checksum: str
     seed: int
+    learned: Mapping[str, Learned] = {}  # by name, see `gdd_book.models`
 
 
-def outcome(dataset: xr.Dataset, p: Mapping[str, Any], images: xr.DataArray, **spec) -> Outcome:
+def outcome(
+    dataset: xr.Dataset, p: Mapping[str, Any], images: xr.DataArray, learned: Mapping[str, Learned] | None = None,
+    **spec,
+) -> Outcome:
     """Results on the data set ``p["data"]``, from which ``images`` come, with the (first) seed of these parameters."""
-    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], p["seed"] if "seed" in p else p["seeds"][0])
+    seed = p["seed"] if "seed" in p else p["seeds"][0]
+    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], seed, learned or {})
 
 
 class Experiment(NamedTuple):

@@ -13,9 +13,10 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, DRAW, IMAGE, PLANE
+from gdd.base.axes import ATOM, DRAW, IMAGE, LABEL
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
+from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd_book.experiments.mnist import ATOMS
@@ -505,22 +506,68 @@ def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int =
     return finish(figure)
 
 
+def show_drawn(pictures: np.ndarray, across: int = 10) -> Figure:
+    """Pictures (image, plane, row, col), the first ones in full rows: 0 or less is white, 1 or more is black."""
+    rows = len(pictures) // across
+    figure, panel = new_figure(height=FULL * rows / across)
+    bare(panel).imshow(mosaic(pictures[: rows * across], across), cmap="gray_r", vmin=0, vmax=1)
+    return finish(figure)
+
+
 def show_drawing_atoms(found: xr.Dataset, count: int = 36) -> Figure:
-    """Projected top atoms with the largest share of what all atoms draw, before and after refinement."""
+    """Projected top atoms with the largest share of what all atoms draw, stage by stage.
+
+    ``found`` : of `gdd_book.models.activations`
+    """
     figure, axes = new_figure(1, found.sizes["stage"], height=FULL / 2 + 0.3)
     for panel, stage in zip(axes, found.stage.values, strict=True):
         one = found.sel(stage=stage)
         often = np.argsort(-one.energy.values, kind="stable")[:count]
-        draw_atoms(panel, one.projected_atoms.transpose(ATOM, PLANE, ...).values[often], 6, stage)
+        draw_atoms(panel, one.projected_atoms.values[often], 6, stage)
     return finish(figure)
 
 
 def drawing_table(found: xr.Dataset) -> pd.DataFrame:
     """How many top atoms draw half, nine tenths and nearly all of the energy, by stage."""
-    shares = -np.sort(-found.energy.transpose("stage", ATOM).values, axis=1)
+    shares = -np.sort(-found.energy.values, axis=1)
     parts = (0.5, 0.9, 0.99)
     rows = {f"{100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1 for part in parts}
     return pd.DataFrame(rows, index=found.stage.values).T.rename_axis("top atoms that draw")
+
+
+def pieces_of(found: xr.Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures of the pieces that draw most of one image, (piece, row, col), and of all of them together, (row, col).
+
+    ``found`` : of `gdd_book.models.activations`, one stage and image; two layers
+    """
+    atoms, maps, size = found.projected_atoms.values, found.map_2.values, found.images.shape[-2:]
+    strength = np.abs(maps) * np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None]
+    alone = np.zeros((count, *maps.shape))
+    for piece, where in enumerate(np.argsort(-strength, axis=None, kind="stable")[:count]):
+        alone[piece].flat[where] = maps.flat[where]
+    drawn = render_projected(atoms, np.concatenate([alone, maps[None]]), tuple(found.attrs["stride"]), size)[:, 0]
+    return drawn[:-1], drawn[-1]
+
+
+def show_walk(found: xr.Dataset, label: int, pieces: int = 3) -> Figure:
+    """One image on its way up through both layers and down again, a row for each stage.
+
+    ``found`` : of `gdd_book.models.activations`; the first example of ``label`` is shown
+    """
+    one = found.isel({IMAGE: int((found[LABEL].values == label).argmax())})
+    titles = ["digit", "layer 1", "pooled", *(f"piece {n}" for n in range(1, pieces + 1)), "all pieces"]
+    figure, axes = new_figure(found.sizes["stage"], len(titles), height=0.8 * found.sizes["stage"] + 0.25)
+    for row, stage in zip(axes, found.stage.values, strict=True):
+        here = one.sel(stage=stage)
+        parts, whole = pieces_of(here, pieces)
+        maps = [np.abs(here[name].values).sum(axis=0) for name in ("map_1", "weight_1")]
+        for panel, picture in zip(row, [here.images.values[0], *maps, *parts, whole], strict=True):
+            largest = max(1.0, picture.max())
+            bare(panel).imshow(picture, cmap="RdGy", vmin=-largest, vmax=largest)
+        row[0].set_ylabel(stage, fontsize=FONT - 2)
+    for panel, title in zip(axes[0], titles, strict=True):
+        panel.set_title(title, fontsize=FONT - 3)
+    return finish(figure)
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:

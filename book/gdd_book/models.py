@@ -1,0 +1,147 @@
+"""Trained models that the book ships, and the activations of some of their training images, labelled.
+
+``results/models/<name>-<stage>.nc`` is what `gdd.load` reads: the dictionaries of all layers, precisions, traces, the
+projected atoms, and, of `EXAMPLES` of the images that the model was learned from, these and their activations. What
+`gdd_book.records` keeps of a run stands in the attribute ``provenance``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import xarray as xr
+
+import gdd
+from gdd import Refined, results
+from gdd.base.axes import IMAGE, IMAGES, LABEL
+from gdd.base.checks import GddError
+from gdd.estimator import saved
+from gdd.model.state import JointLocal, LayerData
+from gdd.results import Trained
+from gdd.sampler.checkpoint import digest_of
+from gdd.sampler.pretrain import pool_up
+from gdd_book import records
+from gdd_book.training import STAGES, Learned
+
+#: images whose activations are kept, as many of each label
+EXAMPLES = 100
+#: name of the images in a file
+IMAGES_OF = "images"
+#: coordinates of images that are kept: the number in its data set, and what the image shows
+COORDINATES = ("number", LABEL)
+
+
+def path_of(name: str) -> Path:
+    """Where the model of this name lies."""
+    return records.folder() / "models" / f"{name}.nc"
+
+
+def name_for(model: str, record: Path) -> str:
+    """Name of a model that the run of this record has learned: with the scale, unless the paper's, and all changes."""
+    _, scale, *changed = record.stem.split("--")
+    return "--".join([model, *([] if scale == "paper" else [scale]), *changed])
+
+
+def write(name: str, learned: Learned, provenance: Mapping) -> Path:
+    """Write the model of a chain with some of its images.
+
+    Raises
+    ------
+    GddError
+        The file cannot be written. One that was there before stays as it was.
+    """
+    images, some = learned.images, example_images(learned.images)
+    coordinates = {one: images.coords[one] for one in COORDINATES if one in images.coords}
+    plain = xr.DataArray(images.values, coordinates, images.dims, IMAGES_OF)
+    model = gdd.DeepDeconvolution.from_chain(learned.trained, plain, learned.chain)
+    model.chains_ = [of_images(learned.trained, some)]
+    model.coords_ = {one: values[some] for one, values in model.coords_.items()}
+    model.digest_ = digest_of([np.ascontiguousarray(plain.values[some], np.float32), None])
+    data = saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some].astype(np.float32))})
+    results.write(data.assign_attrs(provenance=records.as_json(provenance)), path := path_of(name))
+    return path
+
+
+def example_images(images: xr.DataArray) -> np.ndarray:
+    """Numbers of the first images of each label, `EXAMPLES` in all, in the order of the images."""
+    labels = images[LABEL].values if LABEL in images.coords else np.zeros(len(images))
+    each = -(-EXAMPLES // len(np.unique(labels)))
+    return np.sort(np.concatenate([np.flatnonzero(labels == label)[:each] for label in np.unique(labels)]))
+
+
+def of_images(trained: Trained, some: np.ndarray) -> Trained:
+    """Return a chain with what belongs to these of its images alone, and without the images."""
+
+    def cut(state):
+        local, count = state.local, len(state.local.z)
+        own = {one: value[some] for one, value in local._asdict().items() if one != "positions" and len(value) == count}
+        if isinstance(local, JointLocal):
+            own["positions"] = tuple(one[some] for one in local.positions)
+        return state._replace(local=local._replace(**own))
+
+    if isinstance(trained, Refined):
+        state = cut(trained.state)
+        return trained._replace(state=state, last=state, data=None)
+    layers = tuple(one._replace(state=cut(one.state)) for one in trained.layers)
+    return trained._replace(layers=layers, inputs=())
+
+
+def with_images(trained: Trained, images: np.ndarray) -> Trained:
+    """Return a chain of a file with its images (image, plane, row, col): projection needs them."""
+    data = LayerData(np.ascontiguousarray(images, np.float32))
+    if isinstance(trained, Refined):
+        return trained._replace(data=data)
+    pooled = [LayerData(pool_up(one.state, one.spec, one.shape)) for one in trained.layers[:-1]]
+    return trained._replace(inputs=(data, *pooled))
+
+
+def load(name: str) -> gdd.DeepDeconvolution:
+    """Model of this name, as `gdd.load` reads it, its chain with the example images; GddError if there is none."""
+    model = gdd.load(existing(name))
+    model.chains_ = [with_images(model.chains_[0], images_of(name).values)]
+    return model
+
+
+def images_of(name: str) -> xr.DataArray:
+    """Example images of a model: (image, plane, row, col), with label and number in the data set."""
+    return results.read(existing(name))[IMAGES_OF]
+
+
+def existing(name: str) -> Path:
+    """Path of a model that is there."""
+    if not (path := path_of(name)).is_file():
+        names = ", ".join(sorted(one.stem for one in path.parent.glob("*.nc"))) or "none"
+        raise GddError(f"model: {name!r} given; there are {names}")
+    return path
+
+
+def provenance(name: str) -> dict:
+    """What is known of the run that has learned a model: data, parameters, seconds, machine, code."""
+    return json.loads(results.read(existing(name)).attrs["provenance"])
+
+
+def activations(name: str, stages: Sequence[str] = STAGES) -> xr.Dataset:
+    """Positions, weights and dense maps of every layer in the example images, one stage beside the other.
+
+    ``map_1`` (stage, image, atom_1, row_1, col_1) and so on; ``projected_atoms`` (stage, projected_atom, plane,
+    projected_row, projected_col); ``energy`` (stage, projected_atom), an atom's share of the squares of all that the
+    top atoms draw, each alone; ``images`` (image, plane, row, col). Images have the coordinates ``label`` and
+    ``number``, their number in the data set. The attribute ``stride`` has the pixels between places of top atoms.
+    """
+    parts = [load(f"{name}-{stage}") for stage in stages]
+    found = [_activations(one) for one in parts]
+    joined = xr.concat(found, "stage", combine_attrs="override").assign_coords(stage=list(stages))
+    return joined.assign({IMAGES_OF: images_of(f"{name}-{stages[0]}")})
+
+
+def _activations(model: gdd.DeepDeconvolution) -> xr.Dataset:
+    """`activations` of one stage."""
+    data, top = model.to_dataset(dense=True), len(model.model_.layers)
+    kept = data[[one for one in data.data_vars if one.startswith(("map_", "position_", "weight_", "projected_"))]]
+    squares = (kept[f"map_{top}"].astype(float) ** 2).sum([IMAGE, f"row_{top}", f"col_{top}"]).values
+    energy = squares * (model.atoms_.values**2).sum(axis=(1, 2, 3))
+    kept["energy"] = "projected_atom", energy / energy.sum()
+    return kept.drop_attrs(deep=False).assign_attrs(stride=model.model_.stride)

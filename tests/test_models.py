@@ -1,0 +1,96 @@
+"""Trained models as files: a run writes them, `gdd.load` reads them, activations are selected by label."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import gdd
+from gdd.model.joint import layer_values
+from gdd_book import models, records
+from gdd_book.figures import mnist
+from gdd_book.run import run_experiment
+
+BOOK = Path(__file__).resolve().parents[1] / "book" / "results" / "models"
+SHORT = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """Names of the models that a short run has left in a folder of its own, and that folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GDD_RESULTS", str(tmp_path_factory.mktemp("results")))
+        patch.setenv("GDD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setattr(models, "EXAMPLES", 10)
+        run_experiment("mnist-generated", "demo", [(name, str(value)) for name, value in SHORT.items()])
+        yield records.folder()
+
+
+def names(learned) -> dict[str, str]:
+    return {stage: next((learned / "models").glob(f"mnist-20-{stage}*.nc")).stem for stage in ("pretrained", "refined")}
+
+
+def test_a_run_leaves_its_models_beside_its_record(learned):
+    found = names(learned)
+    (record,) = learned.glob("mnist-generated--demo*.nc")
+    for stage, name in found.items():
+        assert name == "--".join([f"mnist-20-{stage}", *record.stem.split("--")[1:]])
+        made = models.provenance(name)
+        assert set(records.PROVENANCE) <= set(made) and made["experiment"] == "mnist-generated"
+
+
+@pytest.mark.parametrize("stage", ["pretrained", "refined"])
+def test_a_model_can_be_used_anywhere(learned, stage):
+    name = names(learned)[stage]
+    images = models.images_of(name)
+    assert images.dims == ("image", "plane", "row", "col") and sorted(images.label.values) == [*range(10)]
+    model = gdd.load(learned / "models" / f"{name}.nc")
+    assert model.transform(images).shape == (10, 640) and model.sample(2).shape == (2, 1, 28, 28)
+    data = model.to_dataset(dense=True)
+    threes = data.map_1.isel(image=data.label.values == 3)
+    assert threes.dims == ("image", "atom_1", "row_1", "col_1") and len(threes) == 1
+    # with its images it can be projected again
+    again = gdd.project(models.load(name).chains_[0])
+    assert again.shape == model.atoms_.shape
+
+
+def test_activations_of_the_examples_are_those_of_the_chain(learned):
+    """Positions lie where the maps have their values; images and activations belong together."""
+    name = names(learned)["refined"]
+    model = models.load(name)
+    chain, data = model.chains_[0], model.to_dataset(dense=True)
+    local = chain.state.local
+    np.testing.assert_array_equal(data.map_2.values != 0, local.w != 0)
+    layered = layer_values(local, chain.state.shared.dictionaries, chain.model.shapes())[0]
+    own = ((models.images_of(name).values - layered) ** 2).sum()
+    others = ((np.roll(models.images_of(name).values, 1, axis=0) - layered) ** 2).sum()
+    assert own < others
+
+
+def test_figures_of_a_model(learned, monkeypatch):
+    whole = {stage: models.path_of(name) for stage, name in names(learned).items()}
+    monkeypatch.setattr(models, "path_of", lambda name: whole[name.rpartition("-")[2]])
+    found = models.activations("mnist-20")
+    assert found.sizes["stage"] == 2
+    np.testing.assert_allclose(found.energy.sum("projected_atom"), 1)
+    assert len(mnist.show_drawing_atoms(found, 4).axes) == 2
+    table = mnist.drawing_table(found)
+    assert (table.diff().iloc[1:] >= 0).all(axis=None) and table.columns.tolist() == ["pretrained", "refined"]
+    walk = mnist.show_walk(found, 7, pieces=2)
+    assert [panel.get_title() for panel in walk.axes[:6]] == ["digit", "layer 1", "pooled", "piece 1", "piece 2",
+                                                            "all pieces"]
+    one = found.isel(image=0).sel(stage="refined")
+    parts, all_pieces = mnist.pieces_of(one, int((one.map_2 != 0).sum()))
+    np.testing.assert_allclose(parts.sum(axis=0), all_pieces, atol=1e-6)
+
+
+def test_a_model_that_is_not_there_is_named(learned):
+    with pytest.raises(gdd.GddError, match="model: 'mnist-7' given; there are mnist-20-pretrained"):
+        models.load("mnist-7")
+
+
+def test_the_models_of_the_book_can_be_read():
+    for stage in ("pretrained", "refined"):
+        model = gdd.load(path := BOOK / f"mnist-1000-{stage}.nc")
+        assert model.kept_ == 500 and sorted(set(model.coords_["label"])) == [*range(10)]
+        assert path.stat().st_size < 4e6
