@@ -87,7 +87,7 @@ def last_arrays(chains: Sequence[Trained]) -> xr.Dataset:
 
 
 def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]]:
-    """Chains and traces of `to_dataset`; the chains are without the images that they were trained on."""
+    """Chains and traces of `to_dataset`; the chains have a digest of their images, where a file has, and not these."""
     model = spec_from(json.loads(data.attrs["spec"]))
     stages = [*map(str, range(1, len(model.layers) + 1)), ALL]
     traces = {}
@@ -98,7 +98,7 @@ def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]
             found = data[list(names)].rename(names | {f"{DRAW}_{stage}": DRAW})
             found = found.drop_vars([name for name in found.coords if name != "strength"])
             traces[stage] = found.drop_attrs(deep=False)
-    count, chains = int(data.attrs["chains"]), []
+    count, chains, digest = int(data.attrs["chains"]), [], data.attrs.get("images_sha256") or None
     for number in range(count):
         part = data.isel({CHAIN: number}) if count > 1 else data
         if "refinement" in data.attrs:
@@ -107,13 +107,13 @@ def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]
             at_last = {name: name.removeprefix(LAST) for name in part.data_vars if name.startswith(LAST)}
             state = joint_state(part, model)
             last = joint_state(part[list(at_last)].rename(at_last), model) if at_last else state
-            chains.append(Refined(model, refinement, state, last, traces[ALL].isel({CHAIN: [number]}), None))
+            chains.append(Refined(model, refinement, state, last, traces[ALL].isel({CHAIN: [number]}), None, digest))
         else:
             layers = [
                 Fitted(spec, shape, layer_state(part, level), traces[str(level)].isel({CHAIN: [number]}))
                 for level, (spec, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1)
             ]
-            chains.append(Pretrained(model, tuple(layers), ()))
+            chains.append(Pretrained(model, tuple(layers), (), digest))
     return chains, traces
 
 

@@ -1,9 +1,11 @@
 """A saved model is all of the fitted one: nothing is forgotten, damage is noticed, other images are refused."""
 
 import json
+import pickle
 import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
 import pandas as pd
@@ -103,6 +105,23 @@ def test_a_loaded_model_goes_on_with_its_own_images_only(digits, tmp_path):
         with pytest.raises(GddError, match="X: other images than those of the fit that goes on"):
             one.fit(others)
         one.fit(digits)
+
+
+@pytest.mark.parametrize("refined", [False, True])
+def test_a_loaded_chain_goes_on_with_its_own_images_only(digits, tmp_path, refined):
+    """Under `gdd.pretrain` and `gdd.refine` too; there are as many images, and one pixel is another."""
+    more = {"refine": (2, 2)} if refined else {}
+    model = DeepDeconvolution(**QUICK, **more).fit(digits)
+    (start,), short = reloaded(model, tmp_path).chains_, gdd.ChainSpec(1, 1, seed=5)
+    images = model.scale_.forward(digits[:, None].astype(float))
+    others = images.copy()
+    others[3, 0, 14, 14] += 0.01
+    for go_on in [gdd.refine] if refined else [gdd.refine, gdd.pretrain]:
+        with pytest.raises(GddError, match="start: trained on other images, or under another mask"):
+            go_on(others, start.model, short, start=start)
+        with pytest.raises(GddError, match="start: trained on other images, or under another mask"):
+            go_on(images, start.model, short, start=start, mask=images < 1)
+        go_on(images, start.model, short, start=start)
 
 
 # ---- damage is noticed
@@ -207,6 +226,21 @@ def test_files_can_be_read_and_written_in_several_threads(named, tmp_path):
     """Each its own file; before, three of three such processes ended in SIGSEGV or SIGBUS."""
     named.save(tmp_path / "m.nc")
     subprocess.run([sys.executable, "-c", THREADS, str(tmp_path)], check=True)
+
+
+def test_what_is_read_where_it_is_used_waits_for_the_same_lock(tmp_path):
+    whole = xr.Dataset({"map": (("image", "atom"), np.arange(12.0).reshape(6, 2))})
+    places = [tmp_path / f"{number}.nc" for number in range(2)]
+    for number, place in enumerate(places):
+        netcdf.write(whole.isel(image=slice(3 * number, 3 * number + 3)), place)
+    lazy = netcdf.open_several([str(place) for place in places], "image")
+    sent = pickle.loads(pickle.dumps(lazy))  # as to a worker
+    for one in (lazy, sent):
+        with ThreadPoolExecutor(1) as pool:
+            with netcdf._ONE:
+                reading = pool.submit(one.load)
+                assert not wait([reading], timeout=0.5).done
+            assert reading.result().equals(whole)
 
 
 def test_a_full_disk_is_one_sentence_and_the_old_file_stays(named, tmp_path):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import yaml
 
 from gdd.base.checks import GddError, shown
+from gdd_book import checkout
 
-PATH = Path(__file__).resolve().parents[1] / "paper_values.yml"
+PATH = checkout.BOOK / "paper_values.yml"
 
 
 def table(name: str) -> pd.DataFrame:
@@ -26,7 +25,7 @@ def fact(name: str) -> dict:
 
 
 def _known(kind: str, name: str) -> dict:
-    known = yaml.safe_load(PATH.read_text(encoding="utf-8"))[f"{kind}s"]
+    known = yaml.safe_load(checkout.text(PATH))[f"{kind}s"]
     if not isinstance(name, str) or name not in known:
         raise GddError(f"paper {kind} {shown(name)} is not known; choose from {', '.join(known)}")
     return known[name]

@@ -1,7 +1,8 @@
 """Records: one NetCDF file for each run, results and provenance together; written whole, read with checks.
 
 A chapter shows a record or says that there is none; it never shows a number typed by hand. Records lie in
-``book/results/`` of the checkout; the environment variable ``GDD_RESULTS`` names another folder.
+``book/results/`` of the checkout, and without one in the user's data folder; the environment variable ``GDD_RESULTS``
+names another folder.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import platformdirs
 import xarray as xr
 
 import gdd
 from gdd.base import netcdf
 from gdd.base.checks import GddError
 from gdd.base.files import user_path
-from gdd_book import experiments
+from gdd_book import checkout, experiments
 from gdd_book.progress import peak_memory
 
 FORMAT = "gdd record 1"
@@ -39,9 +41,11 @@ LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file 
 
 
 def folder() -> Path:
-    """Folder of the records: ``GDD_RESULTS``, else ``book/results`` beside the package."""
+    """Folder of the records: ``GDD_RESULTS``, else ``book/results`` of the checkout, else the user's own."""
     chosen = os.environ.get("GDD_RESULTS")
-    return user_path("GDD_RESULTS", chosen, folder=True) if chosen else Path(__file__).resolve().parents[1] / "results"
+    if chosen:
+        return user_path("GDD_RESULTS", chosen, folder=True)
+    return (checkout.BOOK if checkout.is_here() else platformdirs.user_data_path("gdd")) / "results"
 
 
 def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> Path:

@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 import gdd
 from gdd.base.checks import GddError, check_whole
-from gdd_book import experiments, models, records
+from gdd_book import checkout, experiments, models, records
 from gdd_book.progress import AND_TERMINAL, LOG, Run, checkpoints, in_words, memory_in_words
 
 MOST_JOBS = 1024
@@ -244,8 +244,11 @@ def _run(chosen: argparse.Namespace) -> None:
 
 
 def _book(_: argparse.Namespace) -> None:
-    from gdd_book.pages import notebooks
-
+    checkout.need("book")
+    try:
+        from gdd_book.pages import notebooks
+    except ModuleNotFoundError as error:
+        raise GddError(f"book: the package {error.name} is not installed; pip install -e '.[book]'") from error
     _print(notebooks.build())
 
 

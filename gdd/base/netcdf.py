@@ -19,7 +19,33 @@ CHECKSUM = "content_sha256"
 UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, MemoryError,
               OverflowError)
 UNWRITABLE = (OSError, RuntimeError)
-_ONE = threading.Lock()  # the libraries below end the process when several threads are in them, whatever the files
+
+
+class OneThread:
+    """A lock that its thread may take again; what is sent to another process becomes the lock of that process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        """Take the lock, or say at once that another thread has it."""
+        return self._lock.acquire(blocking)
+
+    def release(self) -> None:
+        """Give the lock back."""
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> str:
+        return "_ONE"
+
+
+_ONE = OneThread()  # the libraries below end the process when several threads are in them, whatever the files
 
 
 def write(data: xr.Dataset, path: Path, packed: dict[str, dict] | None = None) -> None:
@@ -41,9 +67,10 @@ def load(path: Path) -> xr.Dataset:
 
 
 def open_several(paths: list[str], along: str) -> xr.Dataset:
-    """Datasets of several files, one after the other along an axis, read where they are used."""
+    """Datasets of several files along an axis, each after the other, read where used by one thread at a time."""
+    how = {"combine": "nested", "concat_dim": along, "data_vars": "minimal", "coords": "minimal"}
     with _ONE:
-        found = xr.open_mfdataset(paths, combine="nested", concat_dim=along, data_vars="minimal", coords="minimal")
+        found = xr.open_mfdataset(paths, engine="netcdf4", lock=_ONE, **how)
     found.attrs.pop(CHECKSUM, None)  # of the first
     return found
 

@@ -18,7 +18,7 @@ from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
 from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
-from gdd.sampler.checkpoint import describe_chain
+from gdd.sampler.checkpoint import describe_chain, digest_of
 from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.sums import add_entries, leaves
 from gdd.sampler.sweep import Info, sweep
@@ -39,6 +39,7 @@ class Pretrained(NamedTuple):
     model: ModelSpec  # as pruned
     layers: tuple[Fitted, ...]
     inputs: tuple[LayerData, ...]  # what each layer explains
+    digest: str | None = None  # of the images, where a file had it in their place: `gdd.sampler.checkpoint.digest_of`
 
 
 def pretrain(
@@ -82,7 +83,7 @@ def pretrain(
     if start is not None:
         if chain.pruning:
             raise GddError("chain: pruning given with a start, whose upper layers are for all atoms; leave one out")
-        check_start(start.model, start.layers[0].state.local, start.inputs[:1], data, model)
+        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
     return pretrain_layers(data, model, chain, folder, progress, start)
 
 
@@ -170,17 +171,20 @@ def check_fits(images: np.ndarray, model: ModelSpec) -> None:
 
 
 def check_start(
-    before: ModelSpec, local: Local | JointLocal, inputs: Sequence[LayerData], data: LayerData, model: ModelSpec
+    before: ModelSpec, local: Local | JointLocal, inputs: Sequence[LayerData], digest: str | None, data: LayerData,
+    model: ModelSpec,
 ) -> None:
     """Refuse to go on from another model, or one trained on other images or under another mask.
 
-    ``inputs`` : what the start was trained on, or nothing, as a file does not hold the images
+    ``inputs`` : what the start was trained on, or nothing, as a file does not hold the images; ``digest`` : theirs
     """
     if before != model:
         raise GddError("start: a model trained with other layers or for other sizes; give that model, start.model")
     if len(local.z) != len(data.images):
         raise GddError(f"start: axis 'image' has size {len(local.z)}; {len(data.images)} images are given")
     if not inputs:
+        if digest not in (None, digest_of([data.images.astype(np.float32), data.mask])):
+            raise GddError("start: trained on other images, or under another mask; give those of that training")
         return
     there = inputs[0]
     if (there.mask is None) != (data.mask is None) or not np.array_equal(there.mask, data.mask):

@@ -43,7 +43,8 @@ class Refined(NamedTuple):
     state: JointState  # the collected sample of highest likelihood
     last: JointState
     traces: xr.Dataset  # dims (chain, draw) and `TRACE_AXES`; attributes: seconds, cpu_seconds of all its runs
-    data: LayerData
+    data: LayerData | None  # None: from a file
+    digest: str | None = None  # of the images, where a file had it in their place
 
 
 def refine(
@@ -92,14 +93,15 @@ def refine(
     if start is None:
         first = fresh_start(data, model, chain, refinement)
     elif isinstance(start, Refined):
-        check_start(start.model, start.last.local, [] if start.data is None else [start.data], data, model)
+        there = [] if start.data is None else [start.data]
+        check_start(start.model, start.last.local, there, start.digest, data, model)
         if start.refinement.empty_blocks and not refinement.empty_blocks:
             raise GddError("refinement: blocks of the start may be empty; empty_blocks=True is needed")
         by_image, local = IMAGE in start.refinement.noise.axes, start.last.local
         noise = first_noise(refinement, local.gamma_e, by_image, data)
         first = start.last._replace(local=local._replace(gamma_e=noise))
     else:
-        check_start(start.model, start.layers[0].state.local, start.inputs[:1], data, model)
+        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
         first = start_from(start._replace(inputs=(data,)), refinement, chain)
     return run_joint_chain(first, data, model, chain, refinement, folder, progress)
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 from IPython.display import HTML
 
 from gdd.base.checks import GddError
-from gdd_book import paper_values, records
+from gdd_book import checkout, paper_values, records
 
-PATH = Path(__file__).resolve().parents[2] / "claims.yml"
+PATH = checkout.BOOK / "claims.yml"
 
 #: each verdict and what it means; a claim has one of these
 VERDICTS = {
@@ -73,7 +72,7 @@ def meanings() -> HTML:
 
 def load() -> Claims:
     """Every claim of ``book/claims.yml``; GddError for an unknown verdict, or one that lacks evidence."""
-    parts = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    parts = yaml.safe_load(checkout.text(PATH))
     return Claims(_checked(part, entry) for part, entries in parts.items() for entry in entries)
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from html import escape
-from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
 from gdd.base.checks import GddError
+from gdd_book import checkout
 from gdd_book.pages.claims import html_table
 
-PATH = Path(__file__).resolve().parents[2] / "errata.yml"
+PATH = checkout.BOOK / "errata.yml"
 PAGE = "model/errata"
 
 #: does it matter, and what the answer means
@@ -64,7 +64,7 @@ class Errata(tuple):
 
 def load() -> Errata:
     """Every entry of ``book/errata.yml``; GddError for a bad or repeated number, or an answer not in `MATTERS`."""
-    groups = yaml.safe_load(PATH.read_text(encoding="utf-8"))
+    groups = yaml.safe_load(checkout.text(PATH))
     found = [_checked(group, entry) for group, entries in groups.items() for entry in entries]
     for number, times in Counter(entry.number for entry in found).items():
         if times > 1:

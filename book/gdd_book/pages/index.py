@@ -8,7 +8,6 @@ import importlib
 import inspect
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import yaml
@@ -17,7 +16,9 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-BOOK = Path(__file__).resolve().parents[2]
+from gdd_book import checkout
+
+BOOK = checkout.BOOK
 TESTS = BOOK.parent / "tests"
 
 
@@ -35,7 +36,7 @@ class Row(NamedTuple):
 
 def sections() -> dict[str, list[Row]]:
     """Rows of every part of the paper, in its order."""
-    parts = yaml.safe_load((BOOK / "index.yml").read_text(encoding="utf-8"))
+    parts = yaml.safe_load(checkout.text(BOOK / "index.yml"))
     return {part["section"]: [Row(**row) for row in part["rows"]] for part in parts}
 
 
@@ -48,7 +49,7 @@ def function(row: Row) -> object:
 def test_source(test: str) -> str:
     """Source of the test that ``file::function`` names."""
     file, _, name = test.partition("::")
-    text = (TESTS / file).read_text(encoding="utf-8")
+    text = checkout.text(TESTS / file)
     found = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
     first = min([found.lineno, *(line.lineno for line in found.decorator_list)])
     return "\n".join(text.splitlines()[first - 1 : found.end_lineno])
@@ -57,7 +58,7 @@ def test_source(test: str) -> str:
 def link(page: str) -> str:
     """Address, in the built book, of an equation's label, a target or a heading of a page."""
     name, _, label = page.partition("#")
-    text = (BOOK / f"{name}.md").read_text(encoding="utf-8")
+    text = checkout.text(BOOK / f"{name}.md")
     labelled = re.search(rf"^`+\{{([\w:]+)\}}[^\n]*\n:label: {re.escape(label)}$", text, re.MULTILINE)
     if labelled:  # an equation, or a lemma or theorem
         return f"{name}.html#{'equation-' if labelled[1] == 'math' else ''}{label}"

@@ -27,11 +27,11 @@ from nbformat import NotebookNode
 from papermill.exceptions import PapermillExecutionError
 
 from gdd.base.checks import GddError
-from gdd_book import paper_values, records
+from gdd_book import checkout, paper_values, records
 from gdd_book.pages import claims, errata, finished
 
-ROOT = Path(__file__).resolve().parents[3]
-BOOK = ROOT / "book"
+BOOK = checkout.BOOK
+ROOT = BOOK.parent
 EXECUTED = ROOT / "_build" / "executed"
 CACHE = ROOT / "_build" / ".jupyter_cache"  # where jupyter-book looks
 LIBRARIES = ("numpy", "scipy", "matplotlib", "xarray", "pandas")
@@ -39,7 +39,7 @@ LIBRARIES = ("numpy", "scipy", "matplotlib", "xarray", "pandas")
 
 def pages() -> list[str]:
     """Pages of ``_toc.yml`` in order, without the leading ``book/``."""
-    toc = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf-8"))
+    toc = yaml.safe_load(checkout.text(ROOT / "_toc.yml"))
     found = [toc["root"]]
     for part in [toc, *toc.get("parts", [])]:
         found += [entry["file"] for entry in part.get("chapters", [])]

@@ -1,0 +1,142 @@
+"""What ``pip install`` of a wheel leaves: it runs in a folder of its own, or says in one sentence what it lacks."""
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+#: packages of the extras, which ``pip install`` leaves out
+EXTRAS = ("IPython", "arviz", "bs4", "dask", "distributed", "docutils", "hypothesis", "jupyter_cache", "jupytext",
+          "nbclient", "nbformat", "papermill", "pygments", "pytest", "sphinx")
+WITHOUT_EXTRAS = f"""
+import os
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+def find_spec(name, path=None, target=None):
+    return None if name.partition(".")[0] in {EXTRAS} and "EXTRAS" not in os.environ else find(name, path, target)
+PathFinder.find_spec = find_spec
+"""
+PAGES_ONLY = ("gdd_book.pages", "gdd_book.figures", "gdd.cluster")
+EVERY_MODULE = f"""
+import importlib, pkgutil, gdd, gdd_book
+for package in (gdd, gdd_book):
+    for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not found.name.startswith({PAGES_ONLY}):
+            print(importlib.import_module(found.name).__file__)
+"""
+READERS = """
+from gdd.base.checks import GddError
+from gdd_book import paper_values
+from gdd_book.pages import claims, errata, index, notebooks
+calls = [lambda: paper_values.fact("a"), lambda: paper_values.table("a"), claims.load, errata.load, index.sections]
+for call in [*calls, notebooks.chapters]:
+    try:
+        call()
+    except GddError as error:
+        print(error)
+"""
+TOY = """
+import sys, xarray
+from gdd_book import run
+from gdd_book.experiments import EXPERIMENTS, Experiment, Outcome
+work = lambda parameters, run: Outcome(xarray.Dataset({"total": 1.0}), {}, "digits", "none", 0)
+EXPERIMENTS["toy"] = Experiment("toy", work, {"demo": {"n": 5}}, {}, False)
+sys.exit(run.main(["run", "toy"]))
+"""
+SMALL = ["kinds=raw pixels", "sizes=100", "choose_size=100", "n_test=40", "trials=1", "trials_above=1"]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Folder into which a wheel of this checkout was installed, without what it needs."""
+    pytest.importorskip("setuptools", "77", "a wheel is built with setuptools 77, which the extra test has")
+    place = tmp_path_factory.mktemp("wheel")
+    source, site = place / "source", place / "site"
+    for name in ("gdd", "book/gdd_book"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
+    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", site]
+    subprocess.run([*pip, *place.glob("*.whl")], check=True)
+    (site / "sitecustomize.py").write_text(WITHOUT_EXTRAS)
+    return site
+
+
+@pytest.fixture
+def run(installed, tmp_path):
+    """Run Python in an empty folder, as a user who has nothing but the wheel and what it requires."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GDD_", "XDG_", "PYTEST_"))}
+    home = {"HOME": str(tmp_path), "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def run(*arguments, **more):
+        command = [sys.executable, *map(str, arguments)]
+        where = {"cwd": tmp_path, "env": kept | home | more}
+        return subprocess.run(command, capture_output=True, text=True, check=False, **where)
+
+    return run
+
+
+def files(folder):
+    return {path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
+
+
+def test_every_module_but_those_of_pages_can_be_imported(run, installed):
+    done = run("-c", EVERY_MODULE)
+    assert done.returncode == 0, done.stderr
+    places = done.stdout.split()
+    assert len(places) > 60 and all(place.startswith(str(installed)) for place in places)
+
+
+def test_results_go_to_the_users_folder(run, installed, tmp_path):
+    before = files(installed)
+    done = run("-c", TOY)
+    assert done.returncode == 0, done.stderr
+    record = Path(done.stdout.strip())
+    assert record.is_file() and record.with_suffix(".log").is_file() and record.is_relative_to(tmp_path)
+    assert files(installed) == before
+
+
+@pytest.mark.slow
+def test_an_experiment_runs(run, installed, tmp_path):
+    small = [word for pair in SMALL for word in ("-p", *pair.split("="))]
+    done = run(installed / "bin" / "gdd", "run", "mnist-best", *small)
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--version"], f"gdd {version('gdd')}"),
+        (["data"], "mnist"),
+        (["run", "mnist-error", "--parameters"], "n_train"),
+    ],
+)
+def test_commands_that_need_no_checkout(run, installed, arguments, said):
+    done = run(installed / "bin" / "gdd", *arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout
+
+
+def test_the_book_says_that_it_needs_a_checkout(run, installed):
+    done = run(installed / "bin" / "gdd", "book")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "gdd: book: not in the installed package; clone the repository, and `make book` there"
+        " (or `pip install -e '.[book]'`)\n"
+    )
+
+
+def test_what_reads_the_book_says_that_it_needs_a_checkout(run):
+    done = run("-c", READERS, EXTRAS="1")
+    assert done.returncode == 0, done.stderr
+    said = done.stdout.splitlines()
+    files = ["paper_values.yml", "paper_values.yml", "claims.yml", "errata.yml", "index.yml", "_toc.yml"]
+    assert [line.partition(": not in the installed package; clone")[0] for line in said] == files
