@@ -120,3 +120,22 @@ def test_drawing_is_small_and_names_modules_that_exist(path):
     assert path.stat().st_size < 50e3
     words = "".join(ElementTree.parse(path).getroot().itertext())
     assert [module for module in re.findall(r"gdd(?:\.\w+)+", words) if find_spec(module) is None] == []
+
+
+def test_a_figure_of_the_wrong_variable_is_another_output():
+    """Notebooks compare figures by what they say of themselves: the numbers that they draw."""
+    values = xr.DataArray(np.random.default_rng(0).normal(size=(2, 8)), {"kind": ["one", "two"]}, ("kind", "x"))
+
+    def drawn(kind: str, shift: float = 0.0, picture: bool = False) -> str:
+        figure, axes = style.new_figure(1, 2)
+        axes[0].plot(values.sel(kind=kind))
+        axes[0].scatter(values.x, values.sel(kind=kind) + shift)
+        axes[1].bar(range(8), values.sel(kind="two"))
+        axes[1].fill_between(range(8), -1 + shift, 1)
+        if picture:
+            axes[1].imshow(values)
+        return repr(style.finish(figure))
+
+    right = drawn("one")
+    assert drawn("one") == right
+    assert len({right, drawn("two"), drawn("one", 0.01), drawn("one", picture=True)}) == 4

@@ -19,7 +19,7 @@ from gdd_book.experiments.mnist_features import COPIED
 from gdd_book.figures.mnist import draw_subsets, subset_errors
 from gdd_book.figures.model import draw_atoms, most_used
 from gdd_book.figures.slider import slider
-from gdd_book.figures.style import COLOURS, FONT, FULL, RC, bare, finish, new_figure, write_ticks
+from gdd_book.figures.style import COLOURS, FONT, FULL, RC, Drawn, bare, finish, new_figure, write_ticks
 
 #: readings of `mnist-readings`: the paper's, and the best one of the same atoms
 PAPERS, BEST = "one sample, the paper's", "the same, normalised"
@@ -51,7 +51,7 @@ def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.nda
 def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -> Figure:
     """Atoms refined with little and with much noise; a digit and its strongest pieces; the learning curve."""
     with plt.rc_context(RC):
-        figure = plt.figure(figsize=(FULL, 7.2))
+        figure = plt.figure(figsize=(FULL, 7.2), FigureClass=Drawn)
         above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.1, 3.1))
         curve = below.subplots()
     often = most_used(scan.isel(subset=0), 16).transpose(..., ATOM, PLANE, "atom_row", "atom_col")

@@ -46,10 +46,41 @@ RC = {
 }
 
 
+class Drawn(Figure):
+    """A figure that a notebook describes by the numbers it draws, so that another picture is another output.
+
+    A line for each panel: its title, and for lines, pictures, areas and points their sizes and sums of magnitudes.
+    """
+
+    def __repr__(self) -> str:
+        panels = [f"  {axes.get_title()!r}: {'; '.join(drawn_in(axes))}" for axes in self.axes]
+        return "\n".join([f"figure of {len(panels)} panels", *panels])
+
+
+def drawn_in(axes: Axes) -> list[str]:
+    """What a panel draws, a text for each line, picture, area or set of points."""
+    found = [("line", line.get_xydata().T) for line in axes.lines]
+    found += [("picture", image.get_array()[None]) for image in axes.images]
+    found += [("bar", np.array([bar.get_bbox().extents])) for bar in axes.patches if isinstance(bar, Rectangle)]
+    for one in axes.collections:
+        scattered = len(one.get_offsets()) > 1
+        points = one.get_offsets() if scattered else np.concatenate([path.vertices for path in one.get_paths()])
+        found.append(("points", np.asarray(points).T))
+    return [f"{kind} {'x'.join(map(str, parts[0].shape))} {sums_of(parts)}" for kind, parts in found]
+
+
+def sums_of(parts: np.ndarray) -> str:
+    """Sum of the magnitudes of each part, and the share of it that is left when signs count."""
+    values = np.ma.filled(np.ma.asarray(parts, float), 0.0).reshape(len(parts), -1)
+    sizes, sums = np.nansum(np.abs(values), axis=1), np.nansum(values, axis=1)
+    shares = np.round(np.divide(sums, sizes, out=np.zeros_like(sums), where=sizes > 0), 2) + 0.0  # no -0
+    return ", ".join(f"{size:.4g} ({share:.2f})" for size, share in zip(sizes, shares, strict=True))
+
+
 def new_figure(rows: int = 1, cols: int = 1, width: float = FULL, height: float = 3.0, **kwargs) -> tuple[Figure, Axes]:
     """`matplotlib.pyplot.subplots` in the book's style; sizes in inches."""
     with plt.rc_context(RC):
-        return plt.subplots(rows, cols, figsize=(width, height), **kwargs)
+        return plt.subplots(rows, cols, figsize=(width, height), FigureClass=Drawn, **kwargs)
 
 
 def finish(figure: Figure) -> Figure:
