@@ -28,7 +28,7 @@ from gdd.base.checks import (
 from gdd.base.compiling import kernel, share_out
 from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, prior_odds
 from gdd.inference.features_kernels import all_magnitudes, magnitudes_of_maps
-from gdd.model.convolution import correlate
+from gdd.model.convolution import correlate, correlate_each
 from gdd.model.placement import correlate_at_stride, placement_grid
 
 Array = np.ndarray | xr.DataArray
@@ -137,7 +137,7 @@ def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int
     """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision; see `_moments`."""
     sd, log_odds = (precision**-0.5).astype(np.float32), (0.5 * np.log(gamma_w / precision)).astype(np.float32)
     direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
-    maps = images if direct else correlate(images, atoms)
+    maps = images if direct else correlate_each(images, atoms)
     sizes = (n - a + 1 for n, a in zip(images.shape[2:], atoms.shape[2:], strict=True))
     out = np.empty((len(images), len(atoms), *(-(-n // p) for n, p in zip(sizes, blocks, strict=False))), np.float32)
 

@@ -1,9 +1,9 @@
-"""Compiled one-step magnitudes in single precision: only what a classifier reads, every loop over contiguous numbers.
+"""Compiled one-step magnitudes in single precision: only what a classifier reads, in loops over contiguous numbers.
 
-Images and atoms come scaled by the square root of the noise precision, so that here the noise has precision 1. Maps keep
-the row length of what they were made from: position (row, col) stands at ``row * step + col``, and what lies between the
-last position of a row and the first of the next has no meaning. The plain formula, in double precision, is that of
-`gdd.inference.features.one_step_features`.
+Images and atoms come scaled by the square root of the noise precision, so that here the noise has precision 1. Maps
+keep the row length of what they were made from: position (row, col) stands at ``row * step + col``, and what lies
+between the last position of a row and the first of the next has no meaning. The plain formula, in double precision, is
+that of `gdd.inference.features.one_step_features`.
 
 The numbers of an image depend on that image and on the sizes alone: one image at a time, sums in a fixed order.
 """
@@ -132,7 +132,7 @@ def pool_rows(answers, step, sd, log_odds, blocks, out):
 
 @subkernel(fastmath=FUSED, forceinline=False)
 def pool_cols(pooled, sd, blocks, out):
-    """Reduce what `pool_rows` has left of all atoms, (3, col, atom, block_row), to blocks (atom, block_row, block_col)."""
+    """Reduce what `pool_rows` leaves of all atoms, (3, col, atom, block_row), to blocks (atom, block_row, block_col)."""
     cols, size = pooled.shape[1], pooled.shape[2] * pooled.shape[3]
     parts = pooled.reshape(3, cols, size)
     largest, odds, weighted = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
