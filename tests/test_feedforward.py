@@ -6,10 +6,10 @@ import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gdd.base.checks import GddError
+from gdd.inference.contrast import high_pass
 from gdd.inference.features import one_step_features
 from gdd.model.spec import ChainSpec
 from gdd_book import experiments
-from gdd_book.data.contrast import high_pass
 from gdd_book.experiments import mnist_features
 from gdd_book.feed_forward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
 from gdd_book.figures import mnist

@@ -14,10 +14,10 @@ import xarray as xr
 
 from gdd.base.axes import DICTIONARY, FEATURE, IMAGE, IMAGES
 from gdd.base.checks import as_plain
+from gdd.inference.contrast import high_pass
 from gdd.inference.features import one_step_features, unfold
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.sampler.pretrain import pretrain
-from gdd_book.data.contrast import high_pass
 
 Array = np.ndarray | xr.DataArray
 
@@ -34,7 +34,7 @@ class FeedForward:
     pool : (row, col) of a block of layer 1
     margin : positions by which a block reaches into its neighbours, see `gdd.inference.features.one_step_features`
     noise_precision, weight_precision : gamma_e and gamma_w, held fixed in learning and in use
-    blur : pixels; what is wider is subtracted from every image, see `gdd_book.data.contrast.high_pass`. 0: nothing is
+    blur : pixels; what is wider is subtracted from every image, see `gdd.inference.contrast.high_pass`. 0: nothing is
     """
 
     pool: tuple[int, int] = (3, 3)

@@ -33,8 +33,8 @@ from gdd.model.placement import correlate_at_stride, placement_grid
 
 Array = np.ndarray | xr.DataArray
 
-#: images whose correlation maps are held at once
-_CHUNK = 128
+#: images, and numbers of their correlation maps, that are held at once
+_CHUNK, _HELD = 128, 2**25
 #: numbers of an atom up to which sums at every position cost less than Fourier transforms
 _LARGEST_DIRECT = 512
 
@@ -122,8 +122,9 @@ def block_magnitudes(
     scale = images.dtype.type(np.sqrt(gamma_e))
     atoms, parts = atoms.astype(images.dtype) * scale, []
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
-    for low in range(0, len(images), 1 if seen is not None else _CHUNK):
-        part = images[low : low + _CHUNK] * scale
+    few = max(1, min(_CHUNK, _HELD // (len(atoms) * math.prod(_places(images, atoms)))))
+    for low in range(0, len(images), step := 1 if seen is not None else few):
+        part = images[low : low + step] * scale
         if seen is not None:
             parts.append(_of_observed(part[0], seen[low], atoms, gamma_w, blocks))
         elif part.dtype == np.float32:
@@ -136,20 +137,24 @@ def block_magnitudes(
 def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
     """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision; see `_moments`."""
     sd, log_odds = (precision**-0.5).astype(np.float32), (0.5 * np.log(gamma_w / precision)).astype(np.float32)
+    grid = (-(-n // p) for n, p in zip(_places(images, atoms), blocks, strict=False))
+    out = np.empty((len(images), len(atoms), *grid), np.float32)
     direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
-    maps = images if direct else correlate_each(images, atoms)
-    sizes = (n - a + 1 for n, a in zip(images.shape[2:], atoms.shape[2:], strict=True))
-    out = np.empty((len(images), len(atoms), *(-(-n // p) for n, p in zip(sizes, blocks, strict=False))), np.float32)
 
     def some(numbers: slice, _) -> None:
-        images = numbers.start, numbers.stop
+        part, found, here = images[numbers], out[numbers], (0, numbers.stop - numbers.start)
         if direct:
-            all_magnitudes(images, maps, atoms, sd, log_odds, blocks, out)
+            all_magnitudes(here, part, atoms, sd, log_odds, blocks, found)
         else:
-            magnitudes_of_maps(images, maps, sd, log_odds, blocks, out)
+            magnitudes_of_maps(here, correlate_each(part, atoms), sd, log_odds, blocks, found)
 
     share_out(len(images), some)
     return out
+
+
+def _places(images, atoms) -> list[int]:
+    """Rows and columns of the positions of an atom."""
+    return [n - a + 1 for n, a in zip(images.shape[2:], atoms.shape[2:], strict=True)]
 
 
 def _of_observed(image, seen, atoms, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:

@@ -132,7 +132,7 @@ def pool_rows(answers, step, sd, log_odds, blocks, out):
 
 @subkernel(fastmath=FUSED, forceinline=False)
 def pool_cols(pooled, sd, blocks, out):
-    """Reduce what `pool_rows` leaves of all atoms, (3, col, atom, block_row), to blocks (atom, block_row, block_col)."""
+    """Reduce to blocks (atom, block_row, block_col) what `pool_rows` leaves of all atoms, (3, col, atom, block_row)."""
     cols, size = pooled.shape[1], pooled.shape[2] * pooled.shape[3]
     parts = pooled.reshape(3, cols, size)
     largest, odds, weighted = np.empty(size, np.float32), np.empty(size, np.float32), np.empty(size, np.float32)
@@ -156,3 +156,45 @@ def pool_cols(pooled, sd, blocks, out):
             for i in range(out.shape[1]):
                 p = k * out.shape[1] + i
                 out[k, i, j] = sd[k] * weighted[p] / odds[p]
+
+
+#: components and features of a tile of the triangular product, so that it stays in the nearest caches
+_COMPONENTS, _FEATURES = 256, 64
+
+
+@kernel(fastmath=FUSED)
+def triangular_product(images, features, axes, out):
+    """``features @ axes`` of pairs of images, where ``axes`` (feature, component) is 0 below its diagonal.
+
+    The sums have an order that does not depend on the number of images, which BLAS does not promise.
+
+    images : numbers of the first image and of the one after the last, both even
+    features : (image, feature); out : (image, component), as many
+    """
+    count = features.shape[1]
+    for left in range(0, count, _COMPONENTS):
+        right = min(left + _COMPONENTS, count)
+        out[images[0] : images[1], left:right] = ZERO
+        for low in range(0, right, _FEATURES):
+            high = min(low + _FEATURES, right)
+            for n in range(images[0], images[1], 2):
+                add_rows(features[n, low:high], features[n + 1, low:high], axes[low:high, left:right],
+                         out[n, left:right], out[n + 1, left:right])
+
+
+@subkernel(fastmath=FUSED)
+def add_rows(f, g, axes, here, there):
+    """Add ``f @ axes`` and ``g @ axes``, four rows at a time."""
+    size, whole = len(here), len(f) // 4 * 4
+    for k in range(0, whole, 4):
+        f0, f1, f2, f3 = f[k], f[k + 1], f[k + 2], f[k + 3]
+        g0, g1, g2, g3 = g[k], g[k + 1], g[k + 2], g[k + 3]
+        a0, a1, a2, a3 = axes[k], axes[k + 1], axes[k + 2], axes[k + 3]
+        for c in range(size):
+            here[c] += (f0 * a0[c] + f1 * a1[c]) + (f2 * a2[c] + f3 * a3[c])
+            there[c] += (g0 * a0[c] + g1 * a1[c]) + (g2 * a2[c] + g3 * a3[c])
+    for k in range(whole, len(f)):
+        f0, g0, a0 = f[k], g[k], axes[k]
+        for c in range(size):
+            here[c] += f0 * a0[c]
+            there[c] += g0 * a0[c]
