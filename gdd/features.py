@@ -9,7 +9,6 @@ import json
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
-from importlib.resources import files
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +48,8 @@ WIDEST = 2**15 - 1
 BLUR = 3 / 8
 #: images that are read at once
 AT_ONCE = 250
+#: dictionaries that this package brings
+SHIPPED = Path(__file__).parent / "pretrained"
 #: of a dictionary without a spread, such as that of images that are all alike
 LEAST_UNIT = 1e-12
 
@@ -196,9 +197,8 @@ class OneStepFeatures(ImageTransformer):
         asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0, "whitening": Deformations(), "sweeps": (150, 20)}
         if not pretrained:
             return cls(**asked | changes)
-        with files("gdd").joinpath("pretrained/digits.nc") as path:
-            shipped = restored(results.read(Path(str(path))))
-        return shipped.set_params(**asked | {"dictionaries": shipped.dictionaries_} | changes)
+        shipped = restored(results.read(SHIPPED / "digits.nc"))
+        return shipped.set_params(**asked | {"dictionaries": shipped.dictionaries_, "rescale": True} | changes)
 
     @classmethod
     def photos(cls, **changes) -> OneStepFeatures:

@@ -18,6 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 import gdd
 from gdd import Deformations, GddError, OneStepFeatures, SecondLayer
 from gdd.base.compiling import on_threads
+from gdd.features import LEAST_NORM, pyramid
 from gdd.inference.contrast import high_pass
 from gdd.inference.features import one_step_features
 from gdd_book.data import datasets
@@ -71,8 +72,10 @@ def test_features_are_one_step_of_high_pass_images_over_their_deviation(digits, 
     wanted = one_step_features(high_pass(pixels, plain.blur_), plain.dictionaries_[0], plain.pool_, **given).values
     assert plain.blur_ == 3.0 and plain.pool_ == (3, 3) and plain.dictionaries_[0].shape[2:] == (8, 8)
     assert_allclose(plain.transform(digits), wanted.reshape(30, -1) / wanted.std(), rtol=1e-5)
-    norms = (plain.dictionaries_[0].astype(float) ** 2).sum(("plane", "atom_row", "atom_col"))
-    assert_allclose(norms, 1, rtol=1e-5)
+    atoms = plain.dictionaries_[0]
+    assert_allclose((atoms.astype(float) ** 2).sum(("plane", "atom_row", "atom_col")), 1, rtol=1e-5)
+    norms = atoms.attrs["norms"]
+    assert norms.shape == (4,) and len(atoms) == (norms >= LEAST_NORM * norms.max()).sum()
 
 
 def test_a_label_has_no_influence_and_equal_sizes_have_atoms_of_their_own(digits):
@@ -104,15 +107,24 @@ def test_the_root_of_the_covariance_is_what_whitening_applies(digits):
     assert np.array_equal(model.whitening_.axes, np.triu(model.whitening_.axes))
 
 
-def test_a_pyramid_has_the_largest_of_each_region_and_one_norm_for_each_level(digits):
+def test_a_region_has_the_largest_of_its_blocks_and_levels_share_the_norm():
+    maps, levels = np.random.default_rng(0).random((2, 3, 7, 6)), (1, 2, 3, 4, 6)
+    expected = []
+    for level in levels:
+        rows, cols = np.array_split(np.arange(7), level), np.array_split(np.arange(6), level)
+        largest = [maps[:, k][:, r][:, :, c].max(axis=(1, 2)) for k in range(3) for r in rows for c in cols]
+        expected.append(np.sqrt(np.transpose(largest) / np.sum(largest, axis=0)[:, None] / len(levels)))
+    assert_allclose(pyramid(maps, levels), np.concatenate(expected, axis=1), rtol=1e-12)
+
+
+def test_a_pyramid_is_of_maps_over_their_norm(digits):
     model = OneStepFeatures(**QUICK, **KINDS["pyramid"]).fit(digits)
-    maps, features = model.maps(digits)[0].values, model.transform(digits)
-    atoms = maps.shape[1]
-    level = features[:, atoms : 5 * atoms].reshape(30, atoms, 2, 2)  # the second
-    largest = np.sqrt(maps[:, :, :4, 4:].max(axis=(2, 3)))  # 7 blocks: 4 and 3
-    assert_allclose(level[:, :, 0, 1] / level[:, :1, 0, 1], largest / largest[:, :1], rtol=1e-4)
-    assert_allclose((features**2).sum(axis=1), 1, rtol=1e-5)
-    assert_allclose((level**2).sum(axis=(1, 2, 3)), 1 / 3, rtol=1e-5)
+    maps = model.maps(digits)[0].values
+    bare = OneStepFeatures(**QUICK, dictionaries=model.dictionaries_, local_contrast=True).fit(digits)
+    wanted = bare.maps(digits)[0].values * np.float32(bare.units_[0])
+    energy = (wanted**2).sum(axis=1, keepdims=True)
+    assert_allclose(maps, wanted / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True)), rtol=1e-4)
+    assert_allclose(model.transform(digits), pyramid(maps, (1, 2, 3)), rtol=1e-6)
 
 
 def test_a_second_layer_reads_the_maps_of_the_first(digits):
