@@ -2,7 +2,9 @@
 
 from gdd.base.checks import GddError
 from gdd.estimator import DeepDeconvolution, load
+from gdd.features import OneStepFeatures, SecondLayer
 from gdd.inference.deconvolution import infer
+from gdd.inference.deformations import Deformations
 from gdd.model.spec import (
     CALTECH101,
     FACES,
@@ -21,7 +23,7 @@ from gdd.sampler.refine import Refined, refine
 
 __version__ = "0.1.0"
 __all__ = [
-    "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "DeepDeconvolution", "GddError", "LayerSpec",
-    "ModelSpec", "Precision", "Pretrained", "Pruning", "Refined", "RefinementSpec", "__version__", "infer",
-    "load", "pretrain", "project", "refine",
+    "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "DeepDeconvolution", "Deformations",
+    "GddError", "LayerSpec", "ModelSpec", "OneStepFeatures", "Precision", "Pretrained", "Pruning", "Refined",
+    "RefinementSpec", "SecondLayer", "__version__", "infer", "load", "pretrain", "project", "refine",
 ]

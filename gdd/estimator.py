@@ -7,25 +7,17 @@ Each of its steps is one call of a function that can also be called alone: `gdd.
 from __future__ import annotations
 
 import json
-import sys
 import warnings
-from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from dataclasses import asdict
 from math import prod
-from numbers import Integral
 from pathlib import Path
 
 import numpy as np
 import xarray as xr
-from joblib import effective_n_jobs
 from matplotlib.axes import Axes
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, check_is_fitted, validate_data
-from tqdm import TqdmWarning
+from sklearn.utils.validation import check_array, check_is_fitted
 
-from gdd import plot, results
+from gdd import features, plot, results
 from gdd.base import netcdf
 from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, IMAGE, PLANE, ROW
 from gdd.base.checks import (
@@ -34,14 +26,13 @@ from gdd.base.checks import (
     GddError,
     check_choice,
     check_kind,
-    check_lengths,
     check_memory,
     check_pair,
     check_seed,
     check_whole,
 )
-from gdd.base.compiling import on_threads
 from gdd.base.files import user_path
+from gdd.features import OneStepFeatures
 from gdd.inference.deconvolution import along_images, infer
 from gdd.inference.generation import resample_top
 from gdd.layout import Layout, Scale, as_images, from_means, layout_of, scaled_data
@@ -53,12 +44,10 @@ from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Pretrained, check_fits, pretrain
 from gdd.sampler.refine import Refined, refine
-
-#: where scikit-learn keeps what ``set_output`` has chosen
-OUTPUT = "_sklearn_output_config"
+from gdd.transformer import OUTPUT, Bar, ImageTransformer, sweeps_of
 
 
-class DeepDeconvolution(TransformerMixin, BaseEstimator):
+class DeepDeconvolution(ImageTransformer):
     r"""Atoms learned from images without labels, and where in an image each is used.
 
     ``fit`` learns every layer's atoms by Gibbs sampling, refines all layers together if asked, and projects the top
@@ -128,16 +117,8 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     # ---- learning
 
     def fit(self, X, y=None) -> DeepDeconvolution:
-        """Learn from images; ``y`` is ignored. A model fitted before stays as it was unless this fit succeeds.
-
-        Raises
-        ------
-        GddError
-            Images, sizes or lengths that do not fit each other, a checkpoint of another fit: before any work.
-        """
-        fitted = copy(self)
-        fitted._learn(X)
-        self.__dict__ = fitted.__dict__  # in one step, which no Ctrl-C interrupts
+        """Learn from images; ``y`` is ignored. See `gdd.transformer.ImageTransformer.fit`."""
+        super().fit(X)
         warn_of_idle_atoms(self.chains_[self.best_])
         return self
 
@@ -393,35 +374,10 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
     def _map_shape(self) -> tuple[int, int, int]:
         return (len(self.atoms_), *self.model_.shapes()[-1].map_size)
 
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        tags.input_tags.three_d_array = True
-        tags.transformer_tags.preserves_dtype = []
-        return tags
-
-    def _checked(self, X, reset: bool) -> np.ndarray:
-        """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
-        if isinstance(X, xr.DataArray):
-            return as_images(X) if reset else self.layout_.from_labelled(as_images(X))
-        X = X if hasattr(X, "shape") else as_images(X)
-        if not reset:
-            self.layout_.check_several(X)
-        if len(X.shape) > 2 or np.ma.isMaskedArray(X):
-            return as_images(X)
-        least = 2 if reset else 1
-        return validate_data(
-            self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_features=least
-        )
-
     def _lengths(self, name: str) -> tuple[int, int] | None:
         """Sweeps of a chain that a parameter gives; None if there is none."""
         pair = getattr(self, name)
-        if pair is None and name == "refine":
-            return None
-        if not isinstance(pair, tuple | list) or len(pair) != 2:
-            raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
-        return check_lengths(*pair)
+        return None if pair is None and name == "refine" else sweeps_of(name, pair)
 
     def _model_size(self) -> tuple[int, int, int] | None:
         check_kind("model", self.model, (ModelSpec, type(None)))
@@ -433,49 +389,9 @@ class DeepDeconvolution(TransformerMixin, BaseEstimator):
         size = None if size is None else check_pair("image_size", size)
         return json.dumps([model, np.atleast_1d(self.atoms).tolist(), size], default=str)
 
-    def _seed(self) -> int:
-        if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
-            return int(check_random_state(self.random_state).randint(2**31 - 1))
-        return check_seed(self.random_state, "random_state")
 
-    def _threads(self) -> AbstractContextManager:
-        if self.n_jobs is None:
-            return nullcontext()
-        if not isinstance(self.n_jobs, Integral) or self.n_jobs == 0:
-            raise GddError(f"n_jobs: {self.n_jobs!r} given; a number of threads, -1 for all cores, or None is needed")
-        return on_threads(effective_n_jobs(self.n_jobs))
-
-
-class Bar:
-    """A progress bar with the `begin` and `step` that chains call."""
-
-    def __init__(self, total: int, verbose: bool, unit: str = "sweeps"):
-        with warnings.catch_warnings():  # of a notebook without widgets, which gets a bar of letters
-            warnings.simplefilter("ignore", TqdmWarning)
-            from tqdm.auto import tqdm  # here: which bar it is depends on where this runs, and is decided once
-        in_notebook = "ipykernel.zmqshell" in sys.modules
-        hidden = (False if in_notebook else None) if verbose else True  # None: unless there is a terminal
-        self._bar = tqdm(total=total, unit=f" {unit}", disable=hidden, leave=False)
-
-    def begin(self, stage: str, sweeps: int, done: int = 0, seconds: float = 0.0, chain: str = "") -> None:
-        """Begin a stage, ``done`` sweeps of which were found at a checkpoint."""
-        self._bar.set_description(stage)
-        self._bar.update(done)
-
-    def step(self, count: int = 1, **shown: float) -> None:
-        """Count what is finished and show these numbers beside the bar."""
-        self._bar.set_postfix({name: f"{value:.3g}" for name, value in shown.items()}, refresh=False)
-        self._bar.update(count)
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_) -> None:
-        self._bar.close()
-
-
-def load(path: str | Path) -> DeepDeconvolution:
-    """Read a model that `DeepDeconvolution.save` has written; it transforms to the same bits.
+def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
+    """Read what `DeepDeconvolution.save` or `OneStepFeatures.save` has written; it transforms to the same bits.
 
     Raises
     ------
@@ -484,7 +400,7 @@ def load(path: str | Path) -> DeepDeconvolution:
     """
     data = results.read(place := user_path("path", path))
     try:
-        return restored(data)
+        return features.restored(data) if data.attrs.get("estimator") == "OneStepFeatures" else restored(data)
     except netcdf.UNREADABLE as error:
         what = f"{type(error).__name__}: {error}"
         raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 
 import matplotlib.pyplot as plt
@@ -108,6 +109,30 @@ def plot_activations(
         width = 0.5 + 3 * abs(weight) / largest
         ax.add_patch(Rectangle(corner, *atom_size[::-1], fill=False, edgecolor=colour, linewidth=width))
     ax.set_title(f"atom {atom}")
+    return ax
+
+
+def plot_maps(
+    image: np.ndarray | xr.DataArray, maps: np.ndarray | xr.DataArray, numbers: Sequence[int], ax: Axes | None = None
+) -> Axes:
+    """An image, and maps of features beside it, white where the largest of all of them is.
+
+    Parameters
+    ----------
+    image : (plane, row, col), of one plane, or three (red, green, blue)
+    maps : (atom, row, col), never negative
+    numbers : of their atoms, for the labels
+    ax : axes to draw on
+    """
+    image, maps = as_plain(image, IMAGES[1:], "image"), as_plain(maps, ("atom", "row", "col"), "maps")
+    _check_planes("image", image.shape[0])
+    height, width = image.shape[1:]
+    rows, cols = (np.arange(n) * m // n for n, m in zip((height, width), maps.shape[1:], strict=True))
+    blown = np.broadcast_to(maps[:, None, rows][..., cols], (len(maps), *image.shape))
+    shown = np.concatenate([_stretched(image[None].astype(float), image), _stretched(blown, np.append(maps, 0))])
+    ax = draw_mosaic(_bare(ax), shown, len(shown))
+    ax.set_xticks([n * (width + GAP) + width / 2 for n in range(len(shown))], ["image", *(str(n) for n in numbers)])
+    ax.tick_params(length=0)
     return ax
 
 

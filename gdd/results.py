@@ -204,10 +204,15 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 # ---- files
 
 
-def write(data: xr.Dataset, path: Path) -> None:
-    """Write a Dataset whole or not at all, as a file of this version; positions and weights are compressed."""
-    sparse = [name for name in data.data_vars if "position_" in name or "weight_" in name]
-    packed = {name: {"zlib": True, "complevel": 1} for name in sparse}
+def write(data: xr.Dataset, path: Path, compressed: Sequence[str] = ()) -> None:
+    """Write a Dataset whole or not at all, as a file of this version.
+
+    Positions, weights, and arrays so named are compressed.
+    """
+    packed = {
+        name: {"zlib": True, "complevel": 1} for name in data.data_vars
+        if "position_" in name or "weight_" in name or name in compressed
+    }
     marked = data.assign_attrs(format=FORMAT, version=VERSION)
     try:
         netcdf.write(marked, path, packed)

@@ -23,9 +23,9 @@ from tiny_joint import refinement, top
 import gdd
 from gdd.base import checks
 from gdd.base.axes import DICTIONARY, IMAGE, IMAGES
+from gdd.inference.contrast import normalise_contrast
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec
 from gdd_book.data import datasets
-from gdd_book.data.contrast import normalise_contrast
 
 SIZE, CHAIN = (11, 15), {"burn_in": 1, "collect": 2, "seed": 3}
 #: atoms as wide as the paper's for MNIST, for which other tests compile kernels anyway; the rest is tiny

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from tiny import CHEAP
 
+from gdd.inference.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101
 from gdd_book import training
 from gdd_book.data import datasets
-from gdd_book.data.contrast import normalise_contrast
 from gdd_book.experiments import atoms
 from gdd_book.progress import Run
 

@@ -23,8 +23,8 @@ from scipy.stats import binom, chi2, chisquare, kstest
 from sklearn.datasets import load_digits
 
 from gdd.base.checks import GddError
+from gdd.inference.contrast import normalise_contrast
 from gdd_book.data import datasets, sources
-from gdd_book.data.contrast import normalise_contrast
 from gdd_book.data.planted import planted
 from gdd_book.data.subsets import balanced_subset
 

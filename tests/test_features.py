@@ -9,6 +9,7 @@ from scipy.stats import foldnorm, norm
 
 from gdd.base.axes import BLOCKS, MAPS
 from gdd.base.checks import GddError
+from gdd.base.compiling import on_threads
 from gdd.inference.deconvolution import deconvolve
 from gdd.inference.features import one_step_codes, one_step_features, stack_features, unfold
 from gdd_book.checks.deconvolution_plain import coefficient_given_rest
@@ -39,6 +40,13 @@ def by_hand(images, atoms, pool):
     return out
 
 
+def alone(window, atom):
+    """E|w| of a block of one position."""
+    c, precision = (GAMMA_E * window * atom).sum(), (GAMMA_E * atom**2).sum() + GAMMA_W
+    odds, sd = np.sqrt(GAMMA_W / precision) * np.exp(c**2 / (2 * precision)), precision**-0.5
+    return odds / (1 + odds) * foldnorm.mean(abs(c) * sd, scale=sd)
+
+
 @pytest.mark.parametrize("pool", [(3, 3), (4, 3), (1, 1)])
 def test_one_step_is_the_formula(pool):
     images, atoms = example()
@@ -62,6 +70,51 @@ def test_one_step_is_the_posterior_by_integration():
     wanted = sum(quad(lambda w, p: abs(w) * density(w, p), -9, 9, args=(p,), points=[0])[0] for p in atom_maps) / total
     ours = one_step_features(image[None, None], atom[None, None], (2, 1), gamma_e=2.0, gamma_w=GAMMA_W)
     assert_allclose(ours.item(), wanted, rtol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "pool", "margin"),
+    [((40, 1, 28, 28, 7, 8, 8), (3, 3), 1), ((9, 3, 20, 17, 5, 5, 3), (4, 2), 2), ((9, 1, 1, 60, 4, 1, 9), (1, 5), 1),
+     ((9, 4, 20, 19, 3, 13, 11), (2, 3), 0), ((5, 1, 6, 6, 3, 6, 6), (1, 1), 3)],
+)
+def test_single_precision_is_the_formula_within_rounding(sizes, pool, margin):
+    """The gain, half an answer's square, is exponentiated: its rounding is relative to its size, here up to 300."""
+    n, planes, rows, cols, count, *size = sizes
+    rng = np.random.default_rng(2)
+    images = (3 * rng.random((n, planes, rows, cols)) ** 4).astype(np.float32)
+    atoms = rng.normal(size=(count, planes, *size)).astype(np.float32)
+    atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
+    given = {"gamma_e": 100.0, "gamma_w": 0.1, "margin": margin}
+    single = one_step_features(images, atoms, pool, **given)
+    double = one_step_features(images.astype(float), atoms, pool, **given)
+    assert single.dtype == np.float32 and double.dtype == np.float64
+    assert_allclose(single, double, rtol=300 * 16 * np.finfo(np.float32).eps)
+
+
+@pytest.mark.parametrize("size", [(8, 8), (13, 12)])
+def test_one_image_or_many_and_any_number_of_threads_give_the_same_bits(size):
+    """Atoms of both kinds of correlation: sums, and Fourier transforms."""
+    rng = np.random.default_rng(3)
+    images = rng.random((150, 4, 21, 19)).astype(np.float32)
+    atoms, given = rng.normal(size=(5, 4, *size)).astype(np.float32), {"gamma_e": 10.0, "gamma_w": 0.1, "margin": 1}
+    with on_threads(1):
+        whole = one_step_features(images, atoms, (3, 2), **given)
+    for some in (slice(0, 1), slice(149, 150), slice(3, 140), slice(None)):
+        with on_threads(2):
+            assert_array_equal(one_step_features(images[some], atoms, (3, 2), **given), whole[some])
+
+
+def test_hidden_pixels_play_no_part_and_the_formula_is_that_of_what_is_seen():
+    images, atoms = example()
+    mask = np.random.default_rng(4).random(images.shape) < 0.6
+    given = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W}
+    ours = one_step_features(images, atoms, (1, 1), mask=mask, **given)
+    assert_array_equal(one_step_features(np.where(mask, images, 7), atoms, (1, 1), mask=mask, **given), ours)
+    cut = atoms[1] * mask[5, :, 2:5, 3:5]
+    assert_allclose(ours[5, 1, 2, 3], alone(images[5, :, 2:5, 3:5], cut), rtol=1e-9)
+    all_seen = np.ones_like(mask)
+    assert_allclose(one_step_features(images, atoms, (4, 3), mask=all_seen, **given),
+                    one_step_features(images, atoms, (4, 3), **given), rtol=1e-9)
 
 
 def test_one_step_survives_strong_evidence_in_single_precision():

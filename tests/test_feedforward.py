@@ -1,30 +1,22 @@
-"""Feed-forward features: what they are, and that neither a label, nor another image, nor a test digit reaches them."""
+"""Features of digits in the experiment: that neither a label, nor another image, nor a test digit reaches them."""
 
 import numpy as np
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
+from gdd import OneStepFeatures
 from gdd.base.checks import GddError
+from gdd.inference.contrast import high_pass
 from gdd.inference.features import one_step_features
-from gdd.model.spec import ChainSpec
 from gdd_book import experiments
-from gdd_book.data.contrast import high_pass
 from gdd_book.experiments import mnist_features
-from gdd_book.feed_forward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
 from gdd_book.figures import mnist
-
-SPEC = FeedForward()
 
 
 @pytest.fixture(scope="module")
 def images():
     return np.random.default_rng(0).random((6, 1, 14, 13)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def atoms(images):
-    return learn_atoms(images, 5, (4, 4), SPEC, ChainSpec(4, 2))
 
 
 def test_a_grating_is_weakened_as_the_transform_of_the_blur_says():
@@ -49,30 +41,10 @@ def test_high_pass_keeps_labels_and_refuses_nonsense(images):
         high_pass(images, 0.0)
 
 
-def test_atoms_in_use_have_unit_norm(atoms):
-    assert_allclose((atoms.astype(float) ** 2).sum(("plane", "atom_row", "atom_col")), 1, rtol=1e-5)
-    norms = atoms.attrs["norms"]
-    assert norms.shape == (5,) and len(atoms) == (norms >= LEAST_NORM * norms.max()).sum()
-
-
-def test_features_are_one_step_on_high_pass_images(images, atoms):
-    ours = feed_forward(images, atoms, SPEC)
-    settings = {"gamma_e": 100.0, "gamma_w": 0.1, "margin": 1}
-    wanted = one_step_features(high_pass(images), atoms, (3, 3), **settings)
-    assert_array_equal(ours, wanted.values.reshape(6, -1))
-    both = feed_forward(images, [atoms, atoms[:2]], SPEC)
-    assert_array_equal(both[:, : ours.shape[1]], ours)
-    assert_array_equal(both[:, ours.shape[1] :], wanted[:, :2].values.reshape(6, -1))
-
-
-def test_maps_of_several_planes_are_taken_as_they_are_where_nothing_is_subtracted(images):
-    planes = np.concatenate([images, images[:, :, ::-1]], axis=1)
-    spec = FeedForward((2, 2), 0, 10.0, 0.1, blur=0.0)
-    atoms = learn_atoms(planes, 5, (4, 4), spec, ChainSpec(4, 2))
-    assert atoms.shape[1:] == (2, 4, 4)
-    assert_allclose((atoms.astype(float) ** 2).sum(("plane", "atom_row", "atom_col")), 1, rtol=1e-5)
-    wanted = one_step_features(planes, atoms, (2, 2), gamma_e=10.0, gamma_w=0.1)
-    assert_array_equal(feed_forward(planes, atoms, spec), wanted.values.reshape(6, -1))
+@pytest.fixture(scope="module")
+def atoms(images):
+    asked = {"sizes": ((4, 4),), "sweeps": (4, 2), "atoms": 5, "verbose": False}
+    return OneStepFeatures(**asked).fit(images[:, 0]).dictionaries_[0]
 
 
 def test_margin_makes_blocks_reach_into_their_neighbours(images, atoms):
@@ -87,17 +59,6 @@ def test_margin_makes_blocks_reach_into_their_neighbours(images, atoms):
         assert_allclose(wide[:, :, row, col], alone[:, :, 0, 0], rtol=1e-4)
 
 
-def test_no_other_image_and_no_label_has_an_influence(images, atoms):
-    whole = feed_forward(images, atoms, SPEC)
-    assert_array_equal(feed_forward(images[2:3], atoms, SPEC)[0], whole[2])
-    labelled = xr.DataArray(images, {"label": ("image", np.arange(6))}, ("image", "plane", "row", "col"))
-    others = labelled.assign_coords(label=("image", np.arange(6)[::-1]))
-    learned = [learn_atoms(part, 5, (4, 4), SPEC, ChainSpec(4, 2)) for part in (labelled, others)]
-    for one in learned:
-        assert_array_equal(one, atoms)
-    assert_array_equal(feed_forward(others, atoms, SPEC).values, whole.values)
-
-
 # the whole way of the experiment
 
 SMALL = {
@@ -110,7 +71,7 @@ def outcome(monkeypatch, change=None, copies=0):
     """The experiment at its smallest, every image that it loads given to ``change`` first."""
     load = mnist_features.datasets.load
     with monkeypatch.context() as patched:
-        patched.setattr(mnist_features, "MORE_DICTIONARIES", ())
+        patched.setattr(mnist_features, "SIZES", ((8, 8),))
         if change:
             patched.setattr(mnist_features.datasets, "load", lambda *args, **kwargs: change(load(*args, **kwargs)))
         return experiments.run("mnist-best", SMALL | {"copies": copies}).dataset
@@ -127,14 +88,14 @@ def test_experiment_says_what_was_run(honest):
     assert np.isnan(honest.error.sel(size=200)[1]).all() and np.isfinite(honest.error.sel(size=100)).all()
     assert (honest.error.max() < 60) & (honest.error.min() >= 0)  # chance: 90
     assert int(honest.chosen) == honest.choice.values.mean(0).argmin()
-    assert honest.choice.shape == (1, len(mnist_features.CANDIDATES))
+    assert honest.choice.shape == (1, len(mnist_features.MARGINS))
     ours, pixels, components, patches, whitened = honest.features.values
     assert whitened == ours
     assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_features.REGIONS**2
 
 
 def test_cost_is_that_of_all_digits(monkeypatch):
-    monkeypatch.setattr(mnist_features, "MORE_DICTIONARIES", ())
+    monkeypatch.setattr(mnist_features, "SIZES", ((8, 8),))
     monkeypatch.setattr(mnist_features, "PIECE", 30)
     small = {"n_learn": 20, "burn_in": 2, "collect": 1, "n_images": 50, "repeats": 1}
     found = experiments.run("mnist-best-cost", small).dataset

@@ -3,7 +3,7 @@
 Checkpoints lie in folders named after exactly the parameters that a chain depends on. So experiments that share those
 share the chain, in whatever order they run, and two refinements of one pretrained model can run side by side.
 
-Caltech images are grey, 128 x 128, local contrast normalised (`gdd_book.data.contrast`): the mean of a pixel's
+Caltech images are grey, 128 x 128, local contrast normalised (`gdd.inference.contrast`): the mean of a pixel's
 surroundings is subtracted, and the rest is divided by their standard deviation where that is above the image's mean
 one. What is left are edges and texture of about equal strength everywhere, around 0 and of standard deviation about
 0.7.
@@ -26,6 +26,7 @@ import gdd
 from gdd.base import netcdf
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.base.checks import GddError
+from gdd.inference.contrast import normalise_contrast
 from gdd.inference.deconvolution import precisions_of
 from gdd.model.spec import (
     CALTECH101,
@@ -46,7 +47,6 @@ from gdd.sampler.checkpoint import ASIDE, code_checksum, digest_of
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 from gdd_book.data import datasets
-from gdd_book.data.contrast import normalise_contrast
 from gdd_book.progress import Run
 
 STAGES = ("pretrained", "refined")

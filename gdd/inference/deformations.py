@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from scipy.linalg import cholesky
+from scipy.linalg.lapack import dtrtri
 from skimage.transform import AffineTransform, warp
+from threadpoolctl import threadpool_limits
 
-from gdd.base.axes import IMAGES
-from gdd.base.checks import as_plain, check_seed
+from gdd.base.axes import IMAGES, ROW
+from gdd.base.checks import GddError, as_plain, check_memory, check_seed
+from gdd.base.compiling import share_out
 from gdd.inference.features import unfold
+from gdd.inference.features_kernels import triangular_product
+
+#: features whose products with all others are formed at once
+_PART = 512
 
 
 @dataclass(frozen=True)
@@ -31,15 +40,17 @@ class Deformations:
     scale: float = 0.08
     shear: float = 0.12
 
-    def transforms(self) -> list[dict]:
-        """Arguments of `skimage.transform.AffineTransform`, ten in all."""
+    def transforms(self, rows: int = 2) -> list[dict]:
+        """Arguments of `skimage.transform.AffineTransform`, ten in all; four of signals, which have one row."""
         return [
             argument
             for sign in (-1, 1)
             for argument in (
-                {"translation": (sign * self.shift, 0)}, {"translation": (0, sign * self.shift)},
-                {"rotation": np.deg2rad(sign * self.turn)}, {"scale": 1 + sign * self.scale},
-                {"shear": sign * self.shear},
+                {"translation": (sign * self.shift, 0)}, {"scale": 1 + sign * self.scale},
+                *([] if rows == 1 else [
+                    {"translation": (0, sign * self.shift)}, {"rotation": np.deg2rad(sign * self.turn)},
+                    {"shear": sign * self.shear},
+                ]),
             )
         ]
 
@@ -69,17 +80,42 @@ def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     return images.transpose(*IMAGES).copy(data=out.reshape(values.shape).astype(values.dtype))
 
 
+class Whitening(NamedTuple):
+    """A linear map of features, learned by `learn_whitening`."""
+
+    centre: np.ndarray  # (feature,): subtracted
+    axes: np.ndarray  # (feature, component), as many, 0 below the diagonal
+
+    def __call__(self, features: np.ndarray | xr.DataArray) -> xr.DataArray:
+        """Whitened features, (image, component) under the name ``feature``; the same bits for one image or many."""
+        features = unfold(features)
+        return features.copy(data=self.apply(features.values))
+
+    def apply(self, features: np.ndarray) -> np.ndarray:
+        """Whitened features (image, component) of plain ones (image, feature), in single precision."""
+        centred = np.zeros((len(features) + len(features) % 2, len(self.centre)), np.float32)
+        np.subtract(features, self.centre, out=centred[: len(features)], casting="same_kind")
+        out = np.empty_like(centred)
+        share_out(
+            len(out) // 2,
+            lambda pairs, _: triangular_product((2 * pairs.start, 2 * pairs.stop), centred, self.axes, out),
+        )
+        return out[: len(features)]
+
+
 def learn_whitening(
-    images: xr.DataArray, make: Callable[[xr.DataArray], xr.DataArray], deformations: Deformations, floor: float = 1.0
-) -> Callable[[xr.DataArray], xr.DataArray]:
+    images: xr.DataArray, make: Callable[[xr.DataArray], xr.DataArray | np.ndarray], deformations: Deformations,
+    floor: float = 1.0, progress: Callable[[], None] | None = None,
+) -> Whitening:
     r"""Learn from unlabelled images which directions of feature space small deformations move; return the linear map.
 
     With f the features, T the deformations, and v the mean variance of a feature over the images:
 
     .. math:: C = \langle (f(Tx) - f(x))(f(Tx) - f(x))^\top \rangle, \qquad
-              f \mapsto (C + \mathrm{floor} \cdot v I)^{-1/2} (f - \langle f \rangle)
+              L L^\top = C + \mathrm{floor} \cdot v I, \qquad f \mapsto L^{-1} (f - \langle f \rangle)
 
-    Distances between images then count what no small deformation explains.
+    Distances between images then count what no small deformation explains. Any other root of the inverse gives the
+    same ones; this one is triangular, which halves the work.
 
     Parameters
     ----------
@@ -87,6 +123,7 @@ def learn_whitening(
     make : features of images, (image, ...)
     deformations : how far images are deformed
     floor : in units of the mean variance of a feature; large values leave the features as they are
+    progress : called after every deformation
 
     Notes
     -----
@@ -95,17 +132,28 @@ def learn_whitening(
     Checked: tests/test_deformations.py.
     """
     plain = unfold(make(images)).values
-    covariance = np.zeros((plain.shape[1],) * 2)
-    transforms = deformations.transforms()
-    for transform in transforms:
-        change = unfold(make(deform(images, transform))).values - plain
-        covariance += (change.T @ change) / (len(plain) * len(transforms))
-    values, vectors = np.linalg.eigh(covariance + floor * plain.var(axis=0).mean() * np.eye(len(covariance)))
-    centre, axes = plain.mean(axis=0), (vectors / np.sqrt(values)).astype(plain.dtype)
+    check_memory("images, features", plain.shape[1] ** 2)
+    if not (spread := float(plain.var(axis=0).mean())) > 0:
+        raise GddError("images: one sample, or several that are alike, given; a whitening needs images that differ")
+    covariance, transforms = np.zeros((plain.shape[1],) * 2), deformations.transforms(images.sizes[ROW])
+    with threadpool_limits(limits=1, user_api="blas"):  # sums inside BLAS must not depend on the number of threads
+        for transform in transforms:
+            _add_squares(unfold(make(deform(images, transform))).values - plain, covariance)
+            if progress is not None:
+                progress()
+        covariance /= len(plain) * len(transforms)
+        covariance.flat[:: len(covariance) + 1] += floor * spread
+        root = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
+        inverse, _ = dtrtri(root, lower=1, overwrite_c=1)
+    return Whitening(plain.mean(axis=0, dtype=np.float64).astype(np.float32), inverse.T.astype(np.float32, order="C"))
 
-    def whitened(features: xr.DataArray) -> xr.DataArray:
-        """Whitened features, (image, component) under the name ``feature``."""
-        features = unfold(features)
-        return features.copy(data=(features.values - centre) @ axes)
 
-    return whitened
+def _add_squares(change: np.ndarray, covariance: np.ndarray) -> None:
+    """Add ``change.T @ change``, part by part, so that no sum depends on threads."""
+    lows = range(0, len(covariance), _PART)
+
+    def some(parts: slice, _) -> None:
+        for low in lows[parts]:
+            covariance[low : low + _PART] += change[:, low : low + _PART].T @ change
+
+    share_out(len(lows), some)

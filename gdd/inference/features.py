@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, MAPS
+from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, IMAGES, MAPS
 from gdd.base.checks import (
     GddError,
     as_array,
@@ -27,13 +27,16 @@ from gdd.base.checks import (
 )
 from gdd.base.compiling import kernel, share_out
 from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, prior_odds
-from gdd.model.convolution import correlate
+from gdd.inference.features_kernels import all_magnitudes, magnitudes_of_maps
+from gdd.model.convolution import correlate, correlate_each
 from gdd.model.placement import correlate_at_stride, placement_grid
 
 Array = np.ndarray | xr.DataArray
 
-#: images whose correlation maps are held at once
-_CHUNK = 128
+#: images, and numbers of their correlation maps, that are held at once
+_CHUNK, _HELD = 128, 2**25
+#: numbers of an atom up to which sums at every position cost less than Fourier transforms
+_LARGEST_DIRECT = 512
 
 
 def unfold(features: Array) -> xr.DataArray:
@@ -65,7 +68,7 @@ def stack_features(parts: Sequence[Array], training: Sequence[Array] | None = No
 
 def one_step_features(
     images: Array, dictionary: Array, pool: tuple[int, int], *, gamma_e: float, gamma_w: float,
-    margin: int = 0,
+    margin: int = 0, mask: np.ndarray | None = None,
 ) -> xr.DataArray:
     r"""Posterior mean magnitude of every pooling block of a layer with all others set to zero.
 
@@ -87,23 +90,77 @@ def one_step_features(
     gamma_w : precision of the weights
     margin : every block is widened by so many positions on each side, so that neighbours overlap
 
+    mask : (image, plane, row, col) of bool, True = observed; None: all observed
+
     Returns
     -------
-    (image, atom, block_row, block_col), in the units of the weights, never negative
+    (image, atom, block_row, block_col), in the units of the weights, never negative. Those of single-precision images
+    are made in single precision. They depend on the image alone: not on how many there are, nor on threads.
 
     Notes
     -----
+    With hidden pixels, :math:`\|d\|` is that of what is observed of the atom at each position.
+
     Source: none in the paper; the block conditional of its Sec. 2.2 used as a feed-forward feature.
     Departs: the paper takes its features from a chain, and its blocks do not overlap.
-    Checked: tests/test_features.py (formula written out by hand; numerical integration).
+    Checked: tests/test_features.py (formula written out by hand; numerical integration; single against double
+    precision).
     """
     coords = along_images(images)
-    images, atoms, scale = _scaled(images, dictionary, "dictionary", gamma_e)
-    pool, gamma_w = check_block("pool", pool), check_precision("gamma_w", gamma_w)
-    blocks = (*pool, check_whole("margin", margin, 0))
-    precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float)[:, None, None] + gamma_w
-    parts = [_moments(correlate(part, atoms), precision, gamma_w, 1.0, blocks)[2] for part in _chunks(images, scale)]
-    return xr.DataArray(np.concatenate(parts), coords, BLOCKS, "one_step")
+    images, atoms = _checked(images, dictionary, "dictionary", mask)
+    blocks = (*check_block("pool", pool), check_whole("margin", margin, 0))
+    precisions = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
+    seen = None if mask is None else as_plain(mask, IMAGES, "mask")
+    return xr.DataArray(block_magnitudes(images, atoms, blocks, *precisions, seen), coords, BLOCKS, "one_step")
+
+
+def block_magnitudes(
+    images: np.ndarray, atoms: np.ndarray, blocks: tuple[int, int, int], gamma_e: float, gamma_w: float,
+    seen: np.ndarray | None = None,
+) -> np.ndarray:
+    """`one_step_features` of arrays that have been checked; ``blocks`` : rows and columns of a block, margin."""
+    scale = images.dtype.type(np.sqrt(gamma_e))
+    atoms, parts = atoms.astype(images.dtype) * scale, []
+    precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
+    few = max(1, min(_CHUNK, _HELD // (len(atoms) * math.prod(_places(images, atoms)))))
+    for low in range(0, len(images), step := 1 if seen is not None else few):
+        part = images[low : low + step] * scale
+        if seen is not None:
+            parts.append(_of_observed(part[0], seen[low], atoms, gamma_w, blocks))
+        elif part.dtype == np.float32:
+            parts.append(_magnitudes(part, atoms, precision, gamma_w, blocks))
+        else:
+            parts.append(_moments(correlate(part, atoms), precision[:, None, None], gamma_w, 1.0, blocks)[2])
+    return np.concatenate(parts)
+
+
+def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
+    """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision; see `_moments`."""
+    sd, log_odds = (precision**-0.5).astype(np.float32), (0.5 * np.log(gamma_w / precision)).astype(np.float32)
+    grid = (-(-n // p) for n, p in zip(_places(images, atoms), blocks, strict=False))
+    out = np.empty((len(images), len(atoms), *grid), np.float32)
+    direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
+
+    def some(numbers: slice, _) -> None:
+        part, found, here = images[numbers], out[numbers], (0, numbers.stop - numbers.start)
+        if direct:
+            all_magnitudes(here, part, atoms, sd, log_odds, blocks, found)
+        else:
+            magnitudes_of_maps(here, correlate_each(part, atoms), sd, log_odds, blocks, found)
+
+    share_out(len(images), some)
+    return out
+
+
+def _places(images, atoms) -> list[int]:
+    """Rows and columns of the positions of an atom."""
+    return [n - a + 1 for n, a in zip(images.shape[2:], atoms.shape[2:], strict=True)]
+
+
+def _of_observed(image, seen, atoms, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
+    """Mean magnitude of every block of one image (plane, row, col), of which only some pixels are observed."""
+    observed = correlate(seen[None].astype(float), atoms.astype(float) ** 2)[0].clip(0)
+    return _moments(correlate(image[None], atoms), observed + gamma_w, gamma_w, 1.0, blocks)[2]
 
 
 def one_step_codes(
@@ -142,8 +199,10 @@ def one_step_codes(
     overlap).
     """
     coords = along_images(images)
-    images, atoms, scale = _scaled(images, atoms, "atoms", gamma_e)
+    images, atoms = _checked(images, atoms, "atoms")
     check_atoms(atoms, images.shape[2:])
+    scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
+    atoms = atoms.astype(images.dtype) * scale
     stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
     size = 3 * len(images) * len(atoms) * math.prod(placement_grid(images.shape[2:], atoms.shape[2:], stride))
     check_memory("images, atoms, stride", size, images.itemsize)
@@ -153,22 +212,21 @@ def one_step_codes(
 
     precision = at_stride(np.ones_like(images[:1]), atoms**2)[0].astype(float) + gamma_w
     odds = prior_odds(len(atoms))
-    parts = [_moments(at_stride(part, atoms), precision, gamma_w, odds, (1, 1, 0)) for part in _chunks(images, scale)]
+    chunks = (images[low : low + _CHUNK] * scale for low in range(0, len(images), _CHUNK))
+    parts = [_moments(at_stride(part, atoms), precision, gamma_w, odds, (1, 1, 0)) for part in chunks]
     found = zip(AVERAGES, np.concatenate(parts, axis=1), strict=True)
     return xr.Dataset({name: (MAPS, values) for name, values in found}, coords)
 
 
-def _scaled(images, atoms, argument: str, gamma_e: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Check images and atoms; return the images, the atoms in units of noise precision 1, the factor of both."""
-    images, atoms = as_pixels(images), as_finite(atoms, DICTIONARY, argument)
+def _checked(images, atoms, argument: str, mask=None) -> tuple[np.ndarray, np.ndarray]:
+    """Images, and atoms that fit into them."""
+    images, atoms = as_pixels(images, mask=mask), as_finite(atoms, DICTIONARY, argument)
     if images.shape[1] != atoms.shape[1]:
         raise GddError(f"{argument}: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
-    scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
-    return images, atoms.astype(images.dtype) * scale, scale
-
-
-def _chunks(images: np.ndarray, scale: float):
-    return (images[low : low + _CHUNK] * scale for low in range(0, len(images), _CHUNK))
+    for axis, inner, outer in zip(IMAGES[2:], atoms.shape[2:], images.shape[2:], strict=True):
+        if inner > outer:
+            raise GddError(f"{argument}: size {inner} along axis '{axis}' is larger than the image's {outer}")
+    return images, atoms
 
 
 def _moments(maps, precision, gamma_w: float, odds: float, blocks: tuple[int, int, int]) -> np.ndarray:

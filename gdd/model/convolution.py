@@ -79,6 +79,16 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
     return out
 
 
+def correlate_each(images: np.ndarray, dictionary: np.ndarray) -> np.ndarray:
+    """As `correlate`, image by image, so that an image has the same bits alone as among others."""
+    size = _valid_size(images, dictionary)
+    grid, kernel = _transformed(dictionary, images.shape[2:])
+    kernel, out = kernel.conj(), np.empty((len(images), len(dictionary), *size), np.result_type(dictionary, images))
+    for image, answers in zip(images, out, strict=True):
+        answers[:] = _back(np.einsum("cij,kcij->kij", scipy.fft.rfft2(image, grid), kernel), grid, size)
+    return out
+
+
 def _transformed(small: np.ndarray, size: tuple[int, int]) -> tuple[tuple[int, int], np.ndarray]:
     """A grid large enough that nothing wraps round into the part that is kept, and the transform on it."""
     grid = tuple(scipy.fft.next_fast_len(n, real=True) for n in size)

@@ -13,13 +13,13 @@ import xarray as xr
 
 from gdd import pretrain, project, refine
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
+from gdd.inference.contrast import normalise_contrast
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import collapse, project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
-from gdd_book.data.contrast import normalise_contrast
 from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, threshold
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 from gdd_book.experiments.registry import Outcome, experiment, outcome

@@ -16,19 +16,15 @@ from sklearn.preprocessing import normalize
 
 from gdd.base.axes import LABEL
 from gdd.base.checks import check_whole
-from gdd.inference.features import one_step_features
-from gdd.model.spec import ChainSpec
+from gdd.features import OneStepFeatures
 from gdd_book.data.subsets import generator
 from gdd_book.experiments.caltech import CHOICES, baselines, check_enough, classes_of, train_and_test
 from gdd_book.experiments.registry import Outcome, experiment
-from gdd_book.feed_forward import FeedForward, learn_atoms
 from gdd_book.progress import Run
-from gdd_book.training import normalised
 
-#: chosen on training images of the first split alone: 21 classes for layer 1, all for layer 2; two thirds of the images
-#: to learn from and one third to judge
-LOWER, LOWER_ATOMS, LOWER_SIZE = FeedForward((4, 4), 1, 25.0, 0.3), 64, (13, 13)
-UPPER, UPPER_ATOMS, UPPER_SIZE = FeedForward((2, 2), 0, 10.0, 0.1, 0.0), 1024, (6, 6)
+#: changes of the settings of `gdd.OneStepFeatures.photos`; those were chosen on training images of the first split
+#: alone, 21 classes for layer 1, all for layer 2; two thirds of the images to learn from and one third to judge
+CHANGES: dict = {}
 
 
 class Scale(NamedTuple):
@@ -40,10 +36,11 @@ class Scale(NamedTuple):
 
 
 SCALES = (Scale((180, 180), (1, 2, 3, 4, 6), 0.8), Scale((64, 64), (1, 2, 3, 4), 0.2))
-AT_ONCE = 250  # images whose maps are held
 PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
 OURS = ("one-step features", "one-step features, two layers")
+#: settings that a record names
+NAMED = ("atoms", "sizes", "pool", "margin", "noise_precision", "weight_precision", "blur", "local_contrast", "second")
 
 
 @experiment(
@@ -61,7 +58,7 @@ def caltech_best(p: dict, run: Run) -> Outcome:
     """
     check_enough(p)
     check_whole("parameter counts", max(p["counts"]), 1, p["per_class"])
-    learned = {"features": (LOWER, UPPER), "sizes": (LOWER_SIZE, UPPER_SIZE), "atoms": (LOWER_ATOMS, UPPER_ATOMS)}
+    learned = {name: getattr(OneStepFeatures.photos(**CHANGES), name) for name in NAMED}
     own = [p | {"classes": classes_of(p), "seed": seed} for seed in p["seeds"]]
     depends = {"learned_with": json.dumps(learned, default=asdict)}
     tasks = [(one, run.folder("caltech-best", one | depends), run.for_tasks()) for one in own]
@@ -74,8 +71,7 @@ def caltech_best(p: dict, run: Run) -> Outcome:
 def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
     """Accuracy of every feature, (count, feature_kind); ``folder`` : of checkpoints."""
     train, test = train_and_test(p)
-    layers = _learn(normalised(train), p, folder, run)
-    features = dict(zip(OURS, zip(*_coded(p, layers), strict=True), strict=True))
+    features = dict(zip(OURS, zip(*_coded(p, _learn(train, p, folder)), strict=True), strict=True))
     features |= baselines(train, test, PATCHES, p["seed"])
     labels, shares = (train[LABEL].values, test[LABEL].values), []
     with run.bar(len(p["counts"]) * len(features), f"classifying, split {p['seed']}") as bar:
@@ -92,80 +88,30 @@ def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
     )
 
 
-def _coded(p: dict, layers: Layers) -> list[tuple[np.ndarray, np.ndarray]]:
+def _coded(p: dict, learned: OneStepFeatures) -> list[tuple[np.ndarray, np.ndarray]]:
     """What `code` makes of training and of test images."""
-    scaled = [[normalised(part) for part in train_and_test(p, scale.size)] for scale in SCALES]
-    return [code(part, layers) for part in zip(*scaled, strict=True)]
+    scaled = [train_and_test(p, scale.size) for scale in SCALES]
+    return [code(part, learned) for part in zip(*scaled, strict=True)]
 
 
-class Layers(NamedTuple):
-    """What one-step features of two layers are made with."""
-
-    lower: xr.DataArray  # (atom, plane, atom_row, atom_col)
-    centre: np.ndarray  # (plane, 1, 1): mean of layer 1's maps over images and places
-    scale: float
-    upper: xr.DataArray | None = None
-
-    def pass_on(self, maps: np.ndarray) -> np.ndarray:
-        """Layer 1's maps as layer 2 sees them, in the units of the model."""
-        return (maps - self.centre) * self.scale
-
-    def maps(self, images: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
-        """Answers of both layers, each (image, atom, row, col)."""
-        lower = answers(images, self.lower, LOWER)
-        return lower, answers(self.pass_on(lower), self.upper, UPPER)
-
-
-def _learn(images: xr.DataArray, p: dict, folder: Path | None, run: Run) -> Layers:
-    """Dictionaries from some of the training images, of layer 2 from layer 1's maps."""
+def _learn(images: xr.DataArray, p: dict, folder: Path | None) -> OneStepFeatures:
+    """Two layers from some of the training images."""
     some = images[np.sort(generator(p["seed"]).permutation(len(images))[: p["n_learn"]])]
-    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
-    folders = [folder and folder / layer for layer in ("1", "2")]
-    with run.bar(2 * chain.sweeps, f"learning, split {p['seed']}") as bar:
-        lower = learn_atoms(some, LOWER_ATOMS, LOWER_SIZE, LOWER, chain, folders[0], bar)
-        maps = answers(some, lower, LOWER)
-        centre = maps.mean(axis=(0, 2, 3))[:, None, None]
-        layers = Layers(lower, centre, float(1 / (3 * (maps - centre).std())))
-        upper = learn_atoms(layers.pass_on(maps), UPPER_ATOMS, UPPER_SIZE, UPPER, chain, folders[1], bar)
-    return layers._replace(upper=upper)
+    asked = {"sweeps": (p["burn_in"], p["collect"]), "random_state": p["seed"], "checkpoint": folder}
+    return OneStepFeatures.photos(**asked, learn_from=len(some), rescale=False, **CHANGES).fit(some)
 
 
-def answers(images: xr.DataArray | np.ndarray, atoms: xr.DataArray, spec: FeedForward) -> np.ndarray:
-    """One-step features (image, atom, row, col), at each block over their norm there.
-
-    The norm is kept above the image's root mean square.
-    """
-    given = {"gamma_e": spec.noise_precision, "gamma_w": spec.weight_precision, "margin": spec.margin}
-    maps = one_step_features(images, atoms, spec.pool, **given).values
-    energy = (maps**2).sum(axis=1, keepdims=True)
-    return maps / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True))
-
-
-def code(scaled: Sequence[xr.DataArray], layers: Layers) -> tuple[np.ndarray, np.ndarray]:
+def code(scaled: Sequence[xr.DataArray], learned: OneStepFeatures) -> tuple[np.ndarray, np.ndarray]:
     """Features, (image, feature), of layer 1 and of both layers side by side.
 
-    ``scaled`` : the normalised images at each of `SCALES`
+    ``scaled`` : the images at each of `SCALES`
     """
-    found = []
-    for low in range(0, len(scaled[0]), AT_ONCE):
-        maps = [layers.maps(images[low : low + AT_ONCE]) for images in scaled]
-        parts = [[pyramid(part, scale) for part in both] for both, scale in zip(maps, SCALES, strict=True)]
-        lower, upper = (np.concatenate(kind, axis=1) for kind in zip(*parts, strict=True))
-        found.append((lower, np.concatenate([lower, upper], axis=1)))
-    return tuple(np.concatenate(kind) for kind in zip(*found, strict=True))
-
-
-def pyramid(maps: np.ndarray, scale: Scale) -> np.ndarray:
-    """Square root of what is largest of every map in each region, all levels of one norm: (image, feature).
-
-    Maps (image, atom, row, col).
-    """
-    found = []
-    for level in scale.levels:
-        rows, cols = ([part[0] for part in np.array_split(np.arange(n), level)] for n in maps.shape[2:])
-        largest = np.maximum.reduceat(np.maximum.reduceat(maps, rows, axis=2), cols, axis=3)
-        found.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
-    return np.concatenate(found, axis=1) * maps.dtype.type((scale.weight / len(found)) ** 0.5)
+    lower, both = [], []
+    for images, scale in zip(scaled, SCALES, strict=True):
+        read = learned.for_size(scale.size, regions=scale.levels)
+        both.append(read.transform(images) * np.float32(scale.weight**0.5))
+        lower.append(both[-1][:, : len(learned.dictionaries_[0]) * sum(level**2 for level in scale.levels)])
+    return np.concatenate(lower, axis=1), np.concatenate(both, axis=1)
 
 
 def accuracy(features: tuple[np.ndarray, np.ndarray], labels: tuple[np.ndarray, np.ndarray]) -> float:

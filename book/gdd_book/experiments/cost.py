@@ -19,6 +19,7 @@ from sklearn.metrics.pairwise import paired_cosine_distances
 
 from gdd.base.axes import DRAW
 from gdd.base.compiling import kernel
+from gdd.inference.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
 from gdd.sampler import joint_dictionary as dictionary
 from gdd.sampler.joint_arrays import Arrays, as_arrays
@@ -33,7 +34,6 @@ from gdd.sampler.refine import Refined, refine, start_from
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.harness import as_dataset, on_threads, single
 from gdd_book.data import datasets
-from gdd_book.data.contrast import normalise_contrast
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, model_for, pretrained_model, refinement_for, setup_of

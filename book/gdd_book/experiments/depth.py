@@ -19,13 +19,13 @@ import xarray as xr
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
+from gdd.inference.contrast import normalise_contrast
 from gdd.model.convolution import correlate
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 from gdd_book.data import datasets
-from gdd_book.data.contrast import normalise_contrast
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import in_own_percents, uses_of

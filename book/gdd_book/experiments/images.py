@@ -9,6 +9,7 @@ import xarray as xr
 from sklearn.metrics import pairwise_distances_argmin_min
 
 from gdd.base.axes import COL, IMAGE, LABEL, ROW
+from gdd.inference.contrast import normalise_contrast
 from gdd.inference.fixed_dictionary import shared_of
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
 from gdd.model.joint import layer_values
@@ -17,7 +18,6 @@ from gdd.model.state import JointState
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
 from gdd_book.data import datasets
-from gdd_book.data.contrast import normalise_contrast
 from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import nan
 
 import numpy as np
 import xarray as xr
 
-from gdd import project
-from gdd.base.axes import FEATURE, IMAGE, LABEL
+from gdd import OneStepFeatures, project
+from gdd.base.axes import IMAGE, LABEL
+from gdd.features import DIGIT_SIZES, LEAST_NORM
 from gdd.inference.deconvolution import deconvolve, precisions_of
-from gdd.inference.deformations import Deformations, deform, learn_whitening
+from gdd.inference.deformations import Deformations, deform
 from gdd.inference.features import one_step_features, unfold
 from gdd.inference.fixed_dictionary import infer_layers
 from gdd.model.convolution import correlate
-from gdd.model.spec import MNIST, ChainSpec, LayerSpec, ModelSpec, Precision
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd_book.benchmarks.harness import on_threads
@@ -26,7 +27,6 @@ from gdd_book.evaluate.baselines import learn_patches, patch_features, principal
 from gdd_book.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.feed_forward import LEAST_NORM, FeedForward, feed_forward, learn_atoms
 from gdd_book.progress import Run
 from gdd_book.training import (
     DIGITS_CHAIN,
@@ -45,9 +45,9 @@ from gdd_book.training import (
 # ---- one-step features of layer 1, beside features that owe the model nothing
 
 KINDS = ("one-step features", "raw pixels", "principal components", "k-means patches", "whitened one-step features")
-#: of the whitened ones: side and seed of every dictionary beside the first, how far digits are deformed, the floor.
-#: Chosen on training digits alone: three subsets of 1,000, judged on 4,000 other training digits
-MORE_DICTIONARIES, DEFORMATIONS, FLOOR = ((8, 1), (6, 0), (11, 0)), Deformations(), 1.0
+#: of the whitened ones: sizes of the dictionaries, the first of which is that of the others; how far digits are
+#: deformed. Chosen on training digits alone: three subsets of 1,000, judged on 4,000 other training digits
+SIZES, DEFORMATIONS = DIGIT_SIZES, Deformations()
 #: how far copies of support vectors are deformed
 COPIES = Deformations(shift=1.5, turn=12.0, scale=0.12, shear=0.18)
 #: what is added to the name of a feature where copies were learned from too
@@ -55,7 +55,7 @@ COPIED = "{}, deformed copies"
 #: what the chain of layer 1 depends on
 LEARNING = ("data", "n_learn", "seed", "burn_in", "collect")
 #: what cross-validation chooses from: how far blocks overlap
-CANDIDATES = tuple(FeedForward(margin=margin) for margin in (0, 1, 2, 3))
+MARGINS = 0, 1, 2, 3
 #: a shorter grid than `gdd_book.evaluate.classify.FIVE_FOLD`, and fewer digits (a tenth, if that is more), as there are
 #: many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
@@ -79,21 +79,32 @@ def mnist_best(p: dict, run: Run) -> Outcome:
     """
     unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
     dictionaries = _dictionaries(unlabelled, p, run, several=KINDS[4] in p["kinds"])
+    readers = [reader(dictionaries[:1], margin).fit(unlabelled) for margin in MARGINS]
     tables = []
     with run.bar(p["choose_on"], "choosing") as bar:
         for seed in range(p["choose_on"]):
             train = datasets.load(p["data"], "train", n=p["choose_size"], seed=seed)
-            features = [feed_forward(train, dictionaries[0], candidate) for candidate in CANDIDATES]
+            features = [one.transform(train) for one in readers]
             tables.append([float(fit_svm(f, train[LABEL].values, PROTOCOL, seed).table.min()) for f in features])
             bar.step()
-    chosen = CANDIDATES[int(np.mean(tables, axis=0).argmin())]
+    chosen = int(np.mean(tables, axis=0).argmin())
     dataset = xr.Dataset({
-        "choice": (("subset", "candidate"), tables),
-        "margin": ("candidate", [c.margin for c in CANDIDATES]),
-        "chosen": int(CANDIDATES.index(chosen)),
+        "choice": (("subset", "candidate"), tables), "margin": ("candidate", list(MARGINS)), "chosen": chosen,
         "atoms": dictionaries[0], "norms": ("atom_at_start", dictionaries[0].attrs.pop("norms")),
-    }).merge(_errors(dictionaries, chosen, unlabelled, p, run))
-    return outcome(dataset, p, unlabelled, features=asdict(chosen), protocol=PROTOCOL, chain=_chain(p))
+    }).merge(_errors(dictionaries, MARGINS[chosen], unlabelled, p, run))
+    features = settings_of(readers[chosen])
+    return outcome(dataset, p, unlabelled, features=features, protocol=PROTOCOL, chain=_chain(p))
+
+
+def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneStepFeatures:
+    """Features of digits from 0 to 1 with these dictionaries, not whitened unless ``changes`` say so."""
+    asked = {"dictionaries": list(dictionaries), "margin": margin, "rescale": False, "verbose": False}
+    return OneStepFeatures.digits(**asked | {"whitening": None} | changes)
+
+
+def settings_of(model: OneStepFeatures) -> dict:
+    """Settings that a record names."""
+    return {name: getattr(model, name) for name in ("pool", "margin", "noise_precision", "weight_precision", "blur")}
 
 
 @experiment(
@@ -104,12 +115,11 @@ def mnist_best(p: dict, run: Run) -> Outcome:
 def mnist_best_cost(p: dict, run: Run) -> Outcome:
     """Processor time of features on one thread: of one digit, the median over ``repeats``; of ``n_images`` digits."""
     unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
-    dictionaries, chosen = _dictionaries(unlabelled, p, run, several=True), FeedForward()
+    dictionaries = _dictionaries(unlabelled, p, run, several=True)
     many = datasets.load(p["data"], "train", n=p["n_images"])
-    makers = {
-        KINDS[0]: lambda images: feed_forward(images, dictionaries[0], chosen),
-        KINDS[4]: _whitened(dictionaries, chosen, unlabelled),
-    }
+    plain = reader(dictionaries[:1]).fit(unlabelled)
+    whitened = reader(dictionaries, whitening=DEFORMATIONS).fit(unlabelled)
+    makers = {KINDS[0]: plain.transform, KINDS[4]: whitened.transform}
     single, every = [], []
     with on_threads(1), run.bar(len(makers), "timing features") as bar:
         for make in makers.values():
@@ -121,7 +131,7 @@ def mnist_best_cost(p: dict, run: Run) -> Outcome:
     return outcome(xr.Dataset(
         {"one_digit": ("feature_kind", single), "all_digits": ("feature_kind", every), "n_digits": len(many),
          "atoms": ("dictionary", [len(one) for one in dictionaries])}, {"feature_kind": list(makers)},
-    ), p, unlabelled, features=asdict(chosen), chain=_chain(p))
+    ), p, unlabelled, features=settings_of(plain), chain=_chain(p))
 
 
 def _seconds(make: Callable, images: xr.DataArray) -> float:
@@ -131,33 +141,30 @@ def _seconds(make: Callable, images: xr.DataArray) -> float:
     return time.process_time() - begun
 
 
-def _chain(p: dict, seed: int = 0) -> ChainSpec:
-    """Return the chain of layer 1; ``seed`` is added to the experiment's."""
-    return ChainSpec(p["burn_in"], p["collect"], p["seed"] + seed)
+def _chain(p: dict) -> ChainSpec:
+    """Return the chain of layer 1; a second dictionary of the same size has the next seed."""
+    return ChainSpec(p["burn_in"], p["collect"], p["seed"])
 
 
 def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool) -> list[xr.DataArray]:
     """Learn the dictionary of the one-step features, and behind it those that whitened ones have besides."""
-    bottom, found = MNIST.layers[0], []
-    first = (bottom.atom_size[0], 0, {})
-    more = [(side, seed, {"side": side, "seed": p["seed"] + seed}) for side, seed in MORE_DICTIONARIES]
-    for side, seed, named in [first, *more] if several else [first]:
-        chain, folder = _chain(p, seed), run.folder("first-layer", {name: p[name] for name in LEARNING} | named)
-        with run.bar(chain.sweeps, f"learning layer 1, {side} x {side}") as bar:
-            found.append(learn_atoms(unlabelled, bottom.atoms, (side, side), FeedForward(), chain, folder, bar))
-    return found
+    return OneStepFeatures.digits(
+        sizes=SIZES if several else SIZES[:1], sweeps=(p["burn_in"], p["collect"]), random_state=p["seed"],
+        checkpoint=run.folder("first-layer", {name: p[name] for name in LEARNING}), learn_from=p["n_learn"],
+        rescale=False, whitening=None,
+    ).fit(unlabelled).dictionaries_
 
 
 def _errors(
-    dictionaries: list[xr.DataArray], chosen: FeedForward, unlabelled: xr.DataArray, p: dict, run: Run
+    dictionaries: list[xr.DataArray], margin: int, unlabelled: xr.DataArray, p: dict, run: Run
 ) -> xr.Dataset:
     """Test errors in %, (size, trial, feature_kind), missing where a size has fewer trials; and what was chosen."""
     test = datasets.load(p["data"], "test", n=p["n_test"])
     runs, kinds = repeated(p["sizes"], p["trials"], p["trials_above"]), p["kinds"]
     with run.bar(len(runs) * len(kinds), "classifying") as bar:
-        make = _feature_makers(dictionaries, chosen, unlabelled, p)
+        make = _feature_makers(dictionaries, margin, unlabelled, p)
         after = {kind: make[kind](test) for kind in kinds}
-        columns = {kind: part.sizes[FEATURE] for kind, part in after.items()} | {KINDS[2]: p["components"]}
+        columns = {kind: part.shape[1] for kind, part in after.items()} | {KINDS[2]: p["components"]}
         found = np.full((len(MEASURED), len(p["sizes"]), max(trial for _, trial in runs) + 1, len(kinds)), nan)
         for size, trial in runs:
             train = datasets.load(p["data"], "train", n=size, seed=trial)
@@ -195,34 +202,19 @@ def copies_of(images: xr.DataArray, make: Callable, count: int, seed: int) -> Co
 
 
 def _feature_makers(
-    dictionaries: list[xr.DataArray], chosen: FeedForward, unlabelled: xr.DataArray, p: dict
-) -> dict[str, Callable[[xr.DataArray], xr.DataArray]]:
+    dictionaries: list[xr.DataArray], margin: int, unlabelled: xr.DataArray, p: dict
+) -> dict[str, Callable[[xr.DataArray], np.ndarray | xr.DataArray]]:
     """How to make each kind of features; from ``unlabelled`` as many patches as give equally many features."""
-    atoms, kinds = dictionaries[0], p["kinds"]
-    makers = {
-        KINDS[0]: lambda images: feed_forward(images, atoms, chosen), KINDS[1]: unfold, KINDS[2]: unfold,
-    }
+    plain, kinds = reader(dictionaries[:1], margin).fit(unlabelled), p["kinds"]
+    makers = {KINDS[0]: plain.transform, KINDS[1]: unfold, KINDS[2]: unfold}
     if KINDS[3] in kinds:
-        count = feed_forward(unlabelled[:1], atoms, chosen).size
+        count = len(plain.get_feature_names_out())
         patches = learn_patches(unlabelled, round(count / REGIONS**2), seed=p["seed"])
         makers[KINDS[3]] = lambda images: patch_features(images, patches, REGIONS)
     if KINDS[4] in kinds:
-        makers[KINDS[4]] = _whitened(dictionaries, chosen, unlabelled)
+        more = {"whitening": DEFORMATIONS, "learn_from": p["n_learn"]}
+        makers[KINDS[4]] = reader(dictionaries, margin, **more).fit(unlabelled).transform
     return makers
-
-
-def _whitened(
-    dictionaries: list[xr.DataArray], chosen: FeedForward, unlabelled: xr.DataArray
-) -> Callable[[xr.DataArray], xr.DataArray]:
-    """Features of all dictionaries side by side, each over its standard deviation, whitened against deformations."""
-    sizes = [float(feed_forward(unlabelled, one, chosen).std()) for one in dictionaries]
-
-    def side_by_side(images: xr.DataArray) -> xr.DataArray:
-        parts = [feed_forward(images, one, chosen) / size for one, size in zip(dictionaries, sizes, strict=True)]
-        return xr.concat(parts, FEATURE)
-
-    whitening = learn_whitening(unlabelled, side_by_side, DEFORMATIONS, FLOOR)
-    return lambda images: whitening(side_by_side(images))
 
 
 # ---- where the error of the paper's protocol comes from
@@ -365,7 +357,7 @@ def fed_forward(bottom: Fitted, setting: dict, images: tuple) -> dict:
     makers = {
         ROWS[-4]: lambda part: correlate(part.values, setting["atoms"])[:, :, ::rows, ::cols],
         ROWS[-3]: lambda part: one_step_features(part, atoms, bottom.spec.pool, **precisions),
-        ROWS[-2]: lambda part: feed_forward(part, unit, FeedForward(margin=0)),
+        ROWS[-2]: reader([unit], 0).fit(images[0]).transform,
         ROWS[-1]: lambda part: part,
     }
     return {row: [make(part) for part in images] for row, make in makers.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations, product
-from math import isqrt, prod
+from math import prod
 from textwrap import fill
 
 import numpy as np
@@ -20,8 +20,7 @@ from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd_book.experiments.mnist import ATOMS
-from gdd_book.experiments.mnist_features import COPIED, KINDS
-from gdd_book.feed_forward import FeedForward, feed_forward
+from gdd_book.experiments.mnist_features import COPIED, KINDS, reader
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,
@@ -313,11 +312,10 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     Above the rows, how alike the two are, on average over all digits: as pixels, and in all features.
     """
     pairs = np.stack([digits, np.roll(digits, 1, axis=2)], axis=1)
-    spec = FeedForward(margin=int(best.margin[int(best.chosen)]))
-    features = feed_forward(pairs.reshape(-1, 1, *digits.shape[1:]), best.atoms, spec).values
-    atoms = best.sizes[ATOM]
-    blocks = isqrt(features.shape[1] // atoms)  # along each side
-    maps = features.reshape(*pairs.shape[:2], atoms, blocks, blocks)[of]
+    both = pairs.reshape(-1, 1, *digits.shape[1:])
+    found = reader([best.atoms], int(best.margin[int(best.chosen)])).fit(both).maps(both)[0].values
+    features = found.reshape(*pairs.shape[:2], *found.shape[1:])
+    maps = features[of]
     shown = np.argsort(-maps.var(axis=(0, 2, 3)))[:6]
     figure, panels = new_figure(3, 7, height=2.9)
     bare(panels[0, 0]).text(0.5, 0.5, "atoms:", ha="center", va="center", transform=panels[0, 0].transAxes)

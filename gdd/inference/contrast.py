@@ -40,13 +40,11 @@ def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.Dat
     Checked: tests/test_datasets.py (the double sum written out; scaling and shifting of pixels).
     """
     pixels = as_pixels(images, dtype=np.float64)
-    centred = pixels - _local_mean(pixels)
-    deviation = np.sqrt(_local_mean(centred**2))
-    mean = deviation.mean(axis=(2, 3), keepdims=True)
-    flat = np.flatnonzero(mean.ravel() <= LEAST_CONTRAST * np.abs(pixels).max(axis=(1, 2, 3)))
+    centred, deviation, floor = _local_contrast(pixels)
+    flat = np.flatnonzero(floor.ravel() <= LEAST_CONTRAST * np.abs(pixels).max(axis=(1, 2, 3)))
     if flat.size:
         raise GddError(f"images: image {flat[0]} has no contrast within 9 x 9 pixels; leave it out")
-    normalised = centred / np.maximum(deviation, mean)
+    normalised = centred / np.maximum(deviation, floor)
     return _labelled_like(images, normalised.astype(np.asarray(images).dtype), "local contrast normalised")
 
 
@@ -69,8 +67,42 @@ def high_pass(images: np.ndarray | xr.DataArray, sigma: float = 3.0) -> np.ndarr
     """
     sigma = check_real("sigma", sigma, 0.01, WIDEST, "a number of pixels")
     pixels = as_pixels(images)
-    passed = pixels - gaussian_filter(pixels, (0, 0, sigma, sigma), mode="constant")
-    return _labelled_like(images, passed, f"less a Gaussian blur of {sigma:g} pixels")
+    return _labelled_like(images, pixels - _blurred(pixels, sigma), f"less a Gaussian blur of {sigma:g} pixels")
+
+
+def prepare(pixels: np.ndarray, seen: np.ndarray | None, sigma: float, local: bool) -> np.ndarray:
+    """`normalise_contrast` if ``local``, then `high_pass` unless ``sigma`` is 0, of images that have been checked.
+
+    Blank images are allowed, and stay blank. A pixel that is not ``seen`` is first filled with the mean of what is seen
+    around it, and 0 in the end.
+    """
+    filled = pixels if seen is None else filled_in(pixels, seen)
+    if local:
+        centred, deviation, floor = _local_contrast(filled.astype(float))
+        scale = np.maximum(deviation, floor)
+        flat = floor <= LEAST_CONTRAST * np.abs(filled).max(axis=(1, 2, 3), keepdims=True)
+        filled = np.divide(centred, scale, np.zeros_like(centred), where=~flat & (scale > 0)).astype(pixels.dtype)
+    passed = filled - _blurred(filled, sigma) if sigma else filled
+    return passed if seen is None else np.where(seen, passed, pixels.dtype.type(0))
+
+
+def filled_in(pixels: np.ndarray, seen: np.ndarray, sigma: float = 2.0) -> np.ndarray:
+    """Images whose pixels that are not ``seen`` have the mean of what is seen around them, weighted by a Gaussian."""
+    weights = _blurred(seen.astype(float), sigma)
+    around = _blurred(np.where(seen, pixels, 0).astype(float), sigma) / np.maximum(weights, 1e-6)
+    return np.where(seen, pixels, around.astype(pixels.dtype))
+
+
+def _blurred(pixels: np.ndarray, sigma: float) -> np.ndarray:
+    """Gaussian blur along rows and columns, images taken to be 0 beyond their border; a single row is left alone."""
+    return gaussian_filter(pixels, (0, 0, *(sigma if n > 1 else 0 for n in pixels.shape[2:])), mode="constant")
+
+
+def _local_contrast(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pixels less their local mean; local deviation, and its mean over each image."""
+    centred = pixels - _local_mean(pixels)
+    deviation = np.sqrt(_local_mean(centred**2))
+    return centred, deviation, deviation.mean(axis=(2, 3), keepdims=True)
 
 
 def _labelled_like(images: np.ndarray | xr.DataArray, pixels: np.ndarray, scale: str) -> np.ndarray | xr.DataArray:

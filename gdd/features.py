@@ -1,0 +1,593 @@
+"""Features for a classifier: atoms of layer 1, or of two layers, learned without labels and read in one step.
+
+There is no chain once the atoms are learned, and no random number: an image has the same features at every call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import xarray as xr
+from matplotlib.axes import Axes
+from sklearn.preprocessing import normalize
+from sklearn.utils.validation import check_is_fitted
+
+from gdd import plot, results
+from gdd.base.axes import DICTIONARY, IMAGES, PLANE
+from gdd.base.checks import (
+    GddError,
+    as_finite,
+    check_block,
+    check_kind,
+    check_pair,
+    check_precision,
+    check_real,
+    check_whole,
+)
+from gdd.base.files import user_path
+from gdd.inference.contrast import filled_in, prepare
+from gdd.inference.deformations import Deformations, Whitening, learn_whitening
+from gdd.inference.features import block_magnitudes
+from gdd.layout import Layout, Scale, as_images, layout_of, scaled_data
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Size, propose_sizes
+from gdd.sampler.pretrain import pretrain
+from gdd.transformer import OUTPUT, Bar, ImageTransformer, sweeps_of
+
+#: atoms whose norm is below this share of the largest one explain nothing: draws from nearly the prior
+LEAST_NORM = 0.25
+#: widest blur, pixels
+WIDEST = 2**15 - 1
+#: width of the blur beside the side of an atom: three pixels for atoms of eight
+BLUR = 3 / 8
+#: images that are read at once
+AT_ONCE = 250
+#: dictionaries that this package brings
+SHIPPED = Path(__file__).parent / "pretrained"
+#: of a dictionary without a spread, such as that of images that are all alike
+LEAST_UNIT = 1e-12
+
+
+@dataclass(frozen=True)
+class SecondLayer:
+    """A layer on the maps of the first.
+
+    Attributes
+    ----------
+    atoms : at the start
+    size, pool : (row, col) of an atom and of a block, in blocks of layer 1
+    noise_precision, weight_precision : held, in learning and in use
+    """
+
+    atoms: int = 256
+    size: Size = (6, 6)
+    pool: Size = (2, 2)
+    noise_precision: float = 10.0
+    weight_precision: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("size", "pool"):  # lists of a file
+            object.__setattr__(self, name, check_pair(f"second, {name}", getattr(self, name)))
+
+
+class Second(NamedTuple):
+    """A second layer that was learned."""
+
+    atoms: np.ndarray  # (atom, plane, atom_row, atom_col); its planes are the atoms of layer 1
+    centre: np.ndarray  # (plane, 1, 1): mean of layer 1's maps over images and places
+    scale: float
+
+    def pass_on(self, maps: np.ndarray) -> np.ndarray:
+        """Maps of layer 1 (image, atom, row, col) as layer 2 sees them."""
+        return (maps - self.centre) * self.scale
+
+
+class OneStepFeatures(ImageTransformer):
+    r"""Features of images for a classifier: how strongly each atom answers in each part of an image.
+
+    ``fit`` learns small dictionaries of atoms from images without labels, by Gibbs sampling of layer 1 of the model of
+    `gdd.DeepDeconvolution`. ``transform`` reads an image in one step: the feature of an atom and a block of places is
+    the expected magnitude of the block's weight with all other weights zero
+    (`gdd.inference.features.one_step_features`). With ``whitening``, directions of feature space count less, the more
+    small deformations of an image move it along them.
+
+    Parameters
+    ----------
+    atoms : of each dictionary at the start; those that explain nothing are dropped
+    sizes : of the atoms, (row, col) for each dictionary; None: one, two sevenths of an image wide, at most 17 pixels
+    pool : (row, col) of a block; None: about seven blocks a side
+    margin : places by which a block reaches into its neighbours on each side
+    regions : None: each block is a feature. Such as (1, 2, 4): a pyramid, for pictures of which it matters less where
+        in them something is. Each map is divided by the norm of all maps there. Its largest number in the whole image,
+        in 2 x 2 and in 4 x 4 parts is a feature, as a square root; the features of each level have the same norm
+    second : a layer on the maps of the first, with features of its own; needs ``sizes`` of one
+    whitening : how far images are deformed to learn what not to count; None: features are as they are
+    floor : of the whitening, in mean variances of a feature; large ones leave the features as they are
+    blur : pixels; what is wider is subtracted from each image, as shading and background are. 0: nothing is; None:
+        three eighths of an atom
+    local_contrast : whether to normalise contrast within 9 x 9 pixels first, for photographs with light and shade
+    rescale : whether to subtract medians and divide by one number, see ``scale_``; the precisions need it
+    noise_precision, weight_precision : held, in learning and in use
+    dictionaries : (atom, plane, atom_row, atom_col) each, to be used in the place of learned ones
+    sweeps : of the chain that learns a dictionary, (thrown away, kept)
+    learn_from : images at most that are learned from, drawn from those of ``fit``
+    image_size : (row, col) of grey images that are given flat; None: signals of one row
+    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there
+    random_state : of learning; ``transform`` uses no random number
+    n_jobs : threads; None: as many as there are cores. It changes no result
+    verbose : whether to show progress, in a notebook or where there is a terminal
+
+    Attributes
+    ----------
+    dictionaries_ : (atom, plane, atom_row, atom_col) each, atoms of unit norm
+    second_ : `Second` or None
+    units_ : standard deviation of the features of each dictionary, by which they are divided; 1 with ``regions`` or
+        ``second``
+    whitening_ : `gdd.inference.deformations.Whitening`, or None
+    scale_ : median of every plane and unit of the pixels, which are subtracted and divided by
+    layout_ : axes and sizes of the images
+    pool_, blur_, seed_, n_features_in_ : as used
+
+    Notes
+    -----
+    Images as for `gdd.DeepDeconvolution`: (image, row, col), (image, plane, row, col), (image, row, col, plane), or
+    flat (image, feature), always with an axis of images. NaN is a missing pixel: the features are those of what is
+    seen. New images must be in the units of those of ``fit``. The features of an image depend on that image alone, to
+    the bit: not on how many others there are, nor on threads.
+
+    For digits see `OneStepFeatures.digits`, for photographs `OneStepFeatures.photos`. To rebuild, to fill in or to draw
+    images use `gdd.DeepDeconvolution`.
+
+    *Source:* layer 1 of Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2.
+    *Departs:* no chain for new images; high-pass images, precisions held (P15); atoms of unit norm, as norms say how
+    often an atom is used and not what it looks like; whitening and pyramid are not in the paper.
+    *Checked:* tests/test_one_step.py.
+    """
+
+    def __init__(
+        self, atoms: int = 32, *, sizes: Sequence[Size] | None = None, pool: Size | None = None, margin: int = 1,
+        regions: tuple[int, ...] | None = None, second: SecondLayer | None = None,
+        whitening: Deformations | None = None, floor: float = 1.0, blur: float | None = None,
+        local_contrast: bool = False, rescale: bool = True, noise_precision: float = 100.0,
+        weight_precision: float = 0.1, dictionaries: Sequence | None = None, sweeps: tuple[int, int] = (60, 20),
+        learn_from: int = 1000, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
+        n_jobs: int | None = None, verbose: bool = True,
+    ):
+        self.atoms = atoms
+        self.sizes = sizes
+        self.pool = pool
+        self.margin = margin
+        self.regions = regions
+        self.second = second
+        self.whitening = whitening
+        self.floor = floor
+        self.blur = blur
+        self.local_contrast = local_contrast
+        self.rescale = rescale
+        self.noise_precision = noise_precision
+        self.weight_precision = weight_precision
+        self.dictionaries = dictionaries
+        self.sweeps = sweeps
+        self.learn_from = learn_from
+        self.image_size = image_size
+        self.checkpoint = checkpoint
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+
+    # ---- settings that work
+
+    @classmethod
+    def digits(cls, pretrained: bool = False, **changes) -> OneStepFeatures:
+        """Four whitened dictionaries, as for MNIST in the book; handwritten digits and letters, (28, 28).
+
+        With ``pretrained`` the dictionaries are those that this package brings, learned from 1,000 training digits of
+        MNIST without their labels. Then there is nothing to fit for digits (image, 28, 28), white on black from 0 to 1,
+        but their features are not whitened: a whitening has 27 million numbers. ``fit`` with digits of your own, in any
+        units and of any size, learns it within seconds.
+
+        ``changes`` : other parameters
+        """
+        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0, "whitening": Deformations(), "sweeps": (150, 20)}
+        if not pretrained:
+            return cls(**asked | changes)
+        shipped = restored(results.read(SHIPPED / "digits.nc"))
+        return shipped.set_params(**asked | {"dictionaries": shipped.dictionaries_, "rescale": True} | changes)
+
+    @classmethod
+    def photos(cls, **changes) -> OneStepFeatures:
+        """Two layers and a pyramid, as for Caltech 101 in the book; photographs of about 128 x 128 pixels.
+
+        The book reads each photograph at a second size too (`for_size`). ``changes`` : other parameters
+        """
+        asked = {
+            "atoms": 64, "sizes": ((13, 13),), "pool": (4, 4), "regions": (1, 2, 3, 4, 6), "blur": 3.0,
+            "second": SecondLayer(1024), "local_contrast": True, "noise_precision": 25.0, "weight_precision": 0.3,
+            "sweeps": (40, 5), "learn_from": 101,
+        }
+        return cls(**asked | changes)
+
+    # ---- learning
+
+    def _learn(self, X) -> None:
+        """Learn; what an earlier fit has learned goes."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
+        array = self._checked(X, reset=True)
+        layout = layout_of(array, self.image_size, labelled=isinstance(X, xr.DataArray))
+        images = layout.arrange(array)
+        most, self.seed_ = check_whole("learn_from", self.learn_from, 1), self._seed()
+        if len(images) > most:
+            random = np.random.Generator(np.random.Philox(self.seed_))
+            images = images[np.sort(random.permutation(len(images))[:most])]
+        data, self.scale_ = scaled_data(images, None if self.rescale else Scale(np.zeros(layout.planes), 1.0))
+        self.layout_, self.n_features_in_ = layout, prod(array.shape[1:])
+        self._check_settings()
+        self.dictionaries_ = known = self._known()
+        sizes = [one.shape[2:] for one in known] if known else self._sizes()
+        plan = [self._layer(size) for size in sizes]
+        passed = self._prepared(data.images, data.mask)
+        with self._threads():
+            if not known:
+                self.dictionaries_ = self._learn_dictionaries(passed, data.mask, plan)
+            self.units_, self.second_, self.whitening_ = [1.0] * len(plan), None, None
+            if self.second is not None:
+                self.second_ = self._learn_second(self._maps(passed, data.mask)[0])
+            elif self.regions is None:
+                parts = self._maps(passed, data.mask)
+                self.units_ = [max(float(part.reshape(len(part), -1).std()), LEAST_UNIT) for part in parts]
+            if self.whitening is not None:
+                self.whitening_ = self._learn_whitening(data.images, data.mask)
+
+    def _learn_dictionaries(
+        self, images: np.ndarray, mask: np.ndarray | None, plan: list[ModelSpec]
+    ) -> list[xr.DataArray]:
+        """Dictionaries of the planned sizes; equal sizes have other seeds."""
+        burn_in, collect = sweeps_of("sweeps", self.sweeps)
+        found, sizes = [], [model.layers[0].atom_size for model in plan]
+        with Bar((burn_in + collect) * len(plan), self.verbose) as bar:
+            for number, (model, size) in enumerate(zip(plan, sizes, strict=True)):
+                again = sizes[:number].count(size)
+                chain = ChainSpec(burn_in, collect, self.seed_ + again)
+                found.append(learn_atoms(images, model, chain, mask, self._folder(f"{size[0]}x{size[1]}-{again}"), bar))
+        return found
+
+    def _learn_second(self, maps: np.ndarray) -> Second:
+        """Layer 2 from maps of layer 1."""
+        asked, chain = self.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
+        centre = maps.mean(axis=(0, 2, 3))[:, None, None]
+        first = Second(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
+        model = one_layer(
+            asked.atoms, asked.size, asked.pool, maps.shape[1:], asked.noise_precision, asked.weight_precision
+        )
+        with Bar(chain.sweeps, self.verbose) as bar:
+            atoms = learn_atoms(first.pass_on(maps), model, chain, None, self._folder("second"), bar)
+        return first._replace(atoms=atoms.values)
+
+    def _learn_whitening(self, pixels: np.ndarray, mask: np.ndarray | None) -> Whitening:
+        """Whitening from deformed images; missing pixels are filled in first."""
+        whole = xr.DataArray(pixels if mask is None else filled_in(pixels, mask), dims=IMAGES)
+        count = len(self.whitening.transforms(pixels.shape[2]))
+        with Bar(count, self.verbose, "deformations") as bar:
+            return learn_whitening(whole, lambda part: self._plain(part.values), self.whitening, self.floor, bar.step)
+
+    def _folder(self, name: str) -> Path | None:
+        return None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True) / name
+
+    def _layer(self, size: Size) -> ModelSpec:
+        """Model that learns a dictionary of this size."""
+        shape = self.layout_.planes, *self.layout_.size
+        precisions = self.noise_precision, self.weight_precision
+        return one_layer(check_whole("atoms", self.atoms, 1), size, self.pool_, shape, *precisions)
+
+    def _sizes(self) -> list[Size]:
+        if self.sizes is None:
+            return [proposed(self.layout_.size)[0]]
+        check_kind("sizes", self.sizes, (tuple, list))
+        sizes = [check_pair("sizes", size) for size in self.sizes]
+        if not sizes:
+            raise GddError("sizes: none given; (row, col) of the atoms of each dictionary is needed, or None")
+        return sizes
+
+    def _known(self) -> list[xr.DataArray]:
+        """Dictionaries that are given, checked; none if they are to be learned."""
+        if self.dictionaries is None:
+            return []
+        check_kind("dictionaries", self.dictionaries, (tuple, list))
+        found = [as_finite(one, DICTIONARY, "dictionaries") for one in self.dictionaries]
+        for one in found:
+            if one.shape[1] != (planes := self.layout_.planes):
+                raise GddError(f"dictionaries: {one.shape[1]} along axis 'plane', the images have {planes}")
+        if not found:
+            raise GddError("dictionaries: none given; at least one is needed, or None")
+        return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in found]
+
+    def _check_settings(self) -> None:
+        """Check and complete what does not depend on what is learned."""
+        size = self.layout_.size
+        self.pool_ = proposed(size)[1] if self.pool is None else check_block("pool", self.pool)
+        largest = max(self._sizes()[0]) if self.dictionaries is None else 8
+        self.blur_ = BLUR * largest if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels")
+        check_whole("margin", self.margin, 0)
+        for name in ("noise_precision", "weight_precision"):
+            check_precision(name, getattr(self, name))
+        check_real("floor", self.floor, 1e-9, 1e9)
+        sweeps_of("sweeps", self.sweeps)
+        check_kind("second", self.second, (SecondLayer, type(None)))
+        check_kind("whitening", self.whitening, (Deformations, type(None)))
+        if self.regions is not None:
+            check_kind("regions", self.regions, (tuple, list))
+            if not [check_whole("regions", one, 1) for one in self.regions]:
+                raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
+        if self.second is not None and len(self.dictionaries or self._sizes()) > 1:
+            raise GddError("second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),)")
+
+    # ---- reading
+
+    def transform(self, X) -> np.ndarray:
+        """Features of images, (image, feature), in single precision; see `get_feature_names_out`."""
+        check_is_fitted(self)
+        data, _ = scaled_data(self.layout_.arrange(self._checked(X, reset=False)), self.scale_)
+        found = []
+        with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
+            for low in range(0, len(data.images), AT_ONCE):
+                some = slice(low, low + AT_ONCE)
+                features = self._plain(data.images[some], None if data.mask is None else data.mask[some])
+                found.append(features if self.whitening_ is None else self.whitening_.apply(features))
+                bar.step(len(features))
+        return np.concatenate(found)
+
+    def maps(self, X) -> list[xr.DataArray]:
+        """Expected magnitudes of the blocks under each dictionary, (image, atom, block_row, block_col) each.
+
+        As features have them before they are pooled over regions or whitened; the last is that of a second layer.
+        """
+        check_is_fitted(self)
+        data, _ = scaled_data(self.layout_.arrange(self._checked(X, reset=False)), self.scale_)
+        with self._threads():
+            found = self._maps(self._prepared(data.images, data.mask), data.mask)
+        return [xr.DataArray(one, dims=("image", "atom", "block_row", "block_col"), name="maps") for one in found]
+
+    def for_size(self, image_size: Size, **changes) -> OneStepFeatures:
+        """Return the same atoms for images of another size, fitted, such as to read pictures at several sizes.
+
+        ``changes`` : of ``regions`` and ``margin``. Whitened features have no other size.
+        """
+        check_is_fitted(self)
+        if self.whitening_ is not None:
+            raise GddError("image_size: the features are whitened, which holds for one size; give whitening=None")
+        other = copy(self).set_params(**changes)
+        other.layout_ = self.layout_._replace(size=check_pair("image_size", image_size))
+        other.n_features_in_ = prod(other.layout_.shape)
+        for one in self.dictionaries_:
+            other._layer(one.shape[2:])
+        other._check_settings()
+        other.pool_, other.blur_ = self.pool_, self.blur_
+        return other
+
+    def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
+        return prepare(pixels, seen, self.blur_, bool(self.local_contrast))
+
+    def _maps(self, images: np.ndarray, seen: np.ndarray | None) -> list[np.ndarray]:
+        """Answers of every dictionary to prepared images, (image, atom, block_row, block_col) each."""
+        blocks = *self.pool_, self.margin
+        precisions = self.noise_precision, self.weight_precision
+        units = getattr(self, "units_", [1.0] * len(self.dictionaries_))
+        found = [
+            block_magnitudes(images, one.values, blocks, *precisions, seen) / np.float32(unit)
+            for one, unit in zip(self.dictionaries_, units, strict=True)
+        ]
+        if self.second is None and self.regions is None:
+            return found
+        found = [over_norm(one) for one in found]
+        if getattr(self, "second_", None) is not None:
+            upper, passed = self.second, self.second_.pass_on(found[0])
+            answers = block_magnitudes(
+                passed, self.second_.atoms, (*upper.pool, 0), upper.noise_precision, upper.weight_precision
+            )
+            found.append(over_norm(answers))
+        return found
+
+    def _plain(self, pixels: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
+        """Features that are not whitened of scaled pixels (image, plane, row, col)."""
+        maps = self._maps(self._prepared(pixels, seen), seen)
+        parts = [one.reshape(len(one), -1) if self.regions is None else pyramid(one, self.regions) for one in maps]
+        return np.concatenate(parts, axis=1)
+
+    # ---- what was learned
+
+    def get_feature_names_out(self, input_features=None) -> np.ndarray:
+        """Names of the features: dictionary, atom, and the place of the block or region; of whitened ones a number."""
+        check_is_fitted(self)
+        names = []
+        for number, (atoms, grid) in enumerate(self._grids()):
+            places = [("block", grid)] if self.regions is None else [
+                (f"level{level}", tuple(min(level, n) for n in grid)) for level in self.regions
+            ]
+            for word, sizes in places:
+                names += [f"dictionary{number}_atom{k}_{word}_row{i}_col{j}" for k, i, j in np.ndindex(atoms, *sizes)]
+        if self.whitening_ is not None:
+            names = [f"whitened{number}" for number in range(len(names))]
+        return np.array(names, object)
+
+    def _grids(self) -> list[tuple[int, Size]]:
+        """Atoms, and rows and columns of blocks, of every dictionary."""
+        found = []
+        for one in self.dictionaries_:
+            places = (n - a + 1 for n, a in zip(self.layout_.size, one.shape[2:], strict=True))
+            found.append((len(one), tuple(-(-n // p) for n, p in zip(places, self.pool_, strict=True))))
+        if self.second_ is not None:
+            places = (n - a + 1 for n, a in zip(found[0][1], self.second_.atoms.shape[2:], strict=True))
+            grid = tuple(-(-n // p) for n, p in zip(places, self.second.pool, strict=True))
+            found.append((len(self.second_.atoms), grid))
+        return found
+
+    def plot_atoms(self, dictionary: int = 0, ax: Axes | None = None) -> Axes:
+        """Atoms of a dictionary; see `gdd.plot.plot_atoms`."""
+        check_is_fitted(self)
+        number = check_whole("dictionary", dictionary, 0, len(self.dictionaries_) - 1)
+        return plot.plot_atoms(self.dictionaries_[number], ax)
+
+    def plot_maps(self, image, dictionary: int = 0, count: int = 8, ax: Axes | None = None) -> Axes:
+        """One image, and the maps of the atoms that answer most to it; see `gdd.plot.plot_maps`."""
+        check_is_fitted(self)
+        number = check_whole("dictionary", dictionary, 0, len(self._grids()) - 1)
+        if np.shape(image) != self.layout_.shape:
+            raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
+        array = as_images(np.asarray(image)[None])
+        maps = self.maps(array)[number].values[0]
+        order = np.argsort(-maps.max(axis=(1, 2)), kind="stable")[: check_whole("count", count, 1)]
+        return plot.plot_maps(self.layout_.arrange(array)[0], maps[order], order, ax)
+
+    def to_dataset(self) -> xr.Dataset:
+        """Everything learned as labelled arrays: ``dictionary_1``, ``dictionary_2`` ..., ``second``, ``whitening``."""
+        check_is_fitted(self)
+        arrays = {
+            f"dictionary_{n}": ((f"atom_{n}", PLANE, f"atom_row_{n}", f"atom_col_{n}"), one.values)
+            for n, one in enumerate(self.dictionaries_, 1)
+        }
+        if self.second_ is not None:
+            arrays["second"] = ("atom_second", "atom_1", "second_row", "second_col"), self.second_.atoms
+            arrays["second_centre"] = "atom_1", self.second_.centre[:, 0, 0]
+        if self.whitening_ is not None:
+            arrays["whitening"] = ("feature", "component"), self.whitening_.axes
+            arrays["feature_mean"] = "feature", self.whitening_.centre
+        return xr.Dataset(arrays)
+
+    def save(self, path: str | Path) -> None:
+        """Write what was learned to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
+        check_is_fitted(self)
+        place = user_path("path", path)
+        given = self.get_params(deep=False)
+        given |= {
+            "second": given["second"] and asdict(given["second"]),
+            "whitening": given["whitening"] and asdict(given["whitening"]),
+            "checkpoint": given["checkpoint"] and str(given["checkpoint"]),
+            "dictionaries": given["dictionaries"] is not None, "random_state": self.seed_,
+        }
+        attrs = {
+            "estimator": type(self).__name__, "parameters": json.dumps(given, default=lambda value: value.tolist()),
+            "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
+            "units": self.units_, "pool": self.pool_, "blur": self.blur_, "seed": self.seed_,
+            "second_scale": 0.0 if self.second_ is None else self.second_.scale,
+            "n_features_in": self.n_features_in_, "output": json.dumps(getattr(self, OUTPUT, {})),
+            "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
+        }
+        results.write(self.to_dataset().assign_attrs(attrs), place, ("whitening",))
+
+
+#: atoms of the four dictionaries of `OneStepFeatures.digits`, chosen on training digits (book, mnist/best)
+DIGIT_SIZES = (8, 8), (8, 8), (6, 6), (11, 11)
+
+
+def restored(data: xr.Dataset) -> OneStepFeatures:
+    """Transformer of what `OneStepFeatures.save` has written."""
+    attrs = data.attrs
+    given = {name: as_tuples(value) for name, value in json.loads(attrs["parameters"]).items()}
+    dictionaries = [
+        xr.DataArray(data[name].values, dims=DICTIONARY)
+        for name in sorted((n for n in data if n.startswith("dictionary_")), key=lambda n: int(n.rpartition("_")[2]))
+    ]
+    given |= {
+        "second": given["second"] and SecondLayer(**given["second"]),
+        "whitening": given["whitening"] and Deformations(**given["whitening"]),
+        "dictionaries": dictionaries if given["dictionaries"] else None,
+    }
+    model = OneStepFeatures(**given)
+    axes, planes, size = json.loads(attrs["layout"])
+    model.layout_ = Layout(axes, planes, tuple(size))
+    model.scale_ = Scale(np.atleast_1d(attrs["centre"]), float(attrs["unit"]))
+    model.dictionaries_, model.units_ = dictionaries, np.atleast_1d(attrs["units"]).tolist()
+    model.pool_, model.blur_ = tuple(int(n) for n in attrs["pool"]), float(attrs["blur"])
+    model.seed_, model.n_features_in_ = int(attrs["seed"]), int(attrs["n_features_in"])
+    model.second_ = Second(
+        data.second.values, data.second_centre.values[:, None, None], float(attrs["second_scale"])
+    ) if "second" in data else None
+    model.whitening_ = Whitening(data.feature_mean.values, data.whitening.values) if "whitening" in data else None
+    if names := json.loads(attrs["feature_names"]):
+        model.feature_names_in_ = np.array(names, object)
+    if output := json.loads(attrs["output"]):
+        setattr(model, OUTPUT, output)
+    return model
+
+
+def as_tuples(value):
+    """Lists of a file as tuples."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
+
+
+# ---- the parts, each a function
+
+
+def proposed(size: Size) -> tuple[Size, Size]:
+    """Atoms and blocks (row, col) for images of this size; an axis that is too short has no blocks."""
+    along = [propose_sizes(n, 2) for n in size]
+    return tuple(atoms[0] for atoms, _ in along), tuple(pools[0] if pools else 1 for _, pools in along)
+
+
+def one_layer(
+    atoms: int, size: Size, pool: Size, shape: tuple[int, int, int], noise_precision: float, weight_precision: float
+) -> ModelSpec:
+    """Model of one pooled layer, precisions held, for images of ``shape`` (plane, row, col)."""
+    held = {"gamma_e": noise_precision, "gamma_d": float(shape[0] * prod(size)), "gamma_w": weight_precision}
+    layer = LayerSpec(atoms, size, pool, **{name: Precision(fixed=value) for name, value in held.items()})
+    model = ModelSpec((layer,), shape[1:], shape[0])
+    model.shapes()  # refuses atoms larger than the images
+    return model
+
+
+def learn_atoms(
+    images: np.ndarray, model: ModelSpec, chain: ChainSpec, mask: np.ndarray | None = None,
+    folder: Path | None = None, progress=None,
+) -> xr.DataArray:
+    """Pretrain a model of one layer, and keep the atoms that explain something, at unit norm.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col), prepared   labels, if any, are ignored
+    model : of `one_layer`
+    chain : lengths and seed
+    mask, folder, progress : see `gdd.pretrain`
+
+    Returns
+    -------
+    (atom, plane, atom_row, atom_col)   those in use; attribute: all norms before scaling
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2, layer 1.
+    Departs: precisions held (P15); the atoms' norms are dropped, as they say how often an atom is used in the training
+    images and not what it looks like.
+    Checked: tests/test_one_step.py.
+    """
+    (fitted,) = pretrain(images, model, chain, mask, folder, progress).layers
+    found = fitted.state.shared.dictionary
+    norms = np.sqrt((found.astype(float) ** 2).sum(axis=(1, 2, 3)))
+    used = norms >= LEAST_NORM * norms.max()
+    unit = (found[used] / norms[used, None, None, None]).astype(np.float32)
+    return xr.DataArray(unit, dims=DICTIONARY, name="atoms", attrs={"norms": norms})
+
+
+def over_norm(maps: np.ndarray) -> np.ndarray:
+    """Maps (image, atom, row, col), at each block over their norm there, which is kept above its root mean square."""
+    energy = (maps**2).sum(axis=1, keepdims=True)
+    return maps / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True))
+
+
+def pyramid(maps: np.ndarray, levels: Sequence[int]) -> np.ndarray:
+    """Square root of what is largest of every map in each region, all levels of one norm, together 1: (image, feature).
+
+    Maps (image, atom, row, col); ``levels`` : regions along each side
+    """
+    found = []
+    for level in levels:
+        starts = [[part[0] for part in np.array_split(np.arange(n), min(level, n))] for n in maps.shape[2:]]
+        largest = np.maximum.reduceat(np.maximum.reduceat(maps, starts[0], axis=2), starts[1], axis=3)
+        found.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
+    return np.concatenate(found, axis=1) * maps.dtype.type(len(found) ** -0.5)
