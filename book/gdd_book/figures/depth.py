@@ -142,6 +142,36 @@ def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figu
     return finish(figure)
 
 
+def show_depth_of_pictures(record: xr.Dataset, example: int = 1) -> Figure:
+    """Atoms of layers 1 and 3 and a half-hidden picture filled in, a column for each precision; the first class."""
+    first = record.isel({"class": 0})
+    figure, axes = new_figure(3, record.sizes["noise"] + 1, height=FULL * 0.8)
+    for panel in axes.flat:
+        bare(panel)
+    for column, noise in zip(axes.T, record.noise.values, strict=False):
+        one = first.sel(noise=noise)
+        often = np.argsort(-one.uses.values, kind="stable")[:9]
+        draw_atoms(column[0], one.atoms_1.values[:9, None], 3, f"{noise:g}")
+        draw_atoms(column[1], one.atoms_3.values[often, None], 3)
+        column[2].imshow(one.filled[example], cmap="gray", vmin=-200, vmax=200)
+    for row, words in zip(axes, ("layer 1", "layer 3", "filled in"), strict=True):
+        row[0].set_ylabel(words, fontsize=FONT - 2)
+    axes[2, -1].imshow(first.truth[example], cmap="gray", vmin=-200, vmax=200)
+    axes[2, -1].set_title("truth", fontsize=FONT - 1)
+    return finish(figure)
+
+
+def pictures_table(record: xr.Dataset) -> pd.DataFrame:
+    """Fit, projection and squared error on hidden halves of pictures, by noise precision; the first class."""
+    first = record.isel({"class": 0})
+    vote = first.isel(vote=0) if "vote" in first.dims else first
+    return _by_noise(record, {
+        "active in a picture": first.active.values.round(1), "residual": first.residual.values.round(3),
+        "winning share, %": (100 * vote.winning_share.values).round(1),
+        "hidden half": with_error(first.hidden_error, "hidden_image", 3).values,
+    })
+
+
 def control_table(record: xr.Dataset) -> pd.DataFrame:
     """Of the positive control: error of the classifier by reading, and how well planted atoms came back, by stage."""
     columns = {}
