@@ -332,7 +332,7 @@ class RefinementSpec:
     ----------
     noise : precision of the data's noise; may vary by image. The default is for pixels of `PIXEL_RMS`: their noise then
         has `NOISE_IN_SIGNALS` times their mean square, and top atoms become whole digits, which less noise would make
-        copies of single atoms of layer 1. That was chosen on digits; contrast-normalised pictures need less noise (book,
+        copies of single atoms of layer 1. Chosen on digits; contrast-normalised pictures need less noise (book,
         model/depth). Learned under the printed flat prior it runs away (P15 in the errata)
     ceiling : bound that a learned noise precision never passes; None for none
     empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
