@@ -24,6 +24,7 @@ from gdd_book.experiments import (  # noqa: F401  (importing a family registers 
     mnist_readings,
     mnist_refinement,
     planted,
+    printed,
     scaling,
 )
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome

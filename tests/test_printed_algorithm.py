@@ -1,0 +1,75 @@
+"""The supplement's draws taken literally: its pieces, and where they end."""
+
+import numpy as np
+import pytest
+
+from gdd.model.convolution import correlate, synthesise
+from gdd_book import experiments
+from gdd_book.experiments import printed
+
+
+class Silent:
+    """A generator whose normal draws are 0, so that a draw is its mean."""
+
+    def __getattr__(self, name):
+        return getattr(np.random.default_rng(0), name)
+
+    def normal(self, size):
+        return np.zeros(size)
+
+
+@pytest.fixture
+def chain():
+    generator = np.random.default_rng(3)
+    found = printed.Literal(generator.random((3, 28, 28)), printed.Reading(True, True, True, True), generator)
+    for _ in range(2):
+        found.sweep()
+    return found
+
+
+def test_what_is_left_is_kept_right(chain):
+    images = np.random.default_rng(3).random((3, 28, 28))
+    drawn = synthesise(chain.dictionary[:, None], chain.z * chain.w)[:, 0]
+    np.testing.assert_allclose(chain.left, images - drawn, atol=1e-9)
+
+
+def test_placing_and_windows_are_the_library_s(chain):
+    maps, atom = chain.z[:, 2] * chain.w[:, 2], chain.dictionary[2]
+    np.testing.assert_allclose(printed.place(atom, maps), synthesise(atom[None, None], maps[:, None])[:, 0], atol=1e-12)
+    found = np.einsum("nijab,ab->nij", printed.windows(chain.left, (21, 21)), atom)
+    np.testing.assert_allclose(found, correlate(chain.left[:, None], atom[None, None])[:, 0], atol=1e-9)
+
+
+def test_an_exact_atom_solves_its_regression(chain):
+    """Mean of D: least squares of the images without its maps, weighed by gamma_e and gamma_d."""
+    k = int(chain.z.sum(axis=(0, 2, 3)).argmax())
+    maps, own, gamma_d = chain.z[:, k] * chain.w[:, k], chain.without(k), chain.gamma_d[k]
+    unit = np.eye(64).reshape(64, 8, 8)
+    design = np.stack([printed.place(one, maps).ravel() for one in unit], axis=1)
+    weights = np.repeat(chain.gamma_e, 28 * 28)
+    matrix = (design * weights[:, None]).T @ design + gamma_d * np.eye(64)
+    chain.generator = Silent()
+    chain.draw_atom(k)
+    np.testing.assert_allclose(
+        chain.dictionary[k].ravel(), np.linalg.solve(matrix, design.T @ (weights * own.ravel())), rtol=1e-6, atol=1e-9
+    )
+
+
+def test_blocks_can_be_put_together_again():
+    maps = np.random.default_rng(0).normal(size=(2, 6, 9))
+    cut = printed.blocks(maps, (3, 3))
+    assert cut.shape == (2, 2, 3, 9)
+    np.testing.assert_array_equal(cut[0, 0, 1], maps[0, :3, 3:6].ravel())
+    np.testing.assert_array_equal(printed.from_blocks(cut, (3, 3)), maps)
+
+
+def test_a_block_has_one_position_at_most(chain):
+    for k in range(len(chain.dictionary)):
+        assert printed.blocks(chain.z[:, k], (3, 3)).sum(axis=-1).max() <= 1
+
+
+def test_the_print_diverges_and_the_model_does_not():
+    found = experiments.run("printed-algorithm", {"n_train": 20, "sweeps": 8, "seeds": (0,)}).dataset.isel(subset=0)
+    assert found.sizes["reading"] == len(printed.READINGS) + 2
+    assert np.isnan(found.residual.sel(reading="as printed")).any()
+    assert (found.residual.sel(reading=list(printed.RIGHT)) < 1.2).all()
