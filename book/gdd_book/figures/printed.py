@@ -1,0 +1,47 @@
+"""The printed algorithm, run: where each of its readings ends."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd_book.figures.style import FONT, LINES, finish, legend_outside, new_figure
+
+
+def show_divergence(record: xr.Dataset) -> Figure:
+    """Residual after each sweep of every reading of `printed-algorithm`, a line for each subset."""
+    figure, axes = new_figure(height=4.2)
+    sweeps = np.arange(1, record.sizes["sweep"] + 1)
+    for reading, (colour, style) in zip(record.reading.values, LINES, strict=True):
+        for number, values in enumerate(record.residual.sel(reading=reading).transpose("subset", "sweep").values):
+            label = reading if number == 0 else None
+            axes.plot(sweeps, values, linestyle=style, color=colour, linewidth=1.2, label=label)
+            if last := np.isfinite(values).sum():
+                axes.plot(last, values[last - 1], "x" if last < len(sweeps) else "", color=colour)
+    axes.set(xscale="log", yscale="log", xlabel="sweep", ylabel="residual over the image")
+    axes.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
+    axes.axhline(1, color="black", linewidth=0.5)
+    axes.annotate("nothing explained", (sweeps[-1], 1), fontsize=FONT - 3, ha="right", va="bottom")
+    legend_outside(figure, "lower center", 2, 3)
+    return finish(figure)
+
+
+def divergence_table(record: xr.Dataset) -> pd.DataFrame:
+    """For every reading the sweeps until it diverges, its least residual, and gamma_e in its last sweep."""
+    sweeps, ran = record.sizes["sweep"], np.isfinite(record.residual).sum("sweep")
+    last = record.gamma_e.isel(sweep=(ran - 1).clip(0)).where(ran > 0)
+
+    def until(found: np.ndarray) -> str:
+        few, most = int(found.min()), int(found.max())
+        return "never" if few == sweeps else f"{few + 1}" if few == most else f"{few + 1} to {most + 1}"
+
+    least = record.residual.min("sweep").mean("subset").values
+    rows = {
+        reading: [until(ran.sel(reading=reading).values), value, float(last.sel(reading=reading).mean())]
+        for reading, value in zip(record.reading.values, least, strict=True)
+    }
+    columns = ["diverges in sweep", "least residual", "last noise precision"]
+    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
+    return table.assign(**{name: table[name].map("{:.3g}".format) for name in columns[1:]})
