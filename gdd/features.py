@@ -194,7 +194,7 @@ class OneStepFeatures(ImageTransformer):
 
         ``changes`` : other parameters
         """
-        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0, "whitening": Deformations(), "sweeps": (150, 20)}
+        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0, "whitening": Deformations()}
         if not pretrained:
             return cls(**asked | changes)
         shipped = restored(results.read(SHIPPED / "digits.nc"))
