@@ -48,6 +48,8 @@ WIDEST = 2**15 - 1
 BLUR = 3 / 8
 #: images that are read at once
 AT_ONCE = 250
+#: deformations that leave a digit what it is, and most pictures
+SMALL = Deformations()
 #: dictionaries that this package brings
 SHIPPED = Path(__file__).parent / "pretrained"
 #: of a dictionary without a spread, such as that of images that are all alike
@@ -107,7 +109,7 @@ class OneStepFeatures(ImageTransformer):
         in them something is. Each map is divided by the norm of all maps there. Its largest number in the whole image,
         in 2 x 2 and in 4 x 4 parts is a feature, as a square root; the features of each level have the same norm
     second : a layer on the maps of the first, with features of its own; needs ``sizes`` of one
-    whitening : how far images are deformed to learn what not to count; None: features are as they are
+    whitening : how far images are deformed to learn what not to count; None: features are as they are, which costs less
     floor : of the whitening, in mean variances of a feature; large ones leave the features as they are
     blur : pixels; what is wider is subtracted from each image, as shading and background are. 0: nothing is; None:
         three eighths of an atom
@@ -153,7 +155,7 @@ class OneStepFeatures(ImageTransformer):
     def __init__(
         self, atoms: int = 32, *, sizes: Sequence[Size] | None = None, pool: Size | None = None, margin: int = 1,
         regions: tuple[int, ...] | None = None, second: SecondLayer | None = None,
-        whitening: Deformations | None = None, floor: float = 1.0, blur: float | None = None,
+        whitening: Deformations | None = SMALL, floor: float = 1.0, blur: float | None = None,
         local_contrast: bool = False, rescale: bool = True, noise_precision: float = 100.0,
         weight_precision: float = 0.1, dictionaries: Sequence | None = None, sweeps: tuple[int, int] = (60, 20),
         learn_from: int = 1000, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
@@ -194,11 +196,12 @@ class OneStepFeatures(ImageTransformer):
 
         ``changes`` : other parameters
         """
-        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0, "whitening": Deformations()}
+        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0}
         if not pretrained:
             return cls(**asked | changes)
         shipped = restored(results.read(SHIPPED / "digits.nc"))
-        return shipped.set_params(**asked | {"dictionaries": shipped.dictionaries_, "rescale": True} | changes)
+        asked |= {"dictionaries": shipped.dictionaries_, "rescale": True, "whitening": SMALL}
+        return shipped.set_params(**asked | changes)
 
     @classmethod
     def photos(cls, **changes) -> OneStepFeatures:
@@ -209,7 +212,7 @@ class OneStepFeatures(ImageTransformer):
         asked = {
             "atoms": 64, "sizes": ((13, 13),), "pool": (4, 4), "regions": (1, 2, 3, 4, 6), "blur": 3.0,
             "second": SecondLayer(1024), "local_contrast": True, "noise_precision": 25.0, "weight_precision": 0.3,
-            "sweeps": (40, 5), "learn_from": 101,
+            "whitening": None, "sweeps": (40, 5), "learn_from": 101,
         }
         return cls(**asked | changes)
 
