@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +42,7 @@ SIDE, LEFT = 32, 0.6
 
 
 def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
-    """Patches of `PICTURES`, ``count`` of each, at random places: those to learn from on the left, others on the right.
+    """Patches of `PICTURES`, ``count`` of each, at random places: to learn from on the left, to test on the right.
 
     Returns
     -------
@@ -160,17 +161,18 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
     """
     train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
     test = datasets.load(p["data"], "test", n=p["n_test"])
-    one = {"verbose": False, "random_state": p["seed"]}
-    makers: dict[str, Callable] = {
-        PIXELS: lambda: unfold,
-        PATCHES: lambda: _patches(train, p["patches"], 4, p["seed"]),
-        "one dictionary": lambda: OneStepFeatures.digits(sizes=ONE, whitening=None, **one).fit(train).transform,
-        "one, whitened": lambda: OneStepFeatures.digits(sizes=ONE, **one).fit(train).transform,
-        "four dictionaries": lambda: OneStepFeatures.digits(whitening=None, **one).fit(train).transform,
-        "four, whitened": lambda: OneStepFeatures.digits(**one).fit(train).transform,
-        FROM_FEW: lambda: OneStepFeatures.digits(learn_from=300, **one).fit(train).transform,
-        "four, whitened, pretrained": lambda: OneStepFeatures.digits(pretrained=True, **one).fit(train).transform,
+    plain = {"whitening": None}
+    asked = {
+        "one dictionary": plain | {"sizes": ONE}, "one, whitened": {"sizes": ONE}, "four dictionaries": plain,
+        "four, whitened": {}, FROM_FEW: {"learn_from": 300}, "four, whitened, pretrained": {"pretrained": True},
     }
+
+    def learned(changes: dict) -> Callable:
+        return OneStepFeatures.digits(verbose=False, random_state=p["seed"], **changes).fit(train).transform
+
+    makers: dict[str, Callable] = {
+        PIXELS: lambda: unfold, PATCHES: lambda: _patches(train, p["patches"], 4, p["seed"]),
+    } | {name: partial(learned, changes) for name, changes in asked.items()}
     if interpreter := os.environ.get(KYMATIO):
         makers[SCATTERING] = lambda: lambda images: _scattered(images, interpreter)
     found = {}
@@ -185,9 +187,10 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
             wrong = float(error(before, train[LABEL], after, test[LABEL], PROTOCOL, p["seed"]).error)
             found[name] = wrong, 1000 * spent / len(test), learning, after.shape[1]
             bar.step()
-    columns = dict(zip(("error", "milliseconds", "learning", "numbers"), zip(*found.values(), strict=True), strict=True))
+    names, columns = ("error", "milliseconds", "learning", "numbers"), zip(*found.values(), strict=True)
     dataset = xr.Dataset(
-        {name: ("feature_kind", list(values)) for name, values in columns.items()}, {"feature_kind": list(found)}
+        {name: ("feature_kind", list(values)) for name, values in zip(names, columns, strict=True)},
+        {"feature_kind": list(found)},
     )
     return outcome(dataset, p, train, protocol=PROTOCOL)
 
@@ -216,7 +219,7 @@ def _scattered(images: xr.DataArray, interpreter: str) -> tuple[np.ndarray, floa
 @experiment(
     "chain-seeds", data="digits", seed=0,
     demo={"n_train": 60, "n_test": 20, "burn_in": 5, "collect": 3, "lengths": (10, 20), "chains": (1, 2)},
-    paper={"n_train": 500, "n_test": 100, "burn_in": 60, "collect": 20, "lengths": (80, 400), "chains": (1, 4, 16)},
+    paper={"n_train": 500, "n_test": 50, "burn_in": 60, "collect": 20, "lengths": (80, 320), "chains": (1, 4, 8)},
 )
 def chain_seeds(p: dict, run: Run) -> Outcome:
     """Correlation of features of `gdd.DeepDeconvolution` at two seeds, by sweeps and by chains that are averaged.
