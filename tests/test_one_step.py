@@ -376,3 +376,16 @@ def test_one_picture_other_sizes_and_no_fit_are_named(digits, plain):
     for call in (lambda m: m.transform(digits), lambda m: m.save("x.nc"), lambda m: m.plot_atoms()):
         with pytest.raises(NotFittedError):
             call(OneStepFeatures())
+
+
+def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():
+    """Digits from elsewhere: 100 to learn from, the atoms from MNIST."""
+    model = OneStepFeatures.digits(pretrained=True, verbose=False)
+    shipped = gdd.results.read(gdd.features.SHIPPED / "digits.nc")
+    assert "labels were not used" in shipped.learned_from and len(model.dictionaries_) == 4
+    few, new = datasets.load("digits", n=100), datasets.load("digits", "test", n=200)
+    features = [model.transform(part.values[:, 0]) for part in (few, new)]
+    assert SVC(C=10).fit(features[0], few.label).score(features[1], new.label) > 0.85
+    again = clone(model).set_params(whitening=None).fit(few)
+    for one, other in zip(again.dictionaries_, model.dictionaries_, strict=True):
+        assert_array_equal(one, other)
