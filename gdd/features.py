@@ -158,7 +158,7 @@ class OneStepFeatures(ImageTransformer):
         whitening: Deformations | None = SMALL, floor: float = 1.0, blur: float | None = None,
         local_contrast: bool = False, rescale: bool = True, noise_precision: float = 100.0,
         weight_precision: float = 0.1, dictionaries: Sequence | None = None, sweeps: tuple[int, int] = (60, 20),
-        learn_from: int = 1000, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
+        learn_from: int = 500, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
         n_jobs: int | None = None, verbose: bool = True,
     ):
         self.atoms = atoms

@@ -22,8 +22,7 @@ def test_every_picture_is_there_and_has_contrast_everywhere():
 
 
 @pytest.mark.parametrize("data", one_step.DATA)
-def test_few_labels(data, monkeypatch):
-    monkeypatch.setitem(one_step.FOR_TEXTURES, "atoms", 6)
+def test_few_labels(data):
     small = {"data": data, "counts": (5,), "n_test": 10, "patches": 20}
     found = experiments.run("few-labels", small).dataset
     assert found.error.dims == ("count", "trial", "feature_kind") and found.sizes["feature_kind"] == 5

@@ -17,6 +17,7 @@ import numpy as np
 import xarray as xr
 from skimage import data
 from skimage.color import rgb2gray
+from sklearn.base import clone
 from sklearn.datasets import load_sample_image
 
 from gdd import DeepDeconvolution, OneStepFeatures
@@ -66,9 +67,9 @@ def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
 DATA = ("digits", "textures")
 #: features by what they are learned from
 PIXELS, COMPONENTS, PATCHES, DEFAULT = "raw pixels", "principal components", "k-means patches", "OneStepFeatures()"
-TUNED = {"digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures, 128 atoms, two levels"}
+TUNED = {"digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2), whitening=None)"}
 #: settings of ``TUNED`` for patches, of which it does not matter where in them something is
-FOR_TEXTURES = {"atoms": 128, "regions": (1, 2), "whitening": None}
+FOR_TEXTURES = {"regions": (1, 2), "whitening": None}
 #: parts along each side over which k-means patches are summed
 PARTS = {"digits": 4, "textures": 2}
 #: seed of the test patches
@@ -110,13 +111,19 @@ def few_labels(p: dict, run: Run) -> Outcome:
 def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterator[tuple[str, tuple[float, float]]]:
     """Error in %, and seconds of processor time to learn and make the features, by feature."""
     parts = PARTS[p["data"]]
-    tuned = OneStepFeatures(**FOR_TEXTURES) if p["data"] == "textures" else OneStepFeatures.digits(pretrained=True)
+    plain = OneStepFeatures(verbose=False, random_state=seed)
+    tuned = OneStepFeatures.digits(pretrained=True, verbose=False)
+
+    def for_textures() -> OneStepFeatures:
+        """Its dictionary is the one that ``plain`` has learned from the same patches."""
+        return clone(plain).set_params(**FOR_TEXTURES, dictionaries=plain.dictionaries_, blur=plain.blur_)
+
     makers: dict[str, Callable] = {
         PIXELS: lambda: unfold,
         COMPONENTS: lambda: principal_components(train, min(50, len(train) - 1)),
         PATCHES: lambda: _patches(train, p["patches"], parts, seed),
-        DEFAULT: lambda: OneStepFeatures(verbose=False, random_state=seed).fit(train).transform,
-        TUNED[p["data"]]: lambda: tuned.set_params(verbose=False, random_state=seed).fit(train).transform,
+        DEFAULT: lambda: plain.fit(train).transform,
+        TUNED[p["data"]]: lambda: (for_textures() if p["data"] == "textures" else tuned).fit(train).transform,
     }
     for name, make in makers.items():
         begun = time.process_time()
@@ -148,7 +155,7 @@ np.savez(sys.argv[2], features=np.concatenate(parts).reshape(len(images), -1).as
 """
 #: rows whose dictionaries are those of another
 ADDED = {"one, whitened": "one dictionary", "four, whitened": "four dictionaries"}
-ONE, FROM_FEW = DIGIT_SIZES[:1], "four, whitened, learned from 300"
+ONE, FROM_FEW = DIGIT_SIZES[:1], "four, whitened, learned from 200"
 
 
 @experiment(
@@ -166,7 +173,7 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
     plain, known = {"whitening": None}, {}
     asked = {
         "one dictionary": plain | {"sizes": ONE}, "one, whitened": {}, "four dictionaries": plain, "four, whitened": {},
-        FROM_FEW: {"learn_from": 300}, "four, whitened, pretrained": {"pretrained": True},
+        FROM_FEW: {"learn_from": 200}, "four, whitened, pretrained": {"pretrained": True},
     }
 
     def learned(name: str) -> Callable:
