@@ -231,9 +231,9 @@ class OneStepFeatures(ImageTransformer):
             images = images[np.sort(random.permutation(len(images))[:most])]
         data, self.scale_ = scaled_data(images, None if self.rescale else Scale(np.zeros(layout.planes), 1.0))
         self.layout_, self.n_features_in_ = layout, prod(array.shape[1:])
-        self._check_settings()
         self.dictionaries_ = known = self._known()
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
+        self._check_settings(sizes)
         plan = [self._layer(size) for size in sizes]
         passed = self._prepared(data.images, data.mask)
         with self._threads():
@@ -311,12 +311,11 @@ class OneStepFeatures(ImageTransformer):
             raise GddError("dictionaries: none given; at least one is needed, or None")
         return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in found]
 
-    def _check_settings(self) -> None:
+    def _check_settings(self, sizes: list[Size]) -> None:
         """Check and complete what does not depend on what is learned."""
         size = self.layout_.size
         self.pool_ = proposed(size)[1] if self.pool is None else check_block("pool", self.pool)
-        largest = max(self._sizes()[0]) if self.dictionaries is None else 8
-        self.blur_ = BLUR * largest if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels")
+        self.blur_ = BLUR * max(sizes[0]) if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels")
         check_whole("margin", self.margin, 0)
         for name in ("noise_precision", "weight_precision"):
             check_precision(name, getattr(self, name))
@@ -328,7 +327,7 @@ class OneStepFeatures(ImageTransformer):
             check_kind("regions", self.regions, (tuple, list))
             if not [check_whole("regions", one, 1) for one in self.regions]:
                 raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
-        if self.second is not None and len(self.dictionaries or self._sizes()) > 1:
+        if self.second is not None and len(sizes) > 1:
             raise GddError("second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),)")
 
     # ---- reading
@@ -368,10 +367,11 @@ class OneStepFeatures(ImageTransformer):
         other = copy(self).set_params(**changes)
         other.layout_ = self.layout_._replace(size=check_pair("image_size", image_size))
         other.n_features_in_ = prod(other.layout_.shape)
-        for one in self.dictionaries_:
-            other._layer(one.shape[2:])
-        other._check_settings()
+        sizes = [one.shape[2:] for one in self.dictionaries_]
+        other._check_settings(sizes)
         other.pool_, other.blur_ = self.pool_, self.blur_
+        for size in sizes:
+            other._layer(size)  # refuses images that are smaller
         return other
 
     def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None) -> np.ndarray:

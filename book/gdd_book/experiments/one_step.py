@@ -67,7 +67,9 @@ def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
 DATA = ("digits", "textures")
 #: features by what they are learned from
 PIXELS, COMPONENTS, PATCHES, DEFAULT = "raw pixels", "principal components", "k-means patches", "OneStepFeatures()"
-TUNED = {"digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2), whitening=None)"}
+TUNED = {
+    "digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2), whitening=None)",
+}
 #: settings of ``TUNED`` for patches, of which it does not matter where in them something is
 FOR_TEXTURES = {"regions": (1, 2), "whitening": None}
 #: parts along each side over which k-means patches are summed
@@ -116,7 +118,7 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
 
     def for_textures() -> OneStepFeatures:
         """Its dictionary is the one that ``plain`` has learned from the same patches."""
-        return clone(plain).set_params(**FOR_TEXTURES, dictionaries=plain.dictionaries_, blur=plain.blur_)
+        return clone(plain).set_params(**FOR_TEXTURES, dictionaries=plain.dictionaries_)
 
     makers: dict[str, Callable] = {
         PIXELS: lambda: unfold,
