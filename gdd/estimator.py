@@ -56,8 +56,8 @@ class DeepDeconvolution(ImageTransformer):
 
     Its features are for looking at: the parts of an image, what is missing in it, pictures rebuilt or drawn. To
     classify images use `gdd.OneStepFeatures`, whose features are the same at every call, cost far less and tell classes
-    apart better. Here a feature is the mean of a chain, and another seed gives another: ``infer`` and ``infer_chains``
-    bring them closer (book, your-images).
+    apart better. Here a feature is the mean of a chain, and another seed gives another. Averages of several chains,
+    ``infer_chains``, are more alike; longer chains are not (book, your-images).
 
     Parameters
     ----------

@@ -74,8 +74,11 @@ class SecondLayer:
     weight_precision: float = 0.1
 
     def __post_init__(self) -> None:
+        check_whole("second, atoms", self.atoms, 1)
         for name in ("size", "pool"):  # lists of a file
             object.__setattr__(self, name, check_pair(f"second, {name}", getattr(self, name)))
+        for name in ("noise_precision", "weight_precision"):
+            check_precision(f"second, {name}", getattr(self, name))
 
 
 class Second(NamedTuple):

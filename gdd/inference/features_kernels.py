@@ -184,7 +184,7 @@ def triangular_product(images, features, axes, out):
 
 @subkernel(fastmath=FUSED)
 def add_rows(f, g, axes, low, left, here, there):
-    """Add products of ``f``, and of ``g``, with rows of ``axes`` from ``low`` and columns from ``left``, four at once."""
+    """Add products of ``f``, and of ``g``, with rows of ``axes`` from ``low``, columns from ``left``."""
     right, whole = left + len(here), len(f) // 4 * 4
     for k in range(0, whole, 4):
         f0, f1, f2, f3 = f[k], f[k + 1], f[k + 2], f[k + 3]
