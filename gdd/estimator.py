@@ -54,6 +54,11 @@ class DeepDeconvolution(ImageTransformer):
     atoms to the pixels. ``transform`` explains new images by these, in one deconvolution: its features are the
     posterior mean of the maps S, one number for each atom and place. ``inverse_transform`` adds the atoms up again.
 
+    Its features are for looking at: the parts of an image, what is missing in it, pictures rebuilt or drawn. To
+    classify images use `gdd.OneStepFeatures`, whose features are the same at every call, cost far less and tell classes
+    apart better. Here a feature is the mean of a chain, and another seed gives another. Averages of several chains,
+    ``infer_chains``, are more alike; longer chains are not (book, your-images).
+
     Parameters
     ----------
     model : sizes and priors of the layers, such as `gdd.MNIST`; None: `ModelSpec.for_images` proposes one
@@ -62,6 +67,7 @@ class DeepDeconvolution(ImageTransformer):
     pretrain : sweeps of each layer's chain, (thrown away, kept)
     refine : sweeps of the chain of all layers, (thrown away, kept); None: no refinement, which costs many times more
     infer : sweeps for new images, (thrown away, averaged)
+    infer_chains : chains for new images, whose features are averaged
     n_chains : chains with seeds of their own; the one of highest likelihood makes the features
     checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there
     warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
@@ -97,7 +103,8 @@ class DeepDeconvolution(ImageTransformer):
     def __init__(
         self, model: ModelSpec | None = None, *, atoms: tuple[int, ...] = (32, 64),
         image_size: tuple[int, int] | None = None, pretrain: tuple[int, int] = (60, 20),
-        refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20), n_chains: int = 1,
+        refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20), infer_chains: int = 1,
+        n_chains: int = 1,
         checkpoint: str | Path | None = None, warm_start: bool = False, random_state=0, n_jobs: int | None = None,
         verbose: bool = True,
     ):
@@ -107,6 +114,7 @@ class DeepDeconvolution(ImageTransformer):
         self.pretrain = pretrain
         self.refine = refine
         self.infer = infer
+        self.infer_chains = infer_chains
         self.n_chains = n_chains
         self.checkpoint = checkpoint
         self.warm_start = warm_start
@@ -237,11 +245,15 @@ class DeepDeconvolution(ImageTransformer):
         burn_in, collect = self._lengths("infer")
         data, _ = scaled_data(self.layout_.arrange(array), self.scale_)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
-        with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
-            found = infer(
-                self.chains_[self.best_], self.atoms_, data.images, mask=mask, burn_in=burn_in, collect=collect,
-                seed=self.seed_, first_image=None, progress=bar.step,
-            )
+        count = check_whole("infer_chains", self.infer_chains, 1)
+        with self._threads(), Bar(count * len(data.images), self.verbose, "images") as bar:
+            found = averaged([
+                infer(
+                    self.chains_[self.best_], self.atoms_, data.images, mask=mask, burn_in=burn_in, collect=collect,
+                    seed=(self.seed_ + number) % LARGEST_SEED, first_image=None, progress=bar.step,
+                )
+                for number in range(count)
+            ])
         down, right = self.model_.stride
         return found.assign_coords({ROW: np.arange(found.sizes[ROW]) * down, COL: np.arange(found.sizes[COL]) * right})
 
@@ -458,6 +470,16 @@ def restored(data: xr.Dataset) -> DeepDeconvolution:
 def coords_of(images, count: int) -> dict[str, np.ndarray]:
     """Coordinates along ``image`` by name, of labelled images their own."""
     return {IMAGE: np.arange(count)} | {name: variable.values for name, variable in along_images(images).items()}
+
+
+def averaged(chains: list[xr.Dataset]) -> xr.Dataset:
+    """Averages over chains of the same images; of each image's samples the one of highest likelihood."""
+    first, *others = chains
+    if not others:
+        return first
+    every = xr.concat(chains, CHAIN)
+    best = every.isel({CHAIN: every.log_likelihood.argmax(CHAIN)})
+    return every.mean(CHAIN).assign(ml_sample=best.ml_sample, log_likelihood=best.log_likelihood)
 
 
 def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Dataset]]) -> dict[str, xr.Dataset]:

@@ -48,6 +48,8 @@ WIDEST = 2**15 - 1
 BLUR = 3 / 8
 #: images that are read at once
 AT_ONCE = 250
+#: deformations that leave a digit what it is, and most pictures
+SMALL = Deformations()
 #: dictionaries that this package brings
 SHIPPED = Path(__file__).parent / "pretrained"
 #: of a dictionary without a spread, such as that of images that are all alike
@@ -72,8 +74,11 @@ class SecondLayer:
     weight_precision: float = 0.1
 
     def __post_init__(self) -> None:
+        check_whole("second, atoms", self.atoms, 1)
         for name in ("size", "pool"):  # lists of a file
             object.__setattr__(self, name, check_pair(f"second, {name}", getattr(self, name)))
+        for name in ("noise_precision", "weight_precision"):
+            check_precision(f"second, {name}", getattr(self, name))
 
 
 class Second(NamedTuple):
@@ -107,7 +112,7 @@ class OneStepFeatures(ImageTransformer):
         in them something is. Each map is divided by the norm of all maps there. Its largest number in the whole image,
         in 2 x 2 and in 4 x 4 parts is a feature, as a square root; the features of each level have the same norm
     second : a layer on the maps of the first, with features of its own; needs ``sizes`` of one
-    whitening : how far images are deformed to learn what not to count; None: features are as they are
+    whitening : how far images are deformed to learn what not to count; None: features are as they are, which costs less
     floor : of the whitening, in mean variances of a feature; large ones leave the features as they are
     blur : pixels; what is wider is subtracted from each image, as shading and background are. 0: nothing is; None:
         three eighths of an atom
@@ -153,10 +158,10 @@ class OneStepFeatures(ImageTransformer):
     def __init__(
         self, atoms: int = 32, *, sizes: Sequence[Size] | None = None, pool: Size | None = None, margin: int = 1,
         regions: tuple[int, ...] | None = None, second: SecondLayer | None = None,
-        whitening: Deformations | None = None, floor: float = 1.0, blur: float | None = None,
+        whitening: Deformations | None = SMALL, floor: float = 1.0, blur: float | None = None,
         local_contrast: bool = False, rescale: bool = True, noise_precision: float = 100.0,
         weight_precision: float = 0.1, dictionaries: Sequence | None = None, sweeps: tuple[int, int] = (60, 20),
-        learn_from: int = 1000, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
+        learn_from: int = 500, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
         n_jobs: int | None = None, verbose: bool = True,
     ):
         self.atoms = atoms
@@ -194,11 +199,12 @@ class OneStepFeatures(ImageTransformer):
 
         ``changes`` : other parameters
         """
-        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0, "whitening": Deformations(), "sweeps": (150, 20)}
+        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0}
         if not pretrained:
             return cls(**asked | changes)
         shipped = restored(results.read(SHIPPED / "digits.nc"))
-        return shipped.set_params(**asked | {"dictionaries": shipped.dictionaries_, "rescale": True} | changes)
+        asked |= {"dictionaries": shipped.dictionaries_, "rescale": True, "whitening": SMALL}
+        return shipped.set_params(**asked | changes)
 
     @classmethod
     def photos(cls, **changes) -> OneStepFeatures:
@@ -209,7 +215,7 @@ class OneStepFeatures(ImageTransformer):
         asked = {
             "atoms": 64, "sizes": ((13, 13),), "pool": (4, 4), "regions": (1, 2, 3, 4, 6), "blur": 3.0,
             "second": SecondLayer(1024), "local_contrast": True, "noise_precision": 25.0, "weight_precision": 0.3,
-            "sweeps": (40, 5), "learn_from": 101,
+            "whitening": None, "sweeps": (40, 5), "learn_from": 101,
         }
         return cls(**asked | changes)
 
@@ -228,9 +234,9 @@ class OneStepFeatures(ImageTransformer):
             images = images[np.sort(random.permutation(len(images))[:most])]
         data, self.scale_ = scaled_data(images, None if self.rescale else Scale(np.zeros(layout.planes), 1.0))
         self.layout_, self.n_features_in_ = layout, prod(array.shape[1:])
-        self._check_settings()
         self.dictionaries_ = known = self._known()
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
+        self._check_settings(sizes)
         plan = [self._layer(size) for size in sizes]
         passed = self._prepared(data.images, data.mask)
         with self._threads():
@@ -308,12 +314,11 @@ class OneStepFeatures(ImageTransformer):
             raise GddError("dictionaries: none given; at least one is needed, or None")
         return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in found]
 
-    def _check_settings(self) -> None:
+    def _check_settings(self, sizes: list[Size]) -> None:
         """Check and complete what does not depend on what is learned."""
         size = self.layout_.size
         self.pool_ = proposed(size)[1] if self.pool is None else check_block("pool", self.pool)
-        largest = max(self._sizes()[0]) if self.dictionaries is None else 8
-        self.blur_ = BLUR * largest if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels")
+        self.blur_ = BLUR * max(sizes[0]) if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels")
         check_whole("margin", self.margin, 0)
         for name in ("noise_precision", "weight_precision"):
             check_precision(name, getattr(self, name))
@@ -325,7 +330,7 @@ class OneStepFeatures(ImageTransformer):
             check_kind("regions", self.regions, (tuple, list))
             if not [check_whole("regions", one, 1) for one in self.regions]:
                 raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
-        if self.second is not None and len(self.dictionaries or self._sizes()) > 1:
+        if self.second is not None and len(sizes) > 1:
             raise GddError("second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),)")
 
     # ---- reading
@@ -365,10 +370,11 @@ class OneStepFeatures(ImageTransformer):
         other = copy(self).set_params(**changes)
         other.layout_ = self.layout_._replace(size=check_pair("image_size", image_size))
         other.n_features_in_ = prod(other.layout_.shape)
-        for one in self.dictionaries_:
-            other._layer(one.shape[2:])
-        other._check_settings()
+        sizes = [one.shape[2:] for one in self.dictionaries_]
+        other._check_settings(sizes)
         other.pool_, other.blur_ = self.pool_, self.blur_
+        for size in sizes:
+            other._layer(size)  # refuses images that are smaller
         return other
 
     def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None) -> np.ndarray:

@@ -16,7 +16,8 @@ COUNT = 1000
 if __name__ == "__main__":
     digits = datasets.load("mnist", "train", n=COUNT)
     begun = time.process_time()
-    model = OneStepFeatures.digits(whitening=None, rescale=False).fit(digits[:, 0].drop_vars("label"))
+    asked = {"whitening": None, "rescale": False, "sweeps": (150, 20), "learn_from": COUNT}
+    model = OneStepFeatures.digits(**asked).fit(digits[:, 0].drop_vars("label"))
     seconds = time.process_time() - begun
     model.save(path := SHIPPED / "digits.nc")
     learned = f"{COUNT} training digits of MNIST, (28, 28), 0 to 1, white on black; their labels were not used"

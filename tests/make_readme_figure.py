@@ -18,9 +18,9 @@ FIGURE = ROOT / "book" / "_static" / "readme-figure.png"
 
 
 def code() -> str:
-    """Return the README's five lines of Python, its first block."""
-    block, *_ = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    return block
+    """Return the README's five lines of Python that learn atoms."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    return next(block for block in blocks if "DeepDeconvolution" in block)
 
 
 def mosaic(pictures: np.ndarray, columns: int, signed: bool) -> np.ndarray:

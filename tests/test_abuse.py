@@ -169,6 +169,27 @@ TARGETS = {
                  "refine": bad.numbers, "n_chains": st.sampled_from([0, -1, 1.5, None, "1", 1]),
                  "random_state": bad.seeds, "checkpoint": st.sampled_from([3, "/proc/none", b"x", "\0"])},
     ),
+    "OneStepFeatures": Target(
+        lambda images, **given: gdd.OneStepFeatures(**given).fit(images).transform(images),
+        lambda: {"images": world().images, "atoms": 4, "sweeps": (1, 2), "verbose": False},
+        lambda: {"images": _images().filter(lambda images: getattr(images, "ndim", 0) > 2), "atoms": bad.counts,
+                 "sizes": st.lists(bad.sizes, max_size=2) | bad.numbers, "pool": bad.sizes, "margin": bad.counts,
+                 "regions": st.lists(bad.counts, max_size=3) | bad.numbers, "second": bad.numbers,
+                 "whitening": bad.numbers, "floor": bad.reals, "blur": bad.reals, "noise_precision": bad.reals,
+                 "weight_precision": bad.reals, "sweeps": st.tuples(lengths, lengths) | bad.numbers,
+                 "dictionaries": st.lists(bad.arrays(world().atoms.values, DICTIONARY), max_size=2) | bad.numbers,
+                 "learn_from": bad.counts, "image_size": bad.sizes, "random_state": bad.seeds,
+                 "checkpoint": st.sampled_from([3, "/proc/none", b"x", "\0"])},
+    ),
+    "SecondLayer": Target(
+        gdd.SecondLayer, dict,
+        lambda: {"atoms": bad.counts, "size": bad.sizes, "pool": bad.sizes, "noise_precision": bad.reals,
+                 "weight_precision": bad.reals},
+    ),
+    "Deformations": Target(
+        lambda **given: gdd.Deformations(**given).transforms(), dict,
+        lambda: {"shift": bad.reals, "turn": bad.reals, "scale": bad.reals, "shear": bad.reals},
+    ),
     "infer": Target(
         gdd.infer,
         lambda: {"trained": world().refined, "atoms": world().atoms, "images": world().images} | CHAIN,
@@ -180,6 +201,7 @@ TARGETS = {
 
 #: the chains of the others take minutes to compile
 CASES = [(name, 20) for name in ("LayerSpec", "ModelSpec", "ChainSpec", "Pruning", "RefinementSpec", "planted")]
+CASES += [(name, 20) for name in ("SecondLayer", "Deformations")]
 CASES += [pytest.param(name, 140, marks=pytest.mark.slow) for name in TARGETS]
 
 

@@ -208,6 +208,25 @@ def test_several_chains_are_stacked_and_the_likeliest_makes_the_features(digits,
     assert np.isfinite(arviz.rhat(pretrained).log_joint_1) and np.isfinite(arviz.ess(pretrained).log_joint_1)
 
 
+def test_features_of_several_chains_are_averaged(digits, fitted):
+    several = clone(fitted).set_params(infer_chains=3).fit(digits)
+    assert bits(several, digits[:1]) == several.transform(digits)[:1].tobytes()
+    alone = []
+    for seed in range(3):
+        one = clone(fitted).fit(digits)
+        one.seed_ = seed
+        alone.append(one.deconvolve(digits))
+    found = several.deconvolve(digits)
+    np.testing.assert_allclose(found["mean"], sum(one["mean"] for one in alone) / 3, atol=1e-6)
+    likelihoods = [one.log_likelihood.values for one in alone]
+    np.testing.assert_array_equal(found.log_likelihood, np.max(likelihoods, axis=0))
+    best = np.argmax(likelihoods, axis=0)[4]
+    np.testing.assert_array_equal(found.ml_sample[4], alone[best].ml_sample[4])
+    with pytest.raises(GddError, match="infer_chains: 0 given"):
+        fitted.set_params(infer_chains=0).transform(digits)
+    fitted.set_params(infer_chains=1)
+
+
 # ---- labelled arrays and files
 
 

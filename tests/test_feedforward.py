@@ -11,7 +11,6 @@ from gdd.inference.contrast import high_pass
 from gdd.inference.features import one_step_features
 from gdd_book import experiments
 from gdd_book.experiments import mnist_features
-from gdd_book.figures import mnist
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +42,7 @@ def test_high_pass_keeps_labels_and_refuses_nonsense(images):
 
 @pytest.fixture(scope="module")
 def atoms(images):
-    asked = {"sizes": ((4, 4),), "sweeps": (4, 2), "atoms": 5, "verbose": False}
+    asked = {"sizes": ((4, 4),), "sweeps": (4, 2), "atoms": 5, "whitening": None, "verbose": False}
     return OneStepFeatures(**asked).fit(images[:, 0]).dictionaries_[0]
 
 
@@ -92,15 +91,6 @@ def test_experiment_says_what_was_run(honest):
     ours, pixels, components, patches, whitened = honest.features.values
     assert whitened == ours
     assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_features.REGIONS**2
-
-
-def test_cost_is_that_of_all_digits(monkeypatch):
-    monkeypatch.setattr(mnist_features, "SIZES", ((8, 8),))
-    monkeypatch.setattr(mnist_features, "PIECE", 30)
-    small = {"n_learn": 20, "burn_in": 2, "collect": 1, "n_images": 50, "repeats": 1}
-    found = experiments.run("mnist-best-cost", small).dataset
-    assert (found.one_digit > 0).all() and (found.all_digits > found.one_digit).all()
-    assert mnist.feature_cost_table(found).columns.tolist() == ["one digit, ms", "50 digits, s"]
 
 
 @pytest.mark.parametrize("copies", [0, 2])

@@ -24,7 +24,8 @@ from gdd.inference.features import one_step_features
 from gdd_book.data import datasets
 
 #: tiny chains, tiny dictionaries: what is tested is the face, not what is learned
-QUICK = {"atoms": 4, "sweeps": (3, 2), "verbose": False}
+QUICK = {"atoms": 4, "sweeps": (3, 2), "whitening": None, "verbose": False}
+WHITENED = {"whitening": Deformations()}
 #: every part of it, each as small as can be
 KINDS = {
     "plain": {}, "two dictionaries": {"sizes": ((8, 8), (6, 7), (8, 8))},
@@ -35,7 +36,7 @@ KINDS = {
 }
 
 
-@parametrize_with_checks([OneStepFeatures(**QUICK), OneStepFeatures(**QUICK, whitening=Deformations())])
+@parametrize_with_checks([OneStepFeatures(**QUICK), OneStepFeatures(**QUICK | WHITENED)])
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
 
@@ -55,7 +56,7 @@ def pictures():
 
 @pytest.fixture(scope="module", params=KINDS)
 def fitted(request, digits):
-    return OneStepFeatures(**QUICK, **KINDS[request.param]).fit(digits)
+    return OneStepFeatures(**QUICK | KINDS[request.param]).fit(digits)
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +80,7 @@ def test_features_are_one_step_of_high_pass_images_over_their_deviation(digits, 
 
 
 def test_a_label_has_no_influence_and_equal_sizes_have_atoms_of_their_own(digits):
-    several = OneStepFeatures(**QUICK, **KINDS["two dictionaries"])
+    several = OneStepFeatures(**QUICK | KINDS["two dictionaries"])
     found = clone(several).fit(digits, np.arange(30)).dictionaries_
     for one, other in zip(found, clone(several).fit(digits).dictionaries_, strict=True):
         assert_array_equal(one, other)
@@ -93,14 +94,14 @@ def test_whitening_shrinks_what_deformations_do_beside_what_tells_digits_apart(d
     moved = np.roll(new, 1, axis=2)
     ratios = []
     for whitening in (None, Deformations()):
-        model = OneStepFeatures(**QUICK | {"atoms": 8, "sweeps": (20, 5)}, whitening=whitening).fit(digits)
+        model = OneStepFeatures(**QUICK | {"atoms": 8, "sweeps": (20, 5), "whitening": whitening}).fit(digits)
         features, others = model.transform(new), model.transform(moved)
         ratios.append(((features - others) ** 2).sum() / ((features - features.mean(axis=0)) ** 2).sum())
     assert ratios[1] < 0.8 * ratios[0]
 
 
 def test_the_root_of_the_covariance_is_what_whitening_applies(digits):
-    model = OneStepFeatures(**QUICK, **KINDS["whitened"]).fit(digits)
+    model = OneStepFeatures(**QUICK | KINDS["whitened"]).fit(digits)
     bare = OneStepFeatures(**QUICK | {"dictionaries": model.dictionaries_}, pool=(5, 5)).fit(digits)
     wanted = (bare.transform(digits) - bare.transform(digits).mean(axis=0)) @ model.whitening_.axes.astype(float)
     assert_allclose(model.transform(digits), wanted, atol=1e-3 * wanted.std())
@@ -118,7 +119,7 @@ def test_a_region_has_the_largest_of_its_blocks_and_levels_share_the_norm():
 
 
 def test_a_pyramid_is_of_maps_over_their_norm(digits):
-    model = OneStepFeatures(**QUICK, **KINDS["pyramid"]).fit(digits)
+    model = OneStepFeatures(**QUICK | KINDS["pyramid"]).fit(digits)
     maps = model.maps(digits)[0].values
     bare = OneStepFeatures(**QUICK, dictionaries=model.dictionaries_, local_contrast=True).fit(digits)
     wanted = bare.maps(digits)[0].values * np.float32(bare.units_[0])
@@ -128,7 +129,7 @@ def test_a_pyramid_is_of_maps_over_their_norm(digits):
 
 
 def test_a_second_layer_reads_the_maps_of_the_first(digits):
-    model = OneStepFeatures(**QUICK, **KINDS["two layers"]).fit(digits)
+    model = OneStepFeatures(**QUICK | KINDS["two layers"]).fit(digits)
     lower, upper = model.maps(digits)
     assert lower.shape[2:] == (11, 11) and upper.shape[2:] == (5, 5)
     passed = (lower.values - model.second_.centre) * model.second_.scale
@@ -159,7 +160,7 @@ np.save(sys.argv[3], gdd.load(sys.argv[2]).set_params(verbose=False).transform(n
 
 
 def test_another_process_gives_the_same_bits(digits, tmp_path):
-    model = OneStepFeatures(**QUICK, **KINDS["two layers, whitened"]).fit(digits)
+    model = OneStepFeatures(**QUICK | KINDS["two layers, whitened"]).fit(digits)
     model.save(tmp_path / "m.nc")
     np.save(tmp_path / "images.npy", digits)
     places = [str(tmp_path / name) for name in ("images.npy", "m.nc", "features.npy")]
@@ -191,7 +192,7 @@ def test_colour_may_come_first_or_last(pictures):
 
 def test_signals_have_one_row():
     signals = np.cumsum(np.random.default_rng(0).standard_normal((20, 90)), axis=1)
-    model = OneStepFeatures(**QUICK, whitening=Deformations()).fit(signals)
+    model = OneStepFeatures(**QUICK | WHITENED).fit(signals)
     assert model.layout_.size == (1, 90) and model.dictionaries_[0].shape[2] == 1
     assert_array_equal(model.transform(signals[3:5]), model.transform(signals)[3:5])
 
@@ -242,13 +243,13 @@ def test_known_dictionaries_are_used_as_they_are(digits, plain):
 
 
 def test_the_same_atoms_read_images_of_another_size(digits):
-    model = OneStepFeatures(**QUICK, **KINDS["two layers"]).fit(digits)
+    model = OneStepFeatures(**QUICK | KINDS["two layers"]).fit(digits)
     large = np.pad(digits, ((0, 0), (10, 6), (4, 12)))
     wide = model.for_size((44, 44), regions=(1, 3))
     assert wide.transform(large).shape == (30, 10 * (4 + 5)) and model.layout_.size == (28, 28)
     assert_array_equal(model.for_size((28, 28)).transform(digits), model.transform(digits))
     with pytest.raises(GddError, match="image_size: the features are whitened"):
-        OneStepFeatures(**QUICK, **KINDS["whitened"]).fit(digits).for_size((44, 44))
+        OneStepFeatures(**QUICK | KINDS["whitened"]).fit(digits).for_size((44, 44))
 
 
 def test_no_more_images_than_asked_for_are_learned_from(digits, plain):
@@ -375,3 +376,16 @@ def test_one_picture_other_sizes_and_no_fit_are_named(digits, plain):
     for call in (lambda m: m.transform(digits), lambda m: m.save("x.nc"), lambda m: m.plot_atoms()):
         with pytest.raises(NotFittedError):
             call(OneStepFeatures())
+
+
+def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():
+    """Digits from elsewhere: 100 to learn from, the atoms from MNIST."""
+    model = OneStepFeatures.digits(pretrained=True, verbose=False)
+    shipped = gdd.results.read(gdd.features.SHIPPED / "digits.nc")
+    assert "labels were not used" in shipped.learned_from and len(model.dictionaries_) == 4
+    few, new = datasets.load("digits", n=100), datasets.load("digits", "test", n=200)
+    features = [model.transform(part.values[:, 0]) for part in (few, new)]
+    assert SVC(C=10).fit(features[0], few.label).score(features[1], new.label) > 0.85
+    again = clone(model).set_params(whitening=None).fit(few)
+    for one, other in zip(again.dictionaries_, model.dictionaries_, strict=True):
+        assert_array_equal(one, other)

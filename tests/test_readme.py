@@ -14,6 +14,7 @@ from gdd_book.pages import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 SMALLER = {"n=500": "n=12", "n=100": "n=3", "(60, 20)": "(1, 1)"}
 
 
@@ -34,6 +35,15 @@ def made(tmp_path_factory):
 def test_five_lines():
     lines = [line for line in make_readme_figure.code().splitlines() if line and "import" not in line]
     assert len(lines) == 5
+
+
+def test_from_images_and_labels_to_an_error_in_six_lines(capsys):
+    lines = [line for line in BLOCKS[0].splitlines() if line and "import" not in line]
+    assert len(lines) == 3 and len(BLOCKS[0].splitlines()) <= 8
+    source = BLOCKS[0].replace("n=200", "n=60").replace("OneStepFeatures()", "OneStepFeatures(sweeps=(2, 1), atoms=6)")
+    exec(source, {})
+    share = float(re.search(r"([\d.]+) % of the new digits", capsys.readouterr().out)[1])
+    assert share < 60  # guessing: 90
 
 
 def test_the_lines_give_features_of_the_new_images(made):
@@ -68,7 +78,7 @@ def test_make_targets_exist():
 
 
 def test_the_parts_called_alone(made):
-    source = re.findall(r"```python\n(.*?)```", TEXT, re.S)[1]
+    source = BLOCKS[2]
     for written in ("burn_in=60, collect=20", "burn_in=30, collect=10"):
         assert written in source
         source = source.replace(written, "burn_in=1, collect=1")

@@ -14,7 +14,7 @@ from skimage.transform import AffineTransform, warp
 from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import IMAGES, ROW
-from gdd.base.checks import GddError, as_plain, check_memory, check_seed
+from gdd.base.checks import GddError, as_plain, check_memory, check_real, check_seed
 from gdd.base.compiling import share_out
 from gdd.inference.features import unfold
 from gdd.inference.features_kernels import triangular_product
@@ -39,6 +39,10 @@ class Deformations:
     turn: float = 8.0
     scale: float = 0.08
     shear: float = 0.12
+
+    def __post_init__(self) -> None:
+        for name, most in (("shift", 1e4), ("turn", 180.0), ("scale", 0.9), ("shear", 1.5)):
+            check_real(name, getattr(self, name), 0, most)
 
     def transforms(self, rows: int = 2) -> list[dict]:
         """Arguments of `skimage.transform.AffineTransform`, ten in all; four of signals, which have one row."""

@@ -178,23 +178,24 @@ def triangular_product(images, features, axes, out):
         for low in range(0, right, _FEATURES):
             high = min(low + _FEATURES, right)
             for n in range(images[0], images[1], 2):
-                add_rows(features[n, low:high], features[n + 1, low:high], axes[low:high, left:right],
-                         out[n, left:right], out[n + 1, left:right])
+                here, there = out[n, left:right], out[n + 1, left:right]
+                add_rows(features[n, low:high], features[n + 1, low:high], axes, low, left, here, there)
 
 
 @subkernel(fastmath=FUSED)
-def add_rows(f, g, axes, here, there):
-    """Add ``f @ axes`` and ``g @ axes``, four rows at a time."""
-    size, whole = len(here), len(f) // 4 * 4
+def add_rows(f, g, axes, low, left, here, there):
+    """Add products of ``f``, and of ``g``, with rows of ``axes`` from ``low``, columns from ``left``."""
+    right, whole = left + len(here), len(f) // 4 * 4
     for k in range(0, whole, 4):
         f0, f1, f2, f3 = f[k], f[k + 1], f[k + 2], f[k + 3]
         g0, g1, g2, g3 = g[k], g[k + 1], g[k + 2], g[k + 3]
-        a0, a1, a2, a3 = axes[k], axes[k + 1], axes[k + 2], axes[k + 3]
-        for c in range(size):
+        a0, a1 = axes[low + k, left:right], axes[low + k + 1, left:right]
+        a2, a3 = axes[low + k + 2, left:right], axes[low + k + 3, left:right]
+        for c in range(len(here)):
             here[c] += (f0 * a0[c] + f1 * a1[c]) + (f2 * a2[c] + f3 * a3[c])
             there[c] += (g0 * a0[c] + g1 * a1[c]) + (g2 * a2[c] + g3 * a3[c])
     for k in range(whole, len(f)):
-        f0, g0, a0 = f[k], g[k], axes[k]
-        for c in range(size):
+        f0, g0, a0 = f[k], g[k], axes[low + k, left:right]
+        for c in range(len(here)):
             here[c] += f0 * a0[c]
             there[c] += g0 * a0[c]

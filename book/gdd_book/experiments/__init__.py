@@ -23,6 +23,7 @@ from gdd_book.experiments import (  # noqa: F401  (importing a family registers 
     mnist_features,
     mnist_readings,
     mnist_refinement,
+    one_step,
     planted,
     printed,
     scaling,

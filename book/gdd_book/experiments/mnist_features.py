@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from math import nan
@@ -21,7 +20,6 @@ from gdd.model.convolution import correlate
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
-from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
 from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
@@ -60,7 +58,6 @@ MARGINS = 0, 1, 2, 3
 #: many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
-PIECE = 2000  # digits whose features are timed together
 MEASURED = ("error", "gamma", "cross_validation")
 
 
@@ -105,40 +102,6 @@ def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneS
 def settings_of(model: OneStepFeatures) -> dict:
     """Settings that a record names."""
     return {name: getattr(model, name) for name in ("pool", "margin", "noise_precision", "weight_precision", "blur")}
-
-
-@experiment(
-    "mnist-best-cost", seed=0,
-    demo={"data": "digits", "n_learn": 100, "burn_in": 20, "collect": 5, "n_images": 100, "repeats": 3},
-    paper={"data": "mnist", "n_learn": 1000, "burn_in": 150, "collect": 20, "n_images": 60000, "repeats": 20},
-)
-def mnist_best_cost(p: dict, run: Run) -> Outcome:
-    """Processor time of features on one thread: of one digit, the median over ``repeats``; of ``n_images`` digits."""
-    unlabelled = datasets.load(p["data"], "train", n=p["n_learn"])
-    dictionaries = _dictionaries(unlabelled, p, run, several=True)
-    many = datasets.load(p["data"], "train", n=p["n_images"])
-    plain = reader(dictionaries[:1]).fit(unlabelled)
-    whitened = reader(dictionaries, whitening=DEFORMATIONS).fit(unlabelled)
-    makers = {KINDS[0]: plain.transform, KINDS[4]: whitened.transform}
-    single, every = [], []
-    with on_threads(1), run.bar(len(makers), "timing features") as bar:
-        for make in makers.values():
-            make(many[:1])  # compiles
-            single.append(np.median([_seconds(make, many[number : number + 1]) for number in range(p["repeats"])]))
-            parts = range(0, len(many), PIECE)
-            every.append(sum(_seconds(make, many[low : low + PIECE]) for low in parts))
-            bar.step()
-    return outcome(xr.Dataset(
-        {"one_digit": ("feature_kind", single), "all_digits": ("feature_kind", every), "n_digits": len(many),
-         "atoms": ("dictionary", [len(one) for one in dictionaries])}, {"feature_kind": list(makers)},
-    ), p, unlabelled, features=settings_of(plain), chain=_chain(p))
-
-
-def _seconds(make: Callable, images: xr.DataArray) -> float:
-    """Processor time in which features are made."""
-    begun = time.process_time()
-    make(images)
-    return time.process_time() - begun
 
 
 def _chain(p: dict) -> ChainSpec:

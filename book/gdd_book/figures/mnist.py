@@ -297,15 +297,6 @@ def _by_size(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
 # ---------------------------------------------------------------------------------------- best use, and what it costs
 
 
-def feature_cost_table(record: xr.Dataset) -> pd.DataFrame:
-    """What a `mnist-best-cost` record says: milliseconds for one digit, seconds for all."""
-    count = f"{int(record.n_digits):,} digits, s"
-    return pd.DataFrame({
-        "one digit, ms": (1e3 * record.one_digit.to_series()).map("{:.1f}".format),
-        count: record.all_digits.to_series().map("{:,.0f}".format),
-    }).rename_axis("features")
-
-
 def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
 

@@ -1,0 +1,62 @@
+"""Figures and tables of `gdd.OneStepFeatures` beside simple features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd_book.evaluate.statistics import mean_and_error
+from gdd_book.experiments.one_step import COMPONENTS, DEFAULT, PATCHES, PIXELS
+from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, with_error, write_ticks
+
+TITLES = {"digits": "handwritten digits, 28 × 28", "textures": "which picture is a patch from? 32 × 32"}
+TUNED = "preset"  # each set has its own
+
+
+def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
+    """Test error by labelled images of a class, a panel for each record of `few-labels`, with standard errors."""
+    figure, axes = new_figure(1, len(found), height=3.4, squeeze=False)
+    colours = {PIXELS: COLOURS["grey"], COMPONENTS: CYCLE[4], PATCHES: CYCLE[2], DEFAULT: CYCLE[0], TUNED: CYCLE[5]}
+    for panel, record in zip(axes.flat, found, strict=True):
+        mean, error = mean_and_error(record.error, "trial")
+        for kind in record.feature_kind.values:
+            name = kind if kind in colours else TUNED
+            one = {"feature_kind": kind}
+            panel.errorbar(
+                record["count"], mean.sel(one), yerr=error.sel(one).fillna(0), fmt="-o", markersize=4, capsize=2,
+                color=colours[name], label=name,
+            )
+        panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
+        write_ticks(panel.xaxis, record["count"].values.tolist())
+    axes.flat[0].set_ylabel("test error, %")
+    legend_outside(figure, "lower center", handles=axes.flat[0].get_legend_handles_labels()[0])
+    return finish(figure)
+
+
+def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test errors in %, with standard errors over the subsets, of one record of `few-labels`."""
+    table = with_error(record.error, "trial").to_pandas().T
+    seconds = record.seconds.sel(count=record["count"].max()).mean("trial").to_series().map("{:.0f}".format)
+    table.columns = [f"{count} a class" for count in table.columns]
+    return table.assign(**{f"seconds, {int(record['count'].max())} a class": seconds}).rename_axis("features")
+
+
+def cost_table(record: xr.Dataset) -> pd.DataFrame:
+    """What a `one-step-cost` record says."""
+    return pd.DataFrame({
+        "test error, %": record.error.to_series().map("{:.2f}".format),
+        "ms an image": record.milliseconds.to_series().map("{:.2f}".format),
+        "learning, s": record.learning.to_series().map("{:.0f}".format),
+        "numbers": record.numbers.to_series().map("{:,}".format),
+    }).rename_axis("features")
+
+
+def seeds_table(record: xr.Dataset) -> pd.DataFrame:
+    """Correlation of features at two seeds, by sweeps (rows) and averaged chains, from a `chain-seeds` record."""
+    table = record.correlation.to_pandas().map("{:.2f}".format)
+    table.columns = ["1 chain", *(f"{count} chains" for count in table.columns[1:])]
+    cost = record.milliseconds.to_series().map("{:.0f}".format)
+    return table.assign(**{"ms an image and chain": cost}).rename_axis("sweeps")
