@@ -11,7 +11,7 @@ from scipy.stats import foldnorm, multivariate_normal, norm
 from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
 from gdd.inference import deconvolution_kernels as kernels
-from gdd.inference.deconvolution import deconvolve, make_problem
+from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
 from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
@@ -106,12 +106,33 @@ def test_grid_with_ragged_blocks_is_the_top_map():
     assert placement_grid(model.image_size, model.projected_size, model.stride) == model.shapes()[-1].map_size
 
 
+def pixels_seen(size):
+    """Nine tenths of the pixels of one image, none of the first place's, (plane, row, col)."""
+    seen = np.random.default_rng(8).random((2, *size)) < 0.9
+    seen[:, :5, :4] = False
+    return seen
+
+
+def masked_problem(atoms, size, stride, seen):
+    """What the chain of an image needs of which only some pixels were seen, and the Gram matrix of these."""
+    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
+    pictures = placed(atoms, size, stride)[:, seen] * np.sqrt(GAMMA_E)
+    return under_mask(problem, problem._replace(atoms=problem.atoms**2), seen), pictures @ pictures.T
+
+
+@pytest.mark.parametrize("hidden", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_coefficient_is_exact_ratio(case):
+def test_coefficient_is_exact_ratio(case, hidden):
+    """Of the log joint of the pixels seen: a hidden one has weight zero."""
     size, stride = CASES[case]
     atoms, images = atoms_and_images(size, 1)
     pictures, rng = placed(atoms, size, stride), np.random.default_rng(2)
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
+    if hidden:
+        problem, gram = masked_problem(atoms, size, stride, seen := pixels_seen(size))
+        assert_allclose(problem.norm, np.diagonal(gram), atol=1e-12)
+        assert problem.norm[0] == 0 < problem.norm[-1]
+        images, pictures = images[:, seen], pictures[:, seen]
     weights = rng.normal(size=len(pictures)) * (rng.random(len(pictures)) < 0.3)
     for i in range(len(pictures)):
         rest = weights.copy()
@@ -158,6 +179,47 @@ def test_compiled_chain_is_the_plain_chain(case):
         assert_allclose(best.trace[n], log_likelihood, rtol=1e-10)
         assert_allclose(unfolded(best.ml_sample)[n], states[-6:][log_likelihood[-6:].argmax()], atol=1e-10)
         assert_allclose(best.log_likelihood[n], log_likelihood[-6:].max(), rtol=1e-10)
+
+
+@pytest.mark.parametrize("pursued", [True, False])
+@pytest.mark.parametrize("case", CASES)
+def test_compiled_chain_is_the_plain_chain_where_pixels_are_missing(case, pursued):
+    size, stride = CASES[case]
+    atoms, images = atoms_and_images(size, 2)
+    pictures, sweeps, rng = placed(atoms, size, stride), 2 * kernels.REFRESH + 3, np.random.default_rng(9)
+    mask = np.stack([pixels_seen(size), rng.random(images[0].shape) < 0.5])
+    start = None if pursued else rng.normal(size=(2, 3, *make_problem(atoms, size, stride, 1.0, 1.0).grid))
+    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "seed": 5, "mask": mask, "start": start}
+    holed = np.where(mask, images, np.nan)
+    best = deconvolve(holed, atoms, stride, burn_in=sweeps - 6, collect=6, trace=True, **options)
+    for n, seen in enumerate(mask):
+        problem, gram = masked_problem(atoms, size, stride, seen)
+        scaled = (np.sqrt(GAMMA_E) * pictures[:, seen]) @ (np.sqrt(GAMMA_E) * images[n][seen])
+        if pursued:
+            weight, correlation = pursue_plain(scaled, problem, gram)
+        else:
+            weight = unfolded(start)[n]
+            correlation = scaled - gram @ weight
+        states = []
+        for t in range(sweeps):
+            weight, correlation = sweep_plain(weight, correlation, problem, Stream(5, TEST, 0, t, n), gram)
+            states.append(weight)
+        left = images[n][seen] - np.tensordot(states, pictures[:, seen], 1)
+        log_likelihood = norm.logpdf(left, scale=GAMMA_E**-0.5).sum(axis=1)
+        assert 0 < (weight != 0).sum() < weight.size
+        assert_allclose(best.trace[n], log_likelihood, rtol=1e-10)
+        assert_allclose(unfolded(best.ml_sample)[n], states[-6:][log_likelihood[-6:].argmax()], atol=1e-10)
+
+
+@pytest.mark.parametrize("hiding", [np.nan, 0.0, 50.0])
+def test_a_hidden_pixel_plays_no_part(hiding):
+    """Neither its value nor, as it would in a pursuit of blanks, its being hidden: half an atom is a whole one."""
+    atoms, _ = atoms_and_images((5, 4))
+    seen = np.ones((1, 2, 5, 4), bool)
+    seen[:, :, 2:] = False
+    image = np.where(seen, 2.0 * atoms[:1], hiding)
+    found = deconvolve(image, atoms, (1, 1), gamma_e=1e4, gamma_w=1e-4, mask=seen, burn_in=0, collect=1)
+    assert_allclose(found.ml_sample.values.ravel(), [2.0, 0.0, 0.0], atol=0.02)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -401,22 +463,35 @@ def test_mean_of_the_absolute_value_from_its_table():
     assert_allclose([kernels.folded_mean(v) for v in x], foldnorm.mean(x), rtol=1e-14)
 
 
+def some_hidden(images):
+    """Half of the pixels of all images but the first and the last."""
+    mask = np.random.default_rng(5).random(images.shape) < 0.5
+    mask[[0, -1]] = True
+    return mask
+
+
 @two_cores
-def test_same_bits_for_one_and_two_threads():
+@pytest.mark.parametrize("hidden", [False, True])
+def test_same_bits_for_one_and_two_threads(hidden):
     atoms, images = (a.astype(np.float32) for a in atoms_and_images((9, 8), 7))
+    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 30}
+    options["mask"] = some_hidden(images) if hidden else None
     results = []
     for threads in (1, 2):
         with on_threads(threads):
-            results.append(deconvolve(images, atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=5, collect=30))
+            results.append(deconvolve(images, atoms, (2, 2), **options))
     assert results[0].ml_sample.dtype == np.float32
     for name in results[0]:
         assert_array_equal(results[0][name], results[1][name])
 
 
-def test_a_part_of_the_images_gives_the_same_as_all():
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_part_of_the_images_gives_the_same_as_all(hidden):
     atoms, images = atoms_and_images((9, 8), 5)
     options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5}
-    whole = deconvolve(images, atoms, (2, 2), **options)
+    mask = some_hidden(images)
+    whole = deconvolve(images, atoms, (2, 2), mask=mask if hidden else None, **options)
+    options["mask"] = mask[3:] if hidden else None
     part = deconvolve(images[3:], atoms, (2, 2), first_image=3, **options)
     other = deconvolve(images[3:], atoms, (2, 2), first_image=2, **options)
     assert_array_equal(whole.ml_sample[3:], part.ml_sample)

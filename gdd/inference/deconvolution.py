@@ -2,7 +2,8 @@
 
 The model of one image is ``X = sum_k Dtilde_k * h(S_k) + E`` with the atoms fixed: an atom at a position of the grid is
 one fixed picture, and a coefficient of S is its weight. The inner products of all placed atoms (their Gram matrix) are
-the same for every image; the chain of an image then needs the pixels only once, for its correlations.
+the same for every image; the chain of an image then needs the pixels only once, for its correlations. Where pixels are
+missing, inner products are those of the seen pixels, and the chain keeps the residual instead.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from gdd.base.checks import (
     check_whole,
 )
 from gdd.base.compiling import share_out
-from gdd.inference.deconvolution_kernels import Chains, Problem, Run, run_chains
+from gdd.inference.deconvolution_kernels import Chains, Problem, Run, correlate_image, run_chains
+from gdd.inference.masked_kernels import run_seen
 from gdd.model.placement import gram_slabs, placement_grid, slab_index
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
@@ -102,7 +104,7 @@ def deconvolve(
     stride : pixels (row, col) between positions: product of the pools below the top layer
     gamma_e : noise precision; fixed, from training
     gamma_w : precision of the weights; fixed, from training
-    mask : (image, plane, row, col) of bool, True = observed; None: all observed. Hidden pixels are drawn in each sweep
+    mask : (image, plane, row, col) of bool, True = observed; None: all observed. A hidden pixel has weight zero
     burn_in, collect : sweeps (the paper's: 500, 200)
     seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
     start : (image, atom, row, col), optional   weights to start from; if not given, those of a greedy pursuit: the
@@ -124,6 +126,10 @@ def deconvolve(
 
     Notes
     -----
+    A missing pixel has weight zero in every inner product and norm (P34), in the pursuit as in the sweeps, as it has in
+    training. No Gram matrix holds then; the chain keeps the residual, and a sweep of MNIST's 640 coefficients takes
+    0.06 ms of a core in place of 0.006.
+
     Memory: the Gram matrix takes (2 rows - 1) (2 cols - 1) K^2 numbers, for 1616 atoms at 5 x 5 positions 846 MB in
     single precision (2 rows, 2 cols where atoms stick out of the image). The results take 4 numbers per coefficient
     and image; for the images at work, at most 16 or half a million coefficients, there are 5 more.
@@ -132,7 +138,8 @@ def deconvolve(
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3; supplement, "Testing".
     Departs: positions at the stride (P16); posterior averages beside the sample of highest likelihood; starts from a
     greedy pursuit, which needs fewer and cheaper sweeps to reach the stationary distribution (the paper does not say).
-    Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads).
+    Checked: tests/test_deconvolution.py (ratio, cache, plain twin, enumeration, exact start, threads; all but the
+    cache with missing pixels too).
     """
     coords = along_images(images)
     seen = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
@@ -184,10 +191,26 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: flo
     slabs = [slab_index(*sizes) for sizes in zip(grid, image_size, atoms.shape[2:], stride, strict=True)]
     row, col = (np.diagonal(index) for index in slabs)
     norm = np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]].ravel().astype(np.float64)
-    inverse = 1.0 / (norm + gamma_w)
-    log_odds = log(prior_odds(len(atoms))) + 0.5 * np.log(gamma_w * inverse)
+    inverse, log_odds = odds_of(norm, gamma_w, len(atoms))
     atoms_last = np.ascontiguousarray(atoms.transpose(1, 2, 3, 0))
     return Problem(atoms_last, np.array(stride), gram, *slabs, norm, inverse, log_odds, gamma_w)
+
+
+def odds_of(norm: np.ndarray, gamma_w: float, atoms: int) -> tuple[np.ndarray, np.ndarray]:
+    """Variance of each coefficient's weight if active, and the log odds of that without its correlation."""
+    inverse = 1.0 / (norm + gamma_w)
+    return inverse, log(prior_odds(atoms)) + 0.5 * np.log(gamma_w * inverse)
+
+
+def under_mask(problem: Problem, squared: Problem, seen: np.ndarray) -> Problem:
+    """Return a problem with the norms and the odds of an image of which only some pixels were ``seen``.
+
+    ``squared`` : the same with squared atoms
+    """
+    norm = np.empty(problem.norm.size, problem.atoms.dtype)
+    correlate_image(seen.astype(norm.dtype), squared, norm)
+    inverse, log_odds = odds_of(norm.astype(np.float64), problem.gamma_w, problem.atoms.shape[-1])
+    return problem._replace(norm=norm.astype(np.float64), inverse=inverse, log_odds=log_odds)
 
 
 def run_problem(
@@ -205,11 +228,20 @@ def run_problem(
         best[:] = start.transpose(0, 2, 3, 1).reshape(number, -1)
     averages = np.empty((number, 3, coefficients), scaled.dtype)
     chains = Chains(best, np.empty(number), averages, np.empty((number, run.burn_in + run.collect if trace else 0)))
-    seen = np.empty((0, 1, 1, 1), bool) if seen is None else seen
+    partly = np.zeros(number, bool) if seen is None else ~seen.all(axis=(1, 2, 3))
+    if partly.any():
+        squared = problem._replace(atoms=problem.atoms**2)
+        atoms = np.ascontiguousarray(problem.atoms.transpose(3, 0, 1, 2).reshape(problem.atoms.shape[3], -1))
 
     def run_some(some: slice, _) -> None:
-        own = run._replace(first=run.first + some.start * run.apart)
-        run_chains(scaled[some], seen[some], problem, own, chains.some(some), start is None)
+        for part in [slice(n, n + 1) for n in range(some.start, some.stop)] if partly.any() else [some]:
+            own = run._replace(first=run.first + part.start * run.apart)
+            if not partly[part].any():
+                run_chains(scaled[part], problem, own, chains.some(part), start is None)
+            else:
+                (image,), (shown,) = scaled[part], seen[part]
+                masked = under_mask(problem, squared, shown)
+                run_seen(image, shown, masked, atoms, own, chains.some(part), start is None)
 
     share_out(number, run_some)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]

@@ -266,16 +266,23 @@ def sweep(weight, correlation, bound, problem, stream, sums, collected):
 
 
 @kernel()
+def most_probable(weight, correlation, problem):
+    """Idle coefficient most probably active given the rest; -1 if none is more probable than not."""
+    i, highest = -1, 0.0
+    for j in range(len(weight)):
+        ratio = log_ratio(np.float64(correlation[j]), problem.inverse[j], problem.log_odds[j])
+        if ratio > highest and weight[j] == 0:
+            i, highest = j, ratio
+    return i
+
+
+@kernel()
 def pursue(weight, correlation, problem):
     """Activate the idle coefficient most probably active given the rest at its conditional mean, until none is more
     probable than not. Changes ``weight``, ``correlation``.
     """
     while True:
-        i, highest = -1, 0.0
-        for j in range(len(weight)):
-            ratio = log_ratio(np.float64(correlation[j]), problem.inverse[j], problem.log_odds[j])
-            if ratio > highest and weight[j] == 0:
-                i, highest = j, ratio
+        i = most_probable(weight, correlation, problem)
         if i < 0:
             return
         weight[i] = np.float64(correlation[i]) * problem.inverse[i]
@@ -298,45 +305,21 @@ def picture(weight, problem, out):
 
 
 @kernel()
-def draw_hidden(image, seen, clean, stream):
-    """Redraw the pixels that are not seen given the noise-free image ``clean``, all (plane, row, col)."""
-    for place in np.ndindex(image.shape):
-        if not seen[place]:
-            image[place] = clean[place] + next_normal(stream)
+def run_chains(images, problem, run, chains, pursued):
+    """Run the chains of several images (image, plane, row, col), all of whose pixels are seen.
 
-
-@kernel()
-def seen_residual(image, seen, clean):
-    """Squared norm of image minus ``clean`` over the pixels seen, all (plane, row, col)."""
-    total = 0.0
-    for place in np.ndindex(image.shape):
-        if seen[place]:
-            total += np.float64(image[place] - clean[place]) ** 2
-    return total
-
-
-@kernel()
-def run_chains(images, seen, problem, run, chains, pursued):
-    """Run the chains of several images (image, plane, row, col); changes all arrays of ``chains``.
-
-    ``seen`` : bool like the images, or without any image if every pixel is seen
-    ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which is then all zeros
+    Changes all arrays of ``chains``. ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which
+    is then all zeros
     """
-    images, seen, problem, chains = borrowed((images, seen, problem, chains))
+    images, problem, chains = borrowed((images, problem, chains))
     for n in range(images.shape[0]):
-        run_chain(n, images[n].copy(), seen, problem, run, chains, pursued)
+        run_chain(n, images[n], problem, run, chains, pursued)
 
 
 @kernel()
-def run_chain(n, image, seen, problem, run, chains, pursued):
-    """Run the chain of one image.
-
-    Pixels that are not seen are unknowns of the chain: each sweep draws them first, and then the coefficients as if
-    they had been observed. Changes ``image``.
-    """
+def run_chain(n, image, problem, run, chains, pursued):
+    """Run the chain of one image."""
     best, best_residual, averages, trace = chains
-    partly = len(seen) > 0 and not seen[n].all()
-    clean = np.empty_like(image) if partly else image
     stream = np.empty(WORDS, np.uint64)
     sums = np.zeros((3, best.shape[1]))
     weight, given = best[n].copy(), np.empty_like(best[n])
@@ -351,20 +334,12 @@ def run_chain(n, image, seen, problem, run, chains, pursued):
     best_residual[n] = np.inf
     for t in range(run.burn_in + run.collect):
         fill_stream(stream, run.seed, TEST, 0, t, run.first + n * run.apart)
-        if partly:
-            picture(weight, problem, clean)
-            draw_hidden(image, seen[n], clean, stream)
-            correlate_image(image, problem, given)
-        if partly or t % REFRESH == 0:
+        if t % REFRESH == 0:
             refresh(correlation, given, weight, problem)
         collected = t >= run.burn_in
         sweep(weight, correlation, bound, problem, stream, sums, collected)
         if collected or trace.shape[1] > 0:
-            if partly:
-                picture(weight, problem, clean)
-                residual = seen_residual(image, seen[n], clean)
-            else:
-                residual = squared_residual(energy, weight, given, correlation)
+            residual = squared_residual(energy, weight, given, correlation)
             if trace.shape[1] > 0:
                 trace[n, t] = residual
             if collected and residual < best_residual[n]:

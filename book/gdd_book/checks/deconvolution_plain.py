@@ -56,14 +56,17 @@ def given_problem(i: int, correlation: float, problem: Problem) -> BlockChoice:
     return coefficient_given_rest(correlation, problem.norm[i], problem.gamma_w, prior_odds(problem.atoms.shape[3]))
 
 
-def pursue_plain(correlation: np.ndarray, problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+def pursue_plain(
+    correlation: np.ndarray, problem: Problem, gram: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Weights that a chain starts from, and the correlations with the residual that they leave.
 
     The idle coefficient that is most probably active given the rest gets its conditional mean, again and again, until
     none is more probable than not. The readable twin of `gdd.inference.deconvolution_kernels.pursue`; no random
-    numbers.
+    numbers. ``gram`` : as of `sweep_plain`
     """
-    correlation, weight, gram = correlation.copy(), np.zeros_like(correlation), dense_gram(problem)
+    correlation, weight = correlation.copy(), np.zeros_like(correlation)
+    gram = dense_gram(problem) if gram is None else gram
     while True:
         choices = [given_problem(i, c, problem) for i, c in enumerate(correlation)]
         probability = np.where(weight == 0, [exp(choice.log_probability[0]) for choice in choices], 0.0)
@@ -74,12 +77,17 @@ def pursue_plain(correlation: np.ndarray, problem: Problem) -> tuple[np.ndarray,
         correlation -= weight[i] * gram[i]
 
 
-def sweep_plain(weight: np.ndarray, correlation: np.ndarray, problem: Problem, stream: Stream):
+def sweep_plain(
+    weight: np.ndarray, correlation: np.ndarray, problem: Problem, stream: Stream, gram: np.ndarray | None = None
+):
     """Redraw every coefficient once; returns the new weights and the new correlations with the residual.
 
     The readable twin of `gdd.inference.deconvolution_kernels.sweep`: same equations, same random numbers, same order.
+    Where pixels are missing it is that of `gdd.inference.masked_kernels.sweep_seen`: ``problem`` has the norms of the
+    pixels seen, and ``gram`` (coefficient, coefficient) their inner products; None: all are seen.
     """
-    weight, correlation, gram = weight.copy(), correlation.copy(), dense_gram(problem)
+    weight, correlation = weight.copy(), correlation.copy()
+    gram = dense_gram(problem) if gram is None else gram
     proposed = draw_gap(stream)
     for i in range(weight.size):
         choice = given_problem(i, correlation[i] + weight[i] * problem.norm[i], problem)
