@@ -50,6 +50,14 @@ def test_the_lines_give_features_of_the_new_images(made):
     assert made["features"].shape == (3, 160 * 2 * 2) and np.isfinite(made["features"]).all()
 
 
+def test_a_trained_model_can_be_used(made):
+    names = {"gdd": gdd, "new": made["new"]}
+    with chdir(ROOT):
+        exec(BLOCKS[-1], names)
+    assert names["drawn"].shape == (10, 1, 28, 28) and names["codes"].sizes["image"] == 3
+    assert names["maps"].isel(image=names["maps"].label.values == 3).sizes["image"] == 10
+
+
 def test_figure_can_be_drawn_and_is_small(made):
     assert len(make_readme_figure.draw(made).axes) == 5
     name = re.search(r"!\[[^]]*\]\(([^)]+)\)", TEXT)[1]
