@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullFormatter
@@ -63,8 +64,8 @@ def drawn_in(axes: Axes) -> list[str]:
     found += [("picture", image.get_array()[None]) for image in axes.images]
     found += [("bar", np.array([bar.get_bbox().extents])) for bar in axes.patches if isinstance(bar, Rectangle)]
     for one in axes.collections:
-        scattered = len(one.get_offsets()) > 1
-        points = one.get_offsets() if scattered else np.concatenate([path.vertices for path in one.get_paths()])
+        outlines = [path.vertices for path in one.get_paths()]
+        points = one.get_offsets() if isinstance(one, PathCollection) else np.concatenate([np.empty((0, 2)), *outlines])
         found.append(("points", np.asarray(points).T))
     return [f"{kind} {'x'.join(map(str, parts[0].shape))} {sums_of(parts)}" for kind, parts in found]
 
