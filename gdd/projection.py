@@ -58,6 +58,9 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         vote of all takes longer than many sweeps
     """
     check_kind("trained", trained, (Pretrained, Refined))
+    there = trained.inputs if isinstance(trained, Pretrained) else trained.data
+    if not there and len(trained.model.layers) > 1:
+        raise GddError("trained: of a file, which has no images to vote; use the `atoms_` of the model that was loaded")
     if isinstance(trained, Pretrained):
         dictionaries = [layer.state.shared.dictionary for layer in trained.layers]
         return _labelled(dictionaries, trained.model, vote_pretrained(trained))

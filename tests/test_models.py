@@ -1,7 +1,5 @@
 """Trained models as files: a run writes them, `gdd.load` reads them, activations are selected by label."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -11,7 +9,6 @@ from gdd_book import models, records
 from gdd_book.figures import mnist
 from gdd_book.run import run_experiment
 
-BOOK = Path(__file__).resolve().parents[1] / "book" / "results" / "models"
 SHORT = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
 
 
@@ -85,12 +82,13 @@ def test_figures_of_a_model(learned, monkeypatch):
 
 
 def test_a_model_that_is_not_there_is_named(learned):
-    with pytest.raises(gdd.GddError, match="model: 'mnist-7' given; there are mnist-20-pretrained"):
+    with pytest.raises(gdd.GddError, match="model: 'mnist-7' given; there are .*mnist-20-pretrained--demo.*"):
         models.load("mnist-7")
 
 
 def test_the_models_of_the_book_can_be_read():
     for stage in ("pretrained", "refined"):
-        model = gdd.load(path := BOOK / f"mnist-1000-{stage}.nc")
+        model = gdd.load(path := models.SHIPPED / f"mnist-1000-{stage}.nc")
         assert model.kept_ == 500 and sorted(set(model.coords_["label"])) == [*range(10)]
         assert path.stat().st_size < 4e6
+        assert models.existing(f"mnist-1000-{stage}") == path  # in whatever folder the user's results are

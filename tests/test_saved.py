@@ -122,6 +122,8 @@ def test_a_loaded_chain_goes_on_with_its_own_images_only(digits, tmp_path, refin
         with pytest.raises(GddError, match="start: trained on other images, or under another mask"):
             go_on(images, start.model, short, start=start, mask=images < 1)
         go_on(images, start.model, short, start=start)
+    with pytest.raises(GddError, match="trained: of a file, which has no images to vote; use the `atoms_`"):
+        gdd.project(start)
 
 
 # ---- damage is noticed

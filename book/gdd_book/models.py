@@ -23,9 +23,11 @@ from gdd.model.state import JointLocal, LayerData
 from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import pool_up
-from gdd_book import records
+from gdd_book import checkout, records
 from gdd_book.training import STAGES, Learned
 
+#: where the book's own models lie
+SHIPPED = checkout.BOOK / "results" / "models"
 #: images whose activations are kept, as many of each label
 EXAMPLES = 100
 #: name of the images in a file
@@ -111,11 +113,13 @@ def images_of(name: str) -> xr.DataArray:
 
 
 def existing(name: str) -> Path:
-    """Path of a model that is there."""
-    if not (path := path_of(name)).is_file():
-        names = ", ".join(sorted(one.stem for one in path.parent.glob("*.nc"))) or "none"
-        raise GddError(f"model: {name!r} given; there are {names}")
-    return path
+    """Path of a model that is there: among the user's results, else one that the book ships."""
+    places = [path_of(name), SHIPPED / f"{name}.nc"]
+    for path in places:
+        if path.is_file():
+            return path
+    names = ", ".join(sorted({one.stem for path in places for one in path.parent.glob("*.nc")})) or "none"
+    raise GddError(f"model: {name!r} given; there are {names}")
 
 
 def provenance(name: str) -> dict:

@@ -29,6 +29,7 @@ from papermill.exceptions import PapermillExecutionError
 from gdd.base.checks import GddError
 from gdd_book import checkout, paper_values, records
 from gdd_book.pages import claims, errata, finished
+from gdd_book.pages.expected import UNLIKE
 
 BOOK = checkout.BOOK
 ROOT = BOOK.parent
@@ -69,9 +70,13 @@ def execute(page: str, changes: dict | None = None) -> NotebookNode:
     """Execute a chapter through papermill with these parameters; a GddError names chapter, cell and error."""
     options = {"cwd": BOOK, "progress_bar": False, "coalesce_streams": True}
     try:
-        return papermill.execute_notebook(jupytext.read(text_path(page)), None, parameters=changes, **options)
+        ran = papermill.execute_notebook(jupytext.read(text_path(page)), None, parameters=changes, **options)
     except PapermillExecutionError as error:
         raise GddError(f"chapter {page}: cell {error.exec_count} failed: {error.ename}: {error.evalue}") from error
+    printed = "".join(output.get("text", "") for cell in ran.cells for output in cell.get("outputs", []))
+    if not changes and UNLIKE in printed:
+        raise GddError(f"chapter {page}: {UNLIKE}{printed.partition(UNLIKE)[2].splitlines()[0]}")
+    return ran
 
 
 def with_outputs(page: str, executed: NotebookNode) -> NotebookNode:
