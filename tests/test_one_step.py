@@ -259,7 +259,7 @@ def test_no_more_images_than_asked_for_are_learned_from(digits, plain):
 
 def test_presets(digits):
     asked = OneStepFeatures.digits(margin=2)
-    assert len(asked.sizes) == 4 and asked.whitening == Deformations() and asked.margin == 2
+    assert len(asked.sizes) == 4 and asked.whitening is True and asked.margin == 2
     photos = OneStepFeatures.photos(sweeps=(1, 1), atoms=3, second=SecondLayer(4), verbose=False)
     pictures = np.random.default_rng(0).random((3, 60, 64)).astype(np.float32)
     assert photos.fit_transform(pictures).shape[0] == 3
