@@ -48,8 +48,6 @@ WIDEST = 2**15 - 1
 BLUR = 3 / 8
 #: images that are read at once
 AT_ONCE = 250
-#: deformations that leave a digit what it is, and most pictures
-SMALL = Deformations()
 #: dictionaries that this package brings
 SHIPPED = Path(__file__).parent / "pretrained"
 #: of a dictionary without a spread, such as that of images that are all alike
@@ -112,11 +110,13 @@ class OneStepFeatures(ImageTransformer):
         in them something is. Each map is divided by the norm of all maps there. Its largest number in the whole image,
         in 2 x 2 and in 4 x 4 parts is a feature, as a square root; the features of each level have the same norm
     second : a layer on the maps of the first, with features of its own; needs ``sizes`` of one
-    whitening : how far images are deformed to learn what not to count; None: features are as they are, which costs less
+    whitening : how far images are deformed to learn what not to count; True: as `Deformations` says; False: features
+        are as they are, which costs less
     floor : of the whitening, in mean variances of a feature; large ones leave the features as they are
     blur : pixels; what is wider is subtracted from each image, as shading and background are. 0: nothing is; None:
         three eighths of an atom
-    local_contrast : whether to normalise contrast within 9 x 9 pixels first, for photographs with light and shade
+    local_contrast : whether to normalise contrast within 9 x 9 pixels first, for photographs with light and shade; then
+        the blur is subtracted in learning alone, as for the book's record of Caltech 101
     rescale : whether to subtract medians and divide by one number, see ``scale_``; the precisions need it
     noise_precision, weight_precision : held, in learning and in use
     dictionaries : (atom, plane, atom_row, atom_col) each, to be used in the place of learned ones
@@ -158,7 +158,7 @@ class OneStepFeatures(ImageTransformer):
     def __init__(
         self, atoms: int = 32, *, sizes: Sequence[Size] | None = None, pool: Size | None = None, margin: int = 1,
         regions: tuple[int, ...] | None = None, second: SecondLayer | None = None,
-        whitening: Deformations | None = SMALL, floor: float = 1.0, blur: float | None = None,
+        whitening: Deformations | bool = True, floor: float = 1.0, blur: float | None = None,
         local_contrast: bool = False, rescale: bool = True, noise_precision: float = 100.0,
         weight_precision: float = 0.1, dictionaries: Sequence | None = None, sweeps: tuple[int, int] = (60, 20),
         learn_from: int = 500, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
@@ -203,8 +203,9 @@ class OneStepFeatures(ImageTransformer):
         if not pretrained:
             return cls(**asked | changes)
         shipped = restored(results.read(SHIPPED / "digits.nc"))
-        asked |= {"dictionaries": shipped.dictionaries_, "rescale": True, "whitening": SMALL}
-        return shipped.set_params(**asked | changes)
+        model = cls(**asked | {"dictionaries": shipped.dictionaries_} | changes)
+        model.__dict__ |= {name: value for name, value in vars(shipped).items() if name.endswith("_")}
+        return model
 
     @classmethod
     def photos(cls, **changes) -> OneStepFeatures:
@@ -215,7 +216,7 @@ class OneStepFeatures(ImageTransformer):
         asked = {
             "atoms": 64, "sizes": ((13, 13),), "pool": (4, 4), "regions": (1, 2, 3, 4, 6), "blur": 3.0,
             "second": SecondLayer(1024), "local_contrast": True, "noise_precision": 25.0, "weight_precision": 0.3,
-            "whitening": None, "sweeps": (40, 5), "learn_from": 101,
+            "whitening": False, "sweeps": (40, 5), "learn_from": 101,
         }
         return cls(**asked | changes)
 
@@ -238,17 +239,18 @@ class OneStepFeatures(ImageTransformer):
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
         self._check_settings(sizes)
         plan = [self._layer(size) for size in sizes]
-        passed = self._prepared(data.images, data.mask)
         with self._threads():
             if not known:
-                self.dictionaries_ = self._learn_dictionaries(passed, data.mask, plan)
+                sharp = self._prepared(data.images, data.mask, self.blur_)
+                self.dictionaries_ = self._learn_dictionaries(sharp, data.mask, plan)
+            passed = self._prepared(data.images, data.mask)
             self.units_, self.second_, self.whitening_ = [1.0] * len(plan), None, None
             if self.second is not None:
                 self.second_ = self._learn_second(self._maps(passed, data.mask)[0])
             elif self.regions is None:
                 parts = self._maps(passed, data.mask)
                 self.units_ = [max(float(part.reshape(len(part), -1).std()), LEAST_UNIT) for part in parts]
-            if self.whitening is not None:
+            if self.whitening:
                 self.whitening_ = self._learn_whitening(data.images, data.mask)
 
     def _learn_dictionaries(
@@ -279,9 +281,10 @@ class OneStepFeatures(ImageTransformer):
     def _learn_whitening(self, pixels: np.ndarray, mask: np.ndarray | None) -> Whitening:
         """Whitening from deformed images; missing pixels are filled in first."""
         whole = xr.DataArray(pixels if mask is None else filled_in(pixels, mask), dims=IMAGES)
-        count = len(self.whitening.transforms(pixels.shape[2]))
+        deformations = Deformations() if self.whitening is True else self.whitening
+        count = len(deformations.transforms(pixels.shape[2]))
         with Bar(count, self.verbose, "deformations") as bar:
-            return learn_whitening(whole, lambda part: self._plain(part.values), self.whitening, self.floor, bar.step)
+            return learn_whitening(whole, lambda part: self._plain(part.values), deformations, self.floor, bar.step)
 
     def _folder(self, name: str) -> Path | None:
         return None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True) / name
@@ -325,7 +328,7 @@ class OneStepFeatures(ImageTransformer):
         check_real("floor", self.floor, 1e-9, 1e9)
         sweeps_of("sweeps", self.sweeps)
         check_kind("second", self.second, (SecondLayer, type(None)))
-        check_kind("whitening", self.whitening, (Deformations, type(None)))
+        check_kind("whitening", self.whitening, (Deformations, bool))
         if self.regions is not None:
             check_kind("regions", self.regions, (tuple, list))
             if not [check_whole("regions", one, 1) for one in self.regions]:
@@ -366,7 +369,7 @@ class OneStepFeatures(ImageTransformer):
         """
         check_is_fitted(self)
         if self.whitening_ is not None:
-            raise GddError("image_size: the features are whitened, which holds for one size; give whitening=None")
+            raise GddError("image_size: the features are whitened, which holds for one size; give whitening=False")
         other = copy(self).set_params(**changes)
         other.layout_ = self.layout_._replace(size=check_pair("image_size", image_size))
         other.n_features_in_ = prod(other.layout_.shape)
@@ -377,8 +380,10 @@ class OneStepFeatures(ImageTransformer):
             other._layer(size)  # refuses images that are smaller
         return other
 
-    def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
-        return prepare(pixels, seen, self.blur_, bool(self.local_contrast))
+    def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None, blur: float | None = None) -> np.ndarray:
+        """Images as the atoms see them; ``blur`` : None: that of reading."""
+        reading = 0.0 if self.local_contrast else self.blur_
+        return prepare(pixels, seen, reading if blur is None else blur, bool(self.local_contrast))
 
     def _maps(self, images: np.ndarray, seen: np.ndarray | None) -> list[np.ndarray]:
         """Answers of every dictionary to prepared images, (image, atom, block_row, block_col) each."""
@@ -473,7 +478,7 @@ class OneStepFeatures(ImageTransformer):
         given = self.get_params(deep=False)
         given |= {
             "second": given["second"] and asdict(given["second"]),
-            "whitening": given["whitening"] and asdict(given["whitening"]),
+            "whitening": asdict(wide) if isinstance(wide := given["whitening"], Deformations) else wide,
             "checkpoint": given["checkpoint"] and str(given["checkpoint"]),
             "dictionaries": given["dictionaries"] is not None, "random_state": self.seed_,
         }
@@ -502,7 +507,7 @@ def restored(data: xr.Dataset) -> OneStepFeatures:
     ]
     given |= {
         "second": given["second"] and SecondLayer(**given["second"]),
-        "whitening": given["whitening"] and Deformations(**given["whitening"]),
+        "whitening": Deformations(**wide) if isinstance(wide := given["whitening"], dict) else wide,
         "dictionaries": dictionaries if given["dictionaries"] else None,
     }
     model = OneStepFeatures(**given)

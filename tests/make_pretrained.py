@@ -16,7 +16,7 @@ COUNT = 1000
 if __name__ == "__main__":
     digits = datasets.load("mnist", "train", n=COUNT)
     begun = time.process_time()
-    asked = {"whitening": None, "rescale": False, "sweeps": (150, 20), "learn_from": COUNT}
+    asked = {"whitening": False, "rescale": False, "sweeps": (150, 20), "learn_from": COUNT}
     model = OneStepFeatures.digits(**asked).fit(digits[:, 0].drop_vars("label"))
     seconds = time.process_time() - begun
     model.save(path := SHIPPED / "digits.nc")

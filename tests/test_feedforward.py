@@ -42,7 +42,7 @@ def test_high_pass_keeps_labels_and_refuses_nonsense(images):
 
 @pytest.fixture(scope="module")
 def atoms(images):
-    asked = {"sizes": ((4, 4),), "sweeps": (4, 2), "atoms": 5, "whitening": None, "verbose": False}
+    asked = {"sizes": ((4, 4),), "sweeps": (4, 2), "atoms": 5, "whitening": False, "verbose": False}
     return OneStepFeatures(**asked).fit(images[:, 0]).dictionaries_[0]
 
 

@@ -24,7 +24,7 @@ from gdd.inference.features import one_step_features
 from gdd_book.data import datasets
 
 #: tiny chains, tiny dictionaries: what is tested is the face, not what is learned
-QUICK = {"atoms": 4, "sweeps": (3, 2), "whitening": None, "verbose": False}
+QUICK = {"atoms": 4, "sweeps": (3, 2), "whitening": False, "verbose": False}
 WHITENED = {"whitening": Deformations()}
 #: every part of it, each as small as can be
 KINDS = {
@@ -36,7 +36,7 @@ KINDS = {
 }
 
 
-@parametrize_with_checks([OneStepFeatures(**QUICK), OneStepFeatures(**QUICK | WHITENED)])
+@parametrize_with_checks([OneStepFeatures(**QUICK), OneStepFeatures(**QUICK | {"whitening": True})])
 def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
 
@@ -93,7 +93,7 @@ def test_whitening_shrinks_what_deformations_do_beside_what_tells_digits_apart(d
     new = datasets.load("digits", "test", n=40).values[:, 0] * 255
     moved = np.roll(new, 1, axis=2)
     ratios = []
-    for whitening in (None, Deformations()):
+    for whitening in (False, Deformations()):
         model = OneStepFeatures(**QUICK | {"atoms": 8, "sweeps": (20, 5), "whitening": whitening}).fit(digits)
         features, others = model.transform(new), model.transform(moved)
         ratios.append(((features - others) ** 2).sum() / ((features - features.mean(axis=0)) ** 2).sum())
@@ -259,7 +259,7 @@ def test_no_more_images_than_asked_for_are_learned_from(digits, plain):
 
 def test_presets(digits):
     asked = OneStepFeatures.digits(margin=2)
-    assert len(asked.sizes) == 4 and asked.whitening == Deformations() and asked.margin == 2
+    assert len(asked.sizes) == 4 and asked.whitening is True and asked.margin == 2
     photos = OneStepFeatures.photos(sweeps=(1, 1), atoms=3, second=SecondLayer(4), verbose=False)
     pictures = np.random.default_rng(0).random((3, 60, 64)).astype(np.float32)
     assert photos.fit_transform(pictures).shape[0] == 3
@@ -326,7 +326,7 @@ def test_plots_draw_on_the_axes_given(digits, pictures, plain):
         ({"blur": -1.0}, None, "blur: -1.0 given"),
         ({"second": 3}, None, "second: int given"),
         ({"second": SecondLayer(), "sizes": ((8, 8), (6, 6))}, None, "second: given with several dictionaries"),
-        ({"whitening": True}, None, "whitening: bool given"),
+        ({"whitening": 3}, None, "whitening: int given"),
         ({"floor": 0.0}, None, "floor: 0.0 given"),
         ({"dictionaries": [np.ones((3, 2, 4, 4))]}, None, "dictionaries: 2 along axis 'plane', the images have 1"),
         ({"dictionaries": []}, None, "dictionaries: none given"),
@@ -386,6 +386,6 @@ def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():
     few, new = datasets.load("digits", n=100), datasets.load("digits", "test", n=200)
     features = [model.transform(part.values[:, 0]) for part in (few, new)]
     assert SVC(C=10).fit(features[0], few.label).score(features[1], new.label) > 0.85
-    again = clone(model).set_params(whitening=None).fit(few)
+    again = clone(model).set_params(whitening=False).fit(few)
     for one, other in zip(again.dictionaries_, model.dictionaries_, strict=True):
         assert_array_equal(one, other)

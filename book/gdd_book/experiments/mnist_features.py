@@ -96,7 +96,7 @@ def mnist_best(p: dict, run: Run) -> Outcome:
 def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneStepFeatures:
     """Features of digits from 0 to 1 with these dictionaries, not whitened unless ``changes`` say so."""
     asked = {"dictionaries": list(dictionaries), "margin": margin, "rescale": False, "verbose": False}
-    return OneStepFeatures.digits(**asked | {"whitening": None} | changes)
+    return OneStepFeatures.digits(**asked | {"whitening": False} | changes)
 
 
 def settings_of(model: OneStepFeatures) -> dict:
@@ -114,7 +114,7 @@ def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool)
     return OneStepFeatures.digits(
         sizes=SIZES if several else SIZES[:1], sweeps=(p["burn_in"], p["collect"]), random_state=p["seed"],
         checkpoint=run.folder("first-layer", {name: p[name] for name in LEARNING}), learn_from=p["n_learn"],
-        rescale=False, whitening=None,
+        rescale=False, whitening=False,
     ).fit(unlabelled).dictionaries_
 
 

@@ -68,10 +68,10 @@ DATA = ("digits", "textures")
 #: features by what they are learned from
 PIXELS, COMPONENTS, PATCHES, DEFAULT = "raw pixels", "principal components", "k-means patches", "OneStepFeatures()"
 TUNED = {
-    "digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2), whitening=None)",
+    "digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2), whitening=False)",
 }
 #: settings of ``TUNED`` for patches, of which it does not matter where in them something is
-FOR_TEXTURES = {"regions": (1, 2), "whitening": None}
+FOR_TEXTURES = {"regions": (1, 2), "whitening": False}
 #: parts along each side over which k-means patches are summed
 PARTS = {"digits": 4, "textures": 2}
 #: seed of the test patches
@@ -172,7 +172,7 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
     """
     train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
     test = datasets.load(p["data"], "test", n=p["n_test"])
-    plain, known = {"whitening": None}, {}
+    plain, known = {"whitening": False}, {}
     asked = {
         "one dictionary": plain | {"sizes": ONE}, "one, whitened": {}, "four dictionaries": plain, "four, whitened": {},
         FROM_FEW: {"learn_from": 200}, "four, whitened, pretrained": {"pretrained": True},
