@@ -446,14 +446,14 @@ class OneStepFeatures(ImageTransformer):
         return plot.plot_atoms(self.dictionaries_[number], ax)
 
     def plot_maps(self, image, dictionary: int = 0, count: int = 8, ax: Axes | None = None) -> Axes:
-        """One image, and the maps of the atoms that answer most to it; see `gdd.plot.plot_maps`."""
+        """One image, and the maps of the atoms whose answers vary most over it; see `gdd.plot.plot_maps`."""
         check_is_fitted(self)
         number = check_whole("dictionary", dictionary, 0, len(self._grids()) - 1)
         if np.shape(image) != self.layout_.shape:
             raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
         array = as_images(np.asarray(image)[None])
         maps = self.maps(array)[number].values[0]
-        order = np.argsort(-maps.max(axis=(1, 2)), kind="stable")[: check_whole("count", count, 1)]
+        order = np.argsort(-maps.var(axis=(1, 2)), kind="stable")[: check_whole("count", count, 1)]
         return plot.plot_maps(self.layout_.arrange(array)[0], maps[order], order, ax)
 
     def to_dataset(self) -> xr.Dataset:
