@@ -27,7 +27,7 @@ from gdd.inference.deconvolution_kernels import (
 from gdd.sampler.random import TEST, WORDS, fill_stream
 
 
-class Half(NamedTuple):
+class MaskedImage(NamedTuple):
     """An image and what is seen of it, with a margin of 0 where atoms stick out of the image."""
 
     left: np.ndarray  # (plane, row, col): the residual, 0 where hidden
@@ -77,59 +77,59 @@ def copy_window(whole, flat, place, problem, out):
 
 
 @kernel()
-def enter(half, window, place, problem):
+def enter(masked, window, place, problem):
     """Fill the window of a place."""
-    copy_window(half.left, window.left, place, problem, False)
-    copy_window(half.seen, window.seen, place, problem, False)
+    copy_window(masked.left, window.left, place, problem, False)
+    copy_window(masked.seen, window.seen, place, problem, False)
 
 
 @kernel()
-def refresh_left(image, seen, weight, problem, half):
+def refresh_left(image, seen, weight, problem, masked):
     """Form the residual afresh."""
     rows, cols = image.shape[1:]
-    inside = half.left[:, :rows, :cols]
+    inside = masked.left[:, :rows, :cols]
     picture(weight, problem, inside)
     for place in np.ndindex(image.shape):
         inside[place] = image[place] - inside[place] if seen[place] else 0.0
 
 
 @kernel()
-def correlate_near(half, window, place, problem, atoms, correlation):
+def correlate_near(masked, window, place, problem, atoms, correlation):
     """Form afresh the correlations of all atoms that overlap those of a place."""
     across, (down, right) = problem.col_slab.shape[0], problem.stride
     rows, cols = problem.atoms.shape[1:3]
     for other in range(problem.row_slab.shape[0] * across):
         apart = abs(other // across - place // across) * down, abs(other % across - place % across) * right
         if apart[0] < rows and apart[1] < cols:
-            copy_window(half.left, window.left, other, problem, False)
+            copy_window(masked.left, window.left, other, problem, False)
             for k in range(len(atoms)):
                 correlation[other * len(atoms) + k] = dot(window.left, atoms[k])
 
 
 @kernel()
-def pursue_seen(weight, half, window, problem, atoms):
+def pursue_seen(weight, masked, window, problem, atoms):
     """`gdd.inference.deconvolution_kernels.pursue` on the pixels seen. Changes ``weight`` and the residual."""
     correlation = np.empty_like(weight)
-    correlate_image(half.left, problem, correlation)
+    correlate_image(masked.left, problem, correlation)
     while True:
         i = most_probable(weight, correlation, problem)
         if i < 0:
             return
         weight[i] = np.float64(correlation[i]) * problem.inverse[i]
         place = i // len(atoms)
-        enter(half, window, place, problem)
+        enter(masked, window, place, problem)
         subtract_seen(window, atoms[i % len(atoms)], weight[i])
-        copy_window(half.left, window.left, place, problem, True)
-        correlate_near(half, window, place, problem, atoms, correlation)
+        copy_window(masked.left, window.left, place, problem, True)
+        correlate_near(masked, window, place, problem, atoms, correlation)
 
 
 @kernel()
-def sweep_seen(weight, half, window, problem, atoms, stream, sums, collected):
+def sweep_seen(weight, masked, window, problem, atoms, stream, sums, collected):
     """Redraw every coefficient once. Changes ``weight``, the residual, and if ``collected`` the ``sums``."""
     norm, inverse, log_odds, number = problem.norm, problem.inverse, problem.log_odds, len(atoms)
     proposed = draw_gap(stream)
     for place in range(len(weight) // number):
-        enter(half, window, place, problem)
+        enter(masked, window, place, problem)
         for k in range(number):
             i = place * number + k
             old = weight[i]
@@ -141,7 +141,7 @@ def sweep_seen(weight, half, window, problem, atoms, stream, sums, collected):
                 subtract_seen(window, atoms[k], weight[i] - old)
             if i == proposed:
                 proposed += 1 + draw_gap(stream)
-        copy_window(half.left, window.left, place, problem, True)
+        copy_window(masked.left, window.left, place, problem, True)
 
 
 @kernel()
@@ -157,23 +157,23 @@ def run_seen(image, seen, problem, atoms, run, chains, pursued):
     planes, rows, cols = problem.atoms.shape[:3]
     tall = max(image.shape[1], (problem.row_slab.shape[0] - 1) * problem.stride[0] + rows)
     wide = max(image.shape[2], (problem.col_slab.shape[0] - 1) * problem.stride[1] + cols)
-    half = Half(np.zeros((planes, tall, wide), image.dtype), np.zeros((planes, tall, wide), image.dtype))
-    half.seen[:, : image.shape[1], : image.shape[2]] = seen
+    masked = MaskedImage(np.zeros((planes, tall, wide), image.dtype), np.zeros((planes, tall, wide), image.dtype))
+    masked.seen[:, : image.shape[1], : image.shape[2]] = seen
     window = Window(np.empty(atoms.shape[1], image.dtype), np.empty(atoms.shape[1], image.dtype))
     stream, weight, sums = np.empty(WORDS, np.uint64), best[0].copy(), np.zeros((3, best.shape[1]))
     if pursued:
-        refresh_left(image, seen, weight, problem, half)
-        pursue_seen(weight, half, window, problem, atoms)
+        refresh_left(image, seen, weight, problem, masked)
+        pursue_seen(weight, masked, window, problem, atoms)
     best_residual[0] = np.inf
     for t in range(run.burn_in + run.collect):
         fill_stream(stream, run.seed, TEST, 0, t, run.first)
         if t % REFRESH == 0:
-            refresh_left(image, seen, weight, problem, half)
+            refresh_left(image, seen, weight, problem, masked)
         collected = t >= run.burn_in
-        sweep_seen(weight, half, window, problem, atoms, stream, sums, collected)
+        sweep_seen(weight, masked, window, problem, atoms, stream, sums, collected)
         if collected or trace.shape[1] > 0:
             residual = 0.0
-            for value in half.left.flat:
+            for value in masked.left.flat:
                 residual += np.float64(value) ** 2
             if trace.shape[1] > 0:
                 trace[0, t] = residual
