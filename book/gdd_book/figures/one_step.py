@@ -12,7 +12,7 @@ from gdd_book.evaluate.statistics import mean_and_error
 from gdd_book.experiments.one_step import COMPONENTS, DEFAULT, PATCHES, PIXELS
 from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, with_error, write_ticks
 
-TITLES = {"digits": "handwritten digits, 28 × 28", "textures": "which picture is a patch from? 32 × 32"}
+TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
 TUNED = "preset"  # each set has its own
 
 
@@ -26,7 +26,7 @@ def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
             name = kind if kind in colours else TUNED
             one = {"feature_kind": kind}
             panel.errorbar(
-                record["count"], mean.sel(one), yerr=error.sel(one).fillna(0), fmt="-o", markersize=4, capsize=2,
+                record["count"].values, mean.sel(one).values, yerr=error.sel(one).fillna(0).values, fmt="-o", markersize=4, capsize=2,
                 color=colours[name], label=name,
             )
         panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
