@@ -25,10 +25,9 @@ def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
         for kind in record.feature_kind.values:
             name = kind if kind in colours else TUNED
             one = {"feature_kind": kind}
-            panel.errorbar(
-                record["count"].values, mean.sel(one).values, yerr=error.sel(one).fillna(0).values, fmt="-o", markersize=4, capsize=2,
-                color=colours[name], label=name,
-            )
+            line = {"fmt": "-o", "markersize": 4, "capsize": 2, "color": colours[name], "label": name}
+            bars = error.sel(one).fillna(0).values
+            panel.errorbar(record["count"].values, mean.sel(one).values, yerr=bars, **line)
         panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
         write_ticks(panel.xaxis, record["count"].values.tolist())
     axes.flat[0].set_ylabel("test error, %")
