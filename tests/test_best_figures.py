@@ -7,7 +7,7 @@ import pytest
 import xarray as xr
 
 from gdd_book import paper_values
-from gdd_book.experiments.mnist_features import CANDIDATES, COPIED, ROWS
+from gdd_book.experiments.mnist_features import COPIED, MARGINS, ROWS
 from gdd_book.experiments.mnist_features import KINDS as ALL_KINDS
 from gdd_book.figures import mnist as best
 from gdd_book.figures.mnist import subset_errors, subset_table
@@ -23,7 +23,7 @@ def record(sizes, trials, first=3.0):
     choice = np.array([[5.0, 4.0, 3.0, 6.0], [5.0, 4.5, 3.5, 6.0]])
     return xr.Dataset({
         "error": (("size", "trial", "feature_kind"), values), "choice": (("subset", "candidate"), choice),
-        "chosen": 2, "margin": ("candidate", [c.margin for c in CANDIDATES]),
+        "chosen": 2, "margin": ("candidate", list(MARGINS)),
     }, {"size": list(sizes), "feature_kind": list(KINDS)}, {"scale": "paper", "parameters": json.dumps({})}
     )
 

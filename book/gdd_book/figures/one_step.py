@@ -12,7 +12,7 @@ from gdd_book.evaluate.statistics import mean_and_error
 from gdd_book.experiments.one_step import COMPONENTS, DEFAULT, PATCHES, PIXELS
 from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, with_error, write_ticks
 
-TITLES = {"digits": "handwritten digits, 28 × 28", "textures": "which picture is a patch from? 32 × 32"}
+TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
 TUNED = "preset"  # each set has its own
 
 
@@ -25,10 +25,9 @@ def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
         for kind in record.feature_kind.values:
             name = kind if kind in colours else TUNED
             one = {"feature_kind": kind}
-            panel.errorbar(
-                record["count"], mean.sel(one), yerr=error.sel(one).fillna(0), fmt="-o", markersize=4, capsize=2,
-                color=colours[name], label=name,
-            )
+            line = {"fmt": "-o", "markersize": 4, "capsize": 2, "color": colours[name], "label": name}
+            bars = error.sel(one).fillna(0).values
+            panel.errorbar(record["count"].values, mean.sel(one).values, yerr=bars, **line)
         panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
         write_ticks(panel.xaxis, record["count"].values.tolist())
     axes.flat[0].set_ylabel("test error, %")
