@@ -194,10 +194,11 @@ class OneStepFeatures(ImageTransformer):
 
         With ``pretrained`` the dictionaries are those that this package brings, learned from 1,000 training digits of
         MNIST without their labels. Then there is nothing to fit for digits (image, 28, 28), white on black from 0 to 1,
-        but their features are not whitened: a whitening has 27 million numbers. ``fit`` with digits of your own, in any
-        units and of any size, learns it within seconds.
+        but their features are not whitened: a whitening has millions of numbers. ``fit``, also as a part of a pipeline,
+        learns it within seconds from digits of your own, in any units and of any size.
 
-        ``changes`` : other parameters
+        ``changes`` : other parameters; with ``sizes=((8, 8),)`` one dictionary, which does as well with few labels and
+        learns in a fifth of the time
         """
         asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0}
         if not pretrained:
