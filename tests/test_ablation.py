@@ -5,8 +5,8 @@ import pytest
 import xarray as xr
 
 from gdd_book import experiments
-from gdd_book.experiments import mnist_features as ablation
-from gdd_book.experiments.mnist_features import PROTOCOL
+from gdd_book.experiments.studies import mnist_features as ablation
+from gdd_book.experiments.studies.mnist_features import PROTOCOL
 
 SMALL = {
     "n_train": 60, "n_test": 30, "seeds": (3,), "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,

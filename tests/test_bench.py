@@ -14,7 +14,7 @@ from gdd_book import experiments
 from gdd_book.benchmarks import cost, harness, peers
 from gdd_book.benchmarks.harness import Timing, as_dataset, ratio, row, single
 from gdd_book.benchmarks.peers import Curve
-from gdd_book.experiments import cost as experiment
+from gdd_book.experiments.studies import cost as experiment
 from gdd_book.figures import performance
 from gdd_book.progress import Run
 from gdd_book.training import model_for

@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 from gdd_book import paper_values
-from gdd_book.experiments.mnist_features import COPIED, MARGINS, ROWS
-from gdd_book.experiments.mnist_features import KINDS as ALL_KINDS
+from gdd_book.experiments.studies.mnist_features import COPIED, MARGINS, ROWS
+from gdd_book.experiments.studies.mnist_features import KINDS as ALL_KINDS
 from gdd_book.figures import mnist as best
 from gdd_book.figures.mnist import subset_errors, subset_table
 

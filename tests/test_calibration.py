@@ -12,7 +12,7 @@ import pytest
 
 from gdd_book import experiments
 from gdd_book.checks.calibration import STATISTICS, holm
-from gdd_book.experiments import calibration
+from gdd_book.experiments.studies import calibration
 from gdd_book.figures.inference import show_p_values, show_ranks
 
 PASSES, FAILS = 1e-3, 1e-4

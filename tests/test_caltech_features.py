@@ -10,7 +10,7 @@ from tiny import CHEAP
 from gdd import SecondLayer
 from gdd.base.axes import LABEL
 from gdd_book import experiments
-from gdd_book.experiments import caltech_features as ours
+from gdd_book.experiments.studies import caltech_features as ours
 from gdd_book.training import MODELS
 
 SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "counts": (3, 6), "n_test": 4, "n_learn": 9}

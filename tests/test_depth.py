@@ -11,8 +11,8 @@ from gdd.base.checks import GddError
 from gdd.model.spec import Precision
 from gdd.projection import collapse
 from gdd_book import experiments
-from gdd_book.experiments import control, depth
-from gdd_book.experiments.mnist_readings import normalised
+from gdd_book.experiments.studies import control, depth
+from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.figures import depth as figures
 from gdd_book.progress import Run
 from gdd_book.training import digits

@@ -10,7 +10,7 @@ from gdd.base.checks import GddError
 from gdd.inference.contrast import high_pass
 from gdd.inference.features import one_step_features
 from gdd_book import experiments
-from gdd_book.experiments import mnist_features
+from gdd_book.experiments.studies import mnist_features
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd.sampler import pretrain as stage
 from gdd_book import experiments
-from gdd_book.experiments import mnist_refinement
+from gdd_book.experiments.studies import mnist_refinement
 from gdd_book.progress import Run
 
 CHANGES = {"n_train": 12, "starts_1": (4, 6), "starts_2": (5,), "shares": (0.0, 0.9), "burn_in": 8, "collect": 3,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from gdd_book import experiments
-from gdd_book.experiments import one_step
+from gdd_book.experiments.studies import one_step
 
 
 def test_patches_of_the_two_sides_share_no_pixel(monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 from gdd.model.layer import log_likelihood, reconstruction
 from gdd_book import experiments
 from gdd_book.data import datasets
-from gdd_book.experiments import planted
+from gdd_book.experiments.studies import planted
 from gdd_book.figures.inference import show_planted
 
 SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "scale")}

@@ -5,7 +5,7 @@ import pytest
 
 from gdd.model.convolution import correlate, synthesise
 from gdd_book import experiments
-from gdd_book.experiments import printed
+from gdd_book.experiments.studies import printed
 
 
 class Silent:

@@ -12,7 +12,7 @@ from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd_book import experiments
 from gdd_book.evaluate.atoms import stroke_share
-from gdd_book.experiments.mnist_readings import Atoms, _placed, _sparse, cooled, normalised
+from gdd_book.experiments.studies.mnist_readings import Atoms, _placed, _sparse, cooled, normalised
 
 #: two atoms at 2 x 2 places
 MODEL = ModelSpec((LayerSpec(2, (4, 4)),), (5, 5))

@@ -8,7 +8,8 @@ import pytest
 from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd_book import experiments
-from gdd_book.experiments import mnist, mnist_refinement
+from gdd_book.experiments import mnist
+from gdd_book.experiments.studies import mnist_refinement
 from gdd_book.progress import Run
 
 SHORT = {"burn_in": 1, "collect": 1, "n_train": 20}

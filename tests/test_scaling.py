@@ -6,7 +6,7 @@ import xarray as xr
 from test_sums import CHAIN, FIXED, MODEL
 
 from gdd.sampler.sums import LEAF
-from gdd_book.experiments import scaling
+from gdd_book.experiments.studies import scaling
 from gdd_book.figures import performance
 
 

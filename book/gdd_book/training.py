@@ -70,7 +70,7 @@ USUAL = asdict(RefinementSpec())
 #: precisions whose chains stay healthy (book, inference/mixing, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
 HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1}
-#: of refinements measured before the scan over noise precisions (experiments/depth), at which top atoms are strokes
+#: of refinements measured before the scan over noise precisions (experiments/studies/depth.py): top atoms are strokes
 HEALTHY_DIGITS, HEALTHY_CALTECH = HELD_DIGITS | {"refine_noise": 44.0}, HELD_CALTECH | {"refine_noise": 3.0}
 #: the book's own, chosen by that scan: the noise has 4.5 times the digits' mean square, and top atoms are digits
 DEEP_DIGITS = HELD_DIGITS | {"refine_noise": 1 / (NOISE_IN_SIGNALS * PIXEL_RMS**2)}

@@ -100,7 +100,7 @@ HALF_HIDDEN, ONE_STEP, DECONVOLUTION = "layer 1, half hidden", "one-step feature
 def kernel_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, Row]:
     """Every compiled kernel beside its bound and beside its plain twin.
 
-    The kernels of the joint model have an experiment of their own, `gdd_book.experiments.cost.refinement_cost`.
+    The kernels of the joint model have an experiment of their own, `gdd_book.experiments.studies.cost.refinement_cost`.
     """
     n, bottom = len(images), fitted.inputs[0]
     hidden = bottom._replace(mask=np.random.default_rng(p["seed"]).random(bottom.images.shape) < 0.5)

@@ -1,4 +1,4 @@
-"""Experiments of the paper, a file for each family; how they are found, set and run.
+"""Experiments: the paper's figures and tables, a file for each family, and our own studies; how they are found and run.
 
 An experiment is a function of its parameters and of a `gdd_book.progress.Run`, registered with the defaults of every
 scale. It computes and returns an `Outcome`; writing the record is the caller's part.
@@ -10,16 +10,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gdd.base.checks import LARGEST_PRECISION, GddError, check_choice, check_kind, check_real, check_whole, shown
-from gdd_book.experiments import (  # noqa: F401  (importing a family registers its experiments)
-    atoms,
+from gdd_book.experiments import atoms, caltech, images, mnist  # noqa: F401  (importing a family registers it)
+from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
+from gdd_book.experiments.studies import (  # noqa: F401
     calibration,
-    caltech,
     caltech_features,
     control,
     cost,
     depth,
-    images,
-    mnist,
     mnist_features,
     mnist_readings,
     mnist_refinement,
@@ -28,7 +26,6 @@ from gdd_book.experiments import (  # noqa: F401  (importing a family registers 
     printed,
     scaling,
 )
-from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
 from gdd_book.progress import Run
 
 SCALES = ("demo", "paper")

@@ -49,7 +49,7 @@ from gdd_book.training import (
 CHOICES = {"data": CALTECH, "model": tuple(MODELS)}
 KINDS = ("ml_sample", "mean")
 #: all training images of the table are tuned on, as a class has too few to leave any out; the grid is short, as each of
-#: its points takes 505 machines on 2,424 images; C is as in `gdd_book.experiments.mnist_features`
+#: its points takes 505 machines on 2,424 images; C is as in `gdd_book.experiments.studies.mnist_features`
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.1, 0.5, 2.0), tune_on=5000)
 AT_ONCE = 1000  # images whose codes are made, and kept on disk, together
 SMALL = 32  # rows and columns of images as raw pixels, and as what patches are cut from

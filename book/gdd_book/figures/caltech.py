@@ -18,7 +18,7 @@ from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd_book.evaluate.statistics import compare_paired, median_and_error, share_and_error
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
-from gdd_book.experiments.caltech_features import OURS
+from gdd_book.experiments.studies.caltech_features import OURS
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,

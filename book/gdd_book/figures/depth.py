@@ -124,7 +124,7 @@ def vote_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def chosen(record: xr.Dataset) -> float:
-    """The noise precision that the rule of `gdd_book.experiments.depth` chooses from a record."""
+    """The noise precision that the rule of `gdd_book.experiments.studies.depth` chooses from a record."""
     half = record.hidden_error.isel(filled_at=0).sel(hiding=HALF).mean(("subset", "hidden_image"))
     return float(record.noise[int(half.argmin("noise"))])
 

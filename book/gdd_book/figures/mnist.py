@@ -20,7 +20,7 @@ from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import mean_and_error, median_and_error, share_error
 from gdd_book.experiments.mnist import ATOMS
-from gdd_book.experiments.mnist_features import COPIED, KINDS, reader
+from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,

@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd_book.evaluate.statistics import mean_and_error
-from gdd_book.experiments.one_step import COMPONENTS, DEFAULT, PATCHES, PIXELS
+from gdd_book.experiments.studies.one_step import COMPONENTS, DEFAULT, PATCHES, PIXELS
 from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, with_error, write_ticks
 
 TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}

@@ -15,7 +15,7 @@ from gdd import MNIST
 from gdd.base.axes import ATOM, PLANE
 from gdd.projection import render_projected
 from gdd_book import paper_values
-from gdd_book.experiments.mnist_features import COPIED
+from gdd_book.experiments.studies.mnist_features import COPIED
 from gdd_book.figures.mnist import draw_subsets, subset_errors
 from gdd_book.figures.model import draw_atoms, most_used
 from gdd_book.figures.slider import slider

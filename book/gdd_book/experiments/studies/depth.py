@@ -30,9 +30,9 @@ from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import in_own_percents, uses_of
 from gdd_book.experiments.images import HIDING, LEVELS, REAL, SOURCES, describe, fill_plainly, generate
-from gdd_book.experiments.mnist_readings import normalised
 from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
 from gdd_book.training import (
     CALTECH,

@@ -29,8 +29,8 @@ from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import error
-from gdd_book.experiments.mnist_features import PROTOCOL
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.mnist_features import PROTOCOL
 from gdd_book.progress import Run
 
 # ---- which picture is a patch from?
