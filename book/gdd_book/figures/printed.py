@@ -20,7 +20,7 @@ def show_divergence(record: xr.Dataset) -> Figure:
             axes.plot(sweeps, values, linestyle=style, color=colour, linewidth=1.2, label=label)
             if last := np.isfinite(values).sum():
                 axes.plot(last, values[last - 1], "x" if last < len(sweeps) else "", color=colour)
-    axes.set(xscale="log", yscale="log", xlabel="sweep", ylabel="residual over the image")
+    axes.set(xscale="log", yscale="log", xlabel="sweep", ylabel="norm of residual / of images")
     axes.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
     axes.axhline(1, color="black", linewidth=0.5)
     axes.annotate("nothing explained", (sweeps[-1], 1), fontsize=FONT - 3, ha="right", va="bottom")

@@ -96,7 +96,8 @@ def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
         ("of the same atoms as detectors, normalised", f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
         ("of four first layers side by side, whitened", f"{whitened:.1f} %", ""),
         ("the same, with a classifier trained on deformed copies too", f"{copied:.1f} %", ""),
-        ("active coefficients of a test digit, refinement", before_after(*numbers.values.round().astype(int)), ""),
+        ("active coefficients of a test digit, refinement at precision 44",
+         before_after(*numbers.values.round().astype(int)), ""),
     ]
     return pd.DataFrame(rows, columns=["1,000 digits of MNIST", "we find", "the paper prints"]).set_index(
         "1,000 digits of MNIST")

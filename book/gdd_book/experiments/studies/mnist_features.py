@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from math import nan
@@ -114,7 +115,7 @@ def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool)
     return OneStepFeatures.digits(
         sizes=SIZES if several else SIZES[:1], sweeps=(p["burn_in"], p["collect"]), random_state=p["seed"],
         checkpoint=run.folder("first-layer", {name: p[name] for name in LEARNING}), learn_from=p["n_learn"],
-        rescale=False, whitening=False,
+        rescale=False, whitening=False, verbose=sys.stderr.isatty(),
     ).fit(unlabelled).dictionaries_
 
 

@@ -24,6 +24,7 @@ from gdd import DeepDeconvolution, OneStepFeatures
 from gdd.base.axes import IMAGES, LABEL
 from gdd.features import DIGIT_SIZES
 from gdd.inference.features import unfold
+from gdd.sampler.checkpoint import digest_of
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
@@ -59,7 +60,8 @@ def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
         found += [part[row : row + SIDE, col : col + SIDE] for row, col in zip(*corners, strict=True)]
     patches = np.stack(found)[:, None].astype(np.float32)
     labels = np.repeat(np.arange(len(PICTURES)), count)
-    return xr.DataArray(patches, {LABEL: ("image", labels)}, IMAGES, attrs={"checksum": "pictures of scikit-image"})
+    checksum = f"sha256:{digest_of([patches])}"
+    return xr.DataArray(patches, {LABEL: ("image", labels)}, IMAGES, attrs={"checksum": checksum})
 
 
 # ---- few labels
