@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from gdd.model.convolution import correlate, synthesise
+from gdd.model.convolution import synthesise
+from gdd.model.pooling import cut_into_blocks
 from gdd_book import experiments
 from gdd_book.experiments.studies import printed
 
@@ -33,13 +34,6 @@ def test_what_is_left_is_kept_right(chain):
     np.testing.assert_allclose(chain.left, images - drawn, atol=1e-9)
 
 
-def test_placing_and_windows_are_the_library_s(chain):
-    maps, atom = chain.z[:, 2] * chain.w[:, 2], chain.dictionary[2]
-    np.testing.assert_allclose(printed.place(atom, maps), synthesise(atom[None, None], maps[:, None])[:, 0], atol=1e-12)
-    found = np.einsum("nijab,ab->nij", printed.windows(chain.left, (21, 21)), atom)
-    np.testing.assert_allclose(found, correlate(chain.left[:, None], atom[None, None])[:, 0], atol=1e-9)
-
-
 def test_an_exact_atom_solves_its_regression(chain):
     """Mean of D: least squares of the images without its maps, weighed by gamma_e and gamma_d."""
     k = int(chain.z.sum(axis=(0, 2, 3)).argmax())
@@ -55,17 +49,9 @@ def test_an_exact_atom_solves_its_regression(chain):
     )
 
 
-def test_blocks_can_be_put_together_again():
-    maps = np.random.default_rng(0).normal(size=(2, 6, 9))
-    cut = printed.blocks(maps, (3, 3))
-    assert cut.shape == (2, 2, 3, 9)
-    np.testing.assert_array_equal(cut[0, 0, 1], maps[0, :3, 3:6].ravel())
-    np.testing.assert_array_equal(printed.from_blocks(cut, (3, 3)), maps)
-
-
 def test_a_block_has_one_position_at_most(chain):
     for k in range(len(chain.dictionary)):
-        assert printed.blocks(chain.z[:, k], (3, 3)).sum(axis=-1).max() <= 1
+        assert cut_into_blocks(chain.z[:, k], (3, 3)).sum(axis=-1).max() <= 1
 
 
 def test_the_print_diverges_and_the_model_does_not():

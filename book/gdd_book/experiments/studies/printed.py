@@ -16,7 +16,10 @@ import xarray as xr
 from numpy.lib.stride_tricks import sliding_window_view
 
 from gdd import MNIST, ChainSpec, ModelSpec, pretrain
+from gdd.model.convolution import correlate, synthesise
+from gdd.model.pooling import cut_into_blocks, one_hot
 from gdd.model.spec import FLAT
+from gdd.model.state import EMPTY
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, digits
@@ -179,23 +182,24 @@ class Literal:
         own, atom = self.without(k), self.dictionary[k]
         precision = self.gamma_e[:, None, None] * (atom**2).sum()
         seen = self.left if self.reading.all_others else own
-        fits = self.gamma_e[:, None, None] * np.einsum("nijab,ab->nij", windows(seen, self.w.shape[2:]), atom)
+        fits = self.gamma_e[:, None, None] * correlate(seen[:, None], atom[None, None])[:, 0]
         if self.reading.all_others:
             fits += precision * self.z[:, k] * self.w[:, k]
         variance = 1 / (precision * self.z[:, k] + self.gamma_w[:, k])
         self.w[:, k] = w = variance * self.z[:, k] * fits + np.sqrt(variance) * self.generator.normal(size=fits.shape)
         if not self.reading.one_weight_precision:
             self.gamma_w[:, k] = self.gamma(0.5, 0.5 * w**2)
-        y = blocks(precision * w**2 - 2 * fits * w, self.pool)
+        y = cut_into_blocks(precision * w**2 - 2 * fits * w, self.pool)
         log_weight = -0.5 * y if self.reading.likelihood else np.log(np.maximum(y, 0))
         log_mass = np.concatenate([log_weight, np.zeros((*y.shape[:3], 1))], axis=-1)
         log_mass += np.log(self.theta[:, k, None, None])
         gumbel = self.generator.gumbel(size=log_mass.shape)
-        chosen = (log_mass + gumbel).argmax(axis=-1)[..., None] == np.arange(y.shape[-1] + 1)
-        counts = chosen.sum(axis=(1, 2))
+        chosen = (log_mass + gumbel).argmax(axis=-1)
+        counts = (chosen[..., None] == np.arange(y.shape[-1] + 1)).sum(axis=(1, 2))
         drawn = self.generator.standard_gamma(counts + 1 / counts.shape[1])
         self.theta[:, k] = np.maximum(drawn, 1e-300) / drawn.sum(axis=1, keepdims=True)
-        self.z[:, k] = from_blocks(chosen[..., :-1], self.pool)
+        positions = np.where(chosen == y.shape[-1], EMPTY, chosen)
+        self.z[:, k] = one_hot(positions[:, None], w.shape[1:], self.pool)[:, 0]
         self.left = own - place(atom, self.z[:, k] * w)
 
 
@@ -206,11 +210,7 @@ def windows(images: np.ndarray, maps: tuple[int, int]) -> np.ndarray:
 
 def place(atom: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """Images (image, row, col) of one atom at all positions of its maps."""
-    rows, cols = maps.shape[1:]
-    out = np.zeros((len(maps), rows + atom.shape[0] - 1, cols + atom.shape[1] - 1))
-    for (a, b), value in np.ndenumerate(atom):
-        out[:, a : a + rows, b : b + cols] += value * maps
-    return out
+    return synthesise(atom[None, None], maps[:, None])[:, 0]
 
 
 def gram(maps: np.ndarray, gamma_e: np.ndarray, sides: tuple[int, int]) -> np.ndarray:
@@ -220,15 +220,3 @@ def gram(maps: np.ndarray, gamma_e: np.ndarray, sides: tuple[int, int]) -> np.nd
     lags = np.einsum("nijab,n,nij->ab", windows(padded, maps.shape[1:]), gamma_e, maps)
     rows, cols = (index.ravel() for index in np.indices(sides))
     return lags[rows[:, None] - rows + h - 1, cols[:, None] - cols + w - 1]
-
-
-def blocks(maps: np.ndarray, pool: tuple[int, int]) -> np.ndarray:
-    """Maps (image, row, col) cut into blocks: (image, block_row, block_col, position)."""
-    (p, q), (rows, cols) = pool, maps.shape[1:]
-    return maps.reshape(-1, rows // p, p, cols // q, q).swapaxes(2, 3).reshape(-1, rows // p, cols // q, p * q)
-
-
-def from_blocks(cut: np.ndarray, pool: tuple[int, int]) -> np.ndarray:
-    """Undo `blocks`."""
-    (p, q), (rows, cols) = pool, cut.shape[1:3]
-    return cut.reshape(-1, rows, cols, p, q).swapaxes(2, 3).reshape(-1, rows * p, cols * q)
