@@ -42,6 +42,7 @@ from gdd.base.files import user_path
 from gdd.inference import deconvolution, fixed_dictionary
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData, Part
+from gdd.results import of_images, pairs_of, with_pairs
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, run_joint_chain, start_from
@@ -367,7 +368,7 @@ def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages
         if refine is not None:
             begun = start_from(fitted, refinement, refine)
             trained = run_joint_chain(begun, data, fitted.model, refine, refinement, folder, progress)
-        return first_images(trained, max(0, min(keep - seat.first, len(data.images))))
+        return of_images(trained, slice(max(0, min(keep - seat.first, len(data.images)))))
 
 
 @contextmanager
@@ -398,38 +399,6 @@ def loaded(images: Images) -> np.ndarray:
 
 
 # ---- images of parts, and parts of images
-
-
-def pairs_of(trained: Pretrained | Refined) -> list[tuple]:
-    """What belongs to the images: the local part of every state, each beside its data."""
-    if isinstance(trained, Refined):
-        return [(trained.state.local, trained.data), (trained.last.local, trained.data)]
-    return [(layer.state.local, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
-
-
-def with_pairs(trained: Pretrained | Refined, pairs: list[tuple]) -> Pretrained | Refined:
-    """Return the model with this in place of `pairs_of`."""
-    if isinstance(trained, Refined):
-        (local, data), (last, _) = pairs
-        state, last = trained.state._replace(local=local), trained.last._replace(local=last)
-        return trained._replace(state=state, last=last, data=data)
-    states = [layer.state._replace(local=local) for layer, (local, _) in zip(trained.layers, pairs, strict=True)]
-    layers = tuple(layer._replace(state=state) for layer, state in zip(trained.layers, states, strict=True))
-    return trained._replace(layers=layers, inputs=tuple(data for _, data in pairs))
-
-
-def first_images(trained: Pretrained | Refined, keep: int) -> Pretrained | Refined:
-    """Return a part's model with what belongs to its first images."""
-
-    def cut(local, data: LayerData):
-        def of(value):
-            if isinstance(value, tuple):
-                return tuple(map(of, value))
-            return value[:keep].copy() if value is not None and len(value) == len(data.images) else value
-
-        return type(local)(*map(of, local)), LayerData(of(data.images), of(data.mask))
-
-    return with_pairs(trained, [cut(*pair) for pair in pairs_of(trained)])
 
 
 def joined(parts: list[Pretrained | Refined]) -> Pretrained | Refined:
@@ -498,7 +467,7 @@ def infer_layers(
 def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
     """Return the model with no image but the first, and the mean noise precision where images have one each."""
     noise = [local.gamma_e.mean(axis=0, keepdims=True) for local, _ in pairs_of(trained)]
-    pairs = zip(pairs_of(first_images(trained, 1)), noise, strict=True)
+    pairs = zip(pairs_of(of_images(trained, slice(1))), noise, strict=True)
     return with_pairs(trained, [(local._replace(gamma_e=gamma_e), data) for (local, data), gamma_e in pairs])
 
 

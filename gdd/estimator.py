@@ -104,9 +104,8 @@ class DeepDeconvolution(ImageTransformer):
         self, model: ModelSpec | None = None, *, atoms: tuple[int, ...] = (32, 64),
         image_size: tuple[int, int] | None = None, pretrain: tuple[int, int] = (60, 20),
         refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20), infer_chains: int = 1,
-        n_chains: int = 1,
-        checkpoint: str | Path | None = None, warm_start: bool = False, random_state=0, n_jobs: int | None = None,
-        verbose: bool = True,
+        n_chains: int = 1, checkpoint: str | Path | None = None, warm_start: bool = False, random_state=0,
+        n_jobs: int | None = None, verbose: bool = True,
     ):
         self.model = model
         self.atoms = atoms
@@ -203,8 +202,19 @@ class DeepDeconvolution(ImageTransformer):
         Parameters
         ----------
         trained : what either of them returned
-        images : (image, plane, row, col)   those that it was learned from
+        images : (image, plane, row, col)   those that it was learned from; NaN where its mask hid them
         chain : lengths and seed of its last stage
+
+        Raises
+        ------
+        GddError
+            Images of other sizes than the chain's model; a chain of a file, which has no images to project by.
+
+        Notes
+        -----
+        *Source:* none in the paper; its steps put together.
+        *Departs:* nothing is scaled.
+        *Checked:* tests/test_estimator.py (a chain of the same images and seed as a fit).
         """
         layers = {str(level): layer.traces for level, layer in enumerate(getattr(trained, "layers", ()), 1)}
         stage = "pretrain" if layers else "refine"
@@ -250,7 +260,7 @@ class DeepDeconvolution(ImageTransformer):
             found = averaged([
                 infer(
                     self.chains_[self.best_], self.atoms_, data.images, mask=mask, burn_in=burn_in, collect=collect,
-                    seed=(self.seed_ + number) % LARGEST_SEED, first_image=None, progress=bar.step,
+                    seed=(self.seed_ + number) % (LARGEST_SEED + 1), first_image=None, progress=bar.step,
                 )
                 for number in range(count)
             ])

@@ -20,8 +20,8 @@ from gdd.base.checks import GddError
 from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerState, Local, Shared
-from gdd.sampler.pretrain import Fitted, Pretrained
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
+from gdd.sampler.pretrain import Fitted, Pretrained, pool_up
 from gdd.sampler.refine import Refined
 
 FORMAT, VERSION = "gdd model", 2
@@ -199,6 +199,50 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
     local = JointLocal(tuple(positions), z, data[f"weight_{top}"].values, np.atleast_1d(data["gamma_e"].values))
     dictionaries, gamma_d = (tuple(getattr(part, name) for part in shared) for name in ("dictionary", "gamma_d"))
     return JointState(local, JointShared(dictionaries, gamma_d, shared[-1].gamma_w))
+
+
+# ---- images of a chain
+
+
+def pairs_of(trained: Trained) -> list[tuple]:
+    """What belongs to the images: the local part of every state, each beside its data."""
+    if isinstance(trained, Refined):
+        return [(trained.state.local, trained.data), (trained.last.local, trained.data)]
+    return [(layer.state.local, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
+
+
+def with_pairs(trained: Trained, pairs: list[tuple]) -> Trained:
+    """Return the model with this in place of `pairs_of`."""
+    if isinstance(trained, Refined):
+        (local, data), (last, _) = pairs
+        state, last = trained.state._replace(local=local), trained.last._replace(local=last)
+        return trained._replace(state=state, last=last, data=data)
+    states = [layer.state._replace(local=local) for layer, (local, _) in zip(trained.layers, pairs, strict=True)]
+    layers = tuple(layer._replace(state=state) for layer, state in zip(trained.layers, states, strict=True))
+    return trained._replace(layers=layers, inputs=tuple(data for _, data in pairs))
+
+
+def of_images(trained: Trained, some: slice | np.ndarray) -> Trained:
+    """Return a chain with what belongs to these of its images."""
+
+    def cut(local, data: LayerData):
+        def of(value):
+            if isinstance(value, tuple):
+                return tuple(map(of, value))
+            return value[some].copy() if value is not None and len(value) == len(data.images) else value
+
+        return type(local)(*map(of, local)), LayerData(of(data.images), of(data.mask))
+
+    return with_pairs(trained, [cut(*pair) for pair in pairs_of(trained)])
+
+
+def with_images(trained: Trained, images: np.ndarray) -> Trained:
+    """Return a chain that was read from a file with its images (image, plane, row, col); `gdd.project` needs them."""
+    data = LayerData(np.ascontiguousarray(images, np.float32))
+    if isinstance(trained, Refined):
+        return trained._replace(data=data)
+    pooled = [LayerData(pool_up(one.state, one.spec, one.shape)) for one in trained.layers[:-1]]
+    return trained._replace(inputs=(data, *pooled))
 
 
 # ---- files

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from xdist.scheduler import LoadFileScheduling
 
+from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 
 #: Modules whose quick tests refine, by the precision of their arrays. Compiling the kernels of refinement takes minutes
@@ -60,3 +61,16 @@ def pictures(tmp_path, monkeypatch):
             Image.fromarray(pixels).save(path / f"{folder[:3]}_{number:04d}.jpg", quality=95)
     monkeypatch.setenv("GDD_DATA", str(tmp_path))
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Grey values from 0 to 255, (image, row, col)."""
+    return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def coloured():
+    """Coloured noise, smooth enough for atoms, (image, row, col, plane)."""
+    rough = np.random.default_rng(0).random((12, 16, 18, 3))
+    return (rough + np.roll(rough, 1, 1) + np.roll(rough, 1, 2)).astype(np.float32)

@@ -37,19 +37,6 @@ def test_scikit_learn_s_own_checks(estimator, check):
 
 
 @pytest.fixture(scope="module")
-def digits():
-    """Grey values from 0 to 255, (image, row, col)."""
-    return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
-
-
-@pytest.fixture(scope="module")
-def pictures():
-    """Coloured noise, smooth enough for atoms, (image, row, col, plane)."""
-    rough = np.random.default_rng(0).random((12, 16, 18, 3))
-    return (rough + np.roll(rough, 1, 1) + np.roll(rough, 1, 2)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
 def fitted(digits):
     return DeepDeconvolution(**QUICK).fit(digits)
 
@@ -80,11 +67,11 @@ def test_one_image_has_many_layouts(digits, fitted):
         assert back.shape == np.shape(images if name != "labelled" else digits)
 
 
-def test_planes_may_come_first_or_last(pictures):
-    one = DeepDeconvolution(**QUICK).fit(pictures)
-    other = DeepDeconvolution(**QUICK).fit(pictures.transpose(0, 3, 1, 2))
+def test_planes_may_come_first_or_last(coloured):
+    one = DeepDeconvolution(**QUICK).fit(coloured)
+    other = DeepDeconvolution(**QUICK).fit(coloured.transpose(0, 3, 1, 2))
     assert one.model_ == other.model_ and one.model_.planes == 3
-    np.testing.assert_array_equal(one.transform(pictures), other.transform(pictures.transpose(0, 3, 1, 2)))
+    np.testing.assert_array_equal(one.transform(coloured), other.transform(coloured.transpose(0, 3, 1, 2)))
 
 
 def test_signals_have_one_row():
@@ -331,7 +318,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(fitted, tmp_path):
 # ---- pictures
 
 
-def test_plots_draw_on_the_axes_given(digits, pictures, fitted):
+def test_plots_draw_on_the_axes_given(digits, coloured, fitted):
     figure, axes = plt.subplots(2, 3)
     ways = [
         lambda ax: fitted.plot_atoms(ax=ax), lambda ax: fitted.plot_atoms(1, ax),
@@ -383,6 +370,25 @@ def test_bad_input_is_named_before_any_work(change, images, message, digits):
     with pytest.raises(ValueError, match=message):
         model.fit(digits if images is None else images)
     assert not hasattr(model, "chains_")
+
+
+@pytest.mark.parametrize("refined", [False, True])
+def test_a_chain_becomes_a_model(refined, tmp_path):
+    """Its atoms and codes are those of the functions; labels of its images stay; sizes are checked."""
+    images, chain = datasets.load("digits", n=12), gdd.ChainSpec(3, 2, seed=4)
+    trained = gdd.pretrain(images, gdd.ModelSpec.for_images((28, 28), 1, (4, 6)), chain)
+    if refined:
+        trained = gdd.refine(images, trained.model, chain, start=trained)
+    model = DeepDeconvolution.from_chain(trained, images, chain).set_params(infer=(3, 2), verbose=False)
+    np.testing.assert_array_equal(model.atoms_, gdd.project(trained))
+    codes = gdd.infer(trained, model.atoms_, images.values, burn_in=3, collect=2, seed=4, first_image=None)
+    np.testing.assert_array_equal(model.transform(images), codes["mean"].values.reshape(12, -1))
+    model.save(tmp_path / "m.nc")
+    for one in (model, gdd.load(tmp_path / "m.nc")):
+        np.testing.assert_array_equal(one.to_dataset().label, images.label)
+        np.testing.assert_array_equal(one.transform(images), model.transform(images))
+    with pytest.raises(GddError, match="axis 'row' has size 27"):
+        DeepDeconvolution.from_chain(trained, images[:, :, 1:], chain)
 
 
 def test_flat_pictures_are_asked_for_their_size():

@@ -41,19 +41,6 @@ def test_scikit_learn_s_own_checks(estimator, check):
     check(estimator)
 
 
-@pytest.fixture(scope="module")
-def digits():
-    """Grey values from 0 to 255, (image, row, col)."""
-    return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
-
-
-@pytest.fixture(scope="module")
-def pictures():
-    """Coloured noise, smooth enough for atoms, (image, row, col, plane)."""
-    rough = np.random.default_rng(0).random((12, 16, 18, 3))
-    return (rough + np.roll(rough, 1, 1) + np.roll(rough, 1, 2)).astype(np.float32)
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def fitted(request, digits):
     return OneStepFeatures(**QUICK | KINDS[request.param]).fit(digits)
@@ -183,11 +170,11 @@ def test_one_image_has_many_layouts(digits, plain):
         assert_allclose(model.transform(images), expected, rtol=1e-5, err_msg=name)
 
 
-def test_colour_may_come_first_or_last(pictures):
-    one = OneStepFeatures(**QUICK).fit(pictures)
-    other = OneStepFeatures(**QUICK).fit(pictures.transpose(0, 3, 1, 2))
+def test_colour_may_come_first_or_last(coloured):
+    one = OneStepFeatures(**QUICK).fit(coloured)
+    other = OneStepFeatures(**QUICK).fit(coloured.transpose(0, 3, 1, 2))
     assert one.dictionaries_[0].sizes["plane"] == 3
-    assert_array_equal(one.transform(pictures), other.transform(pictures.transpose(0, 3, 1, 2)))
+    assert_array_equal(one.transform(coloured), other.transform(coloured.transpose(0, 3, 1, 2)))
 
 
 def test_signals_have_one_row():
@@ -295,11 +282,11 @@ def test_a_fit_begun_before_is_found_again(digits, plain, tmp_path):
 # ---- pictures
 
 
-def test_plots_draw_on_the_axes_given(digits, pictures, plain):
+def test_plots_draw_on_the_axes_given(digits, coloured, plain):
     figure, axes = plt.subplots(1, 3)
-    colour = OneStepFeatures(**QUICK).fit(pictures)
+    colour = OneStepFeatures(**QUICK).fit(coloured)
     ways = [lambda ax: plain.plot_atoms(0, ax), lambda ax: plain.plot_maps(digits[0], count=3, ax=ax),
-            lambda ax: colour.plot_maps(pictures[0], count=2, ax=ax)]
+            lambda ax: colour.plot_maps(coloured[0], count=2, ax=ax)]
     for way, ax in zip(ways, axes.flat, strict=True):
         assert way(ax) is ax and ax.has_data()
     shown = axes[1].images[0].get_array()

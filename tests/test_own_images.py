@@ -12,7 +12,6 @@ import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
 from gdd.layout import PLANES_FIRST, PLANES_LAST, layout_of
-from gdd_book.data import datasets
 
 QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
 
@@ -33,12 +32,6 @@ def test_a_plane_that_no_image_shows_is_named(pictures, plane):
         model.fit(holes)
     holes[0, 3, 4, plane] = 1.0
     assert np.isfinite(model.fit(holes).sample(2)).all()
-
-
-@pytest.fixture(scope="module")
-def digits():
-    """Grey values from 0 to 255, (image, row, col)."""
-    return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")

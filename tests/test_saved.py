@@ -17,15 +17,8 @@ import gdd
 from gdd import DeepDeconvolution, results
 from gdd.base import netcdf
 from gdd.base.checks import GddError
-from gdd_book.data import datasets
 
 QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
-
-
-@pytest.fixture(scope="module")
-def digits():
-    """Grey values from 0 to 255, (image, row, col)."""
-    return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")

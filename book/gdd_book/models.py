@@ -18,11 +18,8 @@ import gdd
 from gdd import Refined, results
 from gdd.base.axes import IMAGE, IMAGES, LABEL
 from gdd.base.checks import GddError
-from gdd.estimator import saved
-from gdd.model.state import JointLocal, LayerData
-from gdd.results import Trained
+from gdd.estimator import restored, saved
 from gdd.sampler.checkpoint import digest_of
-from gdd.sampler.pretrain import pool_up
 from gdd_book import checkout, records
 from gdd_book.training import STAGES, Learned
 
@@ -59,7 +56,8 @@ def write(name: str, learned: Learned, provenance: Mapping) -> Path:
     coordinates = {one: images.coords[one] for one in COORDINATES if one in images.coords}
     plain = xr.DataArray(images.values, coordinates, images.dims, IMAGES_OF)
     model = gdd.DeepDeconvolution.from_chain(learned.trained, plain, learned.chain)
-    model.chains_ = [of_images(learned.trained, some)]
+    kept = results.of_images(learned.trained, some)
+    model.chains_ = [kept._replace(last=kept.state) if isinstance(kept, Refined) else kept]  # one state will do
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
     model.digest_ = digest_of([np.ascontiguousarray(plain.values[some], np.float32), None])
     data = saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some].astype(np.float32))})
@@ -74,42 +72,22 @@ def example_images(images: xr.DataArray) -> np.ndarray:
     return np.sort(np.concatenate([np.flatnonzero(labels == label)[:each] for label in np.unique(labels)]))
 
 
-def of_images(trained: Trained, some: np.ndarray) -> Trained:
-    """Return a chain with what belongs to these of its images alone, and without the images."""
-
-    def cut(state):
-        local, count = state.local, len(state.local.z)
-        own = {one: value[some] for one, value in local._asdict().items() if one != "positions" and len(value) == count}
-        if isinstance(local, JointLocal):
-            own["positions"] = tuple(one[some] for one in local.positions)
-        return state._replace(local=local._replace(**own))
-
-    if isinstance(trained, Refined):
-        state = cut(trained.state)
-        return trained._replace(state=state, last=state, data=None)
-    layers = tuple(one._replace(state=cut(one.state)) for one in trained.layers)
-    return trained._replace(layers=layers, inputs=())
-
-
-def with_images(trained: Trained, images: np.ndarray) -> Trained:
-    """Return a chain of a file with its images (image, plane, row, col): projection needs them."""
-    data = LayerData(np.ascontiguousarray(images, np.float32))
-    if isinstance(trained, Refined):
-        return trained._replace(data=data)
-    pooled = [LayerData(pool_up(one.state, one.spec, one.shape)) for one in trained.layers[:-1]]
-    return trained._replace(inputs=(data, *pooled))
-
-
 def load(name: str) -> gdd.DeepDeconvolution:
     """Model of this name, as `gdd.load` reads it, its chain with the example images; GddError if there is none."""
-    model = gdd.load(existing(name))
-    model.chains_ = [with_images(model.chains_[0], images_of(name).values)]
-    return model
+    return _opened(name)[0]
 
 
 def images_of(name: str) -> xr.DataArray:
     """Example images of a model: (image, plane, row, col), with label and number in the data set."""
     return results.read(existing(name))[IMAGES_OF]
+
+
+def _opened(name: str) -> tuple[gdd.DeepDeconvolution, xr.DataArray]:
+    """`load` and `images_of`."""
+    data = results.read(existing(name))
+    model, images = restored(data), data[IMAGES_OF]
+    model.chains_ = [results.with_images(model.chains_[0], images.values)]
+    return model, images
 
 
 def existing(name: str) -> Path:
@@ -135,10 +113,9 @@ def activations(name: str, stages: Sequence[str] = STAGES) -> xr.Dataset:
     top atoms draw, each alone; ``images`` (image, plane, row, col). Images have the coordinates ``label`` and
     ``number``, their number in the data set. The attribute ``stride`` has the pixels between places of top atoms.
     """
-    parts = [load(f"{name}-{stage}") for stage in stages]
-    found = [_activations(one) for one in parts]
-    joined = xr.concat(found, "stage", combine_attrs="override").assign_coords(stage=list(stages))
-    return joined.assign({IMAGES_OF: images_of(f"{name}-{stages[0]}")})
+    models, images = zip(*(_opened(f"{name}-{stage}") for stage in stages), strict=True)
+    joined = xr.concat(map(_activations, models), "stage", combine_attrs="override").assign_coords(stage=list(stages))
+    return joined.assign({IMAGES_OF: images[0]})
 
 
 def _activations(model: gdd.DeepDeconvolution) -> xr.Dataset:

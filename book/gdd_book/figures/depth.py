@@ -164,10 +164,9 @@ def show_depth_of_pictures(record: xr.Dataset, example: int = 1) -> Figure:
 def pictures_table(record: xr.Dataset) -> pd.DataFrame:
     """Fit, projection and squared error on hidden halves of pictures, by noise precision; the first class."""
     first = record.isel({"class": 0})
-    vote = first.isel(vote=0) if "vote" in first.dims else first
     return _by_noise(record, {
         "active in a picture": first.active.values.round(1), "residual": first.residual.values.round(3),
-        "winning share, %": (100 * vote.winning_share.values).round(1),
+        "winning share, %": (100 * first.winning_share.values).round(1),
         "hidden half": with_error(first.hidden_error, "hidden_image", 3).values,
     })
 
