@@ -3,7 +3,7 @@
 The errata (book/errata.yml) show formula by formula what is wrong. Here the whole algorithm runs as it stands: a map is
 drawn at once from the residual without it (P3), an atom has a diagonal covariance (P4), every weight a precision of its
 own (P7), gamma_e the printed shape (P6), a position the printed weight (P2). What is no distribution at all as printed
-is read as the nearest that can be drawn, and said so. Page: book/model/errata.
+is read as the nearest that can be drawn, and said so. Page: book/model/as-printed.
 """
 
 from __future__ import annotations
