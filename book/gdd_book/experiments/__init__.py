@@ -18,6 +18,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     control,
     cost,
     depth,
+    labels,
     mnist_features,
     mnist_readings,
     mnist_refinement,
