@@ -33,8 +33,9 @@ from gdd.base.checks import (
 )
 from gdd.base.files import user_path
 from gdd.features import OneStepFeatures
-from gdd.inference.deconvolution import along_images, infer
+from gdd.inference.deconvolution import along_images
 from gdd.inference.generation import resample_top
+from gdd.inference.infer import METHODS, infer
 from gdd.layout import Layout, Scale, as_images, from_means, layout_of, scaled_data
 from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
@@ -68,6 +69,8 @@ class DeepDeconvolution(ImageTransformer):
     refine : sweeps of the chain of all layers, (thrown away, kept); None: no refinement, which costs many times more
     infer : sweeps for new images, (thrown away, averaged)
     infer_chains : chains for new images, whose features are averaged
+    method : how new images are explained: "sampling"; or "mean field", whose features are the same whatever the seed
+        and for which ``infer`` and ``infer_chains`` do not count
     n_chains : chains with seeds of their own; the one of highest likelihood makes the features
     checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there
     warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
@@ -93,7 +96,7 @@ class DeepDeconvolution(ImageTransformer):
     always with an axis of images. A last axis of 1, 3 or 4 is colour; any other number of planes stands second. Where
     the shape does not tell, a DataArray with the axes image, plane, row and col does. NaN is a missing pixel. New
     images must be in the units of those of ``fit``, such as 0 to 255. The features of an image depend on that image
-    alone: all images share one stream of random numbers.
+    alone: all images share one stream of random numbers. By mean field they do but for rounding.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2 to 2.4.
     *Departs:* precisions are held (P15); posterior means in place of one sample.
@@ -104,8 +107,8 @@ class DeepDeconvolution(ImageTransformer):
         self, model: ModelSpec | None = None, *, atoms: tuple[int, ...] = (32, 64),
         image_size: tuple[int, int] | None = None, pretrain: tuple[int, int] = (60, 20),
         refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20), infer_chains: int = 1,
-        n_chains: int = 1, checkpoint: str | Path | None = None, warm_start: bool = False, random_state=0,
-        n_jobs: int | None = None, verbose: bool = True,
+        method: str = "sampling", n_chains: int = 1, checkpoint: str | Path | None = None, warm_start: bool = False,
+        random_state=0, n_jobs: int | None = None, verbose: bool = True,
     ):
         self.model = model
         self.atoms = atoms
@@ -114,6 +117,7 @@ class DeepDeconvolution(ImageTransformer):
         self.refine = refine
         self.infer = infer
         self.infer_chains = infer_chains
+        self.method = method
         self.n_chains = n_chains
         self.checkpoint = checkpoint
         self.warm_start = warm_start
@@ -137,6 +141,7 @@ class DeepDeconvolution(ImageTransformer):
         count = check_whole("n_chains", self.n_chains, 1)
         folder = None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True)
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
+        check_choice("method", self.method, list(METHODS))
         array = self._checked(X, reset=not further)
         labelled = isinstance(X, xr.DataArray)
         layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size(), labelled)
@@ -253,16 +258,19 @@ class DeepDeconvolution(ImageTransformer):
     def _deconvolve(self, array: np.ndarray) -> xr.Dataset:
         """`deconvolve` of images that have been checked."""
         burn_in, collect = self._lengths("infer")
+        sampled = check_choice("method", self.method, list(METHODS)) == "sampling"
         data, _ = scaled_data(self.layout_.arrange(array), self.scale_)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
-        count = check_whole("infer_chains", self.infer_chains, 1)
+        count = check_whole("infer_chains", self.infer_chains, 1) if sampled else 1
+        chains = [
+            {"burn_in": burn_in, "collect": collect, "seed": (self.seed_ + number) % (LARGEST_SEED + 1),
+             "first_image": None}
+            for number in range(count)
+        ]
         with self._threads(), Bar(count * len(data.images), self.verbose, "images") as bar:
+            known = self.chains_[self.best_], self.atoms_, data.images, self.method
             found = averaged([
-                infer(
-                    self.chains_[self.best_], self.atoms_, data.images, mask=mask, burn_in=burn_in, collect=collect,
-                    seed=(self.seed_ + number) % (LARGEST_SEED + 1), first_image=None, progress=bar.step,
-                )
-                for number in range(count)
+                infer(*known, mask=mask, progress=bar.step, **options) for options in (chains if sampled else [{}])
             ])
         down, right = self.model_.stride
         return found.assign_coords({ROW: np.arange(found.sizes[ROW]) * down, COL: np.arange(found.sizes[COL]) * right})

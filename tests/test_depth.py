@@ -130,7 +130,7 @@ def test_mean_field_of_atoms_apart_is_the_exact_mean():
     gamma_e, gamma_w = 3.0, 0.5
     stub = SimpleNamespace(refinement=SimpleNamespace(noise=Precision(fixed=gamma_e)),
                            state=SimpleNamespace(shared=SimpleNamespace(gamma_w=np.array([gamma_w]))))
-    found = depth.mean_field(stub, atoms, xr.DataArray(images, dims=IMAGES))
+    found = depth.damped_magnitudes(stub, atoms, xr.DataArray(images, dims=IMAGES))
     pull, precision = gamma_e * np.einsum("nchw,kchw->nk", images, atoms), gamma_e * (atoms**2).sum((1, 2, 3)) + gamma_w
     on = 1 / (1 + np.sqrt(precision / gamma_w) * np.exp(-(pull**2) / (2 * precision)))  # prior odds 1 / (K - 1) = 1
     np.testing.assert_allclose(found[..., 0, 0], np.abs(on * pull / precision), rtol=1e-4)

@@ -27,7 +27,7 @@ from gdd.base import netcdf
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
-from gdd.inference.deconvolution import precisions_of
+from gdd.inference.infer import precisions_of
 from gdd.model.spec import (
     CALTECH101,
     FACES,

@@ -21,7 +21,6 @@ from gdd.base.checks import (
     as_finite,
     as_pixels,
     as_plain,
-    check_kind,
     check_lengths,
     check_memory,
     check_pair,
@@ -33,8 +32,6 @@ from gdd.base.compiling import share_out
 from gdd.inference.deconvolution_kernels import Chains, Problem, Run, correlate_image, run_chains
 from gdd.inference.masked_kernels import run_seen
 from gdd.model.placement import gram_slabs, placement_grid, slab_index
-from gdd.sampler.pretrain import Pretrained
-from gdd.sampler.refine import Refined
 
 Size = tuple[int, int]
 
@@ -42,49 +39,6 @@ Size = tuple[int, int]
 _AT_ONCE = 2**19
 #: results that are maps: posterior mean of S, of Z and of |S|
 AVERAGES = ("mean", "inclusion", "magnitude")
-
-
-def infer(
-    trained: Pretrained | Refined, atoms: xr.DataArray | np.ndarray, images: xr.DataArray | np.ndarray, **options
-) -> xr.Dataset:
-    """Features of new images: `deconvolve` with projected atoms, under the precisions that training found.
-
-    gamma_e is the mean over the training images, after pretraining that of the bottom layer; gamma_w is the top
-    layer's.
-
-    Parameters
-    ----------
-    trained : a pretrained or a refined model
-    atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project`
-    images : (image, plane, row, col), in the units of training
-    **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress`` of
-        `deconvolve`
-
-    Returns
-    -------
-    Dataset, see `deconvolve`
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3.
-    Departs: P16.
-    Checked: tests/test_pipeline.py, tests/test_projection_joint.py.
-    """
-    check_kind("trained", trained, (Pretrained, Refined))
-    for name in options:
-        if name not in deconvolve.__kwdefaults__:
-            raise GddError(f"{name}: not an option of infer; these are {', '.join(deconvolve.__kwdefaults__)}")
-    gamma_e, gamma_w = precisions_of(trained)
-    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, **options)
-
-
-def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:
-    """gamma_e and gamma_w under which new images are deconvolved, means over what was learned."""
-    if isinstance(trained, Pretrained):
-        local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
-    else:
-        local, shared = trained.state
-    return float(np.mean(local.gamma_e)), float(np.mean(shared.gamma_w))
 
 
 def deconvolve(

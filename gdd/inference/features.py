@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -29,12 +30,12 @@ from gdd.base.compiling import kernel, share_out
 from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, prior_odds
 from gdd.inference.features_kernels import all_magnitudes, magnitudes_of_maps
 from gdd.model.convolution import correlate, correlate_each
-from gdd.model.placement import correlate_at_stride, placement_grid
+from gdd.model.placement import correlate_at_stride, placement_grid, sum_at_stride
 
 Array = np.ndarray | xr.DataArray
 
 #: images, and numbers of their correlation maps, that are held at once
-_CHUNK, _HELD = 128, 2**25
+CHUNK, _HELD = 128, 2**25
 #: numbers of an atom up to which sums at every position cost less than Fourier transforms
 _LARGEST_DIRECT = 512
 
@@ -122,7 +123,7 @@ def block_magnitudes(
     scale = images.dtype.type(np.sqrt(gamma_e))
     atoms, parts = atoms.astype(images.dtype) * scale, []
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
-    few = max(1, min(_CHUNK, _HELD // (len(atoms) * math.prod(_places(images, atoms)))))
+    few = max(1, min(CHUNK, _HELD // (len(atoms) * math.prod(_places(images, atoms)))))
     for low in range(0, len(images), step := 1 if seen is not None else few):
         part = images[low : low + step] * scale
         if seen is not None:
@@ -199,23 +200,56 @@ def one_step_codes(
     overlap).
     """
     coords = along_images(images)
-    images, atoms = _checked(images, atoms, "atoms")
-    check_atoms(atoms, images.shape[2:])
-    scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
-    atoms = atoms.astype(images.dtype) * scale
-    stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
-    size = 3 * len(images) * len(atoms) * math.prod(placement_grid(images.shape[2:], atoms.shape[2:], stride))
-    check_memory("images, atoms, stride", size, images.itemsize)
-
-    def at_stride(images: np.ndarray, atoms: np.ndarray) -> np.ndarray:
-        return np.ascontiguousarray(correlate_at_stride(images, atoms, stride).transpose(0, 3, 1, 2))
-
-    precision = at_stride(np.ones_like(images[:1]), atoms**2)[0].astype(float) + gamma_w
-    odds = prior_odds(len(atoms))
-    chunks = (images[low : low + _CHUNK] * scale for low in range(0, len(images), _CHUNK))
-    parts = [_moments(at_stride(part, atoms), precision, gamma_w, odds, (1, 1, 0)) for part in chunks]
+    images, placed = place(images, atoms, stride, gamma_e, gamma_w, numbers=3)
+    norm = placed.norms(np.ones_like(images[:1]))[0]
+    chunks = (images[low : low + CHUNK] for low in range(0, len(images), CHUNK))
+    parts = [placed.moments(placed.correlations(part), norm) for part in chunks]
     found = zip(AVERAGES, np.concatenate(parts, axis=1), strict=True)
     return xr.Dataset({name: (MAPS, values) for name, values in found}, coords)
+
+
+class Placed(NamedTuple):
+    """Atoms at every position of a deconvolution, in units of noise precision 1. Maps: (image, atom, row, col)."""
+
+    atoms: np.ndarray  # (atom, plane, atom_row, atom_col)
+    stride: tuple[int, int]
+    image_size: tuple[int, int]
+    gamma_w: float
+
+    def correlations(self, images: np.ndarray, atoms: np.ndarray | None = None) -> np.ndarray:
+        """Inner products of images with every placed atom."""
+        found = correlate_at_stride(images, self.atoms if atoms is None else atoms, self.stride)
+        return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
+
+    def norms(self, seen: np.ndarray) -> np.ndarray:
+        """Squared norms of what is ``seen`` (image, plane, row, col; 1 or 0) of every placed atom."""
+        return self.correlations(seen, self.atoms**2)
+
+    def sums(self, maps: np.ndarray) -> np.ndarray:
+        """Images that the placed atoms add up to."""
+        return sum_at_stride(maps.transpose(0, 2, 3, 1), self.atoms, self.stride, self.image_size)
+
+    def moments(self, correlations: np.ndarray, norm: np.ndarray) -> np.ndarray:
+        """Posterior mean, inclusion, mean magnitude of each coefficient alone: (moment, image, atom, row, col).
+
+        correlations : of what the others leave of the image
+        norm : (atom, row, col)
+        """
+        odds = prior_odds(len(self.atoms))
+        return _moments(correlations, norm.astype(float) + self.gamma_w, self.gamma_w, odds, (1, 1, 0))
+
+
+def place(
+    images: Array, atoms: Array, stride: tuple[int, int], gamma_e: float, gamma_w: float, numbers: int, mask=None
+) -> tuple[np.ndarray, Placed]:
+    """Check images and atoms, and scale both to noise precision 1; ``numbers`` of a coefficient are kept."""
+    images, atoms = _checked(images, atoms, "atoms", mask)
+    check_atoms(atoms, images.shape[2:])
+    scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
+    stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
+    size = len(images) * len(atoms) * math.prod(placement_grid(images.shape[2:], atoms.shape[2:], stride))
+    check_memory("images, atoms, stride", numbers * size, images.itemsize)
+    return images * scale, Placed(atoms.astype(images.dtype) * scale, stride, images.shape[2:], gamma_w)
 
 
 def _checked(images, atoms, argument: str, mask=None) -> tuple[np.ndarray, np.ndarray]:

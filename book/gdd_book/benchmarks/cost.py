@@ -16,8 +16,9 @@ import xarray as xr
 from scipy.ndimage import gaussian_filter
 
 from gdd import infer, project
-from gdd.inference.deconvolution import make_problem, precisions_of, run_problem
+from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.inference.features import one_step_features
+from gdd.inference.infer import precisions_of
 from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101, ChainSpec, Precision, layer_shape
 from gdd.model.state import LayerData

@@ -20,6 +20,7 @@ from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
+from gdd.inference.mean_field import mean_field
 from gdd.model.convolution import correlate
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import project_layers, projection_error
@@ -248,7 +249,7 @@ def _readings(
     """Error in % on training digits that neither the atoms nor the classifier learned from, by reading."""
     readings: dict[str, Callable[[xr.DataArray], np.ndarray]] = {
         "normalised detectors": lambda images: normalised(images.values, atoms).max(axis=(2, 3)),
-        "mean field": lambda images: mean_field(one, atoms, images).max(axis=(2, 3)),
+        "mean field": lambda images: damped_magnitudes(one, atoms, images).max(axis=(2, 3)),
     }
     found = {name: [read(images) for images in both] for name, read in readings.items()}
     for at in p["filled_at"]:
@@ -260,34 +261,15 @@ def _readings(
     return xr.Dataset({"error": ("reading", errors)}, {"reading": list(found)})
 
 
+#: of the damped mean field: it is read before its fixed point is reached (book, inference/testing)
 STEPS = 20
 
 
-def mean_field(one: Refined, atoms: np.ndarray, images: xr.DataArray) -> np.ndarray:
-    """Magnitudes of the mean-field code at every pixel, all coefficients moved at once: (image, atom, row, col).
-
-    `STEPS` times every mean goes a share of its way to its conditional mean given all others': one over the largest
-    eigenvalue of the atoms' cosines, the largest share at which steps of all at once cannot grow.
-    """
+def damped_magnitudes(one: Refined, atoms: np.ndarray, images: xr.DataArray) -> np.ndarray:
+    """Magnitudes of the damped mean-field means at every pixel: (image, atom, row, col)."""
     gamma_e, gamma_w = one.refinement.noise.fixed, float(np.mean(one.state.shared.gamma_w))
-    kernel = atoms.astype(np.float32)
-    norm = (kernel**2).sum(axis=(1, 2, 3))[:, None, None]
-    precision = gamma_e * norm + gamma_w
-    log_odds = np.log(1 / (len(atoms) - 1)) + 0.5 * np.log(gamma_w / precision)
-    places = [n - a + 1 for n, a in zip(images.shape[2:], atoms.shape[2:], strict=True)]
-    unit = np.zeros((len(atoms), *places, *images.shape[2:]), np.float32)
-    for row, col in np.ndindex(*places):
-        unit[:, row, col, row : row + atoms.shape[2], col : col + atoms.shape[3]] = kernel[:, 0]
-    placed, pixels = unit.reshape(-1, images[0].size), images.values.reshape(len(images), -1).astype(np.float32)
-    mean = np.zeros((len(images), len(placed)), np.float32)
-    cosines = placed / np.sqrt((placed**2).sum(axis=1, keepdims=True)).clip(1e-12)
-    share = 1 / np.linalg.norm(cosines, 2) ** 2
-    for _ in range(STEPS):
-        gain = ((pixels - mean @ placed) @ placed.T).reshape(len(images), *unit.shape[:3])
-        pull = gamma_e * (gain + norm * mean.reshape(gain.shape))
-        on = 1 / (1 + np.exp(-np.clip(log_odds + pull**2 / (2 * precision), -50, 50)))
-        mean += share * ((on * pull / precision).reshape(mean.shape) - mean)
-    return np.abs(mean).reshape(len(images), *unit.shape[:3])
+    found = mean_field(images, atoms.astype(np.float32), (1, 1), gamma_e=gamma_e, gamma_w=gamma_w, steps=STEPS)
+    return np.abs(found.damped_mean.values)
 
 
 # ---- faces and classes of Caltech 101, three layers

@@ -14,14 +14,14 @@ import xarray as xr
 
 from gdd import DeepDeconvolution
 from gdd.base.axes import ATOM, IMAGE, LABEL, MAPS
-from gdd.inference.deconvolution import precisions_of
+from gdd.inference.infer import precisions_of
 from gdd_book import models
 from gdd_book.data import datasets
 from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd_book.experiments.mnist import KINDS, tuned
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.depth import mean_field
+from gdd_book.experiments.studies.depth import damped_magnitudes
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
 from gdd_book.training import code_of, kept
@@ -86,8 +86,6 @@ def _features(model: DeepDeconvolution, images: xr.DataArray, p: Mapping, run: R
             ))
             bar.step(len(part))
     codes = xr.concat(parts, IMAGE)
-    read = normalised(images.values, atoms), np.concatenate([
-        mean_field(trained, atoms, images[low : low + PART]) for low in range(0, len(images), PART)
-    ])
+    read = normalised(images.values, atoms), damped_magnitudes(trained, atoms, images)
     largest = [xr.DataArray(maps.max(axis=(2, 3)), dims=(IMAGE, ATOM)) for maps in read]
     return {kind: codes[kind] for kind in KINDS} | dict(zip(UNCHAINED, largest, strict=True))

@@ -13,10 +13,11 @@ import xarray as xr
 from gdd import OneStepFeatures, project
 from gdd.base.axes import IMAGE, LABEL
 from gdd.features import DIGIT_SIZES, LEAST_NORM
-from gdd.inference.deconvolution import deconvolve, precisions_of
+from gdd.inference.deconvolution import deconvolve
 from gdd.inference.deformations import Deformations, deform
 from gdd.inference.features import one_step_features, unfold
 from gdd.inference.fixed_dictionary import infer_layers
+from gdd.inference.infer import precisions_of
 from gdd.model.convolution import correlate
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerState, Local, Shared

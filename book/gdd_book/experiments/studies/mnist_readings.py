@@ -12,7 +12,8 @@ from sklearn.decomposition import SparseCoder
 
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, LABEL
-from gdd.inference.deconvolution import make_problem, precisions_of, prior_odds, run_problem
+from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
+from gdd.inference.infer import precisions_of
 from gdd.model.convolution import correlate
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
