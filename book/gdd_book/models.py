@@ -25,8 +25,10 @@ from gdd_book.training import STAGES, Learned
 
 #: where the book's own models lie
 SHIPPED = checkout.BOOK / "results" / "models"
-#: images whose activations are kept, as many of each label
-EXAMPLES = 100
+#: images whose activations are kept, as many of each label: digits, larger pictures
+EXAMPLES, PICTURES = 100, 10
+#: pixels up to which an image counts as a digit
+DIGIT = 32 * 32
 #: name of the images in a file
 IMAGES_OF = "images"
 #: coordinates of images that are kept: the number in its data set, and what the image shows
@@ -66,9 +68,10 @@ def write(name: str, learned: Learned, provenance: Mapping) -> Path:
 
 
 def example_images(images: xr.DataArray) -> np.ndarray:
-    """Numbers of the first images of each label, `EXAMPLES` in all, in the order of the images."""
+    """Numbers of the first images of each label, `EXAMPLES` or `PICTURES` in all, in the order of the images."""
     labels = images[LABEL].values if LABEL in images.coords else np.zeros(len(images))
-    each = -(-EXAMPLES // len(np.unique(labels)))
+    wanted = EXAMPLES if images[0].size <= DIGIT else PICTURES
+    each = -(-wanted // len(np.unique(labels)))
     return np.sort(np.concatenate([np.flatnonzero(labels == label)[:each] for label in np.unique(labels)]))
 
 

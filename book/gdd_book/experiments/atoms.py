@@ -32,6 +32,7 @@ from gdd_book.training import (
     STAGES,
     Setup,
     caltech_model,
+    learned,
     model_for,
     pictures,
     refinement_for,
@@ -220,11 +221,12 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
     raw, held_out = pictures(*which), normalise_contrast(pictures(*which, p["n_held_out"]))
     train = normalise_contrast(raw)
     model = caltech_model("faces", p)
-    stacks, chains = {}, []
+    stacks, chains, models = {}, [], {}
     for half in (0, 1):
         images, folder = train.isel(image=slice(half, None, 2)), run.folder("caltech-faces", p, f"set{half}")
         setup = Setup(images, model, 2 * p["seed"] + half, (folder, folder))
         chains.append(trained_models(p, run, setup, f"set {half + 1}, "))
+        models |= learned(f"caltech-faces-{half + 1}", chains[-1], setup, p)
         found = _projected(chains[-1], p, len(images))
         sizes = [(len(atoms), atoms.shape[2:]) for atoms in found[STAGES[0]]]
         found[FACES] = [cut_atoms(images.values, count, size) for count, size in sizes]
@@ -234,7 +236,7 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
     dataset = _measure_sets(stacks, reaches_of(model)).merge(_traces(chains))
     dataset = dataset.merge(judge(top, "set", held_out, model.stride, (p["noise_precision"], TEST_GAMMA_W), p))
     dataset["raw"] = (IMAGE, "row", "col"), np.rint(255 * raw.values[:8, 0]).astype(np.uint8)
-    return outcome(dataset, p, raw, model=model, refinement=refinement_for(p["refine_noise"]))
+    return outcome(dataset, p, raw, models, model=model, refinement=refinement_for(p["refine_noise"]))
 
 
 def _projected(trained: dict, p: dict, images: int) -> dict[str, tuple[xr.DataArray, ...]]:
@@ -331,7 +333,8 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     """
     images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
     model, folder = caltech_model(p["model"], p), run.folder("caltech-joint", p)
-    trained = trained_models(p, run, Setup(images, model, p["seed"], (folder, folder)), "all classes, ")
+    setup = Setup(images, model, p["seed"], (folder, folder))
+    trained = trained_models(p, run, setup, "all classes, ")
     stacks = _projected(trained, p, len(images))
     known = images.attrs["label_names"].split(",")
     dataset = pack(list(stacks.values()), "stage").assign_coords({
@@ -341,7 +344,8 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     dataset["images"] = ("example", "row", "col"), in_percents(images.values[: len(p["classes"]), 0])
     if STAGES[1] in trained:
         dataset["refinement_log_joint"] = DRAW, trained[STAGES[1]].traces.log_joint.values[0]
-    return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
+    models = learned("caltech-joint", trained, setup, p)
+    return outcome(dataset, p, images, models, model=model, refinement=refinement_for(p["refine_noise"]))
 
 
 def in_turn(images: xr.DataArray) -> xr.DataArray:
@@ -406,5 +410,6 @@ def caltech_class(p: dict, run: Run) -> Outcome:
     out["winning_share"] = ("stage", "pooled_layer"), [one[-1].attrs["winning_share"] for one in projected]
     out["images"] = ("example", "row", "col"), in_own_percents(setup.images.values[:6, 0])
     out["projection_error"] = "image", projection_error(refined.state, refined.model, projected[1][-1])
-    coordinates = {"part": list(costs), "stage": list(STAGES)}
-    return outcome(xr.Dataset(out, coordinates), p, setup.images, model=fitted.model, refinement=refined.refinement)
+    models = learned(f"caltech-{'-'.join(p['classes'])}", trained, setup, p)
+    found = xr.Dataset(out, {"part": list(costs), "stage": list(STAGES)})
+    return outcome(found, p, setup.images, models, model=fitted.model, refinement=refined.refinement)

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from itertools import cycle
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 from scipy import stats
 
 from gdd.base.axes import ATOM, CHAIN, DRAW
 from gdd.plot import mosaic, over_largest
-from gdd_book.figures.style import COLOURS, FONT, LINES, bare, finish, legend_outside, new_figure
+from gdd_book.figures.style import COLOURS, CYCLE, FONT, LINES, bare, finish, legend_outside, new_figure, write_ticks
 
 TRACES = {
     "active": "active blocks\nper image",
@@ -157,3 +158,52 @@ def _draw_gaps(axes, record: xr.Dataset) -> None:
     axes.set_ylim(record.sizes["setting"] - 0.5, -0.5)
     words = "difference to a chain started at the truth,\nthousands of nats (crosses: some atoms missed)"
     axes.set_xlabel(words, x=0.35)
+
+
+# ---- mean field
+
+#: of `mean-field`: what is drawn, by (places, means, reading)
+STOPPED = {
+    "damped means, at the stride": ("at the stride", "damped_mean", "every number"),
+    "damped means, largest over every pixel": ("at every pixel", "damped_mean", "largest of an atom"),
+    "factors, at the stride": ("at the stride", "mean", "every number"),
+    "factors, largest over every pixel": ("at every pixel", "mean", "largest of an atom"),
+}
+
+
+def show_stopping(record: xr.Dataset) -> Figure:
+    """Error of mean-field codes against the number of steps, a panel for each stage."""
+    figure, panels = new_figure(1, record.sizes["stage"], height=3.4, sharey=True)
+    for panel, one in zip(panels, record.stage.values, strict=True):
+        for number, (words, (places, means, reading)) in enumerate(STOPPED.items()):
+            error = record.error.sel(stage=one, places=places, means=means, reading=reading)
+            style = "-o" if means == "damped_mean" else "--s"
+            panel.plot(record.steps, error, style, color=CYCLE[number % 2], label=words, markersize=4)
+        panel.set(title=f"{one} atoms", xscale="symlog", xlabel="steps")
+        write_ticks(panel.xaxis, record.steps.values)
+    panels[0].set(ylabel="error, %")
+    legend_outside(figure, "lower center")
+    return finish(figure)
+
+
+def stopping_table(record: xr.Dataset) -> pd.DataFrame:
+    """A row for each stage and number of steps at the stride, and for coefficients moved in turn: bound, use, error."""
+    rows = {}
+    for one in record.stage.values:
+        part = record.sel(stage=one)
+        for steps in part.steps.values:
+            here = part.sel(steps=steps, places="at the stride")
+            errors = here.error.sel(reading="every number")
+            rows[one, f"{steps} steps"] = [
+                f"{float(here.bound):.0f}", f"{float(here.active):.1f}", f"{float(here.change):.2f}",
+                *(f"{float(errors.sel(means=means)):.1f}" for means in ("damped_mean", "mean")),
+            ]
+        rows[one, "in turn"] = [f"{float(part.in_turn_bound):.0f}", f"{float(part.in_turn_active):.1f}", "",
+                                "", f"{float(part.in_turn_error):.1f}"]
+    columns = ["bound, nats", "active", "change", "error of damped means, %", "error of factors, %"]
+    return pd.DataFrame.from_dict(rows, "index", columns=columns).replace("nan", "")
+
+
+def stopped_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in %, a row for each stage: of the reading chosen on training digits, and of the chain."""
+    return record.test_error.to_pandas().map("{:.1f}".format).rename_axis(None, axis=1).rename_axis(None)

@@ -54,6 +54,11 @@ READINGS = {
 }
 #: of those readings the last of each kind: from chains, sparse codes without a chain, detectors
 LAST_OF_KIND = ("cooled to a mode", "lasso at every pixel, summed over places", "the same, normalised")
+#: words for the features of `mnist-labels`, and the pixels beside them
+LABELLED = {
+    "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"], "mean field": "mean field, stopped early",
+    "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
+}
 LENGTHS = "sweeps of a layer"
 #: of `mnist-readings`, those that are compared between numbers of digits
 MAIN_READINGS = (
@@ -242,6 +247,30 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
         line, words = ("-o", kind) if kind == alone else ("--^", f"{alone}, copies")
         draw_subsets(axes, errors, color=colours.get(alone, CYCLE[1]), label=words, fmt=line)
     return _finish_curve(figure, axes)
+
+
+def show_labels(paper: pd.DataFrame, record: xr.Dataset, best: Sequence[xr.Dataset]) -> Figure:
+    """Test error against the number of labels: the paper's, `mnist-labels` by feature, pixels of `mnist-best`."""
+    figure, axes = _learning_curve(paper)
+    for colour, errors in zip((*CYCLE[:4], COLOURS["grey"]), _labelled(record, best), strict=False):
+        draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
+    return _finish_curve(figure, axes)
+
+
+def labels_table(paper: pd.DataFrame, record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """The numbers of `show_labels`, a row for each number of labels; (subsets)."""
+    table = subset_table(_labelled(record, best)).rename_axis("labels")
+    printed = paper[paper.ours].astype({"n_train": int}).set_index("n_train").error.map("{:.2f}".format)
+    table.insert(0, "the paper, refined", printed.reindex(table.index))
+    return table
+
+
+def _labelled(record: xr.Dataset, best: Sequence[xr.Dataset]) -> xr.DataArray:
+    """Errors (feature_kind, size, trial) of `mnist-labels`, and of pixels with as many labels."""
+    pixels = [one.sel(feature_kind=["raw pixels"]) for one in best if "raw pixels" in one.feature_kind]
+    errors = subset_errors([record, *pixels], LABELLED)
+    errors = errors.sel(size=[size for size in errors["size"].values if size in record["size"].values])
+    return errors.assign_coords(feature_kind=[LABELLED[kind] for kind in errors.feature_kind.values])
 
 
 def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes]:
