@@ -429,6 +429,8 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
         There is no such file; it is damaged, something else, or was written by a newer version.
     """
     data = results.read(place := user_path("path", path))
+    if "spec" in data.attrs and "parameters" not in data.attrs:
+        raise GddError(f"path: {place} holds chains without a model; `gdd.results.from_dataset` makes chains of it")
     try:
         return features.restored(data) if data.attrs.get("estimator") == "OneStepFeatures" else restored(data)
     except netcdf.UNREADABLE as error:

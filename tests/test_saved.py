@@ -179,6 +179,13 @@ def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
         gdd.load(path)
 
 
+def test_a_file_of_chains_alone_says_what_reads_it(named, tmp_path):
+    results.write(results.to_dataset(named.chains_, named.traces_), path := tmp_path / "chains.nc")
+    with pytest.raises(GddError, match="holds chains without a model; `gdd.results.from_dataset`"):
+        gdd.load(path)
+    results.from_dataset(results.read(path))
+
+
 def test_files_of_version_1_can_be_read(digits, named, table, tmp_path):
     named.save(path := tmp_path / "m.nc")
     data = netcdf.load(path)
