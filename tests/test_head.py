@@ -19,7 +19,7 @@ def page(url=""):
     document = nodes.document(None, None)
     document += [nodes.title("", "A"), nodes.paragraph("", 'Digits & "strokes". ' + "More words. " * 40)]
     context = {"title": "A < B", "metatags": ""}
-    app = SimpleNamespace(config=SimpleNamespace(project="Book", html_baseurl=url))
+    app = SimpleNamespace(config=SimpleNamespace(html_title="Book", html_baseurl=url))
     head.describe(app, "book/a", "", context, document)
     return context["metatags"]
 
@@ -29,6 +29,7 @@ def test_a_page_describes_itself():
     assert found.startswith("Digits &amp; &quot;strokes&quot;. More words.") and found.endswith(" …")
     assert len(found) < head.LONGEST + 30
     assert '<meta property="og:title" content="A &lt; B" />' in page()
+    assert '"og:site_name" content="Book"' in page()
 
 
 def test_a_card_has_a_picture_where_the_book_has_an_address():

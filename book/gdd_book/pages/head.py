@@ -33,7 +33,7 @@ def describe(app: Sphinx, page: str, template: str, context: dict, doctree: node
     """Add a description to the head of a page that has a text."""
     words = description(doctree) if doctree is not None else ""
     if words:
-        found = {"og:type": "article", "og:title": context["title"], "og:site_name": app.config.project,
+        found = {"og:type": "article", "og:title": context["title"], "og:site_name": app.config.html_title,
                  "og:description": words}
         if app.config.html_baseurl:
             found |= {"og:url": f"{app.config.html_baseurl}{page}.html", "og:image": app.config.html_baseurl + CARD}
