@@ -55,6 +55,8 @@ def test_code_stands_below_its_equation_and_ends_its_section():
     assert kinds.count("literal_block") == 5
     assert beside.without_docstring(row) in [block.astext() for block in document.findall(nodes.literal_block)]
     assert any(path.endswith("gdd/model/pooling.py") for path in depends)
+    leads = "".join(block.astext() for block in document.findall(nodes.raw))
+    assert 'href="../sources/gdd/model/pooling.html#unpool"' in leads and "../sources/tests/test_pooling.html#" in leads
 
 
 def test_a_section_shows_its_code_before_its_first_subsection():

@@ -76,11 +76,14 @@ def test_our_number_is_the_mean_of_what_a_record_holds(tmp_path, monkeypatch):
 
 
 def test_first_page_counts_the_verdicts():
-    """`intro` says "32 claims: 4 reproduced, 13 partly, ..." before the table of claims does."""
+    """`intro` says "32 claims: 4 reproduced, 13 partly, ..." in words, and shows it as a bar."""
     text = " ".join(notebooks.text_path("intro").read_text(encoding="utf-8").split())
     counts = [sum(claim.verdict == verdict for claim in FOUND) for verdict in claims.VERDICTS]
     words = "its {} claims: {} reproduced, {} partly, {} not, {} open, {} that cannot be judged"
     assert words.format(len(FOUND), *counts) in text
+    shown = claims.bar(FOUND).data
+    assert [int(count) for count in re.findall(r'flex-grow: (\d+)">\1<', shown)] == [count for count in counts if count]
+    assert 'href="claims.html"' in shown and f">{counts[1]} partly<" in shown
 
 
 def test_records_of_our_numbers_are_there():

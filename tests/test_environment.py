@@ -125,3 +125,8 @@ def test_the_systems_that_are_supported_are_named_alike():
     systems = {line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if line.startswith("Operating System")}
     said = re.search(r"On (\w+) or (\w+) \(not Windows\)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert {one.lower() for one in systems} == {one.lower() for one in said.groups()} == {"linux", "macos"}
+
+
+def test_the_versions_of_python_that_are_named_are_those_that_are_allowed():
+    named = {line.rpartition(" :: ")[2] for line in PROJECT["classifiers"] if "Python :: 3." in line}
+    assert named == {f"3.{minor}" for minor in range(30) if f"3.{minor}" in SpecifierSet(PROJECT["requires-python"])}

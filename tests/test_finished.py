@@ -1,11 +1,14 @@
 """What is asked of the built book: each fault is found, a page without any passes, lighter pictures are the same."""
 
+import re
+
+import jupytext
 import numpy as np
 import pytest
 from docutils import nodes
 from PIL import Image
 
-from gdd_book.pages import described, finished
+from gdd_book.pages import described, finished, notebooks
 
 GOOD = '<html><body><h1 id="top">A</h1><img src="a.png" alt="a picture"><a href="#top">up</a></body></html>'
 
@@ -69,6 +72,37 @@ def test_pictures_that_can_be_seen_through_stay(tmp_path):
     before = path.read_bytes()
     finished.lighten(tmp_path)
     assert path.read_bytes() == before
+
+
+def test_a_figure_has_the_text_of_its_name():
+    figure = nodes.figure("", nodes.image(uri="a.png"), nodes.caption("", "Strokes."), names=["fig-story"])
+    document = nodes.document(None, None)
+    document += figure
+    described.describe_images(None, document)
+    assert figure[0]["alt"] == described.texts()["fig-story"]
+
+
+def pictures(page):
+    """Cells of a page that draw a picture, with what stands beside their code."""
+    for cell in jupytext.read(notebooks.text_path(page)).cells:
+        settings = cell.metadata.get("mystnb", {})
+        if cell.cell_type == "code" and ("figure" in settings or re.search(r"\bdisplay\(.*\bshow_\w+\(", cell.source)):
+            yield cell, settings
+
+
+def test_every_picture_has_a_text_that_says_more_than_its_caption():
+    named = set()
+    for page in notebooks.chapters():
+        for cell, settings in pictures(page):
+            if "figure" not in settings:
+                assert settings.get("image", {}).get("alt"), f"{page}: no alt below mystnb, image: {cell.source}"
+                continue
+            name, caption = settings["figure"]["name"], settings["figure"]["caption"]
+            named.add(name)
+            assert name in described.texts(), f"{page}: say in {described.PATH.name} what is seen in {name}"
+            assert described.texts()[name][:40] not in " ".join(caption.split())
+    assert set(described.texts()) == named
+    assert all(len(text.split()) >= 12 for text in described.texts().values())
 
 
 def test_texts_of_pictures():

@@ -1,20 +1,28 @@
 """The index of the book: every link resolves, every public conditional and every equation of the paper stands in it."""
 
 import re
+from pathlib import Path
 
 import pytest
 
+import gdd
 from gdd.sampler import conditionals, joint_conditionals
-from gdd_book.pages import index
+from gdd_book.pages import index, sources
 
 ROWS = [row for part in index.sections().values() for row in part]
+#: every anchor of every page of code, from the page of the index
+SHOWN = {
+    f"{Path(sources.page_of(file)).relative_to('book')}.html#{name}"
+    for file in sources.shown() for name in re.findall(r'<span id="([^"]+)"></span>', sources.body(file))
+}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.word[:40])
 def test_every_link_resolves(row):
-    assert callable(index.function(row))
-    source = index.test_source(row.test)
-    assert re.search(r"^def (test_|ratio_)", source, re.MULTILINE)
+    code, test = index.code_link(row, index.PAGE), index.test_link(row, index.PAGE)
+    name = row.code.rpartition(".")[2]
+    assert code.endswith(f"#{name}") and code in SHOWN or code == f"api.html#gdd.{name}" and name in gdd.__all__
+    assert test in SHOWN and re.search(r"#(test|ratio)_", test)
     for place in (row.page, *row.also):
         page, _, anchor = index.link(place).partition("#")
         assert (index.BOOK / page).with_suffix(".md").is_file() and anchor
@@ -45,5 +53,5 @@ def test_places_of_a_page_have_the_names_that_sphinx_gives_them():
 def test_a_link_that_leads_nowhere_is_an_error():
     with pytest.raises(KeyError, match="no equation, target or heading"):
         index.link("notation#nowhere")
-    with pytest.raises(StopIteration):
-        index.test_source("test_index.py::test_nothing")
+    with pytest.raises(KeyError, match="test_nothing"):
+        index.test_link(ROWS[0]._replace(test="test_index.py::test_nothing"), index.PAGE)

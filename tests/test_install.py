@@ -53,7 +53,7 @@ SMALL = ["kinds=raw pixels", "sizes=100", "choose_size=100", "n_test=40", "trial
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory):
-    """Folder into which a wheel of this checkout was installed, without what it needs."""
+    """Folder into which a wheel was installed, made from the archive of sources, without what it needs."""
     pytest.importorskip("setuptools", "77", "a wheel is built with setuptools 77, which the extra test has")
     place = tmp_path_factory.mktemp("wheel")
     source, site = place / "source", place / "site"
@@ -61,8 +61,14 @@ def installed(tmp_path_factory):
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
-    subprocess.run([sys.executable, "-c", build], cwd=source, check=True, capture_output=True)
+    build = "from setuptools.build_meta import build_{0}; build_{0}('..')"
+    subprocess.run([sys.executable, "-c", build.format("sdist")], cwd=source, check=True, capture_output=True)
+    (archive,) = place.glob("*.tar.gz")
+    shutil.unpack_archive(archive, place / "unpacked", filter="data")
+    (unpacked,) = (place / "unpacked").iterdir()
+    wheel = [sys.executable, "-c", build.format("wheel")]
+    subprocess.run(wheel, cwd=unpacked, check=True, capture_output=True)
+    shutil.move(*(place / "unpacked").glob("*.whl"), place)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps", "--target", site]
     subprocess.run([*pip, *place.glob("*.whl")], check=True)
     (site / "sitecustomize.py").write_text(WITHOUT_EXTRAS)

@@ -26,6 +26,7 @@ PRECISIONS = {"noise_precision": (1.0, 30.0), "weight_precision": (10.0, 1.0)}
 #: parameters of every chapter: the smallest value (of words, the chapter's own), and another
 VALUES = {
     "intro": {"verdicts": (["open"], ["partly", "reproduced"])},
+    "claims": {"verdicts": (["open"], ["partly", "reproduced"])},
     "notation": {"model_name": ("MNIST", "CALTECH101")},
     "model/single-layer": LENGTHS | PRECISIONS | {"seed": (0, 7), "n_images": (1, 30)},
     "model/pooling": {"seed": (0, 7), "pool": ([1, 1], [2, 4]), "map_size": ([1, 1], [5, 7]), "n_maps": (1, 300),
@@ -64,7 +65,7 @@ WORDS = {"verdicts": ["x"], "model_name": "x", "scale": "x", "stage": "x", "fait
 NOT_CHECKED = {"seed", "data", "model", "burn_in", "collect", "warm_up", "new_sweeps", "noise_precision",
                "weight_precision", "refine_noise"}
 #: a few seconds each
-SHORT = ("intro", "notation", "model/depth", "inference/gibbs", "mnist/parameters", "caltech/faces",
+SHORT = ("intro", "claims", "notation", "model/depth", "inference/gibbs", "mnist/parameters", "caltech/faces",
          "caltech/interpolation", "caltech/classes", "caltech/joint", "caltech/accuracy")
 
 

@@ -1,4 +1,4 @@
-"""The README's lines of Python run as they stand, at a small size; what it names exists."""
+"""Lines of Python of the README and of the API reference run as they stand, at a small size; what is named exists."""
 
 import re
 from contextlib import chdir
@@ -15,6 +15,7 @@ from gdd_book.pages import notebooks
 ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
+LOADED, STEPS = re.findall(r"```python\n(.*?)```", notebooks.text_path("api").read_text(encoding="utf-8"), re.S)
 SMALLER = {"n=500": "n=12", "n=100": "n=3", "(60, 20)": "(1, 1)"}
 
 
@@ -50,10 +51,11 @@ def test_the_lines_give_features_of_the_new_images(made):
     assert made["features"].shape == (3, 160 * 2 * 2) and np.isfinite(made["features"]).all()
 
 
-def test_a_trained_model_can_be_used(made):
-    names = {"gdd": gdd, "new": made["new"]}
+def test_a_trained_model_can_be_used():
+    names = {}
+    assert "n=100" in LOADED
     with chdir(ROOT):
-        exec(BLOCKS[-1], names)
+        exec(LOADED.replace("n=100", "n=3"), names)
     assert names["drawn"].shape == (10, 1, 28, 28) and names["codes"].sizes["image"] == 3
     assert names["maps"].isel(image=names["maps"].label.values == 3).sizes["image"] == 10
 
@@ -78,6 +80,10 @@ def test_commands_name_what_exists():
         parser.parse_args(command.split())
 
 
+def test_it_fits_two_screens():
+    assert len(TEXT.split()) < 850
+
+
 def test_make_targets_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     named = set(re.findall(r"\bmake (book|test|calibrate|bench|lint)\b", TEXT))
@@ -85,12 +91,13 @@ def test_make_targets_exist():
     assert all(re.search(rf"^{name}:", makefile, re.M) for name in named)
 
 
-def test_the_parts_called_alone(made):
-    source = BLOCKS[2]
-    for written in ("burn_in=60, collect=20", "burn_in=30, collect=10"):
+def test_the_parts_called_alone():
+    smaller = {"n=500": "n=12", "n=100": "n=3"}
+    smaller |= dict.fromkeys(("burn_in=60, collect=20", "burn_in=30, collect=10"), "burn_in=1, collect=1")
+    source, names = STEPS, {}
+    for written, small in smaller.items():
         assert written in source
-        source = source.replace(written, "burn_in=1, collect=1")
-    names = {"gdd": gdd} | {name: made[name] for name in ("images", "new")}
+        source = source.replace(written, small)
     exec(source, names)
     assert names["atoms"].dims == ("atom", "plane", "atom_row", "atom_col")
     assert dict(names["codes"].ml_sample.sizes) == {"image": 3, "atom": 160, "row": 2, "col": 2}

@@ -1,4 +1,6 @@
-"""How to run a page oneself: the line names its parameters, the notebook is the one that the tests run."""
+"""How to run a page oneself: the line names its parameters, the notebook is the one that the tests run, with a first
+cell that says what it needs.
+"""
 
 from types import SimpleNamespace
 
@@ -59,4 +61,11 @@ def test_notebooks_are_those_that_are_tested(written):
         download, tested = (nbformat.read(folder / f"{page}.ipynb", 4).cells
                             for folder in (written / "book", notebooks.ROOT / "tests" / "reference"))
         own = [cell.source for cell in tested if "injected-parameters" not in cell.metadata.get("tags", [])]
-        assert [cell.source for cell in download if cell.cell_type == "code"] == own, page
+        assert [cell.source for cell in download if cell.cell_type == "code"] == [rerun.NEEDED, *own], page
+
+
+def test_a_notebook_says_what_it_needs(monkeypatch):
+    exec(rerun.NEEDED, {})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match="gdd_book is not installed"):
+        exec(rerun.NEEDED, {})

@@ -33,7 +33,7 @@ def show_code(app: Sphinx, doctree: nodes.document) -> None:
             if name == page:
                 rows[label].append(row)
     for label, found in rows.items():
-        block = folded(found)
+        block = folded(found, app.env.docname)
         for row in found:
             app.env.note_dependency(inspect.getsourcefile(index.function(row)))
         place = _place_of(doctree, label)
@@ -45,15 +45,16 @@ def show_code(app: Sphinx, doctree: nodes.document) -> None:
             place.parent[place.parent.index(place) + 1 : place.parent.index(place) + 1] = block
 
 
-def folded(rows: list[index.Row]) -> list[nodes.Node]:
-    """Functions of some rows without their docstrings, each with the name of its test, in a block that opens."""
+def folded(rows: list[index.Row], docname: str) -> list[nodes.Node]:
+    """Functions of some rows without their docstrings, each with a link to its test, in a block that opens."""
     rows = list({row.code: row for row in rows}.values())
     names = ", ".join(f"<code>{row.code.rpartition('.')[2]}</code>" for row in rows)
     block = [nodes.raw("", f'<details class="beside"><summary>In code: {names}</summary>', format="html")]
     for row in rows:
-        tested = html.escape(row.test.replace("::", ", "))
+        code = f'<a href="{index.code_link(row, docname)}">{where(row)}</a>'
+        test = f'<a href="{index.test_link(row, docname)}">tests/{html.escape(row.test.replace("::", ", "))}</a>'
         block += [
-            nodes.raw("", f"<p><small>{where(row)}; checked by <code>tests/{tested}</code></small></p>", format="html"),
+            nodes.raw("", f"<p><small>{code}; checked by {test}</small></p>", format="html"),
             nodes.literal_block(source := without_docstring(row), source, language="python"),
         ]
     return [*block, nodes.raw("", "</details>", format="html")]

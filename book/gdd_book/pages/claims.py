@@ -70,6 +70,15 @@ def meanings() -> HTML:
     return HTML(f'<table class="claims"><tbody>{"".join(rows)}</tbody></table>')
 
 
+def bar(chosen: Iterable[Claim]) -> HTML:
+    """A bar of these claims' verdicts, as wide as their numbers, that leads to the page of the claims."""
+    counts = Counter(claim.verdict for claim in chosen)
+    parts = [(verdict, verdict.replace(" ", "-"), counts[verdict]) for verdict in VERDICTS if counts[verdict]]
+    wide = "".join(f'<span class="{style}" style="flex-grow: {count}">{count}</span>' for _, style, count in parts)
+    words = "".join(f'<span><span class="{style}"></span>{count} {verdict}</span>' for verdict, style, count in parts)
+    return HTML(f'<a class="verdicts" href="claims.html"><span>{wide}</span><span>{words}</span></a>')
+
+
 def load() -> Claims:
     """Every claim of ``book/claims.yml``; GddError for an unknown verdict, or one that lacks evidence."""
     parts = yaml.safe_load(checkout.text(PATH))

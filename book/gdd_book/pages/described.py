@@ -1,22 +1,37 @@
 """Sphinx extension: a picture made by a code cell gets a text in its place, for readers who cannot see it.
 
-The text is the caption's first sentence, or without a caption that of the paragraph below.
+The text says what is seen: for a figure that is in ``book/pictures.yml``, for a picture without a caption in its cell.
+Where there is none it is the caption's first sentence, or that of the paragraph below.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
+import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
+
+from gdd_book import checkout
+
+PATH = checkout.BOOK / "pictures.yml"
 
 
 def describe_images(app: Sphinx, doctree: nodes.document) -> None:
     """Give every image without a text of its own one; an image that was drawn by hand keeps what its page says."""
     for image in doctree.findall(nodes.image):
         if image.get("alt", image["uri"]) == image["uri"]:
-            image["alt"] = first_sentence(_words_of(image))
+            figure = next((node for node in _above(image) if isinstance(node, nodes.figure)), nodes.figure())
+            written = next((texts()[name] for name in figure["names"] + figure["ids"] if name in texts()), None)
+            image["alt"] = written or first_sentence(_words_of(image))
+
+
+@cache
+def texts() -> dict[str, str]:
+    """What is seen in each figure, by its name."""
+    return yaml.safe_load(checkout.text(PATH))
 
 
 def _words_of(image: nodes.image) -> str:

@@ -1,6 +1,7 @@
 """The built book: its pictures made light, and what must hold of its pages.
 
-A page needs no network, every picture has a text in its place, no link is dead, no page is heavy.
+A page needs no network, every picture has a text in its place, headings leave no level out, no link is dead, no page is
+heavy.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ def _wrong_with(path: Path) -> Iterator[str]:
     for image in page.find_all("img"):
         if not image.get("alt") or image["alt"] == image.get("src"):
             yield f"no text in place of {image.get('src', 'a picture')[-60:]}"
+    yield from _headings(page)
     yield from _dead_links(page, path)
     if weight > HEAVIEST:
         yield f"weighs {weight / 1e6:.1f} MB with its pictures; at most {HEAVIEST / 1e6:g} are allowed"
@@ -72,6 +74,16 @@ def _loads(page: BeautifulSoup) -> Iterator[tuple[Tag, str]]:
     for tag in page.find_all(list(LOADED)):
         if tag.get(LOADED[tag.name]) and not ONLY_NAMED & set(tag.get("rel", ())):
             yield tag, tag[LOADED[tag.name]]
+
+
+def _headings(page: BeautifulSoup) -> Iterator[str]:
+    """Of the text, not of what the theme puts around it."""
+    above = 0
+    for heading in (page.find("article") or page).find_all(re.compile("^h[1-6]$")):
+        level, words = int(heading.name[1]), " ".join(heading.get_text().strip("#\n ").split())
+        if level > above + 1 or (level == 1 and above):
+            yield f"heading {words!r} is of level {level}, " + (f"below one of level {above}" if above else "the first")
+        above = level
 
 
 def _dead_links(page: BeautifulSoup, path: Path) -> Iterator[str]:

@@ -23,6 +23,7 @@ class Shown(NamedTuple):
 
     label: str
     words: str
+    seen: str  # for those who cannot see it
     source: str  # its picture, relative to the folder of the pages' sources
 
     @property
@@ -37,7 +38,7 @@ def figures_of(doctree: nodes.document) -> Iterator[Shown]:
         picture, caption = figure.next_node(nodes.image), figure.next_node(nodes.caption)
         if figure["ids"] and picture is not None and caption is not None:
             source = picture["candidates"].get("*", picture["uri"])
-            yield Shown(figure["ids"][0], first_sentence(caption.astext()), source)
+            yield Shown(figure["ids"][0], first_sentence(caption.astext()), picture["alt"], source)
 
 
 def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
@@ -55,8 +56,8 @@ def fill(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 
 
 def _card(one: Shown, address: str) -> str:
-    words = html.escape(one.words)
-    return (f'<a href="{address}#{one.label}"><img src="../_images/{one.file}" alt="{words}" loading="lazy">'
+    words, seen = html.escape(one.words), html.escape(one.seen)
+    return (f'<a href="{address}#{one.label}"><img src="../_images/{one.file}" alt="{seen}" loading="lazy">'
             f"<span>{words}</span></a>")
 
 

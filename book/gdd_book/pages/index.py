@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import html
 import importlib
 import inspect
@@ -12,14 +11,13 @@ from typing import NamedTuple
 
 import yaml
 from IPython.display import HTML
-from pygments import highlight
-from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
 
+import gdd
 from gdd_book import checkout
+from gdd_book.pages import sources
 
 BOOK = checkout.BOOK
-TESTS = BOOK.parent / "tests"
+PAGE = "book/notation"
 
 
 class Row(NamedTuple):
@@ -46,13 +44,18 @@ def function(row: Row) -> object:
     return inspect.unwrap(getattr(importlib.import_module(module), name))
 
 
-def test_source(test: str) -> str:
-    """Source of the test that ``file::function`` names."""
-    file, _, name = test.partition("::")
-    text = checkout.text(TESTS / file)
-    found = next(node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name)
-    first = min([found.lineno, *(line.lineno for line in found.decorator_list)])
-    return "\n".join(text.splitlines()[first - 1 : found.end_lineno])
+def code_link(row: Row, page: str) -> str:
+    """Address of a row's function from a page such as ``book/notation``: its entry in the reference, or its source."""
+    found = function(row)
+    if getattr(gdd, found.__name__, None) is found:
+        return sources.relative("book/api", page) + f"#gdd.{found.__name__}"
+    return sources.address(page, *sources.place(found))
+
+
+def test_link(row: Row, page: str) -> str:
+    """Address of a row's test from a page."""
+    file, _, name = row.test.partition("::")
+    return sources.address(page, sources.TESTS / file, name)
 
 
 def link(page: str) -> str:
@@ -69,7 +72,7 @@ def link(page: str) -> str:
 
 
 def table() -> HTML:
-    """Every row under the heading of its section; function and test lead to their source, the page to its place."""
+    """Every row under the heading of its section; function and test lead to their code, the page to its place."""
     lines = []
     for section, rows in sections().items():
         lines.append(f'<tr><th colspan="3">{html.escape(section)}</th></tr>')
@@ -78,30 +81,14 @@ def table() -> HTML:
     return HTML(f'<table class="index"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table>')
 
 
-def listing() -> HTML:
-    """Source of every function and every test of the index, each once, in the order of the rows."""
-    rows = [row for part in sections().values() for row in part]
-    sources = {row.code: inspect.getsource(function(row)) for row in rows}
-    sources |= {row.test: test_source(row.test) for row in rows}
-    show = HtmlFormatter(cssclass="highlight")
-    blocks = [
-        f'<div id="code-{_slug(name)}"><h4><code>{name}</code></h4>{highlight(source, PythonLexer(), show)}</div>'
-        for name, source in sources.items()
-    ]
-    return HTML(f'<div class="listing">{"".join(blocks)}</div>')
-
-
 def _cells(row: Row) -> list[str]:
     equation = rf'<span class="mathjax_process">\({html.escape(row.equation)}\)</span>'
     page = f'<a href="{link(row.page)}">{row.page.partition("#")[0]}</a>'
-    links = "<br>".join((_inner(row.code), _inner(row.test), page))
+    code = f'<a href="{code_link(row, PAGE)}"><code>{row.code.rpartition(".")[2]}</code></a>'
+    test = f'<a href="{test_link(row, PAGE)}"><code>{row.test.rpartition(":")[2]}</code></a>'
+    links = "<br>".join((code, test, page))
     return [f"{equation}<br><small>{html.escape(row.paper)}</small>", html.escape(row.word), links]
 
 
 def _slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-
-
-def _inner(name: str) -> str:
-    """Link to a source in the listing, its last name shown."""
-    return f'<a href="#code-{_slug(name)}"><code>{re.split(r"[.:]", name)[-1]}</code></a>'

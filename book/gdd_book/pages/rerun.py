@@ -10,10 +10,21 @@ import shlex
 from pathlib import Path
 
 import jupytext
+import nbformat
 from docutils import nodes
 from sphinx.application import Sphinx
 
 from gdd_book.pages import notebooks
+
+#: first cell of a notebook that is read elsewhere than in its book
+NEEDED = """\
+# This page of a book needs the packages gdd and gdd_book. Once, in the top folder of the book's repository:
+#     pip install ".[book]"
+# Pages with results show those of the repository, if it was installed by: pip install -e ".[book]"
+from importlib.util import find_spec
+
+if find_spec("gdd_book") is None:
+    raise ModuleNotFoundError("gdd_book is not installed; the lines above say how, then start the kernel anew")"""
 
 
 def show_command(app: Sphinx, doctree: nodes.document) -> None:
@@ -23,7 +34,7 @@ def show_command(app: Sphinx, doctree: nodes.document) -> None:
         link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", internal=True)
         link["classes"].append("download")
         words = nodes.paragraph("", "Run this page yourself: ", link, nodes.Text(
-            " (it needs the packages of this book), or at other parameters from the top folder of the repository:"))
+            " (its first cell says what it needs), or at other parameters from the top folder of the repository:"))
         section = next(doctree.findall(nodes.section), doctree)
         line = command(page)
         section += nodes.container("", words, nodes.literal_block(line, line, language="text"), classes=["rerun"])
@@ -48,7 +59,9 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every chapter, as a notebook without outputs, beside its page."""
     if exception is None and app.builder.format == "html":
         for page in notebooks.chapters():
-            jupytext.write(_chapter(page), Path(app.outdir) / "book" / f"{page}.ipynb")
+            notebook = _chapter(page)
+            notebook.cells.insert(0, nbformat.v4.new_code_cell(NEEDED))
+            jupytext.write(notebook, Path(app.outdir) / "book" / f"{page}.ipynb")
 
 
 def _chapter(page: str):

@@ -1,0 +1,93 @@
+"""What stands in a page's head and around the book: descriptions, version, citation, colours that can be read."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from docutils import nodes
+
+import gdd
+from gdd_book.pages import head, notebooks
+
+STYLE = (notebooks.BOOK / "_static" / "companion.css").read_text(encoding="utf-8")
+#: behind the text of a page, in the theme's light and dark form
+LIGHT, DARK = "#ffffff", "#14181e"
+
+
+def page(url=""):
+    document = nodes.document(None, None)
+    document += [nodes.title("", "A"), nodes.paragraph("", 'Digits & "strokes". ' + "More words. " * 40)]
+    context = {"title": "A < B", "metatags": ""}
+    app = SimpleNamespace(config=SimpleNamespace(html_title="Book", html_baseurl=url))
+    head.describe(app, "book/a", "", context, document)
+    return context["metatags"]
+
+
+def test_a_page_describes_itself():
+    found = re.search('<meta name="description" content="([^"]*)" />', page())[1]
+    assert found.startswith("Digits &amp; &quot;strokes&quot;. More words.") and found.endswith(" …")
+    assert len(found) < head.LONGEST + 30
+    assert '<meta property="og:title" content="A &lt; B" />' in page()
+    assert '"og:site_name" content="Book"' in page()
+
+
+def test_a_card_has_a_picture_where_the_book_has_an_address():
+    assert "og:image" not in page() and "og:url" not in page()
+    assert '"og:url" content="https://a.example/book/a.html"' in page("https://a.example/")
+    assert f'"og:image" content="https://a.example/{head.CARD}"' in page("https://a.example/")
+    assert (notebooks.BOOK / head.CARD).is_file()
+
+
+def test_a_page_without_a_text_has_none():
+    context = {"title": "Index"}
+    head.describe(None, "genindex", "", context, None)
+    assert context == {"title": "Index"}
+
+
+def test_version_is_at_the_foot_of_every_page(monkeypatch):
+    monkeypatch.setenv("GDD_BOOK_URL", "https://a.example/gdd")
+    config = SimpleNamespace(html_theme_options={"show_navbar_depth": 2}, html_baseurl="")
+    head.configure(None, config)
+    assert config.version == gdd.__version__ and config.html_baseurl == "https://a.example/gdd/"
+    assert config.html_theme_options == {"show_navbar_depth": 2, "extra_footer": f"Version {gdd.__version__}"}
+
+
+def test_citation_is_that_of_the_file():
+    cited = yaml.safe_load((notebooks.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    text = notebooks.text_path("references").read_text(encoding="utf-8")
+    (author,) = cited["authors"]
+    written = {"author": f"{{{author['name']}}}", "title": cited["title"], "version": cited["version"],
+               "license": cited["license"]}
+    entry = re.search(r"@software\{gdd,\n(.*?)\n\}", text, re.S)[1]
+    assert dict(re.findall(r"(\w+) += \{(.*)\}", entry)) == written
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    """Of two colours, as the Web Content Accessibility Guidelines count it: 4.5 is enough for text."""
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_contrast_is_that_of_the_guidelines():
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+
+
+COLOURED = re.findall(r"^([^{}/@]+?)\{[^}]*(?<!-)color: (#\w{6})", STYLE, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("rule", "colour"), COLOURED)
+def test_coloured_words_can_be_read(rule, colour):
+    assert contrast(colour, DARK if "dark" in rule else LIGHT) >= 4.5
+
+
+@pytest.mark.parametrize("colour", re.findall(r"^a\.verdicts \.[\w-]+ \{ background: (#\w{6})", STYLE, re.MULTILINE))
+def test_numbers_on_the_bar_of_verdicts_can_be_read(colour):
+    assert contrast(colour, "#ffffff") >= 4.5
