@@ -19,6 +19,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     cost,
     depth,
     labels,
+    leaks,
     mnist_features,
     mnist_readings,
     mnist_refinement,

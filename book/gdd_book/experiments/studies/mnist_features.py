@@ -385,7 +385,7 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
     Parameters
     ----------
     train : (image, plane, row, col) with labels
-    p : holds what pretraining and refinement of a model of digits depend on
+    p : holds what pretraining and refinement of a model of digits depend on, see `trained_models`
 
     Returns
     -------
@@ -401,7 +401,7 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
     names = np.unique(train[LABEL].values)
     model, found = class_model(p, len(names)), []
     before = {name: p[name] for name in DIGITS_CHAIN}
-    after = before | {name: p[name] for name in (*REFINEMENT, "dictionary_every")}
+    after = before | {name: p[name] for name in (*REFINEMENT, "dictionary_every") if name in p}
     for name in names.tolist():
         own = train.isel({IMAGE: train[LABEL].values == name})
         folders = (
@@ -409,7 +409,7 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
         )
         stages = trained_models(p, run, Setup(own, model, p["seed"], folders), f"class {name}, ")
         found.append(xr.concat([project(one) for one in stages.values()], "stage", combine_attrs="drop"))
-    atoms = xr.concat(found, LABEL).assign_coords({LABEL: names, "stage": list(STAGES)})
+    atoms = xr.concat(found, LABEL).assign_coords({LABEL: names, "stage": list(stages)})
     return atoms.transpose("stage", ...).astype(np.float32)
 
 

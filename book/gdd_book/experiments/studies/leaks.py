@@ -1,0 +1,80 @@
+"""What small errors look like where labels leak: traps for whoever repeats the paper, each beside its honest form.
+
+None of this says anything about what the authors did. Page: book/mnist/error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import xarray as xr
+
+from gdd.base.axes import IMAGE, LABEL
+from gdd.inference.deconvolution import deconvolve
+from gdd_book.evaluate.classify import SvmProtocol
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify
+from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.mnist_features import class_energies, learn_class_atoms
+from gdd_book.progress import Run
+from gdd_book.training import HELD_DIGITS, STAGES, digits, model_for
+
+#: nothing is tuned: cross-validation would see labels in the atoms
+WIDTH = SvmProtocol(costs=(10.0,), gammas=(1.0,))
+#: what is measured: honest, and the same with a leak
+ROWS = (
+    "codes by all classes' atoms", "codes by the atoms of each digit's own class",
+    "cross-validation on the digits that the atoms were learned from",
+    "least residual, atoms of training digits", "least residual, test digits among those that atoms were learned from",
+)
+
+
+@experiment(
+    "label-leaks", seed=0, **HELD_DIGITS,
+    demo={"data": "digits", "n_train": 200, "n_test": 100, "burn_in": 20, "collect": 5, "test_burn_in": 20,
+          "test_collect": 10},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 1000, "burn_in": 150, "collect": 50, "test_burn_in": 100,
+           "test_collect": 50},
+)
+def label_leaks(p: dict, run: Run) -> Outcome:
+    """Error in % by row, atoms being learned from each class's digits apart; pretrained.
+
+    Each leak stands beside its honest form; the third row's is the first.
+    """
+    train, test = digits(p), digits(p, "test")
+    stride, chain = model_for(p["noise_precision"], p["weight_precision"]).stride, _chain(p)
+    own_chains = p | {"stages": STAGES[:1]}
+    atoms = learn_class_atoms(train, own_chains, run).isel(stage=0)
+    both = xr.concat([train, test], IMAGE, combine_attrs="override")
+    seen = learn_class_atoms(both, own_chains | {"data": f"{p['data']}, test digits too"}, run).isel(stage=0)
+    joined = atoms.stack(every=(LABEL, "atom")).transpose("every", ...).values
+    honest, own = [], []
+    for images, first in ((train, 0), (test, FIRST_TEST_IMAGE)):
+        settings = chain | {"first_image": first}
+        honest.append(deconvolve(images, joined, stride, **settings).ml_sample)
+        own.append(_by_own_class(images, atoms, stride, settings))
+    judged, leaked = (classify(pair, train, test, p["seed"], WIDTH) for pair in (honest, own))
+    settings = chain | {"first_image": FIRST_TEST_IMAGE}
+    nearest = [_of_least_residual(test, one, stride, settings) for one in (atoms, seen)]
+    errors = [judged.error, leaked.error, judged.cross_validation.min(), *nearest]
+    return outcome(xr.Dataset({"error": ("row", [float(one) for one in errors])}, {"row": list(ROWS)}), p, test)
+
+
+def _chain(p: Mapping) -> dict:
+    return {"gamma_e": p["noise_precision"], "gamma_w": p["weight_precision"], "burn_in": p["test_burn_in"],
+            "collect": p["test_collect"], "seed": p["seed"]}
+
+
+def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, settings: dict) -> np.ndarray:
+    """Codes in which only the atoms of the digit's own label can be active, (image, number)."""
+    parts = []
+    for name in atoms[LABEL].values:
+        code = deconvolve(images, atoms.sel({LABEL: name}).values, stride, **settings).ml_sample.values
+        parts.append(code.reshape(len(images), -1) * (images[LABEL].values == name)[:, None])
+    return np.concatenate(parts, axis=1)
+
+
+def _of_least_residual(test: xr.DataArray, atoms: xr.DataArray, stride, settings: dict) -> float:
+    """Error in % of the class whose atoms leave the least of a digit."""
+    nearest = atoms[LABEL].values[class_energies(test, atoms, stride, **settings).argmin(axis=1)]
+    return 100 * float((nearest != test[LABEL].values).mean())

@@ -1,0 +1,14 @@
+"""Leaks of labels: where a code may use its digit's label, a classifier finds that label again."""
+
+import numpy as np
+import pytest
+
+from gdd_book import experiments
+
+
+@pytest.mark.slow
+def test_a_leak_looks_like_a_small_error():
+    found = experiments.run("label-leaks").dataset.error
+    honest, own, inside, residual, seen = found.values
+    assert own < honest and inside < honest and seen <= residual
+    assert np.isfinite(found).all()
