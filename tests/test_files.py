@@ -14,7 +14,7 @@ import gdd
 from gdd.base import files
 from gdd.base.checks import GddError
 from gdd.base.files import user_path, written_whole
-from gdd_book import progress, records, training
+from gdd_book import checkout, progress, records, training
 from gdd_book.data import sources
 
 
@@ -141,7 +141,7 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(home, fitted, monke
     gdd.DeepDeconvolution(**model.get_params() | {"checkpoint": "~/ck"}).fit(images)
     for name in ("GDD_RESULTS", "GDD_CACHE", "GDD_DATA"):
         monkeypatch.setenv(name, "~")
-    assert records.folder() == home and progress.checkpoints() == home / "checkpoints" and sources._roots()[0] == home
+    assert checkout.results() == home and progress.checkpoints() == home / "checkpoints" and sources._roots()[0] == home
     assert names(home) == ["ck", "m.nc"] and names(Path.cwd()) == []
 
 
@@ -169,7 +169,7 @@ def test_folders_and_devices_are_no_files_and_files_are_no_folders(home, fitted,
     (home / "file").touch()
     with pytest.raises(GddError, match="checkpoint: .*file is no folder; name one"):
         gdd.DeepDeconvolution(checkpoint=home / "file").fit(images)
-    for name, call in {"GDD_RESULTS": records.folder, "GDD_CACHE": progress.checkpoints}.items():
+    for name, call in {"GDD_RESULTS": checkout.results, "GDD_CACHE": progress.checkpoints}.items():
         monkeypatch.setenv(name, str(home / "file"))
         with pytest.raises(GddError, match=f"{name}: .*file is no folder; name one"):
             call()

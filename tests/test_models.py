@@ -5,7 +5,7 @@ import pytest
 
 import gdd
 from gdd.model.joint import layer_values
-from gdd_book import models, records
+from gdd_book import checkout, models, records
 from gdd_book.figures import mnist
 from gdd_book.run import run_experiment
 
@@ -20,7 +20,7 @@ def learned(tmp_path_factory):
         patch.setenv("GDD_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(models, "EXAMPLES", 10)
         run_experiment("mnist-generated", "demo", [(name, str(value)) for name, value in SHORT.items()])
-        yield records.folder()
+        yield checkout.results()
 
 
 def names(learned) -> dict[str, str]:

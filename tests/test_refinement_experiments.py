@@ -8,7 +8,6 @@ import pytest
 from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd_book import experiments
-from gdd_book.experiments import mnist
 from gdd_book.experiments.studies import mnist_refinement
 from gdd_book.progress import Run
 
@@ -72,15 +71,6 @@ def test_starts_differ_and_finished_chains_are_not_run_again(tmp_path, monkeypat
 def test_starts_are_not_compared_under_a_learned_noise():
     with pytest.raises(GddError, match="refine_noise: 0"):
         experiments.run("mnist-starts", {"refine_noise": 0.0})
-
-
-def test_errors_of_both_kinds_of_atoms_on_the_same_digits():
-    lengths = {"refine_burn_in": 1, "refine_collect": 1, "test_burn_in": 2, "test_collect": 2}
-    sizes = {"n_train": 60, "n_test": 20, "seeds": (3,)}
-    found = experiments.run("mnist-refined-error", SHORT | lengths | sizes).dataset
-    assert found.subset.values.tolist() == [3]
-    assert found.atoms.values.tolist() == list(mnist.ATOMS)
-    assert ((found.error >= 0) & (found.error <= 100)).all()
 
 
 def test_pace_counts_what_a_second_gives():

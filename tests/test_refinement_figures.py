@@ -1,14 +1,10 @@
 """Figures and tables of refinement: every chain drawn where it belongs, numbers those of the record."""
 
-import json
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 
-from gdd_book.experiments.mnist import ATOMS as KINDS_OF_ATOMS
-from gdd_book.figures import mnist
 from gdd_book.figures import model as refinement
 
 SWEEPS, REFINED, IMAGES, ATOMS = 6, 4, 7, 3
@@ -114,29 +110,3 @@ def test_starts_are_compared_on_the_same_digits():
     table = refinement.starts_table(found)
     assert table.loc["random", "active"] == "3.0 ± 6.4"  # 11 / sqrt(3)
     assert table.loc["random, less pretrained", "active"] == "+3.0 ± 0.6"  # 1 / sqrt(3)
-
-
-def refined_record(n_train, errors, scale="paper"):
-    """``errors`` : (subset, atoms), of the paper's feature."""
-    data = {"error": (("subset", "atoms", "feature_kind"), np.array(errors, float)[:, :, None])}
-    data["error_of_pixels"] = "subset", np.full(len(errors), 4.0)
-    lengths = {"burn_in": 60, "collect": 20, "refine_burn_in": 16, "refine_collect": 4}
-    attrs = {"scale": scale, "parameters": json.dumps({"n_train": n_train, "n_test": 1000} | lengths)}
-    return xr.Dataset(data, {"atoms": list(KINDS_OF_ATOMS), "feature_kind": ["ml_sample"]}, attrs)
-
-
-def test_refined_errors_by_training_digits():
-    many, few = refined_record(10000, [[15.0, 14, 13]]), refined_record(1000, [[20.0, 22, 9], [22, 28, 9]])
-    table = mnist.refined_size_table([many, refined_record(200, [[50.0, 60.0, 70.0]], "demo"), few])
-    assert table.index.tolist() == [1000, 10000]
-    assert table.loc[1000, ["subsets", "pretrained", "refined", "change"]].tolist() == [
-        2, "21.00 \u00b1 1.00", "25.00 \u00b1 3.00", "4.00 \u00b1 2.00"]
-    assert table.loc[10000, ["change", "refined, pretraining's noise"]].tolist() == ["-1.00", "13.00"]
-    longer = refined_record(1000, [[20.0, 19, 9]])
-    longer.attrs["parameters"] = longer.attrs["parameters"].replace('"refine_burn_in": 16', '"refine_burn_in": 80')
-    for found in ([few, longer], [longer, few]):
-        assert mnist.refined_subsets(found).sel(feature_kind="refined", size=1000).values.tolist() == [19]
-    paper = pd.DataFrame({"ours": [True], "n_train": [1000], "error": [1.66]})
-    before, after = mnist.show_learning_curve(paper, [], refined=[many, few]).axes[0].containers
-    assert before.lines[0].get_xydata().tolist() == [[1000, 21], [10000, 15]] and "pretrained" in before.get_label()
-    assert after.lines[0].get_xydata().tolist() == [[1000, 25], [10000, 14]] and "refined" in after.get_label()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import platformdirs
+
 from gdd.base.checks import GddError
+from gdd.base.files import user_path
 
 #: folder of the chapters and of the records that they show
 BOOK = Path(__file__).resolve().parents[1]
@@ -15,6 +19,14 @@ REMEDY = "clone the repository, and `make book` there (or `pip install -e '.[boo
 def is_here() -> bool:
     """Whether this package lies in a checkout."""
     return (BOOK / "paper_values.yml").is_file()
+
+
+def results() -> Path:
+    """Folder of records and models: ``GDD_RESULTS``, else ``book/results`` of the checkout, else the user's own."""
+    chosen = os.environ.get("GDD_RESULTS")
+    if chosen:
+        return user_path("GDD_RESULTS", chosen, folder=True)
+    return (BOOK if is_here() else platformdirs.user_data_path("gdd")) / "results"
 
 
 def need(what: str) -> None:

@@ -8,7 +8,7 @@ projected atoms, and, of `EXAMPLES` of the images that the model was learned fro
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +20,7 @@ from gdd.base.axes import IMAGE, IMAGES, LABEL
 from gdd.base.checks import GddError
 from gdd.estimator import restored, saved
 from gdd.sampler.checkpoint import digest_of
-from gdd_book import checkout, records
+from gdd_book import checkout
 from gdd_book.training import STAGES, Learned
 
 #: where the book's own models lie
@@ -37,7 +37,7 @@ COORDINATES = ("number", LABEL)
 
 def path_of(name: str) -> Path:
     """Where the model of this name lies."""
-    return records.folder() / "models" / f"{name}.nc"
+    return checkout.results() / "models" / f"{name}.nc"
 
 
 def name_for(model: str, record: Path) -> str:
@@ -46,8 +46,8 @@ def name_for(model: str, record: Path) -> str:
     return "--".join([model, *([] if scale == "paper" else [scale]), *changed])
 
 
-def write(name: str, learned: Learned, provenance: Mapping) -> Path:
-    """Write the model of a chain with some of its images.
+def write(name: str, learned: Learned, provenance: str) -> Path:
+    """Write the model of a chain with some of its images; ``provenance`` as JSON.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def write(name: str, learned: Learned, provenance: Mapping) -> Path:
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
     model.digest_ = digest_of([np.ascontiguousarray(plain.values[some], np.float32), None])
     data = saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some].astype(np.float32))})
-    results.write(data.assign_attrs(provenance=records.as_json(provenance)), path := path_of(name))
+    results.write(data.assign_attrs(provenance=provenance), path := path_of(name))
     return path
 
 

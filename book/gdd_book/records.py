@@ -21,7 +21,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import platformdirs
 import xarray as xr
 
 import gdd
@@ -38,14 +37,6 @@ PROVENANCE = (
     "code_sha256", "libraries", "machine", "seconds", "peak_memory_bytes", "date",
 )
 LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file needs some more
-
-
-def folder() -> Path:
-    """Folder of the records: ``GDD_RESULTS``, else ``book/results`` of the checkout, else the user's own."""
-    chosen = os.environ.get("GDD_RESULTS")
-    if chosen:
-        return user_path("GDD_RESULTS", chosen, folder=True)
-    return (checkout.BOOK if checkout.is_here() else platformdirs.user_data_path("gdd")) / "results"
 
 
 def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> Path:
@@ -65,7 +56,7 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     name = "--".join([experiment, scale, *changed]) + ".nc"
     if len(name) > LONGEST_NAME:
         raise GddError(f"parameters: the record's name would have {len(name)} letters; {LONGEST_NAME} are allowed")
-    return folder() / name
+    return checkout.results() / name
 
 
 def made_by(
@@ -165,7 +156,7 @@ def every(experiment: str) -> list[xr.Dataset]:
     """
     experiments.get(experiment)
     found = []
-    for path in sorted(folder().glob(f"{experiment}--*.nc")):
+    for path in sorted(checkout.results().glob(f"{experiment}--*.nc")):
         try:
             found.append(read(path))
         except GddError as error:

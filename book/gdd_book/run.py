@@ -102,7 +102,7 @@ def run_experiment(
             "data_name": outcome.data_name, "data_checksum": outcome.data_checksum, "seconds": run.seconds,
         }
         for model, learned in outcome.learned.items():
-            models.write(models.name_for(model, path), learned, records.made_by(**made))
+            models.write(models.name_for(model, path), learned, records.as_json(records.made_by(**made)))
         written = records.write(path, outcome.dataset, **made)
         before = f", {in_words(run.before)} of them in earlier runs" if run.before else ""
         LOG.info("end: %s, %s%s, peak memory %s", written.name, in_words(run.seconds), before, memory_in_words())

@@ -24,7 +24,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import LABEL
-from gdd_book import records
+from gdd_book import checkout, records
 from gdd_book.data import datasets
 from gdd_book.evaluate.classify import error
 from gdd_book.experiments.path import repeated
@@ -80,7 +80,7 @@ def main() -> None:
                   "n_test": given.n_test, "copies": given.copies}
     name = f"mnist-best--paper--scattering{'--copies' if given.copies else ''}.nc"
     path = records.write(
-        records.folder() / name, dataset, experiment="mnist-best", scale="paper",
+        checkout.results() / name, dataset, experiment="mnist-best", scale="paper",
         parameters=parameters, spec={"svm": PROTOCOL, "J": 2, "L": 8}, seed=0, data_name="mnist",
         data_checksum=test.attrs["checksum"], seconds=time.monotonic() - started,
     )

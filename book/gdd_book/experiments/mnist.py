@@ -122,50 +122,6 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
     return outcome(table, p | {"seed": 0}, test, model=model, chain=chain, protocol=FIVE_FOLD)
 
 
-# ---- Table 1, before and after refinement
-
-ATOMS = ("pretrained", "refined", "refined, pretraining's noise")
-
-
-@experiment(
-    "mnist-refined-error", **HEALTHY_DIGITS,
-    demo={"data": "digits", "n_train": 200, "n_test": 200, "seeds": (0, 1), "burn_in": 60, "collect": 20,
-          "refine_burn_in": 60, "refine_collect": 20, "test_burn_in": 60, "test_collect": 20},
-    paper={"data": "mnist", "n_train": 1000, "n_test": 1000, "seeds": (0, 1, 2, 3, 4), "burn_in": 300, "collect": 100,
-           "refine_burn_in": 80, "refine_collect": 20, "test_burn_in": 100, "test_collect": 50},
-)
-def mnist_refined_error(p: dict, run: Run) -> Outcome:
-    """Test error with pretrained and with refined atoms, on the same digits, for each of several subsets.
-
-    Refined atoms are used twice: under the noise precision of their own model and under that of the pretrained one, as
-    that number alone changes how many coefficients a digit gets. At paper scale the refinements are shorter than the
-    paper's, as there are five.
-    """
-    test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
-    subsets = [_refined_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]]
-    dataset = xr.concat(subsets, "subset").assign_coords(subset=list(p["seeds"]))
-    return outcome(dataset, p, test, seeds=p["seeds"])
-
-
-def _refined_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
-    train = digits(p)
-    fitted, refined = trained_models(p, run).values()
-    before, after = precisions_of(fitted), precisions_of(refined)
-    projected = project(refined)
-    kinds = ((project(fitted), before), (projected, after), (projected, (before[0], after[1])))
-    errors = []
-    for atoms, precisions in kinds:
-        codes = [encode(images, atoms, fitted.model.stride, precisions, p) for images in (train, test)]
-        errors.append([_error([part[kind] for part in codes], train, test, p) for kind in KINDS])
-    return xr.Dataset({
-        "error": (("atoms", "feature_kind"), errors), "error_of_pixels": _error([train, test], train, test, p),
-    }, {"atoms": list(ATOMS), "feature_kind": list(KINDS)})
-
-
-def _error(pair: list[xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: dict) -> float:
-    return float(classify(pair, train, test, p["seed"]).error)
-
-
 # ---- one deconvolution or layer by layer
 
 #: ways to a digit's features: what is classified
@@ -228,3 +184,7 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
             at_once = infer_jointly(images, fitted.model, shared[name], refined.refinement, joint, noise, bar.step)
             found |= zip(((name, way) for way in WAYS[2:]), (bottom, top, at_once), strict=True)
     return found
+
+
+def _error(pair: list[xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: dict) -> float:
+    return float(classify(pair, train, test, p["seed"]).error)

@@ -19,7 +19,6 @@ from gdd.plot import mosaic
 from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import mean_and_error, median_and_error, share_error
-from gdd_book.experiments.mnist import ATOMS
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -205,8 +204,7 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 
 def show_learning_curve(
-    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = (),
-    refined: Sequence[xr.Dataset] = (),
+    paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequence[xr.Dataset] = ()
 ) -> Figure:
     """Test error against the number of training digits: the paper's, and one colour for each feature of ours.
 
@@ -215,7 +213,6 @@ def show_learning_curve(
     paper : the paper's table of errors
     found : records of `mnist-error`; `whole_runs` are drawn, filled
     short : records of `mnist-curve`, hollow, with standard errors
-    refined : records of `mnist-refined-error`, of which the paper's feature is drawn, before and after refinement
     """
     figure, axes = _learning_curve(paper)
     several, full = subset_errors(short), whole_runs(found)
@@ -226,11 +223,6 @@ def show_learning_curve(
         points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind))) for one in have)
         if points or kind in several.feature_kind:
             axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, markersize=5, label=words)
-    changed = refined_subsets(refined)
-    for atoms, marker in zip(changed.feature_kind.values, "v^", strict=False):
-        style = {"fmt": marker, "markersize": 8, "markerfacecolor": "none", "color": COLOURS["blue"]}
-        label = f"most likely sample, {atoms}, short"
-        draw_subsets(axes, changed.sel(feature_kind=atoms), **style, label=label)
     return _finish_curve(figure, axes)
 
 
@@ -286,41 +278,6 @@ def _finish_curve(figure: Figure, axes: Axes) -> Figure:
     write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))
     legend_outside(figure, "lower center", smaller=2)
     return finish(figure)
-
-
-def refined_subsets(found: Sequence[xr.Dataset]) -> xr.DataArray:
-    """Errors (feature_kind, size, trial) of the paper's feature, pretrained and refined; of one size the longest."""
-    return padded({
-        (atoms, settings(record)["n_train"]): record.error.sel(atoms=atoms, feature_kind="ml_sample").values
-        for atoms in ATOMS[:2]
-        for record in _by_size(found)
-    })
-
-
-def refined_size_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Test error in % of the paper's feature before and after refinement, a row for each record of paper scale.
-
-    "change" is of refined atoms on the same digits, with its standard error where there are several subsets. The last
-    but one column has refined atoms under the noise precision of pretraining.
-    """
-    rows = []
-    for record in _by_size(found):
-        p, errors = settings(record), record.error.sel(feature_kind="ml_sample")
-        before, after, held = (errors.sel(atoms=atoms) for atoms in ATOMS)
-        row = {"training digits": p["n_train"], "test digits": p["n_test"], "subsets": record.sizes["subset"]}
-        row["sweeps of pretraining"] = f"{p['burn_in']} + {p['collect']}"
-        row["sweeps of refinement"] = f"{p['refine_burn_in']} + {p['refine_collect']}"
-        columns = {"pretrained": before, "refined": after, "change": after - before}
-        columns |= {"refined, pretraining's noise": held, "raw pixels": record.error_of_pixels}
-        rows.append(row | {name: with_error(values, "subset").item() for name, values in columns.items()})
-    return pd.DataFrame(rows).set_index("training digits")
-
-
-def _by_size(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
-    """Those of paper scale, by the number of training digits, then by the sweeps of refinement."""
-    whole = [(settings(record), record) for record in found if record.attrs["scale"] == "paper"]
-    whole.sort(key=lambda pair: (pair[0]["n_train"], pair[0]["refine_burn_in"] + pair[0]["refine_collect"]))
-    return [record for _, record in whole]
 
 
 # ---------------------------------------------------------------------------------------- best use, and what it costs
@@ -441,6 +398,11 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
         }
     return pd.DataFrame(columns)
+
+
+def leaks_table(record: xr.Dataset) -> pd.DataFrame:
+    """Error in %, honest and with a leak of labels, and where the leak is."""
+    return record.error.to_pandas().map("{:.1f}".format).rename_axis(None).to_frame("error, %")
 
 
 def ablation_table(record: xr.Dataset) -> pd.DataFrame:

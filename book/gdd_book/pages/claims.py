@@ -113,7 +113,7 @@ def our_number(record: str, variable: str, select: dict, times: float = 1.0) -> 
 
     record : file name without its ending; or an experiment, for all subsets of its fullest run
     """
-    path = records.folder() / f"{record}.nc"
+    path = checkout.results() / f"{record}.nc"
     found = records.read(path) if path.is_file() else None if "--" in record else records.fullest(record)
     return "" if found is None else f"{times * float(found[variable].sel(select).mean()):.3g}\u00a0%"
 
