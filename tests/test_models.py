@@ -74,7 +74,7 @@ def test_figures_of_a_model(learned, monkeypatch):
     table = mnist.drawing_table(found)
     assert (table.diff().iloc[1:] >= 0).all(axis=None) and table.columns.tolist() == ["pretrained", "refined"]
     walk = mnist.show_walk(found, 7, pieces=2)
-    assert [panel.get_title() for panel in walk.axes[:6]] == ["digit", "layer 1", "pooled", "piece 1", "piece 2",
+    assert [panel.get_title() for panel in walk.axes[:6]] == ["image", "layer 1", "1, pooled", "piece 1", "piece 2",
                                                             "all pieces"]
     one = found.isel(image=0).sel(stage="refined")
     parts, all_pieces = mnist.pieces_of(one, int((one.map_2 != 0).sum()))

@@ -515,12 +515,17 @@ def drawing_table(found: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows, index=found.stage.values).T.rename_axis("top atoms that draw")
 
 
+def top_of(found: xr.Dataset) -> int:
+    """Number of layers of `gdd_book.models.activations`."""
+    return max(int(name.removeprefix("map_")) for name in found if name.startswith("map_"))
+
+
 def pieces_of(found: xr.Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Pictures of the pieces that draw most of one image, (piece, row, col), and of all of them together, (row, col).
 
-    ``found`` : of `gdd_book.models.activations`, one stage and image; two layers
+    ``found`` : of `gdd_book.models.activations`, one stage and image
     """
-    atoms, maps, size = found.projected_atoms.values, found.map_2.values, found.images.shape[-2:]
+    atoms, maps, size = found.projected_atoms.values, found[f"map_{top_of(found)}"].values, found.images.shape[-2:]
     strength = np.abs(maps) * np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None]
     alone = np.zeros((count, *maps.shape))
     for piece, where in enumerate(np.argsort(-strength, axis=None, kind="stable")[:count]):
@@ -530,20 +535,23 @@ def pieces_of(found: xr.Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def show_walk(found: xr.Dataset, label: int, pieces: int = 3) -> Figure:
-    """One image on its way up through both layers and down again, a row for each stage.
+    """One image on its way up through all layers and down again, a row for each stage.
 
     ``found`` : of `gdd_book.models.activations`; the first example of ``label`` is shown
     """
     one = found.isel({IMAGE: int((found[LABEL].values == label).argmax())})
-    titles = ["digit", "layer 1", "pooled", *(f"piece {n}" for n in range(1, pieces + 1)), "all pieces"]
+    layers = range(1, top_of(found))
+    titles = ["image", *(title for layer in layers for title in (f"layer {layer}", f"{layer}, pooled"))]
+    titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all pieces"]
     figure, axes = new_figure(found.sizes["stage"], len(titles), height=0.8 * found.sizes["stage"] + 0.25)
     for row, stage in zip(axes, found.stage.values, strict=True):
         here = one.sel(stage=stage)
         parts, whole = pieces_of(here, pieces)
-        maps = [np.abs(here[name].values).sum(axis=0) for name in ("map_1", "weight_1")]
-        for panel, picture in zip(row, [here.images.values[0], *maps, *parts, whole], strict=True):
-            largest = max(1.0, picture.max())
-            bare(panel).imshow(picture, cmap="RdGy", vmin=-largest, vmax=largest)
+        maps = [np.abs(here[f"{name}_{layer}"].values).sum(axis=0) for layer in layers for name in ("map", "weight")]
+        picture = here.images.values[0]
+        drawn = [(shown, max(np.abs(picture).max(), np.abs(shown).max())) for shown in (picture, *parts, whole)]
+        for panel, (shown, largest) in zip(row, [drawn[0], *((m, m.max()) for m in maps), *drawn[1:]], strict=True):
+            bare(panel).imshow(shown, cmap="RdGy", vmin=-largest, vmax=largest)
         row[0].set_ylabel(stage, fontsize=FONT - 2)
     for panel, title in zip(axes[0], titles, strict=True):
         panel.set_title(title, fontsize=FONT - 3)
