@@ -37,7 +37,7 @@ ROUNDS = 20
     "mean-field", seed=0, model="mnist-1000",
     demo={"data": "digits", "n_train": 200, "n_others": 100, "n_test": 100, "steps": (0, 20), "test_burn_in": 20,
           "test_collect": 10},
-    paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "n_test": 10000, "steps": (0, 5, 20, 100, 500),
+    paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "n_test": 2000, "steps": (0, 5, 20, 100, 300),
            "test_burn_in": 100, "test_collect": 50},
 )
 def mean_field_codes(p: dict, run: Run) -> Outcome:
