@@ -219,6 +219,9 @@ def test_stamp_follows_everything_that_a_page_shows(book, monkeypatch, tmp_path)
     found = tmp_path / "claims.yml"
     found.write_text("{}")
     monkeypatch.setattr(notebooks.claims, "PATH", found)
+    done = tmp_path / "elements.yml"
+    done.write_text("{}")
+    monkeypatch.setattr(notebooks.elements, "PATH", done)
     listed = tmp_path / "errata.yml"
     listed.write_text("{}")
     monkeypatch.setattr(notebooks.errata, "PATH", listed)
@@ -228,6 +231,7 @@ def test_stamp_follows_everything_that_a_page_shows(book, monkeypatch, tmp_path)
         lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"2"),
         lambda: paper.write_text("{a: 1}"),
         lambda: found.write_text("{a: 1}"),
+        lambda: done.write_text("{a: 1}"),
         lambda: listed.write_text("{a: 1}"),
         lambda: (book / "one.md").write_text((book / "one.md").read_text() + "more\n"),
         lambda: monkeypatch.setattr(notebooks.records, "code_checksum", lambda: "changed"),

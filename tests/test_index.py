@@ -51,7 +51,7 @@ def test_places_of_a_page_have_the_names_that_sphinx_gives_them():
 
 
 def test_a_link_that_leads_nowhere_is_an_error():
-    with pytest.raises(KeyError, match="no equation, target or heading"):
+    with pytest.raises(KeyError, match="no equation, target, figure or heading"):
         index.link("notation#nowhere")
     with pytest.raises(KeyError, match="test_nothing"):
         index.test_link(ROWS[0]._replace(test="test_index.py::test_nothing"), index.PAGE)

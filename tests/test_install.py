@@ -32,9 +32,9 @@ for package in (gdd, gdd_book):
 READERS = """
 from gdd.base.checks import GddError
 from gdd_book import paper_values
-from gdd_book.pages import claims, errata, index, notebooks
-calls = [lambda: paper_values.fact("a"), lambda: paper_values.table("a"), claims.load, errata.load, index.sections]
-for call in [*calls, notebooks.chapters]:
+from gdd_book.pages import claims, elements, errata, index, notebooks
+calls = [lambda: paper_values.fact("a"), lambda: paper_values.table("a"), claims.load, elements.load, errata.load]
+for call in [*calls, index.sections, notebooks.chapters]:
     try:
         call()
     except GddError as error:
@@ -144,5 +144,5 @@ def test_what_reads_the_book_says_that_it_needs_a_checkout(run):
     done = run("-c", READERS, EXTRAS="1")
     assert done.returncode == 0, done.stderr
     said = done.stdout.splitlines()
-    files = ["paper_values.yml", "paper_values.yml", "claims.yml", "errata.yml", "index.yml", "_toc.yml"]
+    files = ["paper_values.yml"] * 2 + ["claims.yml", "elements.yml", "errata.yml", "index.yml", "_toc.yml"]
     assert [line.partition(": not in the installed package; clone")[0] for line in said] == files

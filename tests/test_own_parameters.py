@@ -27,6 +27,7 @@ PRECISIONS = {"noise_precision": (1.0, 30.0), "weight_precision": (10.0, 1.0)}
 VALUES = {
     "intro": {"verdicts": (["open"], ["partly", "reproduced"])},
     "claims": {"verdicts": (["open"], ["partly", "reproduced"])},
+    "elements": {"statuses": (["not attempted"], ["in words", "at the paper's scale"])},
     "notation": {"model_name": ("MNIST", "CALTECH101")},
     "model/single-layer": LENGTHS | PRECISIONS | {"seed": (0, 7), "n_images": (1, 30)},
     "model/pooling": {"seed": (0, 7), "pool": ([1, 1], [2, 4]), "map_size": ([1, 1], [5, 7]), "n_maps": (1, 300),
@@ -59,14 +60,14 @@ VALUES = {
                     "seed": (0, 7)},
 }
 #: words that are none, beside the number below each smallest one
-WORDS = {"verdicts": ["x"], "model_name": "x", "scale": "x", "stage": "x", "faithful": 1.5, "pool": [0, 1],
-         "map_size": [3], "noises": [], "sizes": []}
+WORDS = {"verdicts": ["x"], "statuses": ["x"], "model_name": "x", "scale": "x", "stage": "x", "faithful": 1.5,
+         "pool": [0, 1], "map_size": [3], "noises": [], "sizes": []}
 #: by the page: the functions that it calls refuse them, by these names
 NOT_CHECKED = {"seed", "data", "model", "burn_in", "collect", "warm_up", "new_sweeps", "noise_precision",
                "weight_precision", "refine_noise"}
 #: a few seconds each
-SHORT = ("intro", "claims", "notation", "model/depth", "inference/gibbs", "mnist/parameters", "caltech/faces",
-         "caltech/interpolation", "caltech/classes", "caltech/joint", "caltech/accuracy")
+SHORT = ("intro", "claims", "elements", "notation", "model/depth", "inference/gibbs", "mnist/parameters",
+         "caltech/faces", "caltech/interpolation", "caltech/classes", "caltech/joint", "caltech/accuracy")
 
 
 def pages(short):

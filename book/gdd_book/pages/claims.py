@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from pathlib import Path
 from typing import NamedTuple
 
 import yaml
@@ -66,7 +67,7 @@ def html_table(head: Sequence[str], rows: Iterable[tuple[str, str]], style: str 
 
 def meanings() -> HTML:
     """What each verdict means, in the colours of the table of claims."""
-    rows = [f"<tr>{_mark(verdict)}<td>{words}</td></tr>" for verdict, words in VERDICTS.items()]
+    rows = [f"<tr>{mark(verdict)}<td>{words}</td></tr>" for verdict, words in VERDICTS.items()]
     return HTML(f'<table class="claims"><tbody>{"".join(rows)}</tbody></table>')
 
 
@@ -81,8 +82,18 @@ def bar(chosen: Iterable[Claim]) -> HTML:
 
 def load() -> Claims:
     """Every claim of ``book/claims.yml``; GddError for an unknown verdict, or one that lacks evidence."""
-    parts = yaml.safe_load(checkout.text(PATH))
-    return Claims(_checked(part, entry) for part, entries in parts.items() for entry in entries)
+    return Claims(_checked(part, entry) for part, entry in entries(PATH))
+
+
+def entries(path: Path) -> Iterator[tuple[str, dict]]:
+    """Every entry of a list of the book such as ``claims.yml``, behind the part that it stands in."""
+    parts = yaml.safe_load(checkout.text(path))
+    return ((part, entry) for part, found in parts.items() for entry in found)
+
+
+def mark(words: str, style: str = "") -> str:
+    """Cell of a table with a verdict, in the colour of a style of its name or of another."""
+    return f'<td><span class="verdict {style or words.replace(" ", "-")}">{words}</span></td>'
 
 
 def _checked(part: str, entry: dict) -> Claim:
@@ -118,10 +129,6 @@ def our_number(record: str, variable: str, select: dict, times: float = 1.0) -> 
     return "" if found is None else f"{times * float(found[variable].sel(select).mean()):.3g}\u00a0%"
 
 
-def _mark(verdict: str) -> str:
-    return f'<td><span class="verdict {verdict.replace(" ", "-")}">{verdict}</span></td>'
-
-
 def _row(claim: Claim) -> str:
     page = f' Page: <a href="{claim.evidence}.html">{claim.evidence}</a>.' if claim.evidence else ""
     printed, _, words = claim.number.partition(" (")
@@ -129,6 +136,6 @@ def _row(claim: Claim) -> str:
     printed += "\u00a0%" if "%" in words else ""
     return (
         f"<tr><td><details><summary>{escape(claim.claim)}</summary><small>{escape(detail)}</small>"
-        f'<p>{escape(claim.found)}{page}</p></details></td>{_mark(claim.verdict)}'
+        f'<p>{escape(claim.found)}{page}</p></details></td>{mark(claim.verdict)}'
         f"<td>{escape(printed)}</td><td>{escape(claim.ours)}</td></tr>"
     )

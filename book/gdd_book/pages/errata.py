@@ -10,11 +10,9 @@ from collections import Counter
 from html import escape
 from typing import NamedTuple
 
-import yaml
-
 from gdd.base.checks import GddError
 from gdd_book import checkout
-from gdd_book.pages.claims import html_table
+from gdd_book.pages.claims import entries, html_table
 
 PATH = checkout.BOOK / "errata.yml"
 PAGE = "model/errata"
@@ -64,8 +62,7 @@ class Errata(tuple):
 
 def load() -> Errata:
     """Every entry of ``book/errata.yml``; GddError for a bad or repeated number, or an answer not in `MATTERS`."""
-    groups = yaml.safe_load(checkout.text(PATH))
-    found = [_checked(group, entry) for group, entries in groups.items() for entry in entries]
+    found = [_checked(group, entry) for group, entry in entries(PATH)]
     for number, times in Counter(entry.number for entry in found).items():
         if times > 1:
             raise GddError(f"erratum {number}: {times} entries; each number has one")

@@ -59,15 +59,16 @@ def test_link(row: Row, page: str) -> str:
 
 
 def link(page: str) -> str:
-    """Address, in the built book, of an equation's label, a target or a heading of a page."""
+    """Address, in the built book, of an equation's label, a target, a figure or a heading of a page."""
     name, _, label = page.partition("#")
     text = checkout.text(BOOK / f"{name}.md")
     labelled = re.search(rf"^`+\{{([\w:]+)\}}[^\n]*\n:label: {re.escape(label)}$", text, re.MULTILINE)
     if labelled:  # an equation, or a lemma or theorem
         return f"{name}.html#{'equation-' if labelled[1] == 'math' else ''}{label}"
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    if label not in {_slug(heading) for heading in headings} and f"({label})=\n" not in text:
-        raise KeyError(f"{page}: no equation, target or heading of this name")
+    named = re.search(rf"^\({re.escape(label)}\)=$|^ *:?name: {re.escape(label)}$", text, re.MULTILINE)
+    if not named and label not in {_slug(heading) for heading in headings}:
+        raise KeyError(f"{page}: no equation, target, figure or heading of this name")
     return f"{name}.html#{label}"
 
 

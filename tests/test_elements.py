@@ -1,0 +1,65 @@
+"""What is done of the paper: statuses from the list, pages and records that exist."""
+
+import re
+
+import pytest
+import yaml
+
+from gdd.base.checks import GddError
+from gdd_book import checkout
+from gdd_book.pages import elements, index
+
+FOUND = elements.load()
+
+
+@pytest.mark.parametrize("one", FOUND, ids=lambda one: one.element[:40])
+def test_page_and_records_are_there(one):
+    assert one.status in elements.STATUSES
+    assert one.page or one.status == elements.NONE
+    if one.page:
+        assert re.fullmatch(r"[\w/-]+\.html#[\w-]+", index.link(one.page))
+    for name in one.records:
+        assert [*checkout.results().glob(f"{name}.nc")], name
+
+
+def test_a_difference_is_one_sentence_and_says_so_where_there_must_be_one():
+    for one in FOUND:
+        assert one.differs.count(". ") <= one.differs.count("Sec. ") + one.differs.count("Fig. "), one.differs
+        assert one.differs or one.status in ("at the paper's scale", elements.NONE), one.element
+
+
+@pytest.fixture
+def written(tmp_path, monkeypatch):
+    def write(**entry):
+        path = tmp_path / "elements.yml"
+        path.write_text(yaml.safe_dump({"Part": [{"element": "a < b", "place": "Sec. 1"} | entry]}))
+        monkeypatch.setattr(elements, "PATH", path)
+        return elements.load()
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({"status": "nearly"}, "status 'nearly'; one of at the paper's scale, shorter"),
+        ({"status": "in words"}, "'in words' without a page"),
+        ({"status": "in words", "page": ""}, "'in words' without a page"),
+    ],
+)
+def test_bad_entry_is_refused(written, entry, message):
+    with pytest.raises(GddError, match=message):
+        written(**entry)
+
+
+def test_table_as_shown(written):
+    place = "model/pooling#fig-pooled-map"
+    shown = written(status="shorter or smaller", differs="x & y.", page=place, records=["a--b"])
+    assert str(shown) == repr(shown) == "1 elements: 1 shorter or smaller"
+    page = shown._repr_html_()
+    assert "a &lt; b<small>Sec. 1</small>" in page and "<td>x &amp; y.</td>" in page
+    assert '<span class="verdict shorter">shorter or smaller</span>' in page
+    assert '<a href="model/pooling.html#fig-pooled-map">model/pooling</a>' in page and "<small>a--b</small>" in page
+    counts = elements.meanings(shown).data
+    assert [int(count) for count in re.findall(r"<tr><td>(\d+)</td>", counts)] == [0, 1, 0, 0]
+    assert '<a href' not in written(status="not attempted")._repr_html_()
