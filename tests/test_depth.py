@@ -76,8 +76,7 @@ def test_rule_takes_the_least_error_on_hidden_halves(scan):
 
 
 def test_figures_and_tables(scan):
-    votes = xr.concat([scan, scan], "vote").assign_coords(vote=["pixel", "block"])
-    assert len(figures.depth_table(scan)) == len(figures.vote_table(votes)) == 2
+    assert len(figures.depth_table(scan)) == 2
     chosen = figures.worth_table(scan).loc[figures.chosen(scan)]
     assert chosen["more than the chosen"] == "+0.0000 ± 0.0000"
     blank = scan.plain_error.sel(way="left blank", hiding="half as a block").mean()

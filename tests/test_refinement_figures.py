@@ -7,7 +7,7 @@ import xarray as xr
 
 from gdd_book.figures import model as refinement
 
-SWEEPS, REFINED, IMAGES, ATOMS = 6, 4, 7, 3
+REFINED, ATOMS = 4, 3
 NOISES = ["noise fixed at 44", "noise learned"]
 
 
@@ -15,32 +15,15 @@ NOISES = ["noise fixed at 44", "noise learned"]
 def found():
     """A record of mnist-refinement, as read back, every number its own."""
     rng = np.random.default_rng(0)
-    pre = {name: (("layer", "draw"), rng.random((2, SWEEPS)) + 1) for name in ("residual", "log_joint", "active")}
-    out = {f"pre_{name}": values for name, values in pre.items()}
+    out = {}
     for name in ("residual", "log_joint", "active", "gamma_e", "switched_on", "switched_off"):
         out[name] = ("noise", "refine_draw"), rng.random((2, REFINED)) + 1
     out["blocks_visited"] = ("noise", "refine_draw", "pooled_layer", "strength"), np.full((2, REFINED, 1, 4), 8.0)
     out["blocks_moved"] = ("noise", "refine_draw", "pooled_layer", "strength"), rng.integers(0, 8, (2, REFINED, 1, 4))
     out["numbers_explained"] = ("layer", [10.0, 5.0])
-    out["rms"] = ("model", rng.random(3))
     out["uses"] = ("model", "atom"), np.array([[4, 5, 60], [1, 2, 3], [70, 80, 90]])
-    for name in ("high_frequency_share", "gradient_kurtosis"):
-        out[name] = ("model", "atom"), rng.random((3, ATOMS))
-    out["winning_share"] = ("model", rng.random(3))
-    out["projection_error"] = ("model", "image"), rng.random((3, IMAGES))
     coords = {"noise": NOISES, "model": ["pretrained", *NOISES]}
     return xr.Dataset(out, coords | {"strength": ["below 0.1", "0.1 to 1", "1 to 3", "above 3"]})
-
-
-def test_stages_follow_one_another_on_one_axis(found):
-    figure = refinement.show_stages(found)
-    lines = {line.get_label(): line.get_xydata() for line in figure.axes[1].lines if len(line.get_xdata()) > 2}
-    pretraining = [f"pretraining, layer {number}" for number in (1, 2)]
-    assert list(lines) == [*pretraining, *(f"refinement, {noise}" for noise in NOISES)]
-    for (label, line), start in zip(lines.items(), (0, SWEEPS, 2 * SWEEPS, 2 * SWEEPS), strict=True):
-        np.testing.assert_array_equal(line[:, 0], start + 1 + np.arange(len(line)), err_msg=label)
-    np.testing.assert_allclose(lines["pretraining, layer 2"][:, 1], found.pre_log_joint[1] / 5)
-    np.testing.assert_allclose(lines["refinement, noise learned"][:, 1], found.log_joint[1] / 10)
 
 
 def test_health_shows_the_share_that_moved(found):
@@ -55,14 +38,6 @@ def test_health_shows_the_share_that_moved(found):
 def test_nothing_visited_is_no_share(found):
     found.blocks_visited[0, 0, 0, 3] = 0
     assert np.isnan(refinement.moved_share(found)[0, 0, 0, 3])
-
-
-def test_table_of_refinement(found):
-    table = refinement.refinement_table(found)
-    assert table.columns.tolist() == ["pretrained", *NOISES]
-    assert table.loc["atoms used by fewer than 5 images"].tolist() == ["1", "3", "0"]
-    assert table.loc["active per image", "pretrained"] == f"{69 / IMAGES:.1f}"
-    assert table.loc["residual", "noise learned"] == f"{float(found.rms[2]):.3f}"
 
 
 def test_health_in_numbers_ends_where_the_chain_ended(found):

@@ -113,16 +113,6 @@ def _by_noise(record: xr.Dataset, columns: dict) -> pd.DataFrame:
     return pd.DataFrame(columns, index=pd.Index(record.noise.values, name="noise precision"))
 
 
-def vote_table(record: xr.Dataset) -> pd.DataFrame:
-    """What either vote adds back to the residual, side by side: error of the projection, share of winning positions."""
-    columns = {}
-    for name, words in (("projection_error", "projection error"), ("winning_share", "winning share")):
-        for vote, added in (("block", "the block's value"), ("pixel", "the pixel's own part")):
-            each = 100 * record[name].sel(vote=vote).mean("subset").values
-            columns[f"{words}, {added}, %"] = each.round(1)
-    return _by_noise(record, columns)
-
-
 def chosen(record: xr.Dataset) -> float:
     """The noise precision that the rule of `gdd_book.experiments.studies.depth` chooses from a record."""
     half = record.hidden_error.isel(filled_at=0).sel(hiding=HALF).mean(("subset", "hidden_image"))

@@ -32,7 +32,6 @@ from gdd_book.figures.style import (
     finish,
     legend_outside,
     new_figure,
-    plus_minus,
     with_error,
     write_ticks,
 )
@@ -287,40 +286,6 @@ def show_precisions(panels: Mapping[str, Mapping[str, Gamma]], truths: Mapping[s
 # ------------------------------------------------------------------------------------------------------ refinement
 
 
-def show_stages(found: xr.Dataset) -> Figure:
-    """Every sweep of `mnist-refinement`: both layers' pretraining, then each refinement, on one axis.
-
-    Residual: root mean square of what is left of a number of the layer's input; of a pixel in layer 1 and refinement.
-    Log joint: divided by how many numbers are explained, as each stage has another model.
-    """
-    figure, axes = new_figure(3, 1, height=6.6, sharex=True)
-    sweeps, numbers = found.sizes[DRAW], found.numbers_explained.values
-    labels = {"residual": "residual,\nroot mean square", "log_joint": "log joint\nper number",
-              "active": "active per image"}
-    for panel, (name, label) in zip(axes, labels.items(), strict=True):
-        scales = numbers if name == "log_joint" else np.ones(len(numbers))
-        for layer, (values, scale) in enumerate(zip(found[f"pre_{name}"].values, scales, strict=True)):
-            style = COLOURS["grey"], "-", f"pretraining, layer {layer + 1}"
-            _draw_chain(panel, values / scale, *style, first=layer * sweeps)
-        for (colour, style), noise in zip(LINES, found.noise.values, strict=False):
-            values = found[name].sel(noise=noise).values / scales[0]
-            _draw_chain(panel, values, colour, style, f"refinement, {noise}", first=found.pre_residual.size)
-        for border in range(sweeps, found.pre_residual.size + 1, sweeps):
-            panel.axvline(border, color="#CCCCCC", linewidth=1)
-        panel.set_ylabel(label)
-    axes[1].set_ylim(*_without_start(axes[1]))
-    _logarithmic(axes[0])
-    _logarithmic(axes[2])
-    axes[2].set_xlabel("sweep")
-    figure.align_ylabels()
-    for number in (1, 2):
-        axes[0].text((number - 0.5) * sweeps, 1.02, f"layer {number}", transform=axes[0].get_xaxis_transform(),
-                     ha="center", fontsize=FONT - 2, color=COLOURS["grey"])
-    lines = [line for line in axes[0].lines if line.get_label().startswith("refinement")]
-    legend_outside(figure, handles=lines)
-    return finish(figure)
-
-
 def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
     """Layer 1 before and after full-length refinement: (kind, atom, plane, atom_row, atom_col), largest norms first.
 
@@ -373,21 +338,6 @@ def planes_table(found: xr.Dataset) -> pd.DataFrame:
     }
     written = {name: [f"{value:.{digits}f}" for value in one.values] for name, (one, digits) in rows.items()}
     return pd.DataFrame(written, found.setting.values).T
-
-
-def show_pace(found: xr.Dataset) -> Figure:
-    """Chains of `refinement-pace` against processor time: log joint, and how far the top atoms have turned."""
-    figure, axes = new_figure(2, 1, height=4.6, sharex=True)
-    for (colour, style), every in zip(LINES, found.every.values, strict=False):
-        one, label = found.sel(every=every), "in every sweep" if every == 1 else f"every {every} sweeps"
-        seconds = np.cumsum(one.cpu_seconds.values)
-        axes[0].plot(seconds, one.log_joint.values / 1e3, style, color=colour, label=label)
-        axes[1].plot(seconds, one.turned.values, style, color=colour)
-    end = float(found.cpu_seconds.sum(DRAW).min())
-    axes[0].set(ylabel="log joint, thousands", xlim=(0, end))
-    axes[1].set(ylabel="turned:\n1 − mean cosine", xlabel="processor time, s")
-    legend_outside(figure)
-    return finish(figure)
 
 
 def pace_table(found: xr.Dataset) -> pd.DataFrame:
@@ -494,23 +444,8 @@ def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis(None)
 
 
-def refinement_table(found: xr.Dataset) -> pd.DataFrame:
-    """Before and after: medians over atoms, and what layers and projection make of the digits."""
-    columns = {
-        "residual": (found.rms, 3),
-        "active per image": (found.uses.sum(ATOM) / found.sizes[IMAGE], 1),
-        "atoms used by fewer than 5 images": ((found.uses < 5).sum(ATOM), 0),
-        "energy above half Nyquist": (found.high_frequency_share.median(ATOM), 3),
-        "gradient kurtosis": (found.gradient_kurtosis.median(ATOM), 1),
-        "weight at winning positions": (found.winning_share, 2),
-        "projection error, % of the energy": (100 * found.projection_error.mean(IMAGE), 0),
-    }
-    written = {name: [plus_minus(v, digits=d) for v in values.values] for name, (values, d) in columns.items()}
-    return pd.DataFrame(written, found.model.values).T
-
-
-def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4, first: int = 0):
-    panel.plot(first + np.arange(1, len(values) + 1), values, style, color=colour, label=label, linewidth=width)
+def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4):
+    panel.plot(np.arange(1, len(values) + 1), values, style, color=colour, label=label, linewidth=width)
 
 
 def _logarithmic(panel: Axes) -> None:
