@@ -133,18 +133,3 @@ def test_table_of_dictionaries(tiny):
     assert table.loc["average", "held-out error"] == pytest.approx(float(tiny.dataset.rms[1].mean()), abs=5e-4)
     median = tiny.dataset.gradient_kurtosis.sel(kind="training digits").median()
     assert table.loc["training digits", "gradient kurtosis"] == pytest.approx(float(median), abs=0.05)
-
-
-def test_two_dictionaries_are_compared_by_their_medians():
-    """Over 101 atoms of standard deviation 0.117 a median has the standard error 0.0146, a difference 0.0206."""
-    shares, spread = np.array([0.5, 0.1])[:, None, None] + np.zeros((2, 2, 101)), np.linspace(-0.2, 0.2, 101)
-    found = xr.Dataset({
-        "high_frequency_share": (("kind", "half", ATOM), shares),
-        "gradient_kurtosis": (("kind", "half", ATOM), 10 * shares),
-        "correlation": (("kind", ATOM), np.array([[0.5], [0.6]]) + spread),
-        "rms": (("kind", "half"), [[0.062, 0.064], [0.059, 0.060]]),
-    }, {"kind": ["a", "b"]})
-    row = figures.dictionary_comparison(found, [("a", "b")]).loc["a, less b"]
-    assert row.tolist() == ["+0.400", "+4.0", "-0.100 ± 0.021", "+0.0035", "0.0020"]
-
-

@@ -18,7 +18,7 @@ from gdd.model.spec import MNIST
 from gdd.plot import mosaic
 from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
-from gdd_book.evaluate.statistics import mean_and_error, median_and_error, share_error
+from gdd_book.evaluate.statistics import mean_and_error, share_error
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -85,28 +85,6 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
     digits = dict.fromkeys(columns, 3) | {"gradient kurtosis": 1, "active coefficients": 1}
     rounded = {name: values.values.round(digits[name]) for name, values in columns.items()}
     return pd.DataFrame(rounded, found.kind.values)
-
-
-def dictionary_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Differences of two kinds of dictionary, a row for each pair: in sharpness, in match, in held-out error.
-
-    Differences of medians over atoms; the match with its standard error, the held-out error beside the larger of its
-    two differences between the halves of the training images.
-    """
-    rows = {}
-    for one, other in pairs:
-        a, b = found.sel(kind=one), found.sel(kind=other)
-        match, other_match = median_and_error(a.correlation), median_and_error(b.correlation)
-        energy = a.high_frequency_share.median() - b.high_frequency_share.median()
-        kurtosis = a.gradient_kurtosis.median() - b.gradient_kurtosis.median()
-        rows[f"{one}, less {other}"] = {
-            "energy above half Nyquist": plus_minus(energy, digits=3, sign="+"),
-            "gradient kurtosis": plus_minus(kurtosis, digits=1, sign="+"),
-            "match": plus_minus(match.value - other_match.value, np.hypot(match.error, other_match.error), 3, "+"),
-            "held-out error": plus_minus(a.rms.mean() - b.rms.mean(), digits=4, sign="+"),
-            "between halves": f"{max(np.ptp(a.rms.values), np.ptp(b.rms.values)):.4f}",
-        }
-    return pd.DataFrame(rows).T
 
 
 # ----------------------------------------------------------------------------- test errors over subsets of the digits
