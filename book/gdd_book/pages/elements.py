@@ -58,12 +58,12 @@ def load() -> Elements:
 
 
 def meanings(chosen: Elements) -> HTML:
-    """How many of these elements have each status, and what it means."""
-    counts = Counter(one.status for one in chosen)
-    rows = [
-        f"<tr><td>{counts[status]}</td>{mark(status, style)}<td>{words}</td></tr>"
-        for status, (style, words) in STATUSES.items()
-    ]
+    """How many of these elements have each status, how many of those have records, and what it means."""
+    counts, runs = (Counter(one.status for one in some) for some in (chosen, [one for one in chosen if one.records]))
+    rows = []
+    for status, (style, words) in STATUSES.items():
+        ran = f" ({runs[status]} with records of runs)" if runs[status] else ""
+        rows.append(f"<tr><td>{counts[status]}</td>{mark(status, style)}<td>{words}{ran}</td></tr>")
     return HTML(f'<table class="claims elements"><tbody>{"".join(rows)}</tbody></table>')
 
 
