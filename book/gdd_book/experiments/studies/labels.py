@@ -47,6 +47,7 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     """
     train, test = datasets.load(p["data"], "train"), datasets.load(p["data"], "test", n=p["n_test"], seed=0)
     runs = repeated(p["sizes"], p["trials"], p["trials_above"])
+    runs = [(size, trial) for size, trial in runs if size < len(train) or not trial]  # all digits are one subset
     subsets = [datasets.load(p["data"], "train", n=size, seed=trial) for size, trial in runs]
     for (_, trial), subset in zip(runs, subsets, strict=True):  # before any chain: enough of each to tune on?
         tuning_subset(subset[LABEL].values, FIVE_FOLD, trial)
