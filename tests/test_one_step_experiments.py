@@ -11,7 +11,7 @@ def test_patches_of_the_two_sides_share_no_pixel(monkeypatch):
     ramp = np.tile(np.arange(200.0), (40, 1))
     monkeypatch.setattr(one_step, "PICTURES", ("ramp",))
     monkeypatch.setattr(one_step.data, "ramp", lambda: ramp, raising=False)
-    train, test = one_step.texture_patches(300, 0), one_step.texture_patches(300, 1, test=True)
+    train, test = one_step.texture_patches(300, 0), one_step.texture_patches(300, 1, one_step.TEST)
     assert train.max() * 255 <= 119.5 and test.min() * 255 >= 119.5 and train.shape == (300, 1, 32, 32)
 
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -39,12 +40,20 @@ from gdd_book.progress import Run
 #: pictures that come with scikit-image and scikit-learn, grey; none has a part that is all alike
 PICTURES = ("brick", "grass", "gravel", "moon", "hubble_deep_field", "immunohistochemistry", "coins", "chelsea",
             "china.jpg", "flower.jpg")
-#: rows and columns of a patch; share of a picture's width, from the left, that training patches come from
-SIDE, LEFT = 32, 0.6
+#: rows and columns of a patch
+SIDE = 32
+#: shares of a picture's width, from the left, between which patches lie
+TRAIN, TEST = (0.0, 0.6), (0.6, 1.0)
+#: parts of ``TRAIN`` on which settings are chosen
+TRIED, HELD = (0.0, 0.36), (0.36, 0.6)
 
 
-def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
-    """Patches of `PICTURES`, ``count`` of each, at random places: to learn from on the left, to test on the right.
+def texture_patches(count: int, seed: int, between: tuple[float, float] = TRAIN) -> xr.DataArray:
+    """Patches of `PICTURES`, ``count`` of each, at random places of a strip of each picture.
+
+    Parameters
+    ----------
+    between : shares of the picture's width, from the left
 
     Returns
     -------
@@ -54,8 +63,8 @@ def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
     for name in PICTURES:
         picture = load_sample_image(name) if name.endswith(".jpg") else getattr(data, name)()
         grey = rgb2gray(picture) if picture.ndim == 3 else picture / 255
-        border = round(LEFT * grey.shape[1])
-        part = grey[:, border:] if test else grey[:, :border]
+        low, high = (round(share * grey.shape[1]) for share in between)
+        part = grey[:, low:high]
         corners = (random.integers(0, n - SIDE + 1, count) for n in part.shape)
         found += [part[row : row + SIDE, col : col + SIDE] for row, col in zip(*corners, strict=True)]
     patches = np.stack(found)[:, None].astype(np.float32)
@@ -92,7 +101,7 @@ def few_labels(p: dict, run: Run) -> Outcome:
     """
     size = 10 * p["n_test"]
     textures = p["data"] == "textures"
-    test = texture_patches(p["n_test"], TEST_SEED, test=True) if textures else datasets.load("digits", "test", n=size)
+    test = texture_patches(p["n_test"], TEST_SEED, TEST) if textures else datasets.load("digits", "test", n=size)
     errors, seconds = [], []
     with run.bar(len(p["counts"]) * p["trials"], "few labels") as bar:
         for count in p["counts"]:
@@ -140,6 +149,52 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
 def _patches(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable:
     learned = learn_patches(train, count, seed=seed)
     return lambda images: patch_features(images, learned, parts)
+
+
+# ---- settings, chosen on training images
+
+ALL_BLOCKS = "blocks"
+WAYS = {ALL_BLOCKS: None, "1, 2": (1, 2), "1, 2, 4": (1, 2, 4)}
+
+
+@experiment(
+    "few-labels-settings", choices={"data": DATA, "regions": tuple(WAYS)}, data="digits", seed=0, regions=tuple(WAYS),
+    demo={"count": 10, "trials": 1, "atoms": (16,)}, paper={"count": 20, "trials": 5, "atoms": (32, 100)},
+)
+def few_labels_settings(p: dict, run: Run) -> Outcome:
+    """Error in % on training images that were held out, by setting of `gdd.OneStepFeatures`; no test image is read.
+
+    Digits: ``count`` of a class have labels, all other training digits are held out. Patches: those with labels are of
+    ``TRIED``, those held out of ``HELD``. Whether the default whitens is chosen by the mean error of both sets, with
+    32 atoms and blocks, no contrast normalised; the setting for patches by their mean error alone.
+    """
+    axes = ("trial", "atoms", "local_contrast", "regions", "whitening")
+    contrasts, ways, whitenings = (False, True), list(p["regions"]), (True, False)
+    shape = p["trials"], len(p["atoms"]), len(contrasts), len(ways), len(whitenings)
+    errors = np.full(shape, np.nan)
+    with run.bar(p["trials"] * len(p["atoms"]) * len(contrasts), "settings") as bar:
+        for trial, (k, atoms), (c, contrast) in product(
+            range(p["trials"]), enumerate(p["atoms"]), enumerate(contrasts)
+        ):
+            seed = p["seed"] + trial
+            train, held = _held_out(p["data"], p["count"], seed)
+            first = OneStepFeatures(atoms, local_contrast=contrast, verbose=False, random_state=seed).fit(train)
+            for (w, way), (n, whitening) in product(enumerate(ways), enumerate(whitenings)):
+                known = {"regions": WAYS[way], "whitening": whitening, "dictionaries": first.dictionaries_}
+                features = clone(first).set_params(**known).fit(train).transform
+                found = error(features(train), train[LABEL], features(held), held[LABEL], PROTOCOL, seed)
+                errors[trial, k, c, w, n] = found.error
+            bar.step()
+    coordinates = dict(zip(axes[1:], (list(p["atoms"]), [int(c) for c in contrasts], ways, [1, 0]), strict=True))
+    return outcome(xr.Dataset({"error": (axes, errors)}, coordinates), p, train, protocol=PROTOCOL)
+
+
+def _held_out(data_name: str, count: int, seed: int) -> tuple[xr.DataArray, xr.DataArray]:
+    """Training images with labels, ``count`` of a class, and training images to judge by."""
+    if data_name == "textures":
+        return texture_patches(count, seed, TRIED), texture_patches(50, TEST_SEED + seed, HELD)
+    train, every = datasets.load("digits", n=10 * count, seed=seed), datasets.load("digits")
+    return train, every[~np.isin(every[datasets.NUMBER], train[datasets.NUMBER])]
 
 
 # ---- cost, beside others
