@@ -29,7 +29,7 @@ from gdd.sampler.checkpoint import digest_of
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
-from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
+from gdd_book.evaluate.baselines import learn_patch_atoms, learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import error
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import PROTOCOL
@@ -78,6 +78,8 @@ def texture_patches(count: int, seed: int, between: tuple[float, float] = TRAIN)
 DATA = ("digits", "textures")
 #: features by what they are learned from
 PIXELS, COMPONENTS, PATCHES, DEFAULT = "raw pixels", "principal components", "k-means patches", "OneStepFeatures()"
+#: scikit-learn's, see `gdd_book.evaluate.baselines.learn_patch_atoms`
+ATOMS = "patches, dictionary learning"
 TUNED = {
     "digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2), whitening=False)",
 }
@@ -135,20 +137,72 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
         PIXELS: lambda: unfold,
         COMPONENTS: lambda: principal_components(train, min(50, len(train) - 1)),
         PATCHES: lambda: _patches(train, p["patches"], parts, seed),
+        ATOMS: lambda: _atoms(train, p["patches"], parts, seed),
         DEFAULT: lambda: plain.fit(train).transform,
         TUNED[p["data"]]: lambda: (for_textures() if p["data"] == "textures" else tuned).fit(train).transform,
     }
+    if interpreter := os.environ.get(KYMATIO):
+        makers[SCATTERING] = lambda: partial(_scattered, interpreter=interpreter)
     for name, make in makers.items():
         begun = time.process_time()
         features = make()
-        pair = features(train), features(test)
         spent = time.process_time() - begun
-        yield name, (float(error(pair[0], train[LABEL], pair[1], test[LABEL], PROTOCOL, seed).error), spent)
+        (before, first), (after, second) = _timed(features, train), _timed(features, test)
+        wrong = error(before, train[LABEL], after, test[LABEL], PROTOCOL, seed).error
+        yield name, (float(wrong), spent + first + second)
 
 
 def _patches(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable:
     learned = learn_patches(train, count, seed=seed)
     return lambda images: patch_features(images, learned, parts)
+
+
+def _atoms(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable:
+    """Half as many atoms as ``count``, each with its negative, make as many features."""
+    learned = learn_patch_atoms(train, count // 2, seed=seed)
+    return lambda images: patch_features(images, learned, parts)
+
+
+def _timed(features: Callable, images: xr.DataArray) -> tuple[np.ndarray, float]:
+    """Features, and the processor time that they took, which those of another interpreter bring themselves."""
+    begun = time.process_time()
+    found = features(images)
+    return found if isinstance(found, tuple) else (found, time.process_time() - begun)
+
+
+# ---- scattering
+
+#: interpreter with kymatio, whose scipy is another; rows of scattering are left out where the variable is not set
+KYMATIO = "GDD_KYMATIO"
+SCATTERING, ON_TORCH = "scattering (kymatio, numpy)", "scattering (kymatio, torch)"
+#: what kymatio computes with, and how it takes an array
+ENGINES = {
+    SCATTERING: ("numpy", "numpy.asarray"), ON_TORCH: ("torch", "torch.set_num_threads(1) or torch.from_numpy"),
+}
+SCATTER = """
+import sys, time, numpy, {0}
+from kymatio.{0} import Scattering2D
+images = numpy.load(sys.argv[1])
+scatter, take = Scattering2D(J=2, shape=images.shape[1:], L=8), {1}
+scatter(take(images[:1]))
+begun = time.process_time()
+parts = [numpy.asarray(scatter(take(images[low:low + 100]))) for low in range(0, len(images), 100)]
+spent = time.process_time() - begun
+numpy.savez(sys.argv[2], features=numpy.concatenate(parts).reshape(len(images), -1).astype("float32"), spent=spent)
+"""
+
+
+def _scattered(images: xr.DataArray, interpreter: str, kind: str = SCATTERING) -> tuple[np.ndarray, float]:
+    """Scattering features, and the processor time that they took, made by another interpreter."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
+        np.save(before, images.values[:, 0])
+        alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        alone.pop("PYTHONPATH", None)
+        script = SCATTER.format(*ENGINES[kind])
+        subprocess.run([interpreter, "-c", script, str(before), str(after)], check=True, env=alone)
+        with np.load(after) as file:
+            return file["features"], float(file["spent"])
 
 
 # ---- settings, chosen on training images
@@ -159,34 +213,33 @@ WAYS = {ALL_BLOCKS: None, "1, 2": (1, 2), "1, 2, 4": (1, 2, 4)}
 
 @experiment(
     "few-labels-settings", choices={"data": DATA, "regions": tuple(WAYS)}, data="digits", seed=0, regions=tuple(WAYS),
-    demo={"count": 10, "trials": 1, "atoms": (16,)}, paper={"count": 20, "trials": 5, "atoms": (32, 100)},
+    demo={"count": 5, "trials": 1}, paper={"count": 20, "trials": 5},
 )
 def few_labels_settings(p: dict, run: Run) -> Outcome:
     """Error in % on training images that were held out, by setting of `gdd.OneStepFeatures`; no test image is read.
 
     Digits: ``count`` of a class have labels, all other training digits are held out. Patches: those with labels are of
     ``TRIED``, those held out of ``HELD``. Whether the default whitens is chosen by the mean error of both sets, with
-    32 atoms and blocks, no contrast normalised; the setting for patches by their mean error alone.
+    blocks and no contrast normalised; the setting for patches by their mean error alone.
     """
-    axes = ("trial", "atoms", "local_contrast", "regions", "whitening")
-    contrasts, ways, whitenings = (False, True), list(p["regions"]), (True, False)
-    shape = p["trials"], len(p["atoms"]), len(contrasts), len(ways), len(whitenings)
-    errors = np.full(shape, np.nan)
-    with run.bar(p["trials"] * len(p["atoms"]) * len(contrasts), "settings") as bar:
-        for trial, (k, atoms), (c, contrast) in product(
-            range(p["trials"]), enumerate(p["atoms"]), enumerate(contrasts)
-        ):
+    axes = ("trial", "local_contrast", "regions", "whitening")
+    contrasts, ways, whitenings = (False, True), p["regions"], (True, False)
+    errors = np.full((p["trials"], len(contrasts), len(ways), len(whitenings)), np.nan)
+    with run.bar(p["trials"] * len(contrasts), "settings") as bar:
+        for trial, (c, contrast) in product(range(p["trials"]), enumerate(contrasts)):
             seed = p["seed"] + trial
             train, held = _held_out(p["data"], p["count"], seed)
-            first = OneStepFeatures(atoms, local_contrast=contrast, verbose=False, random_state=seed).fit(train)
+            first = OneStepFeatures(local_contrast=contrast, whitening=False, verbose=False, random_state=seed)
+            known = first.fit(train).dictionaries_
             for (w, way), (n, whitening) in product(enumerate(ways), enumerate(whitenings)):
-                known = {"regions": WAYS[way], "whitening": whitening, "dictionaries": first.dictionaries_}
-                features = clone(first).set_params(**known).fit(train).transform
+                asked = {"regions": WAYS[way], "whitening": whitening, "dictionaries": known}
+                features = clone(first).set_params(**asked).fit(train).transform
                 found = error(features(train), train[LABEL], features(held), held[LABEL], PROTOCOL, seed)
-                errors[trial, k, c, w, n] = found.error
+                errors[trial, c, w, n] = found.error
             bar.step()
-    coordinates = dict(zip(axes[1:], (list(p["atoms"]), [int(c) for c in contrasts], ways, [1, 0]), strict=True))
-    return outcome(xr.Dataset({"error": (axes, errors)}, coordinates), p, train, protocol=PROTOCOL)
+    values = [int(one) for one in contrasts], list(ways), [int(one) for one in whitenings]
+    dataset = xr.Dataset({"error": (axes, errors)}, dict(zip(axes[1:], values, strict=True)))
+    return outcome(dataset, p, train, protocol=PROTOCOL)
 
 
 def _held_out(data_name: str, count: int, seed: int) -> tuple[xr.DataArray, xr.DataArray]:
@@ -199,19 +252,6 @@ def _held_out(data_name: str, count: int, seed: int) -> tuple[xr.DataArray, xr.D
 
 # ---- cost, beside others
 
-#: interpreter with kymatio, whose scipy is another; its row is left out where the variable is not set
-KYMATIO = "GDD_KYMATIO"
-SCATTERING = "scattering (kymatio)"
-SCATTER = """
-import sys, time, numpy as np
-from kymatio.numpy import Scattering2D
-images = np.load(sys.argv[1])
-scatter = Scattering2D(J=2, shape=images.shape[1:], L=8)
-begun = time.process_time()
-parts = [scatter(images[low:low + 100]) for low in range(0, len(images), 100)]
-spent = time.process_time() - begun
-np.savez(sys.argv[2], features=np.concatenate(parts).reshape(len(images), -1).astype(np.float32), spent=spent)
-"""
 #: rows whose dictionaries are those of another
 ADDED = {"one, whitened": "one dictionary", "four, whitened": "four dictionaries"}
 ONE, FROM_FEW = DIGIT_SIZES[:1], "four, whitened, learned from 200"
@@ -244,9 +284,10 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
 
     makers: dict[str, Callable] = {
         PIXELS: lambda: unfold, PATCHES: lambda: _patches(train, p["patches"], 4, p["seed"]),
+        ATOMS: lambda: _atoms(train, p["patches"], 4, p["seed"]),
     } | {name: partial(learned, name) for name in asked}
     if interpreter := os.environ.get(KYMATIO):
-        makers[SCATTERING] = lambda: lambda images: _scattered(images, interpreter)
+        makers |= {kind: partial(partial, _scattered, interpreter=interpreter, kind=kind) for kind in ENGINES}
     found = {}
     with on_threads(1), run.bar(len(makers), "cost of features") as bar:
         OneStepFeatures(sweeps=(1, 1), atoms=4, verbose=False).fit(train[:50]).transform(train[:2])  # compiles
@@ -265,24 +306,6 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
         {"feature_kind": list(found)},
     )
     return outcome(dataset, p, train, protocol=PROTOCOL)
-
-
-def _timed(features: Callable, images: xr.DataArray) -> tuple[np.ndarray, float]:
-    """Features, and the processor time that they took, which those of another interpreter bring themselves."""
-    begun = time.process_time()
-    found = features(images)
-    return found if isinstance(found, tuple) else (found, time.process_time() - begun)
-
-
-def _scattered(images: xr.DataArray, interpreter: str) -> tuple[np.ndarray, float]:
-    """Scattering features, and the processor time that they took, made by another interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
-        np.save(before, images.values[:, 0])
-        alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        subprocess.run([interpreter, "-c", SCATTER, str(before), str(after)], check=True, env=alone)
-        with np.load(after) as file:
-            return file["features"], float(file["spent"])
 
 
 # ---- features of chains, from seed to seed
