@@ -198,7 +198,6 @@ def _scattered(images: xr.DataArray, interpreter: str, kind: str = SCATTERING) -
         before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
         np.save(before, images.values[:, 0])
         alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        alone.pop("PYTHONPATH", None)
         script = SCATTER.format(*ENGINES[kind])
         subprocess.run([interpreter, "-c", script, str(before), str(after)], check=True, env=alone)
         with np.load(after) as file:
