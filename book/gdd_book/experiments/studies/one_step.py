@@ -81,7 +81,8 @@ PIXELS, COMPONENTS, PATCHES, DEFAULT = "raw pixels", "principal components", "k-
 #: scikit-learn's, see `gdd_book.evaluate.baselines.learn_patch_atoms`
 ATOMS = "patches, dictionary learning"
 TUNED = {
-    "digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2, 4), whitening=False)",
+    "digits": "OneStepFeatures.digits(pretrained=True)",
+    "textures": "OneStepFeatures(regions=(1, 2, 4), whitening=False)",
 }
 #: settings of ``TUNED`` for patches, chosen on training images, see `few_labels_settings`
 FOR_TEXTURES = {"regions": (1, 2, 4), "whitening": False}
