@@ -45,7 +45,7 @@ def kymatio(monkeypatch, tmp_path):
 @pytest.mark.parametrize("kind", one_step.ENGINES)
 def test_scattering_is_made_by_the_other_interpreter(kymatio, kind):
     images = one_step.texture_patches(11, 0)
-    features, spent = one_step._scattered(images, sys.executable, kind)
+    features, spent = one_step.scattered(images, sys.executable, kind)
     pixels, constant = np.split(features, 2, axis=1)
     np.testing.assert_array_equal(pixels, images.values.reshape(110, -1))
     assert (constant == list(one_step.ENGINES).index(kind)).all() and spent > 0

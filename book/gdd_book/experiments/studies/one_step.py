@@ -143,7 +143,7 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
         TUNED[p["data"]]: lambda: (for_textures() if p["data"] == "textures" else tuned).fit(train).transform,
     }
     if interpreter := os.environ.get(KYMATIO):
-        makers[SCATTERING] = lambda: partial(_scattered, interpreter=interpreter)
+        makers[SCATTERING] = lambda: partial(scattered, interpreter=interpreter)
     for name, make in makers.items():
         begun = time.process_time()
         features = make()
@@ -193,8 +193,8 @@ numpy.savez(sys.argv[2], features=numpy.concatenate(parts).reshape(len(images), 
 """
 
 
-def _scattered(images: xr.DataArray, interpreter: str, kind: str = SCATTERING) -> tuple[np.ndarray, float]:
-    """Scattering features, and the processor time that they took, made by another interpreter."""
+def scattered(images: xr.DataArray, interpreter: str, kind: str = SCATTERING) -> tuple[np.ndarray, float]:
+    """Features (image, feature) of one-plane images, and the processor time that they took; another interpreter's."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
         np.save(before, images.values[:, 0])
@@ -287,7 +287,7 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
         ATOMS: lambda: _atoms(train, p["patches"], 4, p["seed"]),
     } | {name: partial(learned, name) for name in asked}
     if interpreter := os.environ.get(KYMATIO):
-        makers |= {kind: partial(partial, _scattered, interpreter=interpreter, kind=kind) for kind in ENGINES}
+        makers |= {kind: partial(partial, scattered, interpreter=interpreter, kind=kind) for kind in ENGINES}
     found = {}
     with on_threads(1), run.bar(len(makers), "cost of features") as bar:
         OneStepFeatures(sweeps=(1, 1), atoms=4, verbose=False).fit(train[:50]).transform(train[:2])  # compiles
