@@ -25,7 +25,8 @@ def test_tables_have_a_row_for_each_feature(curves):
         table = one_step.few_labels_table(record)
         assert table.index.tolist() == record.feature_kind.values.tolist() and len(table.columns) == 5
     cost = records.find("one-step-cost", "paper")
-    assert one_step.cost_table(cost).loc["four, whitened", "test error, %"] == f"{float(cost.error[5]):.2f}"
+    assert one_step.cost_table(cost).loc["four, whitened", "test error, %"] == f"{float(cost.error[6]):.2f}"
+    assert one_step.settings_table(records.every("few-labels-settings")).shape == (12, 2)
     seeds = records.find("chain-seeds", "paper")
     assert one_step.seeds_table(seeds).columns.tolist() == ["1 chain", "4 chains", "8 chains", "ms an image and chain"]
 

@@ -46,6 +46,18 @@ def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
     return table.assign(**{f"seconds, {int(record['count'].max())} a class": seconds}).rename_axis("features")
 
 
+def settings_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Errors in % on held-out training images, with standard errors; a column for each `few-labels-settings` record."""
+    columns = {
+        TITLES[record.attrs["data_name"]]: with_error(record.error, "trial", 1).to_series() for record in found
+    }
+    table = pd.DataFrame(columns).reset_index()
+    for axis in ("local_contrast", "whitening"):
+        table[axis] = table[axis].map({0: "no", 1: "yes"})
+    names = {"local_contrast": "contrast normalised", "whitening": "whitened"}
+    return table.rename(columns=names).set_index(["regions", "whitened", "contrast normalised"]).sort_index()
+
+
 def cost_table(record: xr.Dataset) -> pd.DataFrame:
     """What a `one-step-cost` record says."""
     return pd.DataFrame({
