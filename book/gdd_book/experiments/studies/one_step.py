@@ -86,8 +86,9 @@ TUNED = {
 }
 #: settings of ``TUNED`` for patches, chosen on training images, see `few_labels_settings`
 FOR_TEXTURES = {"regions": (1, 2, 4), "whitening": False}
-#: parts along each side over which k-means patches are summed
-PARTS = {"digits": 4, "textures": 2}
+#: parts along each side over which patches are summed, and octaves of scattering (J): of the least error on the images
+#: of `few_labels_settings`, among 1 or 2 to 4 or 5 parts and 2 to 3 or 4 octaves
+PARTS, OCTAVES = {"digits": 4, "textures": 1}, {"digits": 3, "textures": 4}
 #: seed of the test patches
 TEST_SEED = 10**6
 
@@ -121,7 +122,8 @@ def few_labels(p: dict, run: Run) -> Outcome:
         {"error": (axes, errors), "seconds": (axes, seconds)},
         {"count": list(p["counts"]), "feature_kind": list(rows[0])},
     )
-    return outcome(dataset, p, test, protocol=PROTOCOL, textures=FOR_TEXTURES, pictures=PICTURES)
+    settings = {"textures": FOR_TEXTURES, "pictures": PICTURES, "parts": PARTS, "octaves": OCTAVES}
+    return outcome(dataset, p, test, protocol=PROTOCOL, **settings)
 
 
 def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterator[tuple[str, tuple[float, float]]]:
@@ -143,7 +145,7 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
         TUNED[p["data"]]: lambda: (for_textures() if p["data"] == "textures" else tuned).fit(train).transform,
     }
     if interpreter := os.environ.get(KYMATIO):
-        makers[SCATTERING] = lambda: partial(scattered, interpreter=interpreter)
+        makers[SCATTERING] = lambda: partial(scattered, interpreter=interpreter, octaves=OCTAVES[p["data"]])
     for name, make in makers.items():
         begun = time.process_time()
         features = make()
@@ -184,7 +186,7 @@ SCATTER = """
 import sys, time, numpy, {0}
 from kymatio.{0} import Scattering2D
 images = numpy.load(sys.argv[1])
-scatter, take = Scattering2D(J=2, shape=images.shape[1:], L=8), {1}
+scatter, take = Scattering2D(J=int(sys.argv[3]), shape=images.shape[1:], L=8), {1}
 scatter(take(images[:1]))
 begun = time.process_time()
 parts = [numpy.asarray(scatter(take(images[low:low + 100]))) for low in range(0, len(images), 100)]
@@ -193,14 +195,17 @@ numpy.savez(sys.argv[2], features=numpy.concatenate(parts).reshape(len(images), 
 """
 
 
-def scattered(images: xr.DataArray, interpreter: str, kind: str = SCATTERING) -> tuple[np.ndarray, float]:
+def scattered(
+    images: xr.DataArray, interpreter: str, kind: str = SCATTERING, octaves: int = 2
+) -> tuple[np.ndarray, float]:
     """Features (image, feature) of one-plane images, and the processor time that they took; another interpreter's."""
     with tempfile.TemporaryDirectory() as folder:
         before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
         np.save(before, images.values[:, 0])
         alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         script = SCATTER.format(*ENGINES[kind])
-        subprocess.run([interpreter, "-c", script, str(before), str(after)], check=True, env=alone)
+        command = [interpreter, "-c", script, str(before), str(after), str(octaves)]
+        subprocess.run(command, check=True, env=alone)
         with np.load(after) as file:
             return file["features"], float(file["spent"])
 
