@@ -30,6 +30,7 @@ from gdd.base.checks import (
     check_precision,
     check_real,
     check_whole,
+    shown,
 )
 from gdd.base.files import user_path
 from gdd.inference.contrast import filled_in, prepare
@@ -300,10 +301,12 @@ class OneStepFeatures(ImageTransformer):
         if self.sizes is None:
             return [proposed(self.layout_.size)[0]]
         check_kind("sizes", self.sizes, (tuple, list))
-        sizes = [check_pair("sizes", size) for size in self.sizes]
-        if not sizes:
-            raise GddError("sizes: none given; (row, col) of the atoms of each dictionary is needed, or None")
-        return sizes
+        if not self.sizes or not all(isinstance(size, tuple | list | np.ndarray) for size in self.sizes):
+            raise GddError(
+                f"sizes: {shown(self.sizes)} given; (row, col) of the atoms of each dictionary is needed, such as "
+                "((8, 8),), or None"
+            )
+        return [check_pair("sizes", size) for size in self.sizes]
 
     def _known(self) -> list[xr.DataArray]:
         """Dictionaries that are given, checked; none if they are to be learned."""
@@ -336,6 +339,13 @@ class OneStepFeatures(ImageTransformer):
                 raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
         if self.second is not None and len(sizes) > 1:
             raise GddError("second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),)")
+        if self.second is not None:
+            (grid,) = (self._grid(one) for one in sizes)
+            if any(n < a for n, a in zip(grid, self.second.size, strict=True)):
+                raise GddError(
+                    f"second: atoms of {self.second.size} blocks; images of {size} have {grid}. Give larger images, a "
+                    "smaller SecondLayer(size=), or second=None"
+                )
 
     # ---- reading
 
@@ -428,12 +438,16 @@ class OneStepFeatures(ImageTransformer):
             names = [f"whitened{number}" for number in range(len(names))]
         return np.array(names, object)
 
+    def _grid(self, atom: Size) -> Size:
+        """Rows and columns of blocks of atoms of this size."""
+        places = (n - a + 1 for n, a in zip(self.layout_.size, atom, strict=True))
+        return tuple(-(-n // p) for n, p in zip(places, self.pool_, strict=True))
+
     def _grids(self) -> list[tuple[int, Size]]:
         """Atoms, and rows and columns of blocks, of every dictionary."""
         found = []
         for one in self.dictionaries_:
-            places = (n - a + 1 for n, a in zip(self.layout_.size, one.shape[2:], strict=True))
-            found.append((len(one), tuple(-(-n // p) for n, p in zip(places, self.pool_, strict=True))))
+            found.append((len(one), self._grid(one.shape[2:])))
         if self.second_ is not None:
             places = (n - a + 1 for n, a in zip(found[0][1], self.second_.atoms.shape[2:], strict=True))
             grid = tuple(-(-n // p) for n, p in zip(places, self.second.pool, strict=True))

@@ -90,6 +90,10 @@ def as_images(images: np.ndarray | xr.DataArray) -> np.ndarray:
     """Images as an array of numbers; labelled ones with their axes in the order (image, plane, row, col)."""
     if np.ma.isMaskedArray(images):
         raise GddError("images: a masked array given; give images.filled(numpy.nan)")
+    if isinstance(images, list | tuple):
+        sizes = sorted({one.shape for one in images if isinstance(one, np.ndarray)})
+        if len(sizes) > 1:
+            raise GddError(f"images: some of shape {sizes[0]}, some of {sizes[-1]}; crop or resize them to one size")
     if isinstance(images, xr.DataArray):
         dims = (IMAGE, ROW, COL) if PLANE not in images.dims else IMAGES
         images = as_plain(images, dims, "images")

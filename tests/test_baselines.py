@@ -11,6 +11,7 @@ from gdd_book.evaluate.baselines import (
     choose_components,
     fill_by_neighbour,
     fill_by_pca,
+    learn_patch_atoms,
     learn_patches,
     patch_features,
     principal_components,
@@ -51,8 +52,22 @@ def test_patches_are_the_triangle_written_out(images):
     assert_allclose(ours[5], wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_centroids_do_not_depend_on_anything_but_images_and_seed(images):
-    one, same, other = (learn_patches(images, 5, size=4, seed=seed).centroids for seed in (0, 0, 1))
+def test_patches_of_atoms_are_soft_thresholds_written_out(images):
+    learned = learn_patch_atoms(images, 5, size=4)
+    assert_allclose(np.linalg.norm(learned.centroids, axis=1), 1)
+    ours = patch_features(images, learned, regions=1).values[7]
+    wanted = np.zeros(10)
+    for row, col in np.ndindex(6, 7):
+        patch = images[7, 0, row : row + 4, col : col + 4].ravel()
+        patch = (patch - patch.mean()) / np.sqrt(patch.var() + LEAST_VARIANCE)
+        found = learned.centroids @ (learned.whitening.T @ (patch - learned.mean))
+        wanted += np.maximum(np.append(found, -found) - learned.threshold, 0)
+    assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("learn", [learn_patches, learn_patch_atoms])
+def test_centroids_do_not_depend_on_anything_but_images_and_seed(images, learn):
+    one, same, other = (learn(images, 5, size=4, seed=seed).centroids for seed in (0, 0, 1))
     assert_allclose(one, same)
     assert not np.allclose(one, other)
 

@@ -14,11 +14,8 @@ many deformed copies of support vectors too, as the experiment does, and adds "-
 from __future__ import annotations
 
 import argparse
-import subprocess
-import tempfile
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import xarray as xr
@@ -29,26 +26,10 @@ from gdd_book.data import datasets
 from gdd_book.evaluate.classify import error
 from gdd_book.experiments.path import repeated
 from gdd_book.experiments.studies.mnist_features import COPIED, PROTOCOL, copies_of
+from gdd_book.experiments.studies.one_step import scattered
 
 #: test digits of MNIST
 ALL = 10000
-SCATTER = """
-import sys, numpy as np
-from kymatio.numpy import Scattering2D
-images = np.load(sys.argv[1])
-scatter = Scattering2D(J=2, shape=images.shape[1:], L=8)
-parts = [scatter(images[low:low + 100]) for low in range(0, len(images), 100)]
-np.save(sys.argv[2], np.concatenate(parts).reshape(len(images), -1).astype(np.float32))
-"""
-
-
-def scattered(images: xr.DataArray, interpreter: str) -> np.ndarray:
-    """Features (image, feature) of one-plane images, made by the other interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder) / "images.npy", Path(folder) / "features.npy"
-        np.save(before, images.values[:, 0])
-        subprocess.run([interpreter, "-c", SCATTER, str(before), str(after)], check=True)
-        return np.load(after)
 
 
 def main() -> None:
@@ -61,13 +42,13 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=0)
     given, started = parser.parse_args(), time.monotonic()
     test = datasets.load("mnist", "test", n=given.n_test, seed=0)
-    after = scattered(test, given.interpreter)
+    after = scattered(test, given.interpreter)[0]
     errors = np.full((len(given.sizes), given.trials, 1), np.nan)
     for size, trial in repeated(given.sizes, given.trials, 1):
         train = datasets.load("mnist", "train", n=size, seed=trial)
         protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, size // 10))
-        pair = scattered(train, given.interpreter), after
-        copies = copies_of(train, lambda images: scattered(images, given.interpreter), given.copies, 0)
+        pair = scattered(train, given.interpreter)[0], after
+        copies = copies_of(train, lambda images: scattered(images, given.interpreter)[0], given.copies, 0)
         found = error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, trial, copies)
         errors[given.sizes.index(size), trial] = found.error
     kind = "scattering" if given.n_test == ALL else f"scattering ({given.n_test} test digits)"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 from sklearn.cluster import MiniBatchKMeans
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, MiniBatchDictionaryLearning
 from sklearn.impute import KNNImputer
 
 from gdd.base.axes import FEATURE, IMAGE, IMAGES
@@ -22,6 +22,8 @@ Array = np.ndarray | xr.DataArray
 #: added to a patch's variance before it is divided by it (pixels 0 to 1), and to the eigenvalues in whitening
 LEAST_VARIANCE, LEAST_EIGENVALUE = 0.01, 0.1
 PATCHES_PER_IMAGE = 30
+#: of correlations with atoms; between 0.25 and 1 cross-validation on training digits hardly tells
+THRESHOLD = 0.5
 #: numbers of components among which `choose_components` chooses
 COMPONENTS = (5, 10, 20, 40, 80, 160, 320)
 _CHUNK = 50  # images whose patches are held at once
@@ -30,12 +32,13 @@ _CHUNK = 50  # images whose patches are held at once
 
 
 class PatchDictionary(NamedTuple):
-    """Centroids of whitened patches."""
+    """Centroids of whitened patches, or atoms that add up to them."""
 
     mean: np.ndarray  # (plane * row * col,)
     whitening: np.ndarray  # (plane * row * col, plane * row * col)
     centroids: np.ndarray  # (atom, plane * row * col)
     size: int  # rows and columns of a patch
+    threshold: float | None = None  # of atoms: correlations are features; None: distances from centroids are
 
 
 def principal_components(train: Array, count: int) -> Callable[[Array], np.ndarray]:
@@ -66,6 +69,65 @@ def learn_patches(images: Array, count: int, size: int = 6, seed: int = 0) -> Pa
     Departs: regularisers scaled to pixels of 0 to 1; as many regions as asked for, where they take quadrants.
     Checked: tests/test_baselines.py.
     """
+    patches, mean, whitening = _whitened(images, size, seed)
+    machine = MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=2048).fit(patches)
+    return PatchDictionary(mean, whitening, machine.cluster_centers_, size)
+
+
+def learn_patch_atoms(images: Array, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:
+    """Learn atoms that add up sparsely to patches, prepared as in `learn_patches`; parameters as there.
+
+    Notes
+    -----
+    Source: Coates & Ng, ICML 2011 (sparse coding in learning, a soft threshold in use, both signs);
+    `sklearn.decomposition.MiniBatchDictionaryLearning` as it comes.
+    Departs: as `learn_patches`.
+    Checked: tests/test_baselines.py.
+    """
+    patches, mean, whitening = _whitened(images, size, seed)
+    machine = MiniBatchDictionaryLearning(count, random_state=seed).fit(patches)
+    return PatchDictionary(mean, whitening, machine.components_, size, THRESHOLD)
+
+
+def patch_features(images: Array, learned: PatchDictionary, regions: int = 4) -> xr.DataArray:
+    """What patches have of each centroid or atom, summed over ``regions`` x ``regions`` parts of the image.
+
+    Of a centroid: how much nearer than the average centroid it is. Of an atom: how far the correlation exceeds the
+    threshold, positive ones and negative ones apart.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col)
+    learned : as `learn_patches` or `learn_patch_atoms` return
+    regions : along each side
+
+    Returns
+    -------
+    (image, feature)    centroids x regions x regions, of atoms twice as many; never negative
+
+    Notes
+    -----
+    Source: Coates, Ng & Lee, AISTATS 2011, "triangle"; Coates & Ng, ICML 2011, "soft threshold".
+    Departs: see `learn_patches`.
+    Checked: tests/test_baselines.py (written out for one patch).
+    """
+    images = as_pixels(images)
+    places = [n - learned.size + 1 for n in images.shape[2:]]
+    starts = [[part[0] for part in np.array_split(np.arange(n), regions)] for n in places]
+    answers = _nearer if learned.threshold is None else _above
+    out = []
+    for low in range(0, len(images), _CHUNK):
+        some = images[low : low + _CHUNK]
+        windows = np.lib.stride_tricks.sliding_window_view(some, (learned.size, learned.size), (2, 3))
+        patches = _normalised(windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, len(learned.mean)))
+        found = answers((patches - learned.mean) @ learned.whitening, learned).reshape(len(some), *places, -1)
+        sums = np.add.reduceat(np.add.reduceat(found, starts[0], axis=1), starts[1], axis=2)
+        out.append(sums.reshape(len(some), -1).astype(np.float32))
+    return xr.DataArray(np.concatenate(out), dims=(IMAGE, FEATURE), name="patches")
+
+
+def _whitened(images: Array, size: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Patches at random places, normalised and whitened, (patch, pixel); the mean and the matrix that whitens."""
     images, random = as_pixels(images), generator(seed)
     windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), (2, 3))
     rows, cols = (random.integers(0, n, (len(images), PATCHES_PER_IMAGE)) for n in windows.shape[2:4])
@@ -74,45 +136,19 @@ def learn_patches(images: Array, count: int, size: int = 6, seed: int = 0) -> Pa
     mean = patches.mean(0)
     values, vectors = np.linalg.eigh(np.cov(patches.T))
     whitening = (vectors / np.sqrt(values + LEAST_EIGENVALUE)) @ vectors.T
-    machine = MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=2048).fit((patches - mean) @ whitening)
-    return PatchDictionary(mean, whitening, machine.cluster_centers_, size)
+    return (patches - mean) @ whitening, mean, whitening
 
 
-def patch_features(images: Array, learned: PatchDictionary, regions: int = 4) -> xr.DataArray:
-    """How much nearer than the average centroid each one is, summed over ``regions`` x ``regions`` parts of the image.
-
-    Parameters
-    ----------
-    images : (image, plane, row, col)
-    learned : as `learn_patches` returns
-    regions : along each side
-
-    Returns
-    -------
-    (image, feature)    centroids x regions x regions, never negative
-
-    Notes
-    -----
-    Source: Coates, Ng & Lee, AISTATS 2011, "triangle".
-    Departs: see `learn_patches`.
-    Checked: tests/test_baselines.py (written out for one patch).
-    """
-    images = as_pixels(images)
-    places = [n - learned.size + 1 for n in images.shape[2:]]
-    starts = [[part[0] for part in np.array_split(np.arange(n), regions)] for n in places]
+def _nearer(patches: np.ndarray, learned: PatchDictionary) -> np.ndarray:
     lengths = (learned.centroids**2).sum(1)
-    out = []
-    for low in range(0, len(images), _CHUNK):
-        some = images[low : low + _CHUNK]
-        windows = np.lib.stride_tricks.sliding_window_view(some, (learned.size, learned.size), (2, 3))
-        patches = _normalised(windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, len(learned.mean)))
-        patches = (patches - learned.mean) @ learned.whitening
-        squares = (patches**2).sum(1)[:, None] - 2 * patches @ learned.centroids.T + lengths
-        distances = np.sqrt(np.maximum(squares, 0))
-        nearer = np.maximum(distances.mean(1, keepdims=True) - distances, 0).reshape(len(some), *places, -1)
-        sums = np.add.reduceat(np.add.reduceat(nearer, starts[0], axis=1), starts[1], axis=2)
-        out.append(sums.reshape(len(some), -1).astype(np.float32))
-    return xr.DataArray(np.concatenate(out), dims=(IMAGE, FEATURE), name="patches")
+    squares = (patches**2).sum(1)[:, None] - 2 * patches @ learned.centroids.T + lengths
+    distances = np.sqrt(np.maximum(squares, 0))
+    return np.maximum(distances.mean(1, keepdims=True) - distances, 0)
+
+
+def _above(patches: np.ndarray, learned: PatchDictionary) -> np.ndarray:
+    found = patches @ learned.centroids.T
+    return np.maximum(np.concatenate([found, -found], axis=1) - learned.threshold, 0)
 
 
 def _normalised(patches: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd_book.evaluate.statistics import mean_and_error
-from gdd_book.experiments.studies.one_step import COMPONENTS, DEFAULT, PATCHES, PIXELS
+from gdd_book.experiments.studies.one_step import ATOMS, COMPONENTS, DEFAULT, PATCHES, PIXELS, SCATTERING
 from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, with_error, write_ticks
 
 TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
@@ -19,7 +19,10 @@ TUNED = "preset"  # each set has its own
 def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
     """Test error by labelled images of a class, a panel for each record of `few-labels`, with standard errors."""
     figure, axes = new_figure(1, len(found), height=3.4, squeeze=False)
-    colours = {PIXELS: COLOURS["grey"], COMPONENTS: CYCLE[4], PATCHES: CYCLE[2], DEFAULT: CYCLE[0], TUNED: CYCLE[5]}
+    colours = {
+        PIXELS: COLOURS["grey"], COMPONENTS: CYCLE[4], PATCHES: CYCLE[2], ATOMS: CYCLE[1], SCATTERING: CYCLE[3],
+        DEFAULT: CYCLE[0], TUNED: CYCLE[5],
+    }
     for panel, record in zip(axes.flat, found, strict=True):
         mean, error = mean_and_error(record.error, "trial")
         for kind in record.feature_kind.values:
@@ -41,6 +44,18 @@ def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
     seconds = record.seconds.sel(count=record["count"].max()).mean("trial").to_series().map("{:.0f}".format)
     table.columns = [f"{count} a class" for count in table.columns]
     return table.assign(**{f"seconds, {int(record['count'].max())} a class": seconds}).rename_axis("features")
+
+
+def settings_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Errors in % on held-out training images, with standard errors; a column for each `few-labels-settings` record."""
+    columns = {
+        TITLES[record.attrs["data_name"]]: with_error(record.error, "trial", 1).to_series() for record in found
+    }
+    table = pd.DataFrame(columns).reset_index()
+    for axis in ("local_contrast", "whitening"):
+        table[axis] = table[axis].map({0: "no", 1: "yes"})
+    names = {"local_contrast": "contrast normalised", "whitening": "whitened"}
+    return table.rename(columns=names).set_index(["regions", "whitened", "contrast normalised"]).sort_index()
 
 
 def cost_table(record: xr.Dataset) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,7 @@ from gdd.sampler.checkpoint import digest_of
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
-from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
+from gdd_book.evaluate.baselines import learn_patch_atoms, learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import error
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import PROTOCOL
@@ -39,12 +40,20 @@ from gdd_book.progress import Run
 #: pictures that come with scikit-image and scikit-learn, grey; none has a part that is all alike
 PICTURES = ("brick", "grass", "gravel", "moon", "hubble_deep_field", "immunohistochemistry", "coins", "chelsea",
             "china.jpg", "flower.jpg")
-#: rows and columns of a patch; share of a picture's width, from the left, that training patches come from
-SIDE, LEFT = 32, 0.6
+#: rows and columns of a patch
+SIDE = 32
+#: shares of a picture's width, from the left, between which patches lie
+TRAIN, TEST = (0.0, 0.6), (0.6, 1.0)
+#: parts of ``TRAIN`` on which settings are chosen
+TRIED, HELD = (0.0, 0.36), (0.36, 0.6)
 
 
-def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
-    """Patches of `PICTURES`, ``count`` of each, at random places: to learn from on the left, to test on the right.
+def texture_patches(count: int, seed: int, between: tuple[float, float] = TRAIN) -> xr.DataArray:
+    """Patches of `PICTURES`, ``count`` of each, at random places of a strip of each picture.
+
+    Parameters
+    ----------
+    between : shares of the picture's width, from the left
 
     Returns
     -------
@@ -54,8 +63,8 @@ def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
     for name in PICTURES:
         picture = load_sample_image(name) if name.endswith(".jpg") else getattr(data, name)()
         grey = rgb2gray(picture) if picture.ndim == 3 else picture / 255
-        border = round(LEFT * grey.shape[1])
-        part = grey[:, border:] if test else grey[:, :border]
+        low, high = (round(share * grey.shape[1]) for share in between)
+        part = grey[:, low:high]
         corners = (random.integers(0, n - SIDE + 1, count) for n in part.shape)
         found += [part[row : row + SIDE, col : col + SIDE] for row, col in zip(*corners, strict=True)]
     patches = np.stack(found)[:, None].astype(np.float32)
@@ -69,13 +78,17 @@ def texture_patches(count: int, seed: int, test: bool = False) -> xr.DataArray:
 DATA = ("digits", "textures")
 #: features by what they are learned from
 PIXELS, COMPONENTS, PATCHES, DEFAULT = "raw pixels", "principal components", "k-means patches", "OneStepFeatures()"
+#: scikit-learn's, see `gdd_book.evaluate.baselines.learn_patch_atoms`
+ATOMS = "patches, dictionary learning"
 TUNED = {
-    "digits": "OneStepFeatures.digits(pretrained=True)", "textures": "OneStepFeatures(regions=(1, 2), whitening=False)",
+    "digits": "OneStepFeatures.digits(pretrained=True)",
+    "textures": "OneStepFeatures(regions=(1, 2, 4), whitening=False)",
 }
-#: settings of ``TUNED`` for patches, of which it does not matter where in them something is
-FOR_TEXTURES = {"regions": (1, 2), "whitening": False}
-#: parts along each side over which k-means patches are summed
-PARTS = {"digits": 4, "textures": 2}
+#: settings of ``TUNED`` for patches, chosen on training images, see `few_labels_settings`
+FOR_TEXTURES = {"regions": (1, 2, 4), "whitening": False}
+#: parts along each side over which patches are summed, and octaves of scattering (J): of the least error on the images
+#: of `few_labels_settings`, among 1 or 2 to 4 or 5 parts and 2 to 3 or 4 octaves
+PARTS, OCTAVES = {"digits": 4, "textures": 1}, {"digits": 3, "textures": 4}
 #: seed of the test patches
 TEST_SEED = 10**6
 
@@ -92,7 +105,7 @@ def few_labels(p: dict, run: Run) -> Outcome:
     """
     size = 10 * p["n_test"]
     textures = p["data"] == "textures"
-    test = texture_patches(p["n_test"], TEST_SEED, test=True) if textures else datasets.load("digits", "test", n=size)
+    test = texture_patches(p["n_test"], TEST_SEED, TEST) if textures else datasets.load("digits", "test", n=size)
     errors, seconds = [], []
     with run.bar(len(p["counts"]) * p["trials"], "few labels") as bar:
         for count in p["counts"]:
@@ -109,7 +122,8 @@ def few_labels(p: dict, run: Run) -> Outcome:
         {"error": (axes, errors), "seconds": (axes, seconds)},
         {"count": list(p["counts"]), "feature_kind": list(rows[0])},
     )
-    return outcome(dataset, p, test, protocol=PROTOCOL, textures=FOR_TEXTURES, pictures=PICTURES)
+    settings = {"textures": FOR_TEXTURES, "pictures": PICTURES, "parts": PARTS, "octaves": OCTAVES}
+    return outcome(dataset, p, test, protocol=PROTOCOL, **settings)
 
 
 def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterator[tuple[str, tuple[float, float]]]:
@@ -126,15 +140,19 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
         PIXELS: lambda: unfold,
         COMPONENTS: lambda: principal_components(train, min(50, len(train) - 1)),
         PATCHES: lambda: _patches(train, p["patches"], parts, seed),
+        ATOMS: lambda: _atoms(train, p["patches"], parts, seed),
         DEFAULT: lambda: plain.fit(train).transform,
         TUNED[p["data"]]: lambda: (for_textures() if p["data"] == "textures" else tuned).fit(train).transform,
     }
+    if interpreter := os.environ.get(KYMATIO):
+        makers[SCATTERING] = lambda: partial(scattered, interpreter=interpreter, octaves=OCTAVES[p["data"]])
     for name, make in makers.items():
         begun = time.process_time()
         features = make()
-        pair = features(train), features(test)
         spent = time.process_time() - begun
-        yield name, (float(error(pair[0], train[LABEL], pair[1], test[LABEL], PROTOCOL, seed).error), spent)
+        (before, first), (after, second) = _timed(features, train), _timed(features, test)
+        wrong = error(before, train[LABEL], after, test[LABEL], PROTOCOL, seed).error
+        yield name, (float(wrong), spent + first + second)
 
 
 def _patches(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable:
@@ -142,21 +160,103 @@ def _patches(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable
     return lambda images: patch_features(images, learned, parts)
 
 
+def _atoms(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable:
+    """Half as many atoms as ``count``, each with its negative, make as many features."""
+    learned = learn_patch_atoms(train, count // 2, seed=seed)
+    return lambda images: patch_features(images, learned, parts)
+
+
+def _timed(features: Callable, images: xr.DataArray) -> tuple[np.ndarray, float]:
+    """Features, and the processor time that they took, which those of another interpreter bring themselves."""
+    begun = time.process_time()
+    found = features(images)
+    return found if isinstance(found, tuple) else (found, time.process_time() - begun)
+
+
+# ---- scattering
+
+#: interpreter with kymatio, whose scipy is another; rows of scattering are left out where the variable is not set
+KYMATIO = "GDD_KYMATIO"
+SCATTERING, ON_TORCH = "scattering (kymatio, numpy)", "scattering (kymatio, torch)"
+#: what kymatio computes with, and how it takes an array
+ENGINES = {
+    SCATTERING: ("numpy", "numpy.asarray"), ON_TORCH: ("torch", "torch.set_num_threads(1) or torch.from_numpy"),
+}
+SCATTER = """
+import sys, time, numpy, {0}
+from kymatio.{0} import Scattering2D
+images = numpy.load(sys.argv[1])
+scatter, take = Scattering2D(J=int(sys.argv[3]), shape=images.shape[1:], L=8), {1}
+scatter(take(images[:1]))
+begun = time.process_time()
+parts = [numpy.asarray(scatter(take(images[low:low + 100]))) for low in range(0, len(images), 100)]
+spent = time.process_time() - begun
+numpy.savez(sys.argv[2], features=numpy.concatenate(parts).reshape(len(images), -1).astype("float32"), spent=spent)
+"""
+
+
+def scattered(
+    images: xr.DataArray, interpreter: str, kind: str = SCATTERING, octaves: int = 2
+) -> tuple[np.ndarray, float]:
+    """Features (image, feature) of one-plane images, and the processor time that they took; another interpreter's."""
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
+        np.save(before, images.values[:, 0])
+        alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        script = SCATTER.format(*ENGINES[kind])
+        command = [interpreter, "-c", script, str(before), str(after), str(octaves)]
+        subprocess.run(command, check=True, env=alone)
+        with np.load(after) as file:
+            return file["features"], float(file["spent"])
+
+
+# ---- settings, chosen on training images
+
+ALL_BLOCKS = "blocks"
+WAYS = {ALL_BLOCKS: None, "1, 2": (1, 2), "1, 2, 4": (1, 2, 4)}
+
+
+@experiment(
+    "few-labels-settings", choices={"data": DATA, "regions": tuple(WAYS)}, data="digits", seed=0, regions=tuple(WAYS),
+    demo={"count": 5, "trials": 1}, paper={"count": 20, "trials": 5},
+)
+def few_labels_settings(p: dict, run: Run) -> Outcome:
+    """Error in % on training images that were held out, by setting of `gdd.OneStepFeatures`; no test image is read.
+
+    Digits: ``count`` of a class have labels, all other training digits are held out. Patches: those with labels are of
+    ``TRIED``, those held out of ``HELD``. The setting for patches is that of the least mean error. Whether the default
+    whitens is chosen by the product of both sets' mean errors, with blocks and no contrast normalised.
+    """
+    axes = ("trial", "local_contrast", "regions", "whitening")
+    contrasts, ways, whitenings = (False, True), p["regions"], (True, False)
+    errors = np.full((p["trials"], len(contrasts), len(ways), len(whitenings)), np.nan)
+    with run.bar(p["trials"] * len(contrasts), "settings") as bar:
+        for trial, (c, contrast) in product(range(p["trials"]), enumerate(contrasts)):
+            seed = p["seed"] + trial
+            train, held = _held_out(p["data"], p["count"], seed)
+            first = OneStepFeatures(local_contrast=contrast, whitening=False, verbose=False, random_state=seed)
+            known = first.fit(train).dictionaries_
+            for (w, way), (n, whitening) in product(enumerate(ways), enumerate(whitenings)):
+                asked = {"regions": WAYS[way], "whitening": whitening, "dictionaries": known}
+                features = clone(first).set_params(**asked).fit(train).transform
+                found = error(features(train), train[LABEL], features(held), held[LABEL], PROTOCOL, seed)
+                errors[trial, c, w, n] = found.error
+            bar.step()
+    values = [int(one) for one in contrasts], list(ways), [int(one) for one in whitenings]
+    dataset = xr.Dataset({"error": (axes, errors)}, dict(zip(axes[1:], values, strict=True)))
+    return outcome(dataset, p, train, protocol=PROTOCOL)
+
+
+def _held_out(data_name: str, count: int, seed: int) -> tuple[xr.DataArray, xr.DataArray]:
+    """Training images with labels, ``count`` of a class, and training images to judge by."""
+    if data_name == "textures":
+        return texture_patches(count, seed, TRIED), texture_patches(50, TEST_SEED + seed, HELD)
+    train, every = datasets.load("digits", n=10 * count, seed=seed), datasets.load("digits")
+    return train, every[~np.isin(every[datasets.NUMBER], train[datasets.NUMBER])]
+
+
 # ---- cost, beside others
 
-#: interpreter with kymatio, whose scipy is another; its row is left out where the variable is not set
-KYMATIO = "GDD_KYMATIO"
-SCATTERING = "scattering (kymatio)"
-SCATTER = """
-import sys, time, numpy as np
-from kymatio.numpy import Scattering2D
-images = np.load(sys.argv[1])
-scatter = Scattering2D(J=2, shape=images.shape[1:], L=8)
-begun = time.process_time()
-parts = [scatter(images[low:low + 100]) for low in range(0, len(images), 100)]
-spent = time.process_time() - begun
-np.savez(sys.argv[2], features=np.concatenate(parts).reshape(len(images), -1).astype(np.float32), spent=spent)
-"""
 #: rows whose dictionaries are those of another
 ADDED = {"one, whitened": "one dictionary", "four, whitened": "four dictionaries"}
 ONE, FROM_FEW = DIGIT_SIZES[:1], "four, whitened, learned from 200"
@@ -189,9 +289,10 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
 
     makers: dict[str, Callable] = {
         PIXELS: lambda: unfold, PATCHES: lambda: _patches(train, p["patches"], 4, p["seed"]),
+        ATOMS: lambda: _atoms(train, p["patches"], 4, p["seed"]),
     } | {name: partial(learned, name) for name in asked}
     if interpreter := os.environ.get(KYMATIO):
-        makers[SCATTERING] = lambda: lambda images: _scattered(images, interpreter)
+        makers |= {kind: partial(partial, scattered, interpreter=interpreter, kind=kind) for kind in ENGINES}
     found = {}
     with on_threads(1), run.bar(len(makers), "cost of features") as bar:
         OneStepFeatures(sweeps=(1, 1), atoms=4, verbose=False).fit(train[:50]).transform(train[:2])  # compiles
@@ -210,24 +311,6 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
         {"feature_kind": list(found)},
     )
     return outcome(dataset, p, train, protocol=PROTOCOL)
-
-
-def _timed(features: Callable, images: xr.DataArray) -> tuple[np.ndarray, float]:
-    """Features, and the processor time that they took, which those of another interpreter bring themselves."""
-    begun = time.process_time()
-    found = features(images)
-    return found if isinstance(found, tuple) else (found, time.process_time() - begun)
-
-
-def _scattered(images: xr.DataArray, interpreter: str) -> tuple[np.ndarray, float]:
-    """Scattering features, and the processor time that they took, made by another interpreter."""
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = Path(folder) / "images.npy", Path(folder) / "features.npz"
-        np.save(before, images.values[:, 0])
-        alone = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-        subprocess.run([interpreter, "-c", SCATTER, str(before), str(after)], check=True, env=alone)
-        with np.load(after) as file:
-            return file["features"], float(file["spent"])
 
 
 # ---- features of chains, from seed to seed
