@@ -10,5 +10,5 @@ from gdd_book import experiments
 def test_a_leak_looks_like_a_small_error():
     found = experiments.run("label-leaks").dataset.error
     honest, own, inside, residual, seen = found.values
-    assert own < honest and inside < honest and seen <= residual
-    assert np.isfinite(found).all()
+    assert own < honest / 4 and seen <= residual
+    assert np.isfinite(inside) and 0 < honest < 90

@@ -61,7 +61,7 @@ def stamp(page: str) -> str:
     """SHA-256 of everything that a page shows or depends on."""
     versions = [platform.python_version(), *(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)]
     digest = hashlib.sha256("\n".join([records.code_checksum(), *versions]).encode())
-    lists = [paper_values.PATH, claims.PATH, elements.PATH, errata.PATH]
+    lists = [paper_values.PATH, claims.PATH, elements.PATH, errata.PATH, BOOK / "index.yml"]
     for path in [text_path(page), *lists, *sorted(checkout.results().glob("*.nc"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
