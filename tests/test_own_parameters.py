@@ -40,7 +40,7 @@ VALUES = {
     "model/as-printed": {"data": ("digits", "mnist"), "seed": (0, 7), "n_train": (1, 12), "sweeps": (1, 4)},
     "inference/gibbs": PRECISIONS | {"seed": (0, 7), "n_images": (1, 20)},
     "inference/mixing": PRECISIONS | {"seed": (0, 7), "n_images": (1, 20), "sweeps": (4, 20)},
-    "inference/testing": LENGTHS | MODEL | {"seed": (0, 7), "n_images": (2, 13)},
+    "inference/testing": LENGTHS | MODEL | {"seed": (0, 7), "n_images": (2, 13), "steps": (1, 40)},
     "mnist/dictionary": {"model": ("mnist-1000",) * 2, "digit": (0, 9)},
     "mnist/interpolation": LIVE | {"n_train": (50, 60), "n_test": (1, 5)},
     "mnist/error": LIVE | {"n_train": (50, 60), "n_test": (1, 13)},

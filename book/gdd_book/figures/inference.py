@@ -178,11 +178,12 @@ def show_stopping(record: xr.Dataset) -> Figure:
         for number, (words, (places, means, reading)) in enumerate(STOPPED.items()):
             error = record.error.sel(stage=one, places=places, means=means, reading=reading)
             style = "-o" if means == "damped_mean" else "--s"
-            panel.plot(record.steps, error, style, color=CYCLE[number % 2], label=words, markersize=4)
+            panel.plot(record.steps, error, style, color=CYCLE[number % 2], label=words if panel is panels[0] else None,
+                       markersize=4)
         panel.set(title=f"{one} atoms", xscale="symlog", xlabel="steps")
         write_ticks(panel.xaxis, record.steps.values)
     panels[0].set(ylabel="error, %")
-    legend_outside(figure, "lower center")
+    legend_outside(figure, "lower center", columns=1)
     return finish(figure)
 
 
