@@ -34,8 +34,11 @@ def test_tables_have_a_row_for_each_feature(curves):
 def test_what_the_pages_say_of_the_records(curves):
     """Your own images, first lines: digits with twenty labels of a class, and patches."""
     digits, patches = (record.error.sel(count=20).mean("trial").to_series() for record in curves)
-    rounded = [round(digits[kind], 1) for kind in ("OneStepFeatures()", "raw pixels", "k-means patches")]
-    assert rounded == [1.9, 4.7, 3.7]
+    kinds = "OneStepFeatures()", "patches, dictionary learning", "scattering (kymatio, numpy)", "raw pixels"
+    assert [round(digits[kind], 1) for kind in kinds] == [1.9, 2.6, 3.4, 4.7]
+    (preset,) = (kind for kind in digits.index if kind.startswith("OneStepFeatures.digits"))
+    assert (curves[0].error.mean("trial").idxmin("feature_kind") == preset).all()
+    assert set(curves[1].error.mean("trial").idxmin("feature_kind").values) == {"scattering (kymatio, numpy)"}
     ours = patches[[kind for kind in patches.index if kind.startswith("OneStep")]]
     others = patches[["scattering (kymatio, numpy)", "k-means patches", "raw pixels"]]
     assert [round(n) for n in (*others, ours.max(), ours.min())] == [24, 25, 48, 37, 30]
