@@ -225,6 +225,9 @@ def test_stamp_follows_everything_that_a_page_shows(book, monkeypatch, tmp_path)
     listed = tmp_path / "errata.yml"
     listed.write_text("{}")
     monkeypatch.setattr(notebooks.errata, "PATH", listed)
+    rows = tmp_path / "index.yml"
+    rows.write_text("[]")
+    monkeypatch.setattr(notebooks.index, "PATH", rows)
     stamps = [notebooks.stamp("one")]
     for change in (
         lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"1"),
@@ -233,6 +236,7 @@ def test_stamp_follows_everything_that_a_page_shows(book, monkeypatch, tmp_path)
         lambda: found.write_text("{a: 1}"),
         lambda: done.write_text("{a: 1}"),
         lambda: listed.write_text("{a: 1}"),
+        lambda: rows.write_text("[1]"),
         lambda: (book / "one.md").write_text((book / "one.md").read_text() + "more\n"),
         lambda: monkeypatch.setattr(notebooks.records, "code_checksum", lambda: "changed"),
     ):

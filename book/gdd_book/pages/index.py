@@ -17,6 +17,7 @@ from gdd_book import checkout
 from gdd_book.pages import sources
 
 BOOK = checkout.BOOK
+PATH = BOOK / "index.yml"
 PAGE = "book/notation"
 
 
@@ -34,7 +35,7 @@ class Row(NamedTuple):
 
 def sections() -> dict[str, list[Row]]:
     """Rows of every part of the paper, in its order."""
-    parts = yaml.safe_load(checkout.text(BOOK / "index.yml"))
+    parts = yaml.safe_load(checkout.text(PATH))
     return {part["section"]: [Row(**row) for row in part["rows"]] for part in parts}
 
 

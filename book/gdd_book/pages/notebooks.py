@@ -28,7 +28,7 @@ from papermill.exceptions import PapermillExecutionError
 
 from gdd.base.checks import GddError
 from gdd_book import checkout, paper_values, records
-from gdd_book.pages import claims, elements, errata, finished
+from gdd_book.pages import claims, elements, errata, finished, index
 from gdd_book.pages.expected import UNLIKE
 
 BOOK = checkout.BOOK
@@ -61,7 +61,7 @@ def stamp(page: str) -> str:
     """SHA-256 of everything that a page shows or depends on."""
     versions = [platform.python_version(), *(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)]
     digest = hashlib.sha256("\n".join([records.code_checksum(), *versions]).encode())
-    lists = [paper_values.PATH, claims.PATH, elements.PATH, errata.PATH, BOOK / "index.yml"]
+    lists = [paper_values.PATH, claims.PATH, elements.PATH, errata.PATH, index.PATH]
     for path in [text_path(page), *lists, *sorted(checkout.results().glob("*.nc"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
