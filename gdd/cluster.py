@@ -39,7 +39,8 @@ from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
 from gdd.base.compiling import on_threads
 from gdd.base.files import user_path
-from gdd.inference import deconvolution, fixed_dictionary
+from gdd.inference import fixed_dictionary
+from gdd.inference import infer as new_images
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData, Part
 from gdd.results import of_images, pairs_of, with_pairs
@@ -427,7 +428,7 @@ def infer(
     trained: Pretrained | Refined, atoms: Images, images: Images, *, folder: str | Path | None = None,
     client: Client | None = None, first_image: int = 0, **options,
 ) -> xr.Dataset:
-    """`gdd.infer` on all workers, a leaf of the images a task: the same bits.
+    """`gdd.infer` by sampling on all workers, a leaf of the images a task: the same bits.
 
     Parameters
     ----------
@@ -440,7 +441,7 @@ def infer(
     first_image = check_whole("first_image", first_image, 0)
     folder = None if folder is None else user_path("folder", folder, folder=True)
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
-    work, client, futures = partial(deconvolution.infer, _light(trained), atoms, **options), current(client), []
+    work, client, futures = partial(new_images.infer, _light(trained), atoms, **options), current(client), []
     for at, own in _leaves_of(images):
         path = None if folder is None else str(folder / f"images-{first_image + at:012d}.nc")
         mine = partial(work, **{name: values[at : at + LEAF] for name, values in by_image.items()})

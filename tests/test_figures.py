@@ -17,7 +17,7 @@ from gdd_book.figures import inference, style
 from gdd_book.figures.model import most_used, show_atoms, show_dictionaries, show_pictures
 from gdd_book.pages import notebooks
 
-DRAWINGS = sorted((notebooks.BOOK / "_static").glob("*.svg"))
+DRAWINGS = sorted(path for path in (notebooks.BOOK / "_static").glob("*.svg") if path.stem != "favicon")
 SHOWN = re.compile(r"^```\{figure\} (?:\.\./)*_static/(\S+)\.svg\n:name: (\S+)\n:alt: (.+)\n:width: 100%\n\n(.+)", re.M)
 
 
