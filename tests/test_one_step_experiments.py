@@ -59,6 +59,7 @@ def test_few_labels(data, kymatio):
     assert (found.error < 80).all() and (found.seconds >= 0).all()  # chance: 90
 
 
+@pytest.mark.slow
 def test_settings_are_chosen_on_training_images_alone():
     for data in one_step.DATA:
         train, held = one_step._held_out(data, 3, 0)
@@ -70,6 +71,7 @@ def test_settings_are_chosen_on_training_images_alone():
     assert found.dims == ("trial", "local_contrast", "regions", "whitening") and (found < 80).all()  # chance: 90
 
 
+@pytest.mark.slow
 def test_cost_has_a_row_for_each_feature(monkeypatch):
     monkeypatch.delenv(one_step.KYMATIO, raising=False)
     monkeypatch.setattr(one_step, "ONE", ((8, 8),))
