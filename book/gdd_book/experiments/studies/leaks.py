@@ -11,9 +11,8 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGE, LABEL
-from gdd.inference.deconvolution import deconvolve
 from gdd_book.evaluate.classify import SvmProtocol
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import class_energies, learn_class_atoms
 from gdd_book.progress import Run
@@ -42,34 +41,28 @@ def label_leaks(p: dict, run: Run) -> Outcome:
     Each leak stands beside its honest form; the third row's is the first.
     """
     train, test = digits(p), digits(p, "test")
-    stride, chain = model_for(p["noise_precision"], p["weight_precision"]).stride, _chain(p)
+    precisions = p["noise_precision"], p["weight_precision"]
+    stride = model_for(*precisions).stride
     own_chains = p | {"stages": STAGES[:1]}
     atoms = learn_class_atoms(train, own_chains, run).isel(stage=0)
     both = xr.concat([train, test], IMAGE, combine_attrs="override")
     seen = learn_class_atoms(both, own_chains | {"data": f"{p['data']}, test digits too"}, run).isel(stage=0)
     joined = atoms.stack(every=(LABEL, "atom")).transpose("every", ...).values
-    honest, own = [], []
-    for images, first in ((train, 0), (test, FIRST_TEST_IMAGE)):
-        settings = chain | {"first_image": first}
-        honest.append(deconvolve(images, joined, stride, **settings).ml_sample)
-        own.append(_by_own_class(images, atoms, stride, settings))
+    honest = [encode(images, joined, stride, precisions, p).ml_sample for images in (train, test)]
+    own = [_by_own_class(images, atoms, stride, precisions, p) for images in (train, test)]
     judged, leaked = (classify(pair, train, test, p["seed"], WIDTH) for pair in (honest, own))
-    settings = chain | {"first_image": FIRST_TEST_IMAGE}
+    settings = {"gamma_e": precisions[0], "gamma_w": precisions[1], "burn_in": p["test_burn_in"],
+                "collect": p["test_collect"], "seed": p["seed"], "first_image": FIRST_TEST_IMAGE}
     nearest = [_of_least_residual(test, one, stride, settings) for one in (atoms, seen)]
     errors = [judged.error, leaked.error, judged.cross_validation.min(), *nearest]
     return outcome(xr.Dataset({"error": ("row", [float(one) for one in errors])}, {"row": list(ROWS)}), p, test)
 
 
-def _chain(p: Mapping) -> dict:
-    return {"gamma_e": p["noise_precision"], "gamma_w": p["weight_precision"], "burn_in": p["test_burn_in"],
-            "collect": p["test_collect"], "seed": p["seed"]}
-
-
-def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, settings: dict) -> np.ndarray:
+def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, precisions, p: Mapping) -> np.ndarray:
     """Codes in which only the atoms of the digit's own label can be active, (image, number)."""
     parts = []
     for name in atoms[LABEL].values:
-        code = deconvolve(images, atoms.sel({LABEL: name}).values, stride, **settings).ml_sample.values
+        code = encode(images, atoms.sel({LABEL: name}), stride, precisions, p).ml_sample.values
         parts.append(code.reshape(len(images), -1) * (images[LABEL].values == name)[:, None])
     return np.concatenate(parts, axis=1)
 

@@ -46,7 +46,8 @@ def mean_field_codes(p: dict, run: Run) -> Outcome:
     For the pretrained and the refined model that the book ships, (stage): ``error`` on ``n_others`` training digits
     that the classifier did not learn from, by number of steps, places, means and reading; the bound, the coefficients
     in use and the ``change`` that is left. The step, places, means and reading with the least error there are read
-    from ``n_test`` test digits: ``test_error``, beside that of the chain and of coefficients moved one after another.
+    from ``n_test`` test digits: ``test_error``, beside that of the chain. ``in_turn_error`` and its like are of
+    coefficients moved one after another, on the other training digits.
     """
     train, test = digits(p), digits(p, "test")
     others, stages = other_digits(p, train), []
@@ -79,7 +80,7 @@ def _of_stage(model: DeepDeconvolution, images: tuple[xr.DataArray, ...], p: Map
 
 
 def _judged(error: xr.DataArray, atoms, strides, settings: dict, images, p: Mapping, bar) -> xr.Dataset:
-    """Errors on test digits: of the reading chosen on training digits, of the chain, of one after another."""
+    """Test errors of the reading chosen on training digits and of the chain; what moves one after another lead to."""
     train, others, test = images
     best = {name: index.item() for name, index in error.fillna(np.inf).argmin(error.dims).items()}
     chosen = {name: error[name].values[index].item() for name, index in best.items()}
