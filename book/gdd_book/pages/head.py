@@ -1,4 +1,4 @@
-"""Sphinx extension: what a page says of itself to search engines and to those who share it, and its version.
+"""In Sphinx: what a page says of itself to search engines and to those who share it, and its version.
 
 The description is the page's first paragraph. A picture for a card needs the address of the published book, which the
 environment variable ``GDD_BOOK_URL`` gives; without it there is none.
@@ -46,10 +46,3 @@ def description(doctree: nodes.document) -> str:
     """Words of a page's first paragraph, cut between two of them."""
     first = next((node for node in doctree.findall(nodes.paragraph) if node.astext().strip()), None)
     return "" if first is None else textwrap.shorten(first.astext(), LONGEST, placeholder=" …")
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    app.connect("config-inited", configure)
-    app.connect("html-page-context", describe)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
