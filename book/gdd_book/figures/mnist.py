@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import permutations, product
 from math import prod
 from textwrap import fill
@@ -91,28 +92,20 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
 # ----------------------------------------------------------------------------- test errors over subsets of the digits
 
 
-def padded(errors: Mapping[tuple[str, int], np.ndarray]) -> xr.DataArray:
-    """Errors of the subsets by feature and number of training digits, NaN where there is none."""
-    kinds, sizes = list(dict.fromkeys(kind for kind, _ in errors)), sorted({size for _, size in errors})
-    out = np.full((len(kinds), len(sizes), max(map(len, errors.values()), default=0)), np.nan)
-    for (kind, size), values in errors.items():
-        out[kinds.index(kind), sizes.index(size), : len(values)] = values
-    return xr.DataArray(out, {"feature_kind": kinds, "size": sizes}, ("feature_kind", "size", "trial"))
-
-
 def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEATURES)) -> xr.DataArray:
     """Errors (feature_kind, size, trial) of records of `mnist-curve` or `mnist-best`, of the one with most subsets.
 
-    Features stand in this order, those that are not in it last.
+    Features stand in this order, those that are not in it last; NaN where there is none.
     """
-    best: dict[tuple[str, int], np.ndarray] = {}
-    for record in found:
-        for kind, size in product(record.feature_kind.values, record["size"].values):
-            errors = record.error.sel(feature_kind=kind, size=size).dropna("trial").values
-            if len(errors) > len(best.get((str(kind), int(size)), ())):
-                best[str(kind), int(size)] = errors
-    place = {kind: number for number, kind in enumerate(order)}
-    return padded(dict(sorted(best.items(), key=lambda item: place.get(item[0][0], len(place)))))
+    axes, order = ("feature_kind", "size", "trial"), list(order)
+    if not found:
+        return xr.DataArray(np.empty((0, 0, 0)), {"feature_kind": [], "size": []}, axes)
+    errors = [one.error.transpose(*axes).assign_coords(trial=range(one.sizes["trial"])) for one in found]
+    most = reduce(lambda one, other: other.where(other.count("trial") > one.count("trial"), one),
+                  xr.align(*errors, join="outer"))
+    most = most.dropna("feature_kind", how="all").dropna("size", how="all")
+    known = order + [kind for one in found for kind in one.feature_kind.values if kind not in order]
+    return most.sel(feature_kind=[kind for kind in dict.fromkeys(known) if kind in most.feature_kind])
 
 
 def subset_table(errors: xr.DataArray) -> pd.DataFrame:
