@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import LABEL
+from gdd.base.axes import IMAGES, LABEL
 from gdd.model.convolution import synthesise
 from gdd_book.data import datasets
 from gdd_book.experiments.studies.mnist_features import class_energies, class_model, learn_class_atoms
@@ -15,7 +15,7 @@ P = {
     "data": "digits", "n_train": 300, "seed": 0, "burn_in": 20, "collect": 5, "refine_burn_in": 4, "refine_collect": 1,
     "dictionary_every": 2, **HEALTHY_DIGITS,
 }
-CHAIN = {"gamma_e": 100.0, "gamma_w": 1.0, "burn_in": 10, "collect": 5}
+PRECISIONS, CHAIN = (100.0, 1.0), {"test_burn_in": 10, "test_collect": 5, "seed": 0}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def nearest(train, test):
     assert not np.allclose(*atoms)
     found = []
     for one in atoms:
-        energies = class_energies(test.astype(np.float32), one, class_model(P, 10).stride, **CHAIN)
+        energies = class_energies(test.astype(np.float32), one, class_model(P, 10).stride, PRECISIONS, CHAIN)
         found.append(np.mean(one[LABEL].values[energies.argmin(1)] != test[LABEL].values))
     return np.array(found)
 
@@ -52,9 +52,9 @@ def test_energies_are_those_of_the_residual():
     rng = np.random.default_rng(0)
     atoms = rng.normal(size=(2, 2, 1, 6, 6)).astype(np.float32)
     weights = np.array([[[[0.0]], [[1.5]]]])
-    image = synthesise(atoms[1], weights).astype(np.float32)
+    image = xr.DataArray(synthesise(atoms[1], weights).astype(np.float32), dims=IMAGES, attrs={"split": "test"})
     named = xr.DataArray(atoms, {LABEL: [3, 8]}, (LABEL, "atom", "plane", "atom_row", "atom_col"))
-    found = class_energies(image, named, (1, 1), **CHAIN)
-    constant = image[0].size * np.log(CHAIN["gamma_e"] / (2 * np.pi))
+    found = class_energies(image, named, (1, 1), PRECISIONS, CHAIN)
+    constant = image[0].size * np.log(PRECISIONS[0] / (2 * np.pi))
     assert found.shape == (1, 2) and found.argmin() == 1
     assert found[0, 1] + constant < 5.0 < 100.0 < found[0, 0] + constant

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.projection import render_projected
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.peers import Curve
 from gdd_book.progress import Run
@@ -71,18 +70,6 @@ def test_tuning_finds_the_weight_by_either_goal():
 
     assert peers.tuned(run, 50.0, "active", 1e-3, 1e3) == pytest.approx(2.0, rel=1e-6)
     assert peers.tuned(run, 0.25, "error", 1e-3, 1e3) == pytest.approx(0.25, rel=1e-6)
-
-
-def test_columns_are_the_atoms_in_their_places():
-    """A weight on a column is the picture that the same weight in the maps renders."""
-    atoms = np.random.default_rng(3).standard_normal((2, 5, 5))
-    atoms /= np.sqrt((atoms**2).sum(axis=(1, 2), keepdims=True))
-    columns = peers.placed(atoms, (8, 8), (3, 3))
-    assert columns.shape == (64, 8)
-    maps = np.zeros((1, 2, 2, 2))
-    maps[0, 1, 1, 0] = 1.0
-    drawn = render_projected(atoms[:, None], maps, (3, 3), (8, 8))
-    np.testing.assert_allclose(columns[:, 2 * 2 + 1].reshape(8, 8), drawn[0, 0], atol=1e-6)
 
 
 def test_settings_that_get_there_soonest_come_first_then_the_smallest_error():

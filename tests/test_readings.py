@@ -11,8 +11,9 @@ from gdd.base.axes import IMAGES
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd_book import experiments
+from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.atoms import stroke_share
-from gdd_book.experiments.studies.mnist_readings import Atoms, _placed, _sparse, cooled, normalised
+from gdd_book.experiments.studies.mnist_readings import Atoms, _sparse, cooled, normalised
 
 #: two atoms at 2 x 2 places
 MODEL = ModelSpec((LayerSpec(2, (4, 4)),), (5, 5))
@@ -35,7 +36,7 @@ def density(image, placed, chosen):
 def test_the_cooled_chain_ends_at_the_highest_mode():
     images = RNG.standard_normal((40, 1, 5, 5)).astype(np.float32)
     labelled = xr.DataArray(images, dims=IMAGES, attrs={"split": "train"})
-    codes, placed = cooled(KEPT, labelled, 0), _placed(KEPT, (1, 1))
+    codes, placed = cooled(KEPT, labelled, 0), placed_atoms(VALUES, (1, 1), KEPT.model.image_size)
     found = 0
     for image, code in zip(images.reshape(40, -1), codes.reshape(40, -1), strict=True):
         every = [np.flatnonzero(some) for some in product((0, 1), repeat=8)]
@@ -48,7 +49,7 @@ def test_the_cooled_chain_ends_at_the_highest_mode():
 
 def test_placed_atoms_and_cosines():
     image = RNG.standard_normal((1, 1, 5, 5))
-    placed, cosines = _placed(KEPT, (1, 1)), normalised(image, VALUES.astype(float))
+    placed, cosines = placed_atoms(VALUES, (1, 1), KEPT.model.image_size), normalised(image, VALUES.astype(float))
     np.testing.assert_allclose((placed**2).sum(axis=1), 1, rtol=1e-5)
     for n, (k, i, j) in enumerate(np.ndindex(2, 2, 2)):
         window = image[0, :, i : i + 4, j : j + 4]
@@ -59,7 +60,8 @@ def test_placed_atoms_and_cosines():
 
 def test_the_sparse_coder_solves_the_lasso():
     """At the solution the gradient is the penalty's, where a coefficient is on, and within it elsewhere."""
-    placed, images = _placed(KEPT, (1, 1)), xr.DataArray(3 * RNG.standard_normal((3, 1, 5, 5)), dims=IMAGES)
+    placed = placed_atoms(VALUES, (1, 1), KEPT.model.image_size)
+    images = xr.DataArray(3 * RNG.standard_normal((3, 1, 5, 5)), dims=IMAGES)
     codes = _sparse(placed, images, "lasso_cd", transform_alpha=1.25).astype(float)
     slopes = (images.values.reshape(3, -1) - codes @ placed) @ placed.T
     on = codes != 0

@@ -14,6 +14,7 @@ import xarray as xr
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
+from gdd.model.placement import placement_grid
 from gdd.model.spec import ModelSpec
 from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import match_atoms
@@ -102,6 +103,15 @@ def rebuild(images: xr.DataArray, atoms: Atoms, stride: tuple[int, int], **chain
     code = deconvolve(images, plain, stride, **chain).ml_sample.values
     left = images.values - render_projected(plain, code, stride, images.shape[2:])
     return float(np.sqrt((left**2).mean())), float((code != 0).sum() / len(images))
+
+
+def placed_atoms(atoms: Atoms, stride: tuple[int, int], image_size: tuple[int, int]) -> np.ndarray:
+    """Every atom, of unit norm, at every place of an image: (atom * place, pixel), the place running fastest."""
+    atoms = np.asarray(atoms)
+    unit = atoms / np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
+    shape = len(unit), *placement_grid(image_size, unit.shape[2:], stride)
+    codes = np.eye(np.prod(shape), dtype=np.float32).reshape(-1, *shape)
+    return render_projected(unit, codes, stride, image_size).reshape(len(codes), -1)
 
 
 def threshold(atoms: Atoms, share: float = 0.3) -> np.ndarray:

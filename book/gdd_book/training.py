@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,7 +65,7 @@ _CHAIN = ("seed", "burn_in", "collect", "noise_precision", "weight_precision")
 DIGITS_CHAIN, CALTECH_CHAIN = ("data", "n_train", *_CHAIN), ("data", "classes", "per_class", "model", *_CHAIN)
 REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
 #: settings that only some experiments have, of the model and of its refinement; of the latter as in `RefinementSpec`
-LEARNED, SETTINGS = ("learned_planes",), ("dictionary_every", "empty_blocks")
+LEARNED, SETTINGS = ("learned_planes", "top_atoms"), ("dictionary_every", "empty_blocks")
 USUAL = asdict(RefinementSpec())
 #: precisions whose chains stay healthy (book, inference/mixing, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
@@ -85,6 +85,18 @@ def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
     Layer 1: gamma_e and gamma_w fixed at these values. Layer 2: one gamma_e for all images, learned; gamma_w learned.
     """
     return MNIST.with_held(noise_precision, weight_precision) if noise_precision else MNIST.as_printed()
+
+
+def digits_model(p: Mapping[str, Any]) -> ModelSpec:
+    """Return the model of digits of these parameters.
+
+    With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's.
+    """
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    if "top_atoms" in p:
+        lower, upper = model.layers
+        model = replace(model, layers=(lower, replace(upper, atoms=p["top_atoms"])))
+    return model.with_learned_planes() if p.get("learned_planes") else model
 
 
 def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
@@ -170,9 +182,7 @@ def setup_of(p: Mapping[str, Any], run: Run, images: xr.DataArray | None = None)
         run.folder(f"{prefix}refined", known) if set(REFINEMENT) <= set(p) else None,
     )
     if not caltech:
-        model = model_for(p["noise_precision"], p["weight_precision"])
-        model = model.with_learned_planes() if p.get("learned_planes") else model
-        return Setup(digits(p) if images is None else images, model, p["seed"], folders)
+        return Setup(digits(p) if images is None else images, digits_model(p), p["seed"], folders)
     images = normalised(caltech_images(p)) if images is None else images
     return Setup(images, caltech_model(p["model"], p), chain_seed(p), folders)
 
@@ -191,12 +201,25 @@ def chain_seed(p: Mapping[str, Any]) -> int:
     return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
 
 
+def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> ChainSpec:
+    """Return the chain whose lengths have names that begin with ``stage``, such as "refine_" or "test_"."""
+    return ChainSpec(p[f"{stage}burn_in"], p[f"{stage}collect"], p["seed"] if seed is None else seed)
+
+
 def pretrained_model(p: Mapping[str, Any], run: Run, setup: Setup | None = None, label: str = "") -> Pretrained:
     """Only the first stage of `trained_models`."""
     images, model, seed, (folder, _) = setup or setup_of(p, run)
-    chain = ChainSpec(p["burn_in"], p["collect"], seed)
+    chain = chain_of(p, seed=seed)
     with run.bar(chain.sweeps * len(model.layers), f"{label}pretraining") as bar:
         return pretrain(images, model, chain, folder=folder, progress=bar)
+
+
+def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Setup, label: str = "") -> Refined:
+    """Only the second stage of `trained_models`."""
+    chain = chain_of(p, "refine_", setup.seed)
+    refinement = refinement_for(p["refine_noise"], **{name: p[name] for name in SETTINGS if name in p})
+    with run.bar(chain.sweeps, f"{label}refinement") as bar:
+        return refine(setup.images, fitted.model, chain, refinement, fitted, folder=setup.folders[1], progress=bar)
 
 
 def trained_models(
@@ -223,23 +246,17 @@ def trained_models(
     Checked: tests/test_training.py.
     """
     setup = setup or setup_of(p, run)
-    fitted = pretrained_model(p, run, setup, label)
-    if STAGES[1] not in p.get("stages", STAGES):
-        return {STAGES[0]: fitted}
-    chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], setup.seed)
-    refinement = refinement_for(p["refine_noise"], **{name: p[name] for name in SETTINGS if name in p})
-    with run.bar(chain.sweeps, f"{label}refinement") as bar:
-        refined = refine(
-            setup.images, fitted.model, chain, refinement, start=fitted, folder=setup.folders[1], progress=bar
-        )
-    return {STAGES[0]: fitted, STAGES[1]: refined}
+    trained = {STAGES[0]: pretrained_model(p, run, setup, label)}
+    if STAGES[1] in p.get("stages", STAGES):
+        trained[STAGES[1]] = refined_model(p, trained[STAGES[0]], run, setup, label)
+    return trained
 
 
 def learned(name: str, trained: Mapping[str, Trained], setup: Setup, p: Mapping[str, Any]) -> dict[str, Learned]:
     """Return what a run keeps of the stages of `trained_models`, by the names of the models."""
-    lengths = dict(zip(STAGES, (("burn_in", "collect"), ("refine_burn_in", "refine_collect")), strict=True))
+    chains = dict(zip(STAGES, ("", "refine_"), strict=True))
     return {
-        f"{name}-{stage}": Learned(one, setup.images, ChainSpec(*(p[key] for key in lengths[stage]), setup.seed))
+        f"{name}-{stage}": Learned(one, setup.images, chain_of(p, chains[stage], setup.seed))
         for stage, one in trained.items()
     }
 

@@ -18,11 +18,11 @@ import numpy as np
 import xarray as xr
 
 from gdd import infer, project
-from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import LayerData
 from gdd.projection import render_projected
 from gdd.sampler.pretrain import Pretrained, fit_layer, initial_state, pretrain
+from gdd_book.dictionaries import placed_atoms
 from gdd_book.progress import Run
 
 THRESHOLD = 1e-3
@@ -115,7 +115,7 @@ def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Ent
     found = [Entry(task, "gdd", ours, HELD_TO, "{} + {} sweeps".format(*CODING[HELD_TO]))]
     bar.step()
     unit = atoms.values[:, 0] / np.sqrt((atoms.values[:, 0] ** 2).sum(axis=(1, 2), keepdims=True))
-    columns = placed(unit, images.shape[2:], fitted.model.stride)
+    columns = np.asfortranarray(placed_atoms(atoms.values, fitted.model.stride, images.shape[2:]).T, np.float32)
     flat, few = np.asfortranarray(pixels.values.reshape(len(pixels), -1).T), slice(0, TUNED_ON // 2)
     peers = {
         "spams": ("spams-bin lasso", slice(None), lambda part, w: code_spams(flat[:, part], columns, w)),
@@ -161,19 +161,6 @@ def our_coding(
         return {"active": float(active[HELD_TO][part].mean()), "error": float(np.sqrt(squares[HELD_TO][part].mean()))}
 
     return Curve(*np.array(rows).T), goals
-
-
-def placed(atoms: np.ndarray, size, stride) -> np.ndarray:
-    """Every atom at every position of the grid as a column of unit norm, (pixel, coefficient)."""
-    reach, columns = atoms.shape[1:], []
-    rows, cols = placement_grid(size, reach, stride)
-    for top in range(0, rows * stride[0], stride[0]):
-        for left in range(0, cols * stride[1], stride[1]):
-            canvas = np.zeros((len(atoms), size[0] + reach[0], size[1] + reach[1]), np.float32)
-            canvas[:, top : top + reach[0], left : left + reach[1]] = atoms
-            columns.append(canvas[:, : size[0], : size[1]].reshape(len(atoms), -1))
-    columns = np.concatenate(columns)
-    return np.asfortranarray((columns / np.sqrt((columns**2).sum(axis=1, keepdims=True))).T)
 
 
 def as_dataset(entries: list[Entry]) -> xr.Dataset:

@@ -16,6 +16,7 @@ from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
 from gdd.inference.contrast import normalise_contrast
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
+from gdd.model.state import JointState
 from gdd.projection import collapse, project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
@@ -32,8 +33,9 @@ from gdd_book.training import (
     STAGES,
     Setup,
     caltech_model,
+    chain_of,
+    digits_model,
     learned,
-    model_for,
     pictures,
     refinement_for,
     setup_of,
@@ -63,6 +65,20 @@ def judge(
     rms, active = np.moveaxis(found, -1, 0)
     out = {"rms": (("kind", axis), rms), "active": (("kind", axis), active)}
     return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})
+
+
+def describe_projection(atoms: xr.DataArray, state: JointState, model: ModelSpec) -> xr.Dataset:
+    """Projected atoms for looking at, in how many blocks each is active, and how well they speak for the layers.
+
+    ``projected_atoms`` in whole percents of each one's largest magnitude; ``uses`` (atom,); ``winning_share`` of the
+    first pooled layer; ``projection_error`` (image,), see `gdd.projection.projection_error`.
+    """
+    return xr.Dataset({
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
+        "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
+        "winning_share": atoms.attrs["winning_share"][0],
+        "projection_error": (IMAGE, projection_error(state, model, atoms)),
+    })
 
 
 def in_percents(images: np.ndarray) -> np.ndarray:
@@ -104,7 +120,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     """
     train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
     held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=p["seed"])
-    model = model_for(p["noise_precision"], p["weight_precision"])
+    model = digits_model(p)
     atoms, uses = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
     for half in (0, 1):
         images = train.isel(image=slice(half, None, 2))
@@ -127,8 +143,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
                 used = uses_of(trained[STAGES[1]] if kind in (REFINED, THRESHOLDED) else one)
                 uses[kind].append(np.ones_like(used) if kind == YARDSTICK else used)
     dataset = _measure_halves(atoms, uses).merge(judge(atoms, "half", held_out, model.stride, TEST_PRECISIONS, p))
-    lengths = (p["burn_in"], p["collect"]), (p["refine_burn_in"], p["refine_collect"])
-    chains = [ChainSpec(*length, 2 * p["seed"] + half) for length in lengths for half in (0, 1)]
+    chains = [chain_of(p, stage, 2 * p["seed"] + half) for stage in ("", "refine_") for half in (0, 1)]
     return outcome(dataset, p, train, model=model, chains=chains)
 
 
@@ -170,7 +185,7 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
     """
     setup = setup_of(p, run)
     with run.bar(2 * (p["burn_in"] + p["collect"]), "pretraining of layer 1") as bar:
-        begun = pretrain(setup.images, setup.model, ChainSpec(p["burn_in"], p["collect"], p["seed"]), progress=bar)
+        begun = pretrain(setup.images, setup.model, chain_of(p), progress=bar)
     looks, state = [], None
     with run.bar(p["sweeps"][-1], "pretraining of layer 2") as bar:
         for done, sweeps in pairwise((0, *p["sweeps"])):

@@ -30,6 +30,7 @@ from gdd_book.training import (
     STAGES,
     Setup,
     caltech_model,
+    chain_of,
     digits,
     learned,
     pictures,
@@ -140,7 +141,7 @@ def fill_by_models(
     test: xr.DataArray, mask: np.ndarray, fitted: Pretrained, refined: Refined, p: dict, run: Run, label: str
 ) -> dict[str, np.ndarray]:
     """Images (image, plane, row, col) of every one of `MODELS`: posterior means given what is observed."""
-    chain = ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
+    chain = chain_of(p, "test_")
     with run.bar(len(MODELS) * test.sizes[IMAGE] * chain.sweeps, label) as bar:
         found = [interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step)]
         noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one

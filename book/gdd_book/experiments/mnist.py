@@ -12,19 +12,19 @@ from gdd.base.axes import IMAGE, LABEL
 from gdd.inference.features import one_step_features, stack_features
 from gdd.inference.fixed_dictionary import infer_jointly, infer_layers, shared_of
 from gdd.inference.infer import precisions_of
-from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import Pretrained
 from gdd_book.data import datasets
 from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
-from gdd_book.experiments.path import classify, encode, repeated
+from gdd_book.experiments.path import classify, encode, error_of, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     HEALTHY_DIGITS,
     HELD_DIGITS,
     STAGES,
+    chain_of,
     digits,
-    model_for,
+    digits_model,
     pretrained_model,
     trained_models,
     with_dictionaries,
@@ -62,7 +62,7 @@ def mnist_error(p: dict, run: Run) -> Outcome:
         "error": ("feature_kind", [r.error.item() for r in results.values()]),
         "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
     }, {"feature_kind": list(results)})
-    return outcome(dataset, p, train, model=fitted.model, chain=ChainSpec(p["burn_in"], p["collect"], p["seed"]))
+    return outcome(dataset, p, train, model=fitted.model, chain=chain_of(p))
 
 
 def features_of(
@@ -117,8 +117,8 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
         found.append(xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)}))
     places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
     table = xr.concat(found, "run").assign_coords(places).set_index(run=["size", "trial"]).unstack("run")
-    model = model_for(p["noise_precision"], p["weight_precision"])
-    chain, table = ChainSpec(p["burn_in"], p["collect"], 0), table.transpose("size", "trial", ...)
+    model = digits_model(p)
+    chain, table = chain_of(p, seed=0), table.transpose("size", "trial", ...)
     return outcome(table, p | {"seed": 0}, test, model=model, chain=chain, protocol=FIVE_FOLD)
 
 
@@ -153,11 +153,11 @@ def mnist_layerwise(p: dict, run: Run) -> Outcome:
             for kind in KINDS
         }
     errors = [
-        [[_error([part[name, way][kind] for part in both], train, test, p) for kind in KINDS] for way in WAYS]
+        [[error_of([part[name, way][kind] for part in both], train, test, p) for kind in KINDS] for way in WAYS]
         for name in STAGES
     ]
     out = {"error": (("model", "way", "feature_kind"), errors)}
-    out["error_of_pixels"] = _error([train, test], train, test, p)
+    out["error_of_pixels"] = error_of([train, test], train, test, p)
     dataset = xr.Dataset(out, {"model": list(STAGES), "way": list(WAYS), "feature_kind": list(KINDS)})
     fitted, refined = trained.values()
     return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
@@ -168,7 +168,7 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     fitted, refined = trained.values()
     number = 0 if images.attrs["split"] == "train" else 1  # training and test digits have different random numbers
     chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"]}
-    joint = ChainSpec(p["joint_burn_in"], p["joint_collect"], 2 * p["seed"] + number)
+    joint = chain_of(p, "joint_", 2 * p["seed"] + number)
     projected = {STAGES[0]: project(fitted), STAGES[1]: project(refined)}
     found = {
         (name, WAYS[0]): encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)
@@ -184,7 +184,3 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
             at_once = infer_jointly(images, fitted.model, shared[name], refined.refinement, joint, noise, bar.step)
             found |= zip(((name, way) for way in WAYS[2:]), (bottom, top, at_once), strict=True)
     return found
-
-
-def _error(pair: list[xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: dict) -> float:
-    return float(classify(pair, train, test, p["seed"]).error)

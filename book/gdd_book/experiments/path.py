@@ -39,6 +39,13 @@ def classify(
     return error(pair[0], train[LABEL].values, pair[1], test[LABEL].values, protocol, seed, copies)
 
 
+def error_of(
+    pair: Sequence[xr.DataArray | np.ndarray], train: xr.DataArray, test: xr.DataArray, p: Mapping[str, Any]
+) -> float:
+    """Error in % of `classify` with the usual protocol."""
+    return float(classify(pair, train, test, p["seed"]).error)
+
+
 def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:
     """Every size with the numbers of its subsets, from 0: ``trials`` of the first size, ``trials_above`` of others."""
     return [(size, trial) for place, size in enumerate(sizes) for trial in range(trials_above if place else trials)]

@@ -34,11 +34,6 @@ def used(record: xr.Dataset) -> xr.DataArray:
     return record.uses >= record.uses.mean(ATOM)
 
 
-def at_its_own(filled: xr.DataArray) -> xr.DataArray:
-    """Filled in at the noise precision of the refinement, the only one; older records have an axis for it."""
-    return filled.isel(filled_at=0, missing_dims="ignore")
-
-
 def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
     """Top atoms used most, a panel for each noise precision; the first subset."""
     first, across = most_used(record.isel(subset=0), 4 * rows), 4
@@ -52,7 +47,7 @@ def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
 def show_curves(record: xr.Dataset) -> Figure:
     """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise precision."""
     figure, axes = new_figure(3, 1, height=6.6, sharex=True)
-    noise, own = record.noise.values, at_its_own(record.hidden_error).mean("hidden_image")
+    noise, own = record.noise.values, record.hidden_error.isel(filled_at=0).mean("hidden_image")
     for hiding, words, colour in HIDDEN:
         draw_line(axes[0], noise, own.sel(hiding=hiding), words, colour)
     plain = record.plain_error.mean(("subset", "hidden_image"))
@@ -102,7 +97,7 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
 
     Drawn digits are *told apart* from real ones in so many cases; a guess is right in half of them.
     """
-    errors = at_its_own(record.hidden_error).astype(float).stack(digit=("subset", "hidden_image"))
+    errors = record.hidden_error.isel(filled_at=0).astype(float).stack(digit=("subset", "hidden_image"))
     half, pixels = (errors.sel(hiding=one) for one in (HALF, SCATTERED))
     return table("noise", {
         "hidden half": (half.mean("digit"), 4),
@@ -122,14 +117,14 @@ def plain_table(record: xr.Dataset) -> pd.DataFrame:
 
 def chosen(record: xr.Dataset) -> float:
     """The noise precision that the rule of `gdd_book.experiments.studies.depth` chooses from a record."""
-    half = at_its_own(record.hidden_error).sel(hiding=HALF).mean(("subset", "hidden_image"))
+    half = record.hidden_error.isel(filled_at=0).sel(hiding=HALF).mean(("subset", "hidden_image"))
     return float(record.noise[int(half.argmin("noise"))])
 
 
 def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figure:
     """Hidden pixels of digits filled in at each noise precision, and the truth; the first subset."""
-    first = record.isel(subset=0).sel(hiding=hiding)
-    rows = {f"{noise:g}": at_its_own(first.filled).sel(noise=noise) for noise in record.noise.values}
+    first = record.isel(subset=0, filled_at=0).sel(hiding=hiding)
+    rows = {f"{noise:g}": first.filled.sel(noise=noise) for noise in record.noise.values}
     rows["truth"] = first.truth
     figure, axes = new_panels(len(rows), digits, len(rows) * FULL / (digits + 1.2) * 1.02)
     for row, (words, pictures) in zip(axes, rows.items(), strict=True):

@@ -16,14 +16,14 @@ from gdd.base.axes import ATOM, IMAGE, IMAGES, LABEL
 from gdd.inference.infer import precisions_of
 from gdd.model.joint import layer_values
 from gdd.model.layer import draw_positions
-from gdd.model.spec import MNIST, PIXEL_RMS, ChainSpec, ModelSpec
+from gdd.model.spec import MNIST, PIXEL_RMS, ModelSpec
 from gdd.model.state import EMPTY, JointLocal
 from gdd.projection import collapse
 from gdd_book.evaluate.atoms import match_atoms
-from gdd_book.experiments.path import classify, encode
+from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
-from gdd_book.training import refinement_for
+from gdd_book.training import chain_of, refinement_for
 
 CLASSES, BOTTOM_ATOMS, NOISE_SD = 10, 16, 0.05
 #: where the blocks of an image are active: as the projection assumes, or anew in each image, as the model allows
@@ -104,8 +104,8 @@ def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> tuple[xr.D
         planted_images(truth, zhat, p["per_class"], model, positions, p[f"n_{split}"], split, generator)
         for split in ("train", "test")
     )
-    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
-    further = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"])
+    chain = chain_of(p)
+    further = chain_of(p, "refine_")
     with run.bar(2 * chain.sweeps + len(p["noises"]) * further.sweeps, f"positions {positions}") as bar:
         stages = {"pretrained": pretrain(train, model, chain, progress=bar)}
         for noise in p["noises"]:
@@ -114,7 +114,7 @@ def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> tuple[xr.D
             )
     planted = collapse(truth, [model.layers[0].pool], [zhat])[-1]
     out = xr.concat([_judge(one, planted, train, test, p) for one in stages.values()], STAGE)
-    out["error_of_pixels"] = float(classify((train, test), train, test, p["seed"]).error)
+    out["error_of_pixels"] = error_of((train, test), train, test, p)
     return out.assign_coords({STAGE: list(stages)}), train.attrs["checksum"]
 
 
@@ -122,7 +122,7 @@ def _judge(one, planted: np.ndarray, train: xr.DataArray, test: xr.DataArray, p:
     atoms = project(one)
     codes = [encode(images, atoms, one.model.stride, precisions_of(one), p) for images in (train, test)]
     kinds = ("ml_sample", "mean")
-    errors = [float(classify([code[kind] for code in codes], train, test, p["seed"]).error) for kind in kinds]
+    errors = [error_of([code[kind] for code in codes], train, test, p) for kind in kinds]
     return xr.Dataset({
         "error": ("reading", errors),
         "correlation": (ATOM, np.abs(match_atoms(atoms, planted, 3).correlation.values)),

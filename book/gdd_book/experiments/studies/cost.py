@@ -36,7 +36,7 @@ from gdd_book.benchmarks.harness import as_dataset, on_threads, single
 from gdd_book.data import datasets
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import HELD_DIGITS, model_for, pretrained_model, refinement_for, setup_of
+from gdd_book.training import HELD_DIGITS, chain_of, model_for, pretrained_model, refinement_for, setup_of
 
 # ---- gdd bench
 
@@ -103,7 +103,7 @@ def refinement_cost(p: dict, run: Run) -> Outcome:
         for name in p["shapes"]:
             images, models[name], refinement = _material(name, p)
             checksum = checksum or images.attrs["checksum"]
-            fitted = pretrain(images, models[name], ChainSpec(p["burn_in"], p["collect"], p["seed"]))
+            fitted = pretrain(images, models[name], chain_of(p))
             refined = refine(images, fitted.model, ChainSpec(p["sweeps"], 1, p["seed"]), refinement, start=fitted)
             with run.bar(p["repeats"], name) as bar:
                 tables.append(_table(refined, p, bar))

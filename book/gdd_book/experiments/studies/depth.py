@@ -10,28 +10,27 @@ did not learn from, filled in at that same precision, mean over subsets. Page: b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 
 import numpy as np
 import xarray as xr
 
 from gdd import project
-from gdd.base.axes import ATOM, DICTIONARY
+from gdd.base.axes import ATOM
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
+from gdd.inference.infer import precisions_of
 from gdd.inference.mean_field import mean_field
 from gdd.model.convolution import correlate
-from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.projection import project_layers, projection_error
-from gdd.sampler.pretrain import Pretrained, pretrain
-from gdd.sampler.refine import Refined, refine
+from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
-from gdd_book.experiments.atoms import in_own_percents, uses_of
+from gdd_book.experiments.atoms import describe_projection, in_own_percents, uses_of
 from gdd_book.experiments.images import HIDING, LEVELS, REAL, SOURCES, describe, fill_plainly, generate
-from gdd_book.experiments.path import classify, encode
+from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
@@ -39,61 +38,45 @@ from gdd_book.training import (
     CALTECH,
     HELD_CALTECH,
     HELD_DIGITS,
+    Setup,
     caltech_model,
+    chain_of,
     code_of,
-    digits,
     kept,
-    model_for,
     pictures,
-    refinement_for,
+    pretrained_model,
+    refined_model,
+    setup_of,
 )
 
 #: of an atom, by how many of layer 1's atoms at one place each
 PARTS = (1, 2, 3)
-#: what a chain of digits depends on, in pretraining and in refinement; and what is measured on it
-PRETRAINED = ("data", "seed", "n_train", "burn_in", "collect", "learned_planes", "top_atoms", *HELD_DIGITS)
-REFINED = (*PRETRAINED, "refine_burn_in", "refine_collect", "dictionary_every", "empty_blocks")
-JUDGED = ("n_others", "filled_at", "test_burn_in", "test_collect")
 
 
 @experiment(
     "mnist-depth", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4, empty_blocks=False,
     ladder=False, top_atoms=160,
-    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "filled_at": (0.0,), "burn_in": 30,
-          "collect": 10, "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
+    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "burn_in": 30, "collect": 10,
+          "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 44.0, 100.0),
-           "filled_at": (0.0,), "burn_in": 60, "collect": 20, "refine_burn_in": 100, "refine_collect": 20,
-           "test_burn_in": 40, "test_collect": 20},
+           "burn_in": 60, "collect": 20, "refine_burn_in": 100, "refine_collect": 20, "test_burn_in": 40,
+           "test_collect": 20},
 )
 def mnist_depth(p: dict, run: Run) -> Outcome:
     """One pretrained model refined at several noise precisions, on several subsets; what came of it.
 
     For each (subset, noise): the top atoms and what they are made of; how the layers fit and what the projection loses;
-    the squared error on hidden pixels of ``n_others`` / 5 training digits that the model did not learn
-    from, filled in at the noise precisions ``filled_at`` (0: that of the refinement); digits drawn from the model; and
-    the error of the paper's classifier on other training digits, by reading. ``ladder`` reaches each precision from the
-    next lower one, each with as many sweeps.
+    the squared error on hidden pixels of ``n_others`` / 5 training digits that the model did not learn from, filled in
+    at the noise precision of the refinement; digits drawn from the model; and the error of the paper's classifier on
+    other training digits, by reading. ``ladder`` reaches each precision from the next lower one, each with as many
+    sweeps.
     """
     if 0.0 in p["noises"]:
         raise GddError("noises: 0 given; positive noise precisions are compared")
-    parts = [xr.concat([*_subset(p | {"seed": seed}, run)], "noise") for seed in p["seeds"]]
-    found = xr.concat(parts, "subset").assign_coords(subset=list(p["seeds"]), noise=sorted(p["noises"]))
-    plain = xr.concat([_without_depth(p | {"seed": seed}, run) for seed in p["seeds"]], "subset")
-    return outcome(found.merge(plain), p, digits(p | {"seed": p["seeds"][0]}), model=_model(p))
-
-
-def _model(p: Mapping) -> ModelSpec:
-    model = model_for(p["noise_precision"], p["weight_precision"])
-    model = model.with_learned_planes() if p["learned_planes"] else model
-    lower, upper = model.layers
-    return replace(model, layers=(lower, replace(upper, atoms=p["top_atoms"])))
-
-
-def _pretrained(p: Mapping, run: Run, train: xr.DataArray) -> Pretrained:
-    chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
-    with run.bar(2 * chain.sweeps, f"subset {p['seed']}, pretraining") as bar:
-        folder = run.folder("mnist-depth-pretrained", {name: p[name] for name in PRETRAINED})
-        return pretrain(train, _model(p), chain, folder=folder, progress=bar)
+    found = xr.concat([_subset(p | {"seed": seed}, run) for seed in p["seeds"]], "subset")
+    found = found.assign_coords(subset=list(p["seeds"]), noise=sorted(p["noises"]))
+    first = setup_of(p | {"seed": p["seeds"][0]}, run)
+    return outcome(found, p, first.images, model=first.model)
 
 
 def other_digits(p: Mapping, train: xr.DataArray) -> xr.DataArray:
@@ -102,43 +85,38 @@ def other_digits(p: Mapping, train: xr.DataArray) -> xr.DataArray:
     return every[~np.isin(every.number, train.number)][: p["n_others"]]
 
 
-def _subset(p: dict, run: Run) -> Iterator[xr.Dataset]:
-    """Everything of one subset, a Dataset for each noise precision, the lowest first."""
-    train = digits(p)
-    fitted, others = _pretrained(p, run, train), other_digits(p, train)
-    settings = {name: p[name] for name in ("dictionary_every", "empty_blocks")}
-    begun = fitted
-    for step, noise in enumerate(sorted(p["noises"])):
-        chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"] + 1000 * step * p["ladder"])
-        before = sorted(p["noises"])[:step] if p["ladder"] else []
-        owned = {name: p[name] for name in REFINED} | {"noise": noise, "before": before}
-        folder = run.folder("mnist-depth-refined", owned)
-        with run.bar(chain.sweeps, f"subset {p['seed']}, noise precision {noise:g}") as bar:
-            one = refine(train, fitted.model, chain, refinement_for(noise, **settings), begun, None, folder, bar)
+def _subset(p: dict, run: Run) -> xr.Dataset:
+    """Everything of one subset, by noise precision, the lowest first; and what needs no refinement."""
+    setup, label, found = setup_of(p, run), f"subset {p['seed']}, ", []
+    train, fitted = setup.images, pretrained_model(p, run, setup, label)
+    others, begun, noises = other_digits(p, train), fitted, sorted(p["noises"])
+    shared = {name: value for name, value in p.items() if name not in ("seeds", "noises")}
+    for step, noise in enumerate(noises):
+        own = shared | {"refine_noise": noise, "before": noises[:step] if p["ladder"] else []}
+        at = setup_of(own, run, train)
+        if own["before"]:
+            at = at._replace(seed=p["seed"] + 1000 * step, folders=(None, run.folder("mnist-depth-ladder", own)))
+        one = refined_model(own, begun, run, at, f"{label}noise precision {noise:g}, ")
         begun = one if p["ladder"] else fitted
-        own = p | {"filled_at": tuple(at or noise for at in p["filled_at"])}
-        depends = owned | {name: own[name] for name in JUDGED}
-        judged = run.folder("mnist-depth-described", depends)
-        yield kept(
-            judged and judged / "described.nc", lambda one=one, own=own: describe_depth(one, (train, others), own),
-            images=train, others=others, settings=depends, code=code_of("projection", "inference"),
-        )
+        folder = run.folder("mnist-depth-described", own)
+        found.append(kept(
+            folder and folder / "described.nc", lambda one=one, own=own: describe_depth(one, (train, others), own),
+            images=train, others=others, settings=own, code=code_of("projection", "inference"),
+        ))
+    return xr.concat(found, "noise").merge(_without_depth(fitted, (train, others), p))
 
 
 def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
     """All that the record holds of one refined model."""
-    train, others = both
-    atoms, (top, bottom) = project(one), (one.state.shared.dictionaries[1], one.state.shared.dictionaries[0])
-    last = _last(one)
-    out = xr.Dataset({
-        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)), "uses": (ATOM, uses_of(one)),
+    atoms, (bottom, top), last = project(one), one.state.shared.dictionaries, _last(one)
+    found = describe_projection(atoms, one.state, one.model)
+    found = found.assign({
+        "projection_error": found.projection_error.mean(),
         "explained": ((ATOM, "parts"), explained_by_parts(atoms.values[:, 0], bottom[:, 0])),
         "effective_entries": (ATOM, effective((top**2).reshape(len(top), -1))),
         "active": float(last.active), "residual": float(last.residual), "cpu_seconds": one.traces.attrs["cpu_seconds"],
-    }, {"parts": list(PARTS)})
-    return out.merge(_projected(one, atoms)).merge(_hidden(one, others, p)).merge(_drawn(one, both, p)).merge(
-        _readings(one, atoms.values, both, p)
-    )
+    }).assign_coords(parts=list(PARTS))
+    return xr.merge([found, _hidden(one, both[1], p), _drawn(one, both, p), _readings(one, atoms.values, both, p)])
 
 
 def _last(one: Refined) -> xr.Dataset:
@@ -172,38 +150,21 @@ def effective(energies: np.ndarray) -> np.ndarray:
     return energies.sum(axis=1) ** 2 / (energies**2).sum(axis=1).clip(1e-300)
 
 
-# ---- what the projection loses
-
-
-def _projected(one: Refined, atoms: xr.DataArray) -> xr.Dataset:
-    """Error of the projection, and share of the weight at the winning positions."""
-    return xr.Dataset({
-        "projection_error": float(projection_error(one.state, one.model, atoms).mean()),
-        "winning_share": atoms.attrs["winning_share"][0],
-    })
-
-
-def _code(one: Refined, atoms: np.ndarray, images: xr.DataArray, p: Mapping, gamma_e: float = 0.0) -> xr.Dataset:
-    """One-layer deconvolution under the model's own precisions unless ``gamma_e`` is given."""
-    precisions = gamma_e or one.refinement.noise.fixed, float(np.mean(one.state.shared.gamma_w))
-    return encode(images, atoms, one.model.stride, precisions, p)
-
-
 # ---- hidden pixels
 
 
 def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
-    """Squared error on hidden pixels, (hiding, filled_at, hidden_image), and some pictures."""
-    shown, chain = others[: len(others) // 5], ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
+    """Squared error on hidden pixels, (hiding, filled_at, hidden_image), and some pictures.
+
+    ``filled_at`` : the noise precision of the refinement alone
+    """
+    shown, chain, noise = others[: len(others) // 5], chain_of(p, "test_"), one.refinement.noise.fixed
     errors, pictures = [], []
     for hide in HIDING.values():
         mask = hide(shown.shape, p["seed"])
-        filled = [
-            interpolate_joint(shown, mask, one.model, one.state.shared, one.refinement, chain, at).values
-            for at in p["filled_at"]
-        ]
-        errors.append([hidden_error(part, shown, mask) for part in filled])
-        pictures.append([np.rint(part[:12, 0] / LEVELS) * LEVELS for part in filled])
+        filled = interpolate_joint(shown, mask, one.model, one.state.shared, one.refinement, chain, noise).values
+        errors.append([hidden_error(filled, shown, mask)])
+        pictures.append([np.rint(filled[:12, 0] / LEVELS) * LEVELS])
     axes = "hiding", "filled_at"
     return xr.Dataset({
         "hidden_error": ((*axes, "hidden_image"), np.float32(errors)),
@@ -211,21 +172,19 @@ def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
     }, {"hiding": list(HIDING)})
 
 
-def _without_depth(p: dict, run: Run) -> xr.Dataset:
+def _without_depth(fitted: Pretrained, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
     """Squared error on the same hidden pixels by one layer, pretrained, and by methods that know no layers."""
-    train = digits(p)
-    fitted, others = _pretrained(p, run, train), other_digits(p, train)
-    shown, chain = others[: len(others) // 5], ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
+    train, others = both
+    shown, chain = others[: len(others) // 5], chain_of(p, "test_")
     parts = []
     for hide in HIDING.values():
         mask = hide(shown.shape, p["seed"])
         filled = fill_plainly(shown, mask, train, choose_components(train, mask), "digit")
         filled["one layer"] = interpolate_one_layer(shown, mask, fitted.layers[0], chain).values
         parts.append([hidden_error(one, shown, mask) for one in filled.values()])
-    pixels = float(classify((train, others), train, others, p["seed"]).error)
     return xr.Dataset({
         "plain_error": (("hiding", "way", "hidden_image"), np.float32(parts)),
-        "truth": (("example", "row", "col"), shown.values[:12, 0]), "error_of_pixels": pixels,
+        "truth": (("example", "row", "col"), shown.values[:12, 0]), "error_of_pixels": error_of(both, *both, p),
     }, {"hiding": list(HIDING), "way": list(filled)})
 
 
@@ -247,17 +206,13 @@ def _readings(
     one: Refined, atoms: np.ndarray, both: tuple[xr.DataArray, xr.DataArray], p: Mapping
 ) -> xr.Dataset:
     """Error in % on training digits that neither the atoms nor the classifier learned from, by reading."""
-    readings: dict[str, Callable[[xr.DataArray], np.ndarray]] = {
-        "normalised detectors": lambda images: normalised(images.values, atoms).max(axis=(2, 3)),
-        "mean field": lambda images: damped_magnitudes(one, atoms, images).max(axis=(2, 3)),
+    codes = [encode(images, atoms, one.model.stride, precisions_of(one), p) for images in both]
+    found = {
+        "normalised detectors": [normalised(images.values, atoms).max(axis=(2, 3)) for images in both],
+        "mean field": [damped_magnitudes(one, atoms, images).max(axis=(2, 3)) for images in both],
+        "sample": [code.ml_sample for code in codes], "mean": [code["mean"] for code in codes],
     }
-    found = {name: [read(images) for images in both] for name, read in readings.items()}
-    for at in p["filled_at"]:
-        codes = [_code(one, atoms, images, p, at) for images in both]
-        own = "" if at == one.refinement.noise.fixed else f", noise precision {at:g}"
-        found |= {f"{name}{own}": [part[code] for part in codes]
-                  for name, code in (("sample", "ml_sample"), ("mean", "mean"))}
-    errors = [float(classify(pair, *both, p["seed"]).error) for pair in found.values()]
+    errors = [error_of(pair, *both, p) for pair in found.values()]
     return xr.Dataset({"error": ("reading", errors)}, {"reading": list(found)})
 
 
@@ -276,8 +231,7 @@ def damped_magnitudes(one: Refined, atoms: np.ndarray, images: xr.DataArray) -> 
 
 
 @experiment(
-    "caltech-depth", choices={"data": ("digits", *CALTECH)}, seed=0, **HELD_CALTECH, learned_planes=False,
-    dictionary_every=4,
+    "caltech-depth", choices={"data": ("digits", *CALTECH)}, seed=0, **HELD_CALTECH, dictionary_every=4,
     demo={"data": "digits", "classes": ("0",), "n_train": 10, "n_others": 2, "noises": (0.3, 3.0), "voters": 1,
           "burn_in": 6, "collect": 2, "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 2, "test_collect": 1},
     paper={"data": "caltech101", "classes": ("Faces_easy", "revolver", "umbrella"), "n_train": 24, "n_others": 8,
@@ -293,24 +247,21 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
     Pictures are contrast normalised, as everywhere on Caltech.
     """
     model, rows = caltech_model("faces", p), []
-    model = model.with_learned_planes() if p["learned_planes"] else model
+    own = ("noises", "classes", "voters", "test_burn_in", "test_collect")
+    chains = {name: value for name, value in p.items() if name not in own}
     for name in p["classes"]:
         every = normalise_contrast(pictures(p, (name,), p["n_train"] + p["n_others"]))
         train, others = every[: p["n_train"]], every[p["n_train"] :]
-        folder = run.folder("caltech-depth", _chains_of(p), name)
-        with run.bar(3 * (p["burn_in"] + p["collect"]), f"{name}, pretraining") as bar:
-            chain = ChainSpec(p["burn_in"], p["collect"], p["seed"])
-            fitted = pretrain(train, model, chain, folder=folder, progress=bar)
-        found = [_refined_pictures(fitted, noise, (train, others), p, run, name) for noise in p["noises"]]
+        setup = Setup(train, model, p["seed"], (run.folder("caltech-depth", chains, name), None))
+        fitted, found = pretrained_model(p, run, setup, f"{name}, "), []
+        for noise in p["noises"]:
+            at = setup._replace(folders=(None, run.folder("caltech-depth", chains, f"{name}-{noise:g}")))
+            label = f"{name}, noise precision {noise:g}, "
+            one = refined_model(p | {"refine_noise": noise}, fitted, run, at, label)
+            found.append(_describe_pictures(one, others, p))
         rows.append(xr.concat(found, "noise").merge(_plain_pictures(train, others, p)))
     coordinates = {"class": list(p["classes"]), "noise": list(p["noises"])}
     return outcome(xr.concat(rows, "class").assign_coords(coordinates), p, every, model=model)
-
-
-def _chains_of(p: Mapping) -> dict:
-    """What the chains of all classes and noise precisions have in common."""
-    own = ("noises", "classes", "voters", "test_burn_in", "test_collect")
-    return {name: value for name, value in p.items() if name not in own}
 
 
 def _half_hidden(others: xr.DataArray, p: Mapping) -> np.ndarray:
@@ -327,18 +278,11 @@ def _plain_pictures(train: xr.DataArray, others: xr.DataArray, p: Mapping) -> xr
     }, {"way": list(filled)})
 
 
-def _refined_pictures(
-    fitted: Pretrained, noise: float, both: tuple[xr.DataArray, xr.DataArray], p: Mapping, run: Run, name: str
-) -> xr.Dataset:
+def _describe_pictures(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
     """Everything of one class and noise precision."""
-    train, others = both
-    folder = run.folder("caltech-depth", _chains_of(p), f"{name}-{noise:g}")
-    refinement = refinement_for(noise, dictionary_every=p["dictionary_every"])
-    chain = ChainSpec(p["refine_burn_in"], p["refine_collect"], p["seed"])
-    with run.bar(chain.sweeps, f"{name}, noise precision {noise:g}") as bar:
-        one = refine(train, fitted.model, chain, refinement, fitted, folder=folder, progress=bar)
-    mask, test = _half_hidden(others, p), ChainSpec(p["test_burn_in"], p["test_collect"], p["seed"])
-    filled = interpolate_joint(others, mask, one.model, one.state.shared, refinement, test, noise).values
+    mask, test = _half_hidden(others, p), chain_of(p, "test_")
+    noise, shared = one.refinement.noise.fixed, one.state.shared
+    filled = interpolate_joint(others, mask, one.model, shared, one.refinement, test, noise).values
     layers = project_layers(one, p["voters"])
     last = _last(one)
     axes = ("atom_{0}", "row_{0}", "col_{0}")
@@ -349,4 +293,6 @@ def _refined_pictures(
         "active": float(last.active), "residual": float(last.residual),
         "hidden_error": ("hidden_image", hidden_error(filled, others, mask)),
         "filled": (("example", "row", "col"), np.rint(100 * filled[:4, 0]).clip(-999, 999).astype(np.int16)),
-    }).merge(_projected(one, layers[-1]))
+        "projection_error": float(projection_error(one.state, one.model, layers[-1]).mean()),
+        "winning_share": layers[-1].attrs["winning_share"][0],
+    })

@@ -12,9 +12,9 @@ import xarray as xr
 
 from gdd.base.axes import IMAGE, LABEL
 from gdd_book.evaluate.classify import SvmProtocol
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
+from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.mnist_features import class_energies, learn_class_atoms
+from gdd_book.experiments.studies.mnist_features import learn_class_atoms, least_residual_error
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, STAGES, digits, model_for
 
@@ -51,9 +51,7 @@ def label_leaks(p: dict, run: Run) -> Outcome:
     honest = [encode(images, joined, stride, precisions, p).ml_sample for images in (train, test)]
     own = [_by_own_class(images, atoms, stride, precisions, p) for images in (train, test)]
     judged, leaked = (classify(pair, train, test, p["seed"], WIDTH) for pair in (honest, own))
-    settings = {"gamma_e": precisions[0], "gamma_w": precisions[1], "burn_in": p["test_burn_in"],
-                "collect": p["test_collect"], "seed": p["seed"], "first_image": FIRST_TEST_IMAGE}
-    nearest = [_of_least_residual(test, one, stride, settings) for one in (atoms, seen)]
+    nearest = [least_residual_error(test, one, stride, precisions, p) for one in (atoms, seen)]
     errors = [judged.error, leaked.error, judged.cross_validation.min(), *nearest]
     return outcome(xr.Dataset({"error": ("row", [float(one) for one in errors])}, {"row": list(ROWS)}), p, test)
 
@@ -65,9 +63,3 @@ def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, precisions,
         code = encode(images, atoms.sel({LABEL: name}), stride, precisions, p).ml_sample.values
         parts.append(code.reshape(len(images), -1) * (images[LABEL].values == name)[:, None])
     return np.concatenate(parts, axis=1)
-
-
-def _of_least_residual(test: xr.DataArray, atoms: xr.DataArray, stride, settings: dict) -> float:
-    """Error in % of the class whose atoms leave the least of a digit."""
-    nearest = atoms[LABEL].values[class_energies(test, atoms, stride, **settings).argmin(axis=1)]
-    return 100 * float((nearest != test[LABEL].values).mean())

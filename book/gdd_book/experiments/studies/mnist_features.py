@@ -13,18 +13,18 @@ import xarray as xr
 from gdd import OneStepFeatures, project
 from gdd.base.axes import IMAGE, LABEL
 from gdd.features import DIGIT_SIZES, LEAST_NORM
-from gdd.inference.deconvolution import deconvolve
 from gdd.inference.deformations import Deformations, deform
 from gdd.inference.features import one_step_features, unfold
 from gdd.inference.fixed_dictionary import infer_layers
 from gdd.inference.infer import precisions_of
 from gdd.model.convolution import correlate
-from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision
+from gdd.model.spec import LayerSpec, ModelSpec, Precision
 from gdd.model.state import LayerState, Local, Shared
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd_book.data import datasets
 from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_svm
+from gdd_book.experiments.atoms import uses_of
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
@@ -35,8 +35,9 @@ from gdd_book.training import (
     REFINEMENT,
     STAGES,
     Setup,
+    chain_of,
     digits,
-    model_for,
+    digits_model,
     normalised,
     pretrained_model,
     trained_models,
@@ -92,7 +93,7 @@ def mnist_best(p: dict, run: Run) -> Outcome:
         "atoms": dictionaries[0], "norms": ("atom_at_start", dictionaries[0].attrs.pop("norms")),
     }).merge(_errors(dictionaries, MARGINS[chosen], unlabelled, p, run))
     features = settings_of(readers[chosen])
-    return outcome(dataset, p, unlabelled, features=features, protocol=PROTOCOL, chain=_chain(p))
+    return outcome(dataset, p, unlabelled, features=features, protocol=PROTOCOL, chain=chain_of(p))
 
 
 def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneStepFeatures:
@@ -104,11 +105,6 @@ def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneS
 def settings_of(model: OneStepFeatures) -> dict:
     """Settings that a record names."""
     return {name: getattr(model, name) for name in ("pool", "margin", "noise_precision", "weight_precision", "blur")}
-
-
-def _chain(p: dict) -> ChainSpec:
-    """Return the chain of layer 1; a second dictionary of the same size has the next seed."""
-    return ChainSpec(p["burn_in"], p["collect"], p["seed"])
 
 
 def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool) -> list[xr.DataArray]:
@@ -248,24 +244,22 @@ def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict[tu
     fitted = pretrained_model(p, run)
     by_class = learn_class_atoms(train, p, run)
     gamma_e, gamma_w = precisions_of(fitted)
-    uses = (fitted.layers[-1].state.local.z >= 0).sum(axis=(0, 2, 3))
     setting = {"atoms": project(fitted).values.astype(np.float32), "stride": fitted.model.stride, "chain": 0,
                "length": 1.0, "gamma_e": gamma_e, "gamma_w": gamma_w}
     others = {MORE_DIGITS: more} | {
         BY_CLASS[stage]: np.concatenate(by_class.sel(stage=stage).values) for stage in STAGES
     }
     with run.bar(9 + p["chains"], f"subset {p['seed']}") as bar:
-        features = coded(setting, uses, others, (train, test), p, bar)
+        features = coded(setting, uses_of(fitted), others, (train, test), p, bar)
         features |= fed_forward(fitted.layers[0], setting, (train, test))
         features[NORMALISED] = from_normalised(train, test, p, run)
         features |= everywhere(setting, (train, test), p)
         features[SCALED] = features[PROTOCOL_ROW]
         errors = classified(features, train, test, p["seed"])
-        chain = chain_of(setting, p) | {"first_image": FIRST_TEST_IMAGE}
         for stage, row in ENERGIES.items():
-            energies = class_energies(test, by_class.sel(stage=stage), setting["stride"], **chain)
-            nearest = by_class[LABEL].values[energies.argmin(axis=1)]
-            errors[row] = 100.0 * float((nearest != test[LABEL].values).mean())
+            errors[row] = least_residual_error(
+                test, by_class.sel(stage=stage), setting["stride"], (gamma_e, gamma_w), p
+            )
     return errors
 
 
@@ -300,15 +294,9 @@ def coded(setting: dict, uses: np.ndarray, other_atoms: dict, images: tuple, p: 
 
 def code(images: xr.DataArray, setting: dict, p: dict) -> xr.Dataset:
     """One-layer deconvolution under a setting; training and test digits, and chains, use different random numbers."""
-    first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
-    return deconvolve(images, setting["atoms"], setting["stride"], first_image=first, **chain_of(setting, p))
-
-
-def chain_of(setting: dict, p: dict) -> dict:
-    """Arguments of a test-time chain under a setting."""
-    burn_in, collect = (max(1, round(setting["length"] * p[name])) for name in ("test_burn_in", "test_collect"))
-    return {"gamma_e": setting["gamma_e"], "gamma_w": setting["gamma_w"], "burn_in": burn_in, "collect": collect,
-            "seed": 1000 * setting["chain"] + p["seed"]}
+    lengths = {name: max(1, round(setting["length"] * p[f"test_{name}"])) for name in ("burn_in", "collect")}
+    precisions, seed = (setting["gamma_e"], setting["gamma_w"]), 1000 * setting["chain"] + p["seed"]
+    return encode(images, setting["atoms"], setting["stride"], precisions, p, seed=seed, **lengths)
 
 
 def fed_forward(bottom: Fitted, setting: dict, images: tuple) -> dict:
@@ -331,7 +319,7 @@ def fed_forward(bottom: Fitted, setting: dict, images: tuple) -> dict:
 def from_normalised(train: xr.DataArray, test: xr.DataArray, p: dict, run: Run) -> list[xr.DataArray]:
     """Features of the protocol where all digits are contrast normalised first, precisions as for Caltech's images."""
     p, images = p | HELD_CALTECH, [normalised(part) for part in (train, test)]
-    model = model_for(p["noise_precision"], p["weight_precision"])
+    model = digits_model(p)
     folder = run.folder("pretrained-normalised", {name: p[name] for name in DIGITS_CHAIN})
     fitted = pretrained_model(p, run, Setup(images[0], model, p["seed"], (folder, None)))
     atoms, precisions = project(fitted).values, precisions_of(fitted)
@@ -415,16 +403,25 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
 
 def class_model(p: dict, classes: int) -> ModelSpec:
     """Return the usual model with its share of top atoms for one of so many classes; its refinement stays healthy."""
-    model = model_for(p["noise_precision"], p["weight_precision"]).with_learned_planes()
+    model = digits_model(p | {"learned_planes": True})
     *lower, top = model.layers
     return replace(model, layers=(*lower, replace(top, atoms=top.atoms // classes)))
 
 
-def class_energies(images: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], **chain) -> np.ndarray:
+def class_energies(
+    images: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float], p: dict
+) -> np.ndarray:
     """Squared residual of every image under each class's atoms alone: (image, label), in units of the noise variance.
 
-    Up to a constant; the least tells the class without a classifier. ``chain`` goes to
-    `gdd.inference.deconvolution.deconvolve`.
+    Up to a constant; the least tells the class without a classifier. Arguments as for `encode`.
     """
-    codes = [deconvolve(images, one.values.astype(images.dtype), stride, **chain) for one in atoms]
+    codes = [encode(images, one, stride, precisions, p) for one in atoms]
     return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)
+
+
+def least_residual_error(
+    test: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float], p: dict
+) -> float:
+    """Error in % if a digit is of the class whose atoms leave the least of it."""
+    nearest = atoms[LABEL].values[class_energies(test, atoms, stride, precisions, p).argmin(axis=1)]
+    return 100 * float((nearest != test[LABEL].values).mean())

@@ -11,21 +11,21 @@ import xarray as xr
 from sklearn.decomposition import SparseCoder
 
 from gdd import project
-from gdd.base.axes import ATOM, DICTIONARY, LABEL
+from gdd.base.axes import ATOM, LABEL
 from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
 from gdd.inference.infer import precisions_of
 from gdd.model.convolution import correlate
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
-from gdd.projection import projection_error, render_projected
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
 from gdd_book.data import datasets
+from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.atoms import stroke_share
-from gdd_book.experiments.atoms import in_own_percents
+from gdd_book.experiments.atoms import describe_projection
 from gdd_book.experiments.mnist import one_step
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, refinement_for, trained_models
@@ -84,28 +84,26 @@ def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
             bar.step()
     out = xr.concat([one.merge(table) for one, table in zip(models, tables, strict=True)], "stage")
     out["example"] = ("digit", "plane", "row", "col"), np.int16(np.round(255 * shown.values))
-    out["error_of_pixels"] = float(classify((train, test), train, test, p["seed"]).error)
+    out["error_of_pixels"] = error_of((train, test), train, test, p)
     return out.assign_coords(stage=list(trained))
 
 
 def _describe(one: Pretrained | Refined, state: JointState) -> xr.Dataset:
     """Dictionaries of a model, and how well the projection speaks for its layers."""
     atoms = project(one)
-    return xr.Dataset({
+    found = describe_projection(atoms, state, one.model)
+    return found.assign({
+        "projection_error": found.projection_error.mean(),
         "bottom_dictionary": (("bottom_atom", "plane", "bottom_row", "bottom_col"),
                               state.shared.dictionaries[0].astype("f4")),
-        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
         "largest": (ATOM, np.abs(atoms.values).max(axis=(1, 2, 3))),
-        "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
         "stroke_share": (ATOM, stroke_share(atoms.values).values),
-        "winning_share": atoms.attrs["winning_share"][0],
-        "projection_error": float(projection_error(state, one.model, atoms).mean()),
     })
 
 
 def _errors(readings: dict[str, list], train: xr.DataArray, test: xr.DataArray, p: dict) -> xr.Dataset:
     """Test error in % and mean number of coefficients that are not zero, by reading."""
-    errors = [float(classify(pair, train, test, p["seed"]).error) for pair in readings.values()]
+    errors = [error_of(pair, train, test, p) for pair in readings.values()]
     active = [float((np.asarray(pair[1]).reshape(len(test), -1) != 0).sum(axis=1).mean()) for pair in readings.values()]
     return xr.Dataset({"error": ("reading", errors), "numbers": ("reading", active)}, {"reading": list(readings)})
 
@@ -148,7 +146,7 @@ def _readings(
              lambda images, gamma_e=gamma_e: _code(atoms, images, p, gamma_e=gamma_e).ml_sample)
     keep("mean of several chains", lambda images: _mean_of_chains(atoms, images, p))
     keep("cooled to a mode", lambda images: cooled(atoms, images, p["seed"]))
-    placed, everywhere = _placed(atoms, stride), _placed(atoms, (1, 1))
+    placed, everywhere = (placed_atoms(atoms.values, one, atoms.model.image_size) for one in (stride, (1, 1)))
     keep("matching pursuit", lambda images: _sparse(placed, images, "omp", transform_n_nonzero_coefs=PURSUED))
     keep("lasso", lambda images: _sparse(placed, images, "lasso_cd", transform_alpha=PENALTY))
     keep("lasso, not negative", lambda images: _sparse(
@@ -189,9 +187,9 @@ def cooled(atoms: Atoms, images: xr.DataArray, seed: int) -> np.ndarray:
     gamma_e, gamma_w = atoms.precisions
     first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
     values, part = atoms.values.astype(np.float32), 512
-    out = np.zeros((len(images), len(values), *_places(atoms, atoms.model.stride)), np.float32)
+    size, stride = images.shape[2:], atoms.model.stride
+    out = np.zeros((len(images), len(values), *placement_grid(size, values.shape[2:], stride)), np.float32)
     for number, cold in enumerate(TEMPERATURES):
-        size, stride = images.shape[2:], atoms.model.stride
         problem = make_problem(values, size, stride, gamma_e / cold, gamma_w / cold)
         odds = (math.log(prior_odds(len(values))) + 0.5 * math.log(gamma_w / (2 * math.pi))) / cold
         odds -= 0.5 * math.log(gamma_w / (2 * math.pi * cold)) + math.log(prior_odds(len(values)))
@@ -202,18 +200,6 @@ def cooled(atoms: Atoms, images: xr.DataArray, seed: int) -> np.ndarray:
             start = out[low : low + part] if number else None
             out[low : low + part] = run_problem(problem, scaled[low : low + part], None, start, run, False)[0]
     return out
-
-
-def _places(atoms: Atoms, stride: tuple[int, int]) -> tuple[int, int]:
-    return placement_grid(atoms.model.image_size, atoms.values.shape[2:], stride)
-
-
-def _placed(atoms: Atoms, stride: tuple[int, int]) -> np.ndarray:
-    """Every atom, of unit norm, at every place: (atom * place, pixel)."""
-    unit = atoms.values / np.sqrt((atoms.values**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
-    shape = len(unit), *_places(atoms, stride)
-    codes = np.eye(math.prod(shape), dtype=np.float32).reshape(-1, *shape)
-    return render_projected(unit, codes, stride, atoms.model.image_size).reshape(len(codes), -1)
 
 
 def _sparse(placed: np.ndarray, images: xr.DataArray, way: str, **options) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from gdd import project
-from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, PLANE
+from gdd.base.axes import ATOM, DRAW, PLANE
 from gdd.base.checks import GddError
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
@@ -21,17 +21,18 @@ from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from
 from gdd_book.data import datasets
-from gdd_book.experiments.atoms import SHARPNESS, in_own_percents
+from gdd_book.experiments.atoms import SHARPNESS, describe_projection
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
     HEALTHY_DIGITS,
     HELD_DIGITS,
     STAGES,
+    chain_of,
     code_of,
     digits,
+    digits_model,
     kept,
-    model_for,
     pretrained_model,
     refinement_for,
     trained_models,
@@ -46,8 +47,7 @@ MORE = ("gamma_e", "gamma_w", "switched_on", "switched_off")
 
 
 @experiment(
-    "mnist-refinement", seed=0, noises=(44.0, 0.0), learned_planes=False, dictionary_every=1, empty_blocks=False,
-    **HELD_DIGITS,
+    "mnist-refinement", seed=0, noises=(44.0, 0.0), **HELD_DIGITS,
     demo={"data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
           "learned_burn_in": 60, "learned_collect": 20},
     paper={"data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
@@ -74,19 +74,13 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
 
 
 def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: ModelSpec) -> xr.Dataset:
-    """Dictionary of layer 1 and projected atoms, how sharp these are, and how the state fits the digits.
-
-    Projected atoms are kept in whole percents of each one's largest magnitude: for looking at. ``rms`` of a pixel's
-    residual; ``projection_error`` (image,), see `projection_error`; ``uses`` (atom,).
-    """
-    bottom = np.float32(state.shared.dictionaries[0])
-    return xr.Dataset({measure.__name__: (ATOM, measure(atoms).values) for measure in SHARPNESS} | {
-        "bottom_dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"), bottom),
-        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
-        "winning_share": atoms.attrs["winning_share"][0],
+    """`describe_projection`, dictionary of layer 1, how sharp projected atoms are, and the residual."""
+    return describe_projection(atoms, state, model).assign({
+        measure.__name__: (ATOM, measure(atoms).values) for measure in SHARPNESS
+    } | {
+        "bottom_dictionary": (("bottom_atom", PLANE, "bottom_row", "bottom_col"),
+                              np.float32(state.shared.dictionaries[0])),
         "rms": float(np.sqrt((joint_residual(state, data, model) ** 2).mean())),
-        "projection_error": (IMAGE, projection_error(state, model, atoms)),
-        "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
     })
 
 
@@ -168,7 +162,7 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
     if p["refine_noise"] <= 0:
         raise GddError(f"refine_noise: {p['refine_noise']} given; starts are compared at a fixed positive precision")
     fitted = {seed: pretrained_model(p | {"seed": seed}, run) for seed in p["seeds"]}
-    model, refinement = model_for(p["noise_precision"], p["weight_precision"]), refinement_for(p["refine_noise"])
+    model, refinement = digits_model(p), refinement_for(p["refine_noise"])
     folder, found = run.folder("mnist-starts", p), []
     with run.bar(len(STARTS) * len(p["seeds"]) * p["sweeps"], "mnist-starts") as bar:
         for start, seed in product(STARTS, p["seeds"]):
@@ -245,13 +239,13 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
     """
     if p["prune_from"] >= p["burn_in"]:
         raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
-    model, starts = model_for(p["noise_precision"], p["weight_precision"]), (p["starts_1"], p["starts_2"])
+    model, starts = digits_model(p), (p["starts_1"], p["starts_2"])
     models = [[_single(model, layer, atoms) for atoms in starts[layer]] for layer in (0, 1)]
     sweeps = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"])) * (p["burn_in"] + p["collect"])
     found: tuple[list, list] = ([], [])
     with run.bar(sweeps, "mnist-atoms") as bar:
         for seed in p["seeds"]:
-            images, plain = digits(p | {"seed": seed}), ChainSpec(p["burn_in"], p["collect"], seed)
+            images, plain = digits(p | {"seed": seed}), chain_of(p, seed=seed)
             lower, folder = replace(model, layers=model.layers[:1]), run.folder("mnist-atoms", p, str(seed))
             below = pretrain(images, lower, plain, None, folder, bar).layers[0]
             for layer, inputs in enumerate((images.values, below.state.local.w)):

@@ -15,7 +15,7 @@ import xarray as xr
 from gdd.base.axes import ATOM, ATOM_COL, ATOM_ROW, CHAIN, PLANE
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, layer_shape
 from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shapes
-from gdd.sampler.pretrain import Fitted, fit_layer
+from gdd.sampler.pretrain import fit_layer
 from gdd_book.data import datasets
 from gdd_book.evaluate.atoms import match_atoms
 from gdd_book.experiments.registry import Outcome, experiment
@@ -28,11 +28,8 @@ ENOUGH = 0.95  # correlation from which an atom counts as recovered
 SETTINGS = {"no moves": {}, "scale": {"scale_every": 1}}
 #: as planted, under the printed priors (gamma_e by image; everything learned)
 LAYER = LayerSpec(8, (8, 8), (3, 3))
-
-
-def chain_of(name: str, p: dict, seed: int) -> ChainSpec:
-    """Return the chain of one setting, from random atoms."""
-    return ChainSpec(p["burn_in"], p["collect"], seed, start="random", **SETTINGS[name])
+#: what is kept of the chain that starts at the truth: it has no moves
+FROM_TRUTH = ("recovered", "log_joint", "log_likelihood")
 
 
 @experiment(
@@ -41,29 +38,29 @@ def chain_of(name: str, p: dict, seed: int) -> ChainSpec:
     paper={"images": 300, "seeds": 10, "burn_in": 250, "collect": 50, "settings": ("no moves", "scale")},
 )
 def planted(p: dict, run: Run) -> Outcome:
-    """Every setting on every data set; see the module."""
+    """Every setting on every data set; see the module. What the chain from the truth found begins with truth_."""
     digest, of_seeds = hashlib.sha256(), []
     with run.bar(p["seeds"] * (len(p["settings"]) + 1) * (p["burn_in"] + p["collect"]), "planted") as bar:
         for seed in range(p["seeds"]):
             truth = datasets.planted(seed, images=p["images"])
             digest.update(truth.images.values.tobytes())
-            rows = [one_chain(name, truth, p, seed, run, bar) for name in p["settings"]]
-            of_seeds.append(xr.concat(rows, SETTING).merge(at_truth(truth, p, seed, bar)))
+            folders = [run.folder("planted", p, f"{seed}-{name.replace(' ', '-')}") for name in p["settings"]]
+            rows = [learn(truth, name, p, seed, folder=folder, progress=bar)
+                    for name, folder in zip(p["settings"], folders, strict=True)]
+            known = learn(truth, "no moves", p, seed, first=planted_state(truth), progress=bar)[[*FROM_TRUTH]]
+            known = known.rename({name: f"truth_{name}" for name in FROM_TRUTH})
+            of_seeds.append(xr.concat(rows, SETTING).merge(known.assign(true_atoms=truth.atoms.astype("f4"))))
     dataset = xr.concat(of_seeds, CHAIN).assign_coords({SETTING: list(p["settings"]), CHAIN: np.arange(p["seeds"])})
-    used = {name: chain_of(name, p, 0) for name in p["settings"]}
-    return Outcome(dataset, {"layer": LAYER, "chains": used}, "planted", digest.hexdigest(), 0)
+    return Outcome(dataset, {"layer": LAYER, "settings": SETTINGS}, "planted", digest.hexdigest(), 0)
 
 
-def one_chain(name: str, truth: xr.Dataset, p: dict, seed: int, run: Run, bar) -> xr.Dataset:
-    """One chain, and its atoms beside those that were planted."""
-    chain = chain_of(name, p, seed)
-    folder = run.folder("planted", p, f"{seed}-{name.replace(' ', '-')}")
-    fitted = fit_layer(data_of(truth), LAYER, shape_of(truth), chain, folder=folder, progress=bar)
-    return summary(fitted, truth, p)
+def learn(truth: xr.Dataset, setting: str, p: dict, seed: int, **more) -> xr.Dataset:
+    """What one chain found: matched atoms, how many count as recovered, fit and log joint over the collected sweeps.
 
-
-def summary(fitted: Fitted, truth: xr.Dataset, p: dict) -> xr.Dataset:
-    """What a chain found: matched atoms, how many count as recovered, fit and log joint over the collected sweeps."""
+    ``more`` : further arguments of `gdd.sampler.pretrain.fit_layer`
+    """
+    chain = ChainSpec(p["burn_in"], p["collect"], seed, start="random", **SETTINGS[setting])
+    fitted = fit_layer(data_of(truth), LAYER, shape_of(truth), chain, **more)
     match = match_atoms(fitted.state.shared.dictionary, truth.atoms)
     last = fitted.traces.isel(chain=0, draw=slice(-p["collect"], None))
     sign = np.sign(match.correlation.values)[:, None, None, None]
@@ -75,15 +72,6 @@ def summary(fitted: Fitted, truth: xr.Dataset, p: dict) -> xr.Dataset:
         "learned": ((ATOM, PLANE, ATOM_ROW, ATOM_COL), learned.astype("f4")),
         "log_joint": last.log_joint.mean(), "log_likelihood": last.log_likelihood.mean(),
     })
-
-
-def at_truth(truth: xr.Dataset, p: dict, seed: int, bar) -> xr.Dataset:
-    """A chain without moves that starts at the planted atoms, positions and weights; its names begin with truth_."""
-    chain = chain_of("no moves", p, seed)
-    fitted = fit_layer(data_of(truth), LAYER, shape_of(truth), chain, progress=bar, first=planted_state(truth))
-    found = summary(fitted, truth, p)
-    keep = ["recovered", "log_joint", "log_likelihood"]
-    return found[keep].rename({name: f"truth_{name}" for name in keep}).assign(true_atoms=truth.atoms.astype("f4"))
 
 
 def planted_state(truth: xr.Dataset) -> LayerState:

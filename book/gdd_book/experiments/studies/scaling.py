@@ -22,7 +22,7 @@ from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import HELD_DIGITS, model_for, refinement_for
+from gdd_book.training import HELD_DIGITS, digits_model, refinement_for
 
 WAYS = ("1 thread", "1 worker", "2 threads", "2 workers")
 STAGES = ("layer 1", "layer 2", "all layers")
@@ -39,7 +39,7 @@ def cluster_cost(p: dict, run: Run) -> Outcome:
     """Seconds of a sweep (way, stage, size, repeat); rounds and bytes a sweep (stage, size); seconds of a round."""
     from gdd import cluster
 
-    model, refinement = model_for(p["noise_precision"], p["weight_precision"]), refinement_for(p["refine_noise"])
+    model, refinement = digits_model(p), refinement_for(p["refine_noise"])
     chain = ChainSpec(p["sweeps"], 1, p["seed"])
     everything = datasets.load(p["data"], "train", n=max(p["sizes"]), seed=p["seed"])
     images = everything.values

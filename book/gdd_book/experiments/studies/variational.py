@@ -18,7 +18,7 @@ from gdd.inference.infer import precisions_of
 from gdd.inference.mean_field import bound_of, mean_field
 from gdd.model.placement import sum_at_stride
 from gdd_book import models
-from gdd_book.experiments.path import classify, encode
+from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.depth import other_digits
 from gdd_book.progress import Run
@@ -65,7 +65,7 @@ def _of_stage(model: DeepDeconvolution, images: tuple[xr.DataArray, ...], p: Map
     for stride in strides:
         for steps in p["steps"]:
             pair = [mean_field(one, atoms, stride, **settings, steps=steps) for one in (train, others)]
-            errors = [[_error([_read(one[mean], how) for one in pair], train, others, p) for how in READINGS]
+            errors = [[error_of([_read(one[mean], how) for one in pair], train, others, p) for how in READINGS]
                       if steps or mean == MEANS[1] else [np.nan] * len(READINGS) for mean in MEANS]
             rows.append(xr.Dataset({
                 "error": (("means", "reading"), errors), "bound": float(pair[1].bound.mean()),
@@ -93,19 +93,15 @@ def _judged(error: xr.DataArray, atoms, strides, settings: dict, images, p: Mapp
     moved = [one_after_another(one, atoms, strides[0], **settings) for one in (train, others)]
     bar.step()
     return xr.Dataset({
-        "test_error": ("code", [_error(pair, train, test, p) for pair in found.values()]),
+        "test_error": ("code", [error_of(pair, train, test, p) for pair in found.values()]),
         "chosen": str(chosen),
-        "in_turn_error": _error([one["mean"] for one in moved], train, others, p),
+        "in_turn_error": error_of([one["mean"] for one in moved], train, others, p),
         "in_turn_bound": float(moved[1].bound.mean()), "in_turn_active": float(moved[1].active.mean()),
     }, {"code": list(found)})
 
 
 def _read(mean: xr.DataArray, how: str) -> xr.DataArray:
     return mean if how == READINGS[0] else np.abs(mean).max(MAPS[2:])
-
-
-def _error(pair: list, first: xr.DataArray, second: xr.DataArray, p: Mapping) -> float:
-    return float(classify(pair, first, second, p["seed"]).error)
 
 
 def one_after_another(images: xr.DataArray, atoms: np.ndarray, stride, *, gamma_e: float, gamma_w: float) -> xr.Dataset:
