@@ -241,7 +241,7 @@ def with_images(trained: Trained, images: np.ndarray) -> Trained:
     data = LayerData(np.ascontiguousarray(images, np.float32))
     if isinstance(trained, Refined):
         return trained._replace(data=data)
-    pooled = [LayerData(pool_up(one.state, one.spec, one.shape)) for one in trained.layers[:-1]]
+    pooled = [LayerData(pool_up(one.state.local.w, one.spec)) for one in trained.layers[:-1]]
     return trained._replace(inputs=(data, *pooled))
 
 

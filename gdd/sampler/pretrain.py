@@ -16,7 +16,7 @@ from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_mem
 from gdd.base.files import user_path
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
-from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
+from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain, digest_of
 from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
@@ -98,7 +98,7 @@ def pretrain_layers(
         first = None if start is None else start.layers[number].state
         fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, first))
         inputs.append(data)
-        data = LayerData(pool_up(fitted[-1].state, fitted[-1].spec, fitted[-1].shape), part=data.part)
+        data = LayerData(pool_up(fitted[-1].state.local.w, fitted[-1].spec), part=data.part)
     return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
 
 
@@ -261,13 +261,12 @@ def take_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
     )
 
 
-def pool_up(state: LayerState, spec: LayerSpec, shape: LayerShape) -> np.ndarray:
-    """Input of the next layer, (image, atom, block_row, block_col).
+def pool_up(weights: np.ndarray, spec: LayerSpec) -> np.ndarray:
+    """Input of the next layer, (image, atom, block_row, block_col), from a layer's weights.
 
     Probabilistic pooling: the weight of each block's active position, 0 if it has none. Max and average pooling: of the
-    maps, for the paper's comparison.
+    maps, whose every element is a block of its own, for the paper's comparison.
     """
     if spec.pooling == "probabilistic":
-        return state.local.w
-    pool = {"max": max_pool, "average": average_pool}[spec.pooling]
-    return pool(maps_of(state.local, shape), spec.pool)
+        return weights
+    return {"max": max_pool, "average": average_pool}[spec.pooling](weights, spec.pool)
