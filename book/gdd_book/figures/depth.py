@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -10,6 +12,7 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, PLANE
 from gdd_book.figures.model import draw_atoms, most_used
 from gdd_book.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure, with_error, write_ticks
+from gdd_book.records import settings
 
 HALF, SCATTERED = "half as a block", "at random"
 #: lines of the second figure: error on hidden pixels, by way of hiding
@@ -101,6 +104,41 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
         "the paper's sample, error, %": error.values.round(1),
         "told apart, %": record.told_apart.isel(source=0).mean("subset").values.round(1),
     })
+
+
+#: settings of the scan besides its noise precision, in words
+VARIANTS = {
+    "top_atoms": "{} top atoms", "learned_planes": "one precision for all planes",
+    "empty_blocks": "blocks may be empty",
+    "ladder": "reached from lower precisions",
+}
+
+
+def variants_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Runs that differ from the scan in one setting, at its chosen precision and on the first subset of each.
+
+    ``others`` : records of `mnist-depth`; those of the scan itself or of another scale are left out
+    """
+    noise, usual = chosen(scan), settings(scan)
+    rows = {f"as in the scan, {usual['top_atoms']} top atoms": scan}
+    for record in others:
+        own = settings(record)
+        changed = [name for name in VARIANTS if own[name] != usual[name]]
+        if record.attrs["scale"] == "paper" and changed and noise in record.noise:
+            rows[" and ".join(VARIANTS[name].format(own[name]) for name in changed)] = record
+    rows = {name: record.isel(subset=0).sel(noise=noise) for name, record in rows.items()}
+    half = {name: one.hidden_error.isel(filled_at=0).sel(hiding=HALF).astype(float) for name, one in rows.items()}
+    base = next(iter(half.values()))
+    return pd.DataFrame({name: {
+        "active in a digit": f"{float(one.active):.1f}",
+        "energy in one atom of layer 1, %": f"{100 * float(one.explained.sel(parts=1).where(used(one)).median()):.0f}",
+        "projection error, %": f"{100 * float(one.projection_error):.0f}",
+        "hidden half": f"{float(half[name].mean()):.4f}",
+        "more than in the scan": with_error(half[name] - base, "hidden_image", 4, "+").item(),
+        "the paper's sample, error, %": f"{float(one.error.sel(reading='sample')):.1f}",
+        "normalised detectors, error, %": f"{float(one.error.sel(reading='normalised detectors')):.1f}",
+        "told apart, %": f"{float(one.told_apart[0]):.0f}",
+    } for name, one in rows.items()}).T
 
 
 def plain_table(record: xr.Dataset) -> pd.DataFrame:
