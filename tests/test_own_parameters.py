@@ -50,7 +50,7 @@ VALUES = {
     "mnist/parameters": SCALE | {"mnist_images": (1, 10_000)},
     "caltech/faces": SCALE | {"pictures": (1, 2), "atoms": (1, 7)},
     "caltech/interpolation": SCALE | {"faces": (1, 3)},
-    "caltech/classes": SCALE | {"stage": ("pretrained", "refined")},
+    "caltech/classes": SCALE | {"stage": ("pretrained", "refined"), "model": ("caltech-revolver",) * 2, "picture": (0, 9)},
     "caltech/joint": SCALE,
     "caltech/accuracy": SCALE,
     "your-images": {"patches": (15, 20), "sweeps": ([0, 1], [2, 3]), "new_sweeps": ([0, 1], [2, 3]),

@@ -512,13 +512,13 @@ def pieces_of(found: xr.Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
     return drawn[:-1], drawn[-1]
 
 
-def show_walk(found: xr.Dataset, label: int, pieces: int = 3) -> Figure:
+def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> Figure:
     """One image on its way up through all layers and down again, a row for each stage.
 
     Down by projected atoms, piece by piece and all together; last, each layer's values at the image's own positions.
-    ``found`` : of `gdd_book.models.activations`; the first example of ``label`` is shown
+    ``found`` : of `gdd_book.models.activations`; the first example is shown, of ``label`` if given
     """
-    one = found.isel({IMAGE: int((found[LABEL].values == label).argmax())})
+    one = found.isel({IMAGE: 0 if label is None else int((found[LABEL].values == label).argmax())})
     layers = range(1, top_of(found))
     titles = ["image", *(title for layer in layers for title in (f"layer {layer}", f"{layer}, pooled"))]
     titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all", "redrawn"]
