@@ -90,19 +90,29 @@ def refine(
     data = validate_data(images, model, refinement.noise, chain, mask)
     refinement.check_model(model)
     warn_of_scale(data.images, refinement.noise.fixed)
-    if start is None:
-        first = fresh_start(data, model, chain, refinement)
+    if isinstance(start, Pretrained):
+        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
     elif isinstance(start, Refined):
         there = [] if start.data is None else [start.data]
         check_start(start.model, start.last.local, there, start.digest, data, model)
         if start.refinement.empty_blocks and not refinement.empty_blocks:
             raise GddError("refinement: blocks of the start may be empty; empty_blocks=True is needed")
-        by_image, local = IMAGE in start.refinement.noise.axes, start.last.local
+    return refine_layers(data, model, chain, refinement, start, folder, progress)
+
+
+def refine_layers(
+    data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
+    start: Pretrained | Refined | None = None, folder: Path | None = None, progress=None,
+) -> Refined:
+    """`refine` with data and a start that have been checked; of a shard of the images what belongs to them."""
+    if start is None:
+        first = fresh_start(data, model, chain, refinement)
+    elif isinstance(start, Pretrained):
+        first = start_from(start._replace(inputs=(data,)), refinement, chain)
+    else:
+        local, by_image = start.last.local, IMAGE in start.refinement.noise.axes
         noise = first_noise(refinement, local.gamma_e, by_image, data)
         first = start.last._replace(local=local._replace(gamma_e=noise))
-    else:
-        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
-        first = start_from(start._replace(inputs=(data,)), refinement, chain)
     return run_joint_chain(first, data, model, chain, refinement, folder, progress)
 
 
