@@ -123,15 +123,16 @@ def seconds_of_rounds(client, repeats: int = 20) -> list[float]:
 
     there = cluster.running(client)
     workers = sorted(there)
-    hub = client.submit(cluster.Hub, len(workers), workers=workers[:1], actor=True, pure=False).result()
-    seats = [cluster.Seat(hub, {workers[0]: there[workers[0]]}, number, 0, 1) for number in range(len(workers))]
-    found = [client.submit(_meet_often, seat, repeats, workers=[worker], pure=False)
-             for seat, worker in zip(seats, workers, strict=True)]
+    rendezvous = client.submit(cluster.Rendezvous, len(workers), workers=workers[:1], actor=True, pure=False).result()
+    place = {workers[0]: there[workers[0]]}
+    ranks = [cluster.Rank(rendezvous, place, number, 0, 1) for number in range(len(workers))]
+    found = [client.submit(_reduce_often, rank, repeats, workers=[worker], pure=False)
+             for rank, worker in zip(ranks, workers, strict=True)]
     return client.gather(found)[0]
 
 
-def _meet_often(seat, repeats: int) -> list[float]:
-    part, found = seat.part(), []
+def _reduce_often(rank, repeats: int) -> list[float]:
+    part, found = rank.shard(), []
     for numbers in MESSAGES:
         said, times = np.zeros(numbers), []
         for _ in range(repeats):
