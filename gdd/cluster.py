@@ -43,7 +43,7 @@ from gdd.base.files import user_path
 from gdd.inference import fixed_dictionary
 from gdd.inference import infer as new_images
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
-from gdd.model.state import Part
+from gdd.model.state import Shard
 from gdd.results import map_images, of_images
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
@@ -318,7 +318,7 @@ class Rank(NamedTuple):
     first: int  # number of the first image
     images: int  # of all shards
 
-    def shard(self) -> Part:
+    def shard(self) -> Shard:
         """Return the shard, whose rounds are counted from here on."""
         rounds = itertools.count()
 
@@ -329,7 +329,7 @@ class Rank(NamedTuple):
             except (*UNREACHABLE, WorkerLost) as error:
                 raise Stopped(f"cluster: the meeting place cannot be reached ({error})") from error
 
-        return Part(self.first, self.images, allreduce)
+        return Shard(self.first, self.images, allreduce)
 
     def refuse_gone(self) -> None:
         """Raise if the worker of the rendezvous has gone, or that itself, as with its driver: then no call returns."""
@@ -363,7 +363,7 @@ def run_shard(images: Images, mask: np.ndarray | None, rank: Rank, stages: Stage
             data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask)
         except GddError as error:
             raise GddError(f"{error} (images counted from {rank.first})" if rank.first else str(error)) from error
-        data, progress = data._replace(part=rank.shard()), RemoteProgress(rank)
+        data, progress = data._replace(shard=rank.shard()), RemoteProgress(rank)
         trained = pretrain_layers(data, model, chain, folder, progress)
         if refine is not None:
             trained = refine_layers(data, trained.model, refine, refinement, trained, folder, progress)

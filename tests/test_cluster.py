@@ -174,7 +174,7 @@ def test_a_shard_that_waits_at_a_rendezvous_that_has_gone_stops(client, tmp_path
     def wait(rank: cluster.Rank) -> None:
         begun.touch()
         try:
-            rank.shard().of_all(sum, 1)
+            rank.shard().reduce(sum, 1)
         except cluster.Stopped as error:
             stopped.write_text(str(error))
 

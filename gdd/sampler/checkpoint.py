@@ -72,10 +72,10 @@ def describe_chain(
 
 
 def digest_of_images(data: LayerData, arrays: Iterable[np.ndarray | None]) -> str:
-    """SHA-256 over the content of arrays (image, ...) of all parts."""
+    """SHA-256 over the content of arrays (image, ...) of all shards."""
     there = [array for array in arrays if array is not None]
-    own = [digest_of(array[where] for array in there) for _, where in leaves(data.part, len(data.images))]
-    return hashlib.sha256("".join(sum(data.part.of_all(list, own), [])).encode()).hexdigest()
+    own = [digest_of(array[where] for array in there) for _, where in leaves(data.shard, len(data.images))]
+    return hashlib.sha256("".join(sum(data.shard.reduce(list, own), [])).encode()).hexdigest()
 
 
 def digest_of(arrays: Iterable[np.ndarray | None]) -> str:
@@ -93,7 +93,7 @@ def previous(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def part_name(path: Path, done: int, first: int) -> Path:
+def shard_path(path: Path, done: int, first: int) -> Path:
     """File of what belongs to the images from ``first`` on, after ``done`` sweeps."""
     return path.with_name(f"{path.stem}.sweep{done}.image{first}{path.suffix}")
 
@@ -109,23 +109,23 @@ def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
     arrays = {"format": FORMAT, "owner": json.dumps(owner)}
     arrays |= {name: getattr(at, name) for name in ("done", "best_likelihood", "seconds", "cpu_seconds")}
     arrays |= {f"traces.{name}": values for name, values in at.traces.items()}
-    local, part = {"format": FORMAT}, data.part
+    local, shard = {"format": FORMAT}, data.shard
     for name, state in (("state", at.state), ("best", at.best)):
         if state is not None:
             arrays |= _pack(f"shared.{name}", state.shared)
             local |= _pack(f"local.{name}", state.local)
-    if part.meet is None:
+    if shard.allreduce is None:
         return _save(path, arrays | local, previous(path))
-    own = part_name(path, at.done, part.first)
+    own = shard_path(path, at.done, shard.first)
     _save(own, local)
-    arrays["parts"] = part.of_all(list, (part.first, len(data.images)))  # all have written theirs
-    if part.first == 0:
+    arrays["shards"] = shard.reduce(list, (shard.first, len(data.images)))  # all have written theirs
+    if shard.first == 0:
         _save(path, arrays, previous(path))
         valid = [_load(place) for place in (path, previous(path))]
-        kept = {part_name(path, int(one["done"]), first) for one in valid if one for first, _ in one.get("parts", ())}
+        kept = {shard_path(path, int(one["done"]), first) for one in valid if one for first, _ in one.get("shards", ())}
         for other in set(path.parent.glob(f"{path.stem}.sweep*.image*{path.suffix}")) - kept:
             other.unlink(missing_ok=True)
-    part.of_all(len, None)  # none goes on before the checkpoint is valid
+    shard.reduce(len, None)  # none goes on before the checkpoint is valid
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray], kept: Path | None = None) -> None:
@@ -163,11 +163,11 @@ def read(path: Path, owner: dict, data: LayerData) -> ChainState | None:
 
 def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> dict[str, np.ndarray]:
     """Arrays of a checkpoint, of what belongs to the images that of these: from it, or from the files that it names."""
-    first, last = data.part.first, data.part.first + len(data.images)
+    first, last = data.shard.first, data.shard.first + len(data.images)
     stored = [(0, data.count, arrays)]
-    if "parts" in arrays:
-        there = [(at, images) for at, images in arrays["parts"].tolist() if at < last and first < at + images]
-        stored = [(at, images, _part(path, int(arrays["done"]), at)) for at, images in there]
+    if "shards" in arrays:
+        there = [(at, images) for at, images in arrays["shards"].tolist() if at < last and first < at + images]
+        stored = [(at, images, _shard(path, int(arrays["done"]), at)) for at, images in there]
     found: dict[str, list[np.ndarray]] = {}
     for at, images, local in stored:
         own = slice(max(first - at, 0), last - at)
@@ -177,8 +177,8 @@ def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> d
     return arrays | {name: np.concatenate(cuts) if by_image(cuts) else cuts[0] for name, cuts in found.items()}
 
 
-def _part(path: Path, done: int, first: int) -> dict[str, np.ndarray]:
-    place = part_name(path, done, first)
+def _shard(path: Path, done: int, first: int) -> dict[str, np.ndarray]:
+    place = shard_path(path, done, first)
     arrays = _load(place)
     if arrays is None:
         raise GddError(f"checkpoint: {path} names {place.name}, which is not there; {ASIDE}")

@@ -18,7 +18,7 @@ from gdd.base.checks import GddError, check_kind, warn_of_scale
 from gdd.base.files import user_path
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Part, precision_shapes
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Shard, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.conditionals import theta_given_z
@@ -156,7 +156,7 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
     data = start.inputs[0]
     positions = [layer.state.local.z.copy() for layer in start.layers[:-1]]
     if not refinement.empty_blocks:
-        for leaf, where in leaves(data.part, len(data.images)):
+        for leaf, where in leaves(data.shard, len(data.images)):
             generator = shared_generator(chain.seed, START, len(start.layers), 1, leaf)
             for z, layer in zip(positions, start.layers, strict=False):
                 z[where] = without_empty(z[where], layer.shape, generator)
@@ -197,7 +197,7 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
         value = float(shape.atom_size[0] * shape.atom_size[1] * shape.planes)
         gamma_d.append(np.full(size, value if spec.gamma_d.fixed is None else spec.gamma_d.fixed))
     own = lambda leaf: shared_generator(chain.seed, START, len(model.layers), 2, leaf) if leaf else generator  # noqa: E731
-    positions = first_positions(images, data.part, model, refinement, own)
+    positions = first_positions(images, data.shard, model, refinement, own)
     top, prior = shapes[-1], model.layers[-1].gamma_w
     z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     gamma_w = np.full(precision_shapes(model.layers[-1], images, 1)[2], 1.0 if prior.fixed is None else prior.fixed)
@@ -207,12 +207,12 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
 
 
 def first_positions(
-    images: int, part: Part, model: ModelSpec, refinement: RefinementSpec, own: Callable[[int], np.random.Generator]
+    images: int, shard: Shard, model: ModelSpec, refinement: RefinementSpec, own: Callable[[int], np.random.Generator]
 ) -> tuple[np.ndarray, ...]:
-    """Positions of the pooled layers from their prior, of the ``images`` of a part; ``own`` : a leaf's generator."""
+    """Positions of the pooled layers from their prior, of the ``images`` of a shard; ``own`` : a leaf's generator."""
     layers = list(zip(model.layers[:-1], model.shapes()[:-1], strict=True))
     drawn = []
-    for leaf, where in leaves(part, images):
+    for leaf, where in leaves(shard, images):
         generator, number = own(leaf), where.stop - where.start
         drawn.append([draw_positions(number, *layer, generator, refinement.empty_blocks) for layer in layers])
     return tuple(np.concatenate(each) for each in zip(*drawn, strict=True))
