@@ -26,10 +26,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import xarray as xr
 from llvmlite import binding
@@ -127,7 +127,7 @@ def learn(
     seen = None if mask is None else as_plain(mask, IMAGES, "mask")
     if seen is not None and seen.shape != images.shape:
         raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
-    first = loaded(images[:LEAF])
+    first = load_images(images[:LEAF])
     begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF])
     warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
     if refine is not None:
@@ -172,25 +172,25 @@ def run_shards(
     futures = [place]
     try:
         check = partial(refuse_gone, workers, client)
-        with losses():
-            rendezvous = answer(background(client, place), check)
+        with as_worker_lost():
+            rendezvous = wait_for(gather_in_background(client, place), check)
             for number, worker in enumerate(workers):
                 some = slice(edges[number], edges[number + 1])
-                own = [sent(images, some, worker, client), None if mask is None else sent(mask, some, worker, client)]
+                own = [send_images(array, some, worker, client) for array in (images, mask)]
                 rank = Rank(rendezvous, {first: workers[first]}, number, some.start, count)
                 futures.append(client.submit(run_shard, *own, rank, stages, workers=[worker], pure=False))
         failed = watch(futures[1:], rendezvous, check, progress)
         if failed:
             raise failed
-        with losses():
-            return answer(background(client, futures[1:]), check)
+        with as_worker_lost():
+            return wait_for(gather_in_background(client, futures[1:]), check)
     finally:
         with suppress(*UNREACHABLE):
             client.cancel(futures, force=True)
 
 
 @contextmanager
-def losses() -> Iterator[None]:
+def as_worker_lost() -> Iterator[None]:
     """Within, what dask raises where a worker does not answer is a `WorkerLost`."""
     try:
         yield
@@ -198,10 +198,12 @@ def losses() -> Iterator[None]:
         raise WorkerLost(f"cluster: a worker cannot be reached ({error})") from error
 
 
-def sent(images: Images, some: slice, worker: str, client: Client) -> Images | distributed.Future:
-    """Some images: of an array, sent to a worker; of a DataArray, still to be read."""
-    if isinstance(images, xr.DataArray):
-        return images[some]
+def send_images(
+    images: Images | None, some: slice, worker: str, client: Client
+) -> Images | distributed.Future | None:
+    """Some images: of an array, sent to a worker; of a DataArray, still to be read; None if there are none."""
+    if images is None or isinstance(images, xr.DataArray):
+        return None if images is None else images[some]
     try:
         return client.scatter(images[some], workers=[worker], hash=False)
     except KeyError as error:  # dask's word for a worker that it does not know
@@ -221,23 +223,23 @@ def watch(
             failed = [future.exception() for future in futures if future.status == "error"]
             if failed:
                 return next((one for one in failed if not isinstance(one, Stopped)), WorkerLost("cluster: stopped"))
-            with losses():
-                reached = answer(rendezvous.look(), check)
+            with as_worker_lost():
+                reached = wait_for(rendezvous.look(), check)
                 check()
             if progress is not None and reached is not None:
                 progress(*reached)
         return next((error for error in (future.exception() for future in futures) if error), None)
     finally:
         with suppress(*UNREACHABLE, WorkerLost):  # if the rendezvous has gone, the shards see it for themselves
-            answer(rendezvous.stop("the chain has ended"), check)
+            wait_for(rendezvous.stop("the chain has ended"), check)
 
 
-def background(client: Client, futures) -> Future:
+def gather_in_background(client: Client, futures) -> Future:
     """Fetch results in the client's own thread."""
     return asyncio.run_coroutine_threadsafe(client.gather(futures, asynchronous=True), client.loop.asyncio_loop)
 
 
-def answer(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
+def wait_for(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
     """Wait for an answer until ``check`` raises: of a worker or an actor that has gone, dask may never bring any."""
     while True:
         try:
@@ -325,7 +327,7 @@ class Rank(NamedTuple):
         def allreduce(combine: Callable[[list], Any], value: Any) -> Any:
             try:
                 awaited = self.rendezvous.allreduce(self.number, next(rounds), combine, value)
-                return answer(awaited, self.refuse_gone)
+                return wait_for(awaited, self.refuse_gone)
             except (*UNREACHABLE, WorkerLost) as error:
                 raise Stopped(f"cluster: the meeting place cannot be reached ({error})") from error
 
@@ -360,7 +362,7 @@ def run_shard(images: Images, mask: np.ndarray | None, rank: Rank, stages: Stage
     model, chain, refine, refinement, folder, keep = stages
     with one_task():
         try:
-            data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask)
+            data = validate_data(load_images(images), model, model.layers[0].gamma_e, chain, mask)
         except GddError as error:
             raise GddError(f"{error} (images counted from {rank.first})" if rank.first else str(error)) from error
         data, progress = data._replace(shard=rank.shard()), RemoteProgress(rank)
@@ -390,7 +392,7 @@ def keep_memory() -> None:
         library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, at most
 
 
-def loaded(images: Images) -> np.ndarray:
+def load_images(images: Images) -> np.ndarray:
     """Images as an array; those of dask are read here, by this thread."""
     if isinstance(images, xr.DataArray):
         return as_plain(images.load(scheduler="synchronous"), IMAGES, "images")
@@ -529,7 +531,8 @@ def fingerprint() -> tuple[str, ...]:
     """Checksum of the sampler's code, then what the last bits of a result depend on besides."""
     blas = sorted({f"{one['internal_api']} {one['version']} {one.get('architecture')}" for one in threadpool_info()
                    if one["user_api"] == "blas"})
-    return code_checksum(), f"numpy {np.__version__}", f"numba {numba.__version__}", binding.get_host_cpu_name(), *blas
+    libraries = (f"{name} {version(name)}" for name in ("numpy", "numba"))
+    return code_checksum(), *libraries, binding.get_host_cpu_name(), *blas
 
 
 def count_images(images: Images) -> int:
