@@ -140,7 +140,9 @@ class DeepDeconvolution(ImageTransformer):
         count, folder = check_whole("n_chains", self.n_chains, 1), self._folder()
         check_choice("method", self.method, list(METHODS))
         data = self._same_data(X, count) if self.warm_start and hasattr(self, "chains_") else self._first_data(X, count)
-        warn_of_scale(data.images, self.model_.layers[0].gamma_e.fixed)
+        noise = self.model_.layers[0].gamma_e
+        data = validate_data(data.images, self.model_, noise, ChainSpec(), data.mask)
+        warn_of_scale(data.images, noise.fixed)
         if lengths["refine"] is not None:
             RefinementSpec().check_model(self.model_)
         seed, first = self.seed_, self.seed_ + self.fits_ * count
@@ -156,7 +158,7 @@ class DeepDeconvolution(ImageTransformer):
         self._choose()
 
     def _first_data(self, X, count: int) -> LayerData:
-        """Images of a first fit, scaled and checked; what an earlier one has learned goes."""
+        """Images of a first fit, scaled; what an earlier one has learned goes."""
         self._forget()
         array = self._checked(X, reset=True)
         self.layout_ = find_layout(array, self.image_size, self._model_size(), isinstance(X, xr.DataArray))
@@ -166,10 +168,10 @@ class DeepDeconvolution(ImageTransformer):
         self.n_features_in_, self.coords_ = prod(array.shape[1:]), coords_of(X, len(array))
         self.digest_ = digest_of([data.images, data.mask])
         self.seed_, self.fits_, self.chains_, self.traces_ = self._seed(), 0, [None] * count, {}
-        return validate_data(data.images, self.model_, self.model_.layers[0].gamma_e, ChainSpec(), data.mask)
+        return data
 
     def _same_data(self, X, count: int) -> LayerData:
-        """Images of the last fit, scaled and checked; GddError if it was another fit than this one goes on from."""
+        """Images of the last fit, scaled; GddError if they or the parameters are others, so that no fit can go on."""
         array = self._checked(X, reset=False)
         images = self.layout_.arrange(array)
         if self._asked() != self.asked_:
@@ -183,7 +185,7 @@ class DeepDeconvolution(ImageTransformer):
         if self.digest_ not in (None, digest) or len(array) != len(self.coords_[IMAGE]):
             raise GddError("X: other images than those of the fit that goes on; give the same, or warm_start=False")
         self.digest_, self.coords_ = digest, coords_of(X, len(array))
-        return validate_data(data.images, self.model_, self.model_.layers[0].gamma_e, ChainSpec(), data.mask)
+        return data
 
     def _run(
         self, data: LayerData, start: Trained | None, seed: int, lengths: dict, folder: Path | None

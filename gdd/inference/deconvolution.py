@@ -33,8 +33,7 @@ from gdd.base.compiling import share_out
 from gdd.inference.deconvolution_kernels import Chains, Problem, Run, correlate_image, run_chains
 from gdd.inference.masked_kernels import run_seen
 from gdd.model.placement import gram_slabs, placement_grid, slab_index
-
-Size = tuple[int, int]
+from gdd.model.pooling import Size
 
 #: coefficients, of all images together, whose chains are held at once
 _AT_ONCE = 2**19

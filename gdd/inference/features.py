@@ -239,7 +239,7 @@ def place(
     images: Array, atoms: Array, stride: tuple[int, int], gamma_e: float, gamma_w: float, numbers: int, mask=None
 ) -> tuple[np.ndarray, Placed]:
     """Check images and atoms, and scale both to noise precision 1; ``numbers`` of a coefficient are kept."""
-    images = as_pixels(images, mask=mask)
+    images = as_pixels(images, mask=mask, constant=mask is not None)
     atoms = check_atoms(atoms, images, least=2)
     scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
     stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)

@@ -173,8 +173,11 @@ def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> d
         own = slice(max(first - at, 0), last - at)
         for name in (name for name in local if name.startswith("local.")):
             found.setdefault(name, []).append(local[name][own] if len(local[name]) == images else local[name])
-    by_image = lambda cuts: sum(map(len, cuts)) == last - first  # noqa: E731
-    return arrays | {name: np.concatenate(cuts) if by_image(cuts) else cuts[0] for name, cuts in found.items()}
+    whole = dict(arrays)
+    for name, cuts in found.items():
+        by_image = sum(map(len, cuts)) == last - first
+        whole[name] = np.concatenate(cuts) if by_image else cuts[0]
+    return whole
 
 
 def _shard(path: Path, done: int, first: int) -> dict[str, np.ndarray]:
