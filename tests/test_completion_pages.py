@@ -111,7 +111,7 @@ def test_every_way_is_classified_with_both_dictionaries(layerwise):
     table = figures.layerwise_table(layerwise)
     assert table.index.tolist() == list(mnist.WAYS)
     one = float(layerwise.error.sel(model="refined", way=mnist.WAYS[1], feature_kind="mean"))
-    assert table.loc[mnist.WAYS[1], ("refined", "posterior mean")] == round(one, 2)
+    assert table.loc[mnist.WAYS[1], ("refined", "posterior mean")] == f"{one:.1f}"
 
 
 def test_ways_are_compared_with_the_error_of_independent_rates():

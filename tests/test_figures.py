@@ -108,6 +108,19 @@ def test_a_mean_stands_with_its_error_if_it_has_one():
     assert style.with_error(values, "trial", 1, "+").values.tolist() == ["+5.0 ± 2.0", "-1.2"]
 
 
+def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
+    values = xr.DataArray([[1.0, 2.0, 3.0], [4.0, 4.0, 4.0]], {"kind": ["a", "b"]}, ("kind", "trial"))
+    alone = xr.DataArray([1234.5], {"kind": ["b"]}, "kind")
+    found = style.table("kind", {"mean": (values, 1, "trial"), "change": (values - 4, 0, "trial", "+"),
+                                 "alone": (alone, ",.0f")}, "what")
+    assert found.index.name == "what" and found.to_dict("index") == {
+        "a": {"mean": "2.0 ± 0.6", "change": "-2 ± 1", "alone": ""},
+        "b": {"mean": "4.0 ± 0.0", "change": "+0 ± 0", "alone": "1,234"},
+    }
+    both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])
+    assert both.loc[("a", 1), ("x", "y")] == "2.00" and both["x", "z"].tolist() == ["2.00"] * 3 + ["4.00"] * 3
+
+
 def test_every_drawing_is_shown_with_words_for_those_who_do_not_see_it():
     texts = [notebooks.text_path(page).read_text(encoding="utf-8") for page in notebooks.pages()]
     shown = [found for text in texts for found in SHOWN.findall(text)]

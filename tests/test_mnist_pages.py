@@ -130,6 +130,6 @@ def test_atoms_found_twice_match_and_others_do_not():
 def test_table_of_dictionaries(tiny):
     table = figures.dictionary_table(tiny.dataset)
     assert table.index.tolist() == list(dictionary.KINDS)
-    assert table.loc["average", "held-out error"] == pytest.approx(float(tiny.dataset.rms[1].mean()), abs=5e-4)
+    assert table.loc["average", "held-out error"] == f"{float(tiny.dataset.rms[1].mean()):.3f}"
     median = tiny.dataset.gradient_kurtosis.sel(kind="training digits").median()
-    assert table.loc["training digits", "gradient kurtosis"] == pytest.approx(float(median), abs=0.05)
+    assert table.loc["training digits", "gradient kurtosis"] == f"{float(median):.1f}"

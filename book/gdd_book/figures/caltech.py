@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import DICTIONARY, IMAGE
+from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
@@ -26,12 +26,16 @@ from gdd_book.figures.style import (
     FONT,
     FULL,
     KIND_WORDS,
-    bare,
+    draw_picture,
     finish,
     legend_outside,
+    name_rows,
     new_figure,
+    new_panels,
     plus_minus,
     plus_minus_each,
+    show_value,
+    table,
     with_error,
 )
 from gdd_book.records import settings
@@ -130,12 +134,10 @@ def lengths(record: xr.Dataset, words: str = "; test ") -> str:
 
 def show_contrast(before: np.ndarray | xr.DataArray, after: np.ndarray | xr.DataArray, count: int = 4) -> Figure:
     """Pictures (image, row, col), black to white, above the same ones normalised, zero mid grey."""
-    figure, axes = new_figure(2, 1, height=2 * FULL / count + 0.5)
-    scales = ({"vmin": 0, "vmax": 255}, {"vmin": -2, "vmax": 2})
-    titles = ("before", "after local contrast normalisation")
-    for panel, title, pictures, scale in zip(axes, titles, (before, after), scales, strict=True):
-        bare(panel).set_title(title, fontsize=FONT - 1)
-        panel.imshow(np.concatenate(list(np.asarray(pictures)[:count]), axis=1), cmap="gray", **scale)
+    figure, axes = new_panels(2, 1, 2 * FULL / count + 0.5)
+    titles, ends = ("before", "after local contrast normalisation"), ((0, 255), (-2, 2))
+    for panel, title, pictures, scale in zip(axes.flat, titles, (before, after), ends, strict=True):
+        draw_picture(panel, np.concatenate(list(np.asarray(pictures)[:count]), axis=1), title, scale)
     return finish(figure)
 
 
@@ -155,17 +157,14 @@ def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
 
     The last two columns, of the top layer alone, are the error on held-out images and the active coefficients.
     """
-    rows, layers = {}, _layers(found)
-    for layer, kind in product(layers, found.kind.values):
-        one = of_layer(found, layer).sel(kind=kind)
-        rows[layer, kind] = {
-            "energy above half Nyquist": f"{float(one.high_frequency_share.median()):.3f}",
-            "gradient kurtosis": f"{float(one.gradient_kurtosis.median()):.1f}",
-            "match": f"{float(one.correlation.median()):.2f}",
-            "held-out error": f"{float(one.rms.mean()):.3f}" if layer == layers[-1] else "",
-            "active": f"{float(one.active.mean()):.0f}" if layer == layers[-1] else "",
-        }
-    return pd.DataFrame(rows).T.rename_axis(["layer", ""])
+    atoms = found[["high_frequency_share", "gradient_kurtosis", "correlation"]].groupby(found.layer)
+    medians = xr.concat([one.median([ATOM, "set"]).assign_coords(layer=layer) for layer, one in atoms], "layer")
+    top = found[["rms", "active"]].mean("set").expand_dims(layer=[_layers(found)[-1]])
+    return table(("layer", "kind"), {
+        "energy above half Nyquist": (medians.high_frequency_share, 3),
+        "gradient kurtosis": (medians.gradient_kurtosis, 1), "match": (medians.correlation,),
+        "held-out error": (top.rms, 3), "active": (top.active, 0),
+    }, ["layer", ""])
 
 
 def show_joint(found: xr.Dataset, stage: str) -> Figure:
@@ -174,9 +173,7 @@ def show_joint(found: xr.Dataset, stage: str) -> Figure:
     parts = [("an image of each class", found["images"].values[:, None] / 100, 3)]
     parts += [(f"layer {n}", atoms, int(np.ceil(len(atoms) ** 0.5))) for n, atoms in enumerate(layers, 1)]
     tall, rows = max(-(-len(pictures) // across) / across for _, pictures, across in parts), -(-len(parts) // 2)
-    figure, axes = new_figure(rows, 2, height=rows * (FULL / 2 * tall + 0.28))
-    for panel in axes.flat:
-        bare(panel)
+    figure, axes = new_panels(rows, 2, rows * (FULL / 2 * tall + 0.28))
     for panel, (title, pictures, across) in zip(axes.flat, parts, strict=False):
         draw_atoms(panel, pictures, across, title)
     return finish(figure)
@@ -283,8 +280,9 @@ def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
     As a share of an image's energy, mean over the training images.
     """
-    errors = {class_of(record): with_error(record.projection_error, IMAGE).item() for record in found}
-    return pd.Series(errors, name="projection error, share of energy").to_frame()
+    errors = xr.concat([record.projection_error for record in found], "class").assign_coords(
+        {"class": [class_of(record) for record in found]})
+    return table("class", {"projection error, share of energy": (errors, 2, IMAGE)})
 
 
 def atoms_of(record: xr.Dataset, stage: str) -> list[xr.DataArray]:
@@ -470,9 +468,9 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:
     """Mean accuracy over the same classes with three layers less that with two, in points, by the model's features."""
     change = three.class_accuracy.mean("split") - two.class_accuracy.mean("split")
-    change = change.sel(feature_kind=[kind for kind in change.feature_kind.values if kind.startswith(STAGES)])
-    words = [feature_words(kind) for kind in change.feature_kind.values]
-    return pd.DataFrame({"3 layers less 2": with_error(change, "class", 1, "+")}, words)
+    kinds = [kind for kind in change.feature_kind.values if kind.startswith(STAGES)]
+    change = change.sel(feature_kind=kinds)
+    return table("feature_kind", {"3 layers less 2": (change, 1, "class", "+")}, index=[*map(feature_words, kinds)])
 
 
 def show_features(found: Sequence[xr.Dataset]) -> Figure:
@@ -488,7 +486,7 @@ def show_features(found: Sequence[xr.Dataset]) -> Figure:
             spread = 0.25 * np.linspace(-1, 1, len(each))
             panel.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
             panel.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
-        panel.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
+        show_value(panel, 100 / record.sizes["class"])
         panel.set(xlabel="accuracy (%)", xlim=(-2, 102), title=LAYERS[settings(record)["model"]])
     panel.set(yticks=range(len(kinds)), yticklabels=[feature_words(kind) for kind in kinds])
     panel.invert_yaxis()
@@ -497,14 +495,10 @@ def show_features(found: Sequence[xr.Dataset]) -> Figure:
 
 def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of `caltech-layerwise`: each way with its two features; the baselines in a column."""
-    share = 100 * record.right.mean(IMAGE)
-    table = pd.DataFrame({"numbers an image": [f"{count:,}" for count in record.n_features.values]}, record.way.values)
-    for kind in KINDS:
-        table[KIND_WORDS[kind]] = [f"{value:.1f}" for value in share.sel(feature_kind=kind).values]
-    table["needs no model"] = ""
-    for name, value in zip(record.baseline.values, record.baseline_accuracy.values, strict=True):
-        table.loc[name] = ["", "", "", f"{value:.1f}"]
-    return table
+    share, plain = 100 * record.right.mean(IMAGE), record.baseline_accuracy.rename(baseline="way")
+    columns = {KIND_WORDS[kind]: (share.sel(feature_kind=kind), 1) for kind in KINDS}
+    found = table("way", {"numbers an image": (record.n_features, ",.0f")} | columns | {"needs no model": (plain, 1)})
+    return found.loc[[*record.way.values, *record.baseline.values]]
 
 
 def layerwise_comparison(record: xr.Dataset) -> pd.DataFrame:
@@ -555,22 +549,20 @@ def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
         rows.append((name, one.values, COLOURS["blue" if name in OURS else "red"]))
     rows.sort(key=lambda row: row[1][1])
     figure, axes = new_figure(height=0.3 * len(rows) + 0.9)
+    name_rows(axes, [name for name, *_ in rows], "test images that are right, %", 2, (0, 100))
     for place, (_, shares, colour) in enumerate(rows):
         axes.plot(shares, [place] * 2, color=colour, linewidth=1)
         for share, face in zip(shares, ("white", colour), strict=True):
             axes.plot(share, place, "o", color=colour, markerfacecolor=face, markersize=6)
-    axes.set(yticks=range(len(rows)), xlabel="test images that are right, %", xlim=(0, 100))
-    axes.set_yticklabels([name for name, *_ in rows], fontsize=FONT - 2)
-    for label, (*_, colour) in zip(axes.get_yticklabels(), rows, strict=True):
-        label.set_color(colour)
-    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+        axes.get_yticklabels()[place].set_color(colour)
     return finish(figure)
 
 
 def best_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of every feature of `caltech-best`, with its standard error over splits."""
-    text = with_error(record.accuracy, "split", 1).transpose("feature_kind", "count")
-    return pd.DataFrame(text.values, record.feature_kind.values, [f"{n} images" for n in record["count"].values])
+    return table("feature_kind", {
+        f"{n} images": (record.accuracy.sel(count=n), 1, "split") for n in record["count"].values
+    })
 
 
 # ------------------------------------------------------------------ several readings of the same atoms, and by length
@@ -593,8 +585,9 @@ def _lengths(record: xr.Dataset) -> tuple[int, int]:
 
 def readings_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Accuracy in % with its standard error: a row for each reading, a column for each record."""
-    columns = {title: plus_minus_each(*share_and_error(record.right, IMAGE), 1) for title, record in found.items()}
-    return pd.DataFrame(columns, pd.Index(list(next(iter(found.values())).reading.values), name="reading"))
+    text = {title: xr.apply_ufunc(plus_minus_each, *share_and_error(record.right, IMAGE), 1)
+            for title, record in found.items()}
+    return table("reading", {title: (one,) for title, one in text.items()}, "reading")
 
 
 def readings_comparison(record: xr.Dataset, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
@@ -618,7 +611,7 @@ def show_readings(record: xr.Dataset) -> Figure:
     for place, name in enumerate(names):
         colour = COLOURS[_COLOUR.get(name.split()[0].strip(","), "grey")]
         axes.errorbar(share[place], place, xerr=2 * error[place], fmt="o", color=colour, markersize=4)
-    axes.axvline(100 / record.sizes["class"], linestyle="--", color=COLOURS["grey"], linewidth=1)
+    show_value(axes, 100 / record.sizes["class"])
     axes.set(yticks=range(len(names)), yticklabels=names, xlabel="test images right (%)", xlim=(0, None))
     axes.invert_yaxis()
     return finish(figure)

@@ -11,10 +11,20 @@ from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, PLANE
 from gdd_book.figures.model import draw_atoms, most_used
-from gdd_book.figures.style import COLOURS, FONT, FULL, bare, finish, new_figure, with_error, write_ticks
+from gdd_book.figures.style import (
+    COLOURS,
+    FONT,
+    FULL,
+    draw_picture,
+    finish,
+    new_figure,
+    new_panels,
+    table,
+    write_ticks,
+)
 from gdd_book.records import settings
 
-HALF, SCATTERED = "half as a block", "at random"
+PRECISION, HALF, SCATTERED = "noise precision", "half as a block", "at random"
 #: lines of the second figure: error on hidden pixels, by way of hiding
 HIDDEN = ((HALF, "a half hidden", "blue"), (SCATTERED, "pixels at random", "orange"))
 PARTS = ((1, "one", "green"), (2, "two", "sky"), (3, "three", "purple"))
@@ -27,13 +37,16 @@ def used(record: xr.Dataset) -> xr.DataArray:
     return record.uses >= record.uses.mean(ATOM)
 
 
+def at_its_own(filled: xr.DataArray) -> xr.DataArray:
+    """Filled in at the noise precision of the refinement, the only one; older records have an axis for it."""
+    return filled.isel(filled_at=0, missing_dims="ignore")
+
+
 def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
     """Top atoms used most, a panel for each noise precision; the first subset."""
     first, across = most_used(record.isel(subset=0), 4 * rows), 4
     deep = -(-record.sizes["noise"] // across)
-    figure, axes = new_figure(deep, across, height=deep * (FULL / across * rows / 4 + 0.4), squeeze=False)
-    for panel in axes.flat:
-        bare(panel)
+    figure, axes = new_panels(deep, across, deep * (FULL / across * rows / 4 + 0.4))
     for panel, noise in zip(axes.flat, record.noise.values, strict=False):
         draw_atoms(panel, first.sel(noise=noise).transpose(ATOM, PLANE, ...), 4, f"{noise:g}")
     return finish(figure)
@@ -42,7 +55,7 @@ def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
 def show_curves(record: xr.Dataset) -> Figure:
     """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise precision."""
     figure, axes = new_figure(3, 1, height=6.6, sharex=True)
-    noise, own = record.noise.values, record.hidden_error.isel(filled_at=0).mean("hidden_image")
+    noise, own = record.noise.values, at_its_own(record.hidden_error).mean("hidden_image")
     for hiding, words, colour in HIDDEN:
         draw_line(axes[0], noise, own.sel(hiding=hiding), words, colour)
     plain = record.plain_error.mean(("subset", "hidden_image"))
@@ -78,15 +91,13 @@ def draw_line(axes, noise: np.ndarray, values: xr.DataArray, words: str, colour:
 
 def depth_table(record: xr.Dataset) -> pd.DataFrame:
     """What each noise precision teaches, means over subsets: fit, composition, and cost of the refinement."""
-    often = used(record)
-    columns = {
-        "active in a digit": (record.active, 1), "residual": (record.residual, 3),
-        "energy in one atom of layer 1, %": (100 * record.explained.sel(parts=1).where(often).median(ATOM), 0),
-        "effective entries": (record.effective_entries.where(often).median(ATOM), 0),
-        "CPU seconds": (record.cpu_seconds, 0),
-    }
-    means = {name: (values.mean("subset").values.round(d), d) for name, (values, d) in columns.items()}
-    return _by_noise(record, {name: values if d else values.astype(int) for name, (values, d) in means.items()})
+    of_atoms = record[["explained", "effective_entries"]].where(used(record)).median(ATOM)
+    found = record[["active", "residual", "cpu_seconds"]].merge(of_atoms).mean("subset")
+    return table("noise", {
+        "active in a digit": (found.active, 1), "residual": (found.residual, 3),
+        "energy in one atom of layer 1, %": (100 * found.explained.sel(parts=1), 0),
+        "effective entries": (found.effective_entries, 0), "CPU seconds": (found.cpu_seconds, 0),
+    }, PRECISION)
 
 
 def worth_table(record: xr.Dataset) -> pd.DataFrame:
@@ -94,109 +105,93 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
 
     Drawn digits are *told apart* from real ones in so many cases; a guess is right in half of them.
     """
-    half, pixels = (record.hidden_error.isel(filled_at=0).sel(hiding=one).astype(float) for one in (HALF, SCATTERED))
-    each = (half - half.sel(noise=chosen(record))).stack(digit=("subset", "hidden_image"))
-    error = record.error.sel(reading="sample").mean("subset")
-    return _by_noise(record, {
-        "hidden half": half.mean(("subset", "hidden_image")).values.round(4),
-        "more than the chosen": with_error(each, "digit", 4, "+").values,
-        "hidden pixels": pixels.mean(("subset", "hidden_image")).values.round(4),
-        "the paper's sample, error, %": error.values.round(1),
-        "told apart, %": record.told_apart.isel(source=0).mean("subset").values.round(1),
-    })
+    errors = at_its_own(record.hidden_error).astype(float).stack(digit=("subset", "hidden_image"))
+    half, pixels = (errors.sel(hiding=one) for one in (HALF, SCATTERED))
+    return table("noise", {
+        "hidden half": (half.mean("digit"), 4),
+        "more than the chosen": (half - half.sel(noise=chosen(record)), 4, "digit", "+"),
+        "hidden pixels": (pixels.mean("digit"), 4),
+        "the paper's sample, error, %": (record.error.sel(reading="sample").mean("subset"), 1),
+        "told apart, %": (record.told_apart.isel(source=0).mean("subset"), 1),
+    }, PRECISION)
 
 
-#: settings of the scan besides its noise precision, in words
-VARIANTS = {
-    "top_atoms": "{} top atoms", "learned_planes": "one precision for all planes",
-    "empty_blocks": "blocks may be empty",
-    "ladder": "reached from lower precisions",
-}
+def sizes_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Runs with other numbers of top atoms beside the scan, at its chosen precision and on its first subset.
 
-
-def variants_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Runs that differ from the scan in one setting, at its chosen precision and on the first subset of each.
-
-    ``others`` : records of `mnist-depth`; those of the scan itself or of another scale are left out
+    ``others`` : records of `mnist-depth`; those of other scales and precisions are left out
     """
-    noise, usual = chosen(scan), settings(scan)
-    rows = {f"as in the scan, {usual['top_atoms']} top atoms": scan}
-    for record in others:
-        own = settings(record)
-        changed = [name for name in VARIANTS if own[name] != usual[name]]
-        if record.attrs["scale"] == "paper" and changed and noise in record.noise:
-            rows[" and ".join(VARIANTS[name].format(own[name]) for name in changed)] = record
-    rows = {name: record.isel(subset=0).sel(noise=noise) for name, record in rows.items()}
-    half = {name: one.hidden_error.isel(filled_at=0).sel(hiding=HALF).astype(float) for name, one in rows.items()}
-    base = next(iter(half.values()))
-    return pd.DataFrame({name: {
-        "active in a digit": f"{float(one.active):.1f}",
-        "energy in one atom of layer 1, %": f"{100 * float(one.explained.sel(parts=1).where(used(one)).median()):.0f}",
-        "projection error, %": f"{100 * float(one.projection_error):.0f}",
-        "hidden half": f"{float(half[name].mean()):.4f}",
-        "more than in the scan": with_error(half[name] - base, "hidden_image", 4, "+").item(),
-        "the paper's sample, error, %": f"{float(one.error.sel(reading='sample')):.1f}",
-        "normalised detectors, error, %": f"{float(one.error.sel(reading='normalised detectors')):.1f}",
-        "told apart, %": f"{float(one.told_apart[0]):.0f}",
-    } for name, one in rows.items()}).T
+    noise, runs = chosen(scan), {}
+    for record in (*others, scan):
+        if record.attrs["scale"] == "paper" and noise in record.noise:
+            runs[settings(record)["top_atoms"]] = record.isel(subset=0).sel(noise=noise).drop_vars("subset")
+    found = xr.concat([_described(runs[atoms]) for atoms in sorted(runs)], "atoms").assign_coords(atoms=sorted(runs))
+    more = found.half - found.half.sel(atoms=settings(scan)["top_atoms"])
+    return table("atoms", {
+        "active in a digit": (found.active, 1), "energy in one atom of layer 1, %": (100 * found.explained, 0),
+        "hidden half": (found.half.mean("hidden_image"), 4), "more than in the scan": (more, 4, "hidden_image", "+"),
+        "the paper's sample, error, %": (found.error.sel(reading="sample"), 1),
+        "normalised detectors, error, %": (found.error.sel(reading="normalised detectors"), 1),
+    }, "top atoms")
+
+
+def _described(one: xr.Dataset) -> xr.Dataset:
+    """Of one refined model, what does not depend on its number of atoms."""
+    return xr.Dataset({
+        "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
+        "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
+    })
 
 
 def plain_table(record: xr.Dataset) -> pd.DataFrame:
     """Squared error on the same hidden pixels by one layer and by methods that know no layers."""
-    errors = record.plain_error.sel(hiding=[HALF, SCATTERED]).mean(("subset", "hidden_image")).transpose("way", ...)
-    return pd.DataFrame(errors.values.round(4), index=errors.way.values, columns=["hidden half", "hidden pixels"])
-
-
-def _by_noise(record: xr.Dataset, columns: dict) -> pd.DataFrame:
-    return pd.DataFrame(columns, index=pd.Index(record.noise.values, name="noise precision"))
+    errors = record.plain_error.mean(("subset", "hidden_image"))
+    words = {HALF: "hidden half", SCATTERED: "hidden pixels"}
+    return table("way", {name: (errors.sel(hiding=hiding), 4) for hiding, name in words.items()})
 
 
 def chosen(record: xr.Dataset) -> float:
     """The noise precision that the rule of `gdd_book.experiments.studies.depth` chooses from a record."""
-    half = record.hidden_error.isel(filled_at=0).sel(hiding=HALF).mean(("subset", "hidden_image"))
+    half = at_its_own(record.hidden_error).sel(hiding=HALF).mean(("subset", "hidden_image"))
     return float(record.noise[int(half.argmin("noise"))])
 
 
 def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figure:
     """Hidden pixels of digits filled in at each noise precision, and the truth; the first subset."""
-    first = record.isel(subset=0, filled_at=0).sel(hiding=hiding)
-    noises = list(record.noise.values)
-    figure, axes = new_figure(len(noises) + 1, digits, height=(len(noises) + 1) * FULL / (digits + 1.2) * 1.02)
-    for row, noise in zip(axes, [*noises, None], strict=True):
-        for number, panel in enumerate(row):
-            picture = first.truth[number] if noise is None else first.filled.sel(noise=noise)[number]
-            bare(panel).imshow(picture, cmap="gray", vmin=0, vmax=1)
-        row[0].set_ylabel("truth" if noise is None else f"{noise:g}", rotation=0, ha="right", va="center")
+    first = record.isel(subset=0).sel(hiding=hiding)
+    rows = {f"{noise:g}": at_its_own(first.filled).sel(noise=noise) for noise in record.noise.values}
+    rows["truth"] = first.truth
+    figure, axes = new_panels(len(rows), digits, len(rows) * FULL / (digits + 1.2) * 1.02)
+    for row, (words, pictures) in zip(axes, rows.items(), strict=True):
+        for panel, picture in zip(row, pictures, strict=False):
+            draw_picture(panel, picture, ends=(0, 1))
+        row[0].set_ylabel(words, rotation=0, ha="right", va="center")
     return finish(figure)
 
 
 def show_depth_of_pictures(record: xr.Dataset, example: int = 1) -> Figure:
     """Atoms of layers 1 and 3 and a half-hidden picture filled in, a column for each precision; the first class."""
-    first = record.isel({"class": 0})
-    figure, axes = new_figure(3, record.sizes["noise"] + 1, height=FULL * 0.8)
-    for panel in axes.flat:
-        bare(panel)
+    first, ends = record.isel({"class": 0}), (-200, 200)
+    figure, axes = new_panels(3, record.sizes["noise"] + 1, FULL * 0.8)
     for column, noise in zip(axes.T, record.noise.values, strict=False):
         one = first.sel(noise=noise)
         often = np.argsort(-one.uses.values, kind="stable")[:9]
         draw_atoms(column[0], one.atoms_1.values[:9, None], 3, f"{noise:g}")
         draw_atoms(column[1], one.atoms_3.values[often, None], 3)
-        column[2].imshow(one.filled[example], cmap="gray", vmin=-200, vmax=200)
+        draw_picture(column[2], one.filled[example], ends=ends)
     for row, words in zip(axes, ("layer 1", "layer 3", "filled in"), strict=True):
         row[0].set_ylabel(words, fontsize=FONT - 2)
-    axes[2, -1].imshow(first.truth[example], cmap="gray", vmin=-200, vmax=200)
-    axes[2, -1].set_title("truth", fontsize=FONT - 1)
+    draw_picture(axes[2, -1], first.truth[example], "truth", ends)
     return finish(figure)
 
 
 def pictures_table(record: xr.Dataset) -> pd.DataFrame:
     """Fit, projection and squared error on hidden halves of pictures, by noise precision; the first class."""
     first = record.isel({"class": 0})
-    return _by_noise(record, {
-        "active in a picture": first.active.values.round(1), "residual": first.residual.values.round(3),
-        "winning share, %": (100 * first.winning_share.values).round(1),
-        "hidden half": with_error(first.hidden_error, "hidden_image", 3).values,
-    })
+    return table("noise", {
+        "active in a picture": (first.active, 1), "residual": (first.residual, 3),
+        "winning share, %": (100 * first.winning_share, 1), "hidden half": (first.hidden_error, 3, "hidden_image"),
+    }, PRECISION)
 
 
 def control_table(record: xr.Dataset) -> pd.DataFrame:
@@ -205,8 +200,6 @@ def control_table(record: xr.Dataset) -> pd.DataFrame:
     for where in record.positions.values:
         one = record.sel(positions=where)
         for reading in record.reading.values:
-            columns[where, f"{reading}, error, %"] = one.error.sel(reading=reading).values.round(1)
-        columns[where, "correlation of atoms"] = one.correlation.mean(ATOM).values.round(2)
-    table = pd.DataFrame(columns, index=record.stage.values)
-    table.columns.names = ["positions in a block", ""]
-    return table
+            columns[where, f"{reading}, error, %"] = one.error.sel(reading=reading), 1
+        columns[where, "correlation of atoms"] = one.correlation.mean(ATOM), 2
+    return table("stage", columns).rename_axis(["positions in a block", ""], axis=1)

@@ -13,7 +13,18 @@ from scipy import stats
 
 from gdd.base.axes import ATOM, CHAIN, DRAW
 from gdd.plot import mosaic, over_largest
-from gdd_book.figures.style import COLOURS, CYCLE, FONT, LINES, bare, finish, legend_outside, new_figure, write_ticks
+from gdd_book.figures.style import (
+    COLOURS,
+    CYCLE,
+    FONT,
+    LINES,
+    bare,
+    finish,
+    legend_outside,
+    new_figure,
+    table,
+    write_ticks,
+)
 
 TRACES = {
     "active": "active blocks\nper image",
@@ -189,22 +200,19 @@ def show_stopping(record: xr.Dataset) -> Figure:
 
 def stopping_table(record: xr.Dataset) -> pd.DataFrame:
     """A row for each stage and number of steps at the stride, and for coefficients moved in turn: bound, use, error."""
-    rows = {}
-    for one in record.stage.values:
-        part = record.sel(stage=one)
-        for steps in part.steps.values:
-            here = part.sel(steps=steps, places="at the stride")
-            errors = here.error.sel(reading="every number")
-            rows[one, f"{steps} steps"] = [
-                f"{float(here.bound):.0f}", f"{float(here.active):.1f}", f"{float(here.change):.2f}",
-                *(f"{float(errors.sel(means=means)):.1f}" for means in ("damped_mean", "mean")),
-            ]
-        rows[one, "in turn"] = [f"{float(part.in_turn_bound):.0f}", f"{float(part.in_turn_active):.1f}", "",
-                                "", f"{float(part.in_turn_error):.1f}"]
-    columns = ["bound, nats", "active", "change", "error of damped means, %", "error of factors, %"]
-    return pd.DataFrame.from_dict(rows, "index", columns=columns).replace("nan", "")
+    stepped = record.sel(places="at the stride", reading="every number")
+    stepped = stepped.assign(factors=stepped.error.sel(means="mean"), damped=stepped.error.sel(means="damped_mean"))
+    names = {"in_turn_bound": "bound", "in_turn_active": "active", "in_turn_error": "factors"}
+    in_turn = record[list(names)].rename(names).expand_dims(steps=["in turn"])
+    stepped = stepped[["bound", "active", "change", "damped", "factors"]]
+    stepped = stepped.assign_coords(steps=[f"{steps} steps" for steps in stepped.steps.values])
+    found = xr.concat([stepped, in_turn], "steps")
+    return table(("stage", "steps"), {
+        "bound, nats": (found.bound, 0), "active": (found.active, 1), "change": (found.change, 2),
+        "error of damped means, %": (found.damped, 1), "error of factors, %": (found.factors, 1),
+    }, [None, None])
 
 
 def stopped_table(record: xr.Dataset) -> pd.DataFrame:
     """Test error in %, a row for each stage: of the reading chosen on training digits, and of the chain."""
-    return record.test_error.to_pandas().map("{:.1f}".format).rename_axis(None, axis=1).rename_axis(None)
+    return table("stage", {code: (record.test_error.sel(code=code), 1) for code in record.code.values})

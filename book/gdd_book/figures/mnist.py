@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import permutations, product
 from math import prod
 from textwrap import fill
@@ -27,14 +28,18 @@ from gdd_book.figures.style import (
     FONT,
     FULL,
     KIND_WORDS,
-    bare,
+    draw_picture,
     finish,
     legend_outside,
+    name_rows,
     new_figure,
-    plus_minus,
+    new_panels,
     plus_minus_each,
+    show_value,
+    table,
     with_error,
     write_ticks,
+    written,
 )
 from gdd_book.records import settings
 
@@ -74,44 +79,33 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
     Medians are over atoms; "used most" is the half of the first dictionary's atoms that is used most often.
     """
     most = found.uses.isel(half=0) >= found.uses.isel(half=0).median(ATOM)
-    columns = {
-        "energy above half Nyquist": found.high_frequency_share.median(("half", ATOM)),
-        "gradient kurtosis": found.gradient_kurtosis.median(("half", ATOM)),
-        "match between halves": found.correlation.median(ATOM),
-        "match, used most": found.correlation.where(most).median(ATOM),
-        "held-out error": found.rms.mean("half"),
-        "active coefficients": found.active.mean("half"),
-    }
-    digits = dict.fromkeys(columns, 3) | {"gradient kurtosis": 1, "active coefficients": 1}
-    rounded = {name: values.values.round(digits[name]) for name, values in columns.items()}
-    return pd.DataFrame(rounded, found.kind.values)
+    return table("kind", {
+        "energy above half Nyquist": (found.high_frequency_share.median(("half", ATOM)), 3),
+        "gradient kurtosis": (found.gradient_kurtosis.median(("half", ATOM)), 1),
+        "match between halves": (found.correlation.median(ATOM), 3),
+        "match, used most": (found.correlation.where(most).median(ATOM), 3),
+        "held-out error": (found.rms.mean("half"), 3),
+        "active coefficients": (found.active.mean("half"), 1),
+    })
 
 
 # ----------------------------------------------------------------------------- test errors over subsets of the digits
 
 
-def padded(errors: Mapping[tuple[str, int], np.ndarray]) -> xr.DataArray:
-    """Errors of the subsets by feature and number of training digits, NaN where there is none."""
-    kinds, sizes = list(dict.fromkeys(kind for kind, _ in errors)), sorted({size for _, size in errors})
-    out = np.full((len(kinds), len(sizes), max(map(len, errors.values()), default=0)), np.nan)
-    for (kind, size), values in errors.items():
-        out[kinds.index(kind), sizes.index(size), : len(values)] = values
-    return xr.DataArray(out, {"feature_kind": kinds, "size": sizes}, ("feature_kind", "size", "trial"))
-
-
 def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEATURES)) -> xr.DataArray:
     """Errors (feature_kind, size, trial) of records of `mnist-curve` or `mnist-best`, of the one with most subsets.
 
-    Features stand in this order, those that are not in it last.
+    Features stand in this order, those that are not in it last; NaN where there is none.
     """
-    best: dict[tuple[str, int], np.ndarray] = {}
-    for record in found:
-        for kind, size in product(record.feature_kind.values, record["size"].values):
-            errors = record.error.sel(feature_kind=kind, size=size).dropna("trial").values
-            if len(errors) > len(best.get((str(kind), int(size)), ())):
-                best[str(kind), int(size)] = errors
-    place = {kind: number for number, kind in enumerate(order)}
-    return padded(dict(sorted(best.items(), key=lambda item: place.get(item[0][0], len(place)))))
+    axes, order = ("feature_kind", "size", "trial"), list(order)
+    if not found:
+        return xr.DataArray(np.empty((0, 0, 0)), {"feature_kind": [], "size": []}, axes)
+    errors = [one.error.transpose(*axes).assign_coords(trial=range(one.sizes["trial"])) for one in found]
+    most = reduce(lambda one, other: other.where(other.count("trial") > one.count("trial"), one),
+                  xr.align(*errors, join="outer"))
+    most = most.dropna("feature_kind", how="all").dropna("size", how="all")
+    known = order + [kind for one in found for kind in one.feature_kind.values if kind not in order]
+    return most.sel(feature_kind=[kind for kind in dict.fromkeys(known) if kind in most.feature_kind])
 
 
 def subset_table(errors: xr.DataArray) -> pd.DataFrame:
@@ -128,10 +122,14 @@ def copies_table(found: Sequence[xr.Dataset], paper: pd.DataFrame) -> pd.DataFra
     """
     errors = subset_errors(found, KINDS)
     copied = [kind for kind in errors.feature_kind.values if kind.endswith(COPIED.format(""))]
-    table = subset_table(errors.sel(feature_kind=[KINDS[4], *copied])).T
-    printed = paper[paper.ours].set_index("n_train").error.reindex(table.columns)
-    table = pd.concat([printed.map("{:g}".format).to_frame("the paper prints").T, table])
-    return table.rename_axis("training digits", axis=1)
+    ours = subset_table(errors.sel(feature_kind=[KINDS[4], *copied])).T
+    printed = printed_errors(paper, "{:g}").reindex(ours.columns).to_frame("the paper prints")
+    return pd.concat([printed.T, ours]).rename_axis("training digits", axis=1)
+
+
+def printed_errors(paper: pd.DataFrame, form: str = "{:.2f}") -> pd.Series:
+    """Errors that the paper prints of its own, as text, by number of training digits."""
+    return paper[paper.ours].astype({"n_train": int}).set_index("n_train").error.map(form.format).sort_index()
 
 
 def draw_subsets(axes: Axes, errors: xr.DataArray, **style) -> None:
@@ -155,13 +153,12 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequenc
         for n, errors in subset_table(subset_errors([record])).iterrows():
             rows[n] = errors.to_dict() | _lengths(record)
     for record in sorted(whole_runs(found), key=lambda one: settings(one)["burn_in"] + settings(one)["collect"]):
-        errors = {str(one.feature_kind.values): f"{float(one):.2f}" for one in record.error}
-        rows[settings(record)["n_train"]] = errors | _lengths(record)
-    printed = paper[paper.ours].astype({"n_train": int}).set_index("n_train").error.map("{:.2f}".format).sort_index()
-    table = pd.DataFrame.from_dict(rows, "index", dtype=object).reindex(printed.index)
-    table = table[[name for name in (*FEATURES, LENGTHS) if name in table]].rename(columns=FEATURES).fillna("not run")
-    table.insert(0, "the paper, refined", printed)
-    return table.rename_axis("training digits")
+        rows[settings(record)["n_train"]] = written(record.error).to_series().to_dict() | _lengths(record)
+    printed = printed_errors(paper)
+    ours = pd.DataFrame.from_dict(rows, "index", dtype=object).reindex(printed.index)
+    ours = ours[[name for name in (*FEATURES, LENGTHS) if name in ours]].rename(columns=FEATURES).fillna("not run")
+    ours.insert(0, "the paper, refined", printed)
+    return ours.rename_axis("training digits")
 
 
 def _lengths(record: xr.Dataset) -> dict[str, str]:
@@ -172,13 +169,13 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Test error in % of every feature, a column for every record of `mnist-error`; above them what was run."""
     columns = {}
     for record in found:
-        p, known = settings(record), record.error.to_series()
+        p = settings(record)
         noise = f"{p['noise_precision']:g}" if p["noise_precision"] else "learned"
         name = (f"{p['n_train']} {p['data']}", record.attrs["scale"], f"{p['burn_in']} + {p['collect']}", noise)
-        columns[name] = [plus_minus(known[kind], np.nan) if kind in known else "not run" for kind in FEATURES]
-    table = pd.DataFrame(columns, index=list(FEATURES.values()))
-    table.columns = pd.MultiIndex.from_tuples(columns, names=["training", "scale", "sweeps", "noise precision"])
-    return table
+        columns[name] = written(record.error).to_series()
+    ours = pd.DataFrame(columns, FEATURES).rename(index=FEATURES).fillna("not run")
+    names = pd.MultiIndex.from_tuples(columns, names=["training", "scale", "sweeps", "noise precision"])
+    return ours.set_axis(names, axis=1)
 
 
 def show_learning_curve(
@@ -229,10 +226,9 @@ def show_labels(paper: pd.DataFrame, record: xr.Dataset, best: Sequence[xr.Datas
 
 def labels_table(paper: pd.DataFrame, record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
     """The numbers of `show_labels`, a row for each number of labels; (subsets)."""
-    table = subset_table(_labelled(record, best)).rename_axis("labels")
-    printed = paper[paper.ours].astype({"n_train": int}).set_index("n_train").error.map("{:.2f}".format)
-    table.insert(0, "the paper, refined", printed.reindex(table.index))
-    return table
+    ours = subset_table(_labelled(record, best)).rename_axis("labels")
+    ours.insert(0, "the paper, refined", printed_errors(paper).reindex(ours.index))
+    return ours
 
 
 def _labelled(record: xr.Dataset, best: Sequence[xr.Dataset]) -> xr.DataArray:
@@ -272,14 +268,14 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     features = found.reshape(*pairs.shape[:2], *found.shape[1:])
     maps = features[of]
     shown = np.argsort(-maps.var(axis=(0, 2, 3)))[:6]
-    figure, panels = new_figure(3, 7, height=2.9)
-    bare(panels[0, 0]).text(0.5, 0.5, "atoms:", ha="center", va="center", transform=panels[0, 0].transAxes)
+    figure, panels = new_panels(3, 7, 2.9)
+    panels[0, 0].text(0.5, 0.5, "atoms:", ha="center", va="center", transform=panels[0, 0].transAxes)
     for panel, atom in zip(panels[0, 1:], best.atoms.values[shown, 0], strict=True):
-        bare(panel).imshow(atom, cmap="gray", vmin=-np.abs(atom).max(), vmax=np.abs(atom).max())
+        draw_picture(panel, atom, ends=(-np.abs(atom).max(), np.abs(atom).max()))
     for row, pixels, found in zip(panels[1:], pairs[of], maps[:, shown], strict=True):
-        bare(row[0]).imshow(pixels, cmap="gray", vmin=-pixels.max(), vmax=pixels.max())
+        draw_picture(row[0], pixels, ends=(-pixels.max(), pixels.max()))
         for panel, one in zip(row[1:], found, strict=True):
-            bare(panel).imshow(one, cmap="gray", vmin=0, vmax=maps[:, shown].max())
+            draw_picture(panel, one, ends=(0, maps[:, shown].max()))
     alike = [np.mean([np.corrcoef(*pair)[0, 1] for pair in both.reshape(len(digits), 2, -1)])
              for both in (pairs, features)]
     figure.suptitle("correlation after the shift: {:.2f} of pixels, {:.2f} of features".format(*alike), fontsize=FONT)
@@ -291,15 +287,14 @@ def show_ablation(record: xr.Dataset) -> Figure:
     mean, error = mean_and_error(record.error, "subset")
     places = np.arange(record.sizes["row"])[::-1]
     figure, axes = new_figure(height=0.34 * len(places) + 0.7)
-    axes.axvline(float(mean[0]), color=COLOURS["grey"], linewidth=0.8, linestyle="--")
+    show_value(axes, float(mean[0]))
     axes.errorbar(mean, places, xerr=error.fillna(0), fmt="o", markersize=5, capsize=2, color=COLOURS["blue"])
     words = [
         setting if factor in ("the paper's protocol", "no model") else f"{factor}: {setting}"
         for factor, setting in zip(record.factor.values, record.setting.values, strict=True)
     ]
-    axes.set(yticks=places, xlabel="test error, %", xlim=(0, None))
-    axes.set_yticklabels([word.replace(": ", ":\n") if len(word) > 34 else word for word in words], fontsize=FONT - 3)
-    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+    names = [word.replace(": ", ":\n") if len(word) > 34 else word for word in words]
+    name_rows(axes, names[::-1], "test error, %")
     return finish(figure)
 
 
@@ -313,32 +308,28 @@ def show_readings(record: xr.Dataset) -> Figure:
     mean, error = mean_and_error(record.error, "subset")
     places = np.arange(record.sizes["reading"])[::-1]
     figure, axes = new_figure(height=0.31 * len(places) + 1.1)
-    axes.axvline(float(record.error_of_pixels.mean()), color=COLOURS["grey"], linewidth=1, linestyle="--")
-    axes.text(float(record.error_of_pixels.mean()), len(places) - 0.4, " raw pixels", color=COLOURS["grey"],
-              fontsize=FONT - 3)
+    show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(places) - 0.4)
     for number, (stage, marker) in enumerate(zip(record.stage.values, "os", strict=True)):
         at = places + 0.12 * (1 - 2 * number)
         axes.errorbar(mean.sel(stage=stage), at, xerr=error.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
                       capsize=2, color=CYCLE[number], label=stage)
-    axes.set(yticks=places, xlabel="test error, %", xlim=(0, None))
-    axes.set_yticklabels(reading_words(record), fontsize=FONT - 3)
+    name_rows(axes, reading_words(record)[::-1], "test error, %")
     for place in places[np.isin(record.reading, LAST_OF_KIND)]:
         axes.axhline(place - 0.5, color=COLOURS["grey"], linewidth=0.5)
-    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
     legend_outside(figure)
     return finish(figure)
 
 
 def readings_table(record: xr.Dataset) -> pd.DataFrame:
     """Error in % of every reading by stage, the paired change, and how many numbers of a test digit are not zero."""
-    change = record.error.sel(stage="refined") - record.error.sel(stage="pretrained")
-    columns = {stage: with_error(record.error.sel(stage=stage), "subset").values for stage in record.stage.values}
-    columns["change"] = with_error(change, "subset", sign="+").values
-    for stage in record.stage.values:
-        columns[f"numbers, {stage}"] = record.numbers.sel(stage=stage).mean("subset").values.round(1)
-    table, pixels = pd.DataFrame(columns, index=reading_words(record)), with_error(record.error_of_pixels, "subset")
-    table.loc["raw pixels"] = [pixels.item()] * 2 + [""] * 3
-    return table
+    errors = {stage: record.error.sel(stage=stage) for stage in record.stage.values}
+    found = table("reading", {stage: (one, 2, "subset") for stage, one in errors.items()} | {
+        "change": (errors["refined"] - errors["pretrained"], 2, "subset", "+"),
+    } | {
+        f"numbers, {stage}": (record.numbers.sel(stage=stage).mean("subset"), 1) for stage in errors
+    }, index=reading_words(record))
+    found.loc["raw pixels"] = [with_error(record.error_of_pixels, "subset").item()] * 2 + [""] * 3
+    return found
 
 
 def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -380,15 +371,17 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
 
 def leaks_table(record: xr.Dataset) -> pd.DataFrame:
     """Error in %, honest and with a leak of labels, and where the leak is."""
-    return record.error.to_pandas().map("{:.1f}".format).rename_axis(None).to_frame("error, %")
+    return table("row", {"error, %": (record.error, 1)})
 
 
 def ablation_table(record: xr.Dataset) -> pd.DataFrame:
     """Mean test error in % of every row of a `mnist-ablation` record, and its paired difference from the protocol."""
-    gains = with_error(record.error - record.error.isel(row=0), "subset", sign="+").values[1:]
-    index = pd.MultiIndex.from_arrays([record.factor.values, record.setting.values], names=["changed", "into"])
-    columns = {"test error, %": with_error(record.error, "subset").values, "beside the protocol": ["", *gains]}
-    return pd.DataFrame(columns, index)
+    found = table("row", {
+        "test error, %": (record.error, 2, "subset"),
+        "beside the protocol": (record.error - record.error.isel(row=0), 2, "subset", "+"),
+    }, ["changed", "into"], pd.MultiIndex.from_arrays([record.factor.values, record.setting.values]))
+    found.iloc[0, 1] = ""
+    return found
 
 
 # ------------------------------------------------------------------- interpolation, generated digits, layer by layer
@@ -408,11 +401,11 @@ def show_filled(
     rows = {name: np.where(mask, truth, one.filled.sel(way=name).values[:digits]) for name in methods}
     rows = {"what is seen": np.where(mask, truth, np.nan)} | rows | {f"the whole {word}": truth}
     label = 1.35  # inches on the left
-    figure, axes = new_figure(len(rows), 1, height=len(rows) * ((FULL - label) / len(truth) + 0.03) + 0.05)
-    grey = {"cmap": "gray" if ends[0] < ends[1] else "gray_r", "vmin": min(ends), "vmax": max(ends)}
-    for panel, (name, pictures) in zip(axes, rows.items(), strict=True):
-        bare(panel).set_facecolor("#CFE3F2")
-        panel.imshow(np.concatenate(list(pictures), axis=1), **grey)
+    figure, axes = new_panels(len(rows), 1, len(rows) * ((FULL - label) / len(truth) + 0.03) + 0.05)
+    for panel, (name, pictures) in zip(axes[:, 0], rows.items(), strict=True):
+        panel.set_facecolor("#CFE3F2")
+        colours = "gray" if ends[0] < ends[1] else "gray_r"
+        draw_picture(panel, np.concatenate(list(pictures), axis=1), ends=(min(ends), max(ends)), colours=colours)
         panel.set_ylabel(fill(name, 12), rotation=0, ha="right", va="center", fontsize=FONT - 1)
         for border in range(1, len(pictures)):
             panel.axvline(border * pictures.shape[2] - 0.5, color=COLOURS["grey"], linewidth=0.5)
@@ -424,14 +417,12 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
 
     Beside it, where the experiment has a classifier, the share in % of filled-in images that it gets wrong.
     """
-    errors, columns = with_error(found.hidden_error, IMAGE, 4), {}
+    columns = {}
     for hiding in found.hiding.values:
-        columns[hiding, "squared error"] = errors.sel(hiding=hiding).values
+        columns[hiding, "squared error"] = found.hidden_error.sel(hiding=hiding), 4, IMAGE
         if "wrong" in found:
-            columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding).values.round(1)
-    table = pd.DataFrame(columns, found.way.values)
-    table.columns.names = ["hidden", ""]
-    return table
+            columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding), 1
+    return table("way", columns).rename_axis(["hidden", ""], axis=1)
 
 
 def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
@@ -439,15 +430,14 @@ def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd
 
     Differences below zero are in favour of the first.
     """
+    errors = found.hidden_error.astype(float)
+    one, other = (errors.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
+    ratio, (mean, error) = one.mean(IMAGE) / other.mean(IMAGE), mean_and_error(one - other, IMAGE)
     columns = {}
     for hiding in found.hiding.values:
-        errors = found.hidden_error.sel(hiding=hiding).astype(float)
-        for one, other in pairs:
-            mean, error = mean_and_error(errors.sel(way=one) - errors.sel(way=other), IMAGE)
-            ratio = float(errors.sel(way=one).mean() / errors.sel(way=other).mean())
-            columns.setdefault((hiding, "error over the other's"), []).append(f"{ratio:.2f}")
-            columns.setdefault((hiding, "difference, standard errors"), []).append(f"{float(mean / error):+.1f}")
-    return pd.DataFrame(columns, pd.MultiIndex.from_tuples(pairs, names=["method", "beside"]))
+        columns[hiding, "error over the other's"] = ratio.sel(hiding=hiding), 2
+        columns[hiding, "difference, standard errors"] = (mean / error).sel(hiding=hiding), 1, None, "+"
+    return table("way", columns, ["method", "beside"], pd.MultiIndex.from_tuples(pairs))
 
 
 def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int = 10) -> Figure:
@@ -456,11 +446,10 @@ def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int =
     All on one grey scale: 0 or less is white, 1 or more is black.
     """
     chosen = [kind for kind in range(found.sizes["kind"]) if found.model.values[kind] in (model, "real digits")]
-    figure, axes = new_figure(len(chosen), 1, height=len(chosen) * (FULL * (count // across) / across + 0.3))
-    for panel, kind in zip(axes, chosen, strict=True):
+    figure, axes = new_panels(len(chosen), 1, len(chosen) * (FULL * (count // across) / across + 0.3))
+    for panel, kind in zip(axes.flat, chosen, strict=True):
         picture = mosaic(found.pictures.values[kind, :count, None], across)
-        bare(panel).imshow(picture, cmap="gray_r", vmin=0, vmax=1)
-        panel.set_title(str(found.source.values[kind]), fontsize=FONT - 1)
+        draw_picture(panel, picture, str(found.source.values[kind]), (0, 1), "gray_r")
     return finish(figure)
 
 
@@ -468,7 +457,7 @@ def show_drawn(pictures: np.ndarray, across: int = 10) -> Figure:
     """Pictures (image, plane, row, col), the first ones in full rows: 0 or less is white, 1 or more is black."""
     rows = len(pictures) // across
     figure, panel = new_figure(height=FULL * rows / across)
-    bare(panel).imshow(mosaic(pictures[: rows * across], across), cmap="gray_r", vmin=0, vmax=1)
+    draw_picture(panel, mosaic(pictures[: rows * across], across), ends=(0, 1), colours="gray_r")
     return finish(figure)
 
 
@@ -522,56 +511,52 @@ def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> F
     layers = range(1, top_of(found))
     titles = ["image", *(title for layer in layers for title in (f"layer {layer}", f"{layer}, pooled"))]
     titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all", "redrawn"]
-    figure, axes = new_figure(found.sizes["stage"], len(titles), height=found.sizes["stage"] * FULL / len(titles) + 0.3)
+    stages = found.sizes["stage"]
+    figure, axes = new_panels(stages, len(titles), stages * FULL / len(titles) + 0.3)
     for row, stage in zip(axes, found.stage.values, strict=True):
         here = one.sel(stage=stage)
         parts, whole = pieces_of(here, pieces)
         maps = [np.abs(here[f"{name}_{layer}"].values).sum(axis=0) for layer in layers for name in ("map", "weight")]
         picture, own = here.images.values[0], here.redrawn.values[0]
         drawn = [(shown, max(np.abs(picture).max(), np.abs(shown).max())) for shown in (picture, *parts, whole, own)]
-        for panel, (shown, largest) in zip(row, [drawn[0], *((m, m.max()) for m in maps), *drawn[1:]], strict=True):
-            bare(panel).imshow(shown, cmap="RdGy", vmin=-largest, vmax=largest)
+        for panel, title, (shown, largest) in zip(
+            row, titles, [drawn[0], *((m, m.max()) for m in maps), *drawn[1:]], strict=True
+        ):
+            draw_picture(panel, shown, title if stage == found.stage[0] else "", (-largest, largest), "RdGy", 3)
         row[0].set_ylabel(stage, fontsize=FONT - 2)
-    for panel, title in zip(axes[0], titles, strict=True):
-        panel.set_title(title, fontsize=FONT - 3)
     return finish(figure)
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `mnist-generated`, a row for each model and source; a guess is right in half of the cases."""
-    apart = found.told_apart.values
-    errors = share_error(apart, found.sizes[IMAGE])  # half of the pictures and as many real digits are classified
-    return pd.DataFrame({
-        "told from real digits, %": plus_minus_each(apart, errors, 1),
-        "distance to nearest training digit": with_error(found.nearest, IMAGE, 3).values,
-        "rms of a pixel": found.rms.values.round(3),
-        "energy below zero": found.negative.values.round(3),
-    }, pd.MultiIndex.from_arrays([found.model.values, found.source.values], names=["model", "drawn from"]))
+    errors = share_error(found.told_apart, found.sizes[IMAGE])  # of all pictures and digits half
+    return table("kind", {
+        "told from real digits, %": (xr.apply_ufunc(plus_minus_each, found.told_apart, errors, 1),),
+        "distance to nearest training digit": (found.nearest, 3, IMAGE),
+        "rms of a pixel": (found.rms, 3), "energy below zero": (found.negative, 3),
+    }, ["model", "drawn from"], pd.MultiIndex.from_arrays([found.model.values, found.source.values]))
 
 
 def show_layerwise(found: xr.Dataset) -> Figure:
     """Error of every way of `mnist-layerwise`: filled, the most likely sample; hollow, the posterior mean."""
-    places, pixels = np.arange(found.sizes["way"])[::-1], float(found.error_of_pixels)
+    places = np.arange(found.sizes["way"])[::-1]
     figure, axes = new_figure(height=2.9)
-    axes.axvline(pixels, color=COLOURS["grey"], linewidth=1, linestyle="--")
-    axes.text(pixels, len(places) - 0.55, " raw pixels", color=COLOURS["grey"], fontsize=FONT - 2)
+    show_value(axes, float(found.error_of_pixels), "raw pixels", len(places) - 0.55, 2)
     for number, (model, marker) in enumerate(zip(found.model.values, "os", strict=True)):
         for kind, face in (("ml_sample", CYCLE[number]), ("mean", "white")):
             axes.plot(found.error.sel(model=model, feature_kind=kind), places + 0.14 * (1 - 2 * number), marker,
                       color=CYCLE[number], markerfacecolor=face, label=model if kind == "ml_sample" else None)
-    axes.set(yticks=places, xlabel="test error, %", xlim=(0, None), ylim=(-0.5, len(places) - 0.2))
-    axes.set_yticklabels([fill(way, 26) for way in found.way.values], fontsize=FONT - 2)
-    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+    name_rows(axes, [fill(way, 26) for way in found.way.values[::-1]], "test error, %", 2)
+    axes.set(ylim=(-0.5, len(places) - 0.2))
     legend_outside(figure)
     return finish(figure)
 
 
 def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
     """Test error in % of every way of `mnist-layerwise`, by model and kind of feature."""
-    table = found.error.stack(column=("model", "feature_kind")).to_pandas().round(2)
-    pairs = [(model, KIND_WORDS[kind]) for model, kind in table.columns]
-    table.columns = pd.MultiIndex.from_tuples(pairs, names=["dictionaries", "feature"])
-    return table
+    errors = {(model, kind): (found.error.sel(model=model, feature_kind=kind), 1)
+              for model in found.model.values for kind in found.feature_kind.values}
+    return table("way", errors, "way").rename(columns=KIND_WORDS).rename_axis(["dictionaries", "feature"], axis=1)
 
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
@@ -579,11 +564,11 @@ def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[s
 
     A row for each model and feature, a column for each pair of ways.
     """
-    one, other = (xr.concat([found.error.sel(way=pair[i]) for pair in pairs], "way").drop_vars("way") for i in (0, 1))
+    one, other = (found.error.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
     error = np.hypot(share_error(one, tested), share_error(other, tested))
     text = xr.apply_ufunc(plus_minus_each, one - other, error, kwargs={"sign": "+"})
-    table = layerwise_table(xr.Dataset({"error": text}))
-    return table.set_axis(pd.MultiIndex.from_tuples(pairs, names=["way", "minus"])).T
+    names = pd.MultiIndex.from_tuples(pairs, names=["way", "minus"])
+    return layerwise_table(xr.Dataset({"error": text})).set_axis(names).T
 
 
 # --------------------------------------------------------------------------------------- atoms that are seldom used
@@ -617,9 +602,9 @@ def _by_start(found: Sequence[xr.Dataset], *values: Callable, write: Callable[..
             cells = zip(*(one.sel({f"start_{layer}": start}).values for one in of_layer), strict=True)
             place = f"{settings(record)['n_train']:,}", layer, start
             rows[place] = dict(zip(record.share.values, (write(*cell) for cell in cells), strict=True))
-    table = pd.DataFrame.from_dict(rows, "index").sort_index(axis=1).fillna("not run")
-    table.index.names = ["digits", "layer", "atoms at first"]
-    return table.rename(columns="{:g} of the mean".format).rename_axis("dropped below", axis=1)
+    left = pd.DataFrame.from_dict(rows, "index").sort_index(axis=1).fillna("not run")
+    left = left.rename_axis(["digits", "layer", "atoms at first"])
+    return left.rename(columns="{:g} of the mean".format).rename_axis("dropped below", axis=1)
 
 
 def show_left(record: xr.Dataset) -> Figure:

@@ -29,10 +29,12 @@ from gdd_book.figures.style import (
     FULL,
     LINES,
     bare,
+    draw_picture,
     finish,
     legend_outside,
     new_figure,
-    with_error,
+    new_panels,
+    table,
     write_ticks,
 )
 
@@ -65,7 +67,7 @@ def block_choice(image: np.ndarray, atom: np.ndarray, pool: tuple[int, int], pre
     for gamma_e in precisions:
         choice = block_given_rest(inside, np.full(inside.shape, gamma_e), atom[None], np.zeros(len(outcomes)), 1.0)
         figure, (left, right) = new_figure(1, 2, height=2.2, width_ratios=(1, 1.8))
-        bare(left).imshow(image, cmap="gray_r")
+        draw_picture(left, image, ends=(image.min(), image.max()), colours="gray_r")
         high, wide = (side + more - 1 for side, more in zip(atom.shape, pool, strict=True))
         left.add_patch(Rectangle((col - 0.5, row - 0.5), wide, high, fill=False, edgecolor=COLOURS["red"]))
         colours = [COLOURS["blue"]] * len(inside) + [COLOURS["grey"]]
@@ -104,9 +106,7 @@ def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None
 def show_dictionaries(atoms: xr.DataArray, across: int = 5) -> Figure:
     """Several dictionaries of one plane, a panel for each ``kind``, ``across`` atoms in a row; zero is mid grey."""
     rows, tall = -(-atoms.sizes["kind"] // 2), FULL / 2 * -(-atoms.sizes[ATOM] // across) / across + 0.28
-    figure, axes = new_figure(rows, 2, height=rows * tall, squeeze=False)
-    for panel in axes.flat:
-        bare(panel)
+    figure, axes = new_panels(rows, 2, rows * tall)
     for title, panel in zip(atoms.kind.values, axes.flat, strict=False):
         draw_atoms(panel, atoms.sel(kind=title).transpose(ATOM, PLANE, ...), across, title)
     return finish(figure)
@@ -116,13 +116,10 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
     """Pictures (row, col), each on a grey scale of its own: 0 is mid grey, the largest magnitude black or white."""
     rows = ceil(len(pictures) / columns)
     tall = max(picture.shape[0] / picture.shape[1] for picture in pictures)
-    figure, axes = new_figure(rows, columns, height=rows * (FULL / columns * tall + 0.25), squeeze=False)
-    for panel in axes.flat:
-        bare(panel)
+    figure, axes = new_panels(rows, columns, rows * (FULL / columns * tall + 0.25))
     for picture, panel, title in zip(pictures, axes.flat, titles, strict=False):
         largest = np.abs(picture).max() or 1
-        panel.imshow(picture, cmap="gray", vmin=-largest, vmax=largest)
-        panel.set_title(title, fontsize=FONT - 1)
+        draw_picture(panel, picture, title, (-largest, largest))
         for spine in panel.spines.values():
             spine.set(visible=True, color=COLOURS["grey"], linewidth=0.5)
     return finish(figure)
@@ -305,10 +302,10 @@ def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
 def show_bottom(stages: xr.DataArray, across: int = 4) -> Figure:
     """Layer 1's atoms of `bottom_stages`, every panel on one grey scale, so that an atom that vanished is grey."""
     count = stages.sizes["kind"]
-    figure, axes = new_figure(1, count, height=FULL / count * -(-stages.sizes[ATOM] // across) / across + 0.5)
-    for panel, kind in zip(axes, stages.kind.values, strict=True):
+    figure, axes = new_panels(1, count, FULL / count * -(-stages.sizes[ATOM] // across) / across + 0.5)
+    for panel, kind in zip(axes.flat, stages.kind.values, strict=True):
         atoms = stages.sel(kind=kind).transpose(ATOM, PLANE, ...).values.astype(float)
-        bare(panel).set_title(kind.replace(", ", ",\n"), fontsize=FONT - 3)
+        panel.set_title(kind.replace(", ", ",\n"), fontsize=FONT - 3)
         draw_mosaic(panel, atoms / np.abs(atoms).max(), across)
     return finish(figure)
 
@@ -318,45 +315,42 @@ def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) ->
     norms = np.sqrt((stages**2).sum(DICTIONARY[1:]))
     kept, own = held.isel(model=slice(2)), learned.isel(subset=0)
     error = np.concatenate([kept.projection_error.mean(IMAGE), own.projection_error])
-    return pd.DataFrame({
-        "median norm of an atom": norms.median(ATOM).values.round(2),
-        "atoms below a tenth of the largest": (norms < 0.1 * norms.max(ATOM)).sum(ATOM).values,
-        "projection error, % of the energy": (100 * error).round(0).astype(int),
-        "winning share": np.concatenate([kept.winning_share, own.winning_share]).round(2),
-    }, index=stages.kind.values)
+    winning = np.concatenate([kept.winning_share, own.winning_share])
+    return table("kind", {
+        "median norm of an atom": (norms.median(ATOM),),
+        "atoms below a tenth of the largest": ((norms < 0.1 * norms.max(ATOM)).sum(ATOM), 0),
+        "projection error, % of the energy": (norms.kind.copy(data=100 * error), 0),
+        "winning share": (norms.kind.copy(data=winning),),
+    })
 
 
 def planes_table(found: xr.Dataset) -> pd.DataFrame:
     """The settings of `mnist-planes`: gamma_d of upper layers, and whether blocks may be empty."""
     low = (found.norms < 0.1 * found.norms.max("bottom_atom")).sum("bottom_atom")
-    rows = {
+    return table("setting", {
         "median norm, layer 1": (found.norms.median("bottom_atom"), 2),
         "layer-1 atoms below a tenth of the largest": (low, 0),
         "planes vanished, %": (100 * found.vanished_planes, 0), "blocks empty, %": (100 * found.empty_share, 0),
         "projection error, % of the energy": (100 * found.projection_error, 0),
         "active per image": (found.active, 1), "residual": (found.residual, 3),
-    }
-    written = {name: [f"{value:.{digits}f}" for value in one.values] for name, (one, digits) in rows.items()}
-    return pd.DataFrame(written, found.setting.values).T
+    }).T
 
 
 def pace_table(found: xr.Dataset) -> pd.DataFrame:
     """Cost of a sweep beside that of drawing all dictionaries in each, and what was reached in the same time."""
     seconds = found.cpu_seconds.cumsum(DRAW)
-    end, cost = float(seconds.isel({DRAW: -1}).min()), found.cpu_seconds.mean(DRAW).values
-    reached = {name: [float(np.interp(end, seconds.sel(every=e), found[name].sel(every=e))) for e in found.every.values]
-               for name in ("log_joint", "residual", "active", "turned")}
-    moved = [float(found.strong_moved.sel(every=e).sum() / found.cpu_seconds.sel(every=e).sum())
-             for e in found.every.values]
-    columns = {
-        "sweep, beside drawing all in each": (cost / cost[0], 2),
-        "strong positions moved a second": (moved, 0),
-        f"log joint after {end:.0f} s, thousands": (np.array(reached["log_joint"]) / 1e3, 1),
-        "residual": (reached["residual"], 4), "active per image": (reached["active"], 1),
-        "top atoms turned": (reached["turned"], 2),
-    }
-    written = {name: [f"{value:.{digits}f}" for value in values] for name, (values, digits) in columns.items()}
-    return pd.DataFrame(written, index=pd.Index(found.every.values, name="sweeps between draws of a dictionary"))
+    end, cost = float(seconds.isel({DRAW: -1}).min()), found.cpu_seconds.mean(DRAW)
+    reached = xr.apply_ufunc(
+        lambda spent, values: np.interp(end, spent, values), seconds,
+        found[["log_joint", "residual", "active", "turned"]], input_core_dims=[[DRAW], [DRAW]], vectorize=True,
+    )
+    return table("every", {
+        "sweep, beside drawing all in each": (cost / cost[0],),
+        "strong positions moved a second": (found.strong_moved.sum(DRAW) / found.cpu_seconds.sum(DRAW), 0),
+        f"log joint after {end:.0f} s, thousands": (reached.log_joint / 1e3, 1),
+        "residual": (reached.residual, 4), "active per image": (reached.active, 1),
+        "top atoms turned": (reached.turned,),
+    }, "sweeps between draws of a dictionary")
 
 
 def show_health(found: xr.Dataset) -> Figure:
@@ -437,11 +431,11 @@ def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
     last = found.isel({DRAW: slice(-(found.sizes[DRAW] // 4), None)}).mean(DRAW)
     less = (last - last.sel(start=usual)).drop_sel(start=usual)
     less = less.assign_coords(start=[f"{name}, less {usual}" for name in less.start.values])
-    columns = {}
-    for name, digits in {"log_joint": 0, "residual": 4, "held_out": 4, "active": 1}.items():
-        parts = with_error(last[name], "seed", digits), with_error(less[name], "seed", digits, "+")
-        columns[name.replace("_", " ")] = xr.concat(parts, "start").to_series()
-    return pd.DataFrame(columns).rename_axis(None)
+    digits = {"log_joint": 0, "residual": 4, "held_out": 4, "active": 1}
+    return pd.concat([
+        table("start", {name.replace("_", " "): (part[name], d, "seed", sign) for name, d in digits.items()})
+        for part, sign in ((last, ""), (less, "+"))
+    ])
 
 
 def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4):

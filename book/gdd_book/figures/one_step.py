@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from gdd_book.evaluate.statistics import mean_and_error
 from gdd_book.experiments.studies.one_step import ATOMS, COMPONENTS, DEFAULT, PATCHES, PIXELS, SCATTERING
-from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, with_error, write_ticks
+from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, table, with_error, write_ticks
 
 TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
 TUNED = "preset"  # each set has its own
@@ -40,10 +40,10 @@ def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
 
 def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
     """Test errors in %, with standard errors over the subsets, of one record of `few-labels`."""
-    table = with_error(record.error, "trial").to_pandas().T
-    seconds = record.seconds.sel(count=record["count"].max()).mean("trial").to_series().map("{:.0f}".format)
-    table.columns = [f"{count} a class" for count in table.columns]
-    return table.assign(**{f"seconds, {int(record['count'].max())} a class": seconds}).rename_axis("features")
+    counts = record["count"].values
+    return table("feature_kind", {f"{n} a class": (record.error.sel(count=n), 2, "trial") for n in counts} | {
+        f"seconds, {counts.max()} a class": (record.seconds.sel(count=counts.max()).mean("trial"), 0),
+    }, "features")
 
 
 def settings_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -60,17 +60,15 @@ def settings_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 def cost_table(record: xr.Dataset) -> pd.DataFrame:
     """What a `one-step-cost` record says."""
-    return pd.DataFrame({
-        "test error, %": record.error.to_series().map("{:.2f}".format),
-        "ms an image": record.milliseconds.to_series().map("{:.2f}".format),
-        "learning, s": record.learning.to_series().map("{:.0f}".format),
-        "numbers": record.numbers.to_series().map("{:,}".format),
-    }).rename_axis("features")
+    return table("feature_kind", {
+        "test error, %": (record.error,), "ms an image": (record.milliseconds,), "learning, s": (record.learning, 0),
+        "numbers": (record.numbers, ","),
+    }, "features")
 
 
 def seeds_table(record: xr.Dataset) -> pd.DataFrame:
     """Correlation of features at two seeds, by sweeps (rows) and averaged chains, from a `chain-seeds` record."""
-    table = record.correlation.to_pandas().map("{:.2f}".format)
-    table.columns = ["1 chain", *(f"{count} chains" for count in table.columns[1:])]
-    cost = record.milliseconds.to_series().map("{:.0f}".format)
-    return table.assign(**{"ms an image and chain": cost}).rename_axis("sweeps")
+    return table("sweeps", {
+        f"{count} chain{'s' if count > 1 else ''}": (record.correlation.sel(chains=count),)
+        for count in record.chains.values
+    } | {"ms an image and chain": (record.milliseconds, 0)}, "sweeps")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import cycle
+from itertools import cycle, product
 
 import numpy as np
 import pandas as pd
@@ -138,17 +138,16 @@ def cluster_runs(found: list[xr.Dataset]) -> xr.Dataset:
 def cluster_table(found: xr.Dataset) -> pd.DataFrame:
     """Seconds of a sweep on one thread, the other ways over it or over two threads, rounds, and the model's error."""
     seconds, rows = found.seconds, {}
-    for size in found["size"].values:
-        for stage in found.stage.values:
-            one = {way: float(seconds.sel(way=way, stage=stage, size=size)) for way in found.way.values}
-            meet = found.sel(stage=stage, size=size)
-            rows[f"{size:,} digits", stage] = {
-                "seconds, 1 thread": one["1 thread"],
-                "1 worker / 1 thread": one["1 worker"] / one["1 thread"],
-                "2 workers / 2 threads": one["2 workers"] / one["2 threads"],
-                "rounds": float(meet.rounds), "MB sent": float(meet.bytes) / 1e6,
-                "model / 2 workers": sweep_time(found, stage, size, 2) / one["2 workers"],
-            }
+    for size, stage in product(found["size"].values, found.stage.values):
+        one = {way: float(seconds.sel(way=way, stage=stage, size=size)) for way in found.way.values}
+        meet = found.sel(stage=stage, size=size)
+        rows[f"{size:,} digits", stage] = {
+            "seconds, 1 thread": one["1 thread"],
+            "1 worker / 1 thread": one["1 worker"] / one["1 thread"],
+            "2 workers / 2 threads": one["2 workers"] / one["2 threads"],
+            "rounds": float(meet.rounds), "MB sent": float(meet.bytes) / 1e6,
+            "model / 2 workers": sweep_time(found, stage, size, 2) / one["2 workers"],
+        }
     return pd.DataFrame(rows).T.round(2)
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.figures.style import FONT, LINES, finish, legend_outside, new_figure
+from gdd_book.figures.style import FONT, LINES, finish, legend_outside, new_figure, table
 
 
 def show_divergence(record: xr.Dataset) -> Figure:
@@ -33,15 +33,11 @@ def divergence_table(record: xr.Dataset) -> pd.DataFrame:
     sweeps, ran = record.sizes["sweep"], np.isfinite(record.residual).sum("sweep")
     last = record.gamma_e.isel(sweep=(ran - 1).clip(0)).where(ran > 0)
 
-    def until(found: np.ndarray) -> str:
-        few, most = int(found.min()), int(found.max())
+    def until(few: int, most: int) -> str:
         return "never" if few == sweeps else f"{few + 1}" if few == most else f"{few + 1} to {most + 1}"
 
-    least = record.residual.min("sweep").mean("subset").values
-    rows = {
-        reading: [until(ran.sel(reading=reading).values), value, float(last.sel(reading=reading).mean())]
-        for reading, value in zip(record.reading.values, least, strict=True)
-    }
-    columns = ["diverges in sweep", "least residual", "last noise precision"]
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
-    return table.assign(**{name: table[name].map("{:.3g}".format) for name in columns[1:]})
+    return table("reading", {
+        "diverges in sweep": (xr.apply_ufunc(np.vectorize(until, [object]), ran.min("subset"), ran.max("subset")),),
+        "least residual": (record.residual.min("sweep").mean("subset"), ".3g"),
+        "last noise precision": (last.mean("subset"), ".3g"),
+    })

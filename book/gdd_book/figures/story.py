@@ -19,7 +19,19 @@ from gdd_book.experiments.studies.mnist_features import COPIED
 from gdd_book.figures.mnist import draw_subsets, subset_errors
 from gdd_book.figures.model import draw_atoms, most_used
 from gdd_book.figures.slider import slider
-from gdd_book.figures.style import COLOURS, FONT, FULL, RC, Drawn, bare, finish, new_figure, write_ticks
+from gdd_book.figures.style import (
+    COLOURS,
+    FONT,
+    FULL,
+    RC,
+    Drawn,
+    bare,
+    draw_picture,
+    finish,
+    new_figure,
+    table,
+    write_ticks,
+)
 
 #: readings of `mnist-readings`: the paper's, and the best one of the same atoms
 PAPERS, BEST = "one sample, the paper's", "the same, normalised"
@@ -76,10 +88,9 @@ def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
     axes = [axis for axis in on.dims if axis not in ("stage", "chain")]
     both, either = on.all("chain").sum(axes), on.any("chain").sum(axes)
     each = on.sum(axes).mean("chain") / (on.sizes["subset"] * on.sizes["digit"])
-    return pd.DataFrame({
-        "active in one digit": each.values.round(1),
-        "in both chains, % of those in either": (100 * both / either).values.round(0),
-    }, index=on.stage.values)
+    return table("stage", {
+        "active in one digit": (each, 1), "in both chains, % of those in either": (100 * both / either, 0),
+    })
 
 
 def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -113,8 +124,7 @@ def rebuilding(record: xr.Dataset, stage: str = "refined", digit: int = 2) -> HT
         last = found[count - 1] if count else np.zeros_like(whole)
         named = (("a digit", whole), ("this piece", last), ("sum so far", total), ("what is left", whole - total))
         for panel, (words, picture) in zip(axes, named, strict=True):
-            bare(panel).imshow(picture, cmap="gray", vmin=-1, vmax=1)
-            panel.set_title(words, fontsize=FONT - 1)
+            draw_picture(panel, picture, words)
         frames.append((f"{count} of {len(found)} pieces", finish(figure)))
     return slider(frames, "a digit put together from its pieces, one after the other", first=min(5, len(found)))
 
@@ -136,8 +146,7 @@ def _draw_pieces(panels, record: xr.Dataset, stage: str, digit: int, chain: int 
     whole = record.isel(subset=0).example[digit, 0].values / 255
     titles = [title, "≈", "+", "+", "+", "+", f"all {len(found)}"]
     for panel, picture, words in zip(panels, [whole, *found[:5], found.sum(axis=0)], titles, strict=True):
-        bare(panel).imshow(picture, cmap="gray", vmin=-1, vmax=1)
-        panel.set_title(words, fontsize=FONT - 1)
+        draw_picture(panel, picture, words)
 
 
 def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:

@@ -5,8 +5,11 @@ Widths are chosen so that text stays readable when a page is shown 360 pixels wi
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
@@ -103,6 +106,21 @@ def bare(axes: Axes) -> Axes:
     return axes
 
 
+def new_panels(rows: int, cols: int, height: float, **kwargs) -> tuple[Figure, np.ndarray]:
+    """`new_figure` for pictures: every panel `bare`, always (row, col)."""
+    figure, axes = new_figure(rows, cols, height=height, squeeze=False, **kwargs)
+    for panel in axes.flat:
+        bare(panel)
+    return figure, axes
+
+
+def draw_picture(panel: Axes, picture: np.ndarray, title: str = "", ends: tuple[float, float] = (-1, 1),
+                 colours: str = "gray", smaller: int = 1) -> None:
+    """One picture (row, col) from black to white between these values."""
+    bare(panel).imshow(picture, cmap=colours, vmin=ends[0], vmax=ends[1])
+    panel.set_title(title, fontsize=FONT - smaller)
+
+
 def legend_outside(figure: Figure, place: str = "upper center", columns: int = 2, smaller: int = 1, **kwargs) -> None:
     """Legend of all axes outside of them, in a font that is so many points smaller than the text."""
     figure.legend(loc=f"outside {place}", ncols=columns, frameon=False, fontsize=FONT - smaller, **kwargs)
@@ -114,6 +132,23 @@ def write_ticks(axis: Axis, places=None, words="{:g}".format) -> None:
         axis.set_major_locator(FixedLocator(list(places)))
     axis.set_major_formatter(lambda value, _: words(value))
     axis.set_minor_formatter(NullFormatter())
+
+
+def show_value(axes: Axes, value: float, words: str = "", at: float = 0.0, smaller: int = 3) -> None:
+    """Mark a value of the horizontal axis by a dashed grey line, with words at this height."""
+    axes.axvline(value, color=COLOURS["grey"], linewidth=1, linestyle="--")
+    if words:
+        axes.text(value, at, f" {words}", color=COLOURS["grey"], fontsize=FONT - smaller)
+
+
+def name_rows(axes: Axes, names: Sequence[str], xlabel: str, smaller: int = 3, xlim: tuple = (0, None)) -> None:
+    """Names at 0, 1, ... of the vertical axis, from below, and a faint grid behind what stands beside them."""
+    axes.set_yticks(range(len(names)), names, fontsize=FONT - smaller)
+    axes.set(xlabel=xlabel, xlim=xlim)
+    axes.grid(axis="x", color=COLOURS["grey"], alpha=0.25)
+
+
+# ---- tables
 
 
 def plus_minus(value: float, error: float = np.nan, digits: int = 2, sign: str = "") -> str:
@@ -128,3 +163,33 @@ plus_minus_each = np.vectorize(plus_minus, otypes=[object])
 def with_error(values: xr.DataArray, over: str, digits: int = 2, sign: str = "") -> xr.DataArray:
     """Mean over an axis with its standard error, as text, for every entry of the other axes."""
     return xr.apply_ufunc(plus_minus_each, *mean_and_error(values, over), kwargs={"digits": digits, "sign": sign})
+
+
+def written(values: xr.DataArray, digits: int | str = 2, over: str | None = None, sign: str = "") -> xr.DataArray:
+    """Numbers as text: their means `with_error` where an axis is given to take them over; blank where there is none.
+
+    ``digits`` : behind the point, or a format such as ",.0f"; text is left as it is
+    """
+    if over is not None:
+        return with_error(values, over, digits, sign)
+    form = digits if isinstance(digits, str) else f"{sign}.{digits}f"
+    write = np.vectorize(lambda value: "" if np.isnan(value) else format(value, form), otypes=[object])
+    return values if values.dtype == object else xr.apply_ufunc(write, values)
+
+
+def table(rows: str | Sequence[str], columns: Mapping[Hashable, tuple], names: str | Sequence[str] | None = None,
+          index=None) -> pd.DataFrame:
+    """Table of text: a row for each entry of an axis, or of several, and a column for each quantity.
+
+    Parameters
+    ----------
+    rows : axes whose entries are the rows
+    columns : name -> arguments of `written`: values along ``rows``, or along some of them, and what becomes of them
+    names : of the rows; none by default
+    index : what the rows are called, if not as the axes' entries
+    """
+    axes = [rows] if isinstance(rows, str) else list(rows)
+    text = [written(*column).reset_coords(drop=True).rename(number) for number, column in enumerate(columns.values())]
+    frame = xr.merge(text, join="outer", fill_value="").to_dataframe(dim_order=axes)[list(range(len(text)))]
+    frame.columns = pd.Index(list(columns))
+    return (frame if index is None else frame.set_axis(index)).rename_axis(names)

@@ -1,4 +1,4 @@
-"""Sphinx extension: the API reference from docstrings, and links to it from names in the text of every page.
+"""In Sphinx: the API reference from docstrings, and links to it from names in the text of every page.
 
 `sphinx.ext.autodoc` and `sphinx.ext.napoleon` read the docstrings. Ours say axes and units where numpy's have a type,
 and close with Source, Departs and Checked; both are put here into a form that these two understand.
@@ -144,20 +144,6 @@ def _test_link(name: str) -> str:
     return f"`{name}.py <{sources.address(PAGE, sources.TESTS / f'{name}.py')}>`__"
 
 
-def _configure(app: Sphinx, config) -> None:
+def configure(app: Sphinx, config) -> None:
+    """Tell `sphinx.ext.linkcode` where sources are."""
     config.linkcode_resolve = source_of
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    for name in ("autodoc", "autosummary", "napoleon", "linkcode"):
-        app.setup_extension(f"sphinx.ext.{name}")
-    app.setup_extension("gdd_book.pages.sources")
-    app.connect("config-inited", _configure)
-    app.connect("autodoc-process-docstring", adapt, priority=400)  # before napoleon
-    app.connect("autodoc-process-docstring", keep_property, priority=600)  # after it
-    app.connect("autodoc-process-signature", shorten)
-    app.connect("autodoc-skip-member", ours_alone)
-    app.connect("missing-reference", without_entry)
-    app.connect("doctree-resolved", link_names)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

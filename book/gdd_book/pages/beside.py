@@ -1,4 +1,4 @@
-"""Sphinx extension: below each equation that the index names, its function and its test, folded.
+"""In Sphinx: below each equation that the index names, its function and its test, folded.
 
 Nothing is written on the pages for it. To show a function below one more equation, name the equation in
 ``book/index.yml``, as the ``page`` of a row or among its ``also``. The index (`gdd_book.pages.index`) says which
@@ -84,9 +84,3 @@ def _place_of(doctree: nodes.document, label: str) -> nodes.Node:
         if node.get("label") == label:
             return node
     return next(node for node in doctree.findall(nodes.Element) if label in node.get("ids", ()))
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    app.connect("doctree-read", show_code)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Sphinx extension: a picture made by a code cell gets a text in its place, for readers who cannot see it.
+"""In Sphinx: a picture made by a code cell gets a text in its place, for readers who cannot see it.
 
 The text says what is seen: for a figure that is in ``book/pictures.yml``, for a picture without a caption in its cell.
 Where there is none it is the caption's first sentence, or that of the paragraph below.
@@ -56,9 +56,3 @@ def _above(node: nodes.Node) -> Iterator[nodes.Node]:
 def first_sentence(words: str) -> str:
     """Up to the first full stop that ends a sentence, on one line."""
     return re.split(r"(?<=[.!?])\s", " ".join(words.split()), maxsplit=1)[0]
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    app.connect("doctree-read", describe_images)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

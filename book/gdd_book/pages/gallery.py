@@ -1,4 +1,4 @@
-"""Sphinx extension: all figures of the book on one page, small, each with its caption's first sentence and a link."""
+"""In Sphinx: all figures of the book on one page, small, each with its caption's first sentence and a link."""
 
 from __future__ import annotations
 
@@ -71,10 +71,3 @@ def shrink(app: Sphinx, exception: Exception | None) -> None:
                         picture.thumbnail((WIDTH, 2 * WIDTH))
                         small = picture.convert("RGB").quantize(COLOURS)
                     small.save(Path(app.outdir) / "_images" / one.file, optimize=True)
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    app.connect("doctree-resolved", fill)
-    app.connect("build-finished", shrink)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

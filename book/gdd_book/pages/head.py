@@ -1,4 +1,4 @@
-"""Sphinx extension: what a page says of itself to search engines and to those who share it, its version, its source.
+"""In Sphinx: what a page says of itself to search engines and to those who share it, its version, its source.
 
 The description is the page's first paragraph. Two environment variables switch on what needs an address: with that of
 the published book, ``GDD_BOOK_URL``, cards have a picture; with that of the repository, ``GDD_BOOK_REPOSITORY``, pages
@@ -54,10 +54,3 @@ def description(doctree: nodes.document) -> str:
     """Words of a page's first paragraph, cut between two of them."""
     first = next((node for node in doctree.findall(nodes.paragraph) if node.astext().strip()), None)
     return "" if first is None else textwrap.shorten(first.astext(), LONGEST, placeholder=" …")
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    app.connect("config-inited", configure)
-    app.connect("html-page-context", describe)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Sphinx extension: at the end of a chapter, how to run it oneself: as a notebook, or at other parameters.
+"""In Sphinx: at the end of a chapter, how to run it oneself: as a notebook, or at other parameters.
 
 Notebook and command are made from the chapter when the book is built, so that they cannot differ from it.
 """
@@ -66,11 +66,3 @@ def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
 
 def _chapter(page: str):
     return jupytext.read(notebooks.text_path(page))
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    app.connect("doctree-read", show_command, priority=900)  # after what stands below equations
-    app.connect("html-page-context", offer_notebook, priority=100)  # before the theme makes its buttons
-    app.connect("build-finished", write_notebooks)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}

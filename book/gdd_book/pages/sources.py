@@ -1,4 +1,4 @@
-"""Sphinx extension: a page for each file of the library, of the checks and of the tests that the book leads to.
+"""In Sphinx: a page for each file of the library, of the checks and of the tests that the book leads to.
 
 An address such as ``sources/gdd/projection.html#project`` shows the file there. These pages are in no list of
 contents: one comes to them from the index of equations, from a block "In code" and from the API reference.
@@ -92,9 +92,3 @@ def pages(app: Sphinx) -> Iterator[tuple[str, dict, str]]:
     """Every page, as Sphinx wants it."""
     for file in shown():
         yield page_of(file), {"title": file.name, "body": body(file)}, "page.html"
-
-
-def setup(app: Sphinx) -> dict:
-    """Connect to Sphinx."""
-    app.connect("html-collect-pages", pages)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
