@@ -1,5 +1,7 @@
 # Needs Python 3.11 to 3.14 and make; everything else is installed into .venv, once.
 PYTHON ?= python3
+# versions that were tried together; CONSTRAINTS=/dev/null takes the newest
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 STAMP := .venv/installed
 
@@ -34,5 +36,5 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; \
 	    sys.exit(None if (3, 11) <= v < (3, 15) else "Python 3.11 to 3.14 is needed, %d.%d found: make PYTHON=python3.11" % v)'
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[book,test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(CONSTRAINTS) -e ".[book,test]"
 	touch $@

@@ -5,8 +5,8 @@ for the whole run and makes the chain's sweeps on them by the ordinary code. Whe
 the workers meet: each sends the few sums that it has, and gets the total. So the chain has the same bits on one thread,
 on many, and on any number of workers.
 
-Each worker's part is one task, tied to that worker, in which the chain's ordinary loop runs; no image's state travels.
-The parts meet at the `Hub`, an actor, whose methods wait without holding a thread.
+Each worker's images, a shard, are one task, tied to that worker, in which the chain's ordinary loop runs; no image's
+state travels. The shards' sums meet at the `Rendezvous`, an actor, whose methods wait without holding a thread.
 
 If a worker is lost, the others stop. With a folder that all workers see, the run then goes on from the last checkpoint
 on the workers that are left, and ends at the same bits.
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import itertools
 import logging
 import threading
 import time
@@ -25,10 +26,10 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import xarray as xr
 from llvmlite import binding
@@ -42,11 +43,11 @@ from gdd.base.files import user_path
 from gdd.inference import fixed_dictionary
 from gdd.inference import infer as new_images
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
-from gdd.model.state import LayerData, Part
-from gdd.results import of_images, pairs_of, with_pairs
+from gdd.model.state import Shard
+from gdd.results import map_images, of_images
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
-from gdd.sampler.refine import Refined, run_joint_chain, start_from
+from gdd.sampler.refine import Refined, refine_layers
 from gdd.sampler.sums import LEAF
 
 try:
@@ -61,11 +62,11 @@ PATIENCE = 120.0
 #: seconds between two looks at the chain
 LOOK_EVERY = 0.5
 #: seconds after which one who waits for an answer looks whether the other side is there, and in which that must show
-DOUBT_AFTER, GONE_AFTER = 2.0, 60.0
+CHECK_AFTER, GONE_AFTER = 2.0, 60.0
 #: what dask raises where a worker does not answer
 UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
 #: a task uses as many threads as its worker has: one of ours in each process at a time
-_ALONE = threading.Lock()
+_ONE_TASK = threading.Lock()
 
 Images = np.ndarray | xr.DataArray
 Progress = Callable[[str, int, int], None]
@@ -119,14 +120,14 @@ def learn(
     """
     check_kind("model", model, ModelSpec)
     client, chain = current(client), chain or ChainSpec()
-    count = check_images(images)
+    count = count_images(images)
     keep = count if keep is None else check_whole("keep", keep, 1)
     folder = None if folder is None else str(user_path("folder", folder, folder=True))
     stages = Stages(model, chain, refine, refinement or RefinementSpec(), folder, keep)
     seen = None if mask is None else as_plain(mask, IMAGES, "mask")
     if seen is not None and seen.shape != images.shape:
         raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
-    first = loaded(images[:LEAF])
+    first = load_images(images[:LEAF])
     begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF])
     warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
     if refine is not None:
@@ -134,7 +135,8 @@ def learn(
         stages.refinement.check_model(model)
     while True:
         try:
-            return joined(run_parts(images, seen, count, stages, client, progress))
+            shards = run_shards(images, seen, count, stages, client, progress)
+            return map_images(lambda *arrays: np.concatenate(arrays), *shards)
         except WorkerLost as error:
             if folder is None:
                 raise
@@ -146,7 +148,7 @@ def learn(
 
 
 class Stages(NamedTuple):
-    """What the parts of a chain have to do."""
+    """What the shards of a chain have to do."""
 
     model: ModelSpec
     chain: ChainSpec
@@ -156,39 +158,39 @@ class Stages(NamedTuple):
     keep: int
 
 
-def run_parts(
+def run_shards(
     images: Images, mask: np.ndarray | None, count: int, stages: Stages, client: Client, progress: Progress | None
 ) -> list[Pretrained | Refined]:
-    """Deal the images out and run the chain once; what each part ends with."""
+    """Deal the images out and run the chain once; what each shard ends with."""
     leaves = -(-count // LEAF)
     workers = dict(list(checked_workers(client).items())[:leaves])
     if not workers:
         raise WorkerLost("cluster: all workers have gone")
     edges = [leaves * n // len(workers) * LEAF for n in range(len(workers))] + [count]
     first = next(iter(workers))
-    place = client.submit(Hub, len(workers), workers=[first], actor=True, pure=False)
+    place = client.submit(Rendezvous, len(workers), workers=[first], actor=True, pure=False)
     futures = [place]
     try:
         check = partial(refuse_gone, workers, client)
-        with losses():
-            hub = answer(background(client, place), check)
+        with as_worker_lost():
+            rendezvous = wait_for(gather_in_background(client, place), check)
             for number, worker in enumerate(workers):
                 some = slice(edges[number], edges[number + 1])
-                own = [sent(images, some, worker, client), None if mask is None else sent(mask, some, worker, client)]
-                seat = Seat(hub, {first: workers[first]}, number, some.start, count)
-                futures.append(client.submit(run_part, *own, seat, stages, workers=[worker], pure=False))
-        failed = watch(futures[1:], hub, check, progress)
+                own = [send_images(array, some, worker, client) for array in (images, mask)]
+                rank = Rank(rendezvous, {first: workers[first]}, number, some.start, count)
+                futures.append(client.submit(run_shard, *own, rank, stages, workers=[worker], pure=False))
+        failed = watch(futures[1:], rendezvous, check, progress)
         if failed:
             raise failed
-        with losses():
-            return answer(background(client, futures[1:]), check)
+        with as_worker_lost():
+            return wait_for(gather_in_background(client, futures[1:]), check)
     finally:
         with suppress(*UNREACHABLE):
             client.cancel(futures, force=True)
 
 
 @contextmanager
-def losses() -> Iterator[None]:
+def as_worker_lost() -> Iterator[None]:
     """Within, what dask raises where a worker does not answer is a `WorkerLost`."""
     try:
         yield
@@ -196,20 +198,24 @@ def losses() -> Iterator[None]:
         raise WorkerLost(f"cluster: a worker cannot be reached ({error})") from error
 
 
-def sent(images: Images, some: slice, worker: str, client: Client) -> Images | distributed.Future:
-    """Some images: of an array, sent to a worker; of a DataArray, still to be read."""
-    if isinstance(images, xr.DataArray):
-        return images[some]
+def send_images(
+    images: Images | None, some: slice, worker: str, client: Client
+) -> Images | distributed.Future | None:
+    """Some images: of an array, sent to a worker; of a DataArray, still to be read; None if there are none."""
+    if images is None or isinstance(images, xr.DataArray):
+        return None if images is None else images[some]
     try:
         return client.scatter(images[some], workers=[worker], hash=False)
     except KeyError as error:  # dask's word for a worker that it does not know
         raise WorkerLost(f"cluster: {worker} has gone") from error
 
 
-def watch(futures, hub: Hub, check: Callable[[], None], progress: Progress | None) -> Exception | None:
-    """Wait for the parts, showing how far they are; whatever ends this stops those that still run.
+def watch(
+    futures: list[distributed.Future], rendezvous: Rendezvous, check: Callable[[], None], progress: Progress | None
+) -> Exception | None:
+    """Wait for the shards, showing how far they are; whatever ends this stops those that still run.
 
-    Returns what a part failed with, if one did.
+    Returns what a shard failed with, if one did.
     """
     try:
         while not all(future.done() for future in futures):
@@ -217,27 +223,27 @@ def watch(futures, hub: Hub, check: Callable[[], None], progress: Progress | Non
             failed = [future.exception() for future in futures if future.status == "error"]
             if failed:
                 return next((one for one in failed if not isinstance(one, Stopped)), WorkerLost("cluster: stopped"))
-            with losses():
-                reached = answer(hub.look(), check)
+            with as_worker_lost():
+                reached = wait_for(rendezvous.look(), check)
                 check()
             if progress is not None and reached is not None:
                 progress(*reached)
         return next((error for error in (future.exception() for future in futures) if error), None)
     finally:
-        with suppress(*UNREACHABLE, WorkerLost):  # if the hub has gone, the parts see it for themselves
-            answer(hub.stop("the chain has ended"), check)
+        with suppress(*UNREACHABLE, WorkerLost):  # if the rendezvous has gone, the shards see it for themselves
+            wait_for(rendezvous.stop("the chain has ended"), check)
 
 
-def background(client: Client, futures) -> Future:
+def gather_in_background(client: Client, futures) -> Future:
     """Fetch results in the client's own thread."""
     return asyncio.run_coroutine_threadsafe(client.gather(futures, asynchronous=True), client.loop.asyncio_loop)
 
 
-def answer(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
-    """Wait for an answer until ``check`` raises: of a worker or a hub that has gone, dask may never bring any."""
+def wait_for(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
+    """Wait for an answer until ``check`` raises: of a worker or an actor that has gone, dask may never bring any."""
     while True:
         try:
-            return awaited.result(timeout=DOUBT_AFTER)
+            return awaited.result(timeout=CHECK_AFTER)
         except TimeoutError:
             if awaited.done():
                 return awaited.result()
@@ -263,33 +269,30 @@ def running(client: Client) -> dict[str, str]:
 
 
 class Stopped(GddError):
-    """Other parts have stopped, so this one has to."""
+    """Other shards have stopped, so this one has to."""
 
 
-class Hub:
-    """Where the parts of a chain meet. An actor: its methods wait on the worker's event loop."""
+class Rendezvous:
+    """Where the shards' values are combined. An actor: its methods wait on the worker's event loop."""
 
-    def __init__(self, parts: int) -> None:
-        self.parts, self.turns, self.why, self.reached = parts, {}, None, None
+    def __init__(self, ranks: int) -> None:
+        self.ranks, self.rounds, self.why, self.reached = ranks, {}, None, None
 
-    async def meet(self, number: int, turn: int, combine: Callable[[list], Any], value: Any) -> Any:
-        """Return the parts' values of this turn, combined, once all are here."""
-        here = self.turns.setdefault(turn, Turn([None] * self.parts, asyncio.Event(), []))
-        here.values[number] = value
-        here.come.append(number)
-        if len(here.come) == self.parts:
-            here.values[:] = [combine(here.values)]
-            here.all_there.set()
-            del self.turns[turn]
-        while not here.all_there.is_set():
+    async def allreduce(self, rank: int, number: int, combine: Callable[[list], Any], value: Any) -> Any:
+        """Return all ranks' values of round ``number``, combined, once all are here."""
+        here = self.rounds.setdefault(number, Round({}, asyncio.get_running_loop().create_future()))
+        here.values[rank] = value
+        if len(here.values) == self.ranks:
+            here.combined.set_result(combine([here.values[rank] for rank in range(self.ranks)]))
+            del self.rounds[number]
+        while not here.combined.done():
             if self.why:
                 raise Stopped(f"cluster: {self.why}")
-            with suppress(TimeoutError):
-                await asyncio.wait_for(here.all_there.wait(), LOOK_EVERY)
-        return here.values[0]
+            await asyncio.wait([here.combined], timeout=LOOK_EVERY)
+        return here.combined.result()
 
     async def stop(self, why: str) -> None:
-        """End the chain: whoever waits at a meeting, or comes to one, raises `Stopped`."""
+        """End the chain: whoever waits in a round, or comes to one, raises `Stopped`."""
         self.why = why
 
     async def report(self, reached: tuple[str, int, int]) -> None:
@@ -301,48 +304,46 @@ class Hub:
         return self.reached
 
 
-class Turn(NamedTuple):
-    """One meeting."""
+class Round(NamedTuple):
+    """One combination."""
 
-    values: list  # by part; in the end the combination alone
-    all_there: asyncio.Event
-    come: list[int]
+    values: dict[int, Any]  # by rank
+    combined: asyncio.Future
 
 
-class Seat(NamedTuple):
-    """A part's place at the hub."""
+class Rank(NamedTuple):
+    """A shard's place among all."""
 
-    hub: Hub
-    place: dict[str, str]  # the hub's worker: its folder, by address
+    rendezvous: Rendezvous
+    place: dict[str, str]  # the worker of the rendezvous: its folder, by address
     number: int
-    first: int
-    images: int
+    first: int  # number of the first image
+    images: int  # of all shards
 
-    def part(self) -> Part:
-        """Return the part, whose meetings are counted from here on."""
-        turn = 0
+    def shard(self) -> Shard:
+        """Return the shard, whose rounds are counted from here on."""
+        rounds = itertools.count()
 
-        def meet(combine: Callable[[list], Any], value: Any) -> Any:
-            nonlocal turn
-            turn += 1
+        def allreduce(combine: Callable[[list], Any], value: Any) -> Any:
             try:
-                return answer(self.hub.meet(self.number, turn, combine, value), self.refuse_gone)
+                awaited = self.rendezvous.allreduce(self.number, next(rounds), combine, value)
+                return wait_for(awaited, self.refuse_gone)
             except (*UNREACHABLE, WorkerLost) as error:
                 raise Stopped(f"cluster: the meeting place cannot be reached ({error})") from error
 
-        return Part(self.first, self.images, meet)
+        return Shard(self.first, self.images, allreduce)
 
     def refuse_gone(self) -> None:
-        """Raise if the hub's worker has gone, or the hub has, as it does with its driver: then no call returns."""
+        """Raise if the worker of the rendezvous has gone, or that itself, as with its driver: then no call returns."""
         refuse_gone(self.place, distributed.get_client())
-        self.hub.look().result(timeout=GONE_AFTER)
+        self.rendezvous.look().result(timeout=GONE_AFTER)
 
 
 class RemoteProgress:
-    """Progress of a part's chain, which the first part reports to the hub now and then."""
+    """Progress of a shard's chain, which the first one reports to the rendezvous now and then."""
 
-    def __init__(self, seat: Seat) -> None:
-        self.seat, self.stage, self.done, self.sweeps, self.reported = seat, "", 0, 0, 0.0
+    def __init__(self, rank: Rank) -> None:
+        self.rank, self.stage, self.done, self.sweeps, self.reported = rank, "", 0, 0, 0.0
 
     def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:
         """Begin a chain."""
@@ -351,31 +352,30 @@ class RemoteProgress:
     def step(self, **_) -> None:
         """Count a sweep."""
         self.done += 1
-        if self.seat.number == 0 and time.monotonic() - self.reported > LOOK_EVERY:
+        if self.rank.number == 0 and time.monotonic() - self.reported > LOOK_EVERY:
             self.reported = time.monotonic()
-            self.seat.hub.report((self.stage, self.done, self.sweeps))
+            self.rank.rendezvous.report((self.stage, self.done, self.sweeps))
 
 
-def run_part(images: Images, mask: np.ndarray | None, seat: Seat, stages: Stages) -> Pretrained | Refined:
-    """Run the chain on one part's images; a task of the part's worker."""
+def run_shard(images: Images, mask: np.ndarray | None, rank: Rank, stages: Stages) -> Pretrained | Refined:
+    """Run the chain on one shard's images; a task of the shard's worker."""
     model, chain, refine, refinement, folder, keep = stages
     with one_task():
         try:
-            data = validate_data(loaded(images), model, model.layers[0].gamma_e, chain, mask)
+            data = validate_data(load_images(images), model, model.layers[0].gamma_e, chain, mask)
         except GddError as error:
-            raise GddError(f"{error} (images counted from {seat.first})" if seat.first else str(error)) from error
-        data, progress = data._replace(part=seat.part()), RemoteProgress(seat)
-        trained = fitted = pretrain_layers(data, model, chain, folder, progress)
+            raise GddError(f"{error} (images counted from {rank.first})" if rank.first else str(error)) from error
+        data, progress = data._replace(shard=rank.shard()), RemoteProgress(rank)
+        trained = pretrain_layers(data, model, chain, folder, progress)
         if refine is not None:
-            begun = start_from(fitted, refinement, refine)
-            trained = run_joint_chain(begun, data, fitted.model, refine, refinement, folder, progress)
-        return of_images(trained, slice(max(0, min(keep - seat.first, len(data.images)))))
+            trained = refine_layers(data, trained.model, refine, refinement, trained, folder, progress)
+        return of_images(trained, slice(max(0, min(keep - rank.first, len(data.images)))))
 
 
 @contextmanager
 def one_task() -> Iterator[None]:
     """Run one task of ours at a time in this process, with as many threads as the worker has."""
-    with _ALONE:
+    with _ONE_TASK:
         keep_memory()
         with on_threads(distributed.get_worker().state.nthreads):
             yield
@@ -392,33 +392,11 @@ def keep_memory() -> None:
         library.mallopt(-3, 2**25)  # M_MMAP_THRESHOLD, at most
 
 
-def loaded(images: Images) -> np.ndarray:
+def load_images(images: Images) -> np.ndarray:
     """Images as an array; those of dask are read here, by this thread."""
     if isinstance(images, xr.DataArray):
         return as_plain(images.load(scheduler="synchronous"), IMAGES, "images")
     return images
-
-
-# ---- images of parts, and parts of images
-
-
-def joined(parts: list[Pretrained | Refined]) -> Pretrained | Refined:
-    """Put the parts of a model together."""
-
-    def put(pairs: tuple[tuple, ...]):
-        locals_, data = zip(*pairs, strict=True)
-        own = [len(one.images) for one in data]
-
-        def of(values: tuple):
-            if isinstance(values[0], tuple):
-                return tuple(map(of, zip(*values, strict=True)))
-            return np.concatenate(values) if [len(value) for value in values] == own else values[0]
-
-        mask = None if data[0].mask is None else of(tuple(one.mask for one in data))
-        images = of(tuple(one.images for one in data))
-        return type(locals_[0])(*map(of, zip(*locals_, strict=True))), LayerData(images, mask)
-
-    return with_pairs(parts[0], [put(pairs) for pairs in zip(*map(pairs_of, parts), strict=True)])
 
 
 # ---- new images
@@ -442,54 +420,50 @@ def infer(
     folder = None if folder is None else user_path("folder", folder, folder=True)
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
     work, client, futures = partial(new_images.infer, _light(trained), atoms, **options), current(client), []
-    for at, own in _leaves_of(images):
-        path = None if folder is None else str(folder / f"images-{first_image + at:012d}.nc")
-        mine = partial(work, **{name: values[at : at + LEAF] for name, values in by_image.items()})
-        futures.append(client.submit(_kept, mine, own, first_image + at, path, pure=False))
+    for at in range(0, count_images(images), LEAF):
+        leaf, path = slice(at, at + LEAF), None if folder is None else folder / f"images-{first_image + at:012d}.nc"
+        mine = partial(work, **{name: values[leaf] for name, values in by_image.items()})
+        futures.append(client.submit(_infer_leaf, mine, images[leaf], first_image + at, path, pure=False))
     found = client.gather(futures)
     if folder is not None:
         return netcdf.open_several(found, IMAGE)
     return xr.concat(found, IMAGE, combine_attrs="override")
 
 
+def _infer_leaf(work: Callable, images: Images, first_image: int, path: Path | None) -> xr.Dataset | str:
+    """Result for a leaf's images, or the path of the file that has it."""
+    found = _task(work, images, first_image=first_image)
+    if path is None:
+        return found
+    try:
+        netcdf.write(found, path)
+    except netcdf.UNWRITABLE as error:
+        raise GddError(f"folder: cannot write {path} ({error}); free space or name another folder") from error
+    return str(path)
+
+
 def infer_layers(
     fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
 ) -> tuple[xr.Dataset, ...]:
     """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a leaf of the images a task: the same bits."""
-    some, client = _light(fitted), current(client)
-    infer = fixed_dictionary.infer_layers
-    parts = [
-        client.submit(_alone, infer, some, own, burn_in, collect, seed, first_image=at, pure=False)
-        for at, own in _leaves_of(images)
+    client, work = current(client), partial(fixed_dictionary.infer_layers, _light(fitted))
+    leaves = [
+        client.submit(_task, work, images[at : at + LEAF], burn_in, collect, seed, first_image=at, pure=False)
+        for at in range(0, count_images(images), LEAF)
     ]
-    return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(parts), strict=True))
+    return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(leaves), strict=True))
 
 
 def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
     """Return the model with no image but the first, and the mean noise precision where images have one each."""
-    noise = [local.gamma_e.mean(axis=0, keepdims=True) for local, _ in pairs_of(trained)]
-    pairs = zip(pairs_of(of_images(trained, slice(1))), noise, strict=True)
-    return with_pairs(trained, [(local._replace(gamma_e=gamma_e), data) for (local, data), gamma_e in pairs])
+
+    def first_or_mean(array: np.ndarray) -> np.ndarray:  # only precisions have fewer than four axes
+        return array[:1].copy() if array.ndim == 4 else array.mean(axis=0, keepdims=True)
+
+    return map_images(first_or_mean, trained)
 
 
-def _leaves_of(images: Images) -> Iterator[tuple[int, Images]]:
-    for at in range(0, check_images(images), LEAF):
-        yield at, images[at : at + LEAF]
-
-
-def _kept(work: Callable, own: Images, first_image: int, path: str | None) -> xr.Dataset | str:
-    """Result for some images, or the path of the file that has it."""
-    found = _alone(work, own, first_image=first_image)
-    if path is None:
-        return found
-    try:
-        netcdf.write(found, Path(path))
-    except netcdf.UNWRITABLE as error:
-        raise GddError(f"folder: cannot write {path} ({error}); free space or name another folder") from error
-    return path
-
-
-def _alone(work: Callable, *arguments, **options):
+def _task(work: Callable, *arguments, **options):
     """Run a task by itself in its process; labelled images are first read, by this thread."""
     with one_task():
         arguments = [one.load(scheduler="synchronous") if isinstance(one, xr.DataArray) else one for one in arguments]
@@ -504,7 +478,7 @@ def each(work: Callable, tasks: Iterable[tuple], client: Client | None = None) -
 
     ``work`` and the tasks travel, so both must be picklable.
     """
-    futures = [current(client).submit(_alone, work, *task, pure=False) for task in tasks]
+    futures = [current(client).submit(_task, work, *task, pure=False) for task in tasks]
     try:
         for future in futures:
             yield future.result()
@@ -557,12 +531,13 @@ def fingerprint() -> tuple[str, ...]:
     """Checksum of the sampler's code, then what the last bits of a result depend on besides."""
     blas = sorted({f"{one['internal_api']} {one['version']} {one.get('architecture')}" for one in threadpool_info()
                    if one["user_api"] == "blas"})
-    return code_checksum(), f"numpy {np.__version__}", f"numba {numba.__version__}", binding.get_host_cpu_name(), *blas
+    libraries = (f"{name} {version(name)}" for name in ("numpy", "numba"))
+    return code_checksum(), *libraries, binding.get_host_cpu_name(), *blas
 
 
-def check_images(images: Images) -> int:
+def count_images(images: Images) -> int:
     """Return the number of images; GddError unless they are an array or a DataArray with four axes."""
     check_kind("images", images, (np.ndarray, xr.DataArray))
     if images.ndim != len(IMAGES) or not len(images) or getattr(images, "dims", IMAGES)[0] != IMAGE:
         raise GddError(f"images: shape {images.shape} given; one of axes {IMAGES} is needed, images first")
-    return check_whole("images", len(images), 1)
+    return len(images)

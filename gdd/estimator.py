@@ -1,7 +1,7 @@
 """The library's face: a scikit-learn transformer that learns a model from images as people have them.
 
-Each of its steps is one call of a function that can also be called alone: `gdd.pretrain`, `gdd.refine`, `gdd.project`,
-`gdd.infer`. It adds the order of the steps, the axes and the scale of the images, and saving to a file.
+Each of its steps can also be called alone, as `gdd.pretrain`, `gdd.refine`, `gdd.project` and `gdd.infer`. It adds the
+order of the steps, the axes and the scale of the images, and saving to a file.
 """
 
 from __future__ import annotations
@@ -30,22 +30,23 @@ from gdd.base.checks import (
     check_pair,
     check_seed,
     check_whole,
+    warn_of_scale,
 )
 from gdd.base.files import user_path
 from gdd.features import OneStepFeatures
 from gdd.inference.deconvolution import along_images
 from gdd.inference.generation import resample_top
 from gdd.inference.infer import METHODS, infer
-from gdd.layout import Layout, Scale, as_images, from_means, layout_of, scaled_data
+from gdd.layout import Scale, as_images, find_layout, from_means, scaled_data
 from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, LayerData
 from gdd.projection import project, render_projected
 from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
-from gdd.sampler.pretrain import Pretrained, check_fits, pretrain
-from gdd.sampler.refine import Refined, refine
-from gdd.transformer import OUTPUT, Bar, ImageTransformer, sweeps_of
+from gdd.sampler.pretrain import Pretrained, check_fits, pretrain_layers, validate_data
+from gdd.sampler.refine import Refined, refine_layers
+from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
 
 class DeepDeconvolution(ImageTransformer):
@@ -134,62 +135,72 @@ class DeepDeconvolution(ImageTransformer):
         return self
 
     def _learn(self, X) -> None:
-        """Learn; what an earlier fit has learned goes, unless this one goes on from it."""
-        further = self.warm_start and hasattr(self, "chains_")
-        for name in [] if further else [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
-        count = check_whole("n_chains", self.n_chains, 1)
-        folder = None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True)
+        """Learn from the beginning, or go on from the last fit."""
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
+        count, folder = check_whole("n_chains", self.n_chains, 1), self._folder()
         check_choice("method", self.method, list(METHODS))
-        array = self._checked(X, reset=not further)
-        labelled = isinstance(X, xr.DataArray)
-        layout = self.layout_ if further else layout_of(array, self.image_size, self._model_size(), labelled)
-        images = layout.arrange(array)
-        asked = self._asked()
-        if further and asked != self.asked_:
-            raise GddError("model, atoms, image_size: changed since the fit that goes on; give warm_start=False")
-        data, scale = scaled_data(images, self.scale_ if further else None)
-        model = self.model_ if further else self.model or ModelSpec.for_images(layout.size, layout.planes, self.atoms)
-        check_fits(data.images, model)
+        data = self._same_data(X, count) if self.warm_start and hasattr(self, "chains_") else self._first_data(X, count)
+        noise = self.model_.layers[0].gamma_e
+        data = validate_data(data.images, self.model_, noise, ChainSpec(), data.mask)
+        warn_of_scale(data.images, noise.fixed)
         if lengths["refine"] is not None:
-            RefinementSpec().check_model(model)
-        if further and len(self.chains_) != count:
-            raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
-        digest = digest_of([data.images, data.mask])
-        if further and self.digest_ not in (None, digest):
-            raise GddError("X: other images than those of the fit that goes on; give the same, or warm_start=False")
-        starts, before = (self.chains_, self.traces_) if further else ([None] * count, {})
-        seed, fits = (self.seed_, self.fits_) if further else (self._seed(), 0)
-        if (last := seed + (fits + 1) * count - 1) > LARGEST_SEED:
+            RefinementSpec().check_model(self.model_)
+        seed, first = self.seed_, self.seed_ + self.fits_ * count
+        if (last := first + count - 1) > LARGEST_SEED:
             raise GddError(f"random_state: {seed} given; {count} chains need seeds up to {last}, beyond 2**63 - 1")
-        found = []
         with self._threads():
-            for number, start in enumerate(starts):
-                found.append(self._run(data, model, start, seed + fits * count + number, lengths, folder))
-        self.layout_, self.scale_, self.model_, self.seed_, self.fits_ = layout, scale, model, seed, fits + 1
-        self.asked_, self.digest_, self.kept_ = asked, digest, (lengths["refine"] or lengths["pretrain"])[1]
-        self.n_features_in_, self.coords_ = int(np.prod(array.shape[1:])), coords_of(X, len(array))
+            found = [
+                self._run(data, start, first + number, lengths, folder) for number, start in enumerate(self.chains_)
+            ]
         self.chains_ = [chain for chain, _ in found]
-        self.traces_ = joined_traces(before, [traces for _, traces in found])
+        self.traces_ = joined_traces(self.traces_, [traces for _, traces in found])
+        self.fits_, self.kept_ = self.fits_ + 1, (lengths["refine"] or lengths["pretrain"])[1]
         self._choose()
 
+    def _first_data(self, X, count: int) -> LayerData:
+        """Images of a first fit, scaled; what an earlier one has learned goes."""
+        self._forget()
+        array = self._checked(X, reset=True)
+        self.layout_ = find_layout(array, self.image_size, self._model_size(), isinstance(X, xr.DataArray))
+        self.asked_ = self._asked()
+        data, self.scale_ = scaled_data(self.layout_.arrange(array), None)
+        self.model_ = self.model or ModelSpec.for_images(self.layout_.size, self.layout_.planes, self.atoms)
+        self.n_features_in_, self.coords_ = prod(array.shape[1:]), coords_of(X, len(array))
+        self.digest_ = digest_of([data.images, data.mask])
+        self.seed_, self.fits_, self.chains_, self.traces_ = self._seed(), 0, [None] * count, {}
+        return data
+
+    def _same_data(self, X, count: int) -> LayerData:
+        """Images of the last fit, scaled; GddError if they or the parameters are others, so that no fit can go on."""
+        array = self._checked(X, reset=False)
+        images = self.layout_.arrange(array)
+        if self._asked() != self.asked_:
+            raise GddError("model, atoms, image_size: changed since the fit that goes on; give warm_start=False")
+        if len(self.chains_) != count:
+            raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
+        if isinstance(self.chains_[0], Refined) and self.refine is None:
+            raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
+        data, _ = scaled_data(images, self.scale_)
+        digest = digest_of([data.images, data.mask])
+        if self.digest_ not in (None, digest) or len(array) != len(self.coords_[IMAGE]):
+            raise GddError("X: other images than those of the fit that goes on; give the same, or warm_start=False")
+        self.digest_, self.coords_ = digest, coords_of(X, len(array))
+        return data
+
     def _run(
-        self, data: LayerData, model: ModelSpec, start: Trained | None, seed: int, lengths: dict, folder: Path | None
+        self, data: LayerData, start: Trained | None, seed: int, lengths: dict, folder: Path | None
     ) -> tuple[Trained, dict]:
         """Run the stages of one chain that are asked for and not there yet, or go on with the last one."""
         traces, folder = {}, folder and folder / f"chain{seed}"
-        if isinstance(start, Refined) and lengths["refine"] is None:
-            raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
         if start is None or lengths["refine"] is None:
             chain = ChainSpec(*lengths["pretrain"], seed)
-            with Bar(chain.sweeps * len(model.layers), self.verbose) as bar:
-                start = pretrain(data.images, model, chain, data.mask, folder, bar, start)
+            with Bar(chain.sweeps * len(self.model_.layers), self.verbose) as bar:
+                start = pretrain_layers(data, self.model_, chain, folder, bar, start)
             traces = {str(level): layer.traces for level, layer in enumerate(start.layers, 1)}
         if lengths["refine"] is not None:
-            chain, refinement = ChainSpec(*lengths["refine"], seed), RefinementSpec()
+            chain = ChainSpec(*lengths["refine"], seed)
             with Bar(chain.sweeps, self.verbose) as bar:
-                start = refine(data.images, start.model, chain, refinement, start, data.mask, folder, bar)
+                start = refine_layers(data, start.model, chain, RefinementSpec(), start, folder, bar)
             traces[results.ALL] = start.traces
         return start, traces
 
@@ -225,7 +236,7 @@ class DeepDeconvolution(ImageTransformer):
         stage = "pretrain" if layers else "refine"
         model = cls(trained.model, random_state=chain.seed, **{stage: (chain.burn_in, chain.collect)})
         array = as_images(images)
-        model.layout_, model.scale_ = layout_of(array, labelled=True), Scale(np.zeros(array.shape[1]), 1.0)
+        model.layout_, model.scale_ = find_layout(array, labelled=True), Scale(np.zeros(array.shape[1]), 1.0)
         data, _ = scaled_data(array, model.scale_)
         check_fits(data.images, trained.model)
         model.model_, model.seed_, model.fits_, model.kept_ = trained.model, chain.seed, 1, chain.collect
@@ -259,7 +270,7 @@ class DeepDeconvolution(ImageTransformer):
         """`deconvolve` of images that have been checked."""
         burn_in, collect = self._lengths("infer")
         sampled = check_choice("method", self.method, list(METHODS)) == "sampling"
-        data, _ = scaled_data(self.layout_.arrange(array), self.scale_)
+        data = self._scaled(array)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
         count = check_whole("infer_chains", self.infer_chains, 1) if sampled else 1
         chains = [
@@ -282,7 +293,7 @@ class DeepDeconvolution(ImageTransformer):
         """
         check_is_fitted(self)
         features = check_array(X, dtype=np.float32)
-        if features.shape[1] != (wanted := int(np.prod(self._map_shape))):
+        if features.shape[1] != (wanted := prod(self._map_shape)):
             raise GddError(f"X: {features.shape[1]} features given; {wanted} are needed")
         maps = features.reshape(len(features), *self._map_shape)
         images = render_projected(self.atoms_.values, maps, self.model_.stride, self.model_.image_size)
@@ -385,9 +396,7 @@ class DeepDeconvolution(ImageTransformer):
     def plot_activations(self, image, atom: int, ax: Axes | None = None) -> Axes:
         """Where in one image an atom is used; see `gdd.plot.plot_activations`."""
         check_is_fitted(self)
-        if np.shape(image) != self.layout_.shape:
-            raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
-        array = as_images(np.asarray(image)[None])
+        array = self._one_image(image)
         maps, picture = self._deconvolve(array)["mean"].values[0], self.layout_.arrange(array)[0]
         return plot.plot_activations(picture, maps, atom, self.model_.stride, self.model_.projected_size, ax)
 
@@ -440,19 +449,9 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
 
 def saved(model: DeepDeconvolution) -> xr.Dataset:
     """Return all that a file holds of a fitted model."""
-    parameters = model.get_params(deep=False)
-    parameters |= {
-        "model": parameters["model"] and asdict(parameters["model"]),
-        "checkpoint": parameters["checkpoint"] and str(parameters["checkpoint"]),
-        "random_state": model.seed_,
-    }
-    attrs = {
-        "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
-        "layout": json.dumps(model.layout_), "centre": model.scale_.centre, "unit": model.scale_.unit,
-        "seed": model.seed_, "fits": model.fits_, "best": model.best_, "n_features_in": model.n_features_in_,
-        "kept": model.kept_, "images_sha256": model.digest_ or "", "asked": model.asked_,
-        "output": json.dumps(getattr(model, OUTPUT, {})),
-        "feature_names": json.dumps([*getattr(model, "feature_names_in_", [])]),
+    attrs = model._attributes(model=model.model and asdict(model.model)) | {
+        "fits": model.fits_, "best": model.best_, "kept": model.kept_, "images_sha256": model.digest_ or "",
+        "asked": model.asked_,
         "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in model.traces_.items()}),
     }
     return model.to_dataset().merge(results.last_arrays(model.chains_)).assign_attrs(attrs)
@@ -460,27 +459,17 @@ def saved(model: DeepDeconvolution) -> xr.Dataset:
 
 def restored(data: xr.Dataset) -> DeepDeconvolution:
     """Model of what `saved` has put together."""
-    stored = json.loads(data.attrs["parameters"])
-    parameters = {name: tuple(value) if isinstance(value, list) else value for name, value in stored.items()}
-    model = DeepDeconvolution(**parameters | {"model": parameters["model"] and results.spec_from(parameters["model"])})
-    axes, planes, size = json.loads(data.attrs["layout"])
-    model.layout_ = Layout(axes, planes, tuple(size))
-    model.scale_ = Scale(np.atleast_1d(data.attrs["centre"]), float(data.attrs["unit"]))
+    parameters = parameters_of(data.attrs)
+    spec = parameters["model"] and results.spec_from(parameters["model"])
+    model = DeepDeconvolution._from_attributes(data.attrs, parameters | {"model": spec})
     model.asked_ = data.attrs.get("asked") or model._asked()
     model.digest_ = data.attrs.get("images_sha256") or None  # there is none in a file of version 1
-    if names := json.loads(data.attrs.get("feature_names", "[]")):
-        model.feature_names_in_ = np.array(names, object)
-    if output := json.loads(data.attrs.get("output", "{}")):
-        setattr(model, OUTPUT, output)
-    model.seed_, model.fits_ = int(data.attrs["seed"]), int(data.attrs["fits"])
     model.coords_ = {name: c.values for name, c in data.coords.items() if c.dims == (IMAGE,)}
-    model.n_features_in_ = int(data.attrs["n_features_in"])
     model.chains_, model.traces_ = results.from_dataset(data)
     for stage, attrs in json.loads(data.attrs.get("trace_attributes", "{}")).items():
         model.traces_[stage] = model.traces_[stage].assign_attrs(attrs)
-    model.best_ = int(data.attrs["best"])
+    model.best_, model.fits_, model.kept_ = (int(data.attrs[name]) for name in ("best", "fits", "kept"))
     model.model_ = model.chains_[model.best_].model
-    model.kept_ = int(data.attrs["kept"])
     shares = {name: np.atleast_1d(value).tolist() for name, value in data.projected_atoms.attrs.items()}
     shares.pop("long_name", None)
     model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms", attrs=shares)

@@ -5,7 +5,6 @@ There is no chain once the atoms are learned, and no random number: an image has
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict, dataclass
@@ -36,10 +35,11 @@ from gdd.base.files import user_path
 from gdd.inference.contrast import filled_in, prepare
 from gdd.inference.deformations import Deformations, Whitening, learn_whitening
 from gdd.inference.features import block_magnitudes
-from gdd.layout import Layout, Scale, as_images, layout_of, scaled_data
+from gdd.layout import Scale, find_layout, scaled_data
+from gdd.model.pooling import block_grid
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Size, propose_sizes
 from gdd.sampler.pretrain import pretrain
-from gdd.transformer import OUTPUT, Bar, ImageTransformer, sweeps_of
+from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
 #: atoms whose norm is below this share of the largest one explain nothing: draws from nearly the prior
 LEAST_NORM = 0.25
@@ -53,6 +53,8 @@ AT_ONCE = 250
 SHIPPED = Path(__file__).parent / "pretrained"
 #: of a dictionary without a spread, such as that of images that are all alike
 LEAST_UNIT = 1e-12
+#: atoms of the four dictionaries of `OneStepFeatures.digits`, chosen on training digits (book, mnist/best)
+DIGIT_SIZES = (8, 8), (8, 8), (6, 6), (11, 11)
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,14 @@ class SecondLayer:
             check_precision(f"second, {name}", getattr(self, name))
 
 
-class Second(NamedTuple):
+class LearnedLayer(NamedTuple):
     """A second layer that was learned."""
 
     atoms: np.ndarray  # (atom, plane, atom_row, atom_col); its planes are the atoms of layer 1
     centre: np.ndarray  # (plane, 1, 1): mean of layer 1's maps over images and places
     scale: float
 
-    def pass_on(self, maps: np.ndarray) -> np.ndarray:
+    def standardise(self, maps: np.ndarray) -> np.ndarray:
         """Maps of layer 1 (image, atom, row, col) as layer 2 sees them."""
         return (maps - self.centre) * self.scale
 
@@ -132,7 +134,7 @@ class OneStepFeatures(ImageTransformer):
     Attributes
     ----------
     dictionaries_ : (atom, plane, atom_row, atom_col) each, atoms of unit norm
-    second_ : `Second` or None
+    second_ : `LearnedLayer` or None
     units_ : standard deviation of the features of each dictionary, by which they are divided; 1 with ``regions`` or
         ``second``
     whitening_ : `gdd.inference.deformations.Whitening`, or None
@@ -225,60 +227,58 @@ class OneStepFeatures(ImageTransformer):
     # ---- learning
 
     def _learn(self, X) -> None:
-        """Learn; what an earlier fit has learned goes."""
-        for name in [name for name in vars(self) if name.endswith("_")]:
-            delattr(self, name)
+        self._forget()
         array = self._checked(X, reset=True)
-        layout = layout_of(array, self.image_size, labelled=isinstance(X, xr.DataArray))
-        images = layout.arrange(array)
+        self.layout_ = find_layout(array, self.image_size, labelled=isinstance(X, xr.DataArray))
+        images = self.layout_.arrange(array)
         most, self.seed_ = check_whole("learn_from", self.learn_from, 1), self._seed()
         if len(images) > most:
             random = np.random.Generator(np.random.Philox(self.seed_))
             images = images[np.sort(random.permutation(len(images))[:most])]
-        data, self.scale_ = scaled_data(images, None if self.rescale else Scale(np.zeros(layout.planes), 1.0))
-        self.layout_, self.n_features_in_ = layout, prod(array.shape[1:])
-        self.dictionaries_ = known = self._known()
+        unscaled = None if self.rescale else Scale(np.zeros(self.layout_.planes), 1.0)
+        (pixels, mask, _), self.scale_ = scaled_data(images, unscaled)
+        self.n_features_in_ = prod(array.shape[1:])
+        known = self._known()
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
         self._check_settings(sizes)
         plan = [self._layer(size) for size in sizes]
         with self._threads():
-            if not known:
-                sharp = self._prepared(data.images, data.mask, self.blur_)
-                self.dictionaries_ = self._learn_dictionaries(sharp, data.mask, plan)
-            passed = self._prepared(data.images, data.mask)
+            sharp = None if known else self._prepared(pixels, mask, self.blur_)
+            self.dictionaries_ = known or self._learn_dictionaries(sharp, mask, plan)
             self.units_, self.second_, self.whitening_ = [1.0] * len(plan), None, None
-            if self.second is not None:
-                self.second_ = self._learn_second(self._maps(passed, data.mask)[0])
-            elif self.regions is None:
-                parts = self._maps(passed, data.mask)
-                self.units_ = [max(float(part.reshape(len(part), -1).std()), LEAST_UNIT) for part in parts]
+            if self.second is not None or self.regions is None:
+                maps = self._maps(self._prepared(pixels, mask), mask)
+                if self.second is not None:
+                    self.second_ = self._learn_second(maps[0])
+                else:
+                    self.units_ = [max(float(one.reshape(len(one), -1).std()), LEAST_UNIT) for one in maps]
             if self.whitening:
-                self.whitening_ = self._learn_whitening(data.images, data.mask)
+                self.whitening_ = self._learn_whitening(pixels, mask)
 
     def _learn_dictionaries(
         self, images: np.ndarray, mask: np.ndarray | None, plan: list[ModelSpec]
     ) -> list[xr.DataArray]:
         """Dictionaries of the planned sizes; equal sizes have other seeds."""
         burn_in, collect = sweeps_of("sweeps", self.sweeps)
-        found, sizes = [], [model.layers[0].atom_size for model in plan]
+        found, sizes, folder = [], [model.layers[0].atom_size for model in plan], self._folder()
         with Bar((burn_in + collect) * len(plan), self.verbose) as bar:
             for number, (model, size) in enumerate(zip(plan, sizes, strict=True)):
                 again = sizes[:number].count(size)
-                chain = ChainSpec(burn_in, collect, self.seed_ + again)
-                found.append(learn_atoms(images, model, chain, mask, self._folder(f"{size[0]}x{size[1]}-{again}"), bar))
+                chain, own = ChainSpec(burn_in, collect, self.seed_ + again), f"{size[0]}x{size[1]}-{again}"
+                found.append(learn_atoms(images, model, chain, mask, folder and folder / own, bar))
         return found
 
-    def _learn_second(self, maps: np.ndarray) -> Second:
+    def _learn_second(self, maps: np.ndarray) -> LearnedLayer:
         """Layer 2 from maps of layer 1."""
         asked, chain = self.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
-        centre = maps.mean(axis=(0, 2, 3))[:, None, None]
-        first = Second(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
+        centre, folder = maps.mean(axis=(0, 2, 3))[:, None, None], self._folder()
+        found = LearnedLayer(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
         model = one_layer(
             asked.atoms, asked.size, asked.pool, maps.shape[1:], asked.noise_precision, asked.weight_precision
         )
         with Bar(chain.sweeps, self.verbose) as bar:
-            atoms = learn_atoms(first.pass_on(maps), model, chain, None, self._folder("second"), bar)
-        return first._replace(atoms=atoms.values)
+            atoms = learn_atoms(found.standardise(maps), model, chain, None, folder and folder / "second", bar)
+        return found._replace(atoms=atoms.values)
 
     def _learn_whitening(self, pixels: np.ndarray, mask: np.ndarray | None) -> Whitening:
         """Whitening from deformed images; missing pixels are filled in first."""
@@ -287,9 +287,6 @@ class OneStepFeatures(ImageTransformer):
         count = len(deformations.transforms(pixels.shape[2]))
         with Bar(count, self.verbose, "deformations") as bar:
             return learn_whitening(whole, lambda part: self._plain(part.values), deformations, self.floor, bar.step)
-
-    def _folder(self, name: str) -> Path | None:
-        return None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True) / name
 
     def _layer(self, size: Size) -> ModelSpec:
         """Model that learns a dictionary of this size."""
@@ -337,10 +334,12 @@ class OneStepFeatures(ImageTransformer):
             check_kind("regions", self.regions, (tuple, list))
             if not [check_whole("regions", one, 1) for one in self.regions]:
                 raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
-        if self.second is not None and len(sizes) > 1:
-            raise GddError("second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),)")
         if self.second is not None:
-            (grid,) = (self._grid(one) for one in sizes)
+            if len(sizes) > 1:
+                raise GddError(
+                    "second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),)"
+                )
+            grid = grid_of(size, sizes[0], self.pool_)
             if any(n < a for n, a in zip(grid, self.second.size, strict=True)):
                 raise GddError(
                     f"second: atoms of {self.second.size} blocks; images of {size} have {grid}. Give larger images, a "
@@ -352,12 +351,11 @@ class OneStepFeatures(ImageTransformer):
     def transform(self, X) -> np.ndarray:
         """Features of images, (image, feature), in single precision; see `get_feature_names_out`."""
         check_is_fitted(self)
-        data, _ = scaled_data(self.layout_.arrange(self._checked(X, reset=False)), self.scale_)
-        found = []
-        with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
-            for low in range(0, len(data.images), AT_ONCE):
+        (pixels, mask, _), found = self._scaled(self._checked(X, reset=False)), []
+        with self._threads(), Bar(len(pixels), self.verbose, "images") as bar:
+            for low in range(0, len(pixels), AT_ONCE):
                 some = slice(low, low + AT_ONCE)
-                features = self._plain(data.images[some], None if data.mask is None else data.mask[some])
+                features = self._plain(pixels[some], None if mask is None else mask[some])
                 found.append(features if self.whitening_ is None else self.whitening_.apply(features))
                 bar.step(len(features))
         return np.concatenate(found)
@@ -368,9 +366,9 @@ class OneStepFeatures(ImageTransformer):
         As features have them before they are pooled over regions or whitened; the last is that of a second layer.
         """
         check_is_fitted(self)
-        data, _ = scaled_data(self.layout_.arrange(self._checked(X, reset=False)), self.scale_)
+        pixels, mask, _ = self._scaled(self._checked(X, reset=False))
         with self._threads():
-            found = self._maps(self._prepared(data.images, data.mask), data.mask)
+            found = self._maps(self._prepared(pixels, mask), mask)
         return [xr.DataArray(one, dims=("image", "atom", "block_row", "block_col"), name="maps") for one in found]
 
     def for_size(self, image_size: Size, **changes) -> OneStepFeatures:
@@ -400,18 +398,17 @@ class OneStepFeatures(ImageTransformer):
         """Answers of every dictionary to prepared images, (image, atom, block_row, block_col) each."""
         blocks = *self.pool_, self.margin
         precisions = self.noise_precision, self.weight_precision
-        units = getattr(self, "units_", [1.0] * len(self.dictionaries_))
         found = [
             block_magnitudes(images, one.values, blocks, *precisions, seen) / np.float32(unit)
-            for one, unit in zip(self.dictionaries_, units, strict=True)
+            for one, unit in zip(self.dictionaries_, self.units_, strict=True)
         ]
         if self.second is None and self.regions is None:
             return found
         found = [over_norm(one) for one in found]
-        if getattr(self, "second_", None) is not None:
-            upper, passed = self.second, self.second_.pass_on(found[0])
+        if self.second_ is not None:
+            upper, below = self.second, self.second_.standardise(found[0])
             answers = block_magnitudes(
-                passed, self.second_.atoms, (*upper.pool, 0), upper.noise_precision, upper.weight_precision
+                below, self.second_.atoms, (*upper.pool, 0), upper.noise_precision, upper.weight_precision
             )
             found.append(over_norm(answers))
         return found
@@ -438,20 +435,12 @@ class OneStepFeatures(ImageTransformer):
             names = [f"whitened{number}" for number in range(len(names))]
         return np.array(names, object)
 
-    def _grid(self, atom: Size) -> Size:
-        """Rows and columns of blocks of atoms of this size."""
-        places = (n - a + 1 for n, a in zip(self.layout_.size, atom, strict=True))
-        return tuple(-(-n // p) for n, p in zip(places, self.pool_, strict=True))
-
     def _grids(self) -> list[tuple[int, Size]]:
         """Atoms, and rows and columns of blocks, of every dictionary."""
-        found = []
-        for one in self.dictionaries_:
-            found.append((len(one), self._grid(one.shape[2:])))
+        found = [(len(one), grid_of(self.layout_.size, one.shape[2:], self.pool_)) for one in self.dictionaries_]
         if self.second_ is not None:
-            places = (n - a + 1 for n, a in zip(found[0][1], self.second_.atoms.shape[2:], strict=True))
-            grid = tuple(-(-n // p) for n, p in zip(places, self.second.pool, strict=True))
-            found.append((len(self.second_.atoms), grid))
+            atoms = self.second_.atoms
+            found.append((len(atoms), grid_of(found[0][1], atoms.shape[2:], self.second.pool)))
         return found
 
     def plot_atoms(self, dictionary: int = 0, ax: Axes | None = None) -> Axes:
@@ -464,9 +453,7 @@ class OneStepFeatures(ImageTransformer):
         """One image, and the maps of the atoms whose answers vary most over it; see `gdd.plot.plot_maps`."""
         check_is_fitted(self)
         number = check_whole("dictionary", dictionary, 0, len(self._grids()) - 1)
-        if np.shape(image) != self.layout_.shape:
-            raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
-        array = as_images(np.asarray(image)[None])
+        array = self._one_image(image)
         maps = self.maps(array)[number].values[0]
         order = np.argsort(-maps.var(axis=(1, 2)), kind="stable")[: check_whole("count", count, 1)]
         return plot.plot_maps(self.layout_.arrange(array)[0], maps[order], order, ax)
@@ -490,32 +477,20 @@ class OneStepFeatures(ImageTransformer):
         """Write what was learned to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
         check_is_fitted(self)
         place = user_path("path", path)
-        given = self.get_params(deep=False)
-        given |= {
-            "second": given["second"] and asdict(given["second"]),
-            "whitening": asdict(wide) if isinstance(wide := given["whitening"], Deformations) else wide,
-            "checkpoint": given["checkpoint"] and str(given["checkpoint"]),
-            "dictionaries": given["dictionaries"] is not None, "random_state": self.seed_,
-        }
-        attrs = {
-            "estimator": type(self).__name__, "parameters": json.dumps(given, default=lambda value: value.tolist()),
-            "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
-            "units": self.units_, "pool": self.pool_, "blur": self.blur_, "seed": self.seed_,
+        attrs = self._attributes(
+            second=self.second and asdict(self.second), dictionaries=self.dictionaries is not None,
+            whitening=asdict(self.whitening) if isinstance(self.whitening, Deformations) else self.whitening,
+        )
+        attrs |= {
+            "estimator": type(self).__name__, "units": self.units_, "pool": self.pool_, "blur": self.blur_,
             "second_scale": 0.0 if self.second_ is None else self.second_.scale,
-            "n_features_in": self.n_features_in_, "output": json.dumps(getattr(self, OUTPUT, {})),
-            "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
         }
         results.write(self.to_dataset().assign_attrs(attrs), place, ("whitening",))
 
 
-#: atoms of the four dictionaries of `OneStepFeatures.digits`, chosen on training digits (book, mnist/best)
-DIGIT_SIZES = (8, 8), (8, 8), (6, 6), (11, 11)
-
-
 def restored(data: xr.Dataset) -> OneStepFeatures:
     """Transformer of what `OneStepFeatures.save` has written."""
-    attrs = data.attrs
-    given = {name: as_tuples(value) for name, value in json.loads(attrs["parameters"]).items()}
+    attrs, given = data.attrs, parameters_of(data.attrs)
     dictionaries = [
         xr.DataArray(data[name].values, dims=DICTIONARY)
         for name in sorted((n for n in data if n.startswith("dictionary_")), key=lambda n: int(n.rpartition("_")[2]))
@@ -525,27 +500,14 @@ def restored(data: xr.Dataset) -> OneStepFeatures:
         "whitening": Deformations(**wide) if isinstance(wide := given["whitening"], dict) else wide,
         "dictionaries": dictionaries if given["dictionaries"] else None,
     }
-    model = OneStepFeatures(**given)
-    axes, planes, size = json.loads(attrs["layout"])
-    model.layout_ = Layout(axes, planes, tuple(size))
-    model.scale_ = Scale(np.atleast_1d(attrs["centre"]), float(attrs["unit"]))
+    model = OneStepFeatures._from_attributes(attrs, given)
     model.dictionaries_, model.units_ = dictionaries, np.atleast_1d(attrs["units"]).tolist()
     model.pool_, model.blur_ = tuple(int(n) for n in attrs["pool"]), float(attrs["blur"])
-    model.seed_, model.n_features_in_ = int(attrs["seed"]), int(attrs["n_features_in"])
-    model.second_ = Second(
+    model.second_ = LearnedLayer(
         data.second.values, data.second_centre.values[:, None, None], float(attrs["second_scale"])
     ) if "second" in data else None
     model.whitening_ = Whitening(data.feature_mean.values, data.whitening.values) if "whitening" in data else None
-    if names := json.loads(attrs["feature_names"]):
-        model.feature_names_in_ = np.array(names, object)
-    if output := json.loads(attrs["output"]):
-        setattr(model, OUTPUT, output)
     return model
-
-
-def as_tuples(value):
-    """Lists of a file as tuples."""
-    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 # ---- the parts, each a function
@@ -555,6 +517,11 @@ def proposed(size: Size) -> tuple[Size, Size]:
     """Atoms and blocks (row, col) for images of this size; an axis that is too short has no blocks."""
     along = [propose_sizes(n, 2) for n in size]
     return tuple(atoms[0] for atoms, _ in along), tuple(pools[0] if pools else 1 for _, pools in along)
+
+
+def grid_of(size: Size, atom: Size, pool: Size) -> Size:
+    """Rows and columns of the blocks of an atom's places in images of this size."""
+    return block_grid(tuple(n - a + 1 for n, a in zip(size, atom, strict=True)), pool)
 
 
 def one_layer(

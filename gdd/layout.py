@@ -32,7 +32,7 @@ LARGEST_FACTOR = 10.0
 FEW = 10
 
 
-class Layout(NamedTuple):
+class ImageLayout(NamedTuple):
     """Order of axes and sizes of the images that a model was fitted to."""
 
     axes: str
@@ -100,10 +100,10 @@ def as_images(images: np.ndarray | xr.DataArray) -> np.ndarray:
     return as_array(images, "images")
 
 
-def layout_of(
+def find_layout(
     images: np.ndarray, image_size: Size | None = None, model_size: tuple[int, int, int] | None = None,
     labelled: bool = False,
-) -> Layout:
+) -> ImageLayout:
     """Find the layout of an array of images by its shape.
 
     Parameters
@@ -127,10 +127,10 @@ def layout_of(
         certain = labelled or model_size is not None
         if images.shape[2] in COLOURS[1:] and min(images.shape[:2]) >= LEAST_SIDE and not certain:
             raise GddError(f"images: shape {images.shape} looks like one colour picture; give images[None]")
-        found = Layout(ROWS, 1, images.shape[1:])
+        found = ImageLayout(ROWS, 1, images.shape[1:])
     elif images.ndim == 4:
         _, *sizes = images.shape
-        found = Layout(PLANES_FIRST, sizes[0], tuple(sizes[1:]))
+        found = ImageLayout(PLANES_FIRST, sizes[0], tuple(sizes[1:]))
         found = found if labelled else _first_or_last(found, image_size, model_size)
     else:
         raise GddError(
@@ -142,9 +142,9 @@ def layout_of(
     return found
 
 
-def _first_or_last(first: Layout, image_size: Size | None, model_size: tuple[int, int, int] | None) -> Layout:
+def _first_or_last(first: ImageLayout, image_size: Size | None, model_size: tuple[int, int, int] | None) -> ImageLayout:
     """``first``, or the layout of the same array whose planes stand last; GddError if neither is more likely."""
-    last = Layout(PLANES_LAST, first.size[1], (first.planes, first.size[0]))
+    last = ImageLayout(PLANES_LAST, first.size[1], (first.planes, first.size[0]))
     tests = (
         lambda one: (one.planes, *one.size) == model_size, lambda one: one.size == image_size,
         lambda one: one.planes in COLOURS,
@@ -161,8 +161,8 @@ def _first_or_last(first: Layout, image_size: Size | None, model_size: tuple[int
     )
 
 
-def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, int, int] | None) -> Layout:
-    """Layout of flat images of so many numbers each; the sizes as of `layout_of`."""
+def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, int, int] | None) -> ImageLayout:
+    """ImageLayout of flat images of so many numbers each; the sizes as of `find_layout`."""
     if image_size is not None:
         size, (planes, left) = image_size, divmod(features, prod(image_size))
         if left:
@@ -176,7 +176,7 @@ def _flat_layout(features: int, image_size: Size | None, model_size: tuple[int, 
                  stacklevel=3)
     if planes > 1:
         raise GddError(f"images: flat ones of {planes} planes; give them with their axes, (image, row, col, plane)")
-    return Layout(FLAT, 1, tuple(size))
+    return ImageLayout(FLAT, 1, tuple(size))
 
 
 def scale_of(images: np.ndarray) -> Scale:

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
+from skimage.util import montage
 
 from gdd.base.axes import CHAIN, DICTIONARY, DRAW, IMAGES
 from gdd.base.checks import GddError, as_plain, check_choice, check_whole
@@ -144,12 +145,10 @@ def over_largest(atoms: np.ndarray, percentile: float = 100) -> np.ndarray:
 
 def mosaic(pictures: np.ndarray, columns: int) -> np.ndarray:
     """Pictures (picture, plane, row, col) side by side: (row, col), NaN between them, or (row, col, 3), 1 between."""
-    count, planes, height, width = pictures.shape
-    shape = (ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP, planes)
-    whole = np.full(shape, np.nan)
-    for number, picture in enumerate(pictures):
-        top, left = number // columns * (height + GAP), number % columns * (width + GAP)
-        whole[top : top + height, left : left + width] = np.moveaxis(picture, 0, -1)
+    planes_last = np.moveaxis(pictures.astype(float), 1, -1)
+    grid, planes = (ceil(len(pictures) / columns), columns), planes_last.shape[-1]
+    whole = montage(planes_last, [np.nan] * planes, grid_shape=grid, padding_width=GAP, channel_axis=-1)
+    whole = whole[GAP:-GAP, GAP:-GAP]  # no frame around all
     return whole[..., 0] if planes == 1 else np.where(np.isnan(whole), 1.0, whole)
 
 

@@ -17,7 +17,7 @@ import xarray as xr
 from gdd.base.axes import DICTIONARY, IMAGES, MAPS
 from gdd.base.checks import GddError, as_finite, check_kind, check_pair, check_whole
 from gdd.base.compiling import kernel, share_out
-from gdd.model.convolution import CHUNK, correlate, synthesise
+from gdd.model.convolution import CHUNK, correlate, synthesise, valid_size
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import Blocks, Size, block_places, cut_into_blocks, repeat_blocks, spread, unpool
 from gdd.model.spec import ModelSpec
@@ -279,7 +279,7 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     """
     images, dictionary, w = (np.ascontiguousarray(part, float) for part in (images, dictionary, blocks[1]))
     z, weights = np.asarray(blocks[0]), _pixel_weights(gamma_e, images.shape, mask)
-    map_size = tuple(n - a + 1 for n, a in zip(images.shape[2:], dictionary.shape[2:], strict=True))
+    map_size = valid_size(images, dictionary)
     where = block_places(map_size, pool)
 
     def votes_of_chunks():

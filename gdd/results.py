@@ -7,7 +7,7 @@ Names end in the number of their layer, from 1 at the bottom, and so do axes tha
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -30,7 +30,7 @@ ALL = "all"
 #: beginning of the names of what a refined chain goes on from, in files
 LAST = "last_"
 #: what the arrays of `to_dataset` are, by the first part of their names; the paper's symbols
-WORDS = {
+LONG_NAMES = {
     "dictionary": "atoms, D", "position": "active position of each block, Z", "weight": "weight of each block, W",
     "map": "activations, S", "gamma_d": "precision of the atoms", "gamma_w": "precision of the weights",
     "gamma_e": "precision of the noise",
@@ -65,7 +65,7 @@ def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dens
     datasets = [xr.Dataset(part) for part in parts]
     whole = datasets[0] if len(datasets) == 1 else xr.concat(datasets, CHAIN)
     for name, array in whole.data_vars.items():
-        array.attrs["long_name"] = WORDS[name.rpartition("_")[0] if name[-1].isdigit() else name]
+        array.attrs["long_name"] = LONG_NAMES[name.rpartition("_")[0] if name[-1].isdigit() else name]
     for stage, found in traces.items():
         names = {name: f"trace_{stage}_{name}" for name in found.data_vars} | {DRAW: f"{DRAW}_{stage}"}
         whole = whole.merge(found.rename(names))
@@ -204,36 +204,40 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 # ---- images of a chain
 
 
-def pairs_of(trained: Trained) -> list[tuple]:
-    """What belongs to the images: the local part of every state, each beside its data."""
-    if isinstance(trained, Refined):
-        return [(trained.state.local, trained.data), (trained.last.local, trained.data)]
-    return [(layer.state.local, data) for layer, data in zip(trained.layers, trained.inputs, strict=True)]
+def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained:
+    """Return the first model with ``function(array, ...)``, of all models' arrays, in the place of what images own.
 
+    These arrays (image, ...) are the local part of every state and the data; what images share stays the first model's.
+    """
+    first, joint = models[0], isinstance(models[0], Refined)
+    counts = [len((one.state if joint else one.layers[0].state).local.z) for one in models]
 
-def with_pairs(trained: Trained, pairs: list[tuple]) -> Trained:
-    """Return the model with this in place of `pairs_of`."""
-    if isinstance(trained, Refined):
-        (local, data), (last, _) = pairs
-        state, last = trained.state._replace(local=local), trained.last._replace(local=last)
-        return trained._replace(state=state, last=last, data=data)
-    states = [layer.state._replace(local=local) for layer, (local, _) in zip(trained.layers, pairs, strict=True)]
-    layers = tuple(layer._replace(state=state) for layer, state in zip(trained.layers, states, strict=True))
-    return trained._replace(layers=layers, inputs=tuple(data for _, data in pairs))
+    def mapped(*values):
+        if isinstance(values[0], tuple):
+            found = map(mapped, *values)
+            return values[0]._make(found) if hasattr(values[0], "_make") else tuple(found)
+        by_image = isinstance(values[0], np.ndarray) and [len(value) for value in values] == counts
+        return function(*values) if by_image else values[0]
+
+    def data_of(*data: LayerData | None) -> LayerData | None:
+        return None if data[0] is None else LayerData(*mapped(*(one[:2] for one in data)))
+
+    def state_of(*states):
+        return states[0]._replace(local=mapped(*(one.local for one in states)))
+
+    if joint:
+        data, state, last = (tuple(getattr(one, name) for one in models) for name in ("data", "state", "last"))
+        return first._replace(data=data_of(*data), state=state_of(*state), last=state_of(*last))
+    layers = tuple(
+        same[0]._replace(state=state_of(*(layer.state for layer in same)))
+        for same in zip(*(one.layers for one in models), strict=True)
+    )
+    return first._replace(layers=layers, inputs=tuple(map(data_of, *(one.inputs for one in models))))
 
 
 def of_images(trained: Trained, some: slice | np.ndarray) -> Trained:
     """Return a chain with what belongs to these of its images."""
-
-    def cut(local, data: LayerData):
-        def of(value):
-            if isinstance(value, tuple):
-                return tuple(map(of, value))
-            return value[some].copy() if value is not None and len(value) == len(data.images) else value
-
-        return type(local)(*map(of, local)), LayerData(of(data.images), of(data.mask))
-
-    return with_pairs(trained, [cut(*pair) for pair in pairs_of(trained)])
+    return map_images(lambda array: array[some].copy(), trained)
 
 
 def with_images(trained: Trained, images: np.ndarray) -> Trained:
@@ -241,7 +245,7 @@ def with_images(trained: Trained, images: np.ndarray) -> Trained:
     data = LayerData(np.ascontiguousarray(images, np.float32))
     if isinstance(trained, Refined):
         return trained._replace(data=data)
-    pooled = [LayerData(pool_up(one.state, one.spec, one.shape)) for one in trained.layers[:-1]]
+    pooled = [LayerData(pool_up(one.state.local.w, one.spec)) for one in trained.layers[:-1]]
     return trained._replace(inputs=(data, *pooled))
 
 

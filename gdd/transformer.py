@@ -1,12 +1,15 @@
-"""What the estimators of this package share: images as people have them, seeds, threads, a progress bar."""
+"""What the estimators of this package share: images as people have them, seeds, threads, files, a progress bar."""
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
 from numbers import Integral
+from pathlib import Path
+from typing import Self
 
 import numpy as np
 import xarray as xr
@@ -18,7 +21,9 @@ from tqdm import TqdmWarning
 
 from gdd.base.checks import GddError, check_lengths, check_seed
 from gdd.base.compiling import on_threads
-from gdd.layout import as_images
+from gdd.base.files import user_path
+from gdd.layout import ImageLayout, Scale, as_images, scaled_data
+from gdd.model.state import LayerData
 
 #: where scikit-learn keeps what ``set_output`` has chosen
 OUTPUT = "_sklearn_output_config"
@@ -27,7 +32,8 @@ OUTPUT = "_sklearn_output_config"
 class ImageTransformer(TransformerMixin, BaseEstimator):
     """Images in, features out.
 
-    A subclass has the parameters ``random_state`` and ``n_jobs``, and once fitted ``layout_``.
+    A subclass has the parameters ``checkpoint``, ``random_state``, ``n_jobs`` and ``verbose``, and once fitted
+    ``layout_``, ``scale_``, ``seed_`` and ``n_features_in_``.
     """
 
     def fit(self, X, y=None) -> ImageTransformer:
@@ -46,6 +52,11 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
     def _learn(self, X) -> None:
         """Set what is learned from images."""
         raise NotImplementedError
+
+    def _forget(self) -> None:
+        """Remove what an earlier fit has learned."""
+        for name in [name for name in vars(self) if name.endswith("_")]:
+            delattr(self, name)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -68,6 +79,19 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
             self, X, reset=reset, dtype=np.float64, ensure_all_finite="allow-nan", ensure_min_features=least
         )
 
+    def _scaled(self, array: np.ndarray) -> LayerData:
+        """Checked new images as the model has them."""
+        return scaled_data(self.layout_.arrange(array), self.scale_)[0]
+
+    def _one_image(self, image) -> np.ndarray:
+        """One image that is to be shown, as an array of images."""
+        if np.shape(image) != self.layout_.shape:
+            raise GddError(f"image: shape {np.shape(image)} given; one image of shape {self.layout_.shape} is needed")
+        return as_images(np.asarray(image)[None])
+
+    def _folder(self) -> Path | None:
+        return None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True)
+
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
             return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -79,6 +103,45 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         if not isinstance(self.n_jobs, Integral) or self.n_jobs == 0:
             raise GddError(f"n_jobs: {self.n_jobs!r} given; a number of threads, -1 for all cores, or None is needed")
         return on_threads(effective_n_jobs(self.n_jobs))
+
+
+    # ---- files
+
+    def _attributes(self, **parameters) -> dict:
+        """Attributes of a file of the fitted estimator; ``parameters`` stand in for those that JSON does not have."""
+        parameters = self.get_params(deep=False) | {
+            "checkpoint": self.checkpoint and str(self.checkpoint), "random_state": self.seed_,
+        } | parameters
+        return {
+            "parameters": json.dumps(parameters, default=lambda value: value.tolist()),  # numbers of NumPy
+            "layout": json.dumps(self.layout_), "centre": self.scale_.centre, "unit": self.scale_.unit,
+            "seed": self.seed_, "n_features_in": self.n_features_in_, "output": json.dumps(getattr(self, OUTPUT, {})),
+            "feature_names": json.dumps([*getattr(self, "feature_names_in_", [])]),
+        }
+
+    @classmethod
+    def _from_attributes(cls, attrs: dict, parameters: dict) -> Self:
+        """Estimator with these parameters, fitted so far as `_attributes` tells."""
+        model = cls(**parameters)
+        axes, planes, size = json.loads(attrs["layout"])
+        model.layout_ = ImageLayout(axes, planes, tuple(size))
+        model.scale_ = Scale(np.atleast_1d(attrs["centre"]), float(attrs["unit"]))
+        model.seed_, model.n_features_in_ = int(attrs["seed"]), int(attrs["n_features_in"])
+        if names := json.loads(attrs.get("feature_names", "[]")):  # a file of version 1 has none of these two
+            model.feature_names_in_ = np.array(names, object)
+        if output := json.loads(attrs.get("output", "{}")):
+            setattr(model, OUTPUT, output)
+        return model
+
+
+def parameters_of(attrs: dict) -> dict:
+    """Parameters in the attributes of a file, lists as tuples."""
+    return {name: as_tuples(value) for name, value in json.loads(attrs["parameters"]).items()}
+
+
+def as_tuples(value):
+    """Lists, and lists in them, as tuples."""
+    return tuple(map(as_tuples, value)) if isinstance(value, list) else value
 
 
 def sweeps_of(name: str, pair: object) -> tuple[int, int]:

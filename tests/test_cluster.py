@@ -167,21 +167,21 @@ def test_a_worker_started_again_at_its_address_counts_as_gone(client):
         cluster.refuse_gone(workers | {first: "the folder of an earlier start"}, client)
 
 
-def test_a_part_that_waits_at_a_hub_that_has_gone_stops(client, tmp_path):
-    """The hub goes with its driver, and the call that is out gets no answer."""
+def test_a_shard_that_waits_at_a_rendezvous_that_has_gone_stops(client, tmp_path):
+    """The rendezvous goes with its driver, and the call that is out gets no answer."""
     begun, stopped = tmp_path / "begun", tmp_path / "stopped"
 
-    def meet(seat: cluster.Seat) -> None:
+    def wait(rank: cluster.Rank) -> None:
         begun.touch()
         try:
-            seat.part().of_all(sum, 1)
+            rank.shard().reduce(sum, 1)
         except cluster.Stopped as error:
             stopped.write_text(str(error))
 
     first = min(cluster.running(client))
-    place = client.submit(cluster.Hub, 2, workers=[first], actor=True, pure=False)
-    seat = cluster.Seat(place.result(), {first: cluster.running(client)[first]}, 0, 0, 1)
-    task = client.submit(meet, seat, workers=[first], pure=False)
+    place = client.submit(cluster.Rendezvous, 2, workers=[first], actor=True, pure=False)
+    rank = cluster.Rank(place.result(), {first: cluster.running(client)[first]}, 0, 0, 1)
+    task = client.submit(wait, rank, workers=[first], pure=False)
     while not begun.exists():
         time.sleep(0.1)
     time.sleep(1)

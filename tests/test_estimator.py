@@ -20,7 +20,7 @@ import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
 from gdd.estimator import warn_of_idle_atoms
-from gdd.layout import layout_of
+from gdd.layout import find_layout
 from gdd_book.data import datasets
 
 #: tiny chains, tiny models: what is tested is the face, not what is learned
@@ -393,8 +393,8 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
 
 def test_flat_pictures_are_asked_for_their_size():
     with pytest.warns(UserWarning, match=r"576 numbers each are read as signals; .* image_size=\(24, 24\)"):
-        assert layout_of(np.ones((3, 576))).size == (1, 576)
-    assert layout_of(np.ones((3, 576)), (24, 24)).size == (24, 24)
+        assert find_layout(np.ones((3, 576))).size == (1, 576)
+    assert find_layout(np.ones((3, 576)), (24, 24)).size == (24, 24)
 
 
 def test_one_picture_and_no_fit_are_named(digits, fitted):

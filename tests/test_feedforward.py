@@ -2,12 +2,10 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gdd import OneStepFeatures
-from gdd.base.checks import GddError
-from gdd.inference.contrast import high_pass
+from gdd.inference.contrast import prepare
 from gdd.inference.features import one_step_features
 from gdd_book import experiments
 from gdd_book.experiments.studies import mnist_features
@@ -22,22 +20,12 @@ def test_a_grating_is_weakened_as_the_transform_of_the_blur_says():
     """Far from the border a Gaussian of sd s multiplies frequency f by exp(-s^2 f^2 / 2)."""
     frequency, sigma = 2 * np.pi / 16, 3.0
     wave = np.tile(np.cos(frequency * np.arange(128)), (128, 1))
-    passed = high_pass(wave[None, None], sigma)[0, 0]
+    passed = prepare(wave[None, None], None, sigma, False)[0, 0]
     middle = slice(32, 96)
     wanted = (1 - np.exp(-(sigma**2) * frequency**2 / 2)) * wave
     assert_allclose(passed[middle, middle], wanted[middle, middle], atol=1e-3)  # the blur is cut off at 4 sd: 6e-5
     ramp = np.tile(np.arange(128.0), (128, 1))
-    assert_allclose(high_pass(ramp[None, None], sigma)[0, 0, middle, middle], 0, atol=1e-9)
-
-
-def test_high_pass_keeps_labels_and_refuses_nonsense(images):
-    labelled = xr.DataArray(images, {"label": ("image", range(6))}, ("image", "plane", "row", "col"))
-    passed = high_pass(labelled)
-    assert_array_equal(passed.label, labelled.label)
-    assert_array_equal(passed.values, high_pass(images))
-    assert "blur of 3 pixels" in passed.attrs["scale"]
-    with pytest.raises(GddError, match="sigma"):
-        high_pass(images, 0.0)
+    assert_allclose(prepare(ramp[None, None], None, sigma, False)[0, 0, middle, middle], 0, atol=1e-9)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +36,7 @@ def atoms(images):
 
 def test_margin_makes_blocks_reach_into_their_neighbours(images, atoms):
     """Widening by one position is the same as blocks cut out by hand."""
-    passed, settings = high_pass(images), {"gamma_e": 100.0, "gamma_w": 0.1}
+    passed, settings = prepare(images, None, 3.0, False), {"gamma_e": 100.0, "gamma_w": 0.1}
     wide = one_step_features(passed, atoms, (3, 3), margin=1, **settings)
     for row, col in ((0, 0), (1, 2), (3, 3)):  # maps are 11 x 10
         top, bottom = max(3 * row - 1, 0), min(3 * row + 4, 11)

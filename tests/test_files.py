@@ -152,7 +152,7 @@ WRONG = ["", "a\0b", b"m.nc", None, 3, "\udcff", "~nobody-of-this-name/m.nc", Pa
 def test_wrong_paths_are_refused_before_any_work(home, fitted, path, monkeypatch):
     model, images = fitted
     monkeypatch.setattr(gdd.DeepDeconvolution, "to_dataset", None)  # would be the first work
-    monkeypatch.setattr(gdd.estimator, "pretrain", None)
+    monkeypatch.setattr(gdd.estimator, "pretrain_layers", None)
     calls = [lambda: model.save(path), lambda: gdd.load(path), lambda: records.read(path)]
     calls += [lambda: gdd.DeepDeconvolution(checkpoint=path).fit(images)] if path is not None else []
     for call in calls:

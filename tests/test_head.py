@@ -53,6 +53,16 @@ def test_version_is_at_the_foot_of_every_page(monkeypatch):
     assert config.html_theme_options == {"show_navbar_depth": 2, "extra_footer": f"Version {gdd.__version__}"}
 
 
+def test_a_page_leads_to_a_repository_where_there_is_one(monkeypatch):
+    config = SimpleNamespace(html_theme_options={}, html_baseurl="")
+    head.configure(None, config)
+    assert "repository_url" not in config.html_theme_options
+    monkeypatch.setenv("GDD_BOOK_REPOSITORY", "https://github.com/a/gdd/")
+    head.configure(None, config)
+    assert config.html_theme_options["repository_url"] == "https://github.com/a/gdd"
+    assert config.html_theme_options["use_source_button"]
+
+
 def test_citation_is_that_of_the_file():
     cited = yaml.safe_load((notebooks.ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     text = notebooks.text_path("references").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.compiling import on_threads
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
-from gdd.model.state import LayerData, LayerState, Part, block_positions
+from gdd.model.state import LayerData, LayerState, Shard, block_positions
 from gdd.sampler import conditionals
 from gdd.sampler.dictionary import atom_sums, plane_last
 from gdd.sampler.random import Key
@@ -131,7 +131,7 @@ def test_sums_equal_the_plain_statistics(name):
     left = plane_last(model.residual(state, data, shape), float)
     for k in range(shape.atoms):
         seen, gamma_e = data.mask.astype(float), state.local.gamma_e[:, 0]
-        gram, linear = atom_sums(state.local, left, seen, gamma_e, shape, k, Part())
+        gram, linear = atom_sums(state.local, left, seen, gamma_e, shape, k, Shard())
         plain, whole = conditionals.atom_statistics(state, data, shape, k)
         np.testing.assert_allclose(gram, plain, rtol=1e-10, atol=1e-10)
         atom = state.shared.dictionary[k].reshape(shape.planes, -1)

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 import gdd
+from gdd.model.convolution import synthesise
 from gdd.model.joint import layer_values
+from gdd.model.pooling import unpool
+from gdd.model.state import maps_of
 from gdd_book import checkout, models, records
 from gdd_book.figures import mnist
 from gdd_book.run import run_experiment
@@ -59,6 +62,7 @@ def test_activations_of_the_examples_are_those_of_the_chain(learned):
     local = chain.state.local
     np.testing.assert_array_equal(data.map_2.values != 0, local.w != 0)
     layered = layer_values(local, chain.state.shared.dictionaries, chain.model.shapes())[0]
+    np.testing.assert_array_equal(models.redrawn(chain), layered)
     own = ((models.images_of(name).values - layered) ** 2).sum()
     others = ((np.roll(models.images_of(name).values, 1, axis=0) - layered) ** 2).sum()
     assert own < others
@@ -74,11 +78,33 @@ def test_figures_of_a_model(learned, monkeypatch):
     table = mnist.drawing_table(found)
     assert (table.diff().iloc[1:] >= 0).all(axis=None) and table.columns.tolist() == ["pretrained", "refined"]
     walk = mnist.show_walk(found, 7, pieces=2)
-    assert [panel.get_title() for panel in walk.axes[:6]] == ["image", "layer 1", "1, pooled", "piece 1", "piece 2",
-                                                            "all pieces"]
+    assert [panel.get_title() for panel in walk.axes[3:7]] == ["piece 1", "piece 2", "all", "redrawn"]
     one = found.isel(image=0).sel(stage="refined")
     parts, all_pieces = mnist.pieces_of(one, int((one.map_2 != 0).sum()))
     np.testing.assert_allclose(parts.sum(axis=0), all_pieces, atol=1e-6)
+
+
+def test_positions_of_a_pretrained_model_draw_its_images(learned):
+    """With every layer's own weights in place of those drawn from above, the bottom layer's own picture comes back."""
+    chain = models.load(names(learned)["pretrained"]).chains_[0]
+    below, top = (layer.state.local for layer in chain.layers)
+    pooled = synthesise(chain.layers[1].state.shared.dictionary, maps_of(top, chain.layers[1].shape))
+    shape = chain.layers[0].shape
+    by_hand = synthesise(chain.layers[0].state.shared.dictionary, unpool(below.z, pooled, shape.map_size, shape.block))
+    np.testing.assert_allclose(models.redrawn(chain), by_hand, atol=1e-5)
+
+
+def test_what_a_drawing_leaves_of_the_images(learned, monkeypatch):
+    whole = names(learned)
+    monkeypatch.setattr(models, "existing", lambda name: models.path_of(whole[name.rpartition("-")[2]]))
+    left = models.unexplained("mnist-20")
+    assert left.dims == ("way", "stage") and left.way.values.tolist() == list(models.WAYS)
+    images = models.images_of("refined").values
+    drawn = models.redrawn(models.load("refined").chains_[0])
+    scales = [np.linalg.lstsq(y.reshape(-1, 1), x.ravel(), rcond=None)[0] for x, y in zip(images, drawn, strict=True)]
+    rest = sum(((x - a * y) ** 2).sum() for x, y, a in zip(images, drawn, scales, strict=True)) / (images**2).sum()
+    np.testing.assert_allclose(left.sel(way="own places", stage="refined"), rest, rtol=1e-5)
+    assert (left <= 1).all()
 
 
 def test_a_model_that_is_not_there_is_named(learned):

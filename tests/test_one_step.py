@@ -19,7 +19,7 @@ import gdd
 from gdd import Deformations, GddError, OneStepFeatures, SecondLayer
 from gdd.base.compiling import on_threads
 from gdd.features import LEAST_NORM, pyramid
-from gdd.inference.contrast import high_pass
+from gdd.inference.contrast import prepare
 from gdd.inference.features import one_step_features
 from gdd_book.data import datasets
 
@@ -57,7 +57,8 @@ def plain(digits):
 def test_features_are_one_step_of_high_pass_images_over_their_deviation(digits, plain):
     pixels = plain.scale_.forward(digits[:, None]).astype(np.float32)
     given = {"gamma_e": 100.0, "gamma_w": 0.1, "margin": 1}
-    wanted = one_step_features(high_pass(pixels, plain.blur_), plain.dictionaries_[0], plain.pool_, **given).values
+    passed = prepare(pixels, None, plain.blur_, False)
+    wanted = one_step_features(passed, plain.dictionaries_[0], plain.pool_, **given).values
     assert plain.blur_ == 3.0 and plain.pool_ == (3, 3) and plain.dictionaries_[0].shape[2:] == (8, 8)
     assert_allclose(plain.transform(digits), wanted.reshape(30, -1) / wanted.std(), rtol=1e-5)
     atoms = plain.dictionaries_[0]

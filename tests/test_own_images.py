@@ -11,7 +11,7 @@ import xarray as xr
 import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
-from gdd.layout import PLANES_FIRST, PLANES_LAST, layout_of
+from gdd.layout import PLANES_FIRST, PLANES_LAST, find_layout
 
 QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
 
@@ -99,7 +99,7 @@ def test_planes_that_may_stand_second_or_last_are_refused(shape):
     ],
 )
 def test_where_the_planes_stand(shape, options, axes):
-    assert layout_of(np.ones((2, *shape)), **options).axes == axes
+    assert find_layout(np.ones((2, *shape)), **options).axes == axes
 
 
 def test_labelled_images_are_read_by_their_names_at_every_call(pictures):
@@ -174,7 +174,7 @@ def test_more_samples_than_memory_holds_are_refused(fitted):
 
 
 def test_seeds_of_all_chains_are_checked_before_the_first(digits, monkeypatch):
-    monkeypatch.setattr(gdd.estimator, "pretrain", None)  # would fail otherwise
+    monkeypatch.setattr(gdd.estimator, "pretrain_layers", None)  # would fail otherwise
     model = DeepDeconvolution(**QUICK, n_chains=2, random_state=2**63 - 1)
     with pytest.raises(GddError, match=f"random_state: {2**63 - 1} given; 2 chains need seeds up to {2**63}"):
         model.fit(digits)

@@ -119,6 +119,14 @@ def test_a_loaded_chain_goes_on_with_its_own_images_only(digits, tmp_path, refin
         gdd.project(start)
 
 
+def test_some_images_of_a_loaded_chain_are_those_of_the_fitted_one(refined, tmp_path):
+    """A file has no images; the states of some can still be taken."""
+    for one, other in zip(refined.chains_, reloaded(refined, tmp_path).chains_, strict=True):
+        some, others = (results.of_images(chain, [3, 5]) for chain in (one, other))
+        assert others.data is None and some.state.local.z.shape[0] == len(some.data.images) == 2
+        np.testing.assert_equal(plain(others), plain(some))
+
+
 # ---- damage is noticed
 
 
@@ -239,7 +247,7 @@ def test_what_is_read_where_it_is_used_waits_for_the_same_lock(tmp_path):
     sent = pickle.loads(pickle.dumps(lazy))  # as to a worker
     for one in (lazy, sent):
         with ThreadPoolExecutor(1) as pool:
-            with netcdf._ONE:
+            with netcdf._LOCK:
                 reading = pool.submit(one.load)
                 assert not wait([reading], timeout=0.5).done
             assert reading.result().equals(whole)

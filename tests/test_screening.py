@@ -6,7 +6,7 @@ import pytest
 
 from gdd.model.joint import layer_values
 from gdd.model.spec import LayerSpec, ModelSpec
-from gdd.model.state import EMPTY, JointLocal, Part
+from gdd.model.state import EMPTY, JointLocal, Shard
 from gdd.sampler.preconditioner import (
     design_products,
     map_products,
@@ -101,7 +101,7 @@ def test_guess_by_frequency_is_symmetric_and_positive(by):
     maps = generator.standard_normal((3, 2, *shapes[1].map_size))
     maps[:, 1] = 0.0  # an atom that nothing uses
     prior = {"nothing": np.full((1, 1), 1.5), "atom": np.array([[0.5], [2.0]]), "plane": np.array([[0.5, 2.0]])}[by]
-    apply = precondition_by_frequency(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior, Part())
+    apply = precondition_by_frequency(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior, Shard())
     matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
     assert np.linalg.eigvalsh(matrix).min() > 0
@@ -119,7 +119,7 @@ def test_guess_is_exact_where_nothing_is_left_out():
     below = below._replace(stride=(4, 4))  # units at other places do not meet
     weights, gamma_e, gamma_d = generator.standard_normal((5, 2)), generator.gamma(2.0, size=5), 0.7
     maps, prior = weights[:, :, None, None], np.full((1, 1), gamma_d)
-    apply = precondition_by_frequency(below, shapes[1], maps, gamma_e, prior, Part())
+    apply = precondition_by_frequency(below, shapes[1], maps, gamma_e, prior, Shard())
     units = dictionaries[0].reshape(3, -1)
     between = units @ units.T + 1e-6 * (units**2).sum() / 3 * np.eye(3)  # what stands for no variance
     exact = np.kron(weights.T * gamma_e @ weights, between) + gamma_d * np.eye(6)
@@ -132,7 +132,7 @@ def test_products_of_maps_are_sums_over_places():
     generator = np.random.default_rng(4)
     for size in ((2, 3), (6, 5)):
         maps, gamma_e = generator.standard_normal((2, 3, *size)), np.array([0.5, 2.0])
-        found = map_products(maps, gamma_e, (3, 4), Part())
+        found = map_products(maps, gamma_e, (3, 4), Shard())
         for a, b in np.ndindex(5, 7):
             a, b = a - 2, b - 3
             moved = np.zeros((2, 3, size[0] + 4, size[1] + 6))

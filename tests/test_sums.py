@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec
-from gdd.model.state import LayerData, Part
+from gdd.model.state import LayerData, Shard
 from gdd.sampler import chain as chains
 from gdd.sampler import sums
 from gdd.sampler.pretrain import Pretrained, pretrain_layers
@@ -58,13 +58,13 @@ class Table:
 
 
 def in_parts(work, images, edges):
-    """``work(part, images of the part)`` for the parts of images between these edges; what each gives."""
+    """``work(shard, images of the shard)`` for the parts of images between these edges; what each gives."""
     table, found = Table(len(edges) - 1), [None] * (len(edges) - 1)
 
     def one(number, first, last):
-        part = Part(first, len(images), lambda combine, said: table.meet(number, combine, said))
+        shard = Shard(first, len(images), lambda combine, said: table.meet(number, combine, said))
         with suppress(Stop, threading.BrokenBarrierError), table.seat():
-            found[number] = work(part, images[first:last])
+            found[number] = work(shard, images[first:last])
 
     threads = [threading.Thread(target=one, args=(n, *pair)) for n, pair in enumerate(pairwise(edges))]
     for thread in threads:
@@ -104,20 +104,20 @@ def test_nodes_of_any_parts_give_the_tree(number):
 def test_sums_over_images_do_not_depend_on_the_parts(edges):
     values = np.random.default_rng(0).standard_normal((edges[-1], 2)) * 1e8
 
-    def of_part(part, own):
+    def of_part(shard, own):
         def run(share):
             for n, value in enumerate(own[share.images]):
                 share.slots[0][n // share.each] += value
 
         chunks = np.stack([own[at : at + sums.CHUNK].sum(axis=0) for at in range(0, len(own), sums.CHUNK)])
         return np.concatenate([
-            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run), *add_chunks((chunks,), part),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run, most=sums.SLOTS),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), part, len(own), run, most=LEAF),
-            add_images(part, own, own[:, 0]),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run), *add_chunks((chunks,), shard),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=sums.SLOTS),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=LEAF),
+            add_images(shard, own, own[:, 0]),
         ])
 
-    alone = of_part(Part(), values)
+    alone = of_part(Shard(), values)
     for found in in_parts(of_part, values, edges):
         np.testing.assert_array_equal(found, alone)
     np.testing.assert_allclose(alone[:2], values.sum(axis=0), rtol=1e-9)
@@ -137,11 +137,11 @@ def images():
 
 
 def stages(model, chain, refinement, fresh=False, folder=None):
-    """Pretraining, and refinement from it or from nothing, of a part."""
+    """Pretraining, and refinement from it or from nothing, of a shard."""
 
-    def work(part, own):
+    def work(shard, own):
         own, mask = own if isinstance(own, tuple) else (own, None)
-        data = LayerData(own, mask, part)
+        data = LayerData(own, mask, shard)
         fitted = pretrain_layers(data, model, chain, folder)
         begun = fresh_start(data, model, chain, refinement) if fresh else start_from(fitted, refinement, chain)
         return fitted, run_joint_chain(begun, data, fitted.model, chain, refinement, folder)
@@ -153,20 +153,20 @@ def assert_same(alone, parts):
     """Every array of the states, the images' ones put together, and every trace."""
     fitted, refined = alone
     for number, layer in enumerate(fitted.layers):
-        own = [part[0].layers[number] for part in parts]
+        own = [shard[0].layers[number] for shard in parts]
         check(layer.state, [one.state for one in own])
         assert all(layer.traces.equals(one.traces) for one in own)
-    check(refined.state, [part[1].state for part in parts])
-    check(refined.last, [part[1].last for part in parts])
-    assert all(refined.traces.equals(part[1].traces) for part in parts)
+    check(refined.state, [shard[1].state for shard in parts])
+    check(refined.last, [shard[1].last for shard in parts])
+    assert all(refined.traces.equals(shard[1].traces) for shard in parts)
 
 
 def check(state, parts):
     for name, value in state.shared._asdict().items():
-        for part in parts:
-            equal(value, getattr(part.shared, name))
+        for shard in parts:
+            equal(value, getattr(shard.shared, name))
     for name, value in state.local._asdict().items():
-        own = [getattr(part.local, name) for part in parts]
+        own = [getattr(shard.local, name) for shard in parts]
         if isinstance(value, tuple):
             equal(value, [np.concatenate(each) for each in zip(*own, strict=True)])
         else:
@@ -197,7 +197,7 @@ CASES = {
 def test_chains_have_the_same_bits_in_parts(images, case):
     model, chain, refinement, fresh = CASES[case]
     work = stages(model, chain, refinement, fresh)
-    alone = work(Part(), images)
+    alone = work(Shard(), images)
     for edges in PARTITIONS[1:]:
         assert_same(alone, in_parts(work, images, edges))
 
@@ -205,7 +205,7 @@ def test_chains_have_the_same_bits_in_parts(images, case):
 def test_chains_of_masked_images_have_the_same_bits_in_parts(images):
     mask = np.random.default_rng(2).random(images.shape) < 0.8
     work = stages(*CASES["learned"][:1], CHAIN, FIXED)
-    alone = work(Part(), (images, mask))
+    alone = work(Shard(), (images, mask))
 
     class Both(tuple):
         def __len__(self):
@@ -222,7 +222,7 @@ def test_a_checkpoint_of_some_parts_is_read_by_others(images, tmp_path, monkeypa
     monkeypatch.setattr(chains, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
     monkeypatch.setattr(chains, "SHARE_OF_WRITING", np.inf)
     work = stages(MODEL, CHAIN, FIXED, folder=tmp_path)
-    alone = stages(MODEL, CHAIN, FIXED)(Part(), images)
+    alone = stages(MODEL, CHAIN, FIXED)(Shard(), images)
     for sweep in (1, 4):
         with monkeypatch.context() as stopping:
             stopping.setattr(chains, "advance", stopped_at(sweep, chains.advance))
@@ -231,7 +231,7 @@ def test_a_checkpoint_of_some_parts_is_read_by_others(images, tmp_path, monkeypa
     assert_same(alone, in_parts(work, images, PARTITIONS[2]))
     names = sorted(path.name for path in tmp_path.glob("refined*"))
     assert len(names) == 2 + 2 * 5, names  # a checkpoint and the one before, each with what belongs to five parts
-    assert_same(alone, [work(Part(), images)])
+    assert_same(alone, [work(Shard(), images)])
 
 
 def stopped_at(sweep, advance):
@@ -244,6 +244,9 @@ def stopped_at(sweep, advance):
 
 
 def test_pretrained_parts_know_their_images(images):
-    found = in_parts(lambda part, own: pretrain_layers(LayerData(own, part=part), MODEL, CHAIN), images, PARTITIONS[1])
+    def work(shard, own):
+        return pretrain_layers(LayerData(own, shard=shard), MODEL, CHAIN)
+
+    found = in_parts(work, images, PARTITIONS[1])
     assert all(isinstance(one, Pretrained) for one in found)
-    assert [one.inputs[1].part.first for one in found] == [0, 2 * LEAF]
+    assert [one.inputs[1].shard.first for one in found] == [0, 2 * LEAF]

@@ -19,6 +19,11 @@ from gdd import Refined, results
 from gdd.base.axes import IMAGE, IMAGES, LABEL
 from gdd.base.checks import GddError
 from gdd.estimator import restored, saved
+from gdd.inference.fixed_dictionary import shared_of
+from gdd.model.joint import layer_values
+from gdd.model.state import JointLocal
+from gdd.projection import render_projected
+from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout
 from gdd_book.training import STAGES, Learned
@@ -113,7 +118,8 @@ def activations(name: str, stages: Sequence[str] = STAGES) -> xr.Dataset:
 
     ``map_1`` (stage, image, atom_1, row_1, col_1) and so on; ``projected_atoms`` (stage, projected_atom, plane,
     projected_row, projected_col); ``energy`` (stage, projected_atom), an atom's share of the squares of all that the
-    top atoms draw, each alone; ``images`` (image, plane, row, col). Images have the coordinates ``label`` and
+    top atoms draw, each alone; ``images`` (image, plane, row, col), and ``redrawn`` (stage, image, plane, row, col)
+    from their top coefficients, each layer below at its own positions. Images have the coordinates ``label`` and
     ``number``, their number in the data set. The attribute ``stride`` has the pixels between places of top atoms.
     """
     models, images = zip(*(_opened(f"{name}-{stage}") for stage in stages), strict=True)
@@ -128,4 +134,54 @@ def _activations(model: gdd.DeepDeconvolution) -> xr.Dataset:
     squares = (kept[f"map_{top}"].astype(float) ** 2).sum([IMAGE, f"row_{top}", f"col_{top}"]).values
     energy = squares * (model.atoms_.values**2).sum(axis=(1, 2, 3))
     kept["energy"] = "projected_atom", energy / energy.sum()
+    kept["redrawn"] = IMAGES, redrawn(model.chains_[0])
     return kept.drop_attrs(deep=False).assign_attrs(stride=model.model_.stride)
+
+
+#: what is drawn from a picture's top coefficients and positions, or from those of another picture
+WAYS = ("own places", "another's coefficients", "another's places", "projected")
+
+
+def unexplained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
+    """Share of the example images' energy that is left when the best multiple of a drawing of each is subtracted.
+
+    (way, stage), ways as in `WAYS`: from each image's own top coefficients, at its own positions in every layer below;
+    from the image before, coefficients alone or positions alone; by projected atoms, at places that are the same for
+    all images.
+    """
+    rows = []
+    for stage in stages:
+        model, images = _opened(f"{name}-{stage}")
+        trained, before = model.chains_[0], np.roll(np.arange(len(images)), 1)
+        top = model.to_dataset(dense=True)[f"map_{len(model.model_.layers)}"].values
+        drawn = (
+            redrawn(trained), redrawn(trained, coefficients=before), redrawn(trained, positions=before),
+            render_projected(model.atoms_.values, top, model.model_.stride, images.shape[2:]),
+        )
+        rows.append([_left(images.values, one) for one in drawn])
+    return xr.DataArray(np.transpose(rows), {"way": list(WAYS), "stage": list(stages)}, ("way", "stage"))
+
+
+def _left(images: np.ndarray, drawn: np.ndarray) -> float:
+    """Energy of the images less the best multiple of each drawing, over their energy."""
+    axes = (1, 2, 3)
+    scale = (images * drawn).sum(axes) / (drawn.astype(float) ** 2).sum(axes).clip(1e-12)
+    return float(((images - scale[:, None, None, None] * drawn) ** 2).sum() / (images.astype(float) ** 2).sum())
+
+
+def redrawn(
+    trained: Trained, coefficients: np.ndarray | slice = slice(None), positions: np.ndarray | slice = slice(None)
+) -> np.ndarray:
+    """Images that a chain's top coefficients draw, each layer below at its positions: (image, plane, row, col).
+
+    ``coefficients``, ``positions`` : numbers of the images whose they are; each image's own by default
+    """
+    if isinstance(trained, Refined):
+        local, shared = trained.state.local, trained.state.shared
+    else:  # a block of which no position is active draws nothing
+        *below, top = (layer.state.local for layer in trained.layers)
+        local, shared = JointLocal(tuple(one.z for one in below), top.z, top.w, top.gamma_e), shared_of(trained)
+    local = local._replace(
+        positions=tuple(one[positions] for one in local.positions), z=local.z[coefficients], w=local.w[coefficients]
+    )
+    return layer_values(local, shared.dictionaries, trained.model.shapes())[0]

@@ -36,6 +36,8 @@ PROVENANCE = (
     "gdd_format", "experiment", "scale", "parameters", "spec", "seed", "data_name", "data_checksum", "code_version",
     "code_sha256", "libraries", "machine", "seconds", "peak_memory_bytes", "date",
 )
+#: what was done to a record after its run, in words
+HISTORY, LATER = "history", "later"
 LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file needs some more
 
 
@@ -174,11 +176,12 @@ def provenance(record: xr.Dataset) -> str:
     known = record.attrs
     checksum = known["data_checksum"].removeprefix("sha256:")
     spoken = ", ".join(f"{name} {value}" for name, value in settings(record).items())
+    later = f"; {LATER}: {known[HISTORY]}" if HISTORY in known else ""
     return (
         f"Record {known['experiment']}, {known['scale']} scale ({spoken}); data {known['data_name']} "
         f"(sha256 {checksum[:12]}), seed {known['seed']}; {known['date']}, {known['seconds']:.0f} s, "
         f"{known['peak_memory_bytes'] / 1e6:.0f} MB; gdd {known['code_version']} ({known['code_sha256'][:12]}) "
-        f"on {known['machine']}"
+        f"on {known['machine']}{later}"
     )
 
 

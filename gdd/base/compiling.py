@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -46,10 +47,13 @@ MOST_THREADS: int = numba.config.NUMBA_NUM_THREADS
 _THREADS = ContextVar("threads", default=MOST_THREADS)
 
 
+#: how a line begins in a file with kernels, or with what numba puts in their place
+_KERNELS = re.compile(rb"^(@(sub)?kernel\(|(from|import) numba)", re.MULTILINE)
+
+
 def kernel_files(package: Path) -> list[Path]:
-    """Every file of a package with kernels, or with what numba puts in their place."""
-    names = (b"gdd.base.compiling", b"numba")
-    return [path for path in sorted(package.rglob("*.py")) if any(name in path.read_bytes() for name in names)]
+    """Every file of a package with kernels."""
+    return [path for path in sorted(package.rglob("*.py")) if _KERNELS.search(path.read_bytes())]
 
 
 def checksum(package: Path) -> str:

@@ -21,8 +21,8 @@ UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError
 UNWRITABLE = (OSError, RuntimeError)
 
 
-class OneThread:
-    """A lock that its thread may take again; what is sent to another process becomes the lock of that process."""
+class SerializableRLock:
+    """A reentrant lock; what is sent to another process becomes the lock of that process."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -42,35 +42,35 @@ class OneThread:
         self._lock.release()
 
     def __reduce__(self) -> str:
-        return "_ONE"
+        return "_LOCK"
 
 
-_ONE = OneThread()  # the libraries below end the process when several threads are in them, whatever the files
+_LOCK = SerializableRLock()  # the libraries below end the process when several threads are in them, whatever the files
 
 
 def write(data: xr.Dataset, path: Path, packed: dict[str, dict] | None = None) -> None:
     """Write a Dataset and its checksum; ``packed`` is the encoding of some variables. Raises `UNWRITABLE`."""
     marked = data.drop_encoding().assign_attrs({CHECKSUM: checksum(data)})
-    with _ONE, written_whole(path) as part:
+    with _LOCK, written_whole(path) as part:
         marked.to_netcdf(part, engine="netcdf4", encoding=packed)
 
 
 def load(path: Path) -> xr.Dataset:
     """Read a Dataset into memory. Raises `UNREADABLE`; `check` finds what the libraries do not notice."""
-    with _ONE:
+    with _LOCK:
         try:
             return xr.load_dataset(path.absolute(), engine="netcdf4")
         except UNREADABLE as error:
-            said = str(error) or type(error).__name__
+            message = str(error) or type(error).__name__
         gc.collect()  # closes what was left open of the damaged file: until then none at its path can be read
-    raise ValueError(said)
+    raise ValueError(message)
 
 
 def open_several(paths: list[str], along: str) -> xr.Dataset:
     """Datasets of several files along an axis, each after the other, read where used by one thread at a time."""
     how = {"combine": "nested", "concat_dim": along, "data_vars": "minimal", "coords": "minimal"}
-    with _ONE:
-        found = xr.open_mfdataset(paths, engine="netcdf4", lock=_ONE, **how)
+    with _LOCK:
+        found = xr.open_mfdataset(paths, engine="netcdf4", lock=_LOCK, **how)
     found.attrs.pop(CHECKSUM, None)  # of the first
     return found
 

@@ -9,9 +9,7 @@ import xarray as xr
 from scipy.ndimage import gaussian_filter
 
 from gdd.base.axes import IMAGES
-from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels, check_real
-
-WIDEST = 2**15 - 1  # pixels; a wider window is refused
+from gdd.base.checks import LEAST_CONTRAST, GddError, as_pixels
 
 
 def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.DataArray:
@@ -45,36 +43,21 @@ def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.Dat
     if flat.size:
         raise GddError(f"images: image {flat[0]} has no contrast within 9 x 9 pixels; leave it out")
     normalised = centred / np.maximum(deviation, floor)
-    return _labelled_like(images, normalised.astype(np.asarray(images).dtype), "local contrast normalised")
-
-
-def high_pass(images: np.ndarray | xr.DataArray, sigma: float = 3.0) -> np.ndarray | xr.DataArray:
-    """Subtract a Gaussian blur from every plane, and so whatever is wider than about ``sigma`` pixels.
-
-    Parameters
-    ----------
-    images : (image, plane, row, col)
-    sigma : standard deviation of the blur in pixels; beyond the border the image is taken to be 0
-
-    Returns
-    -------
-    (image, plane, row, col)    of the type of ``images``, in their units
-
-    Notes
-    -----
-    Source: none in the paper, which gives its model the digits as they are.
-    Checked: tests/test_feedforward.py (a grating's known attenuation; a wide ramp vanishes).
-    """
-    sigma = check_real("sigma", sigma, 0.01, WIDEST, "a number of pixels")
-    pixels = as_pixels(images)
-    return _labelled_like(images, pixels - _blurred(pixels, sigma), f"less a Gaussian blur of {sigma:g} pixels")
+    normalised = normalised.astype(np.asarray(images).dtype)
+    if not isinstance(images, xr.DataArray):
+        return normalised
+    return images.transpose(*IMAGES).copy(data=normalised).assign_attrs(scale="local contrast normalised")
 
 
 def prepare(pixels: np.ndarray, seen: np.ndarray | None, sigma: float, local: bool) -> np.ndarray:
-    """`normalise_contrast` if ``local``, then `high_pass` unless ``sigma`` is 0, of images that have been checked.
+    """Images with their contrast normalised if ``local``, then less a Gaussian blur unless ``sigma`` is 0.
 
+    The blur takes away whatever is wider than about ``sigma`` pixels; beyond the border an image is taken to be 0.
     Blank images are allowed, and stay blank. A pixel that is not ``seen`` is first filled with the mean of what is seen
     around it, and 0 in the end.
+
+    *Source:* none in the paper, which gives its model the digits as they are.
+    *Checked:* tests/test_feedforward.py (a grating's known attenuation; a wide ramp vanishes).
     """
     filled = pixels if seen is None else filled_in(pixels, seen)
     if local:
@@ -103,13 +86,6 @@ def _local_contrast(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndar
     centred = pixels - _local_mean(pixels)
     deviation = np.sqrt(_local_mean(centred**2))
     return centred, deviation, deviation.mean(axis=(2, 3), keepdims=True)
-
-
-def _labelled_like(images: np.ndarray | xr.DataArray, pixels: np.ndarray, scale: str) -> np.ndarray | xr.DataArray:
-    """Pixels with the labels that the images have, if any, and a note of their scale."""
-    if not isinstance(images, xr.DataArray):
-        return pixels
-    return images.transpose(*IMAGES).copy(data=pixels).assign_attrs(scale=scale)
 
 
 def _local_mean(pixels: np.ndarray) -> np.ndarray:

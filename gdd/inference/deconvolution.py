@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import log, pi, prod
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -32,8 +33,7 @@ from gdd.base.compiling import share_out
 from gdd.inference.deconvolution_kernels import Chains, Problem, Run, correlate_image, run_chains
 from gdd.inference.masked_kernels import run_seen
 from gdd.model.placement import gram_slabs, placement_grid, slab_index
-
-Size = tuple[int, int]
+from gdd.model.pooling import Size
 
 #: coefficients, of all images together, whose chains are held at once
 _AT_ONCE = 2**19
@@ -97,12 +97,12 @@ def deconvolve(
     """
     coords = along_images(images)
     seen = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
-    images, atoms = as_pixels(images, "images", seen, mask is not None), as_finite(atoms, DICTIONARY, "atoms")
-    if images.shape[1] != atoms.shape[1]:
-        raise GddError(f"atoms: {atoms.shape[1]} planes along axis 'plane', the images have {images.shape[1]}")
+    images = as_pixels(images, "images", seen, mask is not None)
+    atoms = check_atoms(atoms, images, least=2)
     burn_in, collect = check_lengths(burn_in, collect)
-    seed, gamma_e, apart = check_seed(seed), check_precision("gamma_e", gamma_e), int(first_image is not None)
-    first_image = check_whole("first_image", first_image or 0, 0)
+    seed, apart = check_seed(seed), int(first_image is not None)
+    first_image, stride = check_whole("first_image", first_image or 0, 0), check_pair("stride", stride)
+    gamma_e, gamma_w = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
     problem = make_problem(atoms.astype(images.dtype), images.shape[2:], stride, gamma_e, gamma_w)
     check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
     shape = (len(images), atoms.shape[0], *problem.grid)
@@ -134,11 +134,20 @@ def deconvolve(
     return xr.Dataset(out, coords, attrs | {"burn_in": burn_in, "collect": collect, "seed": seed})
 
 
+class Codes(NamedTuple):
+    """What the chains of some images have found."""
+
+    ml_sample: np.ndarray  # (image, atom, row, col): of least residual
+    mean: np.ndarray  # (image, atom, row, col): posterior mean of S
+    inclusion: np.ndarray  # of Z
+    magnitude: np.ndarray  # of |S|
+    residual: np.ndarray  # (image,): squared, of the sample
+    trace: np.ndarray  # (image, draw): squared residual after every sweep, no draw unless asked for
+
+
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: float, gamma_w: float) -> Problem:
-    """Check and prepare what the chains of all images share."""
-    stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
-    check_atoms(atoms, image_size)
-    atoms = atoms * np.sqrt(check_precision("gamma_e", gamma_e)).astype(atoms.dtype)
+    """What the chains of all images share; arguments as those of `deconvolve`, once they are checked."""
+    atoms = atoms * np.sqrt(gamma_e).astype(atoms.dtype)
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     check_memory("atoms, stride", 4 * len(atoms) ** 2 * prod(grid), atoms.itemsize)
     gram = gram_slabs(atoms, image_size, stride)
@@ -147,7 +156,7 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: flo
     norm = np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]].ravel().astype(np.float64)
     inverse, log_odds = odds_of(norm, gamma_w, len(atoms))
     atoms_last = np.ascontiguousarray(atoms.transpose(1, 2, 3, 0))
-    return Problem(atoms_last, np.array(stride), gram, *slabs, norm, inverse, log_odds, gamma_w)
+    return Problem(atoms_last, np.array(stride), gram, *slabs, norm, inverse, log_odds, float(gamma_w))
 
 
 def odds_of(norm: np.ndarray, gamma_w: float, atoms: int) -> tuple[np.ndarray, np.ndarray]:
@@ -169,12 +178,10 @@ def under_mask(problem: Problem, squared: Problem, seen: np.ndarray) -> Problem:
 
 def run_problem(
     problem: Problem, scaled: np.ndarray, seen: np.ndarray | None, start: np.ndarray | None, run: Run, trace: bool
-):
+) -> Codes:
     """Run the chains of some scaled images, from ``start`` (image, atom, row, col) or else from a greedy pursuit.
 
     ``seen`` : bool like the images, True where a pixel was observed; None: everywhere
-
-    Returns the sample of least residual, the three averages, squared residuals (image,) and their trace (image, draw).
     """
     number, coefficients, run = len(scaled), problem.norm.size, Run(*run)
     best = np.zeros((number, coefficients), scaled.dtype)
@@ -199,7 +206,7 @@ def run_problem(
 
     share_out(number, run_some)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
-    return *maps, chains.residual, chains.trace
+    return Codes(*maps, chains.residual, chains.trace)
 
 
 def prior_odds(atoms: int) -> float:
@@ -207,13 +214,19 @@ def prior_odds(atoms: int) -> float:
     return 1.0 / (atoms - 1)
 
 
-def check_atoms(atoms: np.ndarray, image_size: Size) -> None:
-    """Refuse a single atom, and atoms larger than the image."""
-    if len(atoms) < 2:
-        raise GddError(f"atoms: {len(atoms)} along axis 'atom'; the prior odds 1 / (K - 1) need 2 or more")
-    for axis, inner, outer in zip((ROW, COL), atoms.shape[2:], image_size, strict=True):
+def check_atoms(
+    atoms: np.ndarray | xr.DataArray, images: np.ndarray, argument: str = "atoms", least: int = 1
+) -> np.ndarray:
+    """Atoms (atom, plane, atom_row, atom_col), at least so many, that have the images' planes and fit into them."""
+    atoms = as_finite(atoms, DICTIONARY, argument)
+    if atoms.shape[1] != images.shape[1]:
+        raise GddError(f"{argument}: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
+    if len(atoms) < least:
+        raise GddError(f"{argument}: {len(atoms)} along axis 'atom'; the prior odds 1 / (K - 1) need {least} or more")
+    for axis, inner, outer in zip((ROW, COL), atoms.shape[2:], images.shape[2:], strict=True):
         if inner > outer:
-            raise GddError(f"atoms: size {inner} along axis '{axis}' is larger than the image's {outer}")
+            raise GddError(f"{argument}: size {inner} along axis '{axis}' is larger than the image's {outer}")
+    return atoms
 
 
 def refuse_overflow(fits: np.ndarray) -> None:

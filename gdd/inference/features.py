@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import BLOCKS, DICTIONARY, FEATURE, IMAGE, IMAGES, MAPS
+from gdd.base.axes import BLOCKS, FEATURE, IMAGE, IMAGES, MAPS
 from gdd.base.checks import (
     GddError,
     as_array,
@@ -29,8 +29,9 @@ from gdd.base.checks import (
 from gdd.base.compiling import kernel, share_out
 from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, prior_odds
 from gdd.inference.features_kernels import all_magnitudes, magnitudes_of_maps
-from gdd.model.convolution import correlate, correlate_each
+from gdd.model.convolution import correlate, correlate_each, valid_size
 from gdd.model.placement import correlate_at_stride, placement_grid, sum_at_stride
+from gdd.model.pooling import block_grid
 
 Array = np.ndarray | xr.DataArray
 
@@ -108,10 +109,11 @@ def one_step_features(
     precision).
     """
     coords = along_images(images)
-    images, atoms = _checked(images, dictionary, "dictionary", mask)
+    seen = None if mask is None else as_plain(mask, IMAGES, "mask")
+    images = as_pixels(images, mask=seen)
+    atoms = check_atoms(dictionary, images, "dictionary")
     blocks = (*check_block("pool", pool), check_whole("margin", margin, 0))
     precisions = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
-    seen = None if mask is None else as_plain(mask, IMAGES, "mask")
     return xr.DataArray(block_magnitudes(images, atoms, blocks, *precisions, seen), coords, BLOCKS, "one_step")
 
 
@@ -123,7 +125,7 @@ def block_magnitudes(
     scale = images.dtype.type(np.sqrt(gamma_e))
     atoms, parts = atoms.astype(images.dtype) * scale, []
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
-    few = max(1, min(CHUNK, _HELD // (len(atoms) * math.prod(_places(images, atoms)))))
+    few = max(1, min(CHUNK, _HELD // (len(atoms) * math.prod(valid_size(images, atoms)))))
     for low in range(0, len(images), step := 1 if seen is not None else few):
         part = images[low : low + step] * scale
         if seen is not None:
@@ -138,8 +140,7 @@ def block_magnitudes(
 def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
     """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision; see `_moments`."""
     sd, log_odds = (precision**-0.5).astype(np.float32), (0.5 * np.log(gamma_w / precision)).astype(np.float32)
-    grid = (-(-n // p) for n, p in zip(_places(images, atoms), blocks, strict=False))
-    out = np.empty((len(images), len(atoms), *grid), np.float32)
+    out = np.empty((len(images), len(atoms), *block_grid(valid_size(images, atoms), blocks[:2])), np.float32)
     direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
 
     def some(numbers: slice, _) -> None:
@@ -151,11 +152,6 @@ def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int
 
     share_out(len(images), some)
     return out
-
-
-def _places(images, atoms) -> list[int]:
-    """Rows and columns of the positions of an atom."""
-    return [n - a + 1 for n, a in zip(images.shape[2:], atoms.shape[2:], strict=True)]
 
 
 def _of_observed(image, seen, atoms, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
@@ -243,24 +239,13 @@ def place(
     images: Array, atoms: Array, stride: tuple[int, int], gamma_e: float, gamma_w: float, numbers: int, mask=None
 ) -> tuple[np.ndarray, Placed]:
     """Check images and atoms, and scale both to noise precision 1; ``numbers`` of a coefficient are kept."""
-    images, atoms = _checked(images, atoms, "atoms", mask)
-    check_atoms(atoms, images.shape[2:])
+    images = as_pixels(images, mask=mask, constant=mask is not None)
+    atoms = check_atoms(atoms, images, least=2)
     scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
     stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
     size = len(images) * len(atoms) * math.prod(placement_grid(images.shape[2:], atoms.shape[2:], stride))
     check_memory("images, atoms, stride", numbers * size, images.itemsize)
     return images * scale, Placed(atoms.astype(images.dtype) * scale, stride, images.shape[2:], gamma_w)
-
-
-def _checked(images, atoms, argument: str, mask=None) -> tuple[np.ndarray, np.ndarray]:
-    """Images, and atoms that fit into them."""
-    images, atoms = as_pixels(images, mask=mask), as_finite(atoms, DICTIONARY, argument)
-    if images.shape[1] != atoms.shape[1]:
-        raise GddError(f"{argument}: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
-    for axis, inner, outer in zip(IMAGES[2:], atoms.shape[2:], images.shape[2:], strict=True):
-        if inner > outer:
-            raise GddError(f"{argument}: size {inner} along axis '{axis}' is larger than the image's {outer}")
-    return images, atoms
 
 
 def _moments(maps, precision, gamma_w: float, odds: float, blocks: tuple[int, int, int]) -> np.ndarray:
@@ -273,8 +258,7 @@ def _moments(maps, precision, gamma_w: float, odds: float, blocks: tuple[int, in
     """
     sd = np.broadcast_to(precision**-0.5, maps.shape[1:])
     log_odds = np.broadcast_to(math.log(odds) + 0.5 * np.log(gamma_w / precision), maps.shape[1:])
-    grid = (-(-n // p) for n, p in zip(maps.shape[2:], blocks, strict=False))
-    out = np.empty((3, *maps.shape[:2], *grid), maps.dtype)
+    out = np.empty((3, *maps.shape[:2], *block_grid(maps.shape[2:], blocks[:2])), maps.dtype)
     share_out(len(maps), lambda some, _: _all_moments((some.start, some.stop), maps, sd, log_odds, blocks, out))
     return out
 

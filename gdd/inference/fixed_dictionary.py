@@ -13,15 +13,15 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import BLOCKS, IMAGE, MAPS
-from gdd.base.checks import GddError, as_pixels, check_kind, check_precision, check_whole
+from gdd.base.checks import as_pixels, check_kind, check_precision, check_whole
 from gdd.inference.deconvolution import along_images, refuse_overflow
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Part, maps_of
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shard, maps_of
 from gdd.sampler.joint_sweep import local_pass
-from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
+from gdd.sampler.pretrain import Fitted, Pretrained, check_fits, pool_up
 from gdd.sampler.random import TEST, Key, shared_generator
 from gdd.sampler.refine import first_positions
 from gdd.sampler.sweep import image_pass
@@ -78,7 +78,7 @@ def infer_layers(
 
     Parameters
     ----------
-    fitted : pretrained model of probabilistic pooling
+    fitted : pretrained model
     images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
     burn_in, collect : sweeps of each layer
     seed : of every random number
@@ -89,7 +89,8 @@ def infer_layers(
     Returns
     -------
     tuple of Dataset, bottom layer first
-        As `infer_jointly`, with axes (image, atom, block_row, block_col); 0 where a block is empty.
+        As `infer_jointly`, with axes (image, atom, block_row, block_col), before pooling where that is max or average;
+        0 where a block is empty.
 
     Notes
     -----
@@ -98,14 +99,12 @@ def infer_layers(
     Checked: tests/test_fixed_dictionary.py.
     """
     check_kind("fitted", fitted, Pretrained)
-    part = Part(check_whole("first_image", first_image, 0))
-    chain, data, found = ChainSpec(burn_in, collect, seed), LayerData(as_pixels(images), part=part), []
+    shard = Shard(check_whole("first_image", first_image, 0))
+    chain, data, found = ChainSpec(burn_in, collect, seed), LayerData(as_pixels(images), shard=shard), []
     check_fits(data.images, fitted.model)
-    if any(layer.spec.pooling != "probabilistic" for layer in fitted.layers):
-        raise GddError("fitted: a layer with max or average pooling; probabilistic pooling is needed")
     for number, layer in enumerate(fitted.layers, 1):
         found.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
-        data = LayerData(found[-1].ml_sample.values, part=part)
+        data = LayerData(pool_up(found[-1].ml_sample.values, layer.spec), shard=shard)
     return tuple(found)
 
 
@@ -196,7 +195,7 @@ def start_joint(
 ) -> JointLocal:
     """No top coefficient active, every position from its prior, every image at this noise precision."""
     own, top = partial(shared_generator, seed, TEST, 0, 0), model.shapes()[-1]
-    positions = first_positions(images, Part(), model, refinement, own)
+    positions = first_positions(images, Shard(), model, refinement, own)
     z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     entries = images if IMAGE in refinement.noise.axes else 1
     return JointLocal(positions, z, np.zeros(z.shape, dtype), np.full(entries, gamma_e))

@@ -70,7 +70,7 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
     Checked: tests/test_convolution.py (adjoint identity with `synthesise`).
     """
     images, dictionary = _floating(images, IMAGES), _floating(dictionary, DICTIONARY)
-    size = _valid_size(images, dictionary)
+    size = valid_size(images, dictionary)
     grid, kernel = _transformed(dictionary, images.shape[2:])
     out = np.empty((len(images), len(dictionary), *size), np.result_type(dictionary, images))
     for part in _chunks(len(images)):
@@ -81,7 +81,7 @@ def correlate(images: Array, dictionary: Array) -> np.ndarray:
 
 def correlate_each(images: np.ndarray, dictionary: np.ndarray) -> np.ndarray:
     """As `correlate`, image by image, so that an image has the same bits alone as among others."""
-    size = _valid_size(images, dictionary)
+    size = valid_size(images, dictionary)
     grid, kernel = _transformed(dictionary, images.shape[2:])
     kernel, out = kernel.conj(), np.empty((len(images), len(dictionary), *size), np.result_type(dictionary, images))
     for image, answers in zip(images, out, strict=True):
@@ -112,7 +112,7 @@ def _floating(array: Array, dims: tuple[str, ...]) -> np.ndarray:
     return array if array.dtype in (np.float32, np.float64) else array.astype(float)
 
 
-def _valid_size(large: np.ndarray, small: np.ndarray) -> tuple[int, int]:
+def valid_size(large: np.ndarray, small: np.ndarray) -> tuple[int, int]:
     """Positions (row, col) at which the small arrays lie wholly within the large ones."""
     for axis, big, little in zip(IMAGES[2:], large.shape[2:], small.shape[2:], strict=True):
         if little > big:  # the transforms would go through, with a result of no meaning

@@ -15,24 +15,24 @@ from gdd.model.pooling import EMPTY as EMPTY
 from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import LayerShape, LayerSpec
 
-Said = TypeVar("Said")
+Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 
-class Part(NamedTuple):
+class Shard(NamedTuple):
     """Which images of a chain these are, where several processes share them. Alone: all.
 
     Every process makes the same sweeps on its own images. Where a draw needs something of all images the processes
     meet, and leave with the same; so what they share stays equal.
     """
 
-    first: int = 0  # number of this part's first image
-    images: int | None = None  # of the chain; None: those of this part
-    meet: Callable[[Callable[[list], Any], Any], Any] | None = None  # (combine, what this part says) -> the combination
+    first: int = 0  # number of this shard's first image
+    images: int | None = None  # of the chain; None: those of this shard
+    allreduce: Callable[[Callable[[list], Any], Any], Any] | None = None  # (combine, value) -> combined value
 
-    def of_all(self, combine: Callable[[list[Said]], Result], said: Said) -> Result:
-        """Combine what all parts say, in their order. All must call it, in the same turn."""
-        return combine([said]) if self.meet is None else self.meet(combine, said)
+    def reduce(self, combine: Callable[[list[Value]], Result], value: Value) -> Result:
+        """Combine the values of all shards, in their order. All must call it, in the same round."""
+        return combine([value]) if self.allreduce is None else self.allreduce(combine, value)
 
 
 class LayerData(NamedTuple):
@@ -40,12 +40,12 @@ class LayerData(NamedTuple):
 
     images: np.ndarray  # (image, plane, row, col)
     mask: np.ndarray | None = None  # (image, plane, row, col) of bool, True = observed; None: all
-    part: Part = Part()
+    shard: Shard = Shard()
 
     @property
     def count(self) -> int:
         """Images of the whole chain."""
-        return self.part.images or len(self.images)
+        return self.shard.images or len(self.images)
 
 
 class Local(NamedTuple):

@@ -42,7 +42,7 @@ def run_chain(
     label : what progress and errors call the chain
     path, owner : of the checkpoint, see `gdd.sampler.checkpoint`; None for none
     progress : bar over sweeps with `begin` and `step`, or None
-    data : what the chain learns from; of several parts all write checkpoints together, when the first one says so
+    data : what the chain learns from; of several shards all write checkpoints together, when the first one says so
 
     Raises
     ------
@@ -54,7 +54,7 @@ def run_chain(
     -----
     *Checked:* tests/test_chain.py, tests/test_refine.py, tests/test_killed.py (stopped, killed, resumed: same bits).
     """
-    part, ended = data.part, False
+    shard, ended = data.shard, False
     at = checkpoint.read(path, owner, data) if path else None
     if at is None:
         at = ChainState(0, first(), None, -np.inf, {})
@@ -71,14 +71,14 @@ def run_chain(
                 at = at._replace(seconds=before + time.monotonic(), cpu_seconds=cpu_before + time.process_time())
                 if progress is not None:
                     progress.step(residual=float(at.traces["residual"][-1]), active=float(at.traces["active"][-1]))
-                if path and part.of_all(_first, time.monotonic() - saved >= pause):
+                if path and shard.reduce(_first, time.monotonic() - saved >= pause):
                     now = time.monotonic()
                     checkpoint.write(path, owner, at, data)
                     written, saved = at.done, time.monotonic()
                     pause = max(SECONDS_BETWEEN_CHECKPOINTS, (saved - now) / SHARE_OF_WRITING)
         ended = True
     finally:
-        if path and at.done > written and (ended or part.meet is None):  # one part alone cannot write a checkpoint
+        if path and at.done > written and (ended or shard.allreduce is None):  # one shard alone cannot write
             checkpoint.write(path, owner, at, data)
     return at
 

@@ -30,7 +30,7 @@ from gdd.base.files import written_whole
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
 from gdd.sampler.sums import leaves
 
-FORMAT = "gdd checkpoint 3"
+FORMAT = "gdd checkpoint 4"
 #: what reading a damaged archive raises, by the place of the damage
 DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError,
            MemoryError, OverflowError, SyntaxError, TypeError)
@@ -72,10 +72,10 @@ def describe_chain(
 
 
 def digest_of_images(data: LayerData, arrays: Iterable[np.ndarray | None]) -> str:
-    """SHA-256 over the content of arrays (image, ...) of all parts."""
+    """SHA-256 over the content of arrays (image, ...) of all shards."""
     there = [array for array in arrays if array is not None]
-    own = [digest_of(array[where] for array in there) for _, where in leaves(data.part, len(data.images))]
-    return hashlib.sha256("".join(sum(data.part.of_all(list, own), [])).encode()).hexdigest()
+    own = [digest_of(array[where] for array in there) for _, where in leaves(data.shard, len(data.images))]
+    return hashlib.sha256("".join(sum(data.shard.reduce(list, own), [])).encode()).hexdigest()
 
 
 def digest_of(arrays: Iterable[np.ndarray | None]) -> str:
@@ -93,7 +93,7 @@ def previous(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def part_name(path: Path, done: int, first: int) -> Path:
+def shard_path(path: Path, done: int, first: int) -> Path:
     """File of what belongs to the images from ``first`` on, after ``done`` sweeps."""
     return path.with_name(f"{path.stem}.sweep{done}.image{first}{path.suffix}")
 
@@ -106,34 +106,32 @@ def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
     GddError
         It cannot be written: a full disk, a folder that cannot be written.
     """
-    arrays = {name: np.array(value) for name, value in (
-        ("format", FORMAT), ("owner", json.dumps(owner)), ("done", at.done), ("best_likelihood", at.best_likelihood),
-        ("seconds", at.seconds), ("cpu_seconds", at.cpu_seconds))}
+    arrays = {"format": FORMAT, "owner": json.dumps(owner)}
+    arrays |= {name: getattr(at, name) for name in ("done", "best_likelihood", "seconds", "cpu_seconds")}
     arrays |= {f"traces.{name}": values for name, values in at.traces.items()}
-    states = {name: state for name, state in (("state", at.state), ("best", at.best)) if state is not None}
-    local, part = {"format": np.array(FORMAT)}, data.part
-    for name, state in states.items():
-        arrays |= _pack(name, state.shared)
-        local |= _pack(name, state.local)
-    if part.meet is None:
+    local, shard = {"format": FORMAT}, data.shard
+    for name, state in (("state", at.state), ("best", at.best)):
+        if state is not None:
+            arrays |= _pack(f"shared.{name}", state.shared)
+            local |= _pack(f"local.{name}", state.local)
+    if shard.allreduce is None:
         return _save(path, arrays | local, previous(path))
-    own = part_name(path, at.done, part.first)
+    own = shard_path(path, at.done, shard.first)
     _save(own, local)
-    arrays["parts"] = np.array(part.of_all(list, (part.first, len(data.images))))  # all have written theirs
-    if part.first == 0:
+    arrays["shards"] = shard.reduce(list, (shard.first, len(data.images)))  # all have written theirs
+    if shard.first == 0:
         _save(path, arrays, previous(path))
         valid = [_load(place) for place in (path, previous(path))]
-        kept = {part_name(path, int(one["done"]), first) for one in valid if one for first, _ in one.get("parts", ())}
+        kept = {shard_path(path, int(one["done"]), first) for one in valid if one for first, _ in one.get("shards", ())}
         for other in set(path.parent.glob(f"{path.stem}.sweep*.image*{path.suffix}")) - kept:
             other.unlink(missing_ok=True)
-    part.of_all(len, None)  # none goes on before the checkpoint is valid
+    shard.reduce(len, None)  # none goes on before the checkpoint is valid
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray], kept: Path | None = None) -> None:
-    arrays["count"] = np.array(len(arrays) + 1)
     try:
         with written_whole(path, kept) as part, open(part, "wb") as file:
-            np.savez(file, **arrays)
+            np.savez(file, count=len(arrays) + 1, **arrays)
     except OSError as error:
         raise GddError(
             f"checkpoint: cannot write {path} ({error}); what was there before is kept; "
@@ -157,36 +155,37 @@ def read(path: Path, owner: dict, data: LayerData) -> ChainState | None:
             _check_owner(place, arrays, owner)
             arrays = _own_images(path, arrays, data)
             traces = {name.removeprefix("traces."): arrays[name] for name in arrays if name.startswith("traces.")}
-            numbers = (float(arrays[name]) for name in ("seconds", "cpu_seconds"))
-            best = _unpack("best", arrays) if "best.z" in arrays else None
-            return ChainState(
-                int(arrays["done"]), _unpack("state", arrays), best, float(arrays["best_likelihood"]), traces, *numbers
-            )
+            likelihood, *seconds = (float(arrays[name]) for name in ("best_likelihood", "seconds", "cpu_seconds"))
+            best = _unpack("best", arrays) if "local.best.z" in arrays else None
+            return ChainState(int(arrays["done"]), _unpack("state", arrays), best, likelihood, traces, *seconds)
     return None
 
 
 def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> dict[str, np.ndarray]:
     """Arrays of a checkpoint, of what belongs to the images that of these: from it, or from the files that it names."""
-    part, local = data.part, {f"{state}.{name}" for state in ("state", "best") for name in ("z", "w", "gamma_e")}
-    is_local = lambda name: name in local or ".positions." in name  # noqa: E731
-    last = part.first + len(data.images)
-    if "parts" not in arrays:
-        here = slice(part.first, last)
-        cut = {name: array for name, array in arrays.items() if is_local(name) and len(array) == data.count}
-        return arrays | {name: array[here] for name, array in cut.items()}
+    first, last = data.shard.first, data.shard.first + len(data.images)
+    stored = [(0, data.count, arrays)]
+    if "shards" in arrays:
+        there = [(at, images) for at, images in arrays["shards"].tolist() if at < last and first < at + images]
+        stored = [(at, images, _shard(path, int(arrays["done"]), at)) for at, images in there]
     found: dict[str, list[np.ndarray]] = {}
-    for first, images in arrays["parts"].tolist():
-        if first < last and part.first < first + images:
-            place = part_name(path, int(arrays["done"]), first)
-            stored = _load(place)
-            if stored is None:
-                raise GddError(f"checkpoint: {path} names {place.name}, which is not there; {ASIDE}")
-            here = slice(max(part.first - first, 0), last - first)
-            for name, array in stored.items():
-                if is_local(name):
-                    found.setdefault(name, []).append(array[here] if len(array) == images else array)
-    shared = lambda cut: sum(map(len, cut)) != len(data.images)  # noqa: E731
-    return arrays | {name: cut[0] if shared(cut) else np.concatenate(cut) for name, cut in found.items()}
+    for at, images, local in stored:
+        own = slice(max(first - at, 0), last - at)
+        for name in (name for name in local if name.startswith("local.")):
+            found.setdefault(name, []).append(local[name][own] if len(local[name]) == images else local[name])
+    whole = dict(arrays)
+    for name, cuts in found.items():
+        by_image = sum(map(len, cuts)) == last - first
+        whole[name] = np.concatenate(cuts) if by_image else cuts[0]
+    return whole
+
+
+def _shard(path: Path, done: int, first: int) -> dict[str, np.ndarray]:
+    place = shard_path(path, done, first)
+    arrays = _load(place)
+    if arrays is None:
+        raise GddError(f"checkpoint: {path} names {place.name}, which is not there; {ASIDE}")
+    return arrays
 
 
 def _load(path: Path) -> dict[str, np.ndarray] | None:
@@ -235,20 +234,23 @@ def _entries(value, name: str = "") -> Iterator[tuple[str, object]]:
 
 def _pack(name: str, part: Local | Shared | JointLocal | JointShared) -> dict[str, np.ndarray]:
     """Every array of a part of a state by name; the arrays of a tuple, one a layer, are numbered."""
-    fields = {f"{name}.{field}": value for field, value in part._asdict().items()}
     out = {}
-    for field, value in fields.items():
-        out |= {f"{field}.{i}": array for i, array in enumerate(value)} if isinstance(value, tuple) else {field: value}
+    for field, value in part._asdict().items():
+        several = {f".{i}": array for i, array in enumerate(value)} if isinstance(value, tuple) else {"": value}
+        out |= {f"{name}.{field}{number}": array for number, array in several.items()}
     return out
 
 
 def _unpack(name: str, arrays: dict[str, np.ndarray]) -> LayerState | JointState:
-    joint = f"{name}.dictionaries.0" in arrays
-    state, parts = (JointState, (JointLocal, JointShared)) if joint else (LayerState, (Local, Shared))
+    joint = f"shared.{name}.dictionaries.0" in arrays
+    state, local, shared = (JointState, JointLocal, JointShared) if joint else (LayerState, Local, Shared)
 
     def find(field: str) -> np.ndarray | tuple[np.ndarray, ...]:
         if field in arrays:
             return arrays[field]
         return tuple(arrays[f"{field}.{i}"] for i in range(sum(key.startswith(f"{field}.") for key in arrays)))
 
-    return state(*(part(*(find(f"{name}.{field}") for field in part._fields)) for part in parts))
+    return state(
+        local(*(find(f"local.{name}.{field}") for field in local._fields)),
+        shared(*(find(f"shared.{name}.{field}") for field in shared._fields)),
+    )

@@ -14,7 +14,7 @@ import numpy as np
 from gdd.base.compiling import kernel, share_out
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.model.spec import LayerShape, Precision
-from gdd.model.state import Local, Part, Shared
+from gdd.model.state import Local, Shard, Shared
 from gdd.sampler.conditionals import sum_shared
 from gdd.sampler.kernels import masked
 from gdd.sampler.kernels.operations import Layout, Sums
@@ -127,7 +127,7 @@ def toeplitz(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
 
 def draw_masked_dictionary(
     shared: Shared, local: Local, left: np.ndarray, seen: tuple[np.ndarray, np.ndarray], shape: LayerShape,
-    generator: np.random.Generator, part: Part,
+    generator: np.random.Generator, shard: Shard,
 ) -> np.ndarray:
     """Draw every atom given the others: (atom, plane, atom_row, atom_col). Changes ``left``; it stays the residual.
 
@@ -138,7 +138,7 @@ def draw_masked_dictionary(
     gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes)).astype(float)
     gamma_e = np.ascontiguousarray(np.broadcast_to(local.gamma_e[:, 0], len(left)))
     for k in range(shape.atoms):
-        gram, linear = atom_sums(local, left, seen[1], gamma_e, shape, k, part)
+        gram, linear = atom_sums(local, left, seen[1], gamma_e, shape, k, shard)
         linear += (gram @ dictionary[k].reshape(shape.planes, -1, 1))[..., 0]
         new = draw_atom(gram, linear, gamma_d[k], generator).reshape(1, shape.planes, *shape.atom_size)
         change = plane_last(new, left.dtype) - plane_last(dictionary[k : k + 1], left.dtype)
@@ -153,7 +153,7 @@ def _change_some(arrays: tuple[np.ndarray, ...], change: np.ndarray, layout: Lay
 
 
 def atom_sums(
-    local: Local, left: np.ndarray, seen: np.ndarray, gamma_e: np.ndarray, shape: LayerShape, k: int, part: Part
+    local: Local, left: np.ndarray, seen: np.ndarray, gamma_e: np.ndarray, shape: LayerShape, k: int, shard: Shard
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Sums over masked images for atom k: gram (plane or 1, hw, hw) and linear (plane, hw).
 
@@ -172,7 +172,7 @@ def atom_sums(
         images = (array[share.images] for array in (left, seen, gamma_e, z, w_k))
         masked.add_atom(*images, layout, share.slots)
 
-    lags, linear = add_up(empty, part, len(left), run)
+    lags, linear = add_up(empty, shard, len(left), run)
     row, col, inside = pixel_pairs(shape.atom_size, (reach[0] // 2, reach[1] // 2))
     half = lags[:, row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
     half = np.where(inside, half, 0.0).reshape(-1, h * w, h * w)  # each pair of positions stands at one lag only

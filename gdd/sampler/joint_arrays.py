@@ -8,7 +8,7 @@ import numpy as np
 
 from gdd.base.compiling import MOST_THREADS
 from gdd.model.spec import LayerShape, ModelSpec
-from gdd.model.state import JointLocal, JointState, LayerData, Part
+from gdd.model.state import JointLocal, JointState, LayerData, Shard
 from gdd.sampler.kernels.joint import Images, Layer, Model, Work
 from gdd.sampler.kernels.windows import static_size
 from gdd.sampler.screening import Average, average_images
@@ -22,7 +22,7 @@ class Arrays(NamedTuple):
     averages: tuple[Average, ...]  # of what is below each layer, and of the top layer's atoms
     work: tuple[Work, ...]  # one a thread
     shapes: tuple[LayerShape, ...]
-    part: Part
+    shard: Shard
 
     def layer(self, layer: int) -> Layer:
         """Return the sizes of a layer."""
@@ -70,7 +70,7 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     masks = np.empty((0, 1), dtype) if data.mask is None else flat_images(data.mask, dtype)
     z = np.concatenate([flat_images(each, np.int16) for each in (*local.positions, local.z)], axis=1)
     gamma_e, residuals = local.gamma_e.astype(float), np.empty_like(pixels)
-    images = Images(pixels, masks, z, flat_images(local.w, dtype), gamma_e, residuals, data.part.first)
+    images = Images(pixels, masks, z, flat_images(local.w, dtype), gamma_e, residuals, data.shard.first)
     averages = average_images(shared.dictionaries, [shape.block for shape in shapes])
     sizes = static_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
     table, places = layer_table(shapes, bool(sizes[0]))
@@ -79,7 +79,7 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
         np.concatenate([average.overlaps.ravel() for average in averages[1:]]), *sizes,
     )
     work = tuple(scratch(shapes, table, dtype) for _ in range(MOST_THREADS))
-    return Arrays(images, flat, averages, work, shapes, data.part)
+    return Arrays(images, flat, averages, work, shapes, data.shard)
 
 
 def layer_table(shapes: tuple[LayerShape, ...], static: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -54,7 +54,7 @@ def draw_upper_dictionary(
         z = [*z.positions, z.z][layer]
         maps = unpool(z, arrays.by_layer(layer, flat_values(arrays, layer)), shape.map_size, shape.block)
         gamma_e = np.broadcast_to(arrays.images.gamma_e, len(maps))
-        guess = precondition_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d, arrays.part)
+        guess = precondition_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d, arrays.shard)
 
     def times(direction: np.ndarray) -> np.ndarray:
         return solve_pass(arrays, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction
@@ -74,7 +74,7 @@ def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key
         images, work = arrays.images.some(share.images), arrays.work[share.thread]
         kernels.solve_images(task, layer, share.each, direction, images, arrays.model, work, share.slots, key)
 
-    return add_up(empty, arrays.part, len(arrays.images.pixels), run, most=SLOTS)
+    return add_up(empty, arrays.shard, len(arrays.images.pixels), run, most=SLOTS)
 
 
 def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
@@ -143,7 +143,7 @@ def draw_bottom_dictionary(
         share_out(chunks, partial(_atom_chunks, k, step, values, arrays, sums))
         if k == atoms:
             break
-        lags, linear, gram = add_chunks(sums, arrays.part)
+        lags, linear, gram = add_chunks(sums, arrays.shard)
         gram = gram if len(gram) else toeplitz(lags, (h, w))[None]
         old = new[k].reshape(planes, pixels)
         linear = linear.reshape(pixels, planes).T + np.einsum("cab,cb->ca", gram, old)

@@ -104,7 +104,7 @@ def image_pass(
         images, work = arrays.images.some(share.images), arrays.work[share.thread]
         run_images(images, arrays.model, priors, work, share.slots, named)
 
-    return add_up(empty_sums(model), arrays.part, len(arrays.images.pixels), run, most=LEAF)
+    return add_up(empty_sums(model), arrays.shard, len(arrays.images.pixels), run, most=LEAF)
 
 
 def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSpec) -> Priors:
@@ -209,5 +209,5 @@ def log_prior_from(
         total += log_atoms(atoms, gamma_d) + log_precision(spec.gamma_d, gamma_d)
     if refinement.noise.fixed is None:
         terms = noise_prior(refinement).logpdf(local.gamma_e)
-        total += add_entries(data.part, terms, IMAGE in refinement.noise.axes)
+        total += add_entries(data.shard, terms, IMAGE in refinement.noise.axes)
     return float(total)

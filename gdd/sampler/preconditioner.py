@@ -29,7 +29,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from gdd.model.pooling import Size
 from gdd.model.spec import LayerShape
-from gdd.model.state import Part
+from gdd.model.state import Shard
 from gdd.sampler.screening import Average
 from gdd.sampler.sums import Node, complete, leaves, push
 
@@ -144,7 +144,7 @@ def precondition_by_plane(below: Average, shape: LayerShape, weights: np.ndarray
 
 
 def precondition_by_frequency(
-    below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray, part: Part
+    below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray, shard: Shard
 ) -> Apply:
     """Return what `precondition_by_atom` does. maps : (image, atom, row, col); gamma_e : (image,)"""
     rows, cols = shape.atom_size
@@ -152,7 +152,7 @@ def precondition_by_frequency(
     prior = np.broadcast_to(gamma_d, (shape.atoms, shape.planes)).astype(float)
     by_atom = np.sqrt(prior.mean(axis=1))  # the prior as a product, which it is unless it has both axes
     by_plane = np.sqrt(prior.mean(axis=0) / prior.mean())
-    uses, atoms = np.linalg.eigh(tapered(map_products(maps, gamma_e, grid, part), grid) / np.outer(by_atom, by_atom))
+    uses, atoms = np.linalg.eigh(tapered(map_products(maps, gamma_e, grid, shard), grid) / np.outer(by_atom, by_atom))
     means, planes = np.linalg.eigh(tapered(mean_products(below, grid), grid) / np.outer(by_plane, by_plane))
     gain = 1 / (1 + uses.clip(0)[..., :, None] * means.clip(0)[..., None, :])
     scale = np.outer(by_atom, by_plane)[:, None, None, :]
@@ -168,19 +168,19 @@ def precondition_by_frequency(
     return apply
 
 
-def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size, part: Part) -> np.ndarray:
+def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size, shard: Shard) -> np.ndarray:
     """Products of the maps of two atoms, summed over images: (lag_row, lag_col, atom, atom), lag 0 in the middle."""
     size = tuple(length + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
     size = tuple(max(length, 2 * reach - 1) for length, reach in zip(size, grid, strict=True))
     nodes: list[Node] = []
-    for leaf, where in leaves(part, len(maps)):
+    for leaf, where in leaves(shard, len(maps)):
         total = 0.0
         for first in range(where.start, where.stop, AT_ONCE):
             some = slice(first, min(first + AT_ONCE, where.stop))
             spectra = rfft2(maps[some].astype(float), size).transpose(2, 3, 0, 1)
             total = total + np.swapaxes(spectra.conj() * gamma_e[some, None], -1, -2) @ spectra
         push(nodes, Node(0, leaf, (total,)))
-    total, = part.of_all(complete, nodes)
+    total, = shard.reduce(complete, nodes)
     row, col = (np.arange(-reach + 1, reach) for reach in grid)
     return irfft2(total, size, axes=(0, 1))[row[:, None], col]
 

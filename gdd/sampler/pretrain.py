@@ -16,7 +16,7 @@ from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_mem
 from gdd.base.files import user_path
 from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
-from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, maps_of, precision_shapes
+from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain, digest_of
 from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
@@ -91,14 +91,14 @@ def pretrain_layers(
     data: LayerData, model: ModelSpec, chain: ChainSpec, folder: Path | None = None, progress=None,
     start: Pretrained | None = None,
 ) -> Pretrained:
-    """`pretrain` with data that have been checked; of a part of the images what belongs to them."""
+    """`pretrain` with data that have been checked; of a shard of the images what belongs to them."""
     fitted, inputs = [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
         first = None if start is None else start.layers[number].state
         fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, first))
         inputs.append(data)
-        data = LayerData(pool_up(fitted[-1].state, fitted[-1].spec, fitted[-1].shape), part=data.part)
+        data = LayerData(pool_up(fitted[-1].state.local.w, fitted[-1].spec), shard=data.shard)
     return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
 
 
@@ -139,8 +139,8 @@ def trace(state: LayerState, info: Info, data: LayerData, spec: LayerSpec) -> di
 
 
 def mean_entry(data: LayerData, values: np.ndarray, by_image: bool) -> float:
-    """Mean of the entries (image or 1, ...) of a noise precision, over the images of all parts."""
-    return add_entries(data.part, values, by_image) / (values[0].size * (data.count if by_image else 1))
+    """Mean of the entries (image or 1, ...) of a noise precision, over the images of all shards."""
+    return add_entries(data.shard, values, by_image) / (values[0].size * (data.count if by_image else 1))
 
 
 def validate_data(
@@ -202,7 +202,7 @@ def initial_state(
 ) -> LayerState:
     """Empty maps, and atoms of unit norm: patches of the data where it is not blank, or Gaussian noise."""
     images = data.images if data.mask is None else np.where(data.mask, data.images, 0.0)
-    seen, part = data._replace(images=images), data.part
+    seen, shard = data._replace(images=images), data.shard
     dtype = np.float32 if chain.single_precision else np.float64
     generator = shared_generator(chain.seed, START, number, 0)
     atoms = generator.standard_normal(shape.dictionary)
@@ -210,9 +210,9 @@ def initial_state(
         (h, w), (rows, cols) = shape.atom_size, shape.map_size
         for k in range(shape.atoms):
             n, i, j = (generator.integers(0, size, 20) for size in (data.count, rows, cols))
-            here = [at for at in range(20) if 0 <= n[at] - part.first < len(images)]
-            patches = [images[n[at] - part.first, :, i[at] : i[at] + h, j[at] : j[at] + w] for at in here]
-            best = part.of_all(_strongest, [(at, patch) for at, patch in zip(here, patches, strict=True)])
+            here = [at for at in range(20) if 0 <= n[at] - shard.first < len(images)]
+            patches = [images[n[at] - shard.first, :, i[at] : i[at] + h, j[at] : j[at] + w] for at in here]
+            best = shard.reduce(_strongest, [(at, patch) for at, patch in zip(here, patches, strict=True)])
             atoms[k] = best + 1e-3 * max(float(np.abs(best).max()), 1e-6) * atoms[k]
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
     sizes = precision_shapes(spec, len(images), shape.planes)
@@ -233,9 +233,9 @@ def _strongest(parts: list[list[tuple[int, np.ndarray]]]) -> np.ndarray:
 
 def variance(data: LayerData) -> np.floating:
     """Variance of the pixels of all images of a chain, in their type."""
-    own = [data.images[where] for _, where in leaves(data.part, len(data.images))]
+    own = [data.images[where] for _, where in leaves(data.shard, len(data.images))]
     said = [(part.size, part.mean(dtype=float), float(part.var())) for part in own]
-    size, mean, spread = np.array(sum(data.part.of_all(list, said), []), float).T
+    size, mean, spread = np.array(sum(data.shard.reduce(list, said), []), float).T
     between = (mean - mean @ size / size.sum()) ** 2 if len(size) > 1 else 0.0
     return data.images.dtype.type((spread + between) @ size / size.sum())
 
@@ -261,13 +261,12 @@ def take_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
     )
 
 
-def pool_up(state: LayerState, spec: LayerSpec, shape: LayerShape) -> np.ndarray:
-    """Input of the next layer, (image, atom, block_row, block_col).
+def pool_up(weights: np.ndarray, spec: LayerSpec) -> np.ndarray:
+    """Input of the next layer, (image, atom, block_row, block_col), from a layer's weights.
 
     Probabilistic pooling: the weight of each block's active position, 0 if it has none. Max and average pooling: of the
-    maps, for the paper's comparison.
+    maps, whose every element is a block of its own, for the paper's comparison.
     """
     if spec.pooling == "probabilistic":
-        return state.local.w
-    pool = {"max": max_pool, "average": average_pool}[spec.pooling]
-    return pool(maps_of(state.local, shape), spec.pool)
+        return weights
+    return {"max": max_pool, "average": average_pool}[spec.pooling](weights, spec.pool)

@@ -18,7 +18,7 @@ from gdd.base.checks import GddError, check_kind, warn_of_scale
 from gdd.base.files import user_path
 from gdd.model.layer import block_groups, draw_positions
 from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Part, precision_shapes
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Shard, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.conditionals import theta_given_z
@@ -90,19 +90,29 @@ def refine(
     data = validate_data(images, model, refinement.noise, chain, mask)
     refinement.check_model(model)
     warn_of_scale(data.images, refinement.noise.fixed)
-    if start is None:
-        first = fresh_start(data, model, chain, refinement)
+    if isinstance(start, Pretrained):
+        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
     elif isinstance(start, Refined):
         there = [] if start.data is None else [start.data]
         check_start(start.model, start.last.local, there, start.digest, data, model)
         if start.refinement.empty_blocks and not refinement.empty_blocks:
             raise GddError("refinement: blocks of the start may be empty; empty_blocks=True is needed")
-        by_image, local = IMAGE in start.refinement.noise.axes, start.last.local
+    return refine_layers(data, model, chain, refinement, start, folder, progress)
+
+
+def refine_layers(
+    data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
+    start: Pretrained | Refined | None = None, folder: Path | None = None, progress=None,
+) -> Refined:
+    """`refine` with data and a start that have been checked; of a shard of the images what belongs to them."""
+    if start is None:
+        first = fresh_start(data, model, chain, refinement)
+    elif isinstance(start, Pretrained):
+        first = start_from(start._replace(inputs=(data,)), refinement, chain)
+    else:
+        local, by_image = start.last.local, IMAGE in start.refinement.noise.axes
         noise = first_noise(refinement, local.gamma_e, by_image, data)
         first = start.last._replace(local=local._replace(gamma_e=noise))
-    else:
-        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
-        first = start_from(start._replace(inputs=(data,)), refinement, chain)
     return run_joint_chain(first, data, model, chain, refinement, folder, progress)
 
 
@@ -146,7 +156,7 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
     data = start.inputs[0]
     positions = [layer.state.local.z.copy() for layer in start.layers[:-1]]
     if not refinement.empty_blocks:
-        for leaf, where in leaves(data.part, len(data.images)):
+        for leaf, where in leaves(data.shard, len(data.images)):
             generator = shared_generator(chain.seed, START, len(start.layers), 1, leaf)
             for z, layer in zip(positions, start.layers, strict=False):
                 z[where] = without_empty(z[where], layer.shape, generator)
@@ -187,7 +197,7 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
         value = float(shape.atom_size[0] * shape.atom_size[1] * shape.planes)
         gamma_d.append(np.full(size, value if spec.gamma_d.fixed is None else spec.gamma_d.fixed))
     own = lambda leaf: shared_generator(chain.seed, START, len(model.layers), 2, leaf) if leaf else generator  # noqa: E731
-    positions = first_positions(images, data.part, model, refinement, own)
+    positions = first_positions(images, data.shard, model, refinement, own)
     top, prior = shapes[-1], model.layers[-1].gamma_w
     z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     gamma_w = np.full(precision_shapes(model.layers[-1], images, 1)[2], 1.0 if prior.fixed is None else prior.fixed)
@@ -197,12 +207,12 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
 
 
 def first_positions(
-    images: int, part: Part, model: ModelSpec, refinement: RefinementSpec, own: Callable[[int], np.random.Generator]
+    images: int, shard: Shard, model: ModelSpec, refinement: RefinementSpec, own: Callable[[int], np.random.Generator]
 ) -> tuple[np.ndarray, ...]:
-    """Positions of the pooled layers from their prior, of the ``images`` of a part; ``own`` : a leaf's generator."""
+    """Positions of the pooled layers from their prior, of the ``images`` of a shard; ``own`` : a leaf's generator."""
     layers = list(zip(model.layers[:-1], model.shapes()[:-1], strict=True))
     drawn = []
-    for leaf, where in leaves(part, images):
+    for leaf, where in leaves(shard, images):
         generator, number = own(leaf), where.stop - where.start
         drawn.append([draw_positions(number, *layer, generator, refinement.empty_blocks) for layer in layers])
     return tuple(np.concatenate(each) for each in zip(*drawn, strict=True))

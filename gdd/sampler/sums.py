@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from gdd.base.compiling import share_out
-from gdd.model.state import Part
+from gdd.model.state import Shard
 from gdd.sampler.kernels.operations import CHUNK
 
 #: slots of a leaf, if they are large; with `CHUNK` it settles the order of every sum
@@ -41,25 +41,25 @@ class Share(NamedTuple):
     """What one thread adds up of a leaf: images that fill a run of slots."""
 
     slots: tuple[np.ndarray, ...]  # of the sums' type, with an axis of slots first
-    images: slice  # which of the part's
+    images: slice  # which of the shard's
     each: int  # images to a slot, the last one's may be fewer
     thread: int  # number of the thread
 
 
-def leaves(part: Part, images: int) -> Iterator[tuple[int, slice]]:
-    """Number of every leaf of a part, and where its images are among the part's ``images``."""
+def leaves(shard: Shard, images: int) -> Iterator[tuple[int, slice]]:
+    """Number of every leaf of a shard, and where its images are among the shard's ``images``."""
     for first in range(0, images, LEAF):
-        yield (part.first + first) // LEAF, slice(first, min(first + LEAF, images))
+        yield (shard.first + first) // LEAF, slice(first, min(first + LEAF, images))
 
 
-def add_up(empty: Sums, part: Part, images: int, run: Callable[[Share], None], most: int | None = None) -> Sums:
-    """Sum over the images of all parts of what ``run(share)`` adds to the slots of its share, on several threads.
+def add_up(empty: Sums, shard: Shard, images: int, run: Callable[[Share], None], most: int | None = None) -> Sums:
+    """Sum over the images of all shards of what ``run(share)`` adds to the slots of its share, on several threads.
 
-    empty : sums over no image; images : of this part
+    empty : sums over no image; images : of this shard
     most : slots that the images of a leaf share evenly, with one image each at least; None: one slot a chunk
     """
     slots, nodes = empty._make(np.zeros((min(most or SLOTS, images), *array.shape)) for array in empty), []
-    for leaf, where in leaves(part, images):
+    for leaf, where in leaves(shard, images):
         size, total = where.stop - where.start, [np.zeros(array.shape) for array in empty]
         used, each = (min(most, size), -(-size // min(most, size))) if most else (-(-size // CHUNK), CHUNK)
         for array in slots:
@@ -69,7 +69,7 @@ def add_up(empty: Sums, part: Part, images: int, run: Callable[[Share], None], m
             for slot in range(used):
                 whole += array[slot]
         push(nodes, Node(0, leaf, tuple(total)))
-    return empty._make(map(np.array, part.of_all(complete, nodes)))  # copies, to be changed
+    return empty._make(map(np.array, shard.reduce(complete, nodes)))  # copies, to be changed
 
 
 def _run_share(run: Callable[[Share], None], slots: Sums, leaf: slice, each: int, some: slice, thread: int) -> None:
@@ -77,27 +77,27 @@ def _run_share(run: Callable[[Share], None], slots: Sums, leaf: slice, each: int
     run(Share(slots._make(array[some] for array in slots), images, each, thread))
 
 
-def add_chunks(sums: Sums, part: Part) -> Sums:
-    """Sum over the images of all parts of arrays (chunk, ...), given for the chunks of this part."""
+def add_chunks(sums: Sums, shard: Shard) -> Sums:
+    """Sum over the images of all shards of arrays (chunk, ...), given for the chunks of this shard."""
     nodes = []
-    for leaf, where in leaves(part, len(sums[0]) * CHUNK):
+    for leaf, where in leaves(shard, len(sums[0]) * CHUNK):
         some = slice(where.start // CHUNK, where.stop // CHUNK)
         push(nodes, Node(0, leaf, tuple(np.asarray(array[some].sum(axis=0)) for array in sums)))
-    total = part.of_all(complete, nodes)
+    total = shard.reduce(complete, nodes)
     return total if type(sums) is tuple else sums._make(total)
 
 
-def add_images(part: Part, *values: np.ndarray) -> tuple[float, ...]:
-    """Sum over the images of all parts, and over all further axes, of arrays (image, ...) of this part."""
+def add_images(shard: Shard, *values: np.ndarray) -> tuple[float, ...]:
+    """Sum over the images of all shards, and over all further axes, of arrays (image, ...) of this shard."""
     nodes = []
-    for leaf, where in leaves(part, len(values[0])):
+    for leaf, where in leaves(shard, len(values[0])):
         push(nodes, Node(0, leaf, tuple(np.asarray(array[where].sum(), float) for array in values)))
-    return tuple(map(float, part.of_all(complete, nodes)))
+    return tuple(map(float, shard.reduce(complete, nodes)))
 
 
-def add_entries(part: Part, values: np.ndarray, by_image: bool) -> float:
-    """Sum of the entries (image or 1, ...) of what belongs to each image, of all parts, or else to all together."""
-    return add_images(part, values)[0] if by_image else float(values.sum())
+def add_entries(shard: Shard, values: np.ndarray, by_image: bool) -> float:
+    """Sum of the entries (image or 1, ...) of what belongs to each image, of all shards, or else to all together."""
+    return add_images(shard, values)[0] if by_image else float(values.sum())
 
 
 def push(nodes: list[Node], node: Node) -> None:
@@ -108,7 +108,7 @@ def push(nodes: list[Node], node: Node) -> None:
 
 
 def complete(parts: Iterable[list[Node]]) -> tuple[np.ndarray, ...]:
-    """Sum over all leaves from the nodes of all parts, in order."""
+    """Sum over all leaves from the nodes of all shards, in order."""
     nodes: list[Node] = []
     for node in chain.from_iterable(parts):
         push(nodes, node)

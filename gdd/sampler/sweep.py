@@ -93,7 +93,7 @@ def image_pass(
     """Update every image given the shared part; return the local part, and what the shared draws need."""
     dtype = data.images.dtype
     pixels, z, w = plane_last(data.images, dtype), state.local.z.copy(), state.local.w.astype(dtype)
-    images = Images(pixels, z, w, state.local.gamma_e[:, 0].astype(float), data.part.first)
+    images = Images(pixels, z, w, state.local.gamma_e[:, 0].astype(float), data.shard.first)
     run = whole_pass if data.mask is None else masked_pass
     sums = run(images, data, state.shared, spec, shape, key)
     return Local(z, w, images.gamma_e[:, None]), sums
@@ -108,7 +108,7 @@ def whole_pass(
     static_width = () if by_gram else static_width_of(shape)
     atoms, model = atoms(shared, shape, data.images.dtype), Model(layout_of(shape), prior_of(spec), static_width)
     run = lambda share: update(images.some(share.images), atoms, model, key, share.slots)  # noqa: E731
-    return add_up(empty_sums(shape), data.part, len(images.pixels), run)
+    return add_up(empty_sums(shape), data.shard, len(images.pixels), run)
 
 
 def masked_pass(
@@ -116,7 +116,7 @@ def masked_pass(
 ) -> MaskedPass:
     """Update images with missing pixels; the images become their residuals."""
     mask, dtype, n = data.mask, data.images.dtype, len(data.images)
-    alike = data.part.of_all(all, bool((mask == mask[:, :1]).all()))
+    alike = data.shard.reduce(all, bool((mask == mask[:, :1]).all()))
     seen = plane_last(mask, dtype), np.ascontiguousarray(mask[:, :1] if alike else mask, dtype)
     pixels = mask.sum(axis=(1, 2, 3)).astype(float)
     images = images._replace(pixels=np.where(seen[0] > 0, images.pixels, dtype.type(0)))
@@ -131,7 +131,7 @@ def masked_pass(
         masked.pass_masked(images.some(where), seen[0][where], pixels[where], atoms, model, key, own)
 
     share_out(chunks, run)
-    per_atom, log_counts = add_chunks((sums.per_atom, sums.log_counts), data.part)
+    per_atom, log_counts = add_chunks((sums.per_atom, sums.log_counts), data.shard)
     return MaskedPass(images.pixels, seen, pixels, per_atom, float(log_counts), sums.energy)
 
 
@@ -224,7 +224,7 @@ def draw_from_sums(
         energy *= float(new[0, 0]) / gamma_e
         local = local._replace(gamma_e=new)
     precisions = np.broadcast_to(local.gamma_e, data.images.shape[:2])
-    noise, = add_images(data.part, np.log(precisions) - LOG_TWO_PI)
+    noise, = add_images(data.shard, np.log(precisions) - LOG_TWO_PI)
     likelihood = 0.5 * data.images[0, 0].size * noise - 0.5 * energy
     residual = np.sqrt(sums.energy[0] / size)
     return local, dictionary, float(likelihood), float(residual), sums.energy[2]
@@ -235,16 +235,16 @@ def draw_from_residuals(
     generator: np.random.Generator,
 ) -> tuple[Local, np.ndarray, float, float, float]:
     """Dictionary and shared gamma_e of masked images, as `draw_from_sums`; ``sums.left`` becomes the new residual."""
-    number, squares = add_images(data.part, sums.pixels, sums.energy)
+    number, squares = add_images(data.shard, sums.pixels, sums.energy)
     residual = np.sqrt(squares / max(number, 1.0))
-    dictionary = draw_masked_dictionary(shared, local, sums.left, sums.seen, shape, generator, data.part)
+    dictionary = draw_masked_dictionary(shared, local, sums.left, sums.seen, shape, generator, data.shard)
     share_out(len(sums.left), lambda some, _: masked.energies(sums.left[some], sums.energy[some]))
     pixels, energy = sums.pixels[:, None], sums.energy[:, None]
     if IMAGE not in spec.gamma_e.axes:
-        everywhere = (np.full((1, 1), value) for value in add_images(data.part, pixels, energy))
+        everywhere = (np.full((1, 1), value) for value in add_images(data.shard, pixels, energy))
         local = local._replace(gamma_e=draw_shared_precision(spec.gamma_e, *everywhere, local.gamma_e, generator))
     terms = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
-    return local, dictionary, *add_images(data.part, terms), float(residual), sums.log_counts
+    return local, dictionary, *add_images(data.shard, terms), float(residual), sums.log_counts
 
 
 def log_prior_from(
@@ -266,7 +266,7 @@ def log_prior_from(
     total += log_atoms(shared.dictionary, shared.gamma_d)
     if spec.gamma_e.fixed is None:
         terms = Gamma(spec.gamma_e.shape, spec.gamma_e.rate).logpdf(local.gamma_e.astype(float))
-        total += add_entries(data.part, terms, IMAGE in spec.gamma_e.axes)
+        total += add_entries(data.shard, terms, IMAGE in spec.gamma_e.axes)
     for prior, value in ((spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
         total += log_precision(prior, value)
     return float(total)

@@ -25,6 +25,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     mnist_refinement,
     one_step,
     planted,
+    pooling,
     printed,
     scaling,
     variational,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -20,6 +22,7 @@ from gdd_book.figures.style import (
     table,
     write_ticks,
 )
+from gdd_book.records import settings
 
 PRECISION, HALF, SCATTERED = "noise precision", "half as a block", "at random"
 #: lines of the second figure: error on hidden pixels, by way of hiding
@@ -32,6 +35,11 @@ READ = (("sample", "the paper's sample", "red"), ("mean field", "mean field, lar
 def used(record: xr.Dataset) -> xr.DataArray:
     """Whether an atom is used at least as often as the average one: (subset, noise, atom)."""
     return record.uses >= record.uses.mean(ATOM)
+
+
+def at_its_own(filled: xr.DataArray) -> xr.DataArray:
+    """Filled in at the noise precision of the refinement, the only one; older records have an axis for it."""
+    return filled.isel(filled_at=0, missing_dims="ignore")
 
 
 def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
@@ -47,7 +55,7 @@ def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
 def show_curves(record: xr.Dataset) -> Figure:
     """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise precision."""
     figure, axes = new_figure(3, 1, height=6.6, sharex=True)
-    noise, own = record.noise.values, record.hidden_error.isel(filled_at=0).mean("hidden_image")
+    noise, own = record.noise.values, at_its_own(record.hidden_error).mean("hidden_image")
     for hiding, words, colour in HIDDEN:
         draw_line(axes[0], noise, own.sel(hiding=hiding), words, colour)
     plain = record.plain_error.mean(("subset", "hidden_image"))
@@ -97,7 +105,7 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
 
     Drawn digits are *told apart* from real ones in so many cases; a guess is right in half of them.
     """
-    errors = record.hidden_error.isel(filled_at=0).astype(float).stack(digit=("subset", "hidden_image"))
+    errors = at_its_own(record.hidden_error).astype(float).stack(digit=("subset", "hidden_image"))
     half, pixels = (errors.sel(hiding=one) for one in (HALF, SCATTERED))
     return table("noise", {
         "hidden half": (half.mean("digit"), 4),
@@ -106,6 +114,33 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
         "the paper's sample, error, %": (record.error.sel(reading="sample").mean("subset"), 1),
         "told apart, %": (record.told_apart.isel(source=0).mean("subset"), 1),
     }, PRECISION)
+
+
+def sizes_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Runs with other numbers of top atoms beside the scan, at its chosen precision and on its first subset.
+
+    ``others`` : records of `mnist-depth`; those of other scales and precisions are left out
+    """
+    noise, runs = chosen(scan), {}
+    for record in (*others, scan):
+        if record.attrs["scale"] == "paper" and noise in record.noise:
+            runs[settings(record)["top_atoms"]] = record.isel(subset=0).sel(noise=noise).drop_vars("subset")
+    found = xr.concat([_described(runs[atoms]) for atoms in sorted(runs)], "atoms").assign_coords(atoms=sorted(runs))
+    more = found.half - found.half.sel(atoms=settings(scan)["top_atoms"])
+    return table("atoms", {
+        "active in a digit": (found.active, 1), "energy in one atom of layer 1, %": (100 * found.explained, 0),
+        "hidden half": (found.half.mean("hidden_image"), 4), "more than in the scan": (more, 4, "hidden_image", "+"),
+        "the paper's sample, error, %": (found.error.sel(reading="sample"), 1),
+        "normalised detectors, error, %": (found.error.sel(reading="normalised detectors"), 1),
+    }, "top atoms")
+
+
+def _described(one: xr.Dataset) -> xr.Dataset:
+    """Of one refined model, what does not depend on its number of atoms."""
+    return xr.Dataset({
+        "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
+        "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
+    })
 
 
 def plain_table(record: xr.Dataset) -> pd.DataFrame:
@@ -117,14 +152,14 @@ def plain_table(record: xr.Dataset) -> pd.DataFrame:
 
 def chosen(record: xr.Dataset) -> float:
     """The noise precision that the rule of `gdd_book.experiments.studies.depth` chooses from a record."""
-    half = record.hidden_error.isel(filled_at=0).sel(hiding=HALF).mean(("subset", "hidden_image"))
+    half = at_its_own(record.hidden_error).sel(hiding=HALF).mean(("subset", "hidden_image"))
     return float(record.noise[int(half.argmin("noise"))])
 
 
 def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figure:
     """Hidden pixels of digits filled in at each noise precision, and the truth; the first subset."""
-    first = record.isel(subset=0, filled_at=0).sel(hiding=hiding)
-    rows = {f"{noise:g}": first.filled.sel(noise=noise) for noise in record.noise.values}
+    first = record.isel(subset=0).sel(hiding=hiding)
+    rows = {f"{noise:g}": at_its_own(first.filled).sel(noise=noise) for noise in record.noise.values}
     rows["truth"] = first.truth
     figure, axes = new_panels(len(rows), digits, len(rows) * FULL / (digits + 1.2) * 1.02)
     for row, (words, pictures) in zip(axes, rows.items(), strict=True):

@@ -501,22 +501,24 @@ def pieces_of(found: xr.Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
     return drawn[:-1], drawn[-1]
 
 
-def show_walk(found: xr.Dataset, label: int, pieces: int = 3) -> Figure:
+def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> Figure:
     """One image on its way up through all layers and down again, a row for each stage.
 
-    ``found`` : of `gdd_book.models.activations`; the first example of ``label`` is shown
+    Down by projected atoms, piece by piece and all together; last, each layer's values at the image's own positions.
+    ``found`` : of `gdd_book.models.activations`; the first example is shown, of ``label`` if given
     """
-    one = found.isel({IMAGE: int((found[LABEL].values == label).argmax())})
+    one = found.isel({IMAGE: 0 if label is None else int((found[LABEL].values == label).argmax())})
     layers = range(1, top_of(found))
     titles = ["image", *(title for layer in layers for title in (f"layer {layer}", f"{layer}, pooled"))]
-    titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all pieces"]
-    figure, axes = new_panels(found.sizes["stage"], len(titles), 0.8 * found.sizes["stage"] + 0.25)
+    titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all", "redrawn"]
+    stages = found.sizes["stage"]
+    figure, axes = new_panels(stages, len(titles), stages * FULL / len(titles) + 0.3)
     for row, stage in zip(axes, found.stage.values, strict=True):
         here = one.sel(stage=stage)
         parts, whole = pieces_of(here, pieces)
         maps = [np.abs(here[f"{name}_{layer}"].values).sum(axis=0) for layer in layers for name in ("map", "weight")]
-        picture = here.images.values[0]
-        drawn = [(shown, max(np.abs(picture).max(), np.abs(shown).max())) for shown in (picture, *parts, whole)]
+        picture, own = here.images.values[0], here.redrawn.values[0]
+        drawn = [(shown, max(np.abs(picture).max(), np.abs(shown).max())) for shown in (picture, *parts, whole, own)]
         for panel, title, (shown, largest) in zip(
             row, titles, [drawn[0], *((m, m.max()) for m in maps), *drawn[1:]], strict=True
         ):

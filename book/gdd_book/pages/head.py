@@ -1,7 +1,8 @@
-"""In Sphinx: what a page says of itself to search engines and to those who share it, and its version.
+"""In Sphinx: what a page says of itself to search engines and to those who share it, its version, its source.
 
-The description is the page's first paragraph. A picture for a card needs the address of the published book, which the
-environment variable ``GDD_BOOK_URL`` gives; without it there is none.
+The description is the page's first paragraph. Two environment variables switch on what needs an address: with that of
+the published book, ``GDD_BOOK_URL``, cards have a picture; with that of the repository, ``GDD_BOOK_REPOSITORY``, pages
+have buttons that lead to it, to their source, and to a notebook that runs on Binder.
 """
 
 from __future__ import annotations
@@ -17,16 +18,23 @@ import gdd
 
 #: characters of a description; search engines show no more
 LONGEST = 200
+#: buttons of a page where the address of the repository is known: its source, and itself as a running notebook
+BUTTONS = {
+    "repository_branch": "main", "path_to_docs": "", "use_repository_button": True, "use_source_button": True,
+    "launch_buttons": {"binderhub_url": "https://mybinder.org", "notebook_interface": "jupyterlab"},
+}
 #: a picture of the book, on a card of wherever it is shared
 CARD = "_static/readme-figure.png"
 
 
 def configure(app: Sphinx, config) -> None:
-    """Set the version, which stands at the foot of every page, and the address of the published book."""
+    """Set the version, which stands at the foot of every page, and the addresses of book and repository."""
     config.version = config.release = gdd.__version__
     config.html_theme_options = config.html_theme_options | {"extra_footer": f"Version {gdd.__version__}"}
     if url := os.environ.get("GDD_BOOK_URL"):
         config.html_baseurl = f"{url.rstrip('/')}/"
+    if repository := os.environ.get("GDD_BOOK_REPOSITORY"):
+        config.html_theme_options |= BUTTONS | {"repository_url": repository.rstrip("/")}
 
 
 def describe(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:

@@ -54,8 +54,7 @@ PARTS = (1, 2, 3)
 
 
 @experiment(
-    "mnist-depth", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4, empty_blocks=False,
-    ladder=False, top_atoms=160,
+    "mnist-depth", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4, top_atoms=160,
     demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "burn_in": 30, "collect": 10,
           "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 44.0, 100.0),
@@ -68,8 +67,7 @@ def mnist_depth(p: dict, run: Run) -> Outcome:
     For each (subset, noise): the top atoms and what they are made of; how the layers fit and what the projection loses;
     the squared error on hidden pixels of ``n_others`` / 5 training digits that the model did not learn from, filled in
     at the noise precision of the refinement; digits drawn from the model; and the error of the paper's classifier on
-    other training digits, by reading. ``ladder`` reaches each precision from the next lower one, each with as many
-    sweeps.
+    other training digits, by reading.
     """
     if 0.0 in p["noises"]:
         raise GddError("noises: 0 given; positive noise precisions are compared")
@@ -89,15 +87,10 @@ def _subset(p: dict, run: Run) -> xr.Dataset:
     """Everything of one subset, by noise precision, the lowest first; and what needs no refinement."""
     setup, label, found = setup_of(p, run), f"subset {p['seed']}, ", []
     train, fitted = setup.images, pretrained_model(p, run, setup, label)
-    others, begun, noises = other_digits(p, train), fitted, sorted(p["noises"])
-    shared = {name: value for name, value in p.items() if name not in ("seeds", "noises")}
-    for step, noise in enumerate(noises):
-        own = shared | {"refine_noise": noise, "before": noises[:step] if p["ladder"] else []}
-        at = setup_of(own, run, train)
-        if own["before"]:
-            at = at._replace(seed=p["seed"] + 1000 * step, folders=(None, run.folder("mnist-depth-ladder", own)))
-        one = refined_model(own, begun, run, at, f"{label}noise precision {noise:g}, ")
-        begun = one if p["ladder"] else fitted
+    others = other_digits(p, train)
+    for noise in sorted(p["noises"]):
+        own = {name: value for name, value in p.items() if name not in ("seeds", "noises")} | {"refine_noise": noise}
+        one = refined_model(own, fitted, run, setup_of(own, run, train), f"{label}noise precision {noise:g}, ")
         folder = run.folder("mnist-depth-described", own)
         found.append(kept(
             folder and folder / "described.nc", lambda one=one, own=own: describe_depth(one, (train, others), own),
@@ -154,21 +147,17 @@ def effective(energies: np.ndarray) -> np.ndarray:
 
 
 def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
-    """Squared error on hidden pixels, (hiding, filled_at, hidden_image), and some pictures.
-
-    ``filled_at`` : the noise precision of the refinement alone
-    """
+    """Squared error on hidden pixels, (hiding, hidden_image), and some pictures."""
     shown, chain, noise = others[: len(others) // 5], chain_of(p, "test_"), one.refinement.noise.fixed
     errors, pictures = [], []
     for hide in HIDING.values():
         mask = hide(shown.shape, p["seed"])
         filled = interpolate_joint(shown, mask, one.model, one.state.shared, one.refinement, chain, noise).values
-        errors.append([hidden_error(filled, shown, mask)])
-        pictures.append([np.rint(filled[:12, 0] / LEVELS) * LEVELS])
-    axes = "hiding", "filled_at"
+        errors.append(hidden_error(filled, shown, mask))
+        pictures.append(np.rint(filled[:12, 0] / LEVELS) * LEVELS)
     return xr.Dataset({
-        "hidden_error": ((*axes, "hidden_image"), np.float32(errors)),
-        "filled": ((*axes, "example", "row", "col"), np.float32(pictures)),
+        "hidden_error": (("hiding", "hidden_image"), np.float32(errors)),
+        "filled": (("hiding", "example", "row", "col"), np.float32(pictures)),
     }, {"hiding": list(HIDING)})
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
-from gdd.model.state import LayerData, Part
+from gdd.model.state import LayerData, Shard
 from gdd.sampler.pretrain import pretrain, pretrain_layers
 from gdd.sampler.refine import refine, run_joint_chain, start_from
 from gdd.sampler.sums import LEAF
@@ -87,11 +87,11 @@ def count_meetings(
     """Rounds of a sweep, and bytes that one process which holds all images would send, by stage."""
     said: list[float] = []
 
-    def meet(combine, value):
+    def allreduce(combine, value):
         said.append(size_of(value))
         return combine([value])
 
-    data = LayerData(images, part=Part(0, len(images), meet))
+    data = LayerData(images, shard=Shard(0, len(images), allreduce))
     one, more = ChainSpec(1, 1, chain.seed), ChainSpec(3, 1, chain.seed)
 
     def said_in_a_sweep(work) -> np.ndarray:
@@ -111,7 +111,7 @@ def count_meetings(
 
 
 def size_of(value) -> float:
-    """Bytes of the arrays in what a part says."""
+    """Bytes of the arrays in what a shard sends."""
     if isinstance(value, np.ndarray):
         return float(value.nbytes)
     return float(sum(map(size_of, value))) if isinstance(value, list | tuple) else 8.0
@@ -123,20 +123,21 @@ def seconds_of_rounds(client, repeats: int = 20) -> list[float]:
 
     there = cluster.running(client)
     workers = sorted(there)
-    hub = client.submit(cluster.Hub, len(workers), workers=workers[:1], actor=True, pure=False).result()
-    seats = [cluster.Seat(hub, {workers[0]: there[workers[0]]}, number, 0, 1) for number in range(len(workers))]
-    found = [client.submit(_meet_often, seat, repeats, workers=[worker], pure=False)
-             for seat, worker in zip(seats, workers, strict=True)]
+    rendezvous = client.submit(cluster.Rendezvous, len(workers), workers=workers[:1], actor=True, pure=False).result()
+    place = {workers[0]: there[workers[0]]}
+    ranks = [cluster.Rank(rendezvous, place, number, 0, 1) for number in range(len(workers))]
+    found = [client.submit(_reduce_often, rank, repeats, workers=[worker], pure=False)
+             for rank, worker in zip(ranks, workers, strict=True)]
     return client.gather(found)[0]
 
 
-def _meet_often(seat, repeats: int) -> list[float]:
-    part, found = seat.part(), []
+def _reduce_often(rank, repeats: int) -> list[float]:
+    shard, found = rank.shard(), []
     for numbers in MESSAGES:
         said, times = np.zeros(numbers), []
         for _ in range(repeats):
             begun = time.perf_counter()
-            part.of_all(_first, said)
+            shard.reduce(_first, said)
             times.append(time.perf_counter() - begun)
         found.append(float(np.median(times)))
     return found
