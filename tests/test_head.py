@@ -8,6 +8,7 @@ import yaml
 from docutils import nodes
 
 import gdd
+from gdd_book.figures.style import INK
 from gdd_book.pages import head, notebooks
 
 STYLE = (notebooks.BOOK / "_static" / "companion.css").read_text(encoding="utf-8")
@@ -100,4 +101,9 @@ def test_coloured_words_can_be_read(rule, colour):
 
 @pytest.mark.parametrize("colour", re.findall(r"^a\.verdicts \.[\w-]+ \{ background: (#\w{6})", STYLE, re.MULTILINE))
 def test_numbers_on_the_bar_of_verdicts_can_be_read(colour):
+    assert contrast(colour, "#ffffff") >= 4.5
+
+
+@pytest.mark.parametrize("colour", INK.values(), ids=INK)
+def test_words_in_figures_can_be_read(colour):
     assert contrast(colour, "#ffffff") >= 4.5

@@ -25,6 +25,7 @@ from gdd_book.figures.style import (
     CYCLE,
     FONT,
     FULL,
+    INK,
     KIND_WORDS,
     draw_picture,
     finish,
@@ -541,20 +542,20 @@ def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
     """
     rows = [
         (f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30),
-         COLOURS["black" if row.ours else "grey"])
+         "black" if row.ours else "grey")
         for row in paper.itertuples()
     ]
     for one in record.accuracy.mean("split").transpose("feature_kind", "count"):
         name = str(one.feature_kind.values)
-        rows.append((name, one.values, COLOURS["blue" if name in OURS else "red"]))
+        rows.append((name, one.values, "blue" if name in OURS else "red"))
     rows.sort(key=lambda row: row[1][1])
     figure, axes = new_figure(height=0.3 * len(rows) + 0.9)
     name_rows(axes, [name for name, *_ in rows], "test images that are right, %", 2, (0, 100))
     for place, (_, shares, colour) in enumerate(rows):
-        axes.plot(shares, [place] * 2, color=colour, linewidth=1)
-        for share, face in zip(shares, ("white", colour), strict=True):
-            axes.plot(share, place, "o", color=colour, markerfacecolor=face, markersize=6)
-        axes.get_yticklabels()[place].set_color(colour)
+        axes.plot(shares, [place] * 2, color=COLOURS[colour], linewidth=1)
+        for share, face in zip(shares, ("white", COLOURS[colour]), strict=True):
+            axes.plot(share, place, "o", color=COLOURS[colour], markerfacecolor=face, markersize=6)
+        axes.get_yticklabels()[place].set_color(INK[colour])
     return finish(figure)
 
 

@@ -15,6 +15,7 @@ from gdd_book.figures.style import (
     COLOURS,
     FONT,
     FULL,
+    INK,
     draw_picture,
     finish,
     new_figure,
@@ -64,7 +65,7 @@ def show_curves(record: xr.Dataset) -> Figure:
                                        ("one layer", SCATTERED, "one layer", "orange")):
         level = float(plain.sel(way=way, hiding=hiding))
         axes[0].axhline(level, color=COLOURS[colour], linestyle=":", linewidth=1)
-        axes[0].text(noise[-1], level, words, color=COLOURS[colour], fontsize=FONT - 3, va="bottom", ha="right")
+        axes[0].text(noise[-1], level, words, color=INK[colour], fontsize=FONT - 3, va="bottom", ha="right")
     axes[0].set(ylabel="squared error,\nhidden pixels", ylim=(0, None))
     explained = record.explained.where(used(record)).median(ATOM)
     for parts, words, colour in PARTS:
@@ -74,7 +75,7 @@ def show_curves(record: xr.Dataset) -> Figure:
         draw_line(axes[2], noise, record.error.sel(reading=reading), words, colour)
     pixels = float(record.error_of_pixels.mean())
     axes[2].axhline(pixels, color=COLOURS["grey"], linestyle=":", linewidth=1)
-    axes[2].text(noise[-1], pixels, "raw pixels", color=COLOURS["grey"], fontsize=FONT - 3, va="bottom", ha="right")
+    axes[2].text(noise[-1], pixels, "raw pixels", color=INK["grey"], fontsize=FONT - 3, va="bottom", ha="right")
     axes[2].set(ylabel="error, %", xlabel="noise precision of refinement", xscale="log", ylim=(0, None))
     for panel in axes:
         panel.legend(fontsize=FONT - 3, loc="best", ncols=3 if panel is axes[1] else 1)

@@ -162,7 +162,7 @@ def _draw_gaps(axes, record: xr.Dataset) -> None:
             for hit, marker in ((row.recovered == whole, "o"), (row.recovered < whole, "X")):
                 shown = gap[hit.values]
                 axes.plot(shown, np.full(len(shown), i + offset), marker, color=COLOURS[colour], ms=4, alpha=0.75)
-        axes.text(place, 1.02, f"\N{BLACK CIRCLE} {kind.replace('_', ' ')}", color=COLOURS[colour],
+        axes.text(place, 1.02, f"\N{BLACK CIRCLE} {kind.replace('_', ' ')}", color=INK[colour],
                   transform=axes.transAxes, fontsize=FONT - 1, va="bottom")
     axes.axvline(0, color=COLOURS["black"], lw=0.8)
     axes.set_yticks(range(record.sizes["setting"]), record.setting.values, fontsize=FONT - 2)

@@ -23,6 +23,7 @@ from gdd_book.figures.style import (
     COLOURS,
     FONT,
     FULL,
+    INK,
     RC,
     Drawn,
     bare,
@@ -158,14 +159,14 @@ def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
     axes.plot([1000, 1000], errors, "-", color=COLOURS["red"], linewidth=1)
     for stage, marker in zip(record.stage.values, ("o", "s"), strict=True):
         axes.plot(1000, errors.sel(stage=stage), marker, color=COLOURS["red"], markersize=6)
-        axes.text(1080, errors.sel(stage=stage), f"we find, {stage}", color=COLOURS["red"], va="center",
+        axes.text(1080, errors.sel(stage=stage), f"we find, {stage}", color=INK["red"], va="center",
                   fontsize=FONT - 2)
     kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
     for kind, words, colour, at, (right, up), place in LINES:
         one = kinds[kind].dropna("size", how="all")
         draw_subsets(axes, one, color=COLOURS[colour])
         point = one.isel(size=at)
-        axes.text(right * point["size"], up * point.mean(), words, color=COLOURS[colour], fontsize=FONT - 2, **place)
+        axes.text(right * point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2, **place)
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
     write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
     write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))

@@ -32,6 +32,9 @@ COLOURS = {
     "black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73", "yellow": "#F0E442",
     "blue": "#0072B2", "red": "#D55E00", "purple": "#CC79A7", "grey": "#767676",
 }
+#: the same for words, dark enough to be read on white (a contrast of 4.5)
+INK = COLOURS | {"orange": "#9E6D00", "sky": "#3C7DA3", "green": "#008762", "yellow": "#7F7822", "red": "#C35600",
+                 "purple": "#A36085"}
 CYCLE = [COLOURS[name] for name in ("blue", "orange", "green", "red", "purple", "sky", "black")]
 #: colour and line style, where lines must be told apart in black and white too
 LINES = [
@@ -138,7 +141,7 @@ def show_value(axes: Axes, value: float, words: str = "", at: float = 0.0, small
     """Mark a value of the horizontal axis by a dashed grey line, with words at this height."""
     axes.axvline(value, color=COLOURS["grey"], linewidth=1, linestyle="--")
     if words:
-        axes.text(value, at, f" {words}", color=COLOURS["grey"], fontsize=FONT - smaller)
+        axes.text(value, at, f" {words}", color=INK["grey"], fontsize=FONT - smaller)
 
 
 def name_rows(axes: Axes, names: Sequence[str], xlabel: str, smaller: int = 3, xlim: tuple = (0, None)) -> None:
