@@ -17,6 +17,7 @@ from gdd_book.figures.style import (
     COLOURS,
     CYCLE,
     FONT,
+    INK,
     LINES,
     bare,
     finish,
