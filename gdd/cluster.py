@@ -112,7 +112,7 @@ def learn(
     Notes
     -----
     Where pretraining prunes or is resumed, refinement starts from what it ends at, as alone. One chain at a time on the
-    same workers: each holds its worker until all its parts have met, so two would wait for each other.
+    same workers: each holds its worker until all its shards have met, so two would wait for each other.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2, 2.3 and 5 (which hopes for larger machines).
     *Departs:* not in the paper.
@@ -421,17 +421,17 @@ def infer(
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
     work, client, futures = partial(new_images.infer, _light(trained), atoms, **options), current(client), []
     for at in range(0, count_images(images), LEAF):
-        leaf, path = slice(at, at + LEAF), None if folder is None else folder / f"images-{first_image + at:012d}.nc"
-        mine = partial(work, **{name: values[leaf] for name, values in by_image.items()})
-        futures.append(client.submit(_infer_leaf, mine, images[leaf], first_image + at, path, pure=False))
+        some, path = slice(at, at + LEAF), None if folder is None else folder / f"images-{first_image + at:012d}.nc"
+        mine = partial(work, **{name: values[some] for name, values in by_image.items()})
+        futures.append(client.submit(_infer_some, mine, images[some], first_image + at, path, pure=False))
     found = client.gather(futures)
     if folder is not None:
         return netcdf.open_several(found, IMAGE)
     return xr.concat(found, IMAGE, combine_attrs="override")
 
 
-def _infer_leaf(work: Callable, images: Images, first_image: int, path: Path | None) -> xr.Dataset | str:
-    """Result for a leaf's images, or the path of the file that has it."""
+def _infer_some(work: Callable, images: Images, first_image: int, path: Path | None) -> xr.Dataset | str:
+    """Result for some images, or the path of the file that has it."""
     found = _task(work, images, first_image=first_image)
     if path is None:
         return found
@@ -447,11 +447,11 @@ def infer_layers(
 ) -> tuple[xr.Dataset, ...]:
     """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a leaf of the images a task: the same bits."""
     client, work = current(client), partial(fixed_dictionary.infer_layers, _light(fitted))
-    leaves = [
+    futures = [
         client.submit(_task, work, images[at : at + LEAF], burn_in, collect, seed, first_image=at, pure=False)
         for at in range(0, count_images(images), LEAF)
     ]
-    return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(leaves), strict=True))
+    return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(futures), strict=True))
 
 
 def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
