@@ -1,6 +1,6 @@
 """One chain on many processes and machines, and many independent tasks, on dask.distributed.
 
-The images of a chain are dealt out in whole leaves (`gdd.sampler.sums`). Each worker holds its images and their state
+The images of a chain are dealt out in whole batches (`gdd.sampler.sums`). Each worker holds its images and their state
 for the whole run and makes the chain's sweeps on them by the ordinary code. Where a draw needs something of all images,
 the workers meet: each sends the few sums that it has, and gets the total. So the chain has the same bits on one thread,
 on many, and on any number of workers.
@@ -47,7 +47,7 @@ from gdd.results import of_images, pairs_of, with_pairs
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, run_joint_chain, start_from
-from gdd.sampler.sums import LEAF
+from gdd.sampler.sums import BATCH
 
 try:
     import distributed
@@ -126,8 +126,8 @@ def learn(
     seen = None if mask is None else as_plain(mask, IMAGES, "mask")
     if seen is not None and seen.shape != images.shape:
         raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
-    first = loaded(images[:LEAF])
-    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF])
+    first = loaded(images[:BATCH])
+    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:BATCH])
     warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
     if refine is not None:
         check_kind("refine", refine, ChainSpec)
@@ -160,11 +160,11 @@ def run_parts(
     images: Images, mask: np.ndarray | None, count: int, stages: Stages, client: Client, progress: Progress | None
 ) -> list[Pretrained | Refined]:
     """Deal the images out and run the chain once; what each part ends with."""
-    leaves = -(-count // LEAF)
-    workers = dict(list(checked_workers(client).items())[:leaves])
+    batches = -(-count // BATCH)
+    workers = dict(list(checked_workers(client).items())[:batches])
     if not workers:
         raise WorkerLost("cluster: all workers have gone")
-    edges = [leaves * n // len(workers) * LEAF for n in range(len(workers))] + [count]
+    edges = [batches * n // len(workers) * BATCH for n in range(len(workers))] + [count]
     first = next(iter(workers))
     place = client.submit(Hub, len(workers), workers=[first], actor=True, pure=False)
     futures = [place]
@@ -428,7 +428,7 @@ def infer(
     trained: Pretrained | Refined, atoms: Images, images: Images, *, folder: str | Path | None = None,
     client: Client | None = None, first_image: int = 0, **options,
 ) -> xr.Dataset:
-    """`gdd.infer` by sampling on all workers, a leaf of the images a task: the same bits.
+    """`gdd.infer` by sampling on all workers, a batch of the images a task: the same bits.
 
     Parameters
     ----------
@@ -442,9 +442,9 @@ def infer(
     folder = None if folder is None else user_path("folder", folder, folder=True)
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
     work, client, futures = partial(new_images.infer, _light(trained), atoms, **options), current(client), []
-    for at, own in _leaves_of(images):
+    for at, own in _batches_of(images):
         path = None if folder is None else str(folder / f"images-{first_image + at:012d}.nc")
-        mine = partial(work, **{name: values[at : at + LEAF] for name, values in by_image.items()})
+        mine = partial(work, **{name: values[at : at + BATCH] for name, values in by_image.items()})
         futures.append(client.submit(_kept, mine, own, first_image + at, path, pure=False))
     found = client.gather(futures)
     if folder is not None:
@@ -455,12 +455,12 @@ def infer(
 def infer_layers(
     fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
 ) -> tuple[xr.Dataset, ...]:
-    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a leaf of the images a task: the same bits."""
+    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a batch of the images a task: the same bits."""
     some, client = _light(fitted), current(client)
     infer = fixed_dictionary.infer_layers
     parts = [
         client.submit(_alone, infer, some, own, burn_in, collect, seed, first_image=at, pure=False)
-        for at, own in _leaves_of(images)
+        for at, own in _batches_of(images)
     ]
     return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(parts), strict=True))
 
@@ -472,9 +472,9 @@ def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
     return with_pairs(trained, [(local._replace(gamma_e=gamma_e), data) for (local, data), gamma_e in pairs])
 
 
-def _leaves_of(images: Images) -> Iterator[tuple[int, Images]]:
-    for at in range(0, check_images(images), LEAF):
-        yield at, images[at : at + LEAF]
+def _batches_of(images: Images) -> Iterator[tuple[int, Images]]:
+    for at in range(0, check_images(images), BATCH):
+        yield at, images[at : at + BATCH]
 
 
 def _kept(work: Callable, own: Images, first_image: int, path: str | None) -> xr.Dataset | str:

@@ -61,26 +61,26 @@ def load(path: Path) -> xr.Dataset:
         try:
             return xr.load_dataset(path.absolute(), engine="netcdf4")
         except UNREADABLE as error:
-            said = str(error) or type(error).__name__
+            reason = str(error) or type(error).__name__
         gc.collect()  # closes what was left open of the damaged file: until then none at its path can be read
-    raise ValueError(said)
+    raise ValueError(reason)
 
 
 def open_several(paths: list[str], along: str) -> xr.Dataset:
     """Datasets of several files along an axis, each after the other, read where used by one thread at a time."""
     how = {"combine": "nested", "concat_dim": along, "data_vars": "minimal", "coords": "minimal"}
     with _ONE:
-        found = xr.open_mfdataset(paths, engine="netcdf4", lock=_ONE, **how)
-    found.attrs.pop(CHECKSUM, None)  # of the first
-    return found
+        data = xr.open_mfdataset(paths, engine="netcdf4", lock=_ONE, **how)
+    data.attrs.pop(CHECKSUM, None)  # of the first
+    return data
 
 
 def check(data: xr.Dataset) -> bool:
     """Take the checksum off what was loaded: ValueError if it is another's, False if there is none, as in old files."""
-    there = data.attrs.pop(CHECKSUM, None)
-    if there not in (None, checksum(data)):
+    stored = data.attrs.pop(CHECKSUM, None)
+    if stored not in (None, checksum(data)):
         raise ValueError("its contents do not match their checksum")
-    return there is not None
+    return stored is not None
 
 
 def checksum(data: xr.Dataset) -> str:

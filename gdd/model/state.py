@@ -15,7 +15,7 @@ from gdd.model.pooling import EMPTY as EMPTY
 from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import LayerShape, LayerSpec
 
-Said = TypeVar("Said")
+Value = TypeVar("Value")
 Result = TypeVar("Result")
 
 
@@ -28,11 +28,11 @@ class Part(NamedTuple):
 
     first: int = 0  # number of this part's first image
     images: int | None = None  # of the chain; None: those of this part
-    meet: Callable[[Callable[[list], Any], Any], Any] | None = None  # (combine, what this part says) -> the combination
+    meet: Callable[[Callable[[list], Any], Any], Any] | None = None  # (combine, this part's value) -> the combination
 
-    def of_all(self, combine: Callable[[list[Said]], Result], said: Said) -> Result:
-        """Combine what all parts say, in their order. All must call it, in the same turn."""
-        return combine([said]) if self.meet is None else self.meet(combine, said)
+    def of_all(self, combine: Callable[[list[Value]], Result], value: Value) -> Result:
+        """Combine the values of all parts, in their order. All must call it, in the same turn."""
+        return combine([value]) if self.meet is None else self.meet(combine, value)
 
 
 class LayerData(NamedTuple):

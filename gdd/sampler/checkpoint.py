@@ -28,7 +28,7 @@ import gdd
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
-from gdd.sampler.sums import leaves
+from gdd.sampler.sums import batches
 
 FORMAT = "gdd checkpoint 3"
 #: what reading a damaged archive raises, by the place of the damage
@@ -73,9 +73,9 @@ def describe_chain(
 
 def digest_of_images(data: LayerData, arrays: Iterable[np.ndarray | None]) -> str:
     """SHA-256 over the content of arrays (image, ...) of all parts."""
-    there = [array for array in arrays if array is not None]
-    own = [digest_of(array[where] for array in there) for _, where in leaves(data.part, len(data.images))]
-    return hashlib.sha256("".join(sum(data.part.of_all(list, own), [])).encode()).hexdigest()
+    some = [array for array in arrays if array is not None]
+    digests = [digest_of(array[where] for array in some) for _, where in batches(data.part, len(data.images))]
+    return hashlib.sha256("".join(sum(data.part.of_all(list, digests), [])).encode()).hexdigest()
 
 
 def digest_of(arrays: Iterable[np.ndarray | None]) -> str:
@@ -117,8 +117,7 @@ def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
         local |= _pack(name, state.local)
     if part.meet is None:
         return _save(path, arrays | local, previous(path))
-    own = part_name(path, at.done, part.first)
-    _save(own, local)
+    _save(part_name(path, at.done, part.first), local)
     arrays["parts"] = np.array(part.of_all(list, (part.first, len(data.images))))  # all have written theirs
     if part.first == 0:
         _save(path, arrays, previous(path))
@@ -174,7 +173,7 @@ def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> d
         here = slice(part.first, last)
         cut = {name: array for name, array in arrays.items() if is_local(name) and len(array) == data.count}
         return arrays | {name: array[here] for name, array in cut.items()}
-    found: dict[str, list[np.ndarray]] = {}
+    pieces: dict[str, list[np.ndarray]] = {}
     for first, images in arrays["parts"].tolist():
         if first < last and part.first < first + images:
             place = part_name(path, int(arrays["done"]), first)
@@ -184,9 +183,9 @@ def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> d
             here = slice(max(part.first - first, 0), last - first)
             for name, array in stored.items():
                 if is_local(name):
-                    found.setdefault(name, []).append(array[here] if len(array) == images else array)
+                    pieces.setdefault(name, []).append(array[here] if len(array) == images else array)
     shared = lambda cut: sum(map(len, cut)) != len(data.images)  # noqa: E731
-    return arrays | {name: cut[0] if shared(cut) else np.concatenate(cut) for name, cut in found.items()}
+    return arrays | {name: cut[0] if shared(cut) else np.concatenate(cut) for name, cut in pieces.items()}
 
 
 def _load(path: Path) -> dict[str, np.ndarray] | None:
@@ -207,9 +206,9 @@ def _load(path: Path) -> dict[str, np.ndarray] | None:
 
 
 def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: dict) -> None:
-    found = str(arrays.get("format", "an older one" if "owner" in arrays else "none of ours"))
-    if found != FORMAT:
-        raise GddError(f"checkpoint: {path} is in another format ({found}; '{FORMAT}' is needed); {ASIDE}")
+    stored = str(arrays.get("format", "an older one" if "owner" in arrays else "none of ours"))
+    if stored != FORMAT:
+        raise GddError(f"checkpoint: {path} is in another format ({stored}; '{FORMAT}' is needed); {ASIDE}")
     there, here = dict(_entries(json.loads(str(arrays["owner"])))), dict(_entries(owner))
     differing = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
     if differing == ["code"]:
@@ -218,9 +217,9 @@ def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: dict) -> None
             f"({there['code']:.12} there, {here['code']:.12} here); {ASIDE}"
         )
     if differing:
-        said = [f"{name} is {there.get(name)!s:.12} there, {here.get(name)!s:.12} here" for name in differing[:3]]
+        parts = [f"{name} is {there.get(name)!s:.12} there, {here.get(name)!s:.12} here" for name in differing[:3]]
         raise GddError(
-            f"checkpoint: {path} was written by another chain: {'; '.join(said)}; name another folder, or {ASIDE}"
+            f"checkpoint: {path} was written by another chain: {'; '.join(parts)}; name another folder, or {ASIDE}"
         )
 
 
