@@ -1,6 +1,6 @@
 """One chain on many processes and machines, and many independent tasks, on dask.distributed.
 
-The images of a chain are dealt out in whole leaves (`gdd.sampler.sums`). Each worker holds its images and their state
+The images of a chain are dealt out in whole batches (`gdd.sampler.sums`). Each worker holds its images and their state
 for the whole run and makes the chain's sweeps on them by the ordinary code. Where a draw needs something of all images,
 the workers meet: each sends the few sums that it has, and gets the total. So the chain has the same bits on one thread,
 on many, and on any number of workers.
@@ -48,7 +48,7 @@ from gdd.results import map_images, of_images
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, refine_layers
-from gdd.sampler.sums import LEAF
+from gdd.sampler.sums import BATCH
 
 try:
     import distributed
@@ -127,8 +127,8 @@ def learn(
     seen = None if mask is None else as_plain(mask, IMAGES, "mask")
     if seen is not None and seen.shape != images.shape:
         raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
-    first = load_images(images[:LEAF])
-    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:LEAF])
+    first = load_images(images[:BATCH])
+    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:BATCH])
     warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
     if refine is not None:
         check_kind("refine", refine, ChainSpec)
@@ -162,11 +162,11 @@ def run_shards(
     images: Images, mask: np.ndarray | None, count: int, stages: Stages, client: Client, progress: Progress | None
 ) -> list[Pretrained | Refined]:
     """Deal the images out and run the chain once; what each shard ends with."""
-    leaves = -(-count // LEAF)
-    workers = dict(list(checked_workers(client).items())[:leaves])
+    batches = -(-count // BATCH)
+    workers = dict(list(checked_workers(client).items())[:batches])
     if not workers:
         raise WorkerLost("cluster: all workers have gone")
-    edges = [leaves * n // len(workers) * LEAF for n in range(len(workers))] + [count]
+    edges = [batches * n // len(workers) * BATCH for n in range(len(workers))] + [count]
     first = next(iter(workers))
     place = client.submit(Rendezvous, len(workers), workers=[first], actor=True, pure=False)
     futures = [place]
@@ -406,7 +406,7 @@ def infer(
     trained: Pretrained | Refined, atoms: Images, images: Images, *, folder: str | Path | None = None,
     client: Client | None = None, first_image: int = 0, **options,
 ) -> xr.Dataset:
-    """`gdd.infer` by sampling on all workers, a leaf of the images a task: the same bits.
+    """`gdd.infer` by sampling on all workers, a batch of the images a task: the same bits.
 
     Parameters
     ----------
@@ -420,8 +420,8 @@ def infer(
     folder = None if folder is None else user_path("folder", folder, folder=True)
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
     work, client, futures = partial(new_images.infer, _light(trained), atoms, **options), current(client), []
-    for at in range(0, count_images(images), LEAF):
-        some, path = slice(at, at + LEAF), None if folder is None else folder / f"images-{first_image + at:012d}.nc"
+    for at in range(0, count_images(images), BATCH):
+        some, path = slice(at, at + BATCH), None if folder is None else folder / f"images-{first_image + at:012d}.nc"
         mine = partial(work, **{name: values[some] for name, values in by_image.items()})
         futures.append(client.submit(_infer_some, mine, images[some], first_image + at, path, pure=False))
     found = client.gather(futures)
@@ -445,11 +445,11 @@ def _infer_some(work: Callable, images: Images, first_image: int, path: Path | N
 def infer_layers(
     fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
 ) -> tuple[xr.Dataset, ...]:
-    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a leaf of the images a task: the same bits."""
+    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a batch of the images a task: the same bits."""
     client, work = current(client), partial(fixed_dictionary.infer_layers, _light(fitted))
     futures = [
-        client.submit(_task, work, images[at : at + LEAF], burn_in, collect, seed, first_image=at, pure=False)
-        for at in range(0, count_images(images), LEAF)
+        client.submit(_task, work, images[at : at + BATCH], burn_in, collect, seed, first_image=at, pure=False)
+        for at in range(0, count_images(images), BATCH)
     ]
     return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(futures), strict=True))
 

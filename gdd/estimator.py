@@ -275,7 +275,7 @@ class DeepDeconvolution(ImageTransformer):
         count = check_whole("infer_chains", self.infer_chains, 1) if sampled else 1
         chains = [
             {"burn_in": burn_in, "collect": collect, "seed": (self.seed_ + number) % (LARGEST_SEED + 1),
-             "first_image": None}
+             "shared_stream": True}
             for number in range(count)
         ]
         with self._threads(), Bar(count * len(data.images), self.verbose, "images") as bar:

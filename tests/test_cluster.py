@@ -21,7 +21,7 @@ from gdd.model.spec import ChainSpec
 distributed = pytest.importorskip("distributed")
 
 from gdd import cluster  # noqa: E402
-from gdd.sampler.sums import LEAF  # noqa: E402
+from gdd.sampler.sums import BATCH  # noqa: E402
 
 DRIVER = Path(__file__).parent / "cluster_to_kill.py"
 
@@ -90,7 +90,7 @@ def test_masked_images_and_images_in_files_give_the_same_bits(client, images, tm
     model, chain, refinement, _ = CASES["learned"]
     assert_same(refined, cluster.learn(images, model, chain, refine=chain, refinement=refinement, mask=mask))
     xr.Dataset({"images": (("image", "plane", "row", "col"), images)}).to_netcdf(tmp_path / "images.nc")
-    stored = xr.open_dataset(tmp_path / "images.nc", chunks={"image": LEAF}).images
+    stored = xr.open_dataset(tmp_path / "images.nc", chunks={"image": BATCH}).images
     kept = cluster.learn(stored, MODEL, CHAIN, keep=3)
     whole = gdd.pretrain(images, MODEL, CHAIN)
     for one, other in zip(kept.layers, whole.layers, strict=True):
@@ -146,8 +146,8 @@ def test_bad_input_is_refused_before_any_work(client, images):
     with pytest.raises(GddError, match="mask: shape"):
         cluster.learn(images, MODEL, CHAIN, mask=np.ones((len(images) + 1, *images.shape[1:]), bool))
     broken = images.copy()
-    broken[LEAF * 3 + 1] = np.nan
-    with pytest.raises(GddError, match=f"images counted from {LEAF * 2}"):
+    broken[BATCH * 3 + 1] = np.nan
+    with pytest.raises(GddError, match=f"images counted from {BATCH * 2}"):
         cluster.learn(broken, MODEL, CHAIN)
 
 
@@ -306,7 +306,7 @@ def test_five_kills_in_a_row_end_at_the_same_bits(machines, tmp_path, round_):
 
 @pytest.mark.slow
 def test_bits_at_the_shapes_of_mnist():
-    images = np.random.default_rng(0).random((5 * LEAF, 1, 28, 28), np.float32)
+    images = np.random.default_rng(0).random((5 * BATCH, 1, 28, 28), np.float32)
     model, chain = gdd.MNIST.with_held(100.0, 0.1), ChainSpec(3, 2)
     refinement = gdd.RefinementSpec(gdd.Precision(fixed=44.0))
     fitted = gdd.pretrain(images, model, chain)

@@ -15,7 +15,7 @@ from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
 from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
-from gdd.sampler.random import TEST, WORDS, Stream, fill_stream
+from gdd.sampler.random import TEST, WORDS, Stream, fill_key
 from gdd_book.checks.deconvolution_plain import (
     coefficient_given_rest,
     dense_gram,
@@ -277,7 +277,7 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     bound, sums = np.empty_like(given), np.zeros((3, given.size))
     kernels.idle_bounds(problem.inverse, problem.log_odds, weight, bound)
     for t in range(100):
-        fill_stream(stream, 0, TEST, 0, t, 0)
+        fill_key(stream, (0, TEST, 0, t), 0)
         kernels.sweep(weight, correlation, bound, problem, stream, sums, False)
     residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
     fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
@@ -390,7 +390,7 @@ def test_a_mask_that_hides_nothing_changes_no_bit():
 
 def test_with_one_stream_for_all_images_each_gives_what_it_gives_alone():
     atoms, images = atoms_and_images((9, 8), 3)
-    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "first_image": None}
+    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "shared_stream": True}
     together = deconvolve(images, atoms, (2, 2), **options)
     for n in range(3):
         alone = deconvolve(images[n : n + 1], atoms, (2, 2), **options)
@@ -443,7 +443,7 @@ def test_idle_coefficients_are_drawn_with_their_probability():
     for t in range(400):
         weights = []
         for collected in (False, True):
-            fill_stream(stream, 0, TEST, 0, t, 0)
+            fill_key(stream, (0, TEST, 0, t), 0)
             weight, bound, sums = np.zeros(count), np.empty(count), np.zeros((3, count))
             kernels.idle_bounds(inverse, log_odds, weight, bound)
             kernels.sweep(weight, correlation.copy(), bound, problem, stream, sums, collected)

@@ -381,7 +381,7 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
         trained = gdd.refine(images, trained.model, chain, start=trained)
     model = DeepDeconvolution.from_chain(trained, images, chain).set_params(infer=(3, 2), verbose=False)
     np.testing.assert_array_equal(model.atoms_, gdd.project(trained))
-    codes = gdd.infer(trained, model.atoms_, images.values, burn_in=3, collect=2, seed=4, first_image=None)
+    codes = gdd.infer(trained, model.atoms_, images.values, burn_in=3, collect=2, seed=4, shared_stream=True)
     np.testing.assert_array_equal(model.transform(images), codes["mean"].values.reshape(12, -1))
     model.save(tmp_path / "m.nc")
     for one in (model, gdd.load(tmp_path / "m.nc")):

@@ -20,7 +20,7 @@ from gdd.sampler.joint_arrays import as_arrays, flat_images
 from gdd.sampler.joint_conditionals import dictionary_given_rest
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
 from gdd.sampler.random import REFINE, Key
-from gdd.sampler.sums import LEAF
+from gdd.sampler.sums import BATCH
 from gdd_book.checks.refine_plain import plain_joint_sweep, plain_local_pass
 
 SWEEPS = 4
@@ -118,10 +118,10 @@ def test_fixed_precisions_stay():
 
 @two_cores
 def test_threads_change_no_bit():
-    """More than a leaf of images; one thread and two."""
+    """More than a batch of images; one thread and two."""
     model = ModelSpec((layer(2, (2, 2), (2, 2)), top(2, (1, 2))), (4, 5))
     spec, generator = refinement(IMAGE), np.random.default_rng(5)
-    state = draw_joint_state(LEAF + 70, model, spec, generator)
+    state = draw_joint_state(BATCH + 70, model, spec, generator)
     data = draw_joint_data(state, model, generator)
 
     def run():

@@ -16,9 +16,9 @@ from gdd.model.state import LayerData, block_positions, maps_of
 from gdd.sampler.conditionals import atom_statistics
 from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplitz
 from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
-from gdd.sampler.kernels.operations import CHUNK, Model, correlate, count_outcomes
+from gdd.sampler.kernels.operations import CHUNK, LayerConstants, correlate, count_outcomes
 from gdd.sampler.random import PRETRAIN, Key, fill_key
-from gdd.sampler.sums import SLOTS
+from gdd.sampler.sums import ACCUMULATORS
 from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, static_width_of, sweep
 from gdd_book.checks.plain import plain_sweep
 
@@ -110,14 +110,15 @@ def test_sums_are_those_of_the_state(name):
 @njit
 def scan_repeatedly(image, z, w, atom, lags, layout, prior, static_width, key):
     """Fifty scans of one map with the residual carried along; returns residual, correlations and counts."""
-    model, work = Model(layout, prior, static_width), make_work(z.reshape((1, *z.shape)), lags, image, layout)
+    constants = LayerConstants(layout, prior, static_width)
+    work = make_work(z.reshape((1, *z.shape)), lags, image, layout)
     fill_key(work.stream, key, 0)
-    work.left[:, :] = image
+    work.residual[:, :] = image
     count_outcomes(z, layout, work.counts)
     for _ in range(50):
-        correlate(work.left, atom, work.correlations, model)
-        sweep_map(z, w, make_atom(atom, lags, 2.0, 0.5), model, work)
-    return work.left, work.correlations, work.counts
+        correlate(work.residual, atom, work.correlations, constants)
+        sweep_map(z, w, make_atom(atom, lags, 2.0, 0.5), constants, work)
+    return work.residual, work.correlations, work.counts
 
 
 def test_caches_inside_a_map_are_current():
@@ -144,7 +145,7 @@ def test_caches_inside_a_map_are_current():
 
 @njit
 def correlate_once(left, atom, out, layout, prior, static_width):
-    correlate(left, atom, out, Model(layout, prior, static_width))
+    correlate(left, atom, out, LayerConstants(layout, prior, static_width))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -195,11 +196,11 @@ def test_single_precision_does_not_drift():
 @two_cores
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_threads_change_no_bit(dtype):
-    """More than `SLOTS` chunks of images, the last one not full; one thread and two."""
+    """More than `ACCUMULATORS` chunks of images, the last one not full; one thread and two."""
     spec = layer(2, (2, 2), (2, 2))
     shape = layer_shape(spec, (4, 5), 1)
     generator = np.random.default_rng(5)
-    state = draw_state(SLOTS * CHUNK + 70, spec, shape, generator)
+    state = draw_state(ACCUMULATORS * CHUNK + 70, spec, shape, generator)
     data = LayerData(draw_data(state, shape, generator).images.astype(dtype))
 
     def run():

@@ -9,7 +9,7 @@ from gdd.sampler.random import (
     PRETRAIN,
     WORDS,
     Stream,
-    fill_stream,
+    fill_key,
     next_gamma,
     next_normal,
     next_truncated_gamma,
@@ -35,7 +35,7 @@ KEY = (3, PRETRAIN, 1, 17, 5)  # seed, stage, layer, sweep, image
 
 def compiled(seed, stage, layer, sweep, image):
     stream = np.empty(WORDS, np.uint64)
-    fill_stream(stream, seed, stage, layer, sweep, image)
+    fill_key(stream, (seed, stage, layer, sweep), image)
     return stream
 
 

@@ -14,7 +14,7 @@ from gdd.sampler import chain as chains
 from gdd.sampler import sums
 from gdd.sampler.pretrain import Pretrained, pretrain_layers
 from gdd.sampler.refine import fresh_start, run_joint_chain, start_from
-from gdd.sampler.sums import LEAF, Node, add_chunks, add_images, add_up, complete, push
+from gdd.sampler.sums import BATCH, Node, add_chunks, add_images, add_up, complete, push
 
 MODEL = ModelSpec((LayerSpec(3, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (6, 6)).with_held(25.0, 1.0)
 CHAIN = ChainSpec(3, 2, 4)
@@ -75,11 +75,12 @@ def in_parts(work, images, edges):
     return found
 
 
-PARTITIONS = [(0, 5 * LEAF - 9), (0, 2 * LEAF, 5 * LEAF - 9), (0, LEAF, 2 * LEAF, 3 * LEAF, 4 * LEAF, 5 * LEAF - 9)]
+WHOLE = 5 * BATCH - 9
+PARTITIONS = [(0, WHOLE), (0, 2 * BATCH, WHOLE), (0, BATCH, 2 * BATCH, 3 * BATCH, 4 * BATCH, WHOLE)]
 
 
 def tree(values):
-    """Sum of leaves by definition: the largest power of two below their number, and the rest."""
+    """Sum of batches by definition: the largest power of two below their number, and the rest."""
     if len(values) == 1:
         return values[0]
     half = 1 << (len(values) - 1).bit_length() - 1
@@ -107,13 +108,13 @@ def test_sums_over_images_do_not_depend_on_the_parts(edges):
     def of_part(shard, own):
         def run(share):
             for n, value in enumerate(own[share.images]):
-                share.slots[0][n // share.each] += value
+                share.sums[0][n // share.each] += value
 
         chunks = np.stack([own[at : at + sums.CHUNK].sum(axis=0) for at in range(0, len(own), sums.CHUNK)])
         return np.concatenate([
             *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run), *add_chunks((chunks,), shard),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=sums.SLOTS),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=LEAF),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=sums.ACCUMULATORS),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=BATCH),
             add_images(shard, own, own[:, 0]),
         ])
 
@@ -249,4 +250,4 @@ def test_pretrained_parts_know_their_images(images):
 
     found = in_parts(work, images, PARTITIONS[1])
     assert all(isinstance(one, Pretrained) for one in found)
-    assert [one.inputs[1].shard.first for one in found] == [0, 2 * LEAF]
+    assert [one.inputs[1].shard.first for one in found] == [0, 2 * BATCH]

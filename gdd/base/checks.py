@@ -175,7 +175,7 @@ def as_pixels(
     images : (image, plane, row, col)
     argument : name that messages use
     mask : (image, plane, row, col) of bool, optional     True where a pixel was observed
-    constant : whether an image may be constant: at test time, when only its blank half may be seen
+    constant : whether an image may be constant: at test time, when only its blank half may be observed
     dtype : of the copy; default: float64 if the images are of more than single precision, else float32
     """
     images = as_plain(images, IMAGES, argument)
@@ -198,15 +198,15 @@ def _check_mask(mask: np.ndarray, images: np.ndarray, argument: str) -> None:
         raise GddError(f"mask: image {int(np.flatnonzero(hidden)[0])} is hidden whole; leave that image out")
 
 
-def _check_pixels(images: np.ndarray, argument: str, seen: np.ndarray, constant: bool) -> None:
+def _check_pixels(images: np.ndarray, argument: str, observed: np.ndarray, constant: bool) -> None:
     """Refuse pixels that are not finite or huge, and images without contrast."""
-    if not (np.isfinite(images) | ~seen).all():
-        where = np.argwhere(~np.isfinite(images) & seen)[0]
+    if not (np.isfinite(images) | ~observed).all():
+        where = np.argwhere(~np.isfinite(images) & observed)[0]
         value = images[tuple(where)]
         raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
     # in double precision: the bounds overflow and underflow half precision
-    highest = np.max(images, axis=(1, 2, 3), where=seen, initial=-np.inf).astype(float)
-    lowest = np.min(images, axis=(1, 2, 3), where=seen, initial=np.inf).astype(float)
+    highest = np.max(images, axis=(1, 2, 3), where=observed, initial=-np.inf).astype(float)
+    lowest = np.min(images, axis=(1, 2, 3), where=observed, initial=np.inf).astype(float)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
     if largest.max() > LARGEST_PIXEL:
         n = int(largest.argmax())

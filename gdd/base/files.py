@@ -25,13 +25,13 @@ def user_path(argument: str, path: str | os.PathLike, folder: bool = False) -> P
     text = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text or text != text.encode(errors="replace").decode():
         raise GddError(f"{argument}: {shown(text)} given; a path is needed, in text without null characters")
-    if (found := os.path.expanduser(text)).startswith("~"):
+    if (expanded := os.path.expanduser(text)).startswith("~"):
         raise GddError(f"{argument}: {text} given, and no such home folder is known; write it in full, or ./{text}")
-    found = Path(found)
-    if os.path.exists(found) and not (os.path.isdir if folder else os.path.isfile)(found):
+    place = Path(expanded)
+    if os.path.exists(place) and not (os.path.isdir if folder else os.path.isfile)(place):
         what = "no folder; name one" if folder else "a folder or a device, which we cannot write or read; name a file"
-        raise GddError(f"{argument}: {found} is {what}")
-    return found
+        raise GddError(f"{argument}: {place} is {what}")
+    return place
 
 
 @contextmanager

@@ -77,10 +77,10 @@ def open_several(paths: list[str], along: str) -> xr.Dataset:
 
 def check(data: xr.Dataset) -> bool:
     """Take the checksum off what was loaded: ValueError if it is another's, False if there is none, as in old files."""
-    there = data.attrs.pop(CHECKSUM, None)
-    if there not in (None, checksum(data)):
+    stored = data.attrs.pop(CHECKSUM, None)
+    if stored not in (None, checksum(data)):
         raise ValueError("its contents do not match their checksum")
-    return there is not None
+    return stored is not None
 
 
 def checksum(data: xr.Dataset) -> str:

@@ -1,12 +1,19 @@
 """Compiled chains of test-time deconvolution: one image at a time, all of its sweeps in cache.
 
+`run_chains` serves whole images, by their correlations with all placed atoms and the atoms' Gram matrix. No Gram matrix
+holds under a mask: `run_masked_chain` keeps nothing but the residual. It is 0 at hidden pixels; each coefficient reads
+its correlation off it at the visit, and a change of a weight is written back at once. All of a place's atoms cover the
+same window, which is kept flat while they are visited.
+
 Coefficients are numbered with the atom running fastest, ``i = (row * cols + col) * atoms + atom``. Images and atoms
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
-`gdd_book.checks.deconvolution_plain`; both use the same random numbers in the same order.
+`gdd_book.checks.deconvolution_plain`; all use the same random numbers in the same order.
 
 Nearly all coefficients are idle and almost surely stay so. They are not drawn one by one: each is *proposed* with
 probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
 probability p / RARE. Only where p is `RARE` or more is there a draw at every visit. Both ways the probability is p.
+
+*Checked:* tests/test_deconvolution.py (same chain as the plain conditionals, exact ratio, enumeration).
 """
 
 from __future__ import annotations
@@ -18,8 +25,9 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
-from gdd.base.compiling import borrowed, kernel
-from gdd.sampler.random import TEST, WORDS, fill_stream, next_normal, next_uniform
+from gdd.base.compiling import FAST, borrowed, kernel
+from gdd.sampler.kernels.gram import explain_unfused
+from gdd.sampler.random import TEST, WORDS, fill_key, next_normal, next_uniform
 
 #: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
 REFRESH = 16
@@ -64,7 +72,7 @@ class Run(NamedTuple):
 
     seed: int
     first: int  # number of the first image's stream
-    apart: int  # from one image's stream to the next's: 1, or 0 if all images share their random numbers
+    stream_step: int  # from one image's stream to the next's: 1, or 0 if all images share their random numbers
     burn_in: int
     collect: int
 
@@ -133,15 +141,9 @@ def add_taps(pixels, taps, line):
 @kernel()
 def explain(correlation, delta, i, gram, row_slab, col_slab):
     """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
-    atoms, cols = gram.shape[3], col_slab.shape[0]
-    place, atom = i // atoms, i % atoms
-    row, col, base = place // cols, place % cols, 0
-    for a in range(row_slab.shape[0]):
-        for b in range(cols):
-            line, here = gram[atom, row_slab[row, a], col_slab[col, b]], correlation[base : base + atoms]
-            for k in range(atoms):
-                here[k] -= delta * line[k]
-            base += atoms
+    atoms, cols = gram.shape[3], len(col_slab)
+    place = i // atoms
+    explain_unfused(correlation, delta, i % atoms, place // cols, place % cols, gram, row_slab, col_slab)
 
 
 @kernel()
@@ -306,7 +308,7 @@ def picture(weight, problem, out):
 
 @kernel()
 def run_chains(images, problem, run, chains, pursued):
-    """Run the chains of several images (image, plane, row, col), all of whose pixels are seen.
+    """Run the chains of several images (image, plane, row, col), all of whose pixels are observed.
 
     Changes all arrays of ``chains``. ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which
     is then all zeros
@@ -319,30 +321,189 @@ def run_chains(images, problem, run, chains, pursued):
 @kernel()
 def run_chain(n, image, problem, run, chains, pursued):
     """Run the chain of one image."""
-    best, best_residual, averages, trace = chains
-    stream = np.empty(WORDS, np.uint64)
-    sums = np.zeros((3, best.shape[1]))
-    weight, given = best[n].copy(), np.empty_like(best[n])
+    best, stream = chains.best, np.empty(WORDS, np.uint64)
+    weight, given, sums = best[n].copy(), np.empty_like(best[n]), np.zeros((3, best.shape[1]))
     correlate_image(image, problem, given)
     correlation, bound = given.copy(), np.empty_like(given)
     if pursued:
         pursue(weight, correlation, problem)
     idle_bounds(problem.inverse, problem.log_odds, weight, bound)
-    energy = 0.0
-    for pixel in image.flat:
-        energy += np.float64(pixel) ** 2
-    best_residual[n] = np.inf
+    energy = energy_of(image)
+    chains.residual[n] = np.inf
     for t in range(run.burn_in + run.collect):
-        fill_stream(stream, run.seed, TEST, 0, t, run.first + n * run.apart)
+        fill_key(stream, (run.seed, TEST, 0, t), run.first + n * run.stream_step)
         if t % REFRESH == 0:
             refresh(correlation, given, weight, problem)
-        collected = t >= run.burn_in
-        sweep(weight, correlation, bound, problem, stream, sums, collected)
-        if collected or trace.shape[1] > 0:
-            residual = squared_residual(energy, weight, given, correlation)
-            if trace.shape[1] > 0:
-                trace[n, t] = residual
-            if collected and residual < best_residual[n]:
-                best_residual[n] = residual
-                best[n] = weight
-    averages[n] = sums / run.collect
+        sweep(weight, correlation, bound, problem, stream, sums, t >= run.burn_in)
+        if t >= run.burn_in or chains.trace.shape[1] > 0:
+            keep_sample(n, t, weight, squared_residual(energy, weight, given, correlation), run, chains)
+    chains.averages[n] = sums / run.collect
+
+
+@kernel()
+def energy_of(array):
+    """Sum of squares, in double precision."""
+    energy = 0.0
+    for value in array.flat:
+        energy += np.float64(value) ** 2
+    return energy
+
+
+@kernel()
+def keep_sample(n, t, weight, residual, run, chains):
+    """Keep the squared residual after sweep t, if asked for, and the collected sample of least residual."""
+    if chains.trace.shape[1] > 0:
+        chains.trace[n, t] = residual
+    if t >= run.burn_in and residual < chains.residual[n]:
+        chains.residual[n] = residual
+        chains.best[n] = weight
+
+
+# Missing pixels
+
+
+class MaskedImage(NamedTuple):
+    """What a chain keeps of an image, with a margin of 0 where atoms stick out of the image."""
+
+    residual: np.ndarray  # (plane, row, col), 0 where hidden
+    observed: np.ndarray  # (plane, row, col): 1 where observed, 0 elsewhere
+
+
+class Window(NamedTuple):
+    """What the atoms of one place cover, flat."""
+
+    residual: np.ndarray  # (pixel,)
+    observed: np.ndarray  # (pixel,)
+
+
+@kernel(fastmath=FAST)
+def dot(one, other):
+    """Inner product."""
+    total = one[0] * 0
+    for t in range(len(one)):
+        total += one[t] * other[t]
+    return total
+
+
+@kernel()
+def subtract_observed(window, atom, weight):
+    """Subtract ``weight`` times an atom (pixel,) from the residual, where observed."""
+    residual, observed = window
+    for t in range(len(residual)):
+        residual[t] -= weight * observed[t] * atom[t]
+
+
+@kernel()
+def copy_window(whole, flat, place, problem, out):
+    """Copy the window of a place from (plane, row, col) into (pixel,), or if ``out`` the other way."""
+    planes, rows, cols = problem.atoms.shape[:3]
+    across = problem.col_slab.shape[0]
+    top, left = (place // across) * problem.stride[0], (place % across) * problem.stride[1]
+    t = 0
+    for plane in range(planes):
+        for a in range(rows):
+            here, line = whole[plane, top + a, left : left + cols], flat[t : t + cols]
+            for b in range(cols):
+                if out:
+                    here[b] = line[b]
+                else:
+                    line[b] = here[b]
+            t += cols
+
+
+@kernel()
+def enter(masked, window, place, problem):
+    """Fill the window of a place."""
+    copy_window(masked.residual, window.residual, place, problem, False)
+    copy_window(masked.observed, window.observed, place, problem, False)
+
+
+@kernel()
+def refresh_residual(image, weight, problem, masked):
+    """Form the residual afresh."""
+    rows, cols = image.shape[1:]
+    inside, observed = masked.residual[:, :rows, :cols], masked.observed
+    picture(weight, problem, inside)
+    for place in np.ndindex(image.shape):
+        inside[place] = image[place] - inside[place] if observed[place] > 0 else 0.0
+
+
+@kernel()
+def correlate_near(masked, window, place, problem, atoms, correlation):
+    """Form afresh the correlations of all atoms that overlap those of a place."""
+    across, (down, right) = problem.col_slab.shape[0], problem.stride
+    rows, cols = problem.atoms.shape[1:3]
+    for other in range(problem.row_slab.shape[0] * across):
+        lag = abs(other // across - place // across) * down, abs(other % across - place % across) * right
+        if lag[0] < rows and lag[1] < cols:
+            copy_window(masked.residual, window.residual, other, problem, False)
+            for k in range(len(atoms)):
+                correlation[other * len(atoms) + k] = dot(window.residual, atoms[k])
+
+
+@kernel()
+def pursue_masked(weight, masked, window, problem, atoms):
+    """`pursue` on the observed pixels. Changes ``weight`` and the residual."""
+    correlation = np.empty_like(weight)
+    correlate_image(masked.residual, problem, correlation)
+    while True:
+        i = most_probable(weight, correlation, problem)
+        if i < 0:
+            return
+        weight[i] = np.float64(correlation[i]) * problem.inverse[i]
+        place = i // len(atoms)
+        enter(masked, window, place, problem)
+        subtract_observed(window, atoms[i % len(atoms)], weight[i])
+        copy_window(masked.residual, window.residual, place, problem, True)
+        correlate_near(masked, window, place, problem, atoms, correlation)
+
+
+@kernel()
+def sweep_masked(weight, masked, window, problem, atoms, stream, sums, collected):
+    """Redraw every coefficient once. Changes ``weight``, the residual, and if ``collected`` the ``sums``."""
+    norm, inverse, log_odds, number = problem.norm, problem.inverse, problem.log_odds, len(atoms)
+    proposed = draw_gap(stream)
+    for place in range(len(weight) // number):
+        enter(masked, window, place, problem)
+        for k in range(number):
+            i = place * number + k
+            old = weight[i]
+            c = np.float64(dot(window.residual, atoms[k])) + np.float64(old) * norm[i]
+            if collected:
+                add_expected(i, c, inverse, log_odds, sums)
+            weight[i] = draw_weight(c, inverse[i], log_odds[i], i == proposed, stream)
+            if weight[i] != old:
+                subtract_observed(window, atoms[k], weight[i] - old)
+            if i == proposed:
+                proposed += 1 + draw_gap(stream)
+        copy_window(masked.residual, window.residual, place, problem, True)
+
+
+@kernel()
+def run_masked_chain(image, observed, problem, atoms, run, chains, pursued):
+    """Run the chain of one image (plane, row, col), 0 where hidden; changes all arrays of ``chains``, of that image.
+
+    problem : with norms and odds under the mask, see `gdd.inference.deconvolution.under_mask`
+    atoms : (atom, pixel)
+    run, chains, pursued : as of `run_chains`
+    """
+    image, observed, problem, atoms, chains = borrowed((image, observed, problem, atoms, chains))
+    planes, rows, cols = problem.atoms.shape[:3]
+    tall = max(image.shape[1], (problem.row_slab.shape[0] - 1) * problem.stride[0] + rows)
+    wide = max(image.shape[2], (problem.col_slab.shape[0] - 1) * problem.stride[1] + cols)
+    masked = MaskedImage(np.zeros((planes, tall, wide), image.dtype), np.zeros((planes, tall, wide), image.dtype))
+    masked.observed[:, : image.shape[1], : image.shape[2]] = observed
+    window = Window(np.empty(atoms.shape[1], image.dtype), np.empty(atoms.shape[1], image.dtype))
+    stream, weight, sums = np.empty(WORDS, np.uint64), chains.best[0].copy(), np.zeros((3, chains.best.shape[1]))
+    if pursued:
+        refresh_residual(image, weight, problem, masked)
+        pursue_masked(weight, masked, window, problem, atoms)
+    chains.residual[0] = np.inf
+    for t in range(run.burn_in + run.collect):
+        fill_key(stream, (run.seed, TEST, 0, t), run.first)
+        if t % REFRESH == 0:
+            refresh_residual(image, weight, problem, masked)
+        sweep_masked(weight, masked, window, problem, atoms, stream, sums, t >= run.burn_in)
+        if t >= run.burn_in or chains.trace.shape[1] > 0:
+            keep_sample(0, t, weight, energy_of(masked.residual), run, chains)
+    chains.averages[0] = sums / run.collect

@@ -83,7 +83,7 @@ def infer_layers(
     burn_in, collect : sweeps of each layer
     seed : of every random number
     progress : called with a number of image-sweeps after each sweep
-    first_image : number of the first image in the data set, so that whole leaves of it (`gdd.sampler.sums`) give the
+    first_image : number of the first image in the data set, so that whole batches of it (`gdd.sampler.sums`) give the
         same as the whole
 
     Returns

@@ -29,9 +29,9 @@ def infer(
     atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project`
     images : (image, plane, row, col), in the units of training
     method : "sampling", a chain for each image; or "mean field", which has no random numbers
-    **options : of sampling ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``,
-        ``progress``, see `gdd.inference.deconvolution.deconvolve`; of mean field ``mask``, ``steps``, ``progress``, see
-        `gdd.inference.mean_field.mean_field`
+    **options : of sampling ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``,
+        ``shared_stream``, ``trace``, ``progress``, see `gdd.inference.deconvolution.deconvolve`; of mean field
+        ``mask``, ``steps``, ``progress``, see `gdd.inference.mean_field.mean_field`
 
     Returns
     -------

@@ -98,8 +98,8 @@ def _transformed(small: np.ndarray, size: tuple[int, int]) -> tuple[tuple[int, i
 def _back(spectrum: np.ndarray, grid: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
     """What ``irfft2`` has in the first rows and columns, without the transform of the other rows."""
     rows = scipy.fft.ifft(spectrum, axis=-2, norm="forward")[..., : size[0], :]
-    found = scipy.fft.irfft(rows, grid[1], axis=-1, norm="forward")[..., : size[1]]
-    return found * found.dtype.type(1 / (grid[0] * grid[1]))
+    images = scipy.fft.irfft(rows, grid[1], axis=-1, norm="forward")[..., : size[1]]
+    return images * images.dtype.type(1 / (grid[0] * grid[1]))
 
 
 def _chunks(n: int) -> list[slice]:

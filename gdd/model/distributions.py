@@ -6,6 +6,7 @@ Drawing is another line, and so is comparing its density with the reference log 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -47,26 +48,33 @@ class TruncatedGamma(NamedTuple):
         return np.where(np.asarray(x) <= self.ceiling, whole - kept, -np.inf)
 
     def sample(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw all entries: from the whole gamma until one fits if its mode does, else from the exponential that
-        touches the density at the ceiling, with rejection.
-        """
-        shape, rate = np.broadcast_arrays(np.asarray(self.shape, float), np.asarray(self.rate, float))
-        return np.array([self._one(*pair, generator) for pair in zip(shape.flat, rate.flat, strict=True)]).reshape(
-            shape.shape
-        )
+        """Draw all entries."""
+        shapes, rates = np.broadcast_arrays(np.asarray(self.shape, float), np.asarray(self.rate, float))
+        return np.array([
+            draw_truncated_gamma(shape, rate, self.ceiling, generator.standard_gamma, generator.random)
+            for shape, rate in zip(shapes.flat, rates.flat, strict=True)
+        ]).reshape(shapes.shape)
 
-    def _one(self, shape: float, rate: float, generator: np.random.Generator) -> float:
-        slope = (shape - 1) / self.ceiling - rate
-        while slope <= 0:
-            x = generator.standard_gamma(shape) / rate
-            if x <= self.ceiling:
+
+def draw_truncated_gamma(
+    shape: float, rate: float, ceiling: float, gamma: Callable[[float], float], uniform: Callable[[], float]
+) -> float:
+    """Draw a Gamma(shape, rate) number given that it is at most ``ceiling``, which may be infinite.
+
+    From the whole gamma until one fits, if its mode does; else from the exponential that touches the density at the
+    ceiling, with rejection. ``gamma(shape)`` draws Gamma(shape, 1), ``uniform()`` from 0 to 1.
+    """
+    slope = (shape - 1) / ceiling - rate
+    while slope <= 0:
+        x = gamma(shape) / rate
+        if x <= ceiling:
+            return x
+    while True:
+        x = ceiling + np.log(uniform()) / slope
+        if x > 0:
+            log_ratio = (shape - 1) * np.log(x / ceiling) - (rate + slope) * (x - ceiling)
+            if np.log(uniform()) < log_ratio:
                 return x
-        while True:
-            x = self.ceiling + np.log(generator.random()) / slope
-            if x > 0:
-                log_ratio = (shape - 1) * np.log(x / self.ceiling) - (rate + slope) * (x - self.ceiling)
-                if np.log(generator.random()) < log_ratio:
-                    return x
 
 
 class Gaussian(NamedTuple):

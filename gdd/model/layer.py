@@ -29,8 +29,8 @@ def residual(state: LayerState, data: LayerData, shape: LayerShape) -> np.ndarra
 
 def observed_residual(data: LayerData, clean: np.ndarray) -> np.ndarray:
     """Data minus what explains them, zero where a pixel is missing: (image, plane, row, col)."""
-    seen = True if data.mask is None else data.mask
-    return np.where(seen, data.images, 0.0) - np.where(seen, clean, 0.0)
+    observed = True if data.mask is None else data.mask
+    return np.where(observed, data.images, 0.0) - np.where(observed, clean, 0.0)
 
 
 def log_likelihood(state: LayerState, data: LayerData, shape: LayerShape) -> np.ndarray:
@@ -142,11 +142,11 @@ def log_positions_given(z: np.ndarray, theta: list[np.ndarray], spec: LayerSpec,
 
 def draw_positions(
     images: int, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator, empty: bool = True,
-    seen: np.ndarray | None = None,
+    given: np.ndarray | None = None,
 ) -> np.ndarray:
     """Positions z from their prior: (image, atom, block_row, block_col) of int16; ``empty`` as in `log_positions`.
 
-    ``seen`` : positions of the same shape; an image's are then drawn from its theta given the seen ones
+    ``given`` : positions of the same shape; an image's are then drawn from its theta given these
     """
     z = np.full((images, shape.atoms, *shape.grid), EMPTY, np.int16)
     if spec.elementwise:
@@ -156,13 +156,18 @@ def draw_positions(
         blocks, positions = group
         outcomes = len(positions) + empty
         alpha = np.full((images, shape.atoms, outcomes), 1.0 / outcomes)
-        if seen is not None:
-            alpha += outcome_counts(seen, group)[..., :outcomes]
-        theta = Dirichlet(alpha).sample(generator)
-        edges = np.cumsum(theta, axis=2)[:, :, None, :]  # (image, atom, block, outcome)
-        uniform = generator.random((images, shape.atoms, int(blocks.sum()), 1)) * edges[..., -1:]
-        z[:, :, blocks] = np.append(positions, EMPTY)[(uniform > edges).sum(axis=3)]
+        if given is not None:
+            alpha += outcome_counts(given, group)[..., :outcomes]
+        drawn = draw_outcomes(Dirichlet(alpha).sample(generator), int(blocks.sum()), generator)
+        z[:, :, blocks] = np.append(positions, EMPTY)[drawn]
     return z
+
+
+def draw_outcomes(weight: np.ndarray, blocks: int, generator: np.random.Generator) -> np.ndarray:
+    """Outcome of each of so many blocks of a map, (image, atom, block), from weights (image, atom, outcome)."""
+    edges = np.cumsum(weight, axis=2)[:, :, None, :]
+    uniform = generator.random((*weight.shape[:2], blocks, 1)) * edges[..., -1:]
+    return (uniform > edges).sum(axis=3)
 
 
 def draw_precision(prior: Precision, size: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:

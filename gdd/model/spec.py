@@ -263,10 +263,10 @@ def propose_sizes(pixels: int, layers: int) -> tuple[list[int], list[int]]:
     for above in range(layers - 1, 0, -1):
         atom = min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
         pool = max(2, round(((size - atom + 1) / BLOCKS_LEFT) ** (1 / above)))
-        left = ceil((size - atom + 1) / pool)
-        if left < 2:
+        blocks = ceil((size - atom + 1) / pool)
+        if blocks < 2:
             break
-        atoms, pools, size = [*atoms, atom], [*pools, pool], left
+        atoms, pools, size = [*atoms, atom], [*pools, pool], blocks
     top = ceil(0.8 * size) if pools else min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
     return [*atoms, top], pools
 
@@ -284,6 +284,10 @@ class Pruning:
     def __post_init__(self) -> None:
         _keep(self, start=check_whole("start", self.start, 0), every=check_whole("every", self.every, 1))
         _keep(self, share=check_real("share", self.share, 0, LARGEST_COUNT))
+
+    def is_due(self, sweep: int, burn_in: int) -> bool:
+        """Whether atoms are pruned after this sweep."""
+        return self.start <= sweep < burn_in and (sweep - self.start) % self.every == 0
 
 
 @dataclass(frozen=True)

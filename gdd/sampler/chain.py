@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,7 @@ def run_chain(
                 at = at._replace(seconds=before + time.monotonic(), cpu_seconds=cpu_before + time.process_time())
                 if progress is not None:
                     progress.step(residual=float(at.traces["residual"][-1]), active=float(at.traces["active"][-1]))
-                if path and shard.reduce(_first, time.monotonic() - saved >= pause):
+                if path and shard.reduce(itemgetter(0), time.monotonic() - saved >= pause):
                     now = time.monotonic()
                     checkpoint.write(path, owner, at, data)
                     written, saved = at.done, time.monotonic()
@@ -81,10 +82,6 @@ def run_chain(
         if path and at.done > written and (ended or shard.allreduce is None):  # one shard alone cannot write
             checkpoint.write(path, owner, at, data)
     return at
-
-
-def _first(said: list[bool]) -> bool:
-    return said[0]
 
 
 def advance(at: ChainState, step: Step, chain: ChainSpec, label: str) -> ChainState:

@@ -28,7 +28,7 @@ import gdd
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
-from gdd.sampler.sums import leaves
+from gdd.sampler.sums import batches
 
 FORMAT = "gdd checkpoint 4"
 #: what reading a damaged archive raises, by the place of the damage
@@ -74,7 +74,7 @@ def describe_chain(
 def digest_of_images(data: LayerData, arrays: Iterable[np.ndarray | None]) -> str:
     """SHA-256 over the content of arrays (image, ...) of all shards."""
     there = [array for array in arrays if array is not None]
-    own = [digest_of(array[where] for array in there) for _, where in leaves(data.shard, len(data.images))]
+    own = [digest_of(array[where] for array in there) for _, where in batches(data.shard, len(data.images))]
     return hashlib.sha256("".join(sum(data.shard.reduce(list, own), [])).encode()).hexdigest()
 
 
@@ -206,9 +206,9 @@ def _load(path: Path) -> dict[str, np.ndarray] | None:
 
 
 def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: dict) -> None:
-    found = str(arrays.get("format", "an older one" if "owner" in arrays else "none of ours"))
-    if found != FORMAT:
-        raise GddError(f"checkpoint: {path} is in another format ({found}; '{FORMAT}' is needed); {ASIDE}")
+    stored = str(arrays.get("format", "an older one" if "owner" in arrays else "none of ours"))
+    if stored != FORMAT:
+        raise GddError(f"checkpoint: {path} is in another format ({stored}; '{FORMAT}' is needed); {ASIDE}")
     there, here = dict(_entries(json.loads(str(arrays["owner"])))), dict(_entries(owner))
     differing = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
     if differing == ["code"]:
@@ -217,9 +217,9 @@ def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: dict) -> None
             f"({there['code']:.12} there, {here['code']:.12} here); {ASIDE}"
         )
     if differing:
-        said = [f"{name} is {there.get(name)!s:.12} there, {here.get(name)!s:.12} here" for name in differing[:3]]
+        parts = [f"{name} is {there.get(name)!s:.12} there, {here.get(name)!s:.12} here" for name in differing[:3]]
         raise GddError(
-            f"checkpoint: {path} was written by another chain: {'; '.join(said)}; name another folder, or {ASIDE}"
+            f"checkpoint: {path} was written by another chain: {'; '.join(parts)}; name another folder, or {ASIDE}"
         )
 
 

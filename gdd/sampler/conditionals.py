@@ -63,9 +63,9 @@ def block_in_layer(
     """`block_given_rest` for block ``where`` = (image, atom, block_row, block_col), everything computed afresh."""
     n, k, i, j = where
     emptied = with_block(state, where, EMPTY, 0.0)
-    left = residual(emptied, data, shape)[n]  # (plane, row, col)
+    error = residual(emptied, data, shape)[n]  # (plane, row, col)
     (p, q), (h, w) = shape.block, shape.atom_size
-    windows = sliding_window_view(left, (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
+    windows = sliding_window_view(error, (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     precision = sliding_window_view(pixel_precision(state, data)[n], (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     m = np.arange(p * q)
     have = block_positions(shape)[i, j]
@@ -116,12 +116,12 @@ def atom_statistics(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Precision that the data give the pixels of atom k, (plane, hw, hw), and the linear term, (plane, hw)."""
     maps = maps_of(state.local, shape)[:, k].astype(float)  # (image, row, col)
-    left = residual(with_block(state, np.s_[:, k], EMPTY, 0.0), data, shape)
+    error = residual(with_block(state, np.s_[:, k], EMPTY, 0.0), data, shape)
     precision = pixel_precision(state, data)
     design = design_of(maps, shape)
     flat = precision.reshape(*precision.shape[:2], -1)
     gram = np.einsum("nua,ncu,nub->cab", design, flat, design, optimize=True)
-    linear = np.einsum("nua,ncu,ncu->ca", design, flat, left.reshape(flat.shape), optimize=True)
+    linear = np.einsum("nua,ncu,ncu->ca", design, flat, error.reshape(flat.shape), optimize=True)
     return gram, linear
 
 

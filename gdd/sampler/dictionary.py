@@ -7,8 +7,6 @@ each atom.
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from gdd.base.compiling import kernel, share_out
@@ -16,7 +14,7 @@ from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, Gene
 from gdd.model.spec import LayerShape, Precision
 from gdd.model.state import Local, Shard, Shared
 from gdd.sampler.conditionals import sum_shared
-from gdd.sampler.kernels import masked
+from gdd.sampler.kernels import layer
 from gdd.sampler.kernels.operations import Layout, Sums
 from gdd.sampler.sums import Share, add_up
 
@@ -126,34 +124,35 @@ def toeplitz(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
 
 
 def draw_masked_dictionary(
-    shared: Shared, local: Local, left: np.ndarray, seen: tuple[np.ndarray, np.ndarray], shape: LayerShape,
+    shared: Shared, local: Local, residual: np.ndarray, observed: tuple[np.ndarray, np.ndarray], shape: LayerShape,
     generator: np.random.Generator, shard: Shard,
 ) -> np.ndarray:
-    """Draw every atom given the others: (atom, plane, atom_row, atom_col). Changes ``left``; it stays the residual.
+    """Draw every atom given the others: (atom, plane, atom_row, atom_col). Changes ``residual``, which stays current.
 
-    left : (image, row, col * plane), 0 where hidden
-    seen : 1 where observed; (image, row, col * plane), and (image, plane or 1, row, col) with one plane if all agree
+    residual : (image, row, col * plane), 0 where hidden
+    observed : 1 or 0; (image, row, col * plane), and (image, plane or 1, row, col) with one plane if all agree
     """
     dictionary = shared.dictionary.astype(float).copy()
     gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes)).astype(float)
-    gamma_e = np.ascontiguousarray(np.broadcast_to(local.gamma_e[:, 0], len(left)))
+    gamma_e = np.ascontiguousarray(np.broadcast_to(local.gamma_e[:, 0], len(residual)))
     for k in range(shape.atoms):
-        gram, linear = atom_sums(local, left, seen[1], gamma_e, shape, k, shard)
+        gram, linear = atom_sums(local, residual, observed[1], gamma_e, shape, k, shard)
         linear += (gram @ dictionary[k].reshape(shape.planes, -1, 1))[..., 0]
         new = draw_atom(gram, linear, gamma_d[k], generator).reshape(1, shape.planes, *shape.atom_size)
-        change = plane_last(new, left.dtype) - plane_last(dictionary[k : k + 1], left.dtype)
-        arrays = left, seen[0], local.z[:, k], local.w[:, k]
-        share_out(len(left), partial(_change_some, arrays, change[0], layout_of(shape)))
+        change = plane_last(new, residual.dtype) - plane_last(dictionary[k : k + 1], residual.dtype)
+
+        def update(some: slice, _, k: int = k, change: np.ndarray = change) -> None:
+            arrays = (array[some] for array in (residual, observed[0], local.z[:, k], local.w[:, k]))
+            layer.change_atom(*arrays, change, layout_of(shape))
+
+        share_out(len(residual), update)
         dictionary[k] = new[0]
     return dictionary
 
 
-def _change_some(arrays: tuple[np.ndarray, ...], change: np.ndarray, layout: Layout, some: slice, _) -> None:
-    masked.change_atom(*(array[some] for array in arrays), change, layout)
-
-
 def atom_sums(
-    local: Local, left: np.ndarray, seen: np.ndarray, gamma_e: np.ndarray, shape: LayerShape, k: int, shard: Shard
+    local: Local, residual: np.ndarray, observed: np.ndarray, gamma_e: np.ndarray, shape: LayerShape, k: int,
+    shard: Shard,
 ) -> tuple[np.ndarray, np.ndarray]:
     r"""Sums over masked images for atom k: gram (plane or 1, hw, hw) and linear (plane, hw).
 
@@ -161,18 +160,18 @@ def atom_sums(
               b_a = \sum_n \gamma_e \sum_u M_u E(u) S(u - a)
 
     with E the residual as it is, atom k not added back: that is T times the atom.
-    ``seen`` (image, plane or 1, row, col) is M, ``gamma_e`` (image,).
+    ``observed`` (image, plane or 1, row, col) is M, ``gamma_e`` (image,).
     """
     (h, w), planes = shape.atom_size, shape.planes
     reach = tuple(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
-    empty = masked.MaskedAtomSums(np.zeros((seen.shape[1], *reach, h, w)), np.zeros((h, w * planes)))
+    empty = layer.MaskedAtomSums(np.zeros((observed.shape[1], *reach, h, w)), np.zeros((h, w * planes)))
     z, w_k, layout = local.z[:, k], local.w[:, k], layout_of(shape)
 
     def run(share: Share) -> None:
-        images = (array[share.images] for array in (left, seen, gamma_e, z, w_k))
-        masked.add_atom(*images, layout, share.slots)
+        images = (array[share.images] for array in (residual, observed, gamma_e, z, w_k))
+        layer.add_atom(*images, layout, share.sums)
 
-    lags, linear = add_up(empty, shard, len(left), run)
+    lags, linear = add_up(empty, shard, len(residual), run)
     row, col, inside = pixel_pairs(shape.atom_size, (reach[0] // 2, reach[1] // 2))
     half = lags[:, row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
     half = np.where(inside, half, 0.0).reshape(-1, h * w, h * w)  # each pair of positions stands at one lag only

@@ -9,7 +9,7 @@ import numpy as np
 from gdd.base.compiling import MOST_THREADS
 from gdd.model.spec import LayerShape, ModelSpec
 from gdd.model.state import JointLocal, JointState, LayerData, Shard
-from gdd.sampler.kernels.joint import Images, Layer, Model, Work
+from gdd.sampler.kernels.joint import ImageArrays, Layer, SharedArrays, Work
 from gdd.sampler.kernels.windows import static_size
 from gdd.sampler.screening import Average, average_images
 
@@ -17,8 +17,8 @@ from gdd.sampler.screening import Average, average_images
 class Arrays(NamedTuple):
     """What the passes share."""
 
-    images: Images
-    model: Model
+    images: ImageArrays
+    shared: SharedArrays
     averages: tuple[Average, ...]  # of what is below each layer, and of the top layer's atoms
     work: tuple[Work, ...]  # one a thread
     shapes: tuple[LayerShape, ...]
@@ -26,13 +26,13 @@ class Arrays(NamedTuple):
 
     def layer(self, layer: int) -> Layer:
         """Return the sizes of a layer."""
-        return Layer(*map(int, self.model.table[layer]))
+        return Layer(*map(int, self.shared.table[layer]))
 
     def with_dictionary(self, layer: int, dictionary: np.ndarray) -> Arrays:
         """Return the same arrays with another dictionary (atom, plane, atom_row, atom_col) in one layer."""
-        dictionaries, first = self.model.dictionaries.copy(), self.layer(layer).atom
+        dictionaries, first = self.shared.dictionaries.copy(), self.layer(layer).atom
         dictionaries[first : first + dictionary.size] = plane_last(dictionary)
-        return self._replace(model=self.model._replace(dictionaries=dictionaries))
+        return self._replace(shared=self.shared._replace(dictionaries=dictionaries))
 
     def by_layer(self, layer: int, blocks: np.ndarray) -> np.ndarray:
         """Return blocks of one layer, (image, row * col * atom), as (image, atom, block_row, block_col)."""
@@ -41,7 +41,7 @@ class Arrays(NamedTuple):
 
     def local(self) -> JointLocal:
         """Return the local part of the state that the arrays hold."""
-        parts = np.split(self.images.z, self.model.table[1:, Layer._fields.index("block")], axis=1)
+        parts = np.split(self.images.z, self.shared.table[1:, Layer._fields.index("block")], axis=1)
         *positions, z = (self.by_layer(layer, part) for layer, part in enumerate(parts))
         w = self.by_layer(len(self.shapes) - 1, self.images.w)
         return JointLocal(tuple(positions), z, w, self.images.gamma_e)
@@ -65,16 +65,16 @@ def flat_images(images: np.ndarray, dtype) -> np.ndarray:
 def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     """Copy what a sweep changes, flatten what it reads."""
     shapes, dtype, (local, shared) = model.shapes(), data.images.dtype, state
-    seen = True if data.mask is None else data.mask
-    pixels = flat_images(np.where(seen, data.images, 0), dtype)
+    observed = True if data.mask is None else data.mask
+    pixels = flat_images(np.where(observed, data.images, 0), dtype)
     masks = np.empty((0, 1), dtype) if data.mask is None else flat_images(data.mask, dtype)
     z = np.concatenate([flat_images(each, np.int16) for each in (*local.positions, local.z)], axis=1)
     gamma_e, residuals = local.gamma_e.astype(float), np.empty_like(pixels)
-    images = Images(pixels, masks, z, flat_images(local.w, dtype), gamma_e, residuals, data.shard.first)
+    images = ImageArrays(pixels, masks, z, flat_images(local.w, dtype), gamma_e, residuals, data.shard.first)
     averages = average_images(shared.dictionaries, [shape.block for shape in shapes])
     sizes = static_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
     table, places = layer_table(shapes, bool(sizes[0]))
-    flat = Model(
+    flat = SharedArrays(
         table, np.concatenate([plane_last(each) for each in shared.dictionaries]).astype(dtype), places,
         np.concatenate([average.overlaps.ravel() for average in averages[1:]]), *sizes,
     )
@@ -83,7 +83,7 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
 
 
 def layer_table(shapes: tuple[LayerShape, ...], static: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Sizes of all layers, (layer, field of `Layer`), and `Model.places`; ``static`` for those of the bottom layer."""
+    """Sizes of all layers, (layer, field of `Layer`), and `SharedArrays.places`; ``static`` : of the bottom layer."""
     rows, places = [], []
     atom = place = lag = block = level = 0
     for shape in shapes:

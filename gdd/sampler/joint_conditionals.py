@@ -230,10 +230,9 @@ def gamma_e_given_rest(
     *Checked:* ratio test.
     """
     energy = (joint_residual(state, data, model) ** 2).sum(axis=(1, 2, 3))
-    seen = np.ones(data.images.shape) if data.mask is None else data.mask
-    pixels = seen.sum(axis=(1, 2, 3)).astype(float)
-    if len(state.local.gamma_e) == 1:
-        pixels, energy = pixels.sum(keepdims=True), energy.sum(keepdims=True)
+    observed = np.ones(data.images.shape) if data.mask is None else data.mask
+    pixels = observed.sum(axis=(1, 2, 3)).astype(float)
+    pixels, energy = (conditionals.sum_shared(each, state.local.gamma_e.shape) for each in (pixels, energy))
     prior = noise_prior(refinement)
     return TruncatedGamma(prior.shape + pixels / 2, prior.rate + energy / 2, prior.ceiling)
 

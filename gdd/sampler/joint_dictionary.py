@@ -8,7 +8,6 @@ Yuille 2010). The solver stops at a small residual; how small is `RefinementSpec
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import precondition_by_atom, precondition_by_frequency, precondition_by_plane
 from gdd.sampler.random import shared_generator
-from gdd.sampler.sums import SLOTS, Share, add_chunks, add_up
+from gdd.sampler.sums import ACCUMULATORS, Share, add_chunks, add_up
 
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves
@@ -72,9 +71,9 @@ def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key
 
     def run(share: Share) -> None:
         images, work = arrays.images.some(share.images), arrays.work[share.thread]
-        kernels.solve_images(task, layer, share.each, direction, images, arrays.model, work, share.slots, key)
+        kernels.solve_images(task, layer, share.each, direction, images, arrays.shared, work, share.sums, key)
 
-    return add_up(empty, arrays.shard, len(arrays.images.pixels), run, most=SLOTS)
+    return add_up(empty, arrays.shard, len(arrays.images.pixels), run, most=ACCUMULATORS)
 
 
 def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
@@ -83,7 +82,7 @@ def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
     out = np.empty((len(arrays.images.pixels), shape.atoms * shape.grid[0] * shape.grid[1]), arrays.images.w.dtype)
 
     def run(some: slice, thread: int) -> None:
-        kernels.block_values(layer, arrays.images.some(some), arrays.model, arrays.work[thread], out[some])
+        kernels.block_values(layer, arrays.images.some(some), arrays.shared, arrays.work[thread], out[some])
 
     share_out(len(out), run)
     return out
@@ -95,30 +94,24 @@ def conjugate_gradients(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Solve P x = right from x = 0 until what is left, in the norm of the guessed inverse of P, is small enough.
 
-    Small enough is ``absolute``, or ``relative`` to the norm of ``right``. Returns (x, what is left of the right side,
-    number of products with P). It is not scipy's ``cg`` because that judges by the plain norm, which says less about
+    Small enough is ``absolute``, or ``relative`` to the norm of ``right``. Returns (x, residual right - P x, number of
+    products with P). It is not scipy's ``cg`` because that judges by the plain norm, which says less about
     what is left of a move.
     """
-    x, left = np.zeros_like(right), right.copy()
-    direction = guess(left)
-    size = first = float(left @ direction)
+    x, residual = np.zeros_like(right), right.copy()
+    direction = guess(residual)
+    size = first = float(residual @ direction)
     for steps in range(most):
         if size <= max(absolute**2, relative**2 * first):
-            return x, left, steps
+            return x, residual, steps
         product = times(direction)
         length = size / float(direction @ product)
         x += length * direction
-        left -= length * product
-        scaled = guess(left)
-        size, former = float(left @ scaled), size
+        residual -= length * product
+        scaled = guess(residual)
+        size, former = float(residual @ scaled), size
         direction = scaled + (size / former) * direction
-    return x, left, most
-
-
-def _atom_chunks(k: int, step: np.ndarray, values: np.ndarray, arrays: Arrays, sums: AtomSums, some: slice, _) -> None:
-    where = slice(some.start * CHUNK, some.stop * CHUNK)
-    own = sums._make(array[some] for array in sums)
-    kernels.atom_images(k, step, values[where], arrays.images.some(where), arrays.model, own)
+    return x, residual, most
 
 
 def draw_bottom_dictionary(
@@ -140,7 +133,12 @@ def draw_bottom_dictionary(
     for k in range(atoms + 1):
         for array in sums:
             array[:] = 0.0
-        share_out(chunks, partial(_atom_chunks, k, step, values, arrays, sums))
+
+        def run(some: slice, _, k: int = k, step: np.ndarray = step) -> None:
+            where, mine = slice(some.start * CHUNK, some.stop * CHUNK), sums._make(array[some] for array in sums)
+            kernels.atom_images(k, step, values[where], arrays.images.some(where), arrays.shared, mine)
+
+        share_out(chunks, run)
         if k == atoms:
             break
         lags, linear, gram = add_chunks(sums, arrays.shard)

@@ -22,7 +22,7 @@ from gdd.sampler.joint_arrays import Arrays, as_arrays
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
 from gdd.sampler.random import Key, shared_generator
-from gdd.sampler.sums import LEAF, Share, add_entries, add_up
+from gdd.sampler.sums import BATCH, Share, add_entries, add_up
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
@@ -102,9 +102,9 @@ def image_pass(
 
     def run(share: Share) -> None:
         images, work = arrays.images.some(share.images), arrays.work[share.thread]
-        run_images(images, arrays.model, priors, work, share.slots, named)
+        run_images(images, arrays.shared, priors, work, share.sums, named)
 
-    return add_up(empty_sums(model), arrays.shard, len(arrays.images.pixels), run, most=LEAF)
+    return add_up(empty_sums(model), arrays.shard, len(arrays.images.pixels), run, most=BATCH)
 
 
 def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSpec) -> Priors:

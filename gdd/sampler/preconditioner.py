@@ -31,13 +31,13 @@ from gdd.model.pooling import Size
 from gdd.model.spec import LayerShape
 from gdd.model.state import Shard
 from gdd.sampler.screening import Average
-from gdd.sampler.sums import Node, complete, leaves, push
+from gdd.sampler.sums import Node, batches, complete, push
 
 #: modes of the mean images weaker than this share of the variance are left to the diagonal
 WEAK = 0.05
 #: entries of an atom whose matrix is inverted; more take longer than the steps that they save
 MOST_ENTRIES = 512
-#: images whose spectra are held at once, a part of a leaf
+#: images whose spectra are held at once, a part of a batch
 AT_ONCE = 256
 
 Apply = Callable[[np.ndarray], np.ndarray]
@@ -122,19 +122,19 @@ def precondition_by_plane(below: Average, shape: LayerShape, weights: np.ndarray
     matrix[np.diag_indices(len(matrix))] += np.tile(below.variance, places)
     prior = np.tile(np.broadcast_to(gamma_d, (shape.atoms, shape.planes)), places)  # (atom, entry)
     data = weights[:, None] * np.diag(matrix)
-    diagonal, solved = prior + data, []
-    for k, said in enumerate(data / prior):
-        near = np.flatnonzero(said > 1)
-        near = near[np.argsort(-said[near], kind="stable")[:MOST_ENTRIES]]
-        own = weights[k] * matrix[np.ix_(near, near)] + np.diag(prior[k, near])
-        solved.append((near, cho_factor(own, lower=True, overwrite_a=True, check_finite=False)) if len(near) else None)
+    diagonal, solved = prior + data, {}
+    for k, ratio in enumerate(data / prior):
+        strong = np.flatnonzero(ratio > 1)
+        strong = strong[np.argsort(-ratio[strong], kind="stable")[:MOST_ENTRIES]]
+        if len(strong):
+            precision = weights[k] * matrix[np.ix_(strong, strong)] + np.diag(prior[k, strong])
+            solved[k] = strong, cho_factor(precision, lower=True, overwrite_a=True, check_finite=False)
 
     def apply(vector: np.ndarray) -> np.ndarray:
         parts = vector.reshape(shape.atoms, -1)
         out = parts / diagonal
-        for k, each in enumerate(solved):
-            if each is not None:
-                out[k, each[0]] = cho_solve(each[1], parts[k, each[0]], check_finite=False)
+        for k, (strong, factor) in solved.items():
+            out[k, strong] = cho_solve(factor, parts[k, strong], check_finite=False)
         return out.ravel()
 
     return apply
@@ -161,9 +161,9 @@ def precondition_by_frequency(
 
     def apply(vector: np.ndarray) -> np.ndarray:
         scaled = vector.reshape(shape.atoms, rows, cols, shape.planes) / scale
-        found = rfft2(scaled, grid, axes=(1, 2)).transpose(1, 2, 0, 3)  # (frequency_row, frequency_col, atom, plane)
-        found = atoms @ (gain * (atoms_back @ found @ planes)) @ planes_back
-        return (irfft2(found.transpose(2, 0, 1, 3), grid, axes=(1, 2))[:, :rows, :cols] / scale).ravel()
+        spectrum = rfft2(scaled, grid, axes=(1, 2)).transpose(1, 2, 0, 3)  # (frequency_row, frequency_col, atom, plane)
+        spectrum = atoms @ (gain * (atoms_back @ spectrum @ planes)) @ planes_back
+        return (irfft2(spectrum.transpose(2, 0, 1, 3), grid, axes=(1, 2))[:, :rows, :cols] / scale).ravel()
 
     return apply
 
@@ -173,13 +173,13 @@ def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size, shard: Shard
     size = tuple(length + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
     size = tuple(max(length, 2 * reach - 1) for length, reach in zip(size, grid, strict=True))
     nodes: list[Node] = []
-    for leaf, where in leaves(shard, len(maps)):
+    for batch, where in batches(shard, len(maps)):
         total = 0.0
         for first in range(where.start, where.stop, AT_ONCE):
             some = slice(first, min(first + AT_ONCE, where.stop))
             spectra = rfft2(maps[some].astype(float), size).transpose(2, 3, 0, 1)
             total = total + np.swapaxes(spectra.conj() * gamma_e[some, None], -1, -2) @ spectra
-        push(nodes, Node(0, leaf, (total,)))
+        push(nodes, Node(0, batch, (total,)))
     total, = shard.reduce(complete, nodes)
     row, col = (np.arange(-reach + 1, reach) for reach in grid)
     return irfft2(total, size, axes=(0, 1))[row[:, None], col]

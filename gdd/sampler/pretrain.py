@@ -20,7 +20,7 @@ from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Sha
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain, digest_of
 from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
-from gdd.sampler.sums import add_entries, leaves
+from gdd.sampler.sums import add_entries, batches
 from gdd.sampler.sweep import Info, sweep
 
 
@@ -114,7 +114,7 @@ def fit_layer(
         scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
         state, info = sweep(state, data, *here, Key(chain.seed, PRETRAIN, number, sweeps), scale)
         traces = trace(state, info, data, spec)
-        if chain.pruning and prune_due(sweeps, chain.pruning, chain.burn_in):
+        if chain.pruning and chain.pruning.is_due(sweeps, chain.burn_in):
             state = take_atoms(state, used_atoms(info.active, chain.pruning))
         return state, info.log_likelihood, traces
 
@@ -201,8 +201,7 @@ def initial_state(
     data: LayerData, spec: LayerSpec, shape: LayerShape, chain: ChainSpec, number: int = 0
 ) -> LayerState:
     """Empty maps, and atoms of unit norm: patches of the data where it is not blank, or Gaussian noise."""
-    images = data.images if data.mask is None else np.where(data.mask, data.images, 0.0)
-    seen, shard = data._replace(images=images), data.shard
+    images, shard = data.images if data.mask is None else np.where(data.mask, data.images, 0.0), data.shard
     dtype = np.float32 if chain.single_precision else np.float64
     generator = shared_generator(chain.seed, START, number, 0)
     atoms = generator.standard_normal(shape.dictionary)
@@ -216,7 +215,7 @@ def initial_state(
             atoms[k] = best + 1e-3 * max(float(np.abs(best).max()), 1e-6) * atoms[k]
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
     sizes = precision_shapes(spec, len(images), shape.planes)
-    first = (1 / variance(seen), shape.atom_size[0] * shape.atom_size[1] * shape.planes, 1.0)
+    first = (1 / variance(data._replace(images=images)), shape.atom_size[0] * shape.atom_size[1] * shape.planes, 1.0)
     gamma_e, gamma_d, gamma_w = (
         np.full(size, value if prior.fixed is None else prior.fixed, float)
         for size, value, prior in zip(sizes, first, (spec.gamma_e, spec.gamma_d, spec.gamma_w), strict=True)
@@ -233,16 +232,11 @@ def _strongest(parts: list[list[tuple[int, np.ndarray]]]) -> np.ndarray:
 
 def variance(data: LayerData) -> np.floating:
     """Variance of the pixels of all images of a chain, in their type."""
-    own = [data.images[where] for _, where in leaves(data.shard, len(data.images))]
-    said = [(part.size, part.mean(dtype=float), float(part.var())) for part in own]
-    size, mean, spread = np.array(sum(data.shard.reduce(list, said), []), float).T
+    images = (data.images[where] for _, where in batches(data.shard, len(data.images)))
+    moments = [(batch.size, batch.mean(dtype=float), float(batch.var())) for batch in images]
+    size, mean, spread = np.array(sum(data.shard.reduce(list, moments), []), float).T
     between = (mean - mean @ size / size.sum()) ** 2 if len(size) > 1 else 0.0
     return data.images.dtype.type((spread + between) @ size / size.sum())
-
-
-def prune_due(sweeps: int, pruning: Pruning, burn_in: int) -> bool:
-    """Whether atoms are pruned after sweep number ``sweeps``: in burn-in only, from the start sweep on."""
-    return pruning.start <= sweeps < burn_in and (sweeps - pruning.start) % pruning.every == 0
 
 
 def used_atoms(active: np.ndarray, pruning: Pruning) -> np.ndarray:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.compiling import kernel
+from gdd.model.distributions import draw_truncated_gamma
 
 #: stages of the whole procedure: the tag that keeps their random numbers apart
 PRETRAIN, REFINE, TEST, START, PLANT = range(5)
@@ -34,12 +35,12 @@ def _counter(stage: int, layer: int, sweep: int, image: int) -> list[int]:
     return [0, image, sweep, (stage << 32) + layer]
 
 
-def shared_generator(seed: int, stage: int, layer: int, sweep: int, leaf: int = 0) -> np.random.Generator:
+def shared_generator(seed: int, stage: int, layer: int, sweep: int, batch: int = 0) -> np.random.Generator:
     """Generator of the draws that all images share (dictionary, shared precisions) in one sweep.
 
-    At the start of a chain those of a ``leaf`` of the images, `gdd.sampler.sums`, have one of their own.
+    At the start of a chain those of a ``batch`` of the images, `gdd.sampler.sums`, have one of their own.
     """
-    counter = _counter(stage, layer, sweep, 2**63 + leaf)
+    counter = _counter(stage, layer, sweep, 2**63 + batch)
     return np.random.Generator(np.random.Philox(counter=counter, key=[seed, 0]))
 
 
@@ -80,23 +81,8 @@ class Stream:
                 return d * v
 
     def truncated_gamma(self, shape: float, rate: float, ceiling: float) -> float:
-        """Draw a Gamma(shape, rate) number given that it is at most ``ceiling``, which may be infinite.
-
-        From the whole gamma until one fits, if its mode does; else from the exponential that touches the density at the
-        ceiling, with rejection.
-        """
-        if shape - 1.0 <= ceiling * rate:
-            while True:
-                x = self.gamma(shape) / rate
-                if x <= ceiling:
-                    return x
-        slope = (shape - 1.0) / ceiling - rate
-        while True:
-            x = ceiling + math.log(self.uniform()) / slope
-            if x > 0.0:
-                log_ratio = (shape - 1.0) * math.log(x / ceiling) - (rate + slope) * (x - ceiling)
-                if math.log(self.uniform()) < log_ratio:
-                    return x
+        """Draw a Gamma(shape, rate) number given that it is at most ``ceiling``, which may be infinite."""
+        return draw_truncated_gamma(shape, rate, ceiling, self.gamma, self.uniform)
 
 
 @kernel()
@@ -109,8 +95,9 @@ def _high_word(a, b):
 
 
 @kernel()
-def fill_stream(stream, seed, stage, layer, sweep, image):
-    """Set a compiled stream, uint64 (WORDS,), to the start of one image's numbers in one sweep. Changes ``stream``."""
+def fill_key(stream, key, image):
+    """Set a compiled stream, uint64 (WORDS,), to the start of one image's numbers under a `Key`. Changes ``stream``."""
+    seed, stage, layer, sweep = key
     stream[0] = np.uint64(0)
     stream[1] = np.uint64(image)
     stream[2] = np.uint64(sweep)
@@ -118,12 +105,6 @@ def fill_stream(stream, seed, stage, layer, sweep, image):
     stream[4] = np.uint64(seed)
     stream[5] = np.uint64(0)
     stream[10] = np.uint64(4)
-
-
-@kernel()
-def fill_key(stream, key, image):
-    """`fill_stream` with a `Key`."""
-    fill_stream(stream, key[0], key[1], key[2], key[3], image)
 
 
 @kernel()

@@ -16,7 +16,7 @@ import xarray as xr
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError, check_kind, warn_of_scale
 from gdd.base.files import user_path
-from gdd.model.layer import block_groups, draw_positions
+from gdd.model.layer import block_groups, draw_outcomes, draw_positions
 from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Shard, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
@@ -25,7 +25,7 @@ from gdd.sampler.conditionals import theta_given_z
 from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, check_start, initial_state, mean_entry, validate_data, variance
 from gdd.sampler.random import REFINE, START, Key, shared_generator
-from gdd.sampler.sums import leaves
+from gdd.sampler.sums import batches
 
 #: what the image pass counts of the moves that switch top coefficients and redraw their weights
 SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "weights_proposed",
@@ -156,8 +156,8 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
     data = start.inputs[0]
     positions = [layer.state.local.z.copy() for layer in start.layers[:-1]]
     if not refinement.empty_blocks:
-        for leaf, where in leaves(data.shard, len(data.images)):
-            generator = shared_generator(chain.seed, START, len(start.layers), 1, leaf)
+        for batch, where in batches(data.shard, len(data.images)):
+            generator = shared_generator(chain.seed, START, len(start.layers), 1, batch)
             for z, layer in zip(positions, start.layers, strict=False):
                 z[where] = without_empty(z[where], layer.shape, generator)
     top = start.layers[-1].state
@@ -172,10 +172,7 @@ def without_empty(z: np.ndarray, shape: LayerShape, generator: np.random.Generat
     """Give a position to the blocks of ``z`` that are empty; see `start_from`."""
     z = z.copy()
     for (blocks, places), theta in zip(block_groups(shape), theta_given_z(z, shape), strict=True):
-        probability = theta.sample(generator)[..., :-1]  # (image, atom, position)
-        edges = np.cumsum(probability, axis=2)[:, :, None, :]
-        uniform = generator.random((*z.shape[:2], int(blocks.sum()), 1)) * edges[..., -1:]
-        drawn = places[np.minimum((uniform > edges).sum(axis=3), len(places) - 1)]
+        drawn = places[draw_outcomes(theta.sample(generator)[..., :-1], int(blocks.sum()), generator)]
         z[:, :, blocks] = np.where(z[:, :, blocks] == EMPTY, drawn, z[:, :, blocks])
     return z
 
@@ -196,8 +193,11 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
         size = precision_shapes(spec, images, shape.planes)[1]
         value = float(shape.atom_size[0] * shape.atom_size[1] * shape.planes)
         gamma_d.append(np.full(size, value if spec.gamma_d.fixed is None else spec.gamma_d.fixed))
-    own = lambda leaf: shared_generator(chain.seed, START, len(model.layers), 2, leaf) if leaf else generator  # noqa: E731
-    positions = first_positions(images, data.shard, model, refinement, own)
+
+    def generators(batch: int) -> np.random.Generator:
+        return shared_generator(chain.seed, START, len(model.layers), 2, batch) if batch else generator
+
+    positions = first_positions(images, data.shard, model, refinement, generators)
     top, prior = shapes[-1], model.layers[-1].gamma_w
     z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     gamma_w = np.full(precision_shapes(model.layers[-1], images, 1)[2], 1.0 if prior.fixed is None else prior.fixed)
@@ -207,13 +207,14 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
 
 
 def first_positions(
-    images: int, shard: Shard, model: ModelSpec, refinement: RefinementSpec, own: Callable[[int], np.random.Generator]
+    images: int, shard: Shard, model: ModelSpec, refinement: RefinementSpec,
+    generators: Callable[[int], np.random.Generator],
 ) -> tuple[np.ndarray, ...]:
-    """Positions of the pooled layers from their prior, of the ``images`` of a shard; ``own`` : a leaf's generator."""
+    """Positions of the pooled layers from their prior, of the ``images`` of a shard; ``generators`` : of each batch."""
     layers = list(zip(model.layers[:-1], model.shapes()[:-1], strict=True))
     drawn = []
-    for leaf, where in leaves(shard, images):
-        generator, number = own(leaf), where.stop - where.start
+    for batch, where in batches(shard, images):
+        generator, number = generators(batch), where.stop - where.start
         drawn.append([draw_positions(number, *layer, generator, refinement.empty_blocks) for layer in layers])
     return tuple(np.concatenate(each) for each in zip(*drawn, strict=True))
 

@@ -19,7 +19,7 @@ from gdd.base.axes import IMAGE
 from gdd.base.compiling import share_out
 from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import block_groups, log_atoms, log_gaussian, log_precision
-from gdd.model.placement import gram_slabs
+from gdd.model.placement import gram_slabs, slab_index
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, Local, Shared
 from gdd.sampler.dictionary import (
@@ -31,14 +31,12 @@ from gdd.sampler.dictionary import (
     layout_of,
     plane_last,
 )
+from gdd.sampler.kernels import gram
 from gdd.sampler.kernels import layer as kernels
-from gdd.sampler.kernels import masked, top
-from gdd.sampler.kernels.operations import CHUNK, Images, Model, Prior, Sums
+from gdd.sampler.kernels.operations import CHUNK, ImageArrays, LayerConstants, Prior, Sums
+from gdd.sampler.kernels.windows import SHORTEST
 from gdd.sampler.random import Key, shared_generator
 from gdd.sampler.sums import add_chunks, add_entries, add_images, add_up
-
-#: width of a one-plane atom from which the image pass is compiled for that very width, at some seconds each
-SPECIAL_FROM = 6
 
 
 class Info(NamedTuple):
@@ -53,8 +51,8 @@ class Info(NamedTuple):
 class MaskedPass(NamedTuple):
     """What a pass over masked images leaves for the shared draws; the counterpart of `Sums`."""
 
-    left: np.ndarray  # (image, row, col * plane): the residual, 0 where hidden
-    seen: tuple[np.ndarray, np.ndarray]  # see `gdd.sampler.dictionary.draw_masked_dictionary`
+    residual: np.ndarray  # (image, row, col * plane), 0 where hidden
+    observed: tuple[np.ndarray, np.ndarray]  # see `gdd.sampler.dictionary.draw_masked_dictionary`
     pixels: np.ndarray  # (image,): how many are observed
     per_atom: np.ndarray  # (2, atom): active blocks, sum of squared weights
     log_counts: float
@@ -93,46 +91,46 @@ def image_pass(
     """Update every image given the shared part; return the local part, and what the shared draws need."""
     dtype = data.images.dtype
     pixels, z, w = plane_last(data.images, dtype), state.local.z.copy(), state.local.w.astype(dtype)
-    images = Images(pixels, z, w, state.local.gamma_e[:, 0].astype(float), data.shard.first)
+    images = ImageArrays(pixels, z, w, state.local.gamma_e[:, 0].astype(float), data.shard.first)
     run = whole_pass if data.mask is None else masked_pass
     sums = run(images, data, state.shared, spec, shape, key)
     return Local(z, w, images.gamma_e[:, None]), sums
 
 
 def whole_pass(
-    images: Images, data: LayerData, shared: Shared, spec: LayerSpec, shape: LayerShape, key: Key
+    images: ImageArrays, data: LayerData, shared: Shared, spec: LayerSpec, shape: LayerShape, key: Key
 ) -> Sums:
     """Update fully observed images, a few chunks at a time; the chunks' sums are added in order."""
     by_gram = uses_gram(spec, shape)
-    update, atoms = (top.pass_gram, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
-    static_width = () if by_gram else static_width_of(shape)
-    atoms, model = atoms(shared, shape, data.images.dtype), Model(layout_of(shape), prior_of(spec), static_width)
-    run = lambda share: update(images.some(share.images), atoms, model, key, share.slots)  # noqa: E731
+    update, atoms = (gram.pass_gram, top_atoms) if by_gram else (kernels.pass_whole, whole_atoms)
+    constants = LayerConstants(layout_of(shape), prior_of(spec), () if by_gram else static_width_of(shape))
+    atoms = atoms(shared, shape, data.images.dtype)
+    run = lambda share: update(images.some(share.images), atoms, constants, key, share.sums)  # noqa: E731
     return add_up(empty_sums(shape), data.shard, len(images.pixels), run)
 
 
 def masked_pass(
-    images: Images, data: LayerData, shared: Shared, spec: LayerSpec, shape: LayerShape, key: Key
+    images: ImageArrays, data: LayerData, shared: Shared, spec: LayerSpec, shape: LayerShape, key: Key
 ) -> MaskedPass:
     """Update images with missing pixels; the images become their residuals."""
     mask, dtype, n = data.mask, data.images.dtype, len(data.images)
     alike = data.shard.reduce(all, bool((mask == mask[:, :1]).all()))
-    seen = plane_last(mask, dtype), np.ascontiguousarray(mask[:, :1] if alike else mask, dtype)
+    observed = plane_last(mask, dtype), np.ascontiguousarray(mask[:, :1] if alike else mask, dtype)
     pixels = mask.sum(axis=(1, 2, 3)).astype(float)
-    images = images._replace(pixels=np.where(seen[0] > 0, images.pixels, dtype.type(0)))
+    images = images._replace(pixels=np.where(observed[0] > 0, images.pixels, dtype.type(0)))
     chunks, atoms = -(-n // CHUNK), plane_last(shared.dictionary, dtype)
-    atoms = masked.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape))
-    model = Model(layout_of(shape), prior_of(spec), static_width_of(shape))
-    sums = masked.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
+    atoms = kernels.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape))
+    constants = LayerConstants(layout_of(shape), prior_of(spec), static_width_of(shape))
+    sums = kernels.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
 
     def run(some: slice, _) -> None:
         where = slice(some.start * CHUNK, some.stop * CHUNK)
-        own = masked.MaskedSums(sums.per_atom[some], sums.log_counts[some], sums.energy[where])
-        masked.pass_masked(images.some(where), seen[0][where], pixels[where], atoms, model, key, own)
+        mine = kernels.MaskedSums(sums.per_atom[some], sums.log_counts[some], sums.energy[where])
+        kernels.pass_masked(images.some(where), observed[0][where], pixels[where], atoms, constants, key, mine)
 
     share_out(chunks, run)
     per_atom, log_counts = add_chunks((sums.per_atom, sums.log_counts), data.shard)
-    return MaskedPass(images.pixels, seen, pixels, per_atom, float(log_counts), sums.energy)
+    return MaskedPass(images.pixels, observed, pixels, per_atom, float(log_counts), sums.energy)
 
 
 def prior_of(spec: LayerSpec) -> Prior:
@@ -143,15 +141,15 @@ def prior_of(spec: LayerSpec) -> Prior:
 
 
 def static_width_of(shape: LayerShape) -> tuple[int, ...]:
-    """Zeros, one a column of an atom for which the kernels are compiled; see `gdd.sampler.kernels.operations.Model`."""
-    return (0,) * shape.atom_size[1] if shape.planes == 1 and shape.atom_size[1] >= SPECIAL_FROM else ()
+    """Zeros, one a column of an atom of one plane for whose width the kernels are compiled, at some seconds each."""
+    return (0,) * shape.atom_size[1] if shape.planes == 1 and shape.atom_size[1] >= SHORTEST else ()
 
 
 def uses_gram(spec: LayerSpec, shape: LayerShape) -> bool:
-    """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.kernels.top`."""
+    """Whether the correlations are kept current by the atoms' Gram matrix, see `gdd.sampler.kernels.gram`."""
     numbers = shape.atoms**2 * int(np.prod([2 * m - 1 for m in shape.map_size]))
     overlapping = all(m <= a for m, a in zip(shape.map_size, shape.atom_size, strict=True))
-    return spec.elementwise and overlapping and numbers <= top.LARGEST
+    return spec.elementwise and overlapping and numbers <= gram.LARGEST
 
 
 def gamma_w_of(shared: Shared, shape: LayerShape) -> np.ndarray:
@@ -165,11 +163,13 @@ def whole_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> kernels.A
     return kernels.Atoms(plane_last(shared.dictionary, dtype), lags, gamma_w_of(shared, shape))
 
 
-def top_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> top.TopAtoms:
-    """The shared part as `gdd.sampler.kernels.top` wants it."""
+def top_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> gram.TopAtoms:
+    """The shared part as `gdd.sampler.kernels.gram` wants it."""
     flat = plane_last(shared.dictionary, dtype)
-    gram = gram_slabs(shared.dictionary.astype(dtype), shape.input_size, (1, 1))
-    return top.TopAtoms(flat, np.ascontiguousarray(flat.transpose(1, 2, 0)), gram, gamma_w_of(shared, shape))
+    products = gram_slabs(shared.dictionary.astype(dtype), shape.input_size, (1, 1))
+    slabs = [slab_index(*sizes, 1) for sizes in zip(shape.map_size, shape.input_size, shape.atom_size, strict=True)]
+    placed = np.ascontiguousarray(flat.transpose(1, 2, 0))
+    return gram.TopAtoms(flat, placed, products, *slabs, gamma_w_of(shared, shape))
 
 
 def padded_autocorrelations(dictionary: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -234,11 +234,11 @@ def draw_from_residuals(
     local: Local, sums: MaskedPass, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape,
     generator: np.random.Generator,
 ) -> tuple[Local, np.ndarray, float, float, float]:
-    """Dictionary and shared gamma_e of masked images, as `draw_from_sums`; ``sums.left`` becomes the new residual."""
+    """Dictionary and shared gamma_e of masked images, as `draw_from_sums`; changes ``sums.residual``."""
     number, squares = add_images(data.shard, sums.pixels, sums.energy)
     residual = np.sqrt(squares / max(number, 1.0))
-    dictionary = draw_masked_dictionary(shared, local, sums.left, sums.seen, shape, generator, data.shard)
-    share_out(len(sums.left), lambda some, _: masked.energies(sums.left[some], sums.energy[some]))
+    dictionary = draw_masked_dictionary(shared, local, sums.residual, sums.observed, shape, generator, data.shard)
+    share_out(len(sums.residual), lambda some, _: kernels.energies(sums.residual[some], sums.energy[some]))
     pixels, energy = sums.pixels[:, None], sums.energy[:, None]
     if IMAGE not in spec.gamma_e.axes:
         everywhere = (np.full((1, 1), value) for value in add_images(data.shard, pixels, energy))

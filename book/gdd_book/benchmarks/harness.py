@@ -21,7 +21,7 @@ from threadpoolctl import threadpool_limits
 from gdd.base import compiling
 from gdd.base.compiling import kernel
 from gdd.model.spec import LayerShape
-from gdd.sampler.random import WORDS, fill_stream, next_uniform
+from gdd.sampler.random import WORDS, fill_key, next_uniform
 from gdd_book.progress import Run
 
 #: rows of a matrix product in the bound: enough images at once for the product to reach its full speed
@@ -137,7 +137,7 @@ def bound_of(name: str, seconds: dict[str, np.ndarray]) -> np.ndarray:
 def many_uniforms(calls):
     """Sum of so many uniform numbers of one stream."""
     stream = np.empty(WORDS, np.uint64)
-    fill_stream(stream, 0, 0, 0, 0, 0)
+    fill_key(stream, (0, 0, 0, 0), 0)
     total = 0.0
     for _ in range(calls):
         total += next_uniform(stream)

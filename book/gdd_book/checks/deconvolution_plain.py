@@ -83,8 +83,8 @@ def sweep_plain(
     """Redraw every coefficient once; returns the new weights and the new correlations with the residual.
 
     The readable twin of `gdd.inference.deconvolution_kernels.sweep`: same equations, same random numbers, same order.
-    Where pixels are missing it is that of `gdd.inference.masked_kernels.sweep_seen`: ``problem`` has the norms of the
-    pixels seen, and ``gram`` (coefficient, coefficient) their inner products; None: all are seen.
+    Where pixels are missing it is that of `gdd.inference.deconvolution_kernels.sweep_masked`: ``problem`` has the norms
+    of the pixels seen, and ``gram`` (coefficient, coefficient) their inner products; None: all are seen.
     """
     weight, correlation = weight.copy(), correlation.copy()
     gram = dense_gram(problem) if gram is None else gram

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.sampler.sums import LEAF
+from gdd.sampler.sums import BATCH
 from gdd_book.figures.style import COLOURS, FONT, LINES, finish, new_figure, write_ticks
 
 MARKS = "osD^vP*X"
@@ -155,13 +155,13 @@ def sweep_time(found: xr.Dataset, stage: str, images: float, workers: float) -> 
     """Modelled seconds of a sweep: the images of a worker, a wait for each round, and what goes through the hub.
 
     An image's time is that of the largest run on one thread; a worker sends at most as many nodes as its number of
-    leaves has binary digits, and gets one back.
+    batches has binary digits, and gets one back.
     """
     largest, smallest = found["size"].values[-1], found["size"].values[0]
     each = float(found.seconds.sel(way="1 thread", stage=stage, size=largest)) / largest
     wait, longer = found.round_seconds.values
     rate = 4 * found.message.values[-1] / (longer - wait)  # two workers say it, and two hear it
-    nodes = 1 + np.log2(max(1.0, images / workers / LEAF))
+    nodes = 1 + np.log2(max(1.0, images / workers / BATCH))
     sent = float(found.bytes.sel(stage=stage, size=smallest)) / node_count(smallest)
     rounds = float(found.rounds.sel(stage=stage, size=smallest))
     return images / workers * each + rounds * wait + workers * sent * (nodes + 1) / rate
@@ -169,7 +169,7 @@ def sweep_time(found: xr.Dataset, stage: str, images: float, workers: float) -> 
 
 def node_count(images: int) -> int:
     """Nodes that a process which holds so many images, all of them, is left with."""
-    return int(-(-images // LEAF)).bit_count()
+    return int(-(-images // BATCH)).bit_count()
 
 
 def show_cluster(found: xr.Dataset) -> Figure:
@@ -177,7 +177,7 @@ def show_cluster(found: xr.Dataset) -> Figure:
     stage, workers = found.stage.values[-1], 2.0 ** np.arange(0, 8.5, 0.5)
     figure, axes = new_figure(height=3.4)
     for number, (colour, style) in zip((2000, 20000, 10**6, 10**8), LINES, strict=False):
-        some = workers[workers <= number / LEAF]  # each has a leaf
+        some = workers[workers <= number / BATCH]  # each has a batch
         times = [sweep_time(found, stage, number, one) for one in some]
         axes.plot(some, times, style, color=colour, label=f"{number:,} images")
         if number in found["size"].values:

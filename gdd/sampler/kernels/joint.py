@@ -15,11 +15,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.compiling import FAST, kernel
-from gdd.sampler.kernels.windows import static_add, static_dot, window_add, window_dot
+from gdd.sampler.kernels.operations import place_in_map
+from gdd.sampler.kernels.windows import add_window, static_dot, window_dot
 
 
 class Layer(NamedTuple):
-    """Sizes of a layer, and where it starts in the flat arrays: a row of `Model.table`."""
+    """Sizes of a layer, and where it starts in the flat arrays: a row of `SharedArrays.table`."""
 
     atoms: int
     height: int  # of an atom
@@ -33,15 +34,15 @@ class Layer(NamedTuple):
     grid_row: int
     grid_col: int
     atom: int  # start of its dictionary
-    place: int  # of its `Model.places`
-    lag: int  # of its `Model.lags`
+    place: int  # of its `SharedArrays.places`
+    lag: int  # of its `SharedArrays.lags`
     block: int  # of its blocks
     input: int  # of its input, a level
     output: int  # of the values of its blocks, the level above
-    static: int  # 1 if the sizes of its atoms are known when compiled: `Model.rows`, `Model.columns`
+    static: int  # 1 if the sizes of its atoms are known when compiled: `SharedArrays.rows`, `SharedArrays.columns`
 
 
-class Model(NamedTuple):
+class SharedArrays(NamedTuple):
     """What all images share."""
 
     table: np.ndarray  # (layer, field of `Layer`) of int64
@@ -52,7 +53,7 @@ class Model(NamedTuple):
     columns: tuple  # or columns; both empty for sizes known when run
 
 
-class Images(NamedTuple):
+class ImageArrays(NamedTuple):
     """What belongs to the images."""
 
     pixels: np.ndarray  # (image, row * col * plane), 0 where missing
@@ -63,11 +64,11 @@ class Images(NamedTuple):
     residuals: np.ndarray  # (image, row * col * plane), 0 where missing
     first: int  # number of the first one in its chain
 
-    def some(self, where: slice) -> Images:
+    def some(self, where: slice) -> ImageArrays:
         """Views of these of the images."""
         masks, gamma_e = (each[where] if len(each) > 1 else each for each in (self.masks, self.gamma_e))
         pixels, z, w, residuals = (each[where] for each in (self.pixels, self.z, self.w, self.residuals))
-        return Images(pixels, masks, z, w, gamma_e, residuals, self.first + where.start)
+        return ImageArrays(pixels, masks, z, w, gamma_e, residuals, self.first + where.start)
 
 
 class Work(NamedTuple):
@@ -92,6 +93,16 @@ class Image(NamedTuple):
     w: np.ndarray
     gamma_e: float
     stream: np.ndarray  # its random numbers
+
+
+class Entries(NamedTuple):
+    """Blocks of a layer of one image that are not empty, atom by atom; each (entry,)."""
+
+    atoms: np.ndarray
+    blocks: np.ndarray  # numbers, see `block_of`
+    rows: np.ndarray  # places in the map
+    cols: np.ndarray
+    values: np.ndarray
 
 
 class Block(NamedTuple):
@@ -175,24 +186,19 @@ def copy_levels(source, target, level, table, box):
 
 
 @kernel()
-def add_atom(levels, start, k, value, here, model):
+def add_atom(levels, start, k, value, here, shared):
     """Add ``value`` times atom k at a place of a layer's input. Changes ``levels``."""
     atom = here.atom + k * here.height * here.length
-    if here.static:
-        static_add(
-            levels, start, here.width, model.dictionaries, atom, here.length, value, model.rows, model.columns
-        )
-    else:
-        window_add(levels, start, here.width, model.dictionaries, atom, here.length, value, here)
+    add_window(levels, start, here.width, shared.dictionaries, atom, here.length, value, here, shared)
 
 
 @kernel()
-def dot_atom(levels, start, k, here, model):
+def dot_atom(levels, start, k, here, shared):
     """Inner product of atom k with a place of a layer's input."""
     atom = here.atom + k * here.height * here.length
     if here.static:
-        return static_dot(levels, start, here.width, model.dictionaries, atom, model.rows, model.columns)
-    return window_dot(levels, start, model.dictionaries, atom, here)
+        return static_dot(levels, start, here.width, shared.dictionaries, atom, shared.rows, shared.columns)
+    return window_dot(levels, start, shared.dictionaries, atom, here)
 
 
 @kernel()
@@ -208,33 +214,60 @@ def place_of(here, row, col):
 
 
 @kernel()
-def place_in_map(i, j, m, here):
-    """Row and column of the map of position m of the block at (i, j)."""
-    return i * here.pool_row + m // here.pool_col, j * here.pool_col + m % here.pool_col
+def make_entries(size, values):
+    """Room for so many entries, in the type of ``values``."""
+    integers = np.empty((4, size), np.int64)
+    return Entries(integers[0], integers[1], integers[2], integers[3], np.empty(size, values.dtype))
 
 
 @kernel()
-def place_unit(block, value, here, model, levels, box):
+def list_entries(first, last, here, z, values, entries):
+    """List the blocks of atoms from ``first`` to before ``last`` into ``entries``; returns how many.
+
+    z : (block,), of all layers; values : (block,), of this one
+    """
+    count = 0
+    for k in range(first, last):
+        for i in range(here.grid_row):
+            for j in range(here.grid_col):
+                b = block_of(k, i, j, here)
+                m = z[here.block + b]
+                if m >= 0:
+                    entries.atoms[count], entries.blocks[count] = k, b
+                    entries.rows[count], entries.cols[count] = place_in_map(i, j, m, here)
+                    entries.values[count] = values[b]
+                    count += 1
+    return count
+
+
+@kernel()
+def place_of_entry(e, entries, here):
+    """Where the atom of an entry begins in the layer's input."""
+    return place_of(here, entries.rows[e], entries.cols[e])
+
+
+@kernel()
+def place_unit(block, value, here, shared, levels, box):
     """Set the top layer's input to ``value`` times the atom of one block. Changes ``levels`` and ``box``."""
     set_box(box, block.i, block.i + here.height, block.j, block.j + here.length // here.planes)
     clear(levels, here, box)
-    add_atom(levels, place_of(here, block.i, block.j), block.k, value, here, model)
+    add_atom(levels, place_of(here, block.i, block.j), block.k, value, here, shared)
 
 
 # Down: values from those above. Up: inner products of the residual with a unit in every block.
 
 
 @kernel()
-def synthesise_down(level, z, model, levels, box):
+def synthesise_down(level, z, shared, levels, box):
     """Levels below ``level`` from that one, within its box. Changes ``levels`` and ``box`` below ``level``."""
     for layer in range(level - 1, -1, -1):
-        synthesise_layer(layer, z, model, levels, box)
+        synthesise_layer(layer, z, shared, levels, box)
 
 
 @kernel()
-def synthesise_layer(layer, z, model, levels, box):
+def synthesise_layer(layer, z, shared, levels, box):
     """Input of a layer from the values of its blocks in the box above. Changes ``levels``, and ``box`` at ``layer``."""
-    here = layer_of(model.table, layer)
+    here = layer_of(shared.table, layer)
     lower_box(here, box[layer + 1], box[layer])
     clear(levels, here, box[layer])
     for i in range(box[layer + 1, 0], box[layer + 1, 1]):
@@ -243,59 +276,68 @@ def synthesise_layer(layer, z, model, levels, box):
             for k in range(here.atoms):
                 value, m = levels[here.output + first + k], z[here.block + first + k]
                 if value != 0 and m >= 0:
-                    add_atom(levels, corner + model.places[here.place + m], k, value, here, model)
+                    add_atom(levels, corner + shared.places[here.place + m], k, value, here, shared)
 
 
 @kernel()
-def synthesise_values(lowest, image, model, work):
+def synthesise_values(lowest, image, shared, work):
     """Values of every level from the top one down to ``lowest``. Changes values and box of ``work``."""
-    top = model.table.shape[0] - 1
-    here = layer_of(model.table, top)
+    top = shared.table.shape[0] - 1
+    here = layer_of(shared.table, top)
     work.values[here.input : here.output] = 0
     for k in range(here.atoms):
         for i in range(here.grid_row):
             for j in range(here.grid_col):
                 b = block_of(k, i, j, here)
                 if image.z[here.block + b] >= 0:
-                    add_atom(work.values, place_of(here, i, j), k, image.w[b], here, model)
+                    add_atom(work.values, place_of(here, i, j), k, image.w[b], here, shared)
     whole_box(here, work.box[top])
     for layer in range(top - 1, lowest - 1, -1):
-        synthesise_whole(layer, image.z, model, work)
+        synthesise_whole(layer, image.z, shared, work)
 
 
 @kernel()
-def synthesise_whole(layer, z, model, work):
+def values_of(layer, image, shared, work):
+    """Values of a layer's blocks: the top layer's weights, or what the layers above give. Changes ``work``."""
+    if layer == shared.table.shape[0] - 1:
+        return image.w
+    synthesise_values(layer + 1, image, shared, work)
+    return work.values[layer_of(shared.table, layer).output :]
+
+
+@kernel()
+def synthesise_whole(layer, z, shared, work):
     """All values of a layer's input from those of the level above. Changes values and box of ``work``."""
-    whole_box(layer_of(model.table, layer + 1), work.box[layer + 1])
-    synthesise_layer(layer, z, model, work.values, work.box)
+    whole_box(layer_of(shared.table, layer + 1), work.box[layer + 1])
+    synthesise_layer(layer, z, shared, work.values, work.box)
 
 
 @kernel()
-def correlate_up(level, z, model, back, box):
+def correlate_up(level, z, shared, back, box):
     """What changed within the box of the image, up to a level. Changes ``back`` and ``box`` above the image."""
     for layer in range(level):
-        upper_box(layer_of(model.table, layer), box[layer], box[layer + 1])
-        correlate_layer(layer, z, model, back, box)
+        upper_box(layer_of(shared.table, layer), box[layer], box[layer + 1])
+        correlate_layer(layer, z, shared, back, box)
 
 
 @kernel()
-def correlate_within(level, z, model, back, box):
+def correlate_within(level, z, shared, back, box):
     """The same within boxes that are set already. Changes ``back``."""
     for layer in range(level):
-        correlate_layer(layer, z, model, back, box)
+        correlate_layer(layer, z, shared, back, box)
 
 
 @kernel()
-def correlate_layer(layer, z, model, back, box):
+def correlate_layer(layer, z, shared, back, box):
     """Inner products of a layer's input with its atoms, for the blocks in the box above. Changes ``back``."""
-    here = layer_of(model.table, layer)
+    here = layer_of(shared.table, layer)
     for i in range(box[layer + 1, 0], box[layer + 1, 1]):
         for j in range(box[layer + 1, 2], box[layer + 1, 3]):
             corner, first = place_of(here, i * here.pool_row, j * here.pool_col), block_of(0, i, j, here)
             for k in range(here.atoms):
                 m, total = z[here.block + first + k], back[0] * 0
                 if m >= 0:
-                    total = dot_atom(back, corner + model.places[here.place + m], k, here, model)
+                    total = dot_atom(back, corner + shared.places[here.place + m], k, here, shared)
                 back[here.output + first + k] = total
 
 

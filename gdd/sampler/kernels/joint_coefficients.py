@@ -39,8 +39,11 @@ from gdd.sampler.kernels.joint import (
     correlate_up,
     dot_atom,
     layer_of,
+    list_entries,
+    make_entries,
     mask_and_dot,
     place_of,
+    place_of_entry,
     place_unit,
     subtract,
     synthesise_down,
@@ -62,104 +65,95 @@ ON_PROPOSED, ON, OFF_PROPOSED, OFF, WEIGHTS_PROPOSED, WEIGHTS, STEPS = range(7)
 
 
 @kernel()
-def draw_weights(image, gamma_w, model, work, tally):
+def draw_weights(image, gamma_w, shared, work, tally):
     """Draw the weights of all coefficients of one image that are on.
 
     Changes w, values, change, residual and box of ``work``, tally, the stream.
     """
-    top = layer_of(model.table, model.table.shape[0] - 1)
-    places, found = np.empty((image.w.size, 3), np.int64), np.int64(0)  # atom, index, place of those that are on
-    for k in range(top.atoms):
-        for i in range(top.grid_row):
-            for j in range(top.grid_col):
-                b = block_of(k, i, j, top)
-                if image.z[top.block + b] >= 0:
-                    places[found, 0], places[found, 1], places[found, 2] = k, b, place_of(top, i, j)
-                    found += 1
-    if found == 0:
+    top, entries = layer_of(shared.table, shared.table.shape[0] - 1), make_entries(image.w.size, image.w)
+    count = list_entries(0, top.atoms, top, image.z, image.w, entries)
+    if count == 0:
         return
     tally[WEIGHTS_PROPOSED] += 1
-    places = places[:found]
-    before, left, solved = np.empty(found), np.empty(found), np.zeros(found)
-    perturb_image(image, model, work)
-    for e in range(found):
-        k = places[e, 0]
-        before[e] = image.w[places[e, 1]]
-        own = gamma_w[k] * before[e] + math.sqrt(gamma_w[k]) * next_normal(image.stream)
-        left[e] = np.float64(dot_atom(work.values, places[e, 2], k, top, model)) + own
-    tally[STEPS] += solve_weights(places, image, gamma_w, model, work, left, solved)
+    residual, solved = np.empty(count), np.zeros(count)
+    perturb_image(image, shared, work)
+    for e in range(count):
+        k, before = entries.atoms[e], np.float64(entries.values[e])
+        prior = gamma_w[k] * before + math.sqrt(gamma_w[k]) * next_normal(image.stream)
+        residual[e] = np.float64(dot_atom(work.values, place_of_entry(e, entries, top), k, top, shared)) + prior
+    tally[STEPS] += solve_weights(entries, image, gamma_w, shared, work, residual, solved)
     exponent = 0.0
-    for e in range(found):
-        exponent += (solved[e] - 2.0 * before[e]) * left[e]
+    for e in range(count):
+        exponent += (solved[e] - 2.0 * np.float64(entries.values[e])) * residual[e]
     if math.log(next_uniform(image.stream)) >= exponent:
         return
     tally[WEIGHTS] += 1
-    for e in range(found):
-        image.w[places[e, 1]] = solved[e] - before[e]
-    synthesise_values(np.int64(0), image, model, work)
+    for e in range(count):
+        image.w[entries.blocks[e]] = solved[e] - np.float64(entries.values[e])
+    synthesise_values(np.int64(0), image, shared, work)
     for p in range(image.pixels.size):
-        left_over = image.pixels[p] - work.values[p]
-        work.back[p] = left_over if image.mask.size == 0 else left_over * image.mask[p]
+        difference = image.pixels[p] - work.values[p]
+        work.back[p] = difference if image.mask.size == 0 else difference * image.mask[p]
 
 
 @kernel()
-def perturb_image(image, model, work):
+def perturb_image(image, shared, work):
     """Image and its explanation together, perturbed, correlated up to the top. Changes values, box, the stream."""
     noise, gamma_e = np.empty(image.pixels.size), image.gamma_e
     fill_normals(image.stream, noise)
     for p in range(image.pixels.size):
         total = gamma_e * (2.0 * np.float64(image.pixels[p]) - work.back[p]) + math.sqrt(gamma_e) * noise[p]
         work.values[p] = total if image.mask.size == 0 else total * image.mask[p]
-    whole_box(layer_of(model.table, 0), work.box[0])
-    correlate_up(model.table.shape[0] - 1, image.z, model, work.values, work.box)
+    whole_box(layer_of(shared.table, 0), work.box[0])
+    correlate_up(shared.table.shape[0] - 1, image.z, shared, work.values, work.box)
 
 
 @kernel()
-def solve_weights(places, image, gamma_w, model, work, left, solved):
-    """Conjugate gradients from 0 for Q ``solved`` = ``left``, scaled by the guessed diagonal of Q; returns its steps.
+def solve_weights(entries, image, gamma_w, shared, work, residual, solved):
+    """Conjugate gradients from 0 for Q ``solved`` = ``residual``, scaled by the guessed diagonal of Q.
 
-    Changes ``left``, to what is not solved, ``solved``, change and box of ``work``.
+    Returns the number of steps. Changes ``residual``, to what is not solved, ``solved``, change and box of ``work``.
     """
-    found, size = len(places), 0.0
-    diagonal, direction, product = np.empty(found), np.empty(found), np.empty(found)
-    lag = layer_of(model.table, model.table.shape[0] - 1).lag
-    for e in range(found):
-        diagonal[e] = image.gamma_e * model.lags[lag + places[e, 0]] + gamma_w[places[e, 0]]
-        direction[e] = left[e] / diagonal[e]
-        size += left[e] * direction[e]
+    count, size = len(residual), 0.0
+    diagonal, direction, product = np.empty(count), np.empty(count), np.empty(count)
+    lag = layer_of(shared.table, shared.table.shape[0] - 1).lag
+    for e in range(count):
+        diagonal[e] = image.gamma_e * shared.lags[lag + entries.atoms[e]] + gamma_w[entries.atoms[e]]
+        direction[e] = residual[e] / diagonal[e]
+        size += residual[e] * direction[e]
     for step in range(MOST_STEPS):
         if size <= LEFT * LEFT:
             return step
-        times_precision(places, image, gamma_w, model, work, direction, product)
-        bend = 0.0
-        for e in range(found):
-            bend += direction[e] * product[e]
-        length, former, size = size / bend, size, 0.0
-        for e in range(found):
+        times_precision(entries, image, gamma_w, shared, work, direction, product)
+        curvature = 0.0
+        for e in range(count):
+            curvature += direction[e] * product[e]
+        length, former, size = size / curvature, size, 0.0
+        for e in range(count):
             solved[e] += length * direction[e]
-            left[e] -= length * product[e]
-            size += left[e] * left[e] / diagonal[e]
-        for e in range(found):
-            direction[e] = left[e] / diagonal[e] + size / former * direction[e]
+            residual[e] -= length * product[e]
+            size += residual[e] * residual[e] / diagonal[e]
+        for e in range(count):
+            direction[e] = residual[e] / diagonal[e] + size / former * direction[e]
     return MOST_STEPS
 
 
 @kernel()
-def times_precision(places, image, gamma_w, model, work, direction, product):
+def times_precision(entries, image, gamma_w, shared, work, direction, product):
     """Q times a direction: a way down and a way up. Changes ``product``, change and box of ``work``."""
-    last = model.table.shape[0] - 1
-    top, change, box = layer_of(model.table, last), work.change, work.box
+    last = shared.table.shape[0] - 1
+    top, change, box = layer_of(shared.table, last), work.change, work.box
     whole_box(top, box[last])
     clear(change, top, box[last])
-    for e in range(len(places)):
-        add_atom(change, places[e, 2], places[e, 0], change.dtype.type(direction[e]), top, model)
-    synthesise_down(last, image.z, model, change, box)
+    for e in range(len(direction)):
+        add_atom(change, place_of_entry(e, entries, top), entries.atoms[e], direction[e], top, shared)
+    synthesise_down(last, image.z, shared, change, box)
     for p in range(image.mask.size):
         change[p] *= image.mask[p]
-    correlate_up(last, image.z, model, change, box)
-    for e in range(len(places)):
-        k = places[e, 0]
-        inner = np.float64(dot_atom(change, places[e, 2], k, top, model))
+    correlate_up(last, image.z, shared, change, box)
+    for e in range(len(direction)):
+        k = entries.atoms[e]
+        inner = np.float64(dot_atom(change, place_of_entry(e, entries, top), k, top, shared))
         product[e] = image.gamma_e * inner + gamma_w[k] * direction[e]
 
 
@@ -179,35 +173,35 @@ def log_one_plus_exp(x):
 
 
 @kernel()
-def draw_switches(image, log_prior, gamma_w, model, work, tally):
+def draw_switches(image, log_prior, gamma_w, shared, work, tally):
     """Let every top coefficient of one image switch; one that stays on keeps its weight.
 
     log_prior : log odds of being on, a priori. Changes z, w, change, residual and box of ``work``, tally, the stream.
     """
-    last, z, w = model.table.shape[0] - 1, image.z, image.w
-    top, bottom = layer_of(model.table, last), layer_of(model.table, 0)
+    last, z, w = shared.table.shape[0] - 1, image.z, image.w
+    top, bottom = layer_of(shared.table, last), layer_of(shared.table, 0)
     whole_box(bottom, work.box[0])
-    correlate_up(last, z, model, work.back, work.box)
+    correlate_up(last, z, shared, work.back, work.box)
     for i in range(top.grid_row):
         for j in range(top.grid_col):
             for k in range(top.atoms):
                 b = block_of(k, i, j, top)
-                product = np.float64(dot_atom(work.back, place_of(top, i, j), k, top, model))
-                prior = log_prior, gamma_w[k], model.lags[top.lag + k]
+                product = np.float64(dot_atom(work.back, place_of(top, i, j), k, top, shared))
+                prior = log_prior, gamma_w[k], shared.lags[top.lag + k]
                 old, new = w[b], 0.0
                 if z[top.block + b] >= 0:
-                    switched = switch_off(Block(k, i, j), np.float64(old), product, prior, image, model, work, tally)
+                    switched = switch_off(Block(k, i, j), np.float64(old), product, prior, image, shared, work, tally)
                 else:
-                    switched, new = switch_on(Block(k, i, j), product, prior, image, model, work, tally)
+                    switched, new = switch_on(Block(k, i, j), product, prior, image, shared, work, tally)
                 if switched:
                     z[top.block + b] = -1 if z[top.block + b] >= 0 else 0
                     w[b] = new
                     subtract(work.change, w[b] - old, work.back, bottom, work.box[0])
-                    correlate_up(last, z, model, work.back, work.box)
+                    correlate_up(last, z, shared, work.back, work.box)
 
 
 @kernel()
-def switch_off(block, old, product, prior, image, model, work, tally):
+def switch_off(block, old, product, prior, image, shared, work, tally):
     """Whether a coefficient that is on goes off. Leaves its image of a unit in the change if one is proposed."""
     log_prior, gamma_w, norm = prior
     screen = image.gamma_e * norm + gamma_w
@@ -215,7 +209,7 @@ def switch_off(block, old, product, prior, image, model, work, tally):
     if next_uniform(image.stream) * (1.0 + math.exp(min(guessed, 700.0))) >= 1.0:
         return False
     tally[OFF_PROPOSED] += 1
-    energy, product = image_of_unit(block, image, model, work)
+    energy, product = image_of_unit(block, image, shared, work)
     c = image.gamma_e * (product + energy * old)
     exact = log_odds(c, image.gamma_e * energy + gamma_w, log_prior, gamma_w)
     back_again = log_odds(c, screen, log_prior, gamma_w)
@@ -226,7 +220,7 @@ def switch_off(block, old, product, prior, image, model, work, tally):
 
 
 @kernel()
-def switch_on(block, product, prior, image, model, work, tally):
+def switch_on(block, product, prior, image, shared, work, tally):
     """Whether a coefficient that is off goes on, and with which weight. Leaves as `switch_off` does."""
     log_prior, gamma_w, norm = prior
     screen, c = image.gamma_e * norm + gamma_w, image.gamma_e * product
@@ -234,7 +228,7 @@ def switch_on(block, product, prior, image, model, work, tally):
     if (guessed < RARE and uniform > 0.01) or uniform * (1.0 + math.exp(-guessed)) >= 1.0:
         return False, 0.0
     tally[ON_PROPOSED] += 1
-    energy, _ = image_of_unit(block, image, model, work)
+    energy, _ = image_of_unit(block, image, shared, work)
     precision = image.gamma_e * energy + gamma_w
     weight = c / precision + next_normal(image.stream) / math.sqrt(precision)
     back_again = log_odds(c + image.gamma_e * (norm - energy) * weight, screen, log_prior, gamma_w)
@@ -246,9 +240,9 @@ def switch_on(block, product, prior, image, model, work, tally):
 
 
 @kernel()
-def image_of_unit(block, image, model, work):
+def image_of_unit(block, image, shared, work):
     """Image of a unit in a top block, in the change; its energy and its product with the residual."""
-    last, one = model.table.shape[0] - 1, work.back.dtype.type(1)
-    place_unit(block, one, layer_of(model.table, last), model, work.change, work.box[last])
-    synthesise_down(last, image.z, model, work.change, work.box)
-    return mask_and_dot(work.change, image.mask, work.back, layer_of(model.table, 0), work.box[0])
+    last, one = shared.table.shape[0] - 1, work.back.dtype.type(1)
+    place_unit(block, one, layer_of(shared.table, last), shared, work.change, work.box[last])
+    synthesise_down(last, image.z, shared, work.change, work.box)
+    return mask_and_dot(work.change, image.mask, work.back, layer_of(shared.table, 0), work.box[0])

@@ -1,8 +1,8 @@
 """What the draws of the joint model's dictionaries need from the images, compiled.
 
 An upper dictionary D enters an image linearly: image n is A_n D plus the rest. `solve_images` applies A_n, its adjoint
-or both. The bottom dictionary is drawn atom by atom from `atom_images`. Sums are in double precision; the images of a
-slot are added in index order.
+or both. The bottom dictionary is drawn atom by atom from `atom_images`. Sums are in double precision; the images of an
+accumulator are added in index order.
 
 *Checked:* tests/test_joint_sweep.py (same chain as the plain twin; mean and covariance of draws).
 """
@@ -16,19 +16,19 @@ import numpy as np
 
 from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.kernels.joint import (
-    block_of,
     clear,
     correlate_up,
     image_of,
     layer_of,
-    place_in_map,
-    place_of,
+    list_entries,
+    make_entries,
+    place_of_entry,
     synthesise_down,
-    synthesise_values,
+    values_of,
     whole_box,
 )
 from gdd.sampler.kernels.operations import CHUNK
-from gdd.sampler.kernels.windows import static_add, window_add
+from gdd.sampler.kernels.windows import add_observed, add_window, window_add
 from gdd.sampler.random import WORDS, fill_key, fill_normals
 
 #: what `solve_images` does: adjoint of the residual, perturbed; A and its adjoint; take A off the residual
@@ -36,7 +36,7 @@ PERTURB, APPLY, FINISH = range(3)
 
 
 class SolveSums(NamedTuple):
-    """Sums of one pass of an upper dictionary's draw; one more axis, of slots, while under way."""
+    """Sums of one pass of an upper dictionary's draw; one more axis, of accumulators, while under way."""
 
     gradient: np.ndarray  # (atom * atom_row * atom_col * plane,)
     weights: np.ndarray  # (atom,): gamma_e times the sum of squared values
@@ -51,28 +51,16 @@ class AtomSums(NamedTuple):
     gram: np.ndarray  # (chunk, plane, pixel, pixel), for lags where pixels are missing, else empty
 
 
-class Entries(NamedTuple):
-    """Blocks of one image that hold something: of one layer."""
-
-    atoms: np.ndarray
-    places: np.ndarray  # where their atoms begin in the layer's input
-    values: np.ndarray
-
-
-class Blocks(NamedTuple):
-    """The same of one atom of the bottom layer."""
-
-    rows: np.ndarray  # places in the map
-    cols: np.ndarray
-    values: np.ndarray
+#: `add_observed` without products fused with sums
+add_observed_unfused = kernel()(add_observed)
 
 
 # Upper dictionaries
 
 
 @kernel()
-def solve_images(task, layer, each, direction, images, model, work, sums, key):
-    """One pass of an upper dictionary's draw over images, ``each`` of them to a slot of ``sums``.
+def solve_images(task, layer, each, direction, images, shared, work, sums, key):
+    """One pass of an upper dictionary's draw over images, ``each`` of them to an accumulator of ``sums``.
 
     task = PERTURB : gradient = A'(gamma_e r + sqrt(gamma_e) eps), weights = gamma_e * sum of squared values by atom
     task = APPLY   : gradient = A' gamma_e A direction
@@ -80,17 +68,15 @@ def solve_images(task, layer, each, direction, images, model, work, sums, key):
 
     Changes the residuals (FINISH), work and sums.
     """
-    direction, images, model, work, sums = borrowed((direction, images, model, work, sums))
-    here, top, kind = layer_of(model.table, layer), model.table.shape[0] - 1, images.w.dtype
-    back, change, residuals = work.back, work.change, images.residuals
-    blocks, pixels = here.atoms * here.grid_row * here.grid_col, residuals.shape[1]
-    entries = Entries(np.empty(blocks, np.int64), np.empty(blocks, np.int64), np.empty(blocks, kind))
-    own, noise, stream = np.empty(here.height * here.length, kind), np.zeros(pixels), np.empty(WORDS, np.uint64)
+    direction, images, shared, work, sums = borrowed((direction, images, shared, work, sums))
+    here, back, change, residuals = layer_of(shared.table, layer), work.back, work.change, images.residuals
+    entries, pixels = make_entries(here.atoms * here.grid_row * here.grid_col, images.w), residuals.shape[1]
+    atom, noise = np.empty(here.height * here.length, images.w.dtype), np.zeros(pixels)
+    stream = np.empty(WORDS, np.uint64)
     for n in range(len(residuals)):
-        image, slot = image_of(images, n, stream), n // each
-        if layer < top:
-            synthesise_values(layer + 1, image, model, work)
-        found = list_blocks(image, layer, model.table, work.values, entries)
+        image, part = image_of(images, n, stream), n // each
+        values = values_of(layer, image, shared, work)
+        count = list_entries(0, here.atoms, here, image.z, values, entries)
         if task == PERTURB:
             fill_key(stream, key, images.first + n)
             fill_normals(stream, noise)
@@ -98,93 +84,69 @@ def solve_images(task, layer, each, direction, images, model, work, sums, key):
                 added = noise[p] * image.mask[p] if image.mask.size > 0 else noise[p]
                 back[p] = image.gamma_e * residuals[n, p] + math.sqrt(image.gamma_e) * added
         else:
-            place_direction(entries, found, direction, here, change, work.box[layer])
-            synthesise_down(layer, image.z, model, change, work.box)
+            place_direction(entries, count, direction, here, change, work.box[layer])
+            synthesise_down(layer, image.z, shared, change, work.box)
             for p in range(pixels):
-                seen = change[p] * image.mask[p] if image.mask.size > 0 else change[p]
+                observed = change[p] * image.mask[p] if image.mask.size > 0 else change[p]
                 if task == APPLY:
-                    back[p] = image.gamma_e * seen
+                    back[p] = image.gamma_e * observed
                 else:
-                    residuals[n, p] -= seen
-                    sums.energy[slot, 0] += np.float64(residuals[n, p]) ** 2
-                    sums.energy[slot, 1] += image.gamma_e * np.float64(residuals[n, p]) ** 2
+                    residuals[n, p] -= observed
+                    sums.energy[part, 0] += np.float64(residuals[n, p]) ** 2
+                    sums.energy[part, 1] += image.gamma_e * np.float64(residuals[n, p]) ** 2
         if task != FINISH:
-            whole_box(layer_of(model.table, 0), work.box[0])
-            correlate_up(layer, image.z, model, back, work.box)
-            add_gradient(entries, found, back, here, own, sums.gradient[slot])
-            for e in range(found):
-                sums.weights[slot, entries.atoms[e]] += image.gamma_e * np.float64(entries.values[e]) ** 2
+            whole_box(layer_of(shared.table, 0), work.box[0])
+            correlate_up(layer, image.z, shared, back, work.box)
+            add_gradient(entries, count, back, here, atom, sums.gradient[part])
+            for e in range(count):
+                sums.weights[part, entries.atoms[e]] += image.gamma_e * np.float64(entries.values[e]) ** 2
 
 
 @kernel()
-def list_blocks(image, layer, table, values, entries):
-    """Blocks of a layer that are not empty, atom by atom; returns how many. Changes ``entries``."""
-    here, found = layer_of(table, layer), 0
-    for k in range(here.atoms):
-        for i in range(here.grid_row):
-            for j in range(here.grid_col):
-                b = block_of(k, i, j, here)
-                m = image.z[here.block + b]
-                if m >= 0:
-                    row, col = place_in_map(i, j, m, here)
-                    entries.atoms[found], entries.places[found] = k, place_of(here, row, col)
-                    entries.values[found] = value_of(image, b, layer, table, values)
-                    found += 1
-    return found
-
-
-@kernel()
-def value_of(image, b, layer, table, values):
-    """Value of a block that is not empty."""
-    return image.w[b] if layer == table.shape[0] - 1 else values[layer_of(table, layer).output + b]
-
-
-@kernel()
-def place_direction(entries, found, direction, here, change, box):
+def place_direction(entries, count, direction, here, change, box):
     """Set the change of an upper layer's input to what a change of its dictionary does. Changes it and its box."""
     whole_box(here, box)
     clear(change, here, box)
-    for e in range(found):
-        atom = entries.atoms[e] * here.height * here.length
-        window_add(change, entries.places[e], here.width, direction, atom, here.length, entries.values[e], here)
+    for e in range(count):
+        start, atom = place_of_entry(e, entries, here), entries.atoms[e] * here.height * here.length
+        window_add(change, start, here.width, direction, atom, here.length, entries.values[e], here)
 
 
 @kernel()
-def add_gradient(entries, found, back, here, own, gradient):
-    """Add the adjoint of one image's A, applied to what was correlated up. Changes ``gradient``, ``own``.
+def add_gradient(entries, count, back, here, atom, gradient):
+    """Add the adjoint of one image's A, applied to what was correlated up. Changes ``gradient``, ``atom``.
 
-    own : the same of one atom of this image, scratch in the images' precision
+    atom : the same of one atom of this image, scratch in the images' precision
     """
     e = 0
-    while e < found:
-        k, first = entries.atoms[e], entries.atoms[e] * own.size
-        own[:] = 0
-        while e < found and entries.atoms[e] == k:
-            window_add(own, 0, here.length, back, entries.places[e], here.width, entries.values[e], here)
+    while e < count:
+        k, first = entries.atoms[e], entries.atoms[e] * atom.size
+        atom[:] = 0
+        while e < count and entries.atoms[e] == k:
+            start = place_of_entry(e, entries, here)
+            window_add(atom, 0, here.length, back, start, here.width, entries.values[e], here)
             e += 1
-        for t in range(own.size):
-            gradient[first + t] += own[t]
+        for t in range(atom.size):
+            gradient[first + t] += atom[t]
 
 
 @kernel()
-def block_values(layer, images, model, work, out):
+def block_values(layer, images, shared, work, out):
     """Values of a layer's blocks, 0 where empty. Changes work and ``out`` (image, block)."""
-    images, model, work, out = borrowed((images, model, work, out))
-    here, stream = layer_of(model.table, layer), np.empty(WORDS, np.uint64)
+    images, shared, work, out = borrowed((images, shared, work, out))
+    here, stream = layer_of(shared.table, layer), np.empty(WORDS, np.uint64)
     for n in range(out.shape[0]):
         image = image_of(images, n, stream)
-        if layer < model.table.shape[0] - 1:
-            synthesise_values(layer + 1, image, model, work)
+        values = values_of(layer, image, shared, work)
         for b in range(out.shape[1]):
-            empty = image.z[here.block + b] < 0
-            out[n, b] = 0 if empty else value_of(image, b, layer, model.table, work.values)
+            out[n, b] = 0 if image.z[here.block + b] < 0 else values[b]
 
 
 # Bottom dictionary
 
 
 @kernel()
-def atom_images(k, step, values, images, model, sums):
+def atom_images(k, step, values, images, shared, sums):
     """Take ``step`` of atom k - 1 off every residual, then form the sums that atom k of the bottom layer is drawn from.
 
     Parameters
@@ -195,71 +157,36 @@ def atom_images(k, step, values, images, model, sums):
 
     Changes residuals and sums.
     """
-    step, values, images, model, sums = borrowed((step, values, images, model, sums))
-    here, residuals, masked = layer_of(model.table, 0), images.residuals, images.masks.shape[0] > 0
-    size = here.grid_row * here.grid_col
-    blocks = Blocks(np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size))
-    own, index = np.empty(step.size, step.dtype), np.empty((here.grid_row, here.grid_col), np.int64)
+    step, values, images, shared, sums = borrowed((step, values, images, shared, sums))
+    here, residuals, masked = layer_of(shared.table, 0), images.residuals, images.masks.shape[0] > 0
+    entries = make_entries(here.grid_row * here.grid_col, np.empty(0))
+    linear, index = np.empty(step.size, step.dtype), np.empty((here.grid_row, here.grid_col), np.int64)
     for n in range(len(residuals)):
         residual, mask, chunk = residuals[n], images.masks[n] if masked else residuals[n, :0], n // CHUNK
         if k > 0:
-            for e in range(list_atom(k - 1, images.z[n], values[n], here, blocks)):
-                start = place_of(here, blocks.rows[e], blocks.cols[e])
+            for e in range(list_entries(k - 1, k, here, images.z[n], values[n], entries)):
+                start, value = place_of_entry(e, entries, here), -entries.values[e]
                 if masked:
-                    take_off(residual, mask, start, blocks.values[e], step, here)
+                    add_observed_unfused(residual, mask, start, step, 0, value, here)
                 else:
-                    add_window(residual, start, here.width, step, 0, here.length, -blocks.values[e], here, model)
+                    add_window(residual, start, here.width, step, 0, here.length, value, here, shared)
         if k < here.atoms:
             precision = np.float64(images.gamma_e[n if images.gamma_e.size > 1 else 0])
-            found = list_atom(k, images.z[n], values[n], here, blocks)
-            own[:] = 0
-            for e in range(found):
-                start = place_of(here, blocks.rows[e], blocks.cols[e])
-                add_window(own, 0, here.length, residual, start, here.width, blocks.values[e], here, model)
-            for t in range(own.size):
-                sums.linear[chunk, t] += precision * own[t]
+            count = list_entries(k, k + 1, here, images.z[n], values[n], entries)
+            linear[:] = 0
+            for e in range(count):
+                start = place_of_entry(e, entries, here)
+                add_window(linear, 0, here.length, residual, start, here.width, entries.values[e], here, shared)
+            for t in range(linear.size):
+                sums.linear[chunk, t] += precision * linear[t]
             if masked:
-                add_masked_pairs(blocks, found, precision, mask, here, sums.gram[chunk])
+                add_masked_pairs(entries, count, precision, mask, here, sums.gram[chunk])
             else:
-                add_pairs(blocks, found, precision, here, index, sums.lags[chunk])
+                add_pairs(entries, count, precision, here, index, sums.lags[chunk])
 
 
 @kernel()
-def add_window(onto, start, width, source, first, stride, value, here, model):
-    """`window_add` for the bottom layer. Changes ``onto``."""
-    value = onto.dtype.type(value)
-    if here.static:
-        static_add(onto, start, width, source, first, stride, value, model.rows, model.columns)
-    else:
-        window_add(onto, start, width, source, first, stride, value, here)
-
-
-@kernel()
-def list_atom(k, z, values, here, blocks):
-    """Blocks of one atom in one image that hold something; returns how many. Changes ``blocks``."""
-    found = 0
-    for i in range(here.grid_row):
-        for j in range(here.grid_col):
-            b = block_of(k, i, j, here)
-            m = z[b]
-            if m >= 0 and values[b] != 0:
-                blocks.rows[found], blocks.cols[found] = place_in_map(i, j, m, here)
-                blocks.values[found] = values[b]
-                found += 1
-    return found
-
-
-@kernel()
-def take_off(residual, mask, start, weight, step, here):
-    """Subtract weight * step at one place, where pixels are observed. Changes ``residual``."""
-    for a in range(here.height):
-        for t in range(here.length):
-            pixel = start + a * here.width + t
-            residual[pixel] -= weight * step[a * here.length + t] * mask[pixel]
-
-
-@kernel()
-def add_pairs(blocks, found, precision, here, index, lags):
+def add_pairs(entries, count, precision, here, index, lags):
     """Add a map's autocorrelation. Changes ``lags``: entry [h + p, w + q] is the sum of S(u) S(u - (p, q)).
 
     Every block meets those after it, row by row, that are near enough for their atoms to overlap wherever they are.
@@ -269,33 +196,33 @@ def add_pairs(blocks, found, precision, here, index, lags):
     h, w = lags.shape[0] // 2, lags.shape[1] // 2
     far_row, far_col = (h + here.pool_row - 1) // here.pool_row, (w + here.pool_col - 1) // here.pool_col
     index[:] = -1
-    for e in range(found):
-        index[blocks.rows[e] // here.pool_row, blocks.cols[e] // here.pool_col] = e
-    for e in range(found):
-        i, j = blocks.rows[e] // here.pool_row, blocks.cols[e] // here.pool_col
-        scaled = precision * blocks.values[e]
-        lags[h, w] += scaled * blocks.values[e]
+    for e in range(count):
+        index[entries.rows[e] // here.pool_row, entries.cols[e] // here.pool_col] = e
+    for e in range(count):
+        i, j = entries.rows[e] // here.pool_row, entries.cols[e] // here.pool_col
+        scaled = precision * entries.values[e]
+        lags[h, w] += scaled * entries.values[e]
         for other in range(i, min(i + far_row + 1, here.grid_row)):
             for beside in range(j + 1 if other == i else max(0, j - far_col), min(j + far_col + 1, here.grid_col)):
                 f = index[other, beside]
                 if f < 0:
                     continue
-                row, col = blocks.rows[e] - blocks.rows[f], blocks.cols[e] - blocks.cols[f]
+                row, col = entries.rows[e] - entries.rows[f], entries.cols[e] - entries.cols[f]
                 if abs(row) <= h and abs(col) <= w:
-                    product = scaled * blocks.values[f]
+                    product = scaled * entries.values[f]
                     lags[h + row, w + col] += product
                     lags[h - row, w - col] += product
 
 
 @kernel()
-def add_masked_pairs(blocks, found, precision, mask, here, gram):
+def add_masked_pairs(entries, count, precision, mask, here, gram):
     """Add to the precision of an atom's pixels where some of the image's are missing. Changes ``gram``."""
     columns = here.length // here.planes
-    for e in range(found):
-        start = place_of(here, blocks.rows[e], blocks.cols[e])
-        for f in range(found):
-            row, col = blocks.rows[e] - blocks.rows[f], blocks.cols[e] - blocks.cols[f]
-            product = precision * blocks.values[e] * blocks.values[f]
+    for e in range(count):
+        start = place_of_entry(e, entries, here)
+        for f in range(count):
+            row, col = entries.rows[e] - entries.rows[f], entries.cols[e] - entries.cols[f]
+            product = precision * entries.values[e] * entries.values[f]
             for a in range(max(0, -row), min(here.height, here.height - row)):
                 for b in range(max(0, -col), min(columns, columns - col)):
                     for c in range(here.planes):

@@ -18,7 +18,7 @@ import numpy as np
 from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.kernels.joint import image_of, layer_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
-from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
+from gdd.sampler.kernels.joint_positions import draw_bottom_positions, draw_upper_positions
 from gdd.sampler.random import WORDS, fill_key, next_truncated_gamma
 
 
@@ -35,7 +35,7 @@ class Priors(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What an image pass leaves behind, added up over images; one more axis, of slots, while under way."""
+    """What an image pass leaves behind, added up over images; one more axis, of accumulators, while under way."""
 
     per_atom: np.ndarray  # (2, atom): active coefficients, sum of squared weights
     energy: np.ndarray  # (5,): ||E||^2, gamma_e ||E||^2, log gamma_e of every observed pixel, log prior of positions,
@@ -46,44 +46,43 @@ class Sums(NamedTuple):
 
 
 @kernel()
-def run_images(images, model, priors, work, sums, key):
-    """Update images, each with a slot of ``sums`` of its own; see the types of the arguments.
+def run_images(images, shared, priors, work, sums, key):
+    """Update images, each with an accumulator of ``sums`` of its own; see the types of the arguments.
 
     key : (seed, stage, layer, sweep). Changes what ``images`` holds but pixels and masks, work and sums.
     """
-    images, model, work, sums = borrowed((images, model, work, sums))
-    top, bottom, stream = model.table.shape[0] - 1, layer_of(model.table, 0), np.empty(WORDS, np.uint64)
-    atoms = model.dictionaries[: bottom.atoms * bottom.height * bottom.length]
+    images, shared, work, sums = borrowed((images, shared, work, sums))
+    top, bottom, stream = shared.table.shape[0] - 1, layer_of(shared.table, 0), np.empty(WORDS, np.uint64)
+    atoms = shared.dictionaries[: bottom.atoms * bottom.height * bottom.length]
     squares = atoms * atoms
     for n in range(len(images.pixels)):
-        own = Sums(sums.per_atom[n], sums.energy[n], sums.visited[n], sums.moved[n], sums.tally[n])
-        moves = Moves(own.visited, own.moved)
+        part = Sums(sums.per_atom[n], sums.energy[n], sums.visited[n], sums.moved[n], sums.tally[n])
         fill_key(stream, key, images.first + n)
-        observed = begin_image(n, images, model, priors, work, stream)
+        observed = begin_image(n, images, shared, priors, work, stream)
         image = image_of(images, n, stream)
-        draw_weights(image, priors.gamma_w, model, work, own.tally)
-        draw_switches(image, priors.log_odds, priors.gamma_w, model, work, own.tally)
-        synthesise_values(top, image, model, work)
+        draw_weights(image, priors.gamma_w, shared, work, part.tally)
+        draw_switches(image, priors.log_odds, priors.gamma_w, shared, work, part.tally)
+        synthesise_values(top, image, shared, work)
         for layer in range(top - 1, 0, -1):
-            own.energy[3] += draw_upper_positions(layer, image, priors.empty, model, work, moves)
-            synthesise_whole(layer, image.z, model, work)
+            part.energy[3] += draw_upper_positions(layer, image, priors.empty, shared, work, part)
+            synthesise_whole(layer, image.z, shared, work)
         if top > 0:
-            own.energy[3] += draw_bottom_positions(image, priors.empty, model, squares, work, moves)
+            part.energy[3] += draw_bottom_positions(image, priors.empty, shared, squares, work, part)
         images.residuals[n] = work.back[: image.pixels.size]
-        end_image(image, observed, model, work.back, own)
+        end_image(image, observed, shared, work.back, part)
 
 
 @kernel()
-def begin_image(n, images, model, priors, work, stream):
+def begin_image(n, images, shared, priors, work, stream):
     """Residual and noise precision of one image; returns its observed pixels. Changes gamma_e, ``work``, stream."""
     image, energy, observed = image_of(images, n, stream), 0.0, 0
-    synthesise_values(np.int64(0), image, model, work)
+    synthesise_values(np.int64(0), image, shared, work)
     for p in range(image.pixels.size):
-        left = image.pixels[p] - work.values[p]
+        difference = image.pixels[p] - work.values[p]
         if image.mask.size > 0:
-            left *= image.mask[p]
-        work.back[p] = left
-        energy += np.float64(left) ** 2
+            difference *= image.mask[p]
+        work.back[p] = difference
+        energy += np.float64(difference) ** 2
         observed += image.mask.size == 0 or image.mask[p] > 0
     if priors.by_image:
         shape, rate = priors.shape + 0.5 * observed, priors.rate + 0.5 * energy
@@ -92,9 +91,9 @@ def begin_image(n, images, model, priors, work, stream):
 
 
 @kernel()
-def end_image(image, observed, model, back, sums):
+def end_image(image, observed, shared, back, sums):
     """Add one image to the sums. Changes them."""
-    top, after = layer_of(model.table, model.table.shape[0] - 1), 0.0
+    top, after = layer_of(shared.table, shared.table.shape[0] - 1), 0.0
     for p in range(image.pixels.size):
         after += np.float64(back[p]) ** 2
     sums.energy[0] += after

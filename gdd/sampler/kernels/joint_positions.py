@@ -10,7 +10,6 @@ integrated out. For the arguments see `gdd.sampler.kernels.joint`.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,23 +25,14 @@ from gdd.sampler.kernels.joint import (
     layer_of,
     lower_box,
     mask_and_dot,
-    place_in_map,
     place_of,
     set_box,
     subtract,
     synthesise_down,
 )
-from gdd.sampler.kernels.operations import pick
-from gdd.sampler.kernels.windows import window_dot
+from gdd.sampler.kernels.operations import block_at, count_outcomes, fill_counted, pick, place_in_map
+from gdd.sampler.kernels.windows import add_observed, window_dot
 from gdd.sampler.random import next_uniform
-
-
-class Moves(NamedTuple):
-    """Counts by layer and class of strength."""
-
-    visited: np.ndarray
-    moved: np.ndarray
-
 
 #: borders of the classes of |value| * ||atom|| * sqrt(gamma_e) by which moves are counted
 BORDERS = (0.1, 1.0, 3.0)
@@ -52,19 +42,11 @@ BORDERS = (0.1, 1.0, 3.0)
 
 
 @kernel()
-def group_of(i, j, here):
-    """Row of the counts that a block belongs to, by its shape: whole, cut at the right, at the bottom, at both."""
-    return 2 * ((i + 1) * here.pool_row > here.map_row) + ((j + 1) * here.pool_col > here.map_col)
-
-
-@kernel()
-def count_blocks(k, here, z, counts):
-    """Outcomes of one map by block shape. Changes ``counts`` (4, positions + 1); last column: empty blocks."""
-    counts[:] = 0
-    for i in range(here.grid_row):
-        for j in range(here.grid_col):
-            m = z[here.block + block_of(k, i, j, here)]
-            counts[group_of(i, j, here), m] += 1  # -1, for empty, is the last column
+def count_map(k, here, z, counts):
+    """`count_outcomes` of one atom's map."""
+    last = here.block + here.grid_row * here.grid_col * here.atoms
+    maps = z[here.block : last].reshape((here.grid_row, here.grid_col, here.atoms))
+    count_outcomes(maps[:, :, k], here, counts)
 
 
 @kernel()
@@ -91,90 +73,89 @@ def prior_weights(i, j, here, empty, counts, work):
 
     Changes weights and steps of ``work``; the weight of empty is 0 where that is not allowed.
     """
-    top, first = i * here.pool_row, j * here.pool_col
-    rows, cols = min(here.pool_row, here.map_row - top), min(here.pool_col, here.map_col - first)
-    group, alpha, t = group_of(i, j, here), 1.0 / (rows * cols + empty), 0
-    work.weights[0] = (alpha + counts[group, counts.shape[1] - 1]) * empty
-    for a in range(rows):
-        for b in range(cols):
-            work.steps[t, 0], work.steps[t, 1], work.steps[t, 2] = top + a, first + b, a * here.pool_col + b
+    block, t = block_at(i, j, here), 0
+    work.weights[0] = fill_counted(block, counts, here, empty, work.weights[1:])
+    for a in range(block.rows):
+        for b in range(block.cols):
+            work.steps[t, 0], work.steps[t, 1] = block.row + a, block.col + b
+            work.steps[t, 2] = a * here.pool_col + b
             t += 1
-            work.weights[t] = alpha + counts[group, a * here.pool_col + b]
     return t
 
 
 @kernel()
 def class_of(strength):
     """Class of a value by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
-    found = 0
+    passed = 0
     for border in BORDERS:
-        found += strength >= border
-    return found
+        passed += strength >= border
+    return passed
 
 
 @kernel()
-def lag_of(k, rows, cols, here, model):
+def lag_of(k, rows, cols, here, shared):
     """Guessed product of the images of atom k at two positions so many rows and columns apart; exact in the bottom."""
     height, width = 2 * here.pool_row - 1, 2 * here.pool_col - 1
-    return model.lags[here.lag + (k * height + rows + here.pool_row - 1) * width + cols + here.pool_col - 1]
+    return shared.lags[here.lag + (k * height + rows + here.pool_row - 1) * width + cols + here.pool_col - 1]
 
 
 # Bottom layer
 
 
 @kernel()
-def draw_bottom_positions(image, empty, model, squares, work, moves):
+def draw_bottom_positions(image, empty, shared, squares, work, sums):
     """Draw every position of the bottom layer exactly; return the log prior of its positions.
 
-    ``squares`` : of its dictionary. Changes positions, the residual, scratch, counts of moves and the stream.
+    ``squares`` : of its dictionary. Changes positions, the residual, scratch, ``visited`` and ``moved`` of ``sums`` and
+    the stream.
     """
-    here, total, masked = layer_of(model.table, 0), 0.0, image.mask.size > 0
+    here, total, masked = layer_of(shared.table, 0), 0.0, image.mask.size > 0
     counts, z = work.counts[0], image.z
     for k in range(here.atoms):
-        norm = lag_of(k, 0, 0, here, model)
-        count_blocks(k, here, z, counts)
+        norm = lag_of(k, 0, 0, here, shared)
+        count_map(k, here, z, counts)
         for i in range(here.grid_row):
             for j in range(here.grid_col):
-                block, b, group = Block(k, i, j), block_of(k, i, j, here), group_of(i, j, here)
+                block, b, group = Block(k, i, j), block_of(k, i, j, here), block_at(i, j, here).group
                 value, old = work.values[here.output + b], z[b]
                 strength = class_of(abs(np.float64(value)) * math.sqrt(image.gamma_e * norm))
                 counts[group, old] -= 1
                 if masked:
-                    place_atom(block, old, value, here, model, work.back, image.mask)
-                number, whole = position_weights(block, old, np.float64(value), empty, image, model, squares, work)
+                    place_atom(block, old, value, here, shared, work.back, image.mask)
+                number, whole = position_weights(block, old, np.float64(value), empty, image, shared, squares, work)
                 t = pick(work.weights[1 : number + 1], work.weights[0], next_uniform(image.stream) * whole)
                 new = work.steps[t, 2] if t >= 0 else -1
                 if not masked and new != old:
-                    place_atom(block, old, value, here, model, work.back, image.mask)
+                    place_atom(block, old, value, here, shared, work.back, image.mask)
                 if masked or new != old:
-                    place_atom(block, new, -value, here, model, work.back, image.mask)
+                    place_atom(block, new, -value, here, shared, work.back, image.mask)
                 counts[group, new] += 1
-                moves.visited[0, strength] += 1
-                moves.moved[0, strength] += new != old
+                sums.visited[0, strength] += 1
+                sums.moved[0, strength] += new != old
                 z[b] = new
         total += log_counts(counts, here, empty)
     return total
 
 
 @kernel()
-def position_weights(block, old, v, empty, image, model, squares, work):
+def position_weights(block, old, v, empty, image, shared, squares, work):
     """Form the weights of all outcomes of a bottom block that is now at ``old`` and not in the counts.
 
     Returns (positions that it has, sum of the weights). Where pixels are missing, the block's own part must be in the
     residual already. Changes ``work``.
     """
-    here, (k, i, j), gains = layer_of(model.table, 0), block, work.gains
-    norm, atom = lag_of(k, 0, 0, here, model), k * here.height * here.length
+    here, (k, i, j), gains = layer_of(shared.table, 0), block, work.gains
+    norm, atom = lag_of(k, 0, 0, here, shared), k * here.height * here.length
     number = prior_weights(i, j, here, empty, work.counts[0], work)
     row, col = place_in_map(i, j, old, here)
     largest = 0.0 if empty > 0 else -np.inf
     for t in range(number):
         start = place_of(here, work.steps[t, 0], work.steps[t, 1])
-        c, energy = np.float64(dot_atom(work.back, start, k, here, model)), norm
+        c, energy = np.float64(dot_atom(work.back, start, k, here, shared)), norm
         if image.mask.size > 0:
             energy = np.float64(window_dot(image.mask, start, squares, atom, here))
         elif old >= 0:
-            c += v * lag_of(k, work.steps[t, 0] - row, work.steps[t, 1] - col, here, model)
+            c += v * lag_of(k, work.steps[t, 0] - row, work.steps[t, 1] - col, here, shared)
         gains[t + 1] = image.gamma_e * (v * c - 0.5 * v * v * energy)
         largest = max(largest, gains[t + 1])
     whole = 0.0
@@ -186,70 +167,67 @@ def position_weights(block, old, v, empty, image, model, squares, work):
 
 
 @kernel(fastmath=FAST)
-def place_atom(block, m, weight, here, model, back, mask):
+def place_atom(block, m, weight, here, shared, back, mask):
     """Add ``weight`` times an atom of the bottom layer at position m of a block, if any. Changes the residual."""
     if m < 0:
         return
     start = place_of(here, *place_in_map(block.i, block.j, m, here))
     if mask.size == 0:
-        add_atom(back, start, block.k, weight, here, model)
-        return
-    for a in range(here.height):
-        p, q = np.uintp(start + a * here.width), np.uintp((block.k * here.height + a) * here.length)
-        for t in range(np.uintp(here.length)):
-            back[p + t] += weight * mask[p + t] * model.dictionaries[q + t]
+        add_atom(back, start, block.k, weight, here, shared)
+    else:
+        add_observed(back, mask, start, shared.dictionaries, block.k * here.height * here.length, weight, here)
 
 
 # Layers above the bottom one
 
 
 @kernel()
-def draw_upper_positions(layer, image, empty, model, work, moves):
+def draw_upper_positions(layer, image, empty, shared, work, sums):
     """Screened draw of every position of a pooled layer above the bottom one; return the log prior of its positions.
 
     Place by place: the blocks of all atoms there reach the same window, within which the residual is correlated up once
-    and then after each move. Changes positions, ``work``, the counts of moves and the stream.
+    and then after each move. Changes positions, ``work``, ``visited`` and ``moved`` of ``sums`` and the stream.
     """
-    here, total = layer_of(model.table, layer), 0.0
+    here, total = layer_of(shared.table, layer), 0.0
     for k in range(here.atoms):
-        count_blocks(k, here, image.z, work.counts[k])
+        count_map(k, here, image.z, work.counts[k])
     for i in range(here.grid_row):
         for j in range(here.grid_col):
-            window_of_block(layer, i, j, model, work.box)
-            correlate_within(layer, image.z, model, work.back, work.box)
+            window_of_block(layer, i, j, shared, work.box)
+            correlate_within(layer, image.z, shared, work.back, work.box)
             for k in range(here.atoms):
-                draw_upper_position(layer, Block(k, i, j), image, empty, model, work, moves)
+                draw_upper_position(layer, Block(k, i, j), image, empty, shared, work, sums)
     for k in range(here.atoms):
         total += log_counts(work.counts[k], here, empty)
     return total
 
 
 @kernel()
-def window_of_block(layer, i, j, model, box):
+def window_of_block(layer, i, j, shared, box):
     """Set the boxes of a layer's input and below to all that a unit can reach from any position of a block."""
-    here = layer_of(model.table, layer)
+    here = layer_of(shared.table, layer)
     row, col = i * here.pool_row, j * here.pool_col
     last_row, last_col = min(row + here.pool_row, here.map_row), min(col + here.pool_col, here.map_col)
     set_box(box[layer], row, last_row - 1 + here.height, col, last_col - 1 + here.length // here.planes)
     for lower in range(layer - 1, -1, -1):
-        lower_box(layer_of(model.table, lower), box[lower + 1], box[lower])
+        lower_box(layer_of(shared.table, lower), box[lower + 1], box[lower])
 
 
 @kernel()
-def draw_upper_position(layer, block, image, empty, model, work, moves):
+def draw_upper_position(layer, block, image, empty, shared, work, sums):
     """Draw the position of one block of `draw_upper_positions`, which says what changes."""
-    here, bottom, z, (k, i, j) = layer_of(model.table, layer), layer_of(model.table, 0), image.z, block
-    b, group, counts = block_of(k, i, j, here), group_of(i, j, here), work.counts[k]
+    here, bottom, z, (k, i, j) = layer_of(shared.table, layer), layer_of(shared.table, 0), image.z, block
+    b, group, counts = block_of(k, i, j, here), block_at(i, j, here).group, work.counts[k]
     value, old = work.values[here.output + b], z[here.block + b]
     v = np.float64(value)
-    strength = class_of(abs(v) * math.sqrt(image.gamma_e * lag_of(k, 0, 0, here, model)))
-    moves.visited[layer, strength] += 1
+    strength = class_of(abs(v) * math.sqrt(image.gamma_e * lag_of(k, 0, 0, here, shared)))
+    sums.visited[layer, strength] += 1
     counts[group, old] -= 1
     number, before = prior_weights(i, j, here, empty, counts, work), np.int64(0)
     for t in range(number):
         if work.steps[t, 2] == old:
             before = t + 1
-    whole = guess_moves(k, before, v, number, here, image.gamma_e, model, work)
+    whole = guess_moves(k, before, v, number, here, image.gamma_e, shared, work)
     for t in range(number + 1):
         work.gains[t] -= whole
     after = choose(work.gains, number, next_uniform(image.stream))
@@ -257,42 +235,42 @@ def draw_upper_position(layer, block, image, empty, model, work, moves):
         forward, prior = work.gains[after], math.log(work.weights[after]) - math.log(work.weights[before])
         energy, product = 0.0, 0.0
         if value != 0:
-            shift_unit(k, before, after, value, here, model, work, work.box[layer])
-            synthesise_down(layer, z, model, work.change, work.box)
+            shift_unit(k, before, after, value, here, shared, work, work.box[layer])
+            synthesise_down(layer, z, shared, work.change, work.box)
             energy, product = mask_and_dot(work.change, image.mask, work.back, bottom, work.box[0])
             subtract(work.change, 1, work.back, bottom, work.box[0])
-            copy_levels(work.back, work.change, layer, model.table, work.box)
-            correlate_within(layer, z, model, work.back, work.box)
-        whole = guess_moves(k, after, v, number, here, image.gamma_e, model, work)
+            copy_levels(work.back, work.change, layer, shared.table, work.box)
+            correlate_within(layer, z, shared, work.back, work.box)
+        whole = guess_moves(k, after, v, number, here, image.gamma_e, shared, work)
         ratio = prior + image.gamma_e * (product - 0.5 * energy) + work.gains[before] - whole - forward
         if math.log(next_uniform(image.stream)) < ratio:
             z[here.block + b] = work.steps[after - 1, 2] if after > 0 else -1
-            moves.moved[layer, strength] += 1
+            sums.moved[layer, strength] += 1
         elif value != 0:
             subtract(work.change, -1, work.back, bottom, work.box[0])
-            copy_levels(work.change, work.back, layer, model.table, work.box)
+            copy_levels(work.change, work.back, layer, shared.table, work.box)
     counts[group, z[here.block + b]] += 1
 
 
 @kernel()
-def guess_moves(k, now, v, number, here, gamma_e, model, work):
+def guess_moves(k, now, v, number, here, gamma_e, shared, work):
     """Log weights of a proposal from outcome ``now`` (0: empty, t + 1: position t); return the log of their sum.
 
     Exact but for the squared distance between the images of the atom at two positions, which is guessed.
     Changes gains of ``work``.
     """
-    norm, gains, steps = lag_of(k, 0, 0, here, model), work.gains, work.steps
+    norm, gains, steps = lag_of(k, 0, 0, here, shared), work.gains, work.steps
     for t in range(number + 1):
         gains[t] = 0.0
         if t > 0 and v != 0.0:
-            gains[t] = dot_atom(work.back, place_of(here, steps[t - 1, 0], steps[t - 1, 1]), k, here, model)
+            gains[t] = dot_atom(work.back, place_of(here, steps[t - 1, 0], steps[t - 1, 1]), k, here, shared)
     present, largest = gains[now], -np.inf
     for t in range(number + 1):
-        apart = norm if (t == 0) != (now == 0) else 0.0
+        distance = norm if (t == 0) != (now == 0) else 0.0
         if t > 0 and now > 0:
             rows, cols = steps[t - 1, 0] - steps[now - 1, 0], steps[t - 1, 1] - steps[now - 1, 1]
-            apart = 2.0 * (norm - lag_of(k, rows, cols, here, model))
-        gains[t] = gamma_e * (v * (gains[t] - present) - 0.5 * v * v * apart)
+            distance = 2.0 * (norm - lag_of(k, rows, cols, here, shared))
+        gains[t] = gamma_e * (v * (gains[t] - present) - 0.5 * v * v * distance)
         gains[t] = math.log(work.weights[t]) + gains[t] if work.weights[t] > 0.0 else -np.inf
         largest = max(largest, gains[t])
     total = 0.0
@@ -315,10 +293,10 @@ def choose(gains, number, target):
 
 
 @kernel()
-def shift_unit(k, before, after, value, here, model, work, box):
+def shift_unit(k, before, after, value, here, shared, work, box):
     """Set the change of a layer's input, within its box, to what moving a block between outcomes does. Changes it."""
     clear(work.change, here, box)
     for outcome, amount in ((before, -value), (after, value)):
         if outcome > 0:
             start = place_of(here, work.steps[outcome - 1, 0], work.steps[outcome - 1, 1])
-            add_atom(work.change, start, k, amount, here, model)
+            add_atom(work.change, start, k, amount, here, shared)

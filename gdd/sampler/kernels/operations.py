@@ -17,7 +17,7 @@ import numpy as np
 from gdd.base.compiling import subkernel
 from gdd.sampler.random import next_gamma, next_normal
 
-#: images whose sums are added up one after another, in one slot
+#: images whose sums are added up one after another, in one accumulator
 CHUNK = 64
 #: columns are searched in multiples of this number, so that none is left to go one by one
 LANES = 8
@@ -51,7 +51,7 @@ class Prior(NamedTuple):
     noise_by_image: bool
 
 
-class Model(NamedTuple):
+class LayerConstants(NamedTuple):
     """All that a kernel knows of a layer besides its state."""
 
     layout: Layout
@@ -59,7 +59,7 @@ class Model(NamedTuple):
     static_width: tuple  # zeros, one a column of an atom of one plane; none for more. Its length is known when compiled
 
 
-class Images(NamedTuple):
+class ImageArrays(NamedTuple):
     """Images and their part of the state, which a pass changes."""
 
     pixels: np.ndarray  # (image, row, col * plane)
@@ -68,10 +68,10 @@ class Images(NamedTuple):
     gamma_e: np.ndarray  # (image or 1,)
     first: int  # number of the first one in its chain
 
-    def some(self, where: slice) -> Images:
+    def some(self, where: slice) -> ImageArrays:
         """Views of these of the images."""
         gamma_e = self.gamma_e[where] if len(self.gamma_e) > 1 else self.gamma_e
-        return Images(self.pixels[where], self.z[where], self.w[where], gamma_e, self.first + where.start)
+        return ImageArrays(self.pixels[where], self.z[where], self.w[where], gamma_e, self.first + where.start)
 
 
 class Slab(NamedTuple):
@@ -142,20 +142,30 @@ def block_at(i, j, layout):
 
 
 @subkernel()
+def place_in_map(i, j, position, layout):
+    """Row and column of the map of a position of block (i, j)."""
+    return i * layout.pool_row + position // layout.pool_col, j * layout.pool_col + position % layout.pool_col
+
+
+@subkernel()
 def fill_prior(block, counts, layout, prior, weight):
     """Prior weights of a block's positions given the other blocks, into ``weight``; returns that of empty."""
-    alpha, empty = prior.active, prior.empty
     if prior.counted:
-        alpha = 1.0 / (block.rows * block.cols + 1)
-        empty = alpha + counts[block.group, -1]
-    t = 0
+        return fill_counted(block, counts, layout, 1, weight)
+    for t in range(block.rows * block.cols):
+        weight[t] = prior.active
+    return prior.empty
+
+
+@subkernel()
+def fill_counted(block, counts, layout, empty, weight):
+    """`fill_prior` with theta integrated out, the block not in ``counts``; ``empty`` : 1 if it may be empty, else 0."""
+    alpha, t = 1.0 / (block.rows * block.cols + empty), 0
     for a in range(block.rows):
         for b in range(block.cols):
-            weight[t] = alpha
-            if prior.counted:
-                weight[t] += counts[block.group, a * layout.pool_col + b]
+            weight[t] = alpha + counts[block.group, a * layout.pool_col + b]
             t += 1
-    return empty
+    return (alpha + counts[block.group, -1]) * empty
 
 
 @subkernel()
@@ -246,7 +256,7 @@ def draw_block(block, outcomes, empty, layout, uniform, stream):
     t = choose(outcomes, block.rows * block.cols, empty, uniform)
     if t < 0:
         return -1, 0.0
-    position = (t // block.cols) * layout.pool_col + t % block.cols
+    position = t // block.cols * layout.pool_col + t % block.cols
     return position, draw_slab(outcomes.linear[t], outcomes.precision[t], stream)
 
 
@@ -260,59 +270,69 @@ def draw_noise(prior, pixels, energy, stream):
 
 
 @subkernel()
-def subtract_atom(left, atom, row, col, weight, model):
-    """Left -= weight * atom placed at (row, col)."""
-    if len(model.static_width) > 0:
+def subtract_atom(residual, atom, row, col, weight, constants):
+    """Residual -= weight * atom placed at (row, col)."""
+    if len(constants.static_width) > 0:
         for a in range(atom.shape[0]):
-            here, line = left[row + a, col : col + len(model.static_width)], atom[a]
-            for b in range(len(model.static_width)):
+            here, line = residual[row + a, col : col + len(constants.static_width)], atom[a]
+            for b in range(len(constants.static_width)):
                 here[b] -= weight * line[b]
     else:
-        first = col * model.layout.planes
+        first = col * constants.layout.planes
         for a in range(atom.shape[0]):
-            here, line = left[row + a, first : first + atom.shape[1]], atom[a]
+            here, line = residual[row + a, first : first + atom.shape[1]], atom[a]
             for t in range(atom.shape[1]):
                 here[t] -= weight * line[t]
 
 
 @subkernel()
-def fill_residual(image, atoms, found, model, work):
-    """Image less its ``found`` active atoms, which are listed in ``work.active``, into ``work.left``."""
-    left, active = work.left, work.active
-    for i in range(image.shape[0]):
-        for j in range(image.shape[1]):  # an assignment of slices would allocate
-            left[i, j] = image[i, j]
-    for e in range(found):
-        place, weight = active.places[e], left.dtype.type(active.weights[e])
-        subtract_atom(left, atoms[place[0]], place[1], place[2], weight, model)
+def subtract_observed(residual, observed, atom, row, first, weight):
+    """Residual -= weight * atom placed at (row, col * plane), where observed."""
+    for a in range(atom.shape[0]):
+        here, there = residual[row + a, first : first + atom.shape[1]], observed[row + a, first : first + atom.shape[1]]
+        line = atom[a]
+        for t in range(atom.shape[1]):
+            here[t] -= weight * there[t] * line[t]
 
 
 @subkernel()
-def energy_of(left):
+def fill_residual(image, atoms, count, constants, work):
+    """Image less its ``count`` active atoms, which are listed in ``work.active``, into ``work.residual``."""
+    residual, active = work.residual, work.active
+    for i in range(image.shape[0]):
+        for j in range(image.shape[1]):  # an assignment of slices would allocate
+            residual[i, j] = image[i, j]
+    for e in range(count):
+        place, weight = active.places[e], residual.dtype.type(active.weights[e])
+        subtract_atom(residual, atoms[place[0]], place[1], place[2], weight, constants)
+
+
+@subkernel()
+def energy_of(residual):
     """Sum of squares, in double precision."""
     total = 0.0
-    for i in range(left.shape[0]):
-        for j in range(left.shape[1]):
-            total += np.float64(left[i, j]) ** 2
+    for i in range(residual.shape[0]):
+        for j in range(residual.shape[1]):
+            total += np.float64(residual[i, j]) ** 2
     return total
 
 
 @subkernel()
-def correlate(left, atom, out, model):
-    """Inner products of an atom with every window of ``left`` (row, col * plane), into ``out``.
+def correlate(residual, atom, out, constants):
+    """Inner products of an atom with every window of ``residual`` (row, col * plane), into ``out``.
 
     One plane: all rows in one run, so that the loop is long; windows that go on in the next row belong to nothing.
     """
-    layout, planes, width = model.layout, model.layout.planes, model.layout.width
-    if len(model.static_width) > 0:
-        flat, length = left.reshape(left.size), (layout.map_row - 1) * width + layout.map_col
+    layout, planes, width = constants.layout, constants.layout.planes, constants.layout.width
+    if len(constants.static_width) > 0:
+        flat, length = residual.reshape(residual.size), (layout.map_row - 1) * width + layout.map_col
         for p in range(length):
             out[p] = 0.0
         for a in range(atom.shape[0]):
             here, tap = flat[a * width :], atom[a]
             for p in range(length):
                 total = out[p]
-                for b in range(len(model.static_width)):
+                for b in range(len(constants.static_width)):
                     total += tap[b] * here[p + b]
                 out[p] = total
         return
@@ -321,14 +341,14 @@ def correlate(left, atom, out, model):
         below = min(i + 1, layout.map_row - 1)
         for j in range(0, layout.map_col, 2):
             beside = min(j + 1, layout.map_col - 1)
-            c00 = left[0, 0] * 0
+            c00 = residual[0, 0] * 0
             c01, c10, c11 = c00, c00, c00
             for a in range(atom.shape[0]):
                 line = atom[a]
-                l00 = left[i + a, j * planes : j * planes + length]
-                l01 = left[i + a, beside * planes : beside * planes + length]
-                l10 = left[below + a, j * planes : j * planes + length]
-                l11 = left[below + a, beside * planes : beside * planes + length]
+                l00 = residual[i + a, j * planes : j * planes + length]
+                l01 = residual[i + a, beside * planes : beside * planes + length]
+                l10 = residual[below + a, j * planes : j * planes + length]
+                l11 = residual[below + a, beside * planes : beside * planes + length]
                 for t in range(length):
                     c00 += line[t] * l00[t]
                     c01 += line[t] * l01[t]
@@ -339,19 +359,19 @@ def correlate(left, atom, out, model):
 
 
 @subkernel()
-def shift_correlations(out, lags, row, col, weight, first_row, model):
+def shift_correlations(out, lags, row, col, weight, first_row, constants):
     """Change correlations from ``first_row`` on for a weight added at (row, col): out -= weight * autocorrelation.
 
     ``lags`` (lag_row, 3 atom_col) ends in atom_col + 1 columns of zeros, so that every row takes as many terms; those
     past the image's right edge are zero.
     """
     h, w = lags.shape[0] // 2, lags.shape[1] // 3
-    start = max(0, col - w + 1)
-    for i in range(max(first_row, row - h), min(model.layout.map_row, row + h + 1)):
+    start, layout = max(0, col - w + 1), constants.layout
+    for i in range(max(first_row, row - h), min(layout.map_row, row + h + 1)):
         # unsigned: such an index needs no check for counting from the end
-        place, skip, lag = np.uintp(i * model.layout.width + start), np.uintp(start - col + w - 1), lags[i - row + h]
-        if len(model.static_width) > 0:
-            for t in range(np.uintp(2 * len(model.static_width))):
+        place, skip, lag = np.uintp(i * layout.width + start), np.uintp(start - col + w - 1), lags[i - row + h]
+        if len(constants.static_width) > 0:
+            for t in range(np.uintp(2 * len(constants.static_width))):
                 out[place + t] -= weight * lag[skip + t]
         else:
             for t in range(np.uintp(2 * w)):
@@ -364,18 +384,16 @@ def shift_correlations(out, lags, row, col, weight, first_row, model):
 @subkernel()
 def list_active(z, w, layout, active):
     """Active positions of maps z, w (atom, block_row, block_col), into ``active``; returns how many."""
-    found = 0
+    count = 0
     for k in range(z.shape[0]):
         for i in range(z.shape[1]):
             for j in range(z.shape[2]):
-                m = z[k, i, j]
-                if m >= 0:
-                    active.places[found, 0] = k
-                    active.places[found, 1] = i * layout.pool_row + m // layout.pool_col
-                    active.places[found, 2] = j * layout.pool_col + m % layout.pool_col
-                    active.weights[found] = w[k, i, j]
-                    found += 1
-    return found
+                if z[k, i, j] >= 0:
+                    row, col = place_in_map(i, j, z[k, i, j], layout)
+                    active.places[count, 0], active.places[count, 1], active.places[count, 2] = k, row, col
+                    active.weights[count] = w[k, i, j]
+                    count += 1
+    return count
 
 
 @subkernel()
@@ -409,26 +427,26 @@ def log_counts(counts, layout):
 
 
 @subkernel()
-def add_weights(active, found, per_atom):
+def add_weights(active, count, per_atom):
     """Add an image's numbers of active blocks and its squared weights to ``per_atom`` (2, atom)."""
-    for e in range(found):
+    for e in range(count):
         per_atom[0, active.places[e, 0]] += 1.0
         per_atom[1, active.places[e, 0]] += active.weights[e] * active.weights[e]
 
 
 @subkernel()
-def add_sums(active, found, image, left, gamma_e, model, near, sums):
-    """Add one image, its residual ``left`` and its noise precision to the sums of a chunk."""
-    weight = gamma_e if model.prior.noise_by_image else 1.0
-    add_pairs(active, found, image, weight, model.layout.planes, near, sums.pairs, sums.cross)
-    add_weights(active, found, sums.per_atom)
-    energy = energy_of(left)
+def add_sums(active, count, image, residual, gamma_e, constants, near, sums):
+    """Add one image, its residual and its noise precision to the sums of a chunk."""
+    weight = gamma_e if constants.prior.noise_by_image else 1.0
+    add_pairs(active, count, image, weight, constants.layout.planes, near, sums.pairs, sums.cross)
+    add_weights(active, count, sums.per_atom)
+    energy = energy_of(residual)
     sums.energy[0] += energy
     sums.energy[1] += weight * energy
 
 
 @subkernel()
-def add_pairs(active, found, image, gamma_e, planes, near, pairs, cross):
+def add_pairs(active, count, image, gamma_e, planes, near, pairs, cross):
     """Add one image to the sums that the dictionary is drawn from.
 
     pairs (atom, atom, lag_row, lag_col): gamma_e * sum of S_k(u) S_k'(u - lag), filled for k <= k' in list order
@@ -437,33 +455,33 @@ def add_pairs(active, found, image, gamma_e, planes, near, pairs, cross):
     atoms, _, high, wide = pairs.shape
     h, w, size = high // 2, wide // 2, high * wide
     flat = pairs.reshape(atoms, atoms * size)
-    for e in range(found):
+    for e in range(count):
         k, i, j = active.places[e, 0], active.places[e, 1], active.places[e, 2]
-        scaled, own, middle = gamma_e * active.weights[e], flat[k], h * wide + w
+        scaled, lags, middle = gamma_e * active.weights[e], flat[k], h * wide + w
         for a in range(cross.shape[1]):
             here = image[i + a, j * planes : j * planes + cross.shape[2]]
             line = cross[k, a]
             for t in range(cross.shape[2]):
                 line[t] += scaled * here[t]
-        own[k * size + middle] += scaled * active.weights[e]
-        for q in range(list_near(active.places, e, found, h, w, near)):
+        lags[k * size + middle] += scaled * active.weights[e]
+        for q in range(list_near(active.places, e, count, h, w, near)):
             f = np.uintp(near[q])
             lag = (i - active.places[f, 1]) * wide + j - active.places[f, 2]
             product = scaled * active.weights[f]
-            own[np.uintp(active.places[f, 0] * size + middle + lag)] += product
+            lags[np.uintp(active.places[f, 0] * size + middle + lag)] += product
             if active.places[f, 0] == k:
-                own[np.uintp(k * size + middle - lag)] += product
+                lags[np.uintp(k * size + middle - lag)] += product
 
 
 @subkernel()
-def list_near(places, e, found, h, w, near):
+def list_near(places, e, last, h, w, near):
     """Entries after ``e`` at most (h, w) away, whose atoms overlap its own, into ``near``; returns how many.
 
     Half of all pairs do, in no order: writing down every one, and moving on after those that do, spares the processor
     a wrong guess at every other pair.
     """
     count = 0
-    for f in range(e + 1, found):
+    for f in range(e + 1, last):
         near[count] = f
         count += (abs(places[e, 1] - places[f, 1]) <= h) & (abs(places[e, 2] - places[f, 2]) <= w)
     return count

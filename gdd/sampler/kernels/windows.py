@@ -18,7 +18,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from gdd.base.compiling import FAST, kernel
+from gdd.base.compiling import FAST, kernel, subkernel
 
 #: rows of more numbers than this gain nothing from a size known in advance
 LONGEST = 64
@@ -35,18 +35,18 @@ def static_size(rows: int, length: int) -> tuple[tuple[int, ...], tuple[int, ...
 
 
 @kernel(fastmath=FAST)
-def window_dot(left, start, atoms, first, here):
+def window_dot(level, start, atoms, first, here):
     """Inner product of a window with an atom of layer ``here``."""
-    total, p, q = left[0] * 0, np.uintp(start), np.uintp(first)  # unsigned: no index is looked at twice
+    total, p, q = level[0] * 0, np.uintp(start), np.uintp(first)  # unsigned: no index is looked at twice
     width, length = np.uintp(here.width), np.uintp(here.length)
     for _ in range(here.height // 2):  # two rows at once, as adding up a register takes time
         below, beyond = p + width, q + length
         for t in range(length):
-            total += left[p + t] * atoms[q + t] + left[below + t] * atoms[beyond + t]
+            total += level[p + t] * atoms[q + t] + level[below + t] * atoms[beyond + t]
         p, q = below + width, beyond + length
     if here.height % 2:
         for t in range(length):
-            total += left[p + t] * atoms[q + t]
+            total += level[p + t] * atoms[q + t]
     return total
 
 
@@ -60,6 +60,25 @@ def window_add(onto, start, width, source, first, stride, value, here):
         p, q = np.uintp(start + a * width), np.uintp(first + a * stride)
         for t in range(np.uintp(here.length)):
             onto[p + t] += value * source[q + t]
+
+
+@subkernel()
+def add_observed(onto, mask, start, source, first, value, here):
+    """Add ``value`` times an atom of layer ``here`` to a window where its pixels are observed. Changes ``onto``."""
+    for a in range(here.height):
+        p, q = np.uintp(start + a * here.width), np.uintp(first + a * here.length)
+        for t in range(np.uintp(here.length)):
+            onto[p + t] += value * mask[p + t] * source[q + t]
+
+
+@kernel()
+def add_window(onto, start, width, source, first, stride, value, here, shared):
+    """`window_add` for any layer, `static_add` where its size is known when compiled. Changes ``onto``."""
+    value = onto.dtype.type(value)
+    if here.static:
+        static_add(onto, start, width, source, first, stride, value, shared.rows, shared.columns)
+    else:
+        window_add(onto, start, width, source, first, stride, value, here)
 
 
 def pieces(rows: types.BaseTuple, columns: types.BaseTuple):
@@ -105,7 +124,7 @@ def sum_of(builder, vector):
 
 
 @intrinsic
-def static_dot(typing_context, left, start, width, atoms, first, rows, columns):
+def static_dot(typing_context, level, start, width, atoms, first, rows, columns):
     """`window_dot` for a size known when compiled."""
 
     def codegen(context, builder, signature, args):
@@ -119,7 +138,7 @@ def static_dot(typing_context, left, start, width, atoms, first, rows, columns):
         parts = [sum_of(builder, vector) for vector in totals.values()] or [window.number(0.0)]
         return functools.reduce(lambda one, other: builder.fadd(one, other, flags=MAY_REORDER), parts)
 
-    return left.dtype(left, types.intp, types.intp, atoms, types.intp, rows, columns), codegen
+    return level.dtype(level, types.intp, types.intp, atoms, types.intp, rows, columns), codegen
 
 
 @intrinsic

@@ -27,7 +27,7 @@ from gdd.sampler.joint_sweep import empty_sums, image_priors, joint_sweep
 from gdd.sampler.kernels.joint import image_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_pass import begin_image
-from gdd.sampler.kernels.joint_positions import Moves, draw_bottom_positions, draw_upper_positions
+from gdd.sampler.kernels.joint_positions import draw_bottom_positions, draw_upper_positions
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.random import REFINE, WORDS, Key, fill_key, shared_generator
 from gdd.sampler.refine import Refined, refine, start_from
@@ -228,31 +228,30 @@ def run_part(part: str, arrays: Arrays, refined: Refined, key: Key) -> None:
     """Run the beginning of an image pass and one of `SWEEP_PARTS` over all images. Changes ``arrays``."""
     priors = image_priors(refined.last.shared, refined.model, refined.refinement)
     run_images_part(
-        SWEEP_PARTS.index(part), arrays.images, arrays.model, priors, arrays.work[0], empty_sums(refined.model),
+        SWEEP_PARTS.index(part), arrays.images, arrays.shared, priors, arrays.work[0], empty_sums(refined.model),
         (key.seed, key.stage, 0, key.sweep),
     )
 
 
 @kernel()
-def run_images_part(part, images, model, priors, work, sums, key):
+def run_images_part(part, images, shared, priors, work, sums, key):
     """Compiled loop of `run_part`: `gdd.sampler.kernels.joint_pass.run_images` with the other parts left out."""
-    top, stream, moves = model.table.shape[0] - 1, np.empty(WORDS, np.uint64), Moves(sums.visited, sums.moved)
-    squares = model.dictionaries**2
+    top, stream, squares = shared.table.shape[0] - 1, np.empty(WORDS, np.uint64), shared.dictionaries**2
     for n in range(len(images.pixels)):
         fill_key(stream, key, n)
-        begin_image(n, images, model, priors, work, stream)
+        begin_image(n, images, shared, priors, work, stream)
         image = image_of(images, n, stream)
         if part == 1:
-            draw_weights(image, priors.gamma_w, model, work, sums.tally)
+            draw_weights(image, priors.gamma_w, shared, work, sums.tally)
         if part == 2:
-            draw_switches(image, priors.log_odds, priors.gamma_w, model, work, sums.tally)
-        synthesise_values(top, image, model, work)
+            draw_switches(image, priors.log_odds, priors.gamma_w, shared, work, sums.tally)
+        synthesise_values(top, image, shared, work)
         for layer in range(top - 1, 0, -1):
             if part == 3:
-                draw_upper_positions(layer, image, priors.empty, model, work, moves)
-            synthesise_whole(layer, image.z, model, work)
+                draw_upper_positions(layer, image, priors.empty, shared, work, sums)
+            synthesise_whole(layer, image.z, shared, work)
         if top > 0 and part == 4:
-            draw_bottom_positions(image, priors.empty, model, squares, work, moves)
+            draw_bottom_positions(image, priors.empty, shared, squares, work, sums)
         images.residuals[n] = work.back[: image.pixels.size]
 
 

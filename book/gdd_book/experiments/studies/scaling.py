@@ -17,7 +17,7 @@ from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData, Shard
 from gdd.sampler.pretrain import pretrain, pretrain_layers
 from gdd.sampler.refine import refine, run_joint_chain, start_from
-from gdd.sampler.sums import LEAF
+from gdd.sampler.sums import BATCH
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
 from gdd_book.experiments.registry import Outcome, experiment, outcome
@@ -60,7 +60,7 @@ def cluster_cost(p: dict, run: Run) -> Outcome:
                 partial(here, threads=2), partial(there, client=two)]
         with run.bar(len(p["sizes"]) * p["repeats"] * len(ways), "cluster-cost") as bar:
             for way in ways:
-                way(images[: 2 * LEAF])  # compiles
+                way(images[: 2 * BATCH])  # compiles
             for size, number in enumerate(p["sizes"]):
                 for repeat in range(p["repeats"]):
                     for at, way in enumerate(ways):

@@ -1,12 +1,13 @@
-"""The image pass of a layer without pooling whose atoms all but fill their input, as a top layer's do.
+"""Single sites visited by the Gram matrix of all placed atoms: the top layer's image pass, and what test time shares.
 
-Wherever two atoms stand in such a layer, they overlap. Correlations of all atoms at all positions are formed once per
-image, and kept current by rows of the atoms' Gram matrix, which depends on the offset between two atoms alone: a change
-of one coefficient costs atoms x positions multiply-adds, and a few dozen change in a sweep. Images of such a layer are
-the pooled maps of the one below, nearly all zeros, which the correlations skip.
+Wherever two atoms stand in a layer without pooling whose atoms all but fill their input, as a top layer's do, they
+overlap. Correlations of all atoms at all positions are formed once per image, and kept current by rows of the atoms'
+Gram matrix: a change of one coefficient costs atoms x positions multiply-adds, and a few dozen change in a sweep.
+Images of such a layer are the pooled maps of the one below, nearly all zeros, which the correlations skip. So it is in
+test-time deconvolution (`gdd.inference.deconvolution_kernels`), whose chains draw rare coefficients in another order.
 
-Order and random numbers are those of `gdd.sampler.kernels.layer.pass_whole`, which serves all other layers. So are the
-axes, the chunks of images and the sums.
+Order and random numbers of `pass_gram` are those of `gdd.sampler.kernels.layer.pass_whole`, which serves all other
+layers. So are the axes, the chunks of images and the sums.
 
 *Checked:* tests/test_kernels.py (same chain as the plain conditionals from the same random numbers).
 """
@@ -45,8 +46,26 @@ class TopAtoms(NamedTuple):
 
     pixels: np.ndarray  # (atom, atom_row, atom_col * plane)
     placed: np.ndarray  # (atom_row, atom_col * plane, atom)
-    gram: np.ndarray  # (atom, 2 rows - 1, 2 cols - 1, atom), see `gdd.model.placement.gram_slabs`
+    gram: np.ndarray  # (atom, row slab, col slab, atom), see `gdd.model.placement.gram_slabs`
+    row_slab: np.ndarray  # (rows, rows): slab of a pair of positions
+    col_slab: np.ndarray  # (cols, cols)
     gamma_w: np.ndarray  # (atom,)
+
+
+@subkernel()
+def explain(correlations, weight, k, row, col, gram, row_slab, col_slab):
+    """Subtract ``weight`` times the Gram row of atom k at (row, col) from ``correlations``, flat (row, col, atom)."""
+    atoms, base = gram.shape[3], 0
+    for a in range(len(row_slab)):
+        for b in range(len(col_slab)):
+            line, here = gram[k, row_slab[row, a], col_slab[col, b]], correlations[base : base + atoms]
+            for t in range(atoms):
+                here[t] -= weight * line[t]
+            base += atoms
+
+
+#: the same at test time, where no product is fused with a sum
+explain_unfused = kernel()(explain)
 
 
 @subkernel()
@@ -67,21 +86,10 @@ def correlate_sparse(image, placed, planes, out):
 
 
 @subkernel()
-def explain_row(correlations, gram, k, row, col, weight):
-    """Correlations (row, col, atom) less those of atom k at (row, col) with this weight."""
-    rows, cols = correlations.shape[:2]
-    for i in range(rows):
-        for j in range(cols):
-            here, line = correlations[i, j], gram[k, i - row + rows - 1, j - col + cols - 1]
-            for t in range(len(here)):
-                here[t] -= weight * line[t]
-
-
-@subkernel()
 def visit_all(z, w, correlations, atoms, gamma_e, prior, work):
     """Redraw every coefficient of an image; ``correlations`` (row, col, atom) stay current."""
     rows, cols, number = correlations.shape
-    outcomes, stream = work.outcomes, work.stream
+    outcomes, stream, flat = work.outcomes, work.stream, correlations.reshape(correlations.size)
     for k in range(number):
         norm = np.float64(atoms.gram[k, rows - 1, cols - 1, k])
         slab = slab_of(gamma_e, norm, atoms.gamma_w[k])
@@ -101,38 +109,38 @@ def visit_all(z, w, correlations, atoms, gamma_e, prior, work):
                     w[k, i, j] = draw_slab(gamma_e * c, slab.precision, stream)
                 change = w[k, i, j] - old  # as stored: the correlations must agree with the state to rounding
                 if change != 0:
-                    explain_row(correlations, atoms.gram, k, i, j, change)
+                    explain(flat, change, k, i, j, atoms.gram, atoms.row_slab, atoms.col_slab)
 
 
 @subkernel()
-def update_image(n, images, atoms, model, work, correlations, sums):
+def update_image(n, images, atoms, constants, work, correlations, sums):
     """One image of `pass_gram`."""
     image, z, w, gamma_e = images.pixels[n], images.z[n], images.w[n], images.gamma_e
-    correlate_sparse(image, atoms.placed, model.layout.planes, correlations)
-    found = list_active(z, w, model.layout, work.active)
-    for e in range(found):
+    correlate_sparse(image, atoms.placed, constants.layout.planes, correlations)
+    flat, count = correlations.reshape(correlations.size), list_active(z, w, constants.layout, work.active)
+    for e in range(count):
         k, i, j = work.active.places[e, 0], work.active.places[e, 1], work.active.places[e, 2]
-        explain_row(correlations, atoms.gram, k, i, j, w[k, i, j])
-    if model.prior.noise_drawn:
-        fill_residual(image, atoms.pixels, found, model, work)
-        gamma_e[n] = draw_noise(model.prior, image.size, energy_of(work.left), work.stream)
+        explain(flat, w[k, i, j], k, i, j, atoms.gram, atoms.row_slab, atoms.col_slab)
+    if constants.prior.noise_drawn:
+        fill_residual(image, atoms.pixels, count, constants, work)
+        gamma_e[n] = draw_noise(constants.prior, image.size, energy_of(work.residual), work.stream)
     precision = gamma_e[n if gamma_e.size > 1 else 0]
-    visit_all(z, w, correlations, atoms, precision, model.prior, work)
-    found = list_active(z, w, model.layout, work.active)
+    visit_all(z, w, correlations, atoms, precision, constants.prior, work)
+    count = list_active(z, w, constants.layout, work.active)
     # from pixels and not from correlations: where the fit is close, single precision would leave nothing of the
     # difference of two large numbers
-    fill_residual(image, atoms.pixels, found, model, work)
-    add_sums(work.active, found, image, work.left, precision, model, work.near, sums)
+    fill_residual(image, atoms.pixels, count, constants, work)
+    add_sums(work.active, count, image, work.residual, precision, constants, work.near, sums)
 
 
 @kernel()
-def pass_gram(images, atoms, model, key, sums):
+def pass_gram(images, atoms, constants, key, sums):
     """Update images in chunks; arguments as of `gdd.sampler.kernels.layer.pass_whole`, with `TopAtoms`."""
-    layout, (images, atoms, sums) = model.layout, borrowed((images, atoms, sums))
+    layout, (images, atoms, sums) = constants.layout, borrowed((images, atoms, sums))
     work = make_work(images.z[0], atoms.placed[0], images.pixels[0], layout)
     correlations = np.empty((layout.map_row, layout.map_col, len(atoms.pixels)), images.pixels.dtype)
     for chunk in range(sums.pairs.shape[0]):
         part = Sums(sums.pairs[chunk], sums.cross[chunk], sums.per_atom[chunk], sums.energy[chunk])
         for n in range(chunk * CHUNK, min((chunk + 1) * CHUNK, len(images.pixels))):
             fill_key(work.stream, key, images.first + n)
-            update_image(n, images, atoms, model, work, correlations, part)
+            update_image(n, images, atoms, constants, work, correlations, part)
