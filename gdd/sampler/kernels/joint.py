@@ -16,7 +16,7 @@ import numpy as np
 
 from gdd.base.compiling import FAST, kernel
 from gdd.sampler.kernels.operations import place_in_map
-from gdd.sampler.kernels.windows import add_window, static_dot, window_dot
+from gdd.sampler.kernels.windows import static_add, static_dot, window_add, window_dot
 
 
 class Layer(NamedTuple):
@@ -189,7 +189,12 @@ def copy_levels(source, target, level, table, box):
 def add_atom(levels, start, k, value, here, shared):
     """Add ``value`` times atom k at a place of a layer's input. Changes ``levels``."""
     atom = here.atom + k * here.height * here.length
-    add_window(levels, start, here.width, shared.dictionaries, atom, here.length, value, here, shared)
+    if here.static:  # written out: one more call slows the innermost loop down
+        static_add(
+            levels, start, here.width, shared.dictionaries, atom, here.length, value, shared.rows, shared.columns
+        )
+    else:
+        window_add(levels, start, here.width, shared.dictionaries, atom, here.length, value, here)
 
 
 @kernel()
@@ -238,12 +243,6 @@ def list_entries(first, last, here, z, values, entries):
                     entries.values[count] = values[b]
                     count += 1
     return count
-
-
-@kernel()
-def place_of_entry(e, entries, here):
-    """Where the atom of an entry begins in the layer's input."""
-    return place_of(here, entries.rows[e], entries.cols[e])
 
 
 @kernel()

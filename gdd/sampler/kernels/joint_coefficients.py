@@ -43,7 +43,6 @@ from gdd.sampler.kernels.joint import (
     make_entries,
     mask_and_dot,
     place_of,
-    place_of_entry,
     place_unit,
     subtract,
     synthesise_down,
@@ -78,9 +77,9 @@ def draw_weights(image, gamma_w, shared, work, tally):
     residual, solved = np.empty(count), np.zeros(count)
     perturb_image(image, shared, work)
     for e in range(count):
-        k, before = entries.atoms[e], np.float64(entries.values[e])
-        prior = gamma_w[k] * before + math.sqrt(gamma_w[k]) * next_normal(image.stream)
-        residual[e] = np.float64(dot_atom(work.values, place_of_entry(e, entries, top), k, top, shared)) + prior
+        k, start = entries.atoms[e], place_of(top, entries.rows[e], entries.cols[e])
+        prior = gamma_w[k] * np.float64(entries.values[e]) + math.sqrt(gamma_w[k]) * next_normal(image.stream)
+        residual[e] = np.float64(dot_atom(work.values, start, k, top, shared)) + prior
     tally[STEPS] += solve_weights(entries, image, gamma_w, shared, work, residual, solved)
     exponent = 0.0
     for e in range(count):
@@ -146,14 +145,15 @@ def times_precision(entries, image, gamma_w, shared, work, direction, product):
     whole_box(top, box[last])
     clear(change, top, box[last])
     for e in range(len(direction)):
-        add_atom(change, place_of_entry(e, entries, top), entries.atoms[e], direction[e], top, shared)
+        start, value = place_of(top, entries.rows[e], entries.cols[e]), change.dtype.type(direction[e])
+        add_atom(change, start, entries.atoms[e], value, top, shared)
     synthesise_down(last, image.z, shared, change, box)
     for p in range(image.mask.size):
         change[p] *= image.mask[p]
     correlate_up(last, image.z, shared, change, box)
     for e in range(len(direction)):
         k = entries.atoms[e]
-        inner = np.float64(dot_atom(change, place_of_entry(e, entries, top), k, top, shared))
+        inner = np.float64(dot_atom(change, place_of(top, entries.rows[e], entries.cols[e]), k, top, shared))
         product[e] = image.gamma_e * inner + gamma_w[k] * direction[e]
 
 

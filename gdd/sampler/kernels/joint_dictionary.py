@@ -22,13 +22,13 @@ from gdd.sampler.kernels.joint import (
     layer_of,
     list_entries,
     make_entries,
-    place_of_entry,
+    place_of,
     synthesise_down,
     values_of,
     whole_box,
 )
 from gdd.sampler.kernels.operations import CHUNK
-from gdd.sampler.kernels.windows import add_observed, add_window, window_add
+from gdd.sampler.kernels.windows import add_observed, static_add, window_add
 from gdd.sampler.random import WORDS, fill_key, fill_normals
 
 #: what `solve_images` does: adjoint of the residual, perturbed; A and its adjoint; take A off the residual
@@ -108,7 +108,7 @@ def place_direction(entries, count, direction, here, change, box):
     whole_box(here, box)
     clear(change, here, box)
     for e in range(count):
-        start, atom = place_of_entry(e, entries, here), entries.atoms[e] * here.height * here.length
+        start, atom = place_of(here, entries.rows[e], entries.cols[e]), entries.atoms[e] * here.height * here.length
         window_add(change, start, here.width, direction, atom, here.length, entries.values[e], here)
 
 
@@ -123,7 +123,7 @@ def add_gradient(entries, count, back, here, atom, gradient):
         k, first = entries.atoms[e], entries.atoms[e] * atom.size
         atom[:] = 0
         while e < count and entries.atoms[e] == k:
-            start = place_of_entry(e, entries, here)
+            start = place_of(here, entries.rows[e], entries.cols[e])
             window_add(atom, 0, here.length, back, start, here.width, entries.values[e], here)
             e += 1
         for t in range(atom.size):
@@ -165,7 +165,7 @@ def atom_images(k, step, values, images, shared, sums):
         residual, mask, chunk = residuals[n], images.masks[n] if masked else residuals[n, :0], n // CHUNK
         if k > 0:
             for e in range(list_entries(k - 1, k, here, images.z[n], values[n], entries)):
-                start, value = place_of_entry(e, entries, here), -entries.values[e]
+                start, value = place_of(here, entries.rows[e], entries.cols[e]), -entries.values[e]
                 if masked:
                     add_observed_unfused(residual, mask, start, step, 0, value, here)
                 else:
@@ -175,7 +175,7 @@ def atom_images(k, step, values, images, shared, sums):
             count = list_entries(k, k + 1, here, images.z[n], values[n], entries)
             linear[:] = 0
             for e in range(count):
-                start = place_of_entry(e, entries, here)
+                start = place_of(here, entries.rows[e], entries.cols[e])
                 add_window(linear, 0, here.length, residual, start, here.width, entries.values[e], here, shared)
             for t in range(linear.size):
                 sums.linear[chunk, t] += precision * linear[t]
@@ -183,6 +183,16 @@ def atom_images(k, step, values, images, shared, sums):
                 add_masked_pairs(entries, count, precision, mask, here, sums.gram[chunk])
             else:
                 add_pairs(entries, count, precision, here, index, sums.lags[chunk])
+
+
+@kernel()
+def add_window(onto, start, width, source, first, stride, value, here, shared):
+    """`window_add` for the bottom layer. Changes ``onto``."""
+    value = onto.dtype.type(value)
+    if here.static:
+        static_add(onto, start, width, source, first, stride, value, shared.rows, shared.columns)
+    else:
+        window_add(onto, start, width, source, first, stride, value, here)
 
 
 @kernel()
@@ -219,7 +229,7 @@ def add_masked_pairs(entries, count, precision, mask, here, gram):
     """Add to the precision of an atom's pixels where some of the image's are missing. Changes ``gram``."""
     columns = here.length // here.planes
     for e in range(count):
-        start = place_of_entry(e, entries, here)
+        start = place_of(here, entries.rows[e], entries.cols[e])
         for f in range(count):
             row, col = entries.rows[e] - entries.rows[f], entries.cols[e] - entries.cols[f]
             product = precision * entries.values[e] * entries.values[f]

@@ -71,16 +71,6 @@ def add_observed(onto, mask, start, source, first, value, here):
             onto[p + t] += value * mask[p + t] * source[q + t]
 
 
-@kernel()
-def add_window(onto, start, width, source, first, stride, value, here, shared):
-    """`window_add` for any layer, `static_add` where its size is known when compiled. Changes ``onto``."""
-    value = onto.dtype.type(value)
-    if here.static:
-        static_add(onto, start, width, source, first, stride, value, shared.rows, shared.columns)
-    else:
-        window_add(onto, start, width, source, first, stride, value, here)
-
-
 def pieces(rows: types.BaseTuple, columns: types.BaseTuple):
     """Yield row, first column and width of all pieces of an atom: powers of two, the largest first."""
     for row in range(len(rows)):
