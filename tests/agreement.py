@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from gdd.base.compiling import MOST_THREADS, on_threads
 
@@ -23,6 +24,13 @@ def assert_ratios(pairs: Iterable[tuple[float, float] | None], tolerance: float)
             assert abs((pair[0] - first[0]) - (pair[1] - first[1])) < tolerance * scale
             compared += 1
     assert compared > 0
+
+
+def p_value_of_counts(found: np.ndarray, expected: np.ndarray) -> float:
+    """Chi-square of counts against what is expected; outcomes that expect fewer than 5 are lumped."""
+    rare = expected < 5
+    found, expected = np.append(found[~rare], found[rare].sum()), np.append(expected[~rare], expected[rare].sum())
+    return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
 
 
 def arrays_of(state: tuple) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 from xdist.scheduler import LoadFileScheduling
@@ -11,15 +12,18 @@ from xdist.scheduler import LoadFileScheduling
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 
-#: Modules whose quick tests refine, by the precision of their arrays. Compiling the kernels of refinement takes minutes
-#: for every model; two processes that need the same ones at the same time would both compile them.
+#: Modules whose quick tests refine, by the precision of their arrays. Compiling the kernels of refinement takes a
+#: minute of processor time; two processes that need them at the same time would both compile them. Quick tests refine
+#: in single precision under atoms of 8 x 8 alone, and in double precision under atoms narrower than six numbers.
 REFINING = {
     "single": {
-        "test_caltech", "test_completion_pages", "test_estimator", "test_mnist_pages", "test_readings", "test_readme",
-        "test_refine", "test_refinement_experiments", "test_saved", "test_sums", "test_training",
+        "test_caltech", "test_cluster", "test_completion_pages", "test_depth", "test_estimator", "test_mnist_pages",
+        "test_models", "test_readme", "test_refinement_experiments", "test_saved", "test_scaling", "test_sums",
+        "test_training",
     },
     "double": {
-        "test_calibration", "test_interpolation", "test_fixed_dictionary", "test_joint_sampler", "test_joint_sweep",
+        "test_calibration", "test_fixed_dictionary", "test_interpolation", "test_joint_sampler", "test_joint_sweep",
+        "test_pretrain", "test_refine",
     },
 }
 
@@ -67,6 +71,12 @@ def pictures(tmp_path, monkeypatch):
 def digits():
     """Grey values from 0 to 255, (image, row, col)."""
     return (255 * datasets.load("digits", n=30).values[:, 0]).astype(np.uint8)
+
+
+@pytest.fixture(scope="module")
+def table(digits):
+    """The same as a table with names of columns."""
+    return pd.DataFrame(digits.reshape(30, -1).astype(float), columns=[f"pixel{n}" for n in range(784)])
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ def run():
     return found, calls, kept
 
 
+@pytest.mark.slow
 def test_every_row_has_an_error(run):
     found, _, kept = run
     assert found.error.shape == (1, len(ablation.ROWS)) and len(set(ablation.ROWS)) == len(ablation.ROWS)
@@ -44,6 +45,7 @@ def test_every_row_has_an_error(run):
         assert [len(part) for part in pair] == [60, 30]
 
 
+@pytest.mark.slow
 def test_one_thing_is_changed_at_a_time(run):
     _, calls, _ = run
     first = calls[0][0]
@@ -56,6 +58,7 @@ def test_one_thing_is_changed_at_a_time(run):
     assert changed == ["chain", "length", "length", "gamma_e", "gamma_e", *["atoms"] * 5]
 
 
+@pytest.mark.slow
 def test_features_are_what_their_rows_say(run):
     _, _, kept = run
     plain = kept["nothing explained away", "correlations with the same atoms"][0]

@@ -5,8 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 from docutils import nodes
-from sphinx.ext.napoleon import Config
-from sphinx.ext.napoleon.docstring import NumpyDocstring
 
 import gdd
 from gdd_book.pages import api, notebooks, sources
@@ -25,16 +23,6 @@ def test_every_public_name_has_one_entry():
     assert sorted(entries) == sorted(gdd.__all__)
 
 
-def test_words_of_an_entry_are_no_type():
-    lines = adapted(gdd.DeepDeconvolution)
-    at = lines.index("atoms")
-    assert lines[at + 1].startswith("    numbers of atoms of the proposed model's layers")
-    config = Config(napoleon_custom_sections=[("Attributes", "params_style")], napoleon_attr_annotations=False)
-    read = str(NumpyDocstring(lines, config, what="class"))
-    assert ":param atoms: numbers of atoms" in read and ":type atoms:" not in read
-    assert re.search(r":Attributes: \* \*\*model\\*_\*\* -- ModelSpec", read)
-
-
 def test_closing_lines_are_fields_with_links_to_the_tests():
     lines = adapted(gdd.project, "function")
     assert ":Source: Pu, Yuan & Carin 2015, Sec. 2.4." in lines
@@ -47,22 +35,6 @@ def test_every_test_that_a_docstring_names_has_a_page():
     for file in sources.shown():
         named = re.findall(r"tests/(test_\w+\.py)", file.read_text(encoding="utf-8")) if "gdd" in file.parts else []
         assert {sources.TESTS / name for name in named} <= shown
-
-
-def test_fields_of_a_named_tuple_are_its_attributes():
-    lines = adapted(gdd.Pretrained)
-    assert lines[lines.index("digest") + 1].startswith("    ``str | None``, of the images")
-
-
-def test_a_property_keeps_its_first_line():
-    lines = ["", ":type: Whether every element of a map has a Bernoulli of its own"]
-    api.keep_property(None, "property", "", gdd.LayerSpec.elementwise, {}, lines)
-    assert lines[0].startswith("Whether every element of a map has a Bernoulli of its own: the top layer")
-
-
-def test_signatures_are_short():
-    written = "(atoms: int, gamma_e: ~gdd.model.spec.Precision = <factory>)"
-    assert api.shorten(None, "class", "", None, {}, written, None) == ("(atoms: int, gamma_e: Precision = ...)", None)
 
 
 @pytest.mark.parametrize(("word", "leads"), [

@@ -1,7 +1,6 @@
 """The progress bar of an estimator: in a notebook as in a terminal, and nowhere else."""
 
 import nbformat
-import pytest
 from nbclient import NotebookClient
 
 from gdd.estimator import Bar
@@ -17,13 +16,13 @@ with Bar(3, verbose={verbose}) as bar:
 """
 
 
-@pytest.mark.parametrize("verbose", [True, False])
-def test_a_notebook_has_a_bar_where_it_is_asked_for(verbose):
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL.format(verbose=verbose))])
-    NotebookClient(notebook, kernel_name="python3").execute()
-    said = str(notebook.cells[0].outputs)
-    assert ("layer 1" in said or "application/vnd.jupyter.widget-view" in said) == verbose
-    assert "IProgress" not in said
+def test_a_notebook_has_a_bar_where_it_is_asked_for():
+    cells = [nbformat.v4.new_code_cell(CELL.format(verbose=verbose)) for verbose in (True, False)]
+    NotebookClient(notebook := nbformat.v4.new_notebook(cells=cells), kernel_name="python3").execute()
+    for cell, verbose in zip(notebook.cells, (True, False), strict=True):
+        said = str(cell.outputs)
+        assert ("layer 1" in said or "application/vnd.jupyter.widget-view" in said) == verbose
+        assert "IProgress" not in said
 
 
 def test_there_is_none_where_nobody_looks(capsys):

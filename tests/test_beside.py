@@ -59,14 +59,6 @@ def test_code_stands_below_its_equation_and_ends_its_section():
     assert 'href="../sources/gdd/model/pooling.html#unpool"' in leads and "../sources/tests/test_pooling.html#" in leads
 
 
-def test_a_section_shows_its_code_before_its_first_subsection():
-    inner = nodes.section("", nodes.title("", "B"), ids=["b"])
-    outer = nodes.section("", nodes.title("", "A"), nodes.paragraph(), inner, ids=["three-sources-and-a-classifier"])
-    document, _ = shown("mnist/generated", outer)
-    kinds = [node.tagname for node in document[0]]
-    assert kinds == ["title", "paragraph", "raw", "raw", "literal_block", "raw", "section"]
-
-
 def test_a_place_that_is_missing_is_an_error():
     with pytest.raises(StopIteration):
         shown("mnist/generated", nodes.paragraph())

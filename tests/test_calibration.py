@@ -13,7 +13,6 @@ import pytest
 from gdd_book import experiments
 from gdd_book.checks.calibration import STATISTICS, holm
 from gdd_book.experiments.studies import calibration
-from gdd_book.figures.inference import show_p_values, show_ranks
 
 PASSES, FAILS = 1e-3, 1e-4
 #: the smallest run that has every part
@@ -65,19 +64,3 @@ def test_record_has_every_part(least):
     for name in ("exact_start", "geweke", "uniformity"):
         assert ((found[name] >= 0) & (found[name] <= 1)).all()
     assert set(least.spec) == set(samplers)
-    again = experiments.run("calibration", LEAST).dataset
-    assert again.equals(found)
-
-
-def test_figures(least):
-    record = least.dataset
-    figure = show_p_values(record)
-    labels = [text.get_text() for text in figure.axes[0].get_yticklabels()]
-    assert labels == list(record.sampler.values)
-    points = figure.axes[0].lines[0].get_xdata()
-    np.testing.assert_allclose(points, np.maximum(record.exact_start.values[0].ravel(), 1e-20))
-    figure = show_ranks(record)
-    assert [axes.get_title() for axes in figure.axes] == ["correct sampler", "misprint P5"]
-    assert len(figure.axes[0].lines) == len(STATISTICS)
-    ends = [line.get_ydata()[-1] for line in figure.axes[0].lines]
-    np.testing.assert_allclose(ends, 0.0, atol=1e-12)

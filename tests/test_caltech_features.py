@@ -49,24 +49,22 @@ def test_coordinates_of_the_span_change_no_decision(columns):
     assert ours.accuracy(features, labels) == share and 34 < share < 100
 
 
-def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once):
-    found = once()
-    assert dict(found.accuracy.sizes) == {"split": 2, "count": 2, "feature_kind": 5}
-    assert (found.accuracy.sel(feature_kind=list(ours.OURS), count=6) > 60).all()  # chance: 33
-    learned = []
-    real = ours._learn
+def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once, monkeypatch):
+    learned, real = [], ours._learn
 
     def noted(*given):
         learned.append(real(*given))
         return learned[-1]
 
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(ours, "_learn", noted)
-        once()
-        once(lambda train, test: (train, test.copy(data=test.values[..., ::-1, :])))
+    monkeypatch.setattr(ours, "_learn", noted)
+    found = once()
+    assert dict(found.accuracy.sizes) == {"split": 2, "count": 2, "feature_kind": 5}
+    assert (found.accuracy.sel(feature_kind=list(ours.OURS), count=6) > 60).all()  # chance: 33
+    once(lambda train, test: (train, test.copy(data=test.values[..., ::-1, :])))
     assert learned[0].to_dataset().identical(learned[2].to_dataset())
 
 
+@pytest.mark.slow
 def test_random_labels_give_chance(once):
     random = np.random.default_rng(0)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import ATOM, IMAGES, LABEL
+from gdd.base.axes import IMAGES, LABEL
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
@@ -16,7 +16,6 @@ from gdd_book import experiments, records
 from gdd_book.experiments import atoms as dictionaries
 from gdd_book.experiments import images as filling
 from gdd_book.figures import caltech as figures
-from gdd_book.figures import mnist
 from gdd_book.training import STAGES, pictures
 
 #: maps of 20x20, 10x10, 8x8, 4x4, 3x3: projected atoms of 17x17 at every fourth pixel
@@ -81,20 +80,6 @@ def test_faces_are_measured_in_every_layer(faces):
     assert faces.raw.dtype == np.uint8
 
 
-def test_table_and_pictures_of_faces(faces):
-    table = figures.sharpness_table(faces)
-    assert table.index.tolist() == [(layer, kind) for layer in (1, 2, 3) for kind in KINDS]
-    expected = float(faces.correlation.sel(kind="refined")[4:7].median())
-    assert table.loc[(2, "refined"), "match"] == f"{expected:.2f}"
-    assert table.loc[(2, "refined"), "held-out error"] == ""
-    assert table.loc[(3, "refined"), "held-out error"] == f"{float(faces.rms.sel(kind='refined').mean()):.3f}"
-    atoms = figures.stages_of(faces, 2, 2)
-    assert atoms.kind.values.tolist() == list(STAGES)
-    assert atoms.sizes[ATOM] == 2
-    shown = figures.show_contrast(faces.raw, faces.raw / 255.0, 2)
-    assert [axes.images[0].get_array().shape for axes in shown.axes] == [(24, 48)] * 2
-
-
 def test_a_run_without_refinement_says_so(run):
     found = run("caltech-faces", n_train=5, n_held_out=3, stages=("pretrained",))
     assert found.kind.values.tolist() == ["pretrained", dictionaries.FACES]
@@ -113,23 +98,6 @@ def test_classes_are_matched_within_and_between(classes):
     assert classes["class"].values.tolist() == ["0", "1"]
     assert dict(classes.same.sizes) == {"stage": 2, "class": 2, "atom": 9}
     assert dict(classes.different.sizes) == {"stage": 2, "pair": 1, "atom": 9}
-    table = figures.match_table(classes)
-    assert table.loc[3, ("refined", "two classes")] == f"{float(classes.different[1, 0, 7:].median()):.2f}"
-
-
-def test_match_has_an_error_from_the_spread_of_the_atoms():
-    spread = np.linspace(-0.1, 0.1, 40)
-    layer = ("atom", np.repeat([1, 2, 3], 20))
-    higher = np.concatenate([0.8 + spread[::2], 0.8 + spread[::2], 0.2 + spread[::2]])
-    same = xr.DataArray(higher[None, None], {"layer": layer}, ("stage", "class", "atom"))
-    lower = np.concatenate([0.79 + spread[::2], 0.4 + spread[::2], 0.2 + spread[::2]])
-    other = xr.DataArray(lower[None, None], {"layer": layer}, ("stage", "pair", "atom"))
-    found = xr.Dataset({"same": same, "different": other}, {"stage": ["refined"]})
-    # 20 atoms of a standard deviation of 0.059: standard error 0.0166 of a median, 0.0234 of a difference
-    difference = figures.match_table(found)["refined", "difference"]
-    assert difference.tolist() == ["-0.01 ± 0.02", "-0.40 ± 0.02", "+0.00 ± 0.02"]
-    close = figures.match_table(found)["refined"].iloc[:, 3:]
-    assert close.values.tolist() == [["100", "100"], ["100", "0"], ["0", "0"]]
 
 
 @pytest.fixture(scope="module")
@@ -148,8 +116,6 @@ def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
     assert row["median"] == f"{np.median(most):.2f}" and row["more than half"] == f"{(most > 0.5).sum()} of 4"
     assert row["by one image"] == f"{(shares > 0.5).any(axis=0).sum()}"
     assert dict(joint.refinement_log_joint.sizes) == {"draw": 2}
-    titles = [axes.get_title() for axes in figures.show_joint(joint, "refined").axes]
-    assert titles == ["an image of each class", "layer 1", "layer 2", "layer 3"]
 
 
 def test_atoms_of_one_class_stand_out_from_classes_at_random():
@@ -198,11 +164,6 @@ def test_faces_are_filled_in_by_methods_that_know_no_layers(run):
     blank = found.hidden_error.sel(way="left blank")
     np.testing.assert_allclose(blank, found.hidden_error.sel(way="one layer"), rtol=1e-6)
     assert (found.hidden_error.sel(way="principal components").mean("image") < blank.mean("image")).all()
-    table = mnist.filled_table(found)
-    assert table.columns.tolist() == [(hiding, "squared error") for hiding in found.hiding.values]
-    figure = mnist.show_filled(found, "at random", ["one layer"], 2, "face", (-2, 2))
-    names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
-    assert names == ["what is seen", "one layer", "the whole face"]
 
 
 def test_digits_stand_in_where_there_is_no_archive():
@@ -236,12 +197,6 @@ def test_the_largest_record_of_a_stage_is_shown(tmp_path, monkeypatch):
             path, xr.Dataset({"a": 1.0}), experiment="caltech-joint", scale=scale, parameters=p, spec=THREE, seed=0,
             data_name=p["data"], data_checksum="0" * 64, seconds=1.0,
         )
-    shown = figures.largest("caltech-joint", "paper")
-    assert records.settings(shown)["n_train"] == 9
-    assert figures.chains_table([shown]).loc["ours", "refinement"] == "none"
-    refined = figures.largest("caltech-joint", "paper", "refined")
-    assert records.settings(refined)["n_train"] == 4
-    table = figures.chains_table([refined])
-    assert table.loc["ours", ["training images of a class", "refinement"]].tolist() == [4, "30 + 30"]
-    assert table.loc["the paper", "refinement"] == "1500 + 500"
+    assert records.settings(figures.largest("caltech-joint", "paper"))["n_train"] == 9
+    assert records.settings(figures.largest("caltech-joint", "paper", "refined"))["n_train"] == 4
     assert figures.largest("caltech-joint", "demo") is None

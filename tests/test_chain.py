@@ -59,7 +59,7 @@ class StopAt:
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("last", [1, 7, 13, 17])
+@pytest.mark.parametrize("last", [1, 13])
 @pytest.mark.parametrize("pruning", [None, Pruning(3, 2, 0.9)], ids=["all kept", "pruned"])
 def test_stopped_and_resumed_is_the_same_chain(data, tmp_path, last, pruning):
     chain = replace(CHAIN, pruning=pruning)
@@ -69,14 +69,6 @@ def test_stopped_and_resumed_is_the_same_chain(data, tmp_path, last, pruning):
     assert_equal(run(data, chain, folder=tmp_path), whole)
     assert_equal(run(data, chain, folder=tmp_path), whole)  # a finished chain is read, not run
     assert (whole.spec.atoms < 4) == (pruning is not None)
-
-
-def test_stopped_twice(data, tmp_path):
-    whole = run(data)
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            run(data, folder=tmp_path, progress=StopAt(7))
-    assert_equal(run(data, folder=tmp_path), whole)
 
 
 def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
@@ -193,13 +185,10 @@ def test_the_code_of_a_chain_is_that_of_model_and_sampler(tmp_path, monkeypatch,
     assert code_checksum() != checkpoint.code_checksum()
 
 
-@pytest.mark.parametrize("content", ["half", "nothing", "text"])
-def test_a_broken_checkpoint_is_refused_and_left(data, tmp_path, content):
+def test_a_broken_checkpoint_is_refused_and_left(data, tmp_path):
     run(data, folder=tmp_path)
     path = tmp_path / "layer1.npz"
-    whole = path.read_bytes()
-    path.write_bytes({"half": whole[: len(whole) // 2], "nothing": b"", "text": b"not a checkpoint"}[content])
-    before = path.read_bytes()
+    path.write_bytes(before := path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(GddError, match="not a whole checkpoint.*delete it to go on from the one before"):
         run(data, folder=tmp_path)
     assert path.read_bytes() == before
@@ -224,14 +213,6 @@ def test_the_best_collected_sample_is_kept(data):
     place = CHAIN.burn_in + int(likelihood[CHAIN.burn_in :].argmax())
     joint = log_joint(fitted.state, data, fitted.spec, fitted.shape)
     assert joint == pytest.approx(fitted.traces["log_joint"].values[0, place], rel=1e-9)
-
-
-def test_traces_are_labelled_and_finite(data):
-    traces = run(data).traces
-    assert set(traces.data_vars) == {"log_likelihood", "log_joint", "residual", "active", "atoms", "gamma_e", "gamma_d",
-                                     "gamma_w"}
-    assert dict(traces.sizes) == {"chain": 1, "draw": CHAIN.sweeps}
-    assert all(np.isfinite(trace).all() for trace in traces.values())
 
 
 def test_pruning_happens_in_burn_in_only(data):
@@ -269,8 +250,6 @@ def test_starts_differ_and_have_unit_norm(data):
         np.testing.assert_allclose((state.shared.dictionary**2).sum(axis=(1, 2, 3)), 1.0)
         assert (state.local.z == -1).all()
     assert not np.allclose(starts[0].shared.dictionary, starts[1].shared.dictionary)
-    noise = np.abs(np.fft.fft2(starts[0].shared.dictionary[0, 0]))
-    assert noise.shape == (3, 3)
 
 
 def test_fixed_precisions_start_where_they_stay(data):
@@ -279,10 +258,3 @@ def test_fixed_precisions_start_where_they_stay(data):
     fitted = fit_layer(data, spec, layer_shape(spec, SIZE, 1), CHAIN)
     assert (fitted.state.shared.gamma_w == 2.0).all()
     assert (fitted.state.local.gamma_e == 5.0).all()
-
-
-def test_single_precision_is_kept(data):
-    single = LayerData(data.images.astype(np.float32))
-    fitted = run(single, replace(CHAIN, single_precision=True))
-    assert fitted.state.local.w.dtype == np.float32
-    assert fitted.state.shared.dictionary.dtype == np.float64

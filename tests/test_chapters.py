@@ -68,49 +68,6 @@ def test_chapter_keeps_the_rules(page):
     assert faults(jupytext.read(notebooks.text_path(page))) == []
 
 
-@pytest.mark.parametrize(
-    ("source", "fault"),
-    [
-        ("a = 1\n" * 16, "16 lines"),
-        ("a = 1" + " + 1" * 30, "too long for the page"),
-        ("def f():\n    pass", "defines a function"),
-        ("x = open('../results/a.txt')", "path"),
-        ("x = read('error.nc')", "path"),
-    ],
-)
-def test_a_chapter_that_breaks_a_rule_is_seen(source, fault):
-    assert faults(chapter("n = 1", [])) == []
-    seen = faults(chapter("n = 1", [source]))
-    assert len(seen) == 1
-    assert fault in seen[0]
-
-
-@pytest.mark.parametrize(
-    ("parameters", "cells", "fault"),
-    [
-        (None, [], "0 parameters cells"),
-        ("n = 1", ["1"] * 25, "26 code cells"),
-        ("a = b = c = 1\nd()", [], "1 names"),
-        ("\n".join(f"{name} = 1" for name in "abcdefg"), [], "7 names"),
-    ],
-)
-def test_a_chapter_of_the_wrong_size_is_seen(parameters, cells, fault):
-    seen = faults(chapter(parameters, cells))
-    assert len(seen) == 1
-    assert fault in seen[0]
-
-
-def test_a_second_parameters_cell_is_seen():
-    twice = chapter("n = 1", ["m = 1"])
-    twice.cells[1].metadata = {"tags": ["parameters"]}
-    assert faults(twice) == ["2 parameters cells, exactly 1"]
-
-
-def chapter(parameters, cells):
-    first = [] if parameters is None else [nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})]
-    return nbformat.v4.new_notebook(cells=first + [nbformat.v4.new_code_cell(source) for source in cells])
-
-
 @pytest.mark.parametrize("page", CHAPTERS)
 def test_text_is_canonical(page):
     """Reading and writing by jupytext changes nothing, so that no tool rewrites a chapter behind one's back."""
@@ -213,30 +170,16 @@ def book(tmp_path, monkeypatch):
 
 def test_stamp_follows_everything_that_a_page_shows(book, monkeypatch, tmp_path):
     (tmp_path / "results").mkdir()
-    paper = tmp_path / "paper_values.yml"
-    paper.write_text("{}")
-    monkeypatch.setattr(notebooks.paper_values, "PATH", paper)
-    found = tmp_path / "claims.yml"
-    found.write_text("{}")
-    monkeypatch.setattr(notebooks.claims, "PATH", found)
-    done = tmp_path / "elements.yml"
-    done.write_text("{}")
-    monkeypatch.setattr(notebooks.elements, "PATH", done)
-    listed = tmp_path / "errata.yml"
-    listed.write_text("{}")
-    monkeypatch.setattr(notebooks.errata, "PATH", listed)
-    rows = tmp_path / "index.yml"
-    rows.write_text("[]")
-    monkeypatch.setattr(notebooks.index, "PATH", rows)
+    lists = []
+    for module in (notebooks.paper_values, notebooks.claims, notebooks.elements, notebooks.errata, notebooks.index):
+        lists.append(tmp_path / module.PATH.name)
+        lists[-1].write_text("{}")
+        monkeypatch.setattr(module, "PATH", lists[-1])
     stamps = [notebooks.stamp("one")]
     for change in (
         lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"1"),
         lambda: (tmp_path / "results" / "toy--demo.nc").write_bytes(b"2"),
-        lambda: paper.write_text("{a: 1}"),
-        lambda: found.write_text("{a: 1}"),
-        lambda: done.write_text("{a: 1}"),
-        lambda: listed.write_text("{a: 1}"),
-        lambda: rows.write_text("[1]"),
+        *(lambda path=path: path.write_text("{a: 1}") for path in lists),
         lambda: (book / "one.md").write_text((book / "one.md").read_text() + "more\n"),
         lambda: monkeypatch.setattr(notebooks.records, "code_checksum", lambda: "changed"),
     ):

@@ -15,7 +15,7 @@ from gdd.base.checks import GddError
 from gdd.model.layer import draw_state
 from gdd.model.spec import ChainSpec, layer_shape
 from gdd.model.state import LayerData
-from gdd.sampler.checkpoint import ChainState, describe_chain, previous, read, write
+from gdd.sampler.checkpoint import ChainState, describe_chain, read, write
 
 
 def chain_state(done=2, images=6):
@@ -168,20 +168,3 @@ def test_a_limit_on_the_file_keeps_the_last_one(tmp_path):
     """The kernel refuses the write half way, as a full disk does."""
     write_too_much(tmp_path / "layer1.npz", LIMIT)
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A disk of 256 KiB, where this machine lets us mount one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(folder)], capture_output=True).returncode:
-        pytest.skip("no disk can be mounted here")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
-
-
-def test_a_full_disk_keeps_the_last_one(small_disk):
-    assert "No space left on device" in write_too_much(small_disk / "layer1.npz")
-    write(small_disk / "layer1.npz", owner(), chain_state(2), DATA)  # the failed one has left its room
-    assert names(small_disk) == ["layer1.npz", previous(small_disk / "layer1.npz").name]

@@ -54,17 +54,6 @@ def test_bad_entry_is_refused(written, entry, message):
         written(**entry)
 
 
-def test_table_as_shown(written):
-    where = {"table": "mnist_error", "row": {"ours": True, "n_train": 60000}, "column": "error"}
-    shown = written(verdict="not reproduced", evidence="mnist/parameters", number=where)
-    assert str(shown) == repr(shown) == "1 claims: 1 not reproduced"
-    page = shown._repr_html_()
-    assert "<summary>a &lt; b</summary><small>Sec. 1: test error, %</small>" in page
-    assert '<span class="verdict not-reproduced">not reproduced</span></td><td>0.42\u00a0%</td><td></td>' in page
-    assert 'Seen. Page: <a href="mnist/parameters.html">mnist/parameters</a>.' in page
-    assert page.count("<tr") == 3
-
-
 def test_our_number_is_the_mean_of_what_a_record_holds(tmp_path, monkeypatch):
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
     asked = {"record": "a--b", "variable": "right", "select": {"way": "one"}, "times": 100}
@@ -90,7 +79,3 @@ def test_records_of_our_numbers_are_there():
     for entry in (entry for part in yaml.safe_load(claims.PATH.read_text()).values() for entry in part):
         if "ours" in entry:
             assert re.fullmatch(r"[0-9.]+\u00a0%", claims.our_number(**entry["ours"])), entry["claim"]
-
-
-def test_number_from_the_text_of_the_paper():
-    assert claims.printed_number(fact="burn_in").startswith("1500 (")

@@ -40,6 +40,7 @@ def nearest(train, test):
     return np.array(found)
 
 
+@pytest.mark.slow
 def test_labels_without_meaning_give_chance(digits):
     train, test = digits
     shuffled = train.assign_coords({LABEL: ("image", np.random.default_rng(1).permutation(train[LABEL].values))})

@@ -84,13 +84,14 @@ def test_a_finished_class_is_taken_over_by_other_runs(learned, monkeypatch):
         learn(burn_in=3)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_class_of_other_images_of_the_same_names_is_refused(learned, pictures, jobs):
     learn, images = learned
     with pytest.raises(GddError, match="made from other images than this run's; .*--restart"):
         learn(images + 0.5, Run(pictures / "cache", jobs=jobs))
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_reported(learned, pictures, monkeypatch):
     monkeypatch.setattr(training, "learn_class", lambda *_: os._exit(7))
     with pytest.raises(GddError, match="a process ended by itself, again and again; run again to go on"):

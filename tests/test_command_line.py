@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gdd
 from gdd_book.data import datasets, sources
 
 COMMAND = [sys.executable, "-c", "import sys; from gdd_book.run import main; sys.exit(main())"]
@@ -24,15 +23,8 @@ def call(*words, stdout=subprocess.PIPE, **environment):
     )
 
 
-def test_version():
-    done = call("--version")
-    assert (done.returncode, done.stdout, done.stderr) == (0, f"gdd {gdd.__version__}\n", "")
-
-
 @full_disk
-@pytest.mark.parametrize(
-    "words", [["data"], ["--version"], ["run", "--help"], ["run", "calibration", "--parameters"]], ids=" ".join
-)
+@pytest.mark.parametrize("words", [["data"], ["run", "--help"]], ids=" ".join)
 def test_output_that_cannot_be_written_is_one_line(words):
     with open("/dev/full", "w") as full:
         done = call(*words, stdout=full)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from agreement import two_cores
 
 from gdd.base import compiling
 
@@ -47,7 +48,7 @@ def compile_anew(folder, **environment):
     return run_caller(folder, **environment)
 
 
-@pytest.mark.parametrize("chosen", [True, False])
+@pytest.mark.parametrize("chosen", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path, chosen):
     package, environment = tmp_path / "gdd", {"NUMBA_CACHE_DIR": str(tmp_path / "kept")} if chosen else {}
     assert compile_anew(tmp_path, **environment) == (1, 0)
@@ -69,8 +70,7 @@ def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
     assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
-@pytest.mark.parametrize("kept", ["*.nbi", "*.nbc"])
-@pytest.mark.parametrize("size", [0, 20])
+@pytest.mark.parametrize(("kept", "size"), [("*.nbi", 0), ("*.nbc", 20)])
 def test_damaged_kernels_are_compiled_again(tmp_path, kept, size):
     there = tmp_path / "kept"
     assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 0)
@@ -170,17 +170,16 @@ with ThreadPoolExecutor(4) as pool:
 }
 
 
-@pytest.mark.parametrize("layer", [None, "workqueue"])
 @pytest.mark.parametrize("use", USES)
-def test_work_is_shared_out_after_a_fork_and_from_several_threads(use, layer, tmp_path):
-    """Whatever threading library numba would choose: ours need none."""
+def test_work_is_shared_out_after_a_fork_and_from_several_threads(use, tmp_path):
     script, env = tmp_path / "use.py", os.environ | {"PYTHONPATH": str(PACKAGE.parent), "NUMBA_NUM_THREADS": "2"}
     script.write_text(SHARED + USES[use])
-    env |= {"NUMBA_CACHE_DIR": str(tmp_path)} | ({"NUMBA_THREADING_LAYER": layer} if layer else {})
+    env["NUMBA_CACHE_DIR"] = str(tmp_path)
     ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
 
 
+@two_cores
 def test_threads_share_all_tasks_once_and_pass_on_what_goes_wrong():
     for tasks in range(6):
         seen = np.zeros(tasks, int)

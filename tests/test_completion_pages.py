@@ -35,14 +35,6 @@ def test_interpolation_judges_every_method_on_the_same_hidden_pixels(filled):
     assert ((filled.wrong >= 0) & (filled.wrong <= 100)).all()
 
 
-def test_table_of_filled_digits(filled):
-    table = figures.filled_table(filled)
-    assert table.index.tolist() == list((*images.baselines("digit"), *images.MODELS))
-    errors = filled.hidden_error.sel(hiding="at random", way="one layer").values.astype(float)
-    expected = f"{errors.mean():.4f} ± {errors.std(ddof=1) / 3:.4f}"
-    assert table.loc["one layer", ("at random", "squared error")] == expected
-
-
 def test_better_is_judged_digit_by_digit():
     """Differences of 1 with little spread count, though the errors themselves vary far more than that."""
     base = np.linspace(10, 1000, 50)
@@ -55,18 +47,6 @@ def test_better_is_judged_digit_by_digit():
     distance = table["h", "difference, standard errors"].astype(float)
     assert distance["a", "b"] == -distance["b", "a"] < -60 and distance["a", "c"] == 0
     assert table["h", "error over the other's"].tolist() == ["1.00"] * 3
-
-
-def test_filled_digits_keep_what_was_seen(filled):
-    figure = figures.show_filled(filled, "half as a block", images.MODELS, digits=4)
-    pictures = [axes.images[0].get_array().filled(np.nan) for axes in figure.axes]
-    names = [axes.get_ylabel().replace("\n", " ") for axes in figure.axes]
-    assert names == ["what is seen", *images.MODELS, "the whole digit"]
-    mask = np.concatenate(list(filled.mask.values[1, :4].astype(bool)), axis=1)
-    assert np.isnan(pictures[0][~mask]).all()
-    for picture in pictures:
-        np.testing.assert_allclose(picture[mask], pictures[-1][mask])
-    assert not np.allclose(pictures[1][~mask], pictures[-1][~mask])
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +85,7 @@ def layerwise():
     return run("mnist-layerwise", n_test=20, test_burn_in=2, test_collect=1, joint_burn_in=1, joint_collect=1)
 
 
+@pytest.mark.slow
 def test_every_way_is_classified_with_both_dictionaries(layerwise):
     assert layerwise.error.sizes == {"model": 2, "way": 5, "feature_kind": 2}
     assert ((layerwise.error >= 0) & (layerwise.error <= 100)).all()

@@ -52,12 +52,19 @@ def test_others_are_training_digits_that_the_model_did_not_see():
 
 
 @pytest.fixture(scope="module")
-def scan():
-    return experiments.run("mnist-depth", SMALL | {"seeds": (0, 1)}).dataset
+def scan(tmp_path_factory):
+    """The scan, its noise precisions not given in order; run once more, it is read."""
+    once = lambda: experiments.run("mnist-depth", changes, within=run).dataset  # noqa: E731
+    changes, run = SMALL | {"seeds": (0,), "noises": (44.0, 2.0)}, Run(tmp_path_factory.mktemp("cache"))
+    found = once()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(depth, "describe_depth", None)
+        assert once().equals(found)
+    return found
 
 
-def test_scan_holds_every_precision_and_subset(scan):
-    assert scan.noise.values.tolist() == [2, 44] and scan.subset.values.tolist() == [0, 1]
+def test_scan_holds_every_precision_in_order(scan):
+    assert scan.noise.values.tolist() == [2, 44] and (scan.residual.sel(noise=2) > scan.residual.sel(noise=44)).all()
     assert ((scan.explained > 0) & (scan.explained <= 1)).all()
     assert (scan.explained.diff("parts") >= 0).all()
     assert (scan.hidden_error > 0).all() and (scan.plain_error > 0).all()
@@ -73,16 +80,6 @@ def test_rule_takes_the_least_error_on_hidden_halves(scan):
         other["hidden_error"] = scan.hidden_error + 10 * (scan.noise != noise)
         assert figures.chosen(other) == noise
     assert figures.chosen(scan) == half.noise[int(half.argmin("noise"))]
-
-
-def test_figures_and_tables(scan):
-    assert len(figures.depth_table(scan)) == 2
-    chosen = figures.worth_table(scan).loc[figures.chosen(scan)]
-    assert chosen["more than the chosen"] == "+0.0000 ± 0.0000"
-    blank = scan.plain_error.sel(way="left blank", hiding="half as a block").mean()
-    assert figures.plain_table(scan).loc["left blank", "hidden half"] == f"{float(blank):.4f}"
-    assert len(figures.show_depth(scan).axes) == 4 and len(figures.show_curves(scan).axes) == 3
-    assert len(figures.show_filled(scan, digits=3).axes) == 3 * 3
 
 
 def test_finished_chains_are_not_run_again(tmp_path, monkeypatch):
@@ -111,6 +108,7 @@ def test_planted_images_show_their_class():
     assert right[0] == 1 and right[1] < 1
 
 
+@pytest.mark.slow
 def test_control_at_its_smallest():
     p = {"n_train": 60, "n_test": 20, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
          "test_burn_in": 1, "test_collect": 1, "noises": (2.0,)}
@@ -132,11 +130,6 @@ def test_mean_field_of_atoms_apart_is_the_exact_mean():
     pull, precision = gamma_e * np.einsum("nchw,kchw->nk", images, atoms), gamma_e * (atoms**2).sum((1, 2, 3)) + gamma_w
     on = 1 / (1 + np.sqrt(precision / gamma_w) * np.exp(-(pull**2) / (2 * precision)))  # prior odds 1 / (K - 1) = 1
     np.testing.assert_allclose(found[..., 0, 0], np.abs(on * pull / precision), rtol=1e-4)
-
-
-def test_precisions_are_in_order_whatever_the_order_given(scan):
-    turned = experiments.run("mnist-depth", SMALL | {"seeds": (0,), "noises": (44.0, 2.0)}).dataset
-    xr.testing.assert_equal(turned.residual.isel(subset=0), scan.residual.isel(subset=0))
 
 
 @pytest.mark.slow

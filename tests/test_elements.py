@@ -50,16 +50,3 @@ def written(tmp_path, monkeypatch):
 def test_bad_entry_is_refused(written, entry, message):
     with pytest.raises(GddError, match=message):
         written(**entry)
-
-
-def test_table_as_shown(written):
-    place = "model/pooling#fig-pooled-map"
-    shown = written(status="shorter or smaller", differs="x & y.", page=place, records=["a--b"])
-    assert str(shown) == repr(shown) == "1 elements: 1 shorter or smaller"
-    page = shown._repr_html_()
-    assert "a &lt; b<small>Sec. 1</small>" in page and "<td>x &amp; y.</td>" in page
-    assert '<span class="verdict shorter">shorter or smaller</span>' in page
-    assert '<a href="model/pooling.html#fig-pooled-map">model/pooling</a>' in page and "<small>a--b</small>" in page
-    counts = elements.meanings(shown).data
-    assert [int(count) for count in re.findall(r"<tr><td>(\d+)</td>", counts)] == [0, 1, 0, 0]
-    assert '<a href' not in written(status="not attempted")._repr_html_()

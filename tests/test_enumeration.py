@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from agreement import p_value_of_counts
 from scipy import stats
 from tiny import layer
 
@@ -32,13 +33,6 @@ def one_map(pixels=3, seed=3):
     generator = np.random.default_rng([0, seed])
     state = model.draw_state(1, spec, shape, generator)
     return state, model.draw_data(state, shape, generator), spec, shape
-
-
-def p_value(found, expected):
-    """Chi-square of counts; outcomes that expect fewer than 5 are lumped."""
-    rare = expected < 5
-    found, expected = np.append(found[~rare], found[rare].sum()), np.append(expected[~rare], expected[rare].sum())
-    return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -81,7 +75,7 @@ def settled_p_value(name, pixels, chains=4000, sweeps=25):
     small = enumeration.small_map(state, data, shape)
     z, w = enumeration.settled(small, chains, sweeps, np.random.default_rng(5), **MISPRINTS[name][0])
     assert ((w == 0) == (z == EMPTY)).all()
-    return p_value(chains * enumeration.frequencies(z, exact.space), chains * exact.probability)
+    return p_value_of_counts(chains * enumeration.frequencies(z, exact.space), chains * exact.probability)
 
 
 @pytest.mark.parametrize("name", ["right", "P2 mended"])
@@ -111,7 +105,7 @@ def test_visit_is_the_control_of_the_tests(name):
     small = enumeration.small_map(state, data, shape)
     z, _ = enumeration.visit(*chains, small, np.random.default_rng(7), **misprint)
     expected = 250 * enumeration.frequencies(z, space)
-    assert p_value(250 * enumeration.frequencies(np.array(drawn), space), expected) > PASSES
+    assert p_value_of_counts(250 * enumeration.frequencies(np.array(drawn), space), expected) > PASSES
 
 
 def test_total_variation():

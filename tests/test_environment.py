@@ -8,7 +8,6 @@ import tomllib
 from importlib.metadata import distributions, entry_points, version
 from pathlib import Path
 
-import conftest
 import pytest
 import yaml
 from packaging.requirements import Requirement
@@ -99,7 +98,7 @@ def imported(source: str) -> set[str]:
     return {name.partition(".")[0] for name in whole | parts}
 
 
-@pytest.mark.parametrize("first", ["papermill", "gdd_book.pages.notebooks", "gdd_book.run"])
+@pytest.mark.parametrize("first", ["papermill", "gdd_book.pages.notebooks"])
 def test_command_and_papermill_handler_can_be_loaded(first):
     """Whichever is imported first: papermill loads our handler while it is itself being imported."""
     if not any(e.value.startswith("gdd_book.") for e in entry_points(group="papermill.io")):
@@ -113,11 +112,6 @@ assert "book/" in [e.name for e in handlers] and all(hasattr(e.load(), "read") f
 assert callable(command.load())
 """
     subprocess.run([sys.executable, "-c", script], check=True)
-
-
-def test_modules_that_share_a_process_exist():
-    for name in {name for group in conftest.REFINING.values() for name in group}:
-        assert (ROOT / "tests" / f"{name}.py").exists(), name
 
 
 def test_the_systems_that_are_supported_are_named_alike():

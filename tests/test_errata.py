@@ -14,12 +14,10 @@ from scipy import signal, stats
 from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model import spec
-from gdd.model.distributions import Gamma, Gaussian
 from gdd.model.pooling import repeat_blocks, spread
 from gdd_book import paper_values
 from gdd_book.checks import enumeration
 from gdd_book.data import sources
-from gdd_book.figures import model as figures
 from gdd_book.pages import errata, notebooks
 
 LISTED = errata.load()
@@ -87,20 +85,6 @@ def test_bad_entry_is_refused(entries, message, tmp_path, monkeypatch):
     monkeypatch.setattr(errata, "PATH", path)
     with pytest.raises(GddError, match=message):
         errata.load()
-
-
-def test_table_as_shown():
-    tests = ("test_a.py::test_b", "test_a.py::test_c")
-    entry = errata.Erratum("P9", "Sizes", "a < b", "Sec. 1", "typo", pages=("model/pooling",), tests=tests)
-    shown = errata.Errata([entry])
-    said = "1 entries (changes the posterior: 0; only a typo: 1; a finding: 0; not printed, or contradictory: 0)"
-    assert str(shown) == repr(shown) == said
-    page = shown._repr_html_()
-    assert '<td><a href="#p9">P9</a></td><td>a &lt; b<small>Sec. 1</small></td>' in page
-    assert '<span class="matters typo">only a typo</span>' in page
-    assert page.startswith(f"<details><summary>{said}</summary>")
-    assert page.count('<a href="../model/pooling.html">model/pooling</a><br/><small>test_a.py</small>') == 1
-    assert page.count("test_a.py") == 1
 
 
 def test_a_precision_for_each_weight_is_out_of_reach():
@@ -178,27 +162,3 @@ def test_test_images_of_caltech_101_include_the_background():
     tested = paper_values.fact("caltech101_test_images")["value"]
     assert len(classes) == 102
     assert tested == len(names) - 30 * 101
-
-
-def test_figure_of_outcomes_has_every_bar():
-    space = np.array([[-1, -1], [0, -1], [1, 0]])
-    shares = {"exact posterior": np.array([0.2, 0.3, 0.5]), "right": np.array([0.25, 0.25, 0.5])}
-    axes = figures.show_outcomes(space, shares, 2).axes[0]
-    np.testing.assert_allclose([bar.get_height() for bar in axes.patches], np.concatenate([*shares.values()]))
-    labels = [text.get_text() for text in axes.get_xticklabels()]
-    assert [label.count("\N{BLACK CIRCLE}") for label in labels] == [0, 1, 2]
-
-
-def test_figure_of_an_atom_has_contours_of_the_stated_mass():
-    right = Gaussian(np.array([[3.0, 1.0], [1.0, 2.0]]), np.array([1.0, 0.0]))
-    figure = figures.show_contours(right, Gaussian(np.eye(2), np.zeros(2)), np.zeros(2))
-    off = np.array(figure.axes[0].lines[0].get_data()).T - right.mean
-    np.testing.assert_allclose(np.einsum("pi,ij,pj->p", off, right.precision, off), stats.chi2(2).ppf(0.95))
-
-
-def test_figure_of_precisions_has_its_peaks_where_they_are():
-    panels = {"noise": {"right": Gamma(np.array([50.0]), np.array([10.0])), "printed": Gamma(0.5, 10.0)}}
-    axes = figures.show_precisions(panels, {"noise": 5.0}).axes[0]
-    x, y = axes.lines[0].get_data()
-    assert x[np.argmax(y)] == pytest.approx(5.0, rel=0.01)
-    assert y.max() == 1.0

@@ -117,17 +117,12 @@ def test_hidden_pixels_play_no_part_and_the_formula_is_that_of_what_is_seen():
                     one_step_features(images, atoms, (4, 3), **given), rtol=1e-9)
 
 
-def test_one_step_survives_strong_evidence_in_single_precision():
+def test_one_step_keeps_labels_and_survives_strong_evidence_in_single_precision():
     images, atoms = example(np.float32)
-    ours = one_step_features(images * 1000, atoms, (3, 3), gamma_e=1e4, gamma_w=1e-3)
-    assert ours.dtype == np.float32 and np.isfinite(ours).all() and float(ours.min()) > 0
-
-
-def test_one_step_keeps_labels():
-    images, atoms = example()
-    labelled = xr.DataArray(images, {"label": ("image", np.arange(70))}, ("image", "plane", "row", "col"))
-    ours = one_step_features(labelled, atoms, (3, 3), gamma_e=1.0, gamma_w=1.0)
+    labelled = xr.DataArray(images * 1000, {"label": ("image", np.arange(70))}, ("image", "plane", "row", "col"))
+    ours = one_step_features(labelled, atoms, (3, 3), gamma_e=1e4, gamma_w=1e-3)
     assert_array_equal(ours.label, labelled.label)
+    assert ours.dtype == np.float32 and np.isfinite(ours).all() and float(ours.min()) > 0
 
 
 @pytest.mark.parametrize(
@@ -135,17 +130,19 @@ def test_one_step_keeps_labels():
     [
         ({"gamma_e": -1.0}, "gamma_e"),
         ({"gamma_w": 0.0}, "gamma_w: 0.0"),
-        ({"pool": (0, 2)}, "pool"),
-        ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
-        ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
+        ({"step": (0, 2)}, "pool|stride"),
+        ({"atoms": np.ones((3, 1, 3, 2))}, "plane"),
+        ({"atoms": np.ones((3, 2, 9, 2))}, "row"),
         ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
     ],
 )
-def test_bad_input_is_named(change, message):
+@pytest.mark.parametrize("read", [one_step_features, one_step_codes])
+def test_bad_input_is_named(read, change, message):
     images, atoms = example()
-    arguments = {"images": images, "dictionary": atoms, "pool": (3, 3), "gamma_e": 1.0, "gamma_w": 1.0}
+    arguments = {"images": images, "atoms": atoms, "step": (3, 2), "gamma_e": 1.0, "gamma_w": 1.0} | change
+    plain = [arguments.pop(name) for name in ("images", "atoms", "step")]
     with pytest.raises(GddError, match=message):
-        one_step_features(**(arguments | change))
+        read(*plain, **arguments)
 
 
 def test_one_step_codes_are_the_plain_conditional_of_an_atom_alone():
@@ -202,25 +199,6 @@ def test_one_step_codes_keep_labels_and_survive_strong_evidence_in_single_precis
     assert_array_equal(ours.label, labelled.label)
     assert all(ours[name].dtype == np.float32 and np.isfinite(ours[name]).all() for name in ours)
     assert float(ours.magnitude.min()) > 0
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"gamma_e": -1.0}, "gamma_e"),
-        ({"gamma_w": 0.0}, "gamma_w: 0.0"),
-        ({"stride": (0, 2)}, "stride"),
-        ({"atoms": np.ones((3, 1, 3, 2))}, "plane"),
-        ({"atoms": np.ones((3, 2, 9, 2))}, "row"),
-        ({"atoms": np.ones((1, 2, 3, 2))}, "atoms: 1 along axis 'atom'"),
-        ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
-    ],
-)
-def test_bad_input_of_one_step_codes_is_named(change, message):
-    images, atoms = example()
-    arguments = {"images": images, "atoms": atoms, "stride": (3, 2), "gamma_e": 1.0, "gamma_w": 1.0}
-    with pytest.raises(GddError, match=message):
-        one_step_codes(**(arguments | change))
 
 
 def test_unfold_puts_image_first_and_keeps_labels():

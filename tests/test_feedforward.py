@@ -81,7 +81,7 @@ def test_experiment_says_what_was_run(honest):
     assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_features.REGIONS**2
 
 
-@pytest.mark.parametrize("copies", [0, 2])
+@pytest.mark.parametrize("copies", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypatch, copies):
     rng = np.random.default_rng(0)
 
@@ -96,6 +96,7 @@ def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypa
     assert (found.cross_validation.min() > 90 - 5 * 100 * np.sqrt(0.9 * 0.1 / 100)).all()
 
 
+@pytest.mark.slow
 def test_copies_change_what_is_learned_and_not_what_is_chosen(honest, monkeypatch):
     copied = outcome(monkeypatch, copies=2)
     assert copied.feature_kind.values.tolist() == [mnist_features.COPIED.format(kind) for kind in mnist_features.KINDS]

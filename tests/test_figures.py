@@ -1,4 +1,4 @@
-"""Figures show what they were given: positions and scales of pixels; a drawing names what exists and is shown once."""
+"""Figures show what they were given: places and scales of pixels; a drawing names what exists and is shown once."""
 
 import re
 import xml.etree.ElementTree as ElementTree
@@ -10,11 +10,11 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import CHAIN, DICTIONARY, DRAW
+from gdd.base.axes import DICTIONARY
 from gdd.base.checks import GddError
 from gdd.plot import mosaic, plot_activations, plot_atoms, plot_reconstruction
-from gdd_book.figures import inference, style
-from gdd_book.figures.model import most_used, show_atoms, show_dictionaries, show_pictures
+from gdd_book.figures import style
+from gdd_book.figures.model import show_atoms
 from gdd_book.pages import notebooks
 
 DRAWINGS = sorted(path for path in (notebooks.BOOK / "_static").glob("*.svg") if path.stem != "favicon")
@@ -66,34 +66,6 @@ def test_colour_atoms_have_zero_in_the_middle():
 
 def test_an_unused_atom_is_grey():
     assert np.nanmax(abs(pixels(show_atoms(np.zeros((2, 1, 3, 3)))))) == 0
-
-
-def test_most_used_atoms_come_first_in_a_panel_for_each_kind():
-    atoms = xr.DataArray(np.arange(2 * 3 * 4.0).reshape(2, 3, 1, 2, 2), dims=("kind", *DICTIONARY))
-    uses = xr.DataArray([[[1, 5, 5], [9, 0, 0]], [[7, 0, 8], [0, 0, 0]]], dims=("kind", "half", "atom"))
-    found = xr.Dataset({"projected_atoms": atoms, "uses": uses}, {"kind": ["a", "b"]})
-    top = most_used(found, 2)
-    np.testing.assert_array_equal(top, [atoms[0, [1, 2]], atoms[1, [2, 0]]])
-    figure = show_dictionaries(top)
-    assert [axes.get_title() for axes in figure.axes] == ["a", "b"]
-    assert [len(axes.images) for axes in figure.axes] == [1, 1]
-
-
-def test_pictures_have_scales_of_their_own_about_zero():
-    figure = show_pictures(["a", "b", "c"], [np.eye(2), -5 * np.eye(2), np.zeros((2, 2))], columns=2)
-    assert [panel.get_title() for panel in figure.axes] == ["a", "b", "c", ""]
-    assert [panel.images[0].get_clim() for panel in figure.axes[:3]] == [(-1, 1), (-5, 5), (-1, 1)]
-    assert not figure.axes[3].images
-
-
-def test_every_chain_has_a_line_in_every_panel():
-    names = ["one", "two", "three", "four", "five"]
-    traces = xr.Dataset({name: ((CHAIN, DRAW), np.linspace(1.0, 2.0, 5)[None]) for name in inference.TRACES})
-    for panel in inference.show_regimes(dict.fromkeys(names, traces)).axes:
-        assert [line.get_label() for line in panel.lines] == names
-        for line in panel.lines:
-            np.testing.assert_array_equal(line.get_xydata(), np.c_[np.arange(1, 6), np.linspace(1.0, 2.0, 5)])
-        assert len({(line.get_color(), line.get_linestyle()) for line in panel.lines}) == 5
 
 
 def test_a_notebook_shows_a_figure_once():

@@ -65,23 +65,6 @@ def test_lighter_pictures_have_the_same_pixels(tmp_path, colours):
     np.testing.assert_array_equal(np.asarray(Image.open(path).convert("RGBA")), whole)
 
 
-def test_pictures_that_can_be_seen_through_stay(tmp_path):
-    path = tmp_path / "_images" / "a.png"
-    path.parent.mkdir()
-    Image.fromarray(np.full((8, 8, 4), 128, np.uint8)).save(path)
-    before = path.read_bytes()
-    finished.lighten(tmp_path)
-    assert path.read_bytes() == before
-
-
-def test_a_figure_has_the_text_of_its_name():
-    figure = nodes.figure("", nodes.image(uri="a.png"), nodes.caption("", "Strokes."), names=["fig-story"])
-    document = nodes.document(None, None)
-    document += figure
-    described.describe_images(None, document)
-    assert figure[0]["alt"] == described.texts()["fig-story"]
-
-
 def pictures(page):
     """Cells of a page that draw a picture, with what stands beside their code."""
     for cell in jupytext.read(notebooks.text_path(page)).cells:

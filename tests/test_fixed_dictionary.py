@@ -45,7 +45,7 @@ REFINEMENT = RefinementSpec(noise=Precision(fixed=0.05))
 def drawn():
     """State and images of the model, and the half of the pixels that is seen."""
     generator = np.random.default_rng(0)
-    state = draw_joint_state(600, MODEL, REFINEMENT, generator)
+    state = draw_joint_state(300, MODEL, REFINEMENT, generator)
     data = draw_joint_data(state, MODEL, generator)
     return state, data._replace(mask=generator.random(data.images.shape) < 0.6)
 

@@ -1,11 +1,10 @@
-"""What stands in a page's head and around the book: descriptions, version, citation, colours that can be read."""
+"""What stands in a page's head and around the book: version, citation, colours that can be read."""
 
 import re
 from types import SimpleNamespace
 
 import pytest
 import yaml
-from docutils import nodes
 
 import gdd
 from gdd_book.figures.style import INK
@@ -14,30 +13,6 @@ from gdd_book.pages import head, notebooks
 STYLE = (notebooks.BOOK / "_static" / "companion.css").read_text(encoding="utf-8")
 #: behind the text of a page, in the theme's light and dark form
 LIGHT, DARK = "#ffffff", "#14181e"
-
-
-def page(url=""):
-    document = nodes.document(None, None)
-    document += [nodes.title("", "A"), nodes.paragraph("", 'Digits & "strokes". ' + "More words. " * 40)]
-    context = {"title": "A < B", "metatags": ""}
-    app = SimpleNamespace(config=SimpleNamespace(html_title="Book", html_baseurl=url))
-    head.describe(app, "book/a", "", context, document)
-    return context["metatags"]
-
-
-def test_a_page_describes_itself():
-    found = re.search('<meta name="description" content="([^"]*)" />', page())[1]
-    assert found.startswith("Digits &amp; &quot;strokes&quot;. More words.") and found.endswith(" …")
-    assert len(found) < head.LONGEST + 30
-    assert '<meta property="og:title" content="A &lt; B" />' in page()
-    assert '"og:site_name" content="Book"' in page()
-
-
-def test_a_card_has_a_picture_where_the_book_has_an_address():
-    assert "og:image" not in page() and "og:url" not in page()
-    assert '"og:url" content="https://a.example/book/a.html"' in page("https://a.example/")
-    assert f'"og:image" content="https://a.example/{head.CARD}"' in page("https://a.example/")
-    assert (notebooks.BOOK / head.CARD).is_file()
 
 
 def test_a_page_without_a_text_has_none():
@@ -84,11 +59,6 @@ def contrast(one, other):
     """Of two colours, as the Web Content Accessibility Guidelines count it: 4.5 is enough for text."""
     low, high = sorted((luminance(one), luminance(other)))
     return (high + 0.05) / (low + 0.05)
-
-
-def test_contrast_is_that_of_the_guidelines():
-    assert contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 COLOURED = re.findall(r"^([^{}/@]+?)\{[^}]*(?<!-)color: (#\w{6})", STYLE, re.MULTILINE)

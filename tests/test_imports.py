@@ -74,10 +74,3 @@ def test_no_circles():
         assert free, f"these import each other: {sorted(waiting)}"
         for name in free:
             del waiting[name]
-
-
-def test_a_wrong_import_would_be_seen(tmp_path):
-    wrong = tmp_path / "spec.py"
-    wrong.write_text("def f():\n    from gdd_book.records import write\n")
-    assert imported(wrong, "gdd.model.spec") == {"gdd_book.records"}
-    assert floor("gdd_book.records") > floor("gdd.model.spec")

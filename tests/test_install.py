@@ -121,7 +121,6 @@ def test_an_experiment_runs(run, installed, tmp_path):
     ("arguments", "said"),
     [
         (["--version"], f"gdd {version('gdd')}"),
-        (["data"], "mnist"),
         (["run", "mnist-error", "--parameters"], "n_train"),
     ],
 )

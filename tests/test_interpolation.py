@@ -38,7 +38,7 @@ def layer():
     spec = LayerSpec(3, (3, 3), (2, 2), gamma_e=FIXED, gamma_d=FIXED, gamma_w=Precision(fixed=0.5))
     shape = layer_shape(spec, (9, 9), 1)
     generator = np.random.default_rng(4)
-    state = draw_state(500, spec, shape, generator)
+    state = draw_state(250, spec, shape, generator)
     return Fitted(spec, shape, state, xr.Dataset()), draw_data(state, shape, generator).images
 
 

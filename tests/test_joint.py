@@ -7,7 +7,7 @@ misprint is stated and asserted.
 
 import numpy as np
 import pytest
-from scipy import stats
+from agreement import p_value_of_counts
 from tiny import LAYERS, layer
 
 from gdd.model.spec import layer_shape
@@ -101,13 +101,10 @@ def enumerated(name):
 
 
 def p_value_of(z, space, probability):
-    """Chi-square of drawn z against their probabilities; outcomes that expect fewer than 5 are lumped."""
+    """Chi-square of drawn z against their probabilities."""
     place = {outcome.tobytes(): t for t, outcome in enumerate(space)}
     found = np.bincount([place[one.tobytes()] for one in z], minlength=len(space))
-    expected = len(z) * probability
-    rare = expected < 5
-    found, expected = np.append(found[~rare], found[rare].sum()), np.append(expected[~rare], expected[rare].sum())
-    return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
+    return p_value_of_counts(found, len(z) * probability)
 
 
 @pytest.mark.parametrize("name", TINY)

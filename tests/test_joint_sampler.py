@@ -9,6 +9,7 @@ import itertools
 
 import numpy as np
 import pytest
+from agreement import p_value_of_counts
 from scipy import stats
 from tiny import layer, with_local
 from tiny_joint import draw_joint, p_values_of_draws, refinement, top
@@ -161,14 +162,11 @@ def repeated(state, data, chosen, weights):
 
 
 def p_value_of(local, space, probability):
-    """Chi-square of drawn outcomes against their probabilities; those that expect fewer than 5 are lumped."""
+    """Chi-square of drawn outcomes against their probabilities."""
     place = {named(parts): t for t, parts in enumerate(space)}
     drawn = [named([z[n : n + 1] for z in (*local.positions, local.z)]) for n in range(len(local.z))]
     found = np.bincount([place[one] for one in drawn], minlength=len(space))
-    expected = len(drawn) * probability
-    rare = expected < 5
-    found, expected = np.append(found[~rare], found[rare].sum()), np.append(expected[~rare], expected[rare].sum())
-    return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
+    return p_value_of_counts(found, len(drawn) * probability)
 
 
 def p_value_of_weights(local, state, data, model):
@@ -186,7 +184,7 @@ def p_value_of_weights(local, state, data, model):
     return stats.kstest(uniform, "uniform").pvalue
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if "three" in n else n for n in TINY])
 def test_brute_force(name):
     """4000 independent chains of one image, from its first outcome; some passes on, the enumerated posterior.
 

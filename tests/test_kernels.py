@@ -40,9 +40,10 @@ def test_same_chain_as_the_plain_sweep(name):
         assert_same_chain(fast, plain, 1e-8)
 
 
-@pytest.mark.parametrize("pool", [(3, 3), None])
-def test_same_chain_where_the_kernel_is_compiled_for_its_width(pool):
+@pytest.mark.parametrize(("pool", "masked"), [((3, 3), False), ((3, 3), True), (None, False)])
+def test_same_chain_where_the_kernel_is_compiled_for_its_width(pool, masked):
     fast, data, spec, shape = wide(pool)
+    data = data._replace(mask=np.random.default_rng(4).random(data.images.shape) < 0.7 if masked else None)
     plain = fast
     for number in range(2):
         fast, _ = sweep(fast, data, spec, shape, key(number))
@@ -121,6 +122,7 @@ def scan_repeatedly(image, z, w, atom, lags, layout, prior, static_width, key):
     return work.residual, work.correlations, work.counts
 
 
+@pytest.mark.slow
 def test_caches_inside_a_map_are_current():
     """One map visited fifty times over: residual, counts and correlations as if made afresh."""
     state, data, spec, shape = wide((3, 3), images=1)

@@ -22,6 +22,7 @@ def test_sizes_and_their_subsets():
     assert repeated((10,), 1, 9) == [(10, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("size", "trial"), [(60, 1), (80, 0)])
 def test_each_subset_is_a_run_of_the_test_error(curve, size, trial):
     changes = CHAINS | {"n_train": size, "seed": trial, "codes": ("ml_sample", "mean")}
@@ -31,6 +32,7 @@ def test_each_subset_is_a_run_of_the_test_error(curve, size, trial):
     np.testing.assert_array_equal(same.error, one.error)
 
 
+@pytest.mark.slow
 def test_a_subset_that_was_not_run_is_missing(curve):
     assert curve.error.dims == ("size", "trial", "feature_kind")
     assert np.isnan(curve.error.sel(size=80, trial=1)).all() and np.isfinite(curve.error.sel(size=60)).all()

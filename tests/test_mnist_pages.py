@@ -1,4 +1,4 @@
-"""What the MNIST chapters show: tables and figures say what the records say, and say so where there is none."""
+"""What the MNIST chapters show: which records are rows of the table; what the experiment on dictionaries measures."""
 
 import json
 
@@ -13,14 +13,6 @@ from gdd_book.experiments import atoms as dictionary
 from gdd_book.figures import mnist as figures
 
 PAPER = paper_values.table("mnist_error")
-
-
-def short_chains(sizes, errors):
-    """A record of mnist-curve: ``errors`` (size, trial) of the paper's feature, ten less for raw pixels."""
-    values = np.stack([errors, np.subtract(errors, 10)], -1)
-    attrs = {"scale": "paper", "parameters": json.dumps({"burn_in": 300, "collect": 100})}
-    coordinates = {"size": list(sizes), "feature_kind": ["ml_sample", "raw pixels"]}
-    return xr.Dataset({"error": (("size", "trial", "feature_kind"), values)}, coordinates, attrs)
 
 
 def record(n_train, scale, errors, noise_precision=100.0):
@@ -47,48 +39,6 @@ def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table(
     for both in ([FULL, longer], [longer, FULL]):  # of one size the longest counts
         assert figures.error_table(PAPER, both)[WORDS[0]][1000] == "20.00"
     assert figures.error_table(PAPER, []).columns.tolist() == ["the paper, refined"]
-
-
-def test_sizes_without_a_run_of_their_own_have_what_several_subsets_give():
-    short = short_chains([1000, 2000], [[30.0, 34.0], [20.0, np.nan]])
-    table = figures.error_table(PAPER, [record(10000, "paper", [24, 22, 17, 16, 9, 5.25])], [short])
-    assert table.columns.tolist() == ["the paper, refined", *WORDS, "sweeps of a layer"]
-    assert table[WORDS[0]].tolist() == ["32.00 \u00b1 2.00 (2)", "20.00 (1)", "not run", "24.00", "not run"]
-    assert table["raw pixels"].tolist() == ["22.00 \u00b1 2.00 (2)", "10.00 (1)", "not run", "9.00", "not run"]
-    assert table["sweeps of a layer"].tolist() == ["300 + 100"] * 2 + ["not run", "3 + 2", "not run"]
-
-
-def test_every_record_has_a_column_that_names_its_scale():
-    table = figures.feature_table([DEMO, FULL, PRINTED])
-    assert list(table.columns) == [
-        ("2000 mnist", "demo", "3 + 2", "100"), ("1000 mnist", "paper", "3 + 2", "100"),
-        ("5000 mnist", "paper", "3 + 2", "learned"),
-    ]
-    assert table.iloc[:, 1].tolist() == ["24.00", "22.00", "17.00", "16.00", "9.00", "5.25"]
-    assert (figures.feature_table([]) == "no record yet").all(axis=None)
-
-
-def test_features_that_were_not_classified_are_left_out():
-    """At paper scale only some features of a chain are classified."""
-    few = FULL.sel(feature_kind=["ml_sample", "raw pixels"])
-    assert figures.feature_table([few]).iloc[:, 0].tolist() == ["24.00", *["not run"] * 3, "9.00", "not run"]
-    row = figures.error_table(PAPER, [few]).loc[1000]
-    assert row.tolist() == ["1.66", "24.00", "9.00", "3 + 2"]
-    lines = figures.show_learning_curve(PAPER, [few]).axes[0].get_lines()
-    assert [line.get_label() for line in lines[1:]] == [figures.FEATURES["ml_sample"], "raw pixels"]
-
-
-def test_the_curve_shows_full_chains_filled_and_short_ones_with_errors():
-    short = short_chains([1000, 2000], [[30.0, 34.0], [20.0, np.nan]])
-    axes = figures.show_learning_curve(PAPER, [DEMO, FULL, PRINTED], [short]).axes[0]
-    printed = axes.get_lines()[0]
-    assert printed.get_xydata().tolist() == [[1000, 1.66], [2000, 1.11], [5000, 1.02], [10000, 0.68], [60000, 0.42]]
-    full = {line.get_label(): line.get_xydata().tolist() for line in axes.get_lines() if line.get_label() in WORDS}
-    assert full[WORDS[0]] == [[1000, 24]] and full[WORDS[1]] == [[1000, 22]]  # neither demo scale nor learned noise
-    bars = [bar.lines[0] for bar in axes.containers]
-    assert [bar.get_markerfacecolor() for bar in bars] == ["white"] * 2
-    assert bars[0].get_xydata().tolist() == [[1000, 32], [2000, 20]]
-    assert len(figures.show_learning_curve(PAPER, []).axes[0].get_lines()) == 1
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +75,3 @@ def test_atoms_found_twice_match_and_others_do_not():
     correlation = dictionary._measure_halves(pair, uses).correlation
     np.testing.assert_allclose(correlation[1::2], 1)
     assert (correlation[::2] < 0.9).all()
-
-
-def test_table_of_dictionaries(tiny):
-    table = figures.dictionary_table(tiny.dataset)
-    assert table.index.tolist() == list(dictionary.KINDS)
-    assert table.loc["average", "held-out error"] == f"{float(tiny.dataset.rms[1].mean()):.3f}"
-    median = tiny.dataset.gradient_kurtosis.sel(kind="training digits").median()
-    assert table.loc["training digits", "gradient kurtosis"] == f"{float(median):.1f}"

@@ -51,7 +51,7 @@ def test_scattering_is_made_by_the_other_interpreter(kymatio, kind):
     assert (constant == list(one_step.ENGINES).index(kind)).all() and spent > 0
 
 
-@pytest.mark.parametrize("data", one_step.DATA)
+@pytest.mark.parametrize("data", ["digits", pytest.param("textures", marks=pytest.mark.slow)])
 def test_few_labels(data, kymatio):
     small = {"data": data, "counts": (5,), "n_test": 10, "patches": 20}
     found = experiments.run("few-labels", small).dataset

@@ -4,28 +4,19 @@ import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
+from tiny import QUICK
 
 import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
 from gdd.layout import PLANES_FIRST, PLANES_LAST, find_layout
 
-QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
-
-
-@pytest.fixture(scope="module")
-def pictures():
-    """Coloured noise, smooth enough for atoms, (image, row, col, plane)."""
-    rough = np.random.default_rng(0).random((12, 16, 18, 3))
-    return (rough + np.roll(rough, 1, 1) + np.roll(rough, 1, 2)).astype(np.float32)
-
 
 @pytest.mark.parametrize("plane", [0, 2])
-def test_a_plane_that_no_image_shows_is_named(pictures, plane):
-    holes = pictures.copy()
+def test_a_plane_that_no_image_shows_is_named(coloured, plane):
+    holes = coloured.copy()
     holes[..., plane] = np.nan
     model = DeepDeconvolution(**QUICK)
     with pytest.raises(GddError, match=f"images: plane {plane} has no pixel but NaN in any image; leave that plane"):
@@ -51,15 +42,15 @@ def test_other_units_are_warned_of(digits, fitted, change):
             call(change(digits))
 
 
-def test_the_same_units_are_not_warned_of(digits, fitted, pictures):
+def test_the_same_units_are_not_warned_of(digits, fitted, coloured):
     holes = np.where(np.random.default_rng(0).random(digits.shape) < 0.5, np.nan, digits)
-    middling = DeepDeconvolution(**QUICK).fit(pictures)
+    middling = DeepDeconvolution(**QUICK).fit(coloured)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dull = 200 + digits[:1] / 20  # one picture may have little contrast
         for images in (digits[:1], digits * 2.0, digits / 2, np.zeros((2, 28, 28)), holes, dull):
             fitted.transform(images)
-        middling.score(np.where(np.arange(3) == 1, np.nan, pictures))  # a plane that new images do not show
+        middling.score(np.where(np.arange(3) == 1, np.nan, coloured))  # a plane that new images do not show
 
 
 def test_far_too_large_pixels_are_refused_in_the_units_of_the_fit(digits, fitted):
@@ -102,15 +93,15 @@ def test_where_the_planes_stand(shape, options, axes):
     assert find_layout(np.ones((2, *shape)), **options).axes == axes
 
 
-def test_labelled_images_are_read_by_their_names_at_every_call(pictures):
-    many = np.concatenate([pictures, pictures[..., :2]], -1)[:, :16, :16]
+def test_labelled_images_are_read_by_their_names_at_every_call(coloured):
+    many = np.concatenate([coloured, coloured[..., :2]], -1)[:, :16, :16]
     labelled = xr.DataArray(many, dims=("image", "row", "col", "plane"))
     model = DeepDeconvolution(**QUICK).fit(labelled)
     assert (model.model_.planes, model.model_.image_size) == (5, (16, 16))
     assert model.transform(labelled[::-1]).shape == (12, 6 * model._map_shape[1] * model._map_shape[2])
-    last = DeepDeconvolution(**QUICK).fit(pictures)
-    features = last.transform(xr.DataArray(pictures, dims=("image", "row", "col", "plane")))
-    np.testing.assert_array_equal(features, last.transform(pictures))
+    last = DeepDeconvolution(**QUICK).fit(coloured)
+    features = last.transform(xr.DataArray(coloured, dims=("image", "row", "col", "plane")))
+    np.testing.assert_array_equal(features, last.transform(coloured))
     with pytest.raises(GddError, match=r"\(5, 16, 16\) along \(plane, row, col\) given; \(3, 16, 18\) is needed"):
         last.transform(labelled)
 
@@ -150,8 +141,7 @@ def test_collections_of_pictures_are_images(digits, fitted, tmp_path):
         fitted.transform(iter(digits))
 
 
-def test_pictures_of_a_model_of_a_table_warn_of_nothing(digits):
-    table = pd.DataFrame(digits.reshape(30, -1).astype(float), columns=[f"pixel{n}" for n in range(784)])
+def test_pictures_of_a_model_of_a_table_warn_of_nothing(table):
     model = DeepDeconvolution(**QUICK, image_size=(28, 28)).set_output(transform="pandas").fit(table)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

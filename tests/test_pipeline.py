@@ -38,7 +38,7 @@ def test_projected_atoms_have_the_size_that_the_spec_derives(digits, layers):
 
 
 def test_one_layer_projects_to_itself(digits):
-    fitted = pretrain(digits, ModelSpec((LayerSpec(4, (9, 9)),), (28, 28)), CHAIN)
+    fitted = pretrain(digits, ModelSpec((LayerSpec(4, (8, 8)),), (28, 28)), CHAIN)
     np.testing.assert_array_equal(project(fitted), fitted.layers[0].state.shared.dictionary)
 
 
@@ -64,7 +64,7 @@ def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
 
 
 def test_a_misspelt_option_of_infer_is_named(digits):
-    fitted = pretrain(digits, ModelSpec((LayerSpec(4, (9, 9)),), (28, 28)), CHAIN)
+    fitted = pretrain(digits, ModelSpec((LayerSpec(4, (8, 8)),), (28, 28)), CHAIN)
     with pytest.raises(GddError, match="burnin: not an option of infer by sampling; these are mask, burn_in, collect"):
         infer(fitted, project(fitted), digits, burnin=10)
     with pytest.raises(GddError, match="gamma_e: not an option"):

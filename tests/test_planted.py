@@ -1,4 +1,4 @@
-"""The planted-data experiment: what it returns, that the truth stays found, and its figure."""
+"""The planted-data experiment: what it returns, that the truth stays found."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,6 @@ from gdd.model.layer import log_likelihood, reconstruction
 from gdd_book import experiments
 from gdd_book.data import datasets
 from gdd_book.experiments.studies import planted
-from gdd_book.figures.inference import show_planted
 
 SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "scale")}
 
@@ -35,16 +34,3 @@ def test_the_record_says_what_was_learned(record):
     assert {name: record.sizes[name] for name in ("chain", "setting", "atom")} == {"chain": 2, "setting": 2, "atom": 8}
     assert (record.recovered == (record.correlation >= planted.ENOUGH).sum("atom")).all()
     assert (record.learned.isel(setting=0) != 0).all(), "as many atoms as planted: everyone has a partner"
-
-
-def test_figure_counts_atoms(record):
-    figure = show_planted(record)
-    counts = [text.get_text() for text in figure.axes[1].texts]
-    assert counts == [str(n) for n in record.recovered.transpose("setting", "chain").values.ravel()]
-    assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["true", "no moves", "scale"]
-    picture = np.asarray(figure.axes[0].images[0].get_array().filled(np.nan), float)
-    atom = record.true_atoms.values[0, 0, 0]
-    np.testing.assert_allclose(picture[:8, :8], atom / np.abs(atom).max(), rtol=1e-6)
-    row, col = record.offset.sel(setting="no moves", chain=0).values[0]
-    blank = np.isnan(picture[9:17, :8])
-    assert blank.sum() == 64 - (8 - abs(row)) * (8 - abs(col)), "blank where the learned atom has no pixel"

@@ -70,6 +70,7 @@ def test_the_sparse_coder_solves_the_lasso():
     assert (np.abs(slopes[~on]) < 1.26).all()
 
 
+@pytest.mark.slow
 def test_every_reading_of_every_stage():
     settings = {"n_train": 60, "n_test": 40, "seeds": (0,), "burn_in": 4, "collect": 2, "refine_burn_in": 3}
     settings |= {"refine_collect": 2, "test_burn_in": 5, "test_collect": 5, "chains": 2}

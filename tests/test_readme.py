@@ -33,11 +33,6 @@ def made(tmp_path_factory):
     return names
 
 
-def test_five_lines():
-    lines = [line for line in make_readme_figure.code().splitlines() if line and "import" not in line]
-    assert len(lines) == 5
-
-
 def test_from_images_and_labels_to_an_error_in_six_lines(capsys):
     lines = [line for line in BLOCKS[0].splitlines() if line and "import" not in line]
     assert len(lines) == 3 and len(BLOCKS[0].splitlines()) <= 8
@@ -78,10 +73,6 @@ def test_commands_name_what_exists():
     parser = run._parser()
     for command in re.findall(r"^ {4}gdd (.*?)(?:  +#.*)?$", TEXT, re.M):
         parser.parse_args(command.split())
-
-
-def test_it_fits_two_screens():
-    assert len(TEXT.split()) < 850
 
 
 def test_make_targets_exist():

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from agreement import arrays_of
+from tiny import layer
 from tiny_joint import SIGNAL, TWO, draw_joint
 
 from gdd.base.checks import GddError
@@ -31,11 +33,7 @@ POOLED_TOP = replace(TWO, layers=(TWO.layers[0], replace(TWO.layers[1], pool=(2,
 
 
 def same(one, other):
-    return all(np.array_equal(a, b) for a, b in zip(leaves(one), leaves(other), strict=True))
-
-
-def leaves(part):
-    return [leaf for item in part for leaf in leaves(item)] if isinstance(part, tuple) else [part]
+    return all(np.array_equal(array, arrays_of(other)[name]) for name, array in arrays_of(one).items())
 
 
 def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_path, monkeypatch):
@@ -146,7 +144,8 @@ def test_bad_settings_are_named(values):
         RefinementSpec(**values)
 
 
-COLOUR = ModelSpec(TWO.layers, TWO.image_size, planes=3)
+#: atoms of one column: three numbers a row, for which nothing is compiled that is not compiled for `TWO`
+COLOUR = ModelSpec((layer(2, (3, 1), (2, 2)), TWO.layers[1]), TWO.image_size, planes=3)
 
 
 @pytest.mark.parametrize("model", [COLOUR, SIGNAL], ids=["colour", "one dimension"])

@@ -73,6 +73,7 @@ def test_starts_are_not_compared_under_a_learned_noise():
         experiments.run("mnist-starts", {"refine_noise": 0.0})
 
 
+@pytest.mark.slow
 def test_pace_counts_what_a_second_gives():
     settings = {"n_train": 40, "burn_in": 3, "collect": 2, "sweeps": 4, "every": (1, 4)}
     found = experiments.run("refinement-pace", settings).dataset
@@ -81,6 +82,7 @@ def test_pace_counts_what_a_second_gives():
     np.testing.assert_array_equal(found.turned.sel(every=4)[1:3], found.turned.sel(every=4)[0])  # no draw in between
 
 
+@pytest.mark.slow
 def test_planes_are_compared_under_four_settings():
     settings = {"n_train": 30, "burn_in": 3, "collect": 2, "refine_burn_in": 3, "refine_collect": 1}
     found = experiments.run("mnist-planes", settings).dataset

@@ -59,11 +59,6 @@ def test_run_writes_a_record_and_prints_where(toy, capsys):
     assert toy == [{"n": 7, "seed": 0, "noise": 0.01, "stop": False, "sizes": (1, 2, 3), "data": "digits"}]
 
 
-def test_scale_chooses_the_defaults(toy):
-    assert run.main(["run", "toy", "--scale", "paper"]) == 0
-    assert toy[0]["n"] == 50
-
-
 def test_several_of_true_and_false_are_read_as_such():
     p = experiments.parse("mnist-planes", "demo", [("learned", "False"), ("empty", "true,false")])
     assert p["learned"] == (False,) and p["empty"] == (True, False)
@@ -206,16 +201,6 @@ def test_data_says_what_is_here(capsys, monkeypatch, tmp_path):
     digits, *others = capsys.readouterr().out.splitlines()
     assert digits.startswith("digits") and len(others) == 6
     assert all("missing; from https://" in line for line in others)
-
-
-def test_data_fetch_of_an_unknown_name(capsys):
-    assert run.main(["data", "fetch", "nothing"]) == 2
-    assert "nothing" in capsys.readouterr().err
-
-
-def test_bar_is_silent_when_not_on_a_terminal(toy, capsys):
-    assert run.main(["run", "toy"]) == 0
-    assert capsys.readouterr().err == ""
 
 
 def test_every_experiment_keeps_the_contract():

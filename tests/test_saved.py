@@ -8,23 +8,15 @@ import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import numpy as np
-import pandas as pd
 import pytest
 import xarray as xr
 from agreement import arrays_of
+from tiny import QUICK
 
 import gdd
 from gdd import DeepDeconvolution, results
 from gdd.base import netcdf
 from gdd.base.checks import GddError
-
-QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
-
-
-@pytest.fixture(scope="module")
-def table(digits):
-    """The same as a table with names of columns."""
-    return pd.DataFrame(digits.reshape(30, -1).astype(float), columns=[f"pixel{n}" for n in range(784)])
 
 
 @pytest.fixture(scope="module")

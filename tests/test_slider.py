@@ -9,8 +9,6 @@ import re
 import numpy as np
 from PIL import Image
 
-from gdd_book import records
-from gdd_book.figures import model, story
 from gdd_book.figures.slider import slider
 from gdd_book.figures.style import finish, new_figure
 
@@ -36,16 +34,3 @@ def test_frames_words_and_the_first():
     assert np.asarray(frames[0].convert("L")).mean() < np.asarray(frames[1].convert("L")).mean()
     assert 'max="1" value="1"' in shown.data and 'alt="says &quot;what&quot;"' in shown.data
     assert "http" not in shown.data
-
-
-def test_a_digit_is_whole_in_the_end():
-    frames, words, _ = parts(story.rebuilding(records.fullest("mnist-readings")))
-    count = len(frames) - 1
-    assert words[0] == f"0 of {count} pieces" and words[-1] == f"{count} of {count} pieces"
-
-
-def test_a_block_chooses_as_precisions_grow():
-    image = np.zeros((12, 12))
-    image[4:8, 5] = 1.0
-    shown = model.block_choice(image, np.ones((4, 1)) / 2, (2, 2), np.array([0.1, 10.0]))
-    assert parts(shown)[1] == ["noise precision 0.1", "noise precision 10"]

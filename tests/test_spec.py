@@ -74,7 +74,8 @@ def test_max_and_average_pooling_have_elementwise_blocks_but_pool_their_output()
     ("make", "words"),
     [
         (lambda: LayerSpec(0, (8, 8)), ("atoms", "0")),
-        (lambda: LayerSpec(1, (8, 8)), ("atoms", "b0")),
+        (lambda: LayerSpec(1, (8, 8)), ("atoms", "b0 = 1 - 1/K = 0")),
+        (lambda: LayerSpec(1, (8, 8), (2, 2), "max"), ("atoms", "b0")),
         (lambda: LayerSpec(4, (0, 8)), ("atom_size", "0")),
         (lambda: LayerSpec(4, (8, 8), (3, 0)), ("pool", "0")),
         (lambda: LayerSpec(4, (8, 8), (3, 3), "median"), ("pooling", "median")),

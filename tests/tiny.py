@@ -11,6 +11,10 @@ from gdd.model.state import LayerData, LayerState
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled; maps of 21 x 21 and 7 x 7, and 2 x 2
 CHEAP = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
+#: of `gdd.DeepDeconvolution`, where what is tested is the face and not what is learned
+QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
+#: of `gdd.OneStepFeatures`
+ONE_STEP = {"atoms": 4, "sweeps": (3, 2), "whitening": False, "verbose": False}
 
 
 class Tiny(NamedTuple):
