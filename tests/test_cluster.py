@@ -28,7 +28,7 @@ DRIVER = Path(__file__).parent / "cluster_to_kill.py"
 
 @pytest.fixture(scope="module")
 def images():
-    return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 10, 10)).astype(np.float32) / 3
+    return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 11, 11)).astype(np.float32) / 3
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_bad_input_is_refused_before_any_work(client, images):
         cluster.learn(images[:, 0], MODEL, CHAIN)
     with pytest.raises(GddError, match="images: shape .* images first"):
         cluster.learn(xr.DataArray(images, dims=("plane", "image", "row", "col")), MODEL, CHAIN)
-    with pytest.raises(GddError, match="axis 'row' has size 9"):
+    with pytest.raises(GddError, match="axis 'row' has size 10"):
         cluster.learn(images[:, :, 1:], MODEL, CHAIN)
     with pytest.raises(GddError, match="mask: shape"):
         cluster.learn(images, MODEL, CHAIN, mask=np.ones((len(images) + 1, *images.shape[1:]), bool))

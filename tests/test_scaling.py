@@ -11,10 +11,10 @@ from gdd_book.figures import performance
 
 
 def test_meetings_of_a_sweep_are_counted_apart_from_those_of_the_start():
-    images = np.random.default_rng(0).standard_normal((3 * BATCH, 1, 10, 10)).astype(np.float32)
+    images = np.random.default_rng(0).standard_normal((3 * BATCH, 1, 11, 11)).astype(np.float32)
     one, two, all_layers = scaling.count_meetings(images, MODEL, CHAIN, FIXED)
     assert one[0] == two[0] == 2  # the sums, and the noise of the likelihood
-    sums = 8 * (3 * 3 * 5 * 5 + 3 * 64 + 2 * 3 + 4)
+    sums = 8 * (3 * 3 * 7 * 7 + 3 * 64 + 2 * 3 + 4)
     assert one[1] == pytest.approx(2 * sums, rel=0.1)  # two nodes for three batches, and little else
     assert all_layers[0] > 3 + 1  # an atom of the bottom layer each, in every other sweep at least
 

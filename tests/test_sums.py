@@ -16,8 +16,8 @@ from gdd.sampler.pretrain import Pretrained, pretrain_layers
 from gdd.sampler.refine import fresh_start, run_joint_chain, start_from
 from gdd.sampler.sums import BATCH, Node, add_chunks, add_images, add_up, complete, push
 
-#: atoms of the size of MNIST's, whose kernels other tests have compiled; maps of 3 x 3 and 1 x 1
-MODEL = ModelSpec((LayerSpec(3, (8, 8), (2, 2)), LayerSpec(2, (2, 2))), (10, 10)).with_held(25.0, 1.0)
+#: atoms of the size of MNIST's, whose kernels other tests have compiled; maps of 4 x 4 and 1 x 1
+MODEL = ModelSpec((LayerSpec(3, (8, 8), (2, 2)), LayerSpec(2, (2, 2))), (11, 11)).with_held(25.0, 1.0)
 CHAIN = ChainSpec(3, 2, 4)
 FIXED = RefinementSpec(Precision(fixed=25.0))
 
@@ -135,7 +135,7 @@ class Pair(sums.NamedTuple):
 
 @pytest.fixture(scope="module")
 def images():
-    return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 10, 10)).astype(np.float32) / 3
+    return np.random.default_rng(1).standard_normal((PARTITIONS[0][-1], 1, 11, 11)).astype(np.float32) / 3
 
 
 def stages(model, chain, refinement, fresh=False, folder=None):
