@@ -177,9 +177,11 @@ def interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
+STEPS = ("gdd.estimator.pretrain_layers", "gdd.estimator.project")
+
+
 @pytest.mark.parametrize(("model", "places"), [
-    (MODELS["deconvolution"], ("gdd.estimator.pretrain", "gdd.estimator.project")),
-    (clone(MODELS["deconvolution"]).set_params(warm_start=True), ("gdd.estimator.pretrain", "gdd.estimator.project")),
+    (MODELS["deconvolution"], STEPS), (clone(MODELS["deconvolution"]).set_params(warm_start=True), STEPS),
     (WHITENED, ("gdd.features.learn_atoms", "gdd.features.learn_whitening")),
 ], ids=["deconvolution", "goes on", "one step, whitened"])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, monkeypatch, tmp_path):
