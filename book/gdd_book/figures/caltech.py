@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import combinations, cycle, product
+from itertools import combinations, product
 from math import prod
 
 import numpy as np
@@ -22,7 +22,6 @@ from gdd_book.experiments.studies.caltech_features import OURS
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,
-    CYCLE,
     FONT,
     FULL,
     INK,
@@ -341,23 +340,6 @@ def class_match_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         pairs = xr.concat([match_layers(b, a, reaches) for a, b in combinations(stacks, 2)], "pair")
         columns[stage] = pairs.groupby(LAYER).median(...).to_series().map("{:.2f}".format)
     return pd.DataFrame(columns)
-
-
-def show_class_traces(found: Sequence[xr.Dataset]) -> Figure:
-    """Log joint of every sweep of refinement less that of the last, in thousands; a line for each class.
-
-    Left of the grey line is burn-in. The first sweeps, far below the rest, are cut off.
-    """
-    figure, axes = new_figure(height=2.6)
-    lowest = 0.0
-    for record, colour in zip(found, cycle(CYCLE), strict=False):
-        trace = (record.log_joint.values - record.log_joint.values[-1]) / 1000
-        axes.plot(np.arange(1, len(trace) + 1), trace, color=colour, linewidth=1, label=class_of(record))
-        lowest = min(lowest, trace[len(trace) // 20])
-    axes.axvline(settings(found[0])["refine_burn_in"], color="grey", linewidth=1)
-    axes.set(xlabel="sweep of refinement", ylabel="log joint (thousands)", ylim=(lowest, None))
-    legend_outside(figure, columns=4)
-    return finish(figure)
 
 
 def rise_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
