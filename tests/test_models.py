@@ -103,7 +103,7 @@ def test_what_a_drawing_leaves_of_the_images(learned, monkeypatch):
     drawn = models.redrawn(models.load("refined").chains_[0])
     scales = [np.linalg.lstsq(y.reshape(-1, 1), x.ravel(), rcond=None)[0] for x, y in zip(images, drawn, strict=True)]
     rest = sum(((x - a * y) ** 2).sum() for x, y, a in zip(images, drawn, scales, strict=True)) / (images**2).sum()
-    np.testing.assert_allclose(left.sel(way="own places", stage="refined"), rest, rtol=1e-5)
+    np.testing.assert_allclose(left.sel(way="own positions", stage="refined"), rest, rtol=1e-5)
     assert (left <= 1).all()
 
 

@@ -139,14 +139,14 @@ def _activations(model: gdd.DeepDeconvolution) -> xr.Dataset:
 
 
 #: what is drawn from a picture's top coefficients and positions, or from those of another picture
-WAYS = ("own places", "another's coefficients", "another's places", "projected")
+WAYS = ("own positions", "another's coefficients", "another's positions", "projected")
 
 
 def unexplained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
     """Share of the example images' energy that is left when the best multiple of a drawing of each is subtracted.
 
     (way, stage), ways as in `WAYS`: from each image's own top coefficients, at its own positions in every layer below;
-    from the image before, coefficients alone or positions alone; by projected atoms, at places that are the same for
+    from the image before, coefficients alone or positions alone; by projected atoms, at positions that are the same for
     all images.
     """
     rows = []
@@ -158,11 +158,11 @@ def unexplained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
             redrawn(trained), redrawn(trained, coefficients=before), redrawn(trained, positions=before),
             render_projected(model.atoms_.values, top, model.model_.stride, images.shape[2:]),
         )
-        rows.append([_left(images.values, one) for one in drawn])
+        rows.append([_unexplained_share(images.values, one) for one in drawn])
     return xr.DataArray(np.transpose(rows), {"way": list(WAYS), "stage": list(stages)}, ("way", "stage"))
 
 
-def _left(images: np.ndarray, drawn: np.ndarray) -> float:
+def _unexplained_share(images: np.ndarray, drawn: np.ndarray) -> float:
     """Energy of the images less the best multiple of each drawing, over their energy."""
     axes = (1, 2, 3)
     scale = (images * drawn).sum(axes) / (drawn.astype(float) ** 2).sum(axes).clip(1e-12)

@@ -21,7 +21,16 @@ from gdd_book.experiments.mnist import KINDS, tuned
 from gdd_book.experiments.path import encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import DIGITS_CHAIN, HELD_DIGITS, STAGES, digits, learned, pretrained_model, setup_of
+from gdd_book.training import (
+    DIGITS_CHAIN,
+    HELD_DIGITS,
+    STAGES,
+    digits,
+    digits_model,
+    learned,
+    pretrained_model,
+    setup_of,
+)
 
 POOLINGS = ("probabilistic", "max", "average")
 #: what is classified: the pooled maps of layer 1, the maps of layer 2, both, and the code by projected atoms
@@ -41,7 +50,8 @@ def mnist_pooling(p: dict, run: Run) -> Outcome:
     found, models = [], {}
     for pooling in p["poolings"]:
         setup = setup_of(p, run, train)
-        folder = run.folder("mnist-pooling", {name: p[name] for name in DIGITS_CHAIN} | {"pooling": pooling})
+        depends = {name: p[name] for name in (*DIGITS_CHAIN, "learned_planes")} | {"pooling": pooling}
+        folder = run.folder("mnist-pooling", depends)
         setup = setup._replace(model=with_pooling(setup.model, pooling), folders=(folder, None))
         fitted = pretrained_model(p, run, setup, f"{pooling} pooling, ")
         models |= learned(f"mnist-{pooling}", {STAGES[0]: fitted}, setup, p)
@@ -63,7 +73,7 @@ def mnist_pooling(p: dict, run: Run) -> Outcome:
          "error_of_pixels": tuned([train, test], train, test, p["seed"]).error},
         {"pooling": list(p["poolings"]), "feature": list(FEATURES), "feature_kind": list(KINDS)},
     )
-    return outcome(dataset, p, train, models, model=setup.model)
+    return outcome(dataset, p, train, models, model=digits_model(p))
 
 
 def _features(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[tuple[str, str], xr.DataArray]:
