@@ -10,6 +10,7 @@ from gdd.model.pooling import unpool
 from gdd.model.state import maps_of
 from gdd_book import checkout, models, records
 from gdd_book.figures import mnist
+from gdd_book.figures import model as model_figures
 from gdd_book.run import run_experiment
 
 SHORT = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
@@ -77,10 +78,10 @@ def test_figures_of_a_model(learned, monkeypatch):
     assert len(mnist.show_drawing_atoms(found, 4).axes) == 2
     table = mnist.drawing_table(found)
     assert (table.diff().iloc[1:] >= 0).all(axis=None) and table.columns.tolist() == ["pretrained", "refined"]
-    walk = mnist.show_walk(found, 7, pieces=2)
+    walk = model_figures.show_walk(found, 7, pieces=2)
     assert [panel.get_title() for panel in walk.axes[3:7]] == ["piece 1", "piece 2", "all", "redrawn"]
     one = found.isel(image=0).sel(stage="refined")
-    parts, all_pieces = mnist.pieces_of(one, int((one.map_2 != 0).sum()))
+    parts, all_pieces = model_figures.pieces_of(one, int((one.map_2 != 0).sum()))
     np.testing.assert_allclose(parts.sum(axis=0), all_pieces, atol=1e-6)
 
 

@@ -14,10 +14,9 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, DRAW, IMAGE, LABEL
+from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
-from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import mean_and_error, share_error
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
@@ -480,51 +479,6 @@ def drawing_table(found: xr.Dataset) -> pd.DataFrame:
     parts = (0.5, 0.9, 0.99)
     rows = {f"{100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1 for part in parts}
     return pd.DataFrame(rows, index=found.stage.values).T.rename_axis("top atoms that draw")
-
-
-def top_of(found: xr.Dataset) -> int:
-    """Number of layers of `gdd_book.models.activations`."""
-    return max(int(name.removeprefix("map_")) for name in found if name.startswith("map_"))
-
-
-def pieces_of(found: xr.Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of the pieces that draw most of one image, (piece, row, col), and of all of them together, (row, col).
-
-    ``found`` : of `gdd_book.models.activations`, one stage and image
-    """
-    atoms, maps, size = found.projected_atoms.values, found[f"map_{top_of(found)}"].values, found.images.shape[-2:]
-    strength = np.abs(maps) * np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None]
-    alone = np.zeros((count, *maps.shape))
-    for piece, where in enumerate(np.argsort(-strength, axis=None, kind="stable")[:count]):
-        alone[piece].flat[where] = maps.flat[where]
-    drawn = render_projected(atoms, np.concatenate([alone, maps[None]]), tuple(found.attrs["stride"]), size)[:, 0]
-    return drawn[:-1], drawn[-1]
-
-
-def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> Figure:
-    """One image on its way up through all layers and down again, a row for each stage.
-
-    Down by projected atoms, piece by piece and all together; last, each layer's values at the image's own positions.
-    ``found`` : of `gdd_book.models.activations`; the first example is shown, of ``label`` if given
-    """
-    one = found.isel({IMAGE: 0 if label is None else int((found[LABEL].values == label).argmax())})
-    layers = range(1, top_of(found))
-    titles = ["image", *(title for layer in layers for title in (f"layer {layer}", f"{layer}, pooled"))]
-    titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all", "redrawn"]
-    stages = found.sizes["stage"]
-    figure, axes = new_panels(stages, len(titles), stages * FULL / len(titles) + 0.3)
-    for row, stage in zip(axes, found.stage.values, strict=True):
-        here = one.sel(stage=stage)
-        parts, whole = pieces_of(here, pieces)
-        maps = [np.abs(here[f"{name}_{layer}"].values).sum(axis=0) for layer in layers for name in ("map", "weight")]
-        picture, own = here.images.values[0], here.redrawn.values[0]
-        drawn = [(shown, max(np.abs(picture).max(), np.abs(shown).max())) for shown in (picture, *parts, whole, own)]
-        for panel, title, (shown, largest) in zip(
-            row, titles, [drawn[0], *((m, m.max()) for m in maps), *drawn[1:]], strict=True
-        ):
-            draw_picture(panel, shown, title if stage == found.stage[0] else "", (-largest, largest), "RdGy", 3)
-        row[0].set_ylabel(stage, fontsize=FONT - 2)
-    return finish(figure)
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
