@@ -72,7 +72,7 @@ def ratio_block_given_rest(tiny, rng):
 
 def ratio_theta_given_z(tiny, rng):
     state, data, spec, shape = tiny
-    choices = conditionals.theta_given_z(state.local.z, shape)
+    choices = conditionals.theta_given_z(state.local.z, spec, shape)
     for _ in range(3):
         theta = [rng.dirichlet(np.ones(c.alpha.shape[2]), c.alpha.shape[:2]) for c in choices]
         judged = log_joint(state, data, spec, shape, theta)

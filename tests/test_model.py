@@ -39,11 +39,13 @@ ENUMERABLE = {
     "pooled, ragged": (layer(1, (2, 2), (2, 2)), (4, 6)),
     "two maps": (layer(2, (2, 2), (2, 1)), (3, 3)),
     "top": (layer(2, (2, 2), None), (3, 3)),
+    "two steps, ragged": (layer(2, (2, 3), (2, 2), two_steps=True), (4, 4)),
+    "two steps, whole": (layer(2, (2, 2), (1, 2), two_steps=True), (4, 3)),
 }
 
 
 #: without empty blocks, as in the joint model: pooled layers only
-OUTCOMES = [(name, True) for name in ENUMERABLE] + [("pooled, ragged", False), ("two maps", False)]
+OUTCOMES = [(name, True) for name in ENUMERABLE] + [(name, False) for name in ENUMERABLE if name != "top"]
 
 
 @pytest.mark.parametrize(("name", "empty"), OUTCOMES)
@@ -61,6 +63,16 @@ def test_an_element_is_on_with_probability_one_over_k():
     z[0, 0, 0, 0] = 0
     terms = stats.betabinom(1, 1 / 3, 2 / 3).logpmf([1, 0, 0, 0, 0, 0])
     assert log_positions(z, spec, shape) == pytest.approx(terms.sum(), rel=1e-12)
+
+
+def test_two_steps_ask_whether_first_and_where_then():
+    """A map of six whole blocks: betabinom for how many are active, the Dirichlet's counts for where, by scipy."""
+    spec = layer(3, (2, 2), (1, 2), two_steps=True)
+    shape, z = layer_shape(spec, (4, 5), 1), np.full((1, 3, 3, 2), EMPTY)
+    z[0, 0, :2, 0], z[0, 0, 2, 1] = 0, 1
+    where = stats.dirichlet_multinomial.pmf([2, 1], [0.5, 0.5], 3) / 3
+    whether = stats.betabinom.pmf([3, 0, 0], 6, 1 / 3, 2 / 3) / [20, 1, 1]
+    assert log_positions(z, spec, shape) == pytest.approx(np.log(whether).sum() + np.log(where), rel=1e-12)
 
 
 def test_an_empty_block_is_impossible_where_it_is_not_allowed():
@@ -88,7 +100,7 @@ def test_theta_integrates_out(name):
     """p(z, theta) = p(z) p(theta | z) for any theta: to rounding."""
     state, data, spec, shape = draw(name)
     rng = np.random.default_rng(1)
-    choices = theta_given_z(state.local.z, shape)
+    choices = theta_given_z(state.local.z, spec, shape)
     theta = [rng.dirichlet(np.ones(c.alpha.shape[2]), c.alpha.shape[:2]) for c in choices]
     posterior = sum(c.logpdf(t).sum() for c, t in zip(choices, theta, strict=True))
     assert log_positions_given(state.local.z, theta, spec, shape) - posterior == pytest.approx(

@@ -17,6 +17,7 @@ from gdd.model.spec import (
     LayerSpec,
     ModelSpec,
     Precision,
+    RefinementSpec,
 )
 
 # model, then per layer: (planes, input, atoms, atom, map, blocks, output), projected atom, stride
@@ -76,6 +77,12 @@ def test_max_and_average_pooling_have_elementwise_blocks_but_pool_their_output()
         (lambda: LayerSpec(0, (8, 8)), ("atoms", "0")),
         (lambda: LayerSpec(1, (8, 8)), ("atoms", "b0 = 1 - 1/K = 0")),
         (lambda: LayerSpec(1, (8, 8), (2, 2), "max"), ("atoms", "b0")),
+        (lambda: LayerSpec(1, (8, 8), (2, 2), two_steps=True), ("atoms", "two_steps", "b0")),
+        (lambda: LayerSpec(4, (8, 8), two_steps=True), ("two_steps", "elementwise")),
+        (lambda: LayerSpec(4, (8, 8), (2, 2), two_steps=1), ("two_steps", "int")),
+        (lambda: RefinementSpec(empty_blocks=True).check_model(ModelSpec(
+            (LayerSpec(4, (8, 8), (3, 3), two_steps=True), LayerSpec(4, (2, 2))), (28, 28)
+        )), ("layer 1", "two_steps", "empty_blocks")),
         (lambda: LayerSpec(4, (0, 8)), ("atom_size", "0")),
         (lambda: LayerSpec(4, (8, 8), (3, 0)), ("pool", "0")),
         (lambda: LayerSpec(4, (8, 8), (3, 3), "median"), ("pooling", "median")),

@@ -61,6 +61,8 @@ LAYERS = {
     "masked, planes, top": (layer(3, (3, 2), None, noise=()), 2, (6, 5), True),
     "top, atoms fill the input": (layer(4, (4, 4), None), 2, (6, 5), False),
     "top, filled, gamma_e shared": (layer(3, (4, 4), None, noise=(), weights=(ATOM,)), 1, (6, 5), False),
+    "two steps, ragged": (layer(two_steps=True), 1, (7, 7), False),
+    "two steps, masked": (layer(3, (2, 3), (3, 2), two_steps=True), 2, (6, 7), True),
 }
 #: layers whose images are whole
 WHOLE = [name for name, (*_, masked) in LAYERS.items() if not masked]

@@ -65,7 +65,7 @@ _CHAIN = ("seed", "burn_in", "collect", "noise_precision", "weight_precision")
 DIGITS_CHAIN, CALTECH_CHAIN = ("data", "n_train", *_CHAIN), ("data", "classes", "per_class", "model", *_CHAIN)
 REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
 #: settings that only some experiments have, of the model and of its refinement; of the latter as in `RefinementSpec`
-LEARNED, SETTINGS = ("learned_planes", "top_atoms"), ("dictionary_every", "empty_blocks")
+LEARNED, SETTINGS = ("learned_planes", "top_atoms", "two_steps"), ("dictionary_every", "empty_blocks")
 USUAL = asdict(RefinementSpec())
 #: precisions whose chains stay healthy (book, inference/mixing, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
@@ -90,12 +90,12 @@ def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
 def digits_model(p: Mapping[str, Any]) -> ModelSpec:
     """Return the model of digits of these parameters.
 
-    With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's.
+    With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's;
+    ``two_steps`` : the other prior of the blocks of layer 1.
     """
-    model = model_for(p["noise_precision"], p["weight_precision"])
-    if "top_atoms" in p:
-        lower, upper = model.layers
-        model = replace(model, layers=(lower, replace(upper, atoms=p["top_atoms"])))
+    lower, upper = (model := model_for(p["noise_precision"], p["weight_precision"])).layers
+    lower = replace(lower, two_steps=p.get("two_steps", False))
+    model = replace(model, layers=(lower, replace(upper, atoms=p.get("top_atoms", upper.atoms))))
     return model.with_learned_planes() if p.get("learned_planes") else model
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import betaln, gammaln
 
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI, Dirichlet, Gamma
@@ -114,6 +114,7 @@ def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool
     """Log p(z), with theta (or pi, in an elementwise layer) integrated out.
 
     Without ``empty`` a pooling block has no such outcome, as in the joint model; then a z that has it gets -inf.
+    In two steps pi is integrated out too, see `log_active`.
     """
     if spec.elementwise:
         a, b = spec.beta
@@ -121,22 +122,36 @@ def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool
         return float(active * math.log(a) + (z.size - active) * math.log(b))
     total = 0.0
     for group in block_groups(shape):
-        alpha = 1.0 / (len(group[1]) + empty)
         counts = outcome_counts(z, group)
         if not empty and counts[..., -1].any():
             return -math.inf
-        total += (gammaln(alpha + counts) - gammaln(alpha))[..., : len(group[1]) + empty].sum()
-        total -= counts.shape[0] * counts.shape[1] * gammaln(1.0 + group[0].sum())
+        total += log_active(counts, spec) if spec.two_steps and empty else 0.0
+        counts = counts[..., : len(group[1]) + (empty and not spec.two_steps)]
+        alpha = 1.0 / counts.shape[2]
+        total += (gammaln(alpha + counts) - gammaln(alpha)).sum() - gammaln(1.0 + counts.sum(axis=2)).sum()
     return float(total)
 
 
+def log_active(counts: np.ndarray, spec: LayerSpec) -> float:
+    """Log p(which blocks of one group are active) in two steps, pi ~ Beta(a0, b0) of each map integrated out.
+
+    ``counts`` : see `outcome_counts`
+    """
+    numbers = counts[..., :-1].sum(axis=2), counts[..., -1]
+    return float((betaln(*(a + n for a, n in zip(spec.beta, numbers, strict=True))) - betaln(*spec.beta)).sum())
+
+
 def log_positions_given(z: np.ndarray, theta: list[np.ndarray], spec: LayerSpec, shape: LayerShape) -> float:
-    """Log p(z, theta) for given multinomial probabilities of each block shape."""
+    """Log p(z, theta) for given multinomial probabilities of each block shape.
+
+    In two steps these are of the positions of an active block, and pi is integrated out.
+    """
     total = 0.0
     for group, probabilities in zip(block_groups(shape), theta, strict=True):
-        alpha = np.full(len(group[1]) + 1, 1.0 / (len(group[1]) + 1))
-        total += Dirichlet(alpha).logpdf(probabilities).sum()
-        total += (outcome_counts(z, group) * np.log(probabilities)).sum()
+        outcomes, counts = probabilities.shape[2], outcome_counts(z, group)
+        total += Dirichlet(np.full(outcomes, 1.0 / outcomes)).logpdf(probabilities).sum()
+        total += (counts[..., :outcomes] * np.log(probabilities)).sum()
+        total += log_active(counts, spec) if spec.two_steps else 0.0
     return float(total)
 
 
@@ -154,11 +169,15 @@ def draw_positions(
         return z
     for group in block_groups(shape):
         blocks, positions = group
-        outcomes = len(positions) + empty
+        outcomes = len(positions) + (empty and not spec.two_steps)
         alpha = np.full((images, shape.atoms, outcomes), 1.0 / outcomes)
         if given is not None:
             alpha += outcome_counts(given, group)[..., :outcomes]
-        drawn = draw_outcomes(Dirichlet(alpha).sample(generator), int(blocks.sum()), generator)
+        theta = Dirichlet(alpha).sample(generator)
+        if spec.two_steps and empty:
+            pi = generator.beta(*spec.beta, (images, shape.atoms, 1))
+            theta = np.concatenate([pi * theta, 1 - pi], axis=2)
+        drawn = draw_outcomes(theta, int(blocks.sum()), generator)
         z[:, :, blocks] = np.append(positions, EMPTY)[drawn]
     return z
 

@@ -78,6 +78,8 @@ class LayerSpec:
     gamma_e : noise precision; may vary by image. Default: by image (the paper's tables)
     gamma_d : precision of the dictionary; may vary by atom and plane. Default: by both
     gamma_w : precision of the weights; may vary by atom. Default: one per layer (P7 in the errata)
+    two_steps : prior of a pooling block in pretraining, by the words of the paper's Sec. 2.2 and not its Eq. 7: whether
+        the block is active, with a Beta(1/K, 1 - 1/K) for each map and block shape, and then where, with a Dir(1/B)
     """
 
     atoms: int
@@ -87,6 +89,7 @@ class LayerSpec:
     gamma_e: Precision = field(default_factory=lambda: Precision((IMAGE,)))
     gamma_d: Precision = field(default_factory=lambda: Precision((ATOM, PLANE)))
     gamma_w: Precision = field(default_factory=Precision)
+    two_steps: bool = False
 
     def __post_init__(self) -> None:
         _keep(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
@@ -94,8 +97,12 @@ class LayerSpec:
         check_choice("pooling", self.pooling, ("probabilistic", "max", "average"))
         if self.pool is None and self.pooling != "probabilistic":
             raise GddError(f"pool: None given with pooling '{self.pooling}', which needs the size of its blocks")
-        if self.elementwise and self.atoms == 1:
-            raise GddError("atoms: 1 given in an elementwise layer, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
+        check_kind("two_steps", self.two_steps, bool)
+        if self.elementwise and self.two_steps:
+            raise GddError("two_steps: True given for an elementwise layer; it is for blocks of probabilistic pooling")
+        if (self.elementwise or self.two_steps) and self.atoms == 1:
+            kind = "an elementwise layer" if self.elementwise else "a layer with two_steps"
+            raise GddError(f"atoms: 1 given in {kind}, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
         for name, allowed in (("gamma_e", (IMAGE,)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", (ATOM,))):
             check_kind(name, getattr(self, name), Precision)
             getattr(self, name).check(name, allowed)
@@ -112,7 +119,7 @@ class LayerSpec:
 
     @property
     def beta(self) -> tuple[float, float]:
-        """(a0, b0) = (1/K, 1 - 1/K), the Beta prior of an element (paper, Sec. 4)."""
+        """(a0, b0) = (1/K, 1 - 1/K), the Beta prior of an element (paper, Sec. 4), and of a block in two steps."""
         return 1 / self.atoms, 1 - 1 / self.atoms
 
 
@@ -370,6 +377,8 @@ class RefinementSpec:
                 raise GddError(
                     f"layers: layer {number} has pooling '{layer.pooling}'; the joint model needs 'probabilistic'"
                 )
+            if layer.two_steps and self.empty_blocks:
+                raise GddError(f"layers: layer {number} has two_steps, which refinement has not with empty_blocks=True")
         if model.layers[-1].pool is not None:
             raise GddError(f"layers: the top layer has pool {model.layers[-1].pool}; the joint model needs None")
 

@@ -84,6 +84,7 @@ def log_block_prior(
 
     (position + 1,); the block itself must be empty in ``z``. A pooled block: 1/(B+1) + counts over the other blocks of
     its shape in the map; without ``empty`` 1/B + counts, and -inf for the last outcome. An element: a0 and b0.
+    In two steps, with n of the others active: (1/B + counts) (a0 + n) / (1 + n), and b0 + the number of empty ones.
     """
     n, k, i, j = where
     p, q = shape.block
@@ -94,21 +95,27 @@ def log_block_prior(
         if group[0][i, j]:
             counts = outcome_counts(z[n : n + 1, k : k + 1], group)[0, 0].astype(float)
             counts[-1] -= 1  # the block itself
-            out[np.append(group[1], p * q)] = np.log(counts + 1.0 / (len(group[1]) + empty))
+            weight = counts + 1.0 / (len(group[1]) + (empty and not spec.two_steps))
+            if spec.two_steps and empty:
+                (a, b), active = spec.beta, counts[:-1].sum()
+                weight = np.append(weight[:-1] * (a + active) / (1 + active), b + counts[-1])
+            out[np.append(group[1], p * q)] = np.log(weight)
     if not empty:
         out[-1] = -np.inf
     return out
 
 
-def theta_given_z(z: np.ndarray, shape: LayerShape) -> list[Dirichlet]:
+def theta_given_z(z: np.ndarray, spec: LayerSpec, shape: LayerShape) -> list[Dirichlet]:
     """Multinomial probabilities of each block shape given the positions: Dirichlet(1/(B+1) + counts).
 
     One `Dirichlet` with alpha (image, atom, outcome) per block shape, in the order of `gdd.model.layer.block_groups`.
+    In two steps the outcomes are the positions of an active block: Dirichlet(1/B + counts).
 
     *Source:* supplement, "Sample theta". *Departs:* one theta per block shape, so that ragged edges are exact.
     *Checked:* tests/test_conditionals.py.
     """
-    return [Dirichlet(outcome_counts(z, group) + 1.0 / (len(group[1]) + 1)) for group in block_groups(shape)]
+    counts = [outcome_counts(z, group)[..., : -1 if spec.two_steps else None] for group in block_groups(shape)]
+    return [Dirichlet(each + 1.0 / each.shape[2]) for each in counts]
 
 
 def atom_statistics(

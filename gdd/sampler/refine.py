@@ -17,7 +17,7 @@ from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError, check_kind, warn_of_scale
 from gdd.base.files import user_path
 from gdd.model.layer import block_groups, draw_outcomes, draw_positions
-from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
+from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Shard, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
@@ -159,7 +159,7 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
         for batch, where in batches(data.shard, len(data.images)):
             generator = shared_generator(chain.seed, START, len(start.layers), 1, batch)
             for z, layer in zip(positions, start.layers, strict=False):
-                z[where] = without_empty(z[where], layer.shape, generator)
+                z[where] = without_empty(z[where], layer.spec, layer.shape, generator)
     top = start.layers[-1].state
     noise, by_image = start.layers[0].state.local.gamma_e.mean(axis=1), IMAGE in start.layers[0].spec.gamma_e.axes
     local = JointLocal(tuple(positions), top.local.z, top.local.w, first_noise(refinement, noise, by_image, data))
@@ -168,11 +168,13 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
     return JointState(local, JointShared(dictionaries, tuple(part.gamma_d for part in shared), top.shared.gamma_w))
 
 
-def without_empty(z: np.ndarray, shape: LayerShape, generator: np.random.Generator) -> np.ndarray:
+def without_empty(
+    z: np.ndarray, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator
+) -> np.ndarray:
     """Give a position to the blocks of ``z`` that are empty; see `start_from`."""
     z = z.copy()
-    for (blocks, places), theta in zip(block_groups(shape), theta_given_z(z, shape), strict=True):
-        drawn = places[draw_outcomes(theta.sample(generator)[..., :-1], int(blocks.sum()), generator)]
+    for (blocks, places), theta in zip(block_groups(shape), theta_given_z(z, spec, shape), strict=True):
+        drawn = places[draw_outcomes(theta.sample(generator)[..., : len(places)], int(blocks.sum()), generator)]
         z[:, :, blocks] = np.where(z[:, :, blocks] == EMPTY, drawn, z[:, :, blocks])
     return z
 

@@ -135,9 +135,9 @@ def masked_pass(
 
 def prior_of(spec: LayerSpec) -> Prior:
     """Priors as the kernels want them."""
-    outcomes = (*spec.beta, False) if spec.elementwise else (0.0, 0.0, True)
+    beta = spec.beta if spec.elementwise or spec.two_steps else (0.0, 0.0)
     noise, by_image = spec.gamma_e, IMAGE in spec.gamma_e.axes
-    return Prior(*outcomes, noise.shape, noise.rate, noise.fixed is None and by_image, by_image)
+    return Prior(*beta, not spec.elementwise, noise.shape, noise.rate, noise.fixed is None and by_image, by_image)
 
 
 def static_width_of(shape: LayerShape) -> tuple[int, ...]:
@@ -252,7 +252,8 @@ def log_prior_from(
 ) -> float:
     """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.layer.log_joint`.
 
-    log_counts : sum of lgamma(alpha + count) - lgamma(alpha) over images, maps, block shapes and outcomes
+    log_counts : sum of lgamma(alpha + count) - lgamma(alpha) over images, maps, block shapes and outcomes; see
+        `gdd.sampler.kernels.operations.log_counts` for two steps
     per_atom : (2, atom), active blocks and sum of squared weights
     """
     local, shared = state

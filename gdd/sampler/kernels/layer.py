@@ -197,7 +197,8 @@ def bound_weights(block, counts, constants, factor):
     """Lower bound on the weight of empty, upper bound on the total of the positions, for empty blocks of a group.
 
     With theta integrated out the block itself does not count. The bound has room: alpha, below 1, is left out of the
-    first, and all positions' alphas, below 1 together, are made 1 in the second.
+    first, and all positions' alphas, below 1 together, are made 1 in the second. In two steps b0 is left out of the
+    first, and a0 is made 1 in the second.
     """
     if not constants.prior.counted:
         return constants.prior.empty, factor * block.rows * block.cols * constants.prior.active
@@ -221,7 +222,7 @@ def update_image(n, images, atoms, constants, work, sums):
         count_outcomes(z[k], constants.layout, work.counts)
         sweep_map(z[k], w[k], make_atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w[k]), constants, work)
         if constants.prior.counted:
-            sums.energy[2] += log_counts(work.counts, constants.layout)
+            sums.energy[2] += log_counts(work.counts, constants.layout, constants.prior)
     count = list_active(z, w, constants.layout, work.active)
     add_sums(work.active, count, image, work.residual, precision, constants, work.near, sums)
 
@@ -341,7 +342,7 @@ def update_masked_image(n, images, observed, pixels, atoms, constants, work, sum
         atom = MaskedAtom(atoms.pixels[k], work.correlations, precision, atoms.gamma_w[k])
         sweep_masked_map(z[k], w[k], residual, observed, atom, constants, work)
         if constants.prior.counted:
-            sums.log_counts[chunk] += log_counts(work.counts, constants.layout)
+            sums.log_counts[chunk] += log_counts(work.counts, constants.layout, constants.prior)
     add_weights(work.active, list_active(z, w, constants.layout, work.active), sums.per_atom[chunk])
     sums.energy[n] = energy_of(residual)
 
