@@ -15,7 +15,8 @@ from gdd_book.experiments.studies import control, depth
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.figures import depth as figures
 from gdd_book.progress import Run
-from gdd_book.training import digits
+from gdd_book.records import as_json
+from gdd_book.training import digits, digits_model
 
 BARS = control.planted_dictionaries(1, np.random.default_rng(0))[0][:, 0]
 SMALL = {"n_train": 60, "n_others": 60, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
@@ -80,6 +81,26 @@ def test_rule_takes_the_least_error_on_hidden_halves(scan):
         other["hidden_error"] = scan.hidden_error + 10 * (scan.noise != noise)
         assert figures.chosen(other) == noise
     assert figures.chosen(scan) == half.noise[int(half.argmin("noise"))]
+
+
+def test_variants_stand_beside_the_scan(scan):
+    """Runs from before a setting was there count as the scan's; other scales are left out."""
+    def run(half, scale="paper", **changed):
+        known = {"top_atoms": 160, "learned_planes": True} | changed
+        other = scan.assign_attrs(scale=scale, parameters=as_json(known))
+        return other.assign(hidden_error=scan.hidden_error + half)
+
+    others = [run(0.5, two_steps=True), run(0.25, top_atoms=40), run(1.0, learned_planes=False), run(9.0, "demo")]
+    found = figures.variants_table(run(0.0), others)["more than in the scan"]
+    assert [(name, float(text.split()[0])) for name, text in found.items()] == [
+        ("40 top atoms", 0.25), ("160 top atoms", 0), ("blocks in two steps", 0.5), ("one precision for all planes", 1),
+    ]
+
+
+def test_blocks_in_two_steps_are_those_of_layer_1():
+    known = {"noise_precision": 100.0, "weight_precision": 0.1}
+    assert [layer.two_steps for layer in digits_model(known | {"two_steps": True}).layers] == [True, False]
+    assert digits_model(known | {"two_steps": False}) == digits_model(known)
 
 
 def test_finished_chains_are_not_run_again(tmp_path, monkeypatch):

@@ -117,23 +117,31 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
     }, PRECISION)
 
 
-def sizes_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Runs with other numbers of top atoms beside the scan, at its chosen precision and on its first subset.
+#: of a run, what differs from the scan, in words; runs from before a setting was there have the scan's
+VARIANTS = {("learned_planes", False): "one precision for all planes", ("two_steps", True): "blocks in two steps"}
+
+
+def variants_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Runs with other numbers of top atoms or other priors beside the scan, at its chosen precision, first subset.
 
     ``others`` : records of `mnist-depth`; those of other scales and precisions are left out
     """
     noise, runs = chosen(scan), {}
     for record in (*others, scan):
         if record.attrs["scale"] == "paper" and noise in record.noise:
-            runs[settings(record)["top_atoms"]] = record.isel(subset=0).sel(noise=noise).drop_vars("subset")
-    found = xr.concat([_described(runs[atoms]) for atoms in sorted(runs)], "atoms").assign_coords(atoms=sorted(runs))
-    more = found.half - found.half.sel(atoms=settings(scan)["top_atoms"])
-    return table("atoms", {
+            own = settings(record)
+            words = [VARIANTS[pair] for pair in VARIANTS if pair in own.items()]
+            kind = (len(words), own["top_atoms"], ", ".join(words) or f"{own['top_atoms']} top atoms")
+            runs[kind] = record.isel(subset=0).sel(noise=noise).drop_vars("subset")
+    names = [name for *_, name in sorted(runs)]
+    found = xr.concat([_described(runs[kind]) for kind in sorted(runs)], "run").assign_coords(run=names)
+    more = found.half - found.half.sel(run=f"{settings(scan)['top_atoms']} top atoms")
+    return table("run", {
         "active in a digit": (found.active, 1), "energy in one atom of layer 1, %": (100 * found.explained, 0),
         "hidden half": (found.half.mean("hidden_image"), 4), "more than in the scan": (more, 4, "hidden_image", "+"),
         "the paper's sample, error, %": (found.error.sel(reading="sample"), 1),
         "normalised detectors, error, %": (found.error.sel(reading="normalised detectors"), 1),
-    }, "top atoms")
+    }, index=names)
 
 
 def _described(one: xr.Dataset) -> xr.Dataset:
