@@ -25,7 +25,7 @@ from gdd_book.training import HELD_DIGITS, digits
 
 #: the two ways to draw the switch: whether it is the program's
 SWITCHES = {"switch of the write-up": False, "switch of the program": True}
-#: what the program sets: shape and rate of the precisions of weights and of an atom's pixels; the first gamma_e, a pixel
+#: what the program sets: shape and rate of precisions of weights and of atoms; first gamma_e, a pixel
 SHAPE, RATE, FIRST = 1.0, 1e-3, 1.0
 #: size of the program's atoms, and how many
 OWN_SIZES = (36, 7)
@@ -77,7 +77,7 @@ def _of_subset(p: Mapping, bar) -> xr.Dataset:
 
 
 def learn(images: np.ndarray, sizes: tuple[int, int], program: bool, p: Mapping, bar) -> xr.Dataset:
-    """Run a chain of ``p["sweeps"]``, until it diverges: traces as of `literal_chain`, ``atoms``, ``pi`` of the best sweep."""
+    """Run a chain until it diverges: traces as those of `literal_chain`; ``atoms`` and ``pi`` of the best sweep."""
     chain = Neighbour(images, sizes, program, np.random.default_rng(p["seed"]))
     traces, norm = np.full((3, p["sweeps"]), np.nan), np.linalg.norm(images)
     best, atoms, pi = np.inf, chain.dictionary.copy(), chain.pi
@@ -185,7 +185,7 @@ class Neighbour:
     def draw_switch(self, k: int, pictures: np.ndarray) -> None:
         """b of one atom in all images.
 
-        The write-up has the odds of the model given the present weights. The program takes the odds for the probability,
+        The write-up has the odds of the model given the present weights. The program takes odds for the probability,
         and those of an atom that is off from the prior alone.
         """
         drawn, was = self.w[:, k] @ pictures, self.switch[:, [k]]
