@@ -6,7 +6,7 @@ import pytest
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import cut_into_blocks
 from gdd_book import experiments
-from gdd_book.experiments.studies import printed
+from gdd_book.experiments.studies import neighbour, printed
 
 
 class Silent:
@@ -59,3 +59,77 @@ def test_the_print_diverges_and_the_model_does_not():
     assert found.sizes["reading"] == len(printed.READINGS) + 2
     assert np.isnan(found.residual.sel(reading="as printed")).any()
     assert (found.residual.sel(reading=list(printed.RIGHT)) < 1.2).all()
+
+
+@pytest.fixture(params=[False, True])
+def other(request):
+    images = np.random.default_rng(4).random((5, 28, 28))
+    found = neighbour.Neighbour(images, (6, 8), request.param, np.random.default_rng(5))
+    for _ in range(4):
+        found.sweep()
+    found.switch[:, 2] = True
+    found.left = images.reshape(5, -1) - sum(found.code()[:, k] @ found.placed(k) for k in range(6))
+    return found
+
+
+def test_what_the_neighbour_leaves_is_kept_right(other):
+    images = other.left + sum(other.code()[:, k] @ other.placed(k) for k in range(6))
+    other.sweep()
+    drawn = sum(other.code()[:, k] @ other.placed(k) for k in range(6))
+    np.testing.assert_allclose(other.left, images - drawn, atol=1e-9)
+
+
+def test_the_neighbours_weights_are_each_drawn_given_all_others(other):
+    other.generator, pictures, old = Silent(), other.placed(2), other.w[:, 2].copy()
+    precision, expected = other.gamma(old), np.empty(old.shape)
+    for i, picture in enumerate(pictures):
+        without = other.left + np.outer(old[:, i], picture)
+        expected[:, i] = other.gamma_e * (without @ picture)
+        expected[:, i] /= other.gamma_e * (picture**2).sum() + precision[:, i]
+    other.draw_weights(2, pictures)
+    np.testing.assert_allclose(other.w[:, 2], expected, rtol=1e-9, atol=1e-12)
+
+
+def test_the_neighbours_pixels_are_each_drawn_given_all_others(other):
+    """But for the overlaps of the atom with itself, which its variance and its mean leave out."""
+    other.generator, maps, old = Silent(), other.code()[:, 2], other.dictionary[2].copy()
+    squares = (other.gamma_e * (maps**2).sum(axis=1)).sum()
+    expected = np.empty(old.shape)
+    for place in np.ndindex(old.shape):
+        other.dictionary[2] = 0
+        other.dictionary[2][place] = 1
+        picture = maps @ other.placed(2)
+        linear = (other.gamma_e[:, None] * picture * other.left).sum() + squares * old[place]
+        expected[place] = linear / (squares + other.gamma_d[2][place])
+    other.dictionary[2] = old
+    other.draw_atom(2)
+    np.testing.assert_allclose(other.dictionary[2], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("on", [False, True])
+@pytest.mark.parametrize("program", [False, True])
+def test_the_neighbours_switch_has_its_odds(program, on):
+    """The write-up's: the model's, given the weights. The program's: odds as a probability, of the prior if off."""
+    number, rng = 20_000, np.random.default_rng(6)
+    image, atom = np.zeros((28, 28)), rng.normal(size=(1, 8, 8))
+    images = np.repeat(image[None], number, axis=0)
+    chain = neighbour.Neighbour(images, (1, 8), program, rng, atom, np.array([0.3]))
+    chain.w[:] = rng.normal(size=chain.w.shape[2]) / 30
+    chain.gamma_e[:], chain.switch[:] = 1.0, on
+    drawn = chain.w[:, 0] @ chain.placed(0)
+    chain.left -= on * drawn
+    log_ratio = -0.5 * (drawn[0] ** 2).sum()
+    odds = 0.3 / 0.7 * np.exp(0 if program and not on else log_ratio)
+    expected = odds if program else odds / (1 + odds)
+    chain.draw_switch(0, chain.placed(0))
+    assert 0.02 < expected < 0.98
+    assert abs(chain.switch.mean() - expected) < 4.5 * np.sqrt(expected * (1 - expected) / number)
+
+
+def test_the_neighbour_runs_beside_the_exact_sampler():
+    small = {"seeds": (0,), "sweeps": 6, "n_coded": 80, "n_test": 20, "test_burn_in": 1, "test_collect": 1}
+    found = experiments.run("printed-neighbour", small).dataset.isel(subset=0)
+    assert found.error.shape == (2, 2, 2)
+    assert np.isfinite(found.residual).all()
+    last = found.gamma_e.isel(sweep=-1)
+    assert last.sel(sampler=neighbour.EXACT) > 5 * last.drop_sel(sampler=neighbour.EXACT).max()

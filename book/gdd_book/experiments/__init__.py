@@ -23,6 +23,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     mnist_features,
     mnist_readings,
     mnist_refinement,
+    neighbour,
     one_step,
     planted,
     pooling,

@@ -7,7 +7,16 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.figures.style import FONT, LINES, finish, legend_outside, new_figure, table
+from gdd_book.figures.style import (
+    FONT,
+    KIND_WORDS,
+    LINES,
+    finish,
+    legend_outside,
+    new_figure,
+    table,
+    with_error,
+)
 
 
 def show_divergence(record: xr.Dataset) -> Figure:
@@ -41,3 +50,32 @@ def divergence_table(record: xr.Dataset) -> pd.DataFrame:
         "least residual": (record.residual.min("sweep").mean("subset"), ".3g"),
         "last noise precision": (last.mean("subset"), ".3g"),
     })
+
+
+def show_neighbour(record: xr.Dataset) -> Figure:
+    """Noise precision after each sweep of every sampler of `printed-neighbour`, a line for each subset."""
+    figure, axes = new_figure(height=3.9)
+    sweeps = np.arange(1, record.sizes["sweep"] + 1)
+    for sampler, (colour, style) in zip(record.sampler.values, LINES, strict=False):
+        for number, values in enumerate(record.gamma_e.sel(sampler=sampler).transpose("subset", "sweep").values):
+            axes.plot(sweeps, values, linestyle=style, color=colour, linewidth=1.2, label=None if number else sampler)
+            if last := np.isfinite(values).sum():
+                axes.plot(last, values[last - 1], "x" if last < len(sweeps) else "", color=colour)
+    axes.set(yscale="log", xlabel="sweep", ylabel="noise precision")
+    legend_outside(figure, "lower center", 2, 2)
+    return finish(figure)
+
+
+def neighbour_table(record: xr.Dataset) -> pd.DataFrame:
+    """Error by whose atoms and whose codes, mean over the subsets with its error."""
+    rows = record.error.stack(row=("switch", "coder")).transpose("row", ...)
+    pixels = record.error_of_pixels.expand_dims(row=1, feature_kind=record.sizes["feature_kind"])
+    values = np.concatenate([pixels.transpose("row", "feature_kind", "subset").values,
+                             rows.transpose("row", "feature_kind", "subset").values])
+    errors = xr.DataArray(values, dims=("row", "feature_kind", "subset"))
+    names = [("", "raw pixels"), *((f"neighbour, {switch}", coder) for switch, coder in rows.row.values)]
+    index = pd.MultiIndex.from_tuples(names)
+    return table("row", {
+        KIND_WORDS[kind]: (with_error(errors[:, number], "subset", 1),)
+        for number, kind in enumerate(record.feature_kind.values)
+    }, ("atoms", "code"), index)
