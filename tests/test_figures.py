@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from gdd.base.axes import DICTIONARY
 from gdd.base.checks import GddError
 from gdd.plot import mosaic, plot_activations, plot_atoms, plot_reconstruction
-from gdd_book.figures import style
+from gdd.projection import render_projected
+from gdd_book.figures import story, style
 from gdd_book.figures.model import show_atoms
 from gdd_book.pages import notebooks
 
@@ -34,6 +35,14 @@ def test_mosaic_puts_each_atom_in_its_place():
     np.testing.assert_array_equal(picture[:2, 3:], atoms[1, 0])
     np.testing.assert_array_equal(picture[3:, :2], atoms[2, 0])
     assert np.isnan(picture[2]).all() and np.isnan(picture[:, 2]).all() and np.isnan(picture[3:, 3:]).all()
+
+
+def test_pieces_add_up_to_the_picture_the_strongest_first():
+    rng = np.random.default_rng(0)
+    atoms, code = rng.normal(size=(3, 1, 4, 4)), np.where(rng.random((3, 2, 2)) < 0.5, rng.normal(size=(3, 2, 2)), 0)
+    found = story.pieces_of(atoms, code, (2, 2), (6, 6))
+    np.testing.assert_allclose(found.sum(axis=0), render_projected(atoms, code[None], (2, 2), (6, 6))[0, 0], atol=1e-12)
+    assert len(found) == np.count_nonzero(code) > 1 and (np.diff((found**2).sum(axis=(1, 2))) <= 0).all()
 
 
 @pytest.mark.parametrize("planes", [2, 4])

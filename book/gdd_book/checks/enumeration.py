@@ -163,6 +163,16 @@ def settled(
     return z, w
 
 
+def visited(small: SmallMap, sweeps: int, generator: np.random.Generator, **misprints) -> np.ndarray:
+    """Z of one chain from an empty map after each of so many sweeps of `visit`: (draw, block)."""
+    z = np.full((1, len(small.placed)), EMPTY, np.int16)
+    w, found = np.zeros(z.shape), []
+    for _ in range(sweeps):
+        z, w = visit(z, w, small, generator, **misprints)
+        found.append(z[0])
+    return np.array(found)
+
+
 def held_score(
     z: np.ndarray, w: np.ndarray, mean: np.ndarray, precision: np.ndarray, gamma_w: float,
     generator: np.random.Generator,

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 import numpy as np
 import pandas as pd
 import xarray as xr
+from IPython.display import HTML
 from matplotlib.figure import Figure
 from scipy import stats
 
 from gdd.base.axes import ATOM, CHAIN, DRAW
 from gdd.plot import mosaic, over_largest
+from gdd_book.checks.enumeration import frequencies, total_variation
+from gdd_book.figures.model import show_outcomes
+from gdd_book.figures.slider import slider
 from gdd_book.figures.style import (
     COLOURS,
     CYCLE,
@@ -170,6 +174,25 @@ def _draw_gaps(axes, record: xr.Dataset) -> None:
     axes.set_ylim(record.sizes["setting"] - 0.5, -0.5)
     words = "difference to a chain started at the truth,\nthousands of nats (crosses: some atoms missed)"
     axes.set_xlabel(words, x=0.35)
+
+
+def visiting(space: np.ndarray, exact: np.ndarray, visits: Mapping[str, np.ndarray], sweeps: Sequence[int]) -> HTML:
+    """Slider over the sweeps of a chain: how often each sampler has been at each outcome, beside the exact posterior.
+
+    Parameters
+    ----------
+    space, exact : of `gdd_book.checks.enumeration.enumerated`, a one-row map of blocks of two positions
+    visits : name -> (draw, block), positions after every sweep
+    """
+    shares = {name: [frequencies(z[:count], space) for count in sweeps] for name, z in visits.items()}
+    frames = []
+    for number, count in enumerate(sweeps):
+        here = {name: found[number] for name, found in shares.items()}
+        figure = show_outcomes(space, {"exact posterior": exact} | here, positions=2)
+        figure.axes[0].set_ylim(0, 1)
+        distances = ", ".join(f"{name} {total_variation(exact, found):.2f}" for name, found in here.items())
+        frames.append((f"{count:,} sweeps; distance to the exact posterior: {distances}", figure))
+    return slider(frames, "share of nine outcomes among the sweeps of two samplers, beside their exact probabilities")
 
 
 # ---- mean field

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -50,14 +50,18 @@ LINES = (
 
 
 def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.ndarray:
-    """Pictures (piece, row, col) that a digit's code adds up, the one of most energy first."""
+    """Pictures (piece, row, col) that a digit's code of a record adds up, the one of most energy first."""
     one = record.isel(subset=0).sel(stage=stage)
     atoms = one.projected_atoms.transpose(ATOM, PLANE, ...).values / 100 * one.largest.values[:, None, None, None]
-    code = one.example_code[chain, digit].values.astype(float)
+    return pieces_of(atoms, one.example_code[chain, digit].values.astype(float), MNIST.stride, MNIST.image_size)
+
+
+def pieces_of(atoms: np.ndarray, code: np.ndarray, stride: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
+    """Pictures (piece, row, col) of this size that a code (atom, row, col) adds up, the one of most energy first."""
     maps = np.zeros((np.count_nonzero(code), *code.shape))
     for number, place in enumerate(np.argwhere(code)):
         maps[number, *place] = code[*place]
-    found = render_projected(atoms, maps, MNIST.stride, MNIST.image_size)[:, 0]
+    found = render_projected(atoms, maps, stride, size)[:, 0]
     return found[np.argsort(-(found**2).sum(axis=(1, 2)), kind="stable")]
 
 
@@ -70,7 +74,7 @@ def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset],
     often = most_used(scan.isel(subset=0), 16).transpose(..., ATOM, PLANE, "atom_row", "atom_col")
     for panel, (noise, words) in zip(above.subplots(1, 2), (LITTLE_NOISE, MUCH_NOISE), strict=True):
         draw_atoms(bare(panel), often.sel(noise=noise), 4, words)
-    _draw_pieces(middle.subplots(1, 7), record, "refined", digit)
+    _draw_pieces(middle.subplots(1, 7), *_example(record, "refined", digit))
     _draw_curve(curve, record, best)
     return finish(figure)
 
@@ -79,7 +83,7 @@ def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 3) 
     """The same digit taken apart by two chains that differ in their random numbers only."""
     figure, axes = new_figure(2, 7, height=2.1)
     for chain, row in enumerate(axes):
-        _draw_pieces(row, record, stage, digit, chain, f"chain {chain + 1}")
+        _draw_pieces(row, *_example(record, stage, digit, chain), f"chain {chain + 1}")
     return finish(figure)
 
 
@@ -117,7 +121,7 @@ def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 def rebuilding(record: xr.Dataset, stage: str = "refined", digit: int = 2) -> HTML:
     """Slider over the pieces of a digit, strongest first: the digit, the last piece, the sum so far, what is left."""
-    found, whole = pieces(record, stage, digit), record.isel(subset=0).example[digit, 0].values / 255
+    whole, found = _example(record, stage, digit)
     frames = []
     for count in range(len(found) + 1):
         figure, axes = new_figure(1, 4, height=1.5)
@@ -128,6 +132,50 @@ def rebuilding(record: xr.Dataset, stage: str = "refined", digit: int = 2) -> HT
             draw_picture(panel, picture, words)
         frames.append((f"{count} of {len(found)} pieces", finish(figure)))
     return slider(frames, "a digit put together from its pieces, one after the other", first=min(5, len(found)))
+
+
+def noises(
+    whole: np.ndarray, atoms: np.ndarray, codes: Mapping[float, np.ndarray], stride: tuple[int, int],
+    curves: pd.DataFrame,
+) -> HTML:
+    """Slider over noise precisions: a digit's strongest pieces, and curves over the precision with a dot where it is.
+
+    Parameters
+    ----------
+    whole : (row, col)
+    codes : noise precision -> (atom, row, col), the digit's code
+    curves : a row for each noise precision: coefficients ``active``, what is ``left``, share ``in both`` chains in %
+    """
+    frames = []
+    for number, (gamma_e, code) in enumerate(codes.items()):
+        found = pieces_of(atoms, code, stride, whole.shape)
+        words = f"noise precision {gamma_e:,g}: {len(found)} pieces"
+        frames.append((words, _draw_noise(whole, found, curves, number)))
+    return slider(frames, "a digit's strongest pieces and three curves over the noise precision, a dot where it stands")
+
+
+def _draw_noise(whole: np.ndarray, found: np.ndarray, curves: pd.DataFrame, number: int) -> Figure:
+    """A frame of `noises`: pieces of the digit above, the curves below, each with a dot at this number.
+
+    Dashed: the noise that the model expects to be left.
+    """
+    with plt.rc_context(RC):
+        figure = plt.figure(figsize=(FULL, 3.0), FigureClass=Drawn)
+        above, below = figure.subfigures(2, 1, height_ratios=(1, 1.9))
+        panels = below.subplots(1, 3)
+    _draw_pieces(above.subplots(1, 7), whole, found)
+    named = {"active": ("active", (10, 100)), "left": ("what is left", (0.03, 0.1, 0.3, 1)),
+             "in both": ("in both chains, %", (0, 50, 100))}
+    for panel, (name, (title, ticks)) in zip(panels, named.items(), strict=True):
+        panel.plot(curves[name], color=COLOURS["blue"])
+        panel.plot(curves[name].iloc[[number]], "o", color=COLOURS["red"])
+        panel.set(xscale="log", yscale="linear" if name == "in both" else "log", xlabel="noise precision")
+        panel.set_title(title, fontsize=FONT - 1)
+        write_ticks(panel.xaxis, (1, 30, 1000))
+        write_ticks(panel.yaxis, ticks)
+    panels[1].plot(curves.index, curves.index**-0.5, "--", color=COLOURS["grey"])
+    panels[2].set_ylim(0, 100)
+    return finish(figure)
 
 
 def forming(record: xr.Dataset) -> HTML:
@@ -141,13 +189,20 @@ def forming(record: xr.Dataset) -> HTML:
     return slider(frames, "top atoms in the image plane after more and more sweeps", first=len(frames) - 1)
 
 
-def _draw_pieces(panels, record: xr.Dataset, stage: str, digit: int, chain: int = 0, title: str = "a digit") -> None:
+def _example(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A digit of a record, (row, col), and its pieces."""
+    return record.isel(subset=0).example[digit, 0].values / 255, pieces(record, stage, digit, chain)
+
+
+def _draw_pieces(panels, whole: np.ndarray, found: np.ndarray, title: str = "a digit") -> None:
     """The digit, its five strongest pieces, and the sum of all."""
-    found = pieces(record, stage, digit, chain)
-    whole = record.isel(subset=0).example[digit, 0].values / 255
     titles = [title, "≈", "+", "+", "+", "+", f"all {len(found)}"]
-    for panel, picture, words in zip(panels, [whole, *found[:5], found.sum(axis=0)], titles, strict=True):
-        draw_picture(panel, picture, words)
+    some = [*found[:5], *[None] * (5 - len(found))]
+    for panel, picture, words in zip(panels, [whole, *some, found.sum(axis=0)], titles, strict=True):
+        if picture is None:
+            bare(panel)
+        else:
+            draw_picture(panel, picture, words)
 
 
 def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
