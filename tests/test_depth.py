@@ -157,3 +157,5 @@ def test_mean_field_of_atoms_apart_is_the_exact_mean():
 def test_faces_at_their_smallest():
     found = experiments.run("caltech-depth").dataset
     assert found.noise.values.tolist() == [0.3, 3.0] and (found.hidden_error > 0).all()
+    apart = [found.sel(noise=[3.0]), found.sel(noise=[0.3])]
+    xr.testing.assert_identical(figures.over_precisions(apart), found)

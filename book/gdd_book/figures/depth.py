@@ -178,6 +178,13 @@ def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figu
     return finish(figure)
 
 
+def over_precisions(records: Sequence[xr.Dataset]) -> xr.Dataset | None:
+    """Records of one class of pictures at several noise precisions as one, the lowest first; None of none."""
+    if not records:
+        return None
+    return xr.concat(records, "noise", data_vars="minimal", coords="minimal", compat="override").sortby("noise")
+
+
 def show_depth_of_pictures(record: xr.Dataset, example: int = 1) -> Figure:
     """Atoms of layers 1 and 3 and a half-hidden picture filled in, a column for each precision; the first class."""
     first, ends = record.isel({"class": 0}), (-200, 200)
