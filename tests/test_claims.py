@@ -56,9 +56,9 @@ def test_bad_entry_is_refused(written, entry, message):
 
 def test_our_number_is_the_mean_of_what_a_record_holds(tmp_path, monkeypatch):
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
-    asked = {"record": "a--b", "variable": "right", "select": {"way": "one"}, "times": 100}
+    asked = {"record": "a--b", "variable": "right", "select": {"way": "one"}}
     assert claims.our_number(**asked) == ""
-    held = xr.Dataset({"right": (("way", "image"), [[0, 0, 0], [1, 0, 1]])}, {"way": ["all", "one"]})
+    held = xr.Dataset({"right": (("way", "image"), [[0, 0, 0], [100, 0, 100]])}, {"way": ["all", "one"]})
     held.to_netcdf(tmp_path / "a--b.nc")
     monkeypatch.setattr(records, "read", xr.load_dataset)
     assert claims.our_number(**asked) == "66.7\u00a0%"

@@ -22,7 +22,7 @@ VERDICTS = {
     "partly": "a part of the claim holds, or holds under conditions that the paper does not state; the text says which",
     "not reproduced": "another outcome, at the paper's chain lengths or where longer chains no longer change it",
     "open": "no run of the needed size yet; the finding says which command would close it",
-    "cannot be judged": "a machine or a choice that was never published decides, or it was not attempted",
+    "cannot be judged": "a machine or a choice that was never published decides",
 }
 #: verdicts that need a page of the book as evidence
 PROVEN = ("reproduced", "partly", "not reproduced")
@@ -119,14 +119,14 @@ def printed_number(fact: str | None = None, table: str | None = None, row: dict 
     return f"{chosen[column].item():g} ({frame.attrs['unit']})"
 
 
-def our_number(record: str, variable: str, select: dict, times: float = 1.0) -> str:
+def our_number(record: str, variable: str, select: dict) -> str:
     """Mean of some entries of one of our records, in %; empty where the record is not there.
 
     record : file name without its ending; or an experiment, for all subsets of its fullest run
     """
     path = checkout.results() / f"{record}.nc"
     found = records.read(path) if path.is_file() else None if "--" in record else records.fullest(record)
-    return "" if found is None else f"{times * float(found[variable].sel(select).mean()):.3g}\u00a0%"
+    return "" if found is None else f"{float(found[variable].sel(select).mean()):.3g}\u00a0%"
 
 
 def _row(claim: Claim) -> str:
