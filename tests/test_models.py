@@ -69,6 +69,19 @@ def test_activations_of_the_examples_are_those_of_the_chain(learned):
     assert own < others
 
 
+@pytest.mark.parametrize("stage", ["pretrained", "refined"])
+def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
+    name = names(learned)[stage]
+    chain = models.load(name).chains_[0]
+    whole = models.redrawn(chain)
+    pieces = sum(models.redrawn(chain, atom=k).astype(float) for k in range(chain.model.layers[-1].atoms))
+    np.testing.assert_allclose(pieces, whole, atol=1e-4 * np.abs(whole).max())
+    found = models.one_atom(name, most=3)
+    left, energy = (((found.own - part) ** 2).sum(["row", "col"]) for part in (found.part, 0))
+    assert (left <= energy).all() and (left < energy).any()  # the part of layer 1 explains some of the piece
+    assert model_figures.one_atom(found).data.count("one atom of layer 1") == 5  # three frames; the first shown, said
+
+
 def test_figures_of_a_model(learned, monkeypatch):
     whole = {stage: models.path_of(name) for stage, name in names(learned).items()}
     monkeypatch.setattr(models, "path_of", lambda name: whole[name.rpartition("-")[2]])

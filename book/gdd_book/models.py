@@ -20,6 +20,7 @@ from gdd.base.axes import IMAGE, IMAGES, LABEL
 from gdd.base.checks import GddError
 from gdd.estimator import restored, saved
 from gdd.inference.fixed_dictionary import shared_of
+from gdd.model.convolution import correlate
 from gdd.model.joint import layer_values
 from gdd.model.state import JointLocal
 from gdd.projection import render_projected
@@ -169,12 +170,39 @@ def _unexplained_share(images: np.ndarray, drawn: np.ndarray) -> float:
     return float(((images - scale[:, None, None, None] * drawn) ** 2).sum() / (images.astype(float) ** 2).sum())
 
 
+def one_atom(name: str, most: int = 10) -> xr.Dataset:
+    """What the top atom that most example images use draws in each of them, the first ``most``: (image, row, col).
+
+    ``picture`` the image; ``own`` the atom's coefficients through the image's own positions; ``projected`` by the
+    projected atom; ``part`` the atom of layer 1 that explains most of ``own``, at its best place and weight.
+    """
+    model, images = _opened(name)
+    trained, maps = model.chains_[0], model.to_dataset(dense=True)[f"map_{len(model.model_.layers)}"].values
+    atom = int((maps != 0).any(axis=(2, 3)).sum(axis=0).argmax())
+    users = np.flatnonzero((maps[:, atom] != 0).any(axis=(1, 2)))[:most]
+    alone = np.zeros_like(maps)
+    alone[:, atom] = maps[:, atom]
+    own = redrawn(trained, atom=atom)[users].astype(float)
+    shared = trained.state.shared if isinstance(trained, Refined) else shared_of(trained)
+    bottom = shared.dictionaries[0].astype(float)
+    unit = bottom / np.sqrt((bottom**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
+    part, (height, width) = np.zeros_like(own), bottom.shape[2:]
+    for one, gains in zip(part, correlate(own, unit), strict=True):
+        k, row, col = np.unravel_index(np.abs(gains).argmax(), gains.shape)
+        one[:, row : row + height, col : col + width] = gains[k, row, col] * unit[k]
+    flat = render_projected(model.atoms_.values, alone[users], model.model_.stride, images.shape[2:])
+    pictures = {"picture": images.values[users], "own": own, "projected": flat, "part": part}
+    return xr.Dataset({one: ((IMAGE, "row", "col"), values[:, 0]) for one, values in pictures.items()})
+
+
 def redrawn(
-    trained: Trained, coefficients: np.ndarray | slice = slice(None), positions: np.ndarray | slice = slice(None)
+    trained: Trained, coefficients: np.ndarray | slice = slice(None), positions: np.ndarray | slice = slice(None),
+    atom: int | None = None,
 ) -> np.ndarray:
     """Images that a chain's top coefficients draw, each layer below at its positions: (image, plane, row, col).
 
-    ``coefficients``, ``positions`` : numbers of the images whose they are; each image's own by default
+    ``coefficients``, ``positions`` : numbers of the images whose they are; each image's own by default. ``atom`` : the
+    only top atom that draws; all by default
     """
     if isinstance(trained, Refined):
         local, shared = trained.state.local, trained.state.shared
@@ -184,4 +212,8 @@ def redrawn(
     local = local._replace(
         positions=tuple(one[positions] for one in local.positions), z=local.z[coefficients], w=local.w[coefficients]
     )
+    if atom is not None:
+        w = np.zeros_like(local.w)
+        w[:, atom] = local.w[:, atom]
+        local = local._replace(w=w)
     return layer_values(local, shared.dictionaries, trained.model.shapes())[0]

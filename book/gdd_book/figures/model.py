@@ -126,6 +126,24 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
     return finish(figure)
 
 
+def one_atom(found: xr.Dataset) -> HTML:
+    """Slider over images that use one top atom, of `gdd_book.models.one_atom`; energy of the piece that each explains.
+
+    The projected piece and the part are scaled to explain most of the piece through the image's own positions.
+    """
+    frames, titles = [], ("image", "own positions", "projected", "one of layer 1")
+    for number in range(found.sizes[IMAGE]):
+        picture, own, flat, part = (found[name].values[number] for name in ("picture", "own", "projected", "part"))
+        shares = [(own * one).sum() ** 2 / max((one**2).sum() * (own**2).sum(), 1e-12) for one in (flat, part)]
+        figure, axes = new_panels(1, 4, 1.6)
+        for panel, title, one in zip(axes[0], titles, (picture, own, flat, part), strict=True):
+            largest = np.abs(one).max() or 1
+            draw_picture(panel, one, title, (-largest, largest), smaller=2)
+        words = "of the piece the projected atom explains {:.0%}, one atom of layer 1 {:.0%}".format(*shares)
+        frames.append((f"image {number + 1}: {words}", finish(figure)))
+    return slider(frames, "one top atom in images that use it: at their positions, projected, and a layer-1 atom")
+
+
 def most_used(found: xr.Dataset, count: int) -> xr.DataArray:
     """Projected atoms that each dictionary of a record uses most, the first ``count``; in the record's own axes."""
     uses = found.uses.isel(half=0, missing_dims="ignore")
