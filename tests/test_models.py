@@ -108,17 +108,17 @@ def test_positions_of_a_pretrained_model_draw_its_images(learned):
     np.testing.assert_allclose(models.redrawn(chain), by_hand, atol=1e-5)
 
 
-def test_what_a_drawing_leaves_of_the_images(learned, monkeypatch):
+def test_what_a_drawing_explains_of_the_images(learned, monkeypatch):
     whole = names(learned)
     monkeypatch.setattr(models, "existing", lambda name: models.path_of(whole[name.rpartition("-")[2]]))
-    left = models.unexplained("mnist-20")
-    assert left.dims == ("way", "stage") and left.way.values.tolist() == list(models.WAYS)
+    found = models.explained("mnist-20")
+    assert found.dims == ("way", "stage") and found.way.values.tolist() == list(models.WAYS)
     images = models.images_of("refined").values
     drawn = models.redrawn(models.load("refined").chains_[0])
     scales = [np.linalg.lstsq(y.reshape(-1, 1), x.ravel(), rcond=None)[0] for x, y in zip(images, drawn, strict=True)]
     rest = sum(((x - a * y) ** 2).sum() for x, y, a in zip(images, drawn, scales, strict=True)) / (images**2).sum()
-    np.testing.assert_allclose(left.sel(way="own positions", stage="refined"), rest, rtol=1e-5)
-    assert (left <= 1).all()
+    np.testing.assert_allclose(found.sel(way="all its own", stage="refined"), 1 - rest, rtol=1e-5)
+    assert ((found >= 0) & (found <= 1)).all()
 
 
 def test_a_model_that_is_not_there_is_named(learned):

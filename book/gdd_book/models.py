@@ -140,15 +140,16 @@ def _activations(model: gdd.DeepDeconvolution) -> xr.Dataset:
 
 
 #: what is drawn from a picture's top coefficients and positions, or from those of another picture
-WAYS = ("own positions", "another's coefficients", "another's positions", "projected")
+WAYS = (
+    "all its own", "another's coefficients, own positions", "own coefficients, another's positions", "projected atoms",
+)
 
 
-def unexplained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
-    """Share of the example images' energy that is left when the best multiple of a drawing of each is subtracted.
+def explained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
+    """Share of the example images' energy that the best multiple of a drawing of each explains.
 
-    (way, stage), ways as in `WAYS`: from each image's own top coefficients, at its own positions in every layer below;
-    from the image before, coefficients alone or positions alone; by projected atoms, at positions that are the same for
-    all images.
+    (way, stage), ways as in `WAYS`: by each image's own top coefficients at its own positions in every layer; with
+    the coefficients, or the positions, of the image before; by projected atoms, whose positions are the same for all.
     """
     rows = []
     for stage in stages:
@@ -159,15 +160,15 @@ def unexplained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
             redrawn(trained), redrawn(trained, coefficients=before), redrawn(trained, positions=before),
             render_projected(model.atoms_.values, top, model.model_.stride, images.shape[2:]),
         )
-        rows.append([_unexplained_share(images.values, one) for one in drawn])
+        rows.append([_explained_share(images.values, one) for one in drawn])
     return xr.DataArray(np.transpose(rows), {"way": list(WAYS), "stage": list(stages)}, ("way", "stage"))
 
 
-def _unexplained_share(images: np.ndarray, drawn: np.ndarray) -> float:
-    """Energy of the images less the best multiple of each drawing, over their energy."""
+def _explained_share(images: np.ndarray, drawn: np.ndarray) -> float:
+    """Energy of the best multiples of the drawings over that of the images."""
     axes = (1, 2, 3)
-    scale = (images * drawn).sum(axes) / (drawn.astype(float) ** 2).sum(axes).clip(1e-12)
-    return float(((images - scale[:, None, None, None] * drawn) ** 2).sum() / (images.astype(float) ** 2).sum())
+    explained = (images * drawn).sum(axes) ** 2 / (drawn.astype(float) ** 2).sum(axes).clip(1e-12)
+    return float(explained.sum() / (images.astype(float) ** 2).sum())
 
 
 def one_atom(name: str, most: int = 10) -> xr.Dataset:
