@@ -7,16 +7,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.figures.style import (
-    FONT,
-    KIND_WORDS,
-    LINES,
-    finish,
-    legend_outside,
-    new_figure,
-    table,
-    with_error,
-)
+from gdd_book.figures.style import FONT, KIND_WORDS, LINES, finish, legend_outside, new_figure, table
 
 
 def show_divergence(record: xr.Dataset) -> Figure:
@@ -67,15 +58,7 @@ def show_neighbour(record: xr.Dataset) -> Figure:
 
 
 def neighbour_table(record: xr.Dataset) -> pd.DataFrame:
-    """Error by whose atoms and whose codes, mean over the subsets with its error."""
-    rows = record.error.stack(row=("switch", "coder")).transpose("row", ...)
-    pixels = record.error_of_pixels.expand_dims(row=1, feature_kind=record.sizes["feature_kind"])
-    values = np.concatenate([pixels.transpose("row", "feature_kind", "subset").values,
-                             rows.transpose("row", "feature_kind", "subset").values])
-    errors = xr.DataArray(values, dims=("row", "feature_kind", "subset"))
-    names = [("", "raw pixels"), *((f"neighbour, {switch}", coder) for switch, coder in rows.row.values)]
-    index = pd.MultiIndex.from_tuples(names)
-    return table("row", {
-        KIND_WORDS[kind]: (with_error(errors[:, number], "subset", 1),)
-        for number, kind in enumerate(record.feature_kind.values)
-    }, ("atoms", "code"), index)
+    """Error by whose switch learned the atoms and who codes, mean over the subsets with its error."""
+    return table(("switch", "coder"), {
+        KIND_WORDS[kind]: (record.error.sel(feature_kind=kind), 1, "subset") for kind in record.feature_kind.values
+    }, ("atoms by the", "code by"))

@@ -19,7 +19,7 @@ from gdd.inference.deconvolution import deconvolve
 from gdd.model.spec import FLAT
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.printed import DIVERGED, right_chain, right_models
+from gdd_book.experiments.studies.printed import TRACES, right_chain, right_models, run_chain
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, digits
 
@@ -68,7 +68,7 @@ def _of_subset(p: Mapping, bar) -> xr.Dataset:
     for name, program in SWITCHES.items():
         errors.append(_errors(pair, chains[name], program, p))
         bar.step()
-    traces = [chain[["residual", "gamma_e", "active"]] for chain in chains.values()]
+    traces = [chain[list(TRACES)] for chain in chains.values()]
     traces.append(right_chain(images, right_models(p)[0], p["sweeps"], p["seed"]))
     found = xr.concat(traces, "sampler").assign_coords(sampler=[*chains, EXACT])
     return found.assign(
@@ -77,24 +77,17 @@ def _of_subset(p: Mapping, bar) -> xr.Dataset:
 
 
 def learn(images: np.ndarray, sizes: tuple[int, int], program: bool, p: Mapping, bar) -> xr.Dataset:
-    """Run a chain until it diverges: traces as those of `literal_chain`; ``atoms`` and ``pi`` of the best sweep."""
+    """Run a chain until it diverges: its traces; ``atoms`` and ``pi`` of the sweep of least residual."""
     chain = Neighbour(images, sizes, program, np.random.default_rng(p["seed"]))
-    traces, norm = np.full((3, p["sweeps"]), np.nan), np.linalg.norm(images)
-    best, atoms, pi = np.inf, chain.dictionary.copy(), chain.pi
-    for sweep in range(p["sweeps"]):
-        chain.sweep()
-        residual = np.linalg.norm(chain.left) / norm
-        if not residual < DIVERGED:
-            break
-        traces[:, sweep] = residual, chain.gamma_e.mean(), np.count_nonzero(chain.code()) / len(images)
-        if residual < best:
-            best, atoms, pi = residual, chain.dictionary.copy(), chain.pi
-        bar.step()
-    bar.step(int(np.isnan(traces[0]).sum()))
-    return xr.Dataset({
-        "residual": ("sweep", traces[0]), "gamma_e": ("sweep", traces[1]), "active": ("sweep", traces[2]),
-        "atoms": (("atom", "atom_row", "atom_col"), atoms), "pi": ("atom", pi),
-    })
+    least, atoms, pi = np.inf, chain.dictionary.copy(), chain.pi
+
+    def keep(residual: float) -> None:
+        nonlocal least, atoms, pi
+        if residual < least:
+            least, atoms, pi = residual, chain.dictionary.copy(), chain.pi
+
+    found = run_chain(chain, np.linalg.norm(images), p["sweeps"], bar, keep)
+    return found.assign(atoms=(("atom", "atom_row", "atom_col"), atoms), pi=("atom", pi))
 
 
 def _errors(pair, learned: xr.Dataset, program: bool, p: Mapping) -> list[list[float]]:
@@ -152,6 +145,10 @@ class Neighbour:
     def code(self) -> np.ndarray:
         """Weights that are switched on, (image, atom, position)."""
         return self.w * self.switch[:, :, None]
+
+    def active(self) -> float:
+        """Active weights of an image."""
+        return np.count_nonzero(self.code()) / len(self.w)
 
     def placed(self, k: int) -> np.ndarray:
         """Pictures of one atom at all positions, (position, pixel)."""
