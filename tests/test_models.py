@@ -78,8 +78,10 @@ def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
     np.testing.assert_allclose(pieces, whole, atol=1e-4 * np.abs(whole).max())
     found = models.one_atom(name, most=3)
     left, energy = (((found.own - part) ** 2).sum(["row", "col"]) for part in (found.part, 0))
-    assert (left <= energy).all() and (left < energy).any()  # the part of layer 1 explains some of the piece
-    assert model_figures.one_atom(found).data.count("one atom of layer 1") == 5  # three frames; the first shown, said
+    np.testing.assert_allclose(found.share_of_part * energy, energy - left, atol=1e-6 * float(energy.max()))
+    assert 0 <= found.share_of_projected.min() <= found.share_of_projected.max() <= 1
+    assert found.share_of_part.max() > 0
+    assert model_figures.show_one_atom(found).data.count("one atom of layer 1") == 5  # three frames; the first is shown
 
 
 def test_figures_of_a_model(learned, monkeypatch):

@@ -20,13 +20,13 @@ from gdd.base.axes import IMAGE, IMAGES, LABEL
 from gdd.base.checks import GddError
 from gdd.estimator import restored, saved
 from gdd.inference.fixed_dictionary import shared_of
-from gdd.model.convolution import correlate
 from gdd.model.joint import layer_values
 from gdd.model.state import JointLocal
 from gdd.projection import render_projected
 from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout
+from gdd_book.evaluate.atoms import best_parts
 from gdd_book.training import STAGES, Learned
 
 #: where the book's own models lie
@@ -160,15 +160,15 @@ def explained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
             redrawn(trained), redrawn(trained, coefficients=before), redrawn(trained, positions=before),
             render_projected(model.atoms_.values, top, model.model_.stride, images.shape[2:]),
         )
-        rows.append([_explained_share(images.values, one) for one in drawn])
+        energy = (images.values.astype(float) ** 2).sum()
+        rows.append([explained_energy(images.values, one).sum() / energy for one in drawn])
     return xr.DataArray(np.transpose(rows), {"way": list(WAYS), "stage": list(stages)}, ("way", "stage"))
 
 
-def _explained_share(images: np.ndarray, drawn: np.ndarray) -> float:
-    """Energy of the best multiples of the drawings over that of the images."""
+def explained_energy(images: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Energy of the best multiple of each image's drawing: (image,)."""
     axes = (1, 2, 3)
-    explained = (images * drawn).sum(axes) ** 2 / (drawn.astype(float) ** 2).sum(axes).clip(1e-12)
-    return float(explained.sum() / (images.astype(float) ** 2).sum())
+    return (images * drawn).sum(axes) ** 2 / (drawn.astype(float) ** 2).sum(axes).clip(1e-12)
 
 
 def one_atom(name: str, most: int = 10) -> xr.Dataset:
@@ -176,6 +176,7 @@ def one_atom(name: str, most: int = 10) -> xr.Dataset:
 
     ``picture`` the image; ``own`` the atom's coefficients through the image's own positions; ``projected`` by the
     projected atom; ``part`` the atom of layer 1 that explains most of ``own``, at its best place and weight.
+    ``share_of_projected`` and ``share_of_part`` (image,) of the energy of ``own``, explained by their best multiples.
     """
     model, images = _opened(name)
     trained, maps = model.chains_[0], model.to_dataset(dense=True)[f"map_{len(model.model_.layers)}"].values
@@ -185,15 +186,13 @@ def one_atom(name: str, most: int = 10) -> xr.Dataset:
     alone[:, atom] = maps[:, atom]
     own = redrawn(trained, atom=atom)[users].astype(float)
     shared = trained.state.shared if isinstance(trained, Refined) else shared_of(trained)
-    bottom = shared.dictionaries[0].astype(float)
-    unit = bottom / np.sqrt((bottom**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
-    part, (height, width) = np.zeros_like(own), bottom.shape[2:]
-    for one, gains in zip(part, correlate(own, unit), strict=True):
-        k, row, col = np.unravel_index(np.abs(gains).argmax(), gains.shape)
-        one[:, row : row + height, col : col + width] = gains[k, row, col] * unit[k]
+    part = best_parts(own, shared.dictionaries[0].astype(float))
     flat = render_projected(model.atoms_.values, alone[users], model.model_.stride, images.shape[2:])
     pictures = {"picture": images.values[users], "own": own, "projected": flat, "part": part}
-    return xr.Dataset({one: ((IMAGE, "row", "col"), values[:, 0]) for one, values in pictures.items()})
+    energy = (own**2).sum((1, 2, 3)).clip(1e-12)
+    shares = {f"share_of_{name}": explained_energy(own, pictures[name]) / energy for name in ("projected", "part")}
+    found = xr.Dataset({one: ((IMAGE, "row", "col"), values[:, 0]) for one, values in pictures.items()})
+    return found.assign({name: (IMAGE, values) for name, values in shares.items()})
 
 
 def redrawn(

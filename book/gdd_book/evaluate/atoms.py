@@ -16,6 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import as_plain
+from gdd.model.convolution import correlate
 
 Array = np.ndarray | xr.DataArray
 
@@ -156,6 +157,19 @@ def stroke_share(atoms: Array) -> xr.DataArray:
             if number:
                 largest[k] = max(largest[k], ndimage.sum_labels(own, label, range(1, number + 1)).max())
     return _ratio(largest, energy.sum(axis=(1, 2)))
+
+
+def best_parts(pictures: np.ndarray, bottom: np.ndarray) -> np.ndarray:
+    """Of each picture (picture, plane, row, col) what one atom explains of it, the one, place and weight that do most.
+
+    ``bottom`` : (atom, plane, atom_row, atom_col)
+    """
+    unit = bottom / np.sqrt((bottom**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
+    parts, (height, width) = np.zeros_like(pictures), bottom.shape[2:]
+    for part, gains in zip(parts, correlate(pictures, unit), strict=True):
+        k, row, col = np.unravel_index(np.abs(gains).argmax(), gains.shape)
+        part[:, row : row + height, col : col + width] = gains[k, row, col] * unit[k]
+    return parts
 
 
 def _scaled(atoms: Array) -> np.ndarray:

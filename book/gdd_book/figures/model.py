@@ -126,21 +126,18 @@ def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns
     return finish(figure)
 
 
-def one_atom(found: xr.Dataset) -> HTML:
-    """Slider over images that use one top atom, of `gdd_book.models.one_atom`; energy of the piece that each explains.
-
-    The projected piece and the part are scaled to explain most of the piece through the image's own positions.
-    """
+def show_one_atom(found: xr.Dataset) -> HTML:
+    """Slider over images that use one top atom, of `gdd_book.models.one_atom`."""
     frames, titles = [], ("image", "own positions", "projected", "one of layer 1")
     for number in range(found.sizes[IMAGE]):
-        picture, own, flat, part = (found[name].values[number] for name in ("picture", "own", "projected", "part"))
-        shares = [(own * one).sum() ** 2 / max((one**2).sum() * (own**2).sum(), 1e-12) for one in (flat, part)]
+        one = found.isel(image=number)
         figure, axes = new_panels(1, 4, 1.6)
-        for panel, title, one in zip(axes[0], titles, (picture, own, flat, part), strict=True):
-            largest = np.abs(one).max() or 1
-            draw_picture(panel, one, title, (-largest, largest), smaller=2)
-        words = "of the piece the projected atom explains {:.0%}, one atom of layer 1 {:.0%}".format(*shares)
-        frames.append((f"image {number + 1}: {words}", finish(figure)))
+        for panel, title, name in zip(axes[0], titles, ("picture", "own", "projected", "part"), strict=True):
+            largest = float(np.abs(one[name]).max()) or 1
+            draw_picture(panel, one[name].values, title, (-largest, largest), smaller=2)
+        words = (f"image {number + 1}: of the piece the projected atom explains {float(one.share_of_projected):.0%},"
+                 f" one atom of layer 1 {float(one.share_of_part):.0%}")
+        frames.append((words, finish(figure)))
     return slider(frames, "one top atom in images that use it: at their positions, projected, and a layer-1 atom")
 
 

@@ -21,11 +21,11 @@ from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.infer import precisions_of
 from gdd.inference.mean_field import mean_field
-from gdd.model.convolution import correlate
 from gdd.projection import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
+from gdd_book.evaluate.atoms import best_parts
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import describe_projection, in_own_percents, uses_of
@@ -127,15 +127,10 @@ def explained_by_parts(atoms: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     Matching pursuit: the placed atom that explains most is subtracted, then the next. ``atoms`` (atom, row, col),
     ``bottom`` (bottom_atom, row, col). 1 for a copy; about 0.02 by one part for white noise of 25 x 25 pixels.
     """
-    unit = bottom / np.sqrt((bottom**2).sum(axis=(1, 2), keepdims=True)).clip(1e-12)
-    left, energy, out = atoms.astype(float).copy(), (atoms**2).sum(axis=(1, 2)).clip(1e-300), []
-    height, width = bottom.shape[1:]
+    left, energy, out = atoms[:, None].astype(float), (atoms**2).sum(axis=(1, 2)).clip(1e-300), []
     for _ in PARTS:
-        gains = correlate(left[:, None], unit[:, None])  # (atom, bottom_atom, row, col)
-        for k, gain in enumerate(gains):
-            part, row, col = np.unravel_index(np.abs(gain).argmax(), gain.shape)
-            left[k, row : row + height, col : col + width] -= gain[part, row, col] * unit[part]
-        out.append(1 - (left**2).sum(axis=(1, 2)) / energy)
+        left -= best_parts(left, bottom[:, None])
+        out.append(1 - (left**2).sum(axis=(1, 2, 3)) / energy)
     return np.stack(out, axis=1)
 
 
