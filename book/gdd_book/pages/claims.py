@@ -133,8 +133,8 @@ def _row(claim: Claim) -> str:
     page = f' Page: <a href="{claim.evidence}.html">{claim.evidence}</a>.' if claim.evidence else ""
     printed, _, words = claim.number.partition(" (")
     detail = f"{claim.place}: {words[:-1]}" if words else claim.place
-    unit = "%" if "%" in words else words[:-1].split(",")[0]
-    printed += f"\u00a0{unit}" if words and len(unit) < 12 else ""
+    unit = "%" if "%" in words else words.rstrip(")").split(",")[0]
+    printed += f"\u00a0{unit}" if unit else ""
     return (
         f"<tr><td><details><summary>{escape(claim.claim)}</summary><small>{escape(detail)}</small>"
         f'<p>{escape(claim.found)}{page}</p></details></td>{mark(claim.verdict)}'
