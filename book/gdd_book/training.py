@@ -93,7 +93,8 @@ def digits_model(p: Mapping[str, Any]) -> ModelSpec:
     With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's;
     ``two_steps`` : the other prior of the blocks of layer 1.
     """
-    lower, upper = (model := model_for(p["noise_precision"], p["weight_precision"])).layers
+    model = model_for(p["noise_precision"], p["weight_precision"])
+    lower, upper = model.layers
     lower = replace(lower, two_steps=p.get("two_steps", False))
     model = replace(model, layers=(lower, replace(upper, atoms=p.get("top_atoms", upper.atoms))))
     return model.with_learned_planes() if p.get("learned_planes") else model

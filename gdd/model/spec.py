@@ -378,7 +378,7 @@ class RefinementSpec:
                     f"layers: layer {number} has pooling '{layer.pooling}'; the joint model needs 'probabilistic'"
                 )
             if layer.two_steps and self.empty_blocks:
-                raise GddError(f"layers: layer {number} has two_steps, which refinement has not with empty_blocks=True")
+                raise GddError(f"layers: layer {number} has two_steps; with empty_blocks=True it must be False")
         if model.layers[-1].pool is not None:
             raise GddError(f"layers: the top layer has pool {model.layers[-1].pool}; the joint model needs None")
 
