@@ -47,6 +47,7 @@ VALUES = {
     "mnist/dictionary": {"model": ("mnist-1000",) * 2, "digit": (0, 9)},
     "mnist/interpolation": LIVE | {"n_train": (50, 60), "n_test": (1, 5)},
     "mnist/error": LIVE | {"n_train": (50, 60), "n_test": (1, 13)},
+    "mnist/coding": LENGTHS | MODEL | {"n_images": (2, 13), "seed": (0, 7)},
     "mnist/best": LIVE | {"n_learn": (4, 20), "n_train": (50, 60)},
     "mnist/generated": MODEL | {"seed": (0, 7), "n_generated": (10, 25)},
     "mnist/layerwise": LIVE | {"n_train": (50, 60), "n_test": (1, 13)},

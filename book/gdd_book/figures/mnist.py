@@ -215,24 +215,29 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     return _finish_curve(figure, axes)
 
 
-def show_labels(paper: pd.DataFrame, record: xr.Dataset, best: Sequence[xr.Dataset]) -> Figure:
-    """Test error against the number of labels: the paper's, `mnist-labels` by feature, pixels of `mnist-best`."""
+def show_labels(paper: pd.DataFrame, record: xr.Dataset, others: Sequence[xr.Dataset]) -> Figure:
+    """Test error against the number of labels: the paper's, `mnist-labels` by feature, raw pixels of ``others``.
+
+    ``others`` : records of `mnist-best`, and of `mnist-error`, which have one size each
+    """
     figure, axes = _learning_curve(paper)
-    for colour, errors in zip((*CYCLE[:4], COLOURS["grey"]), _labelled(record, best), strict=False):
+    for colour, errors in zip((*CYCLE[:4], COLOURS["grey"]), _labelled(record, others), strict=False):
         draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
     return _finish_curve(figure, axes)
 
 
-def labels_table(paper: pd.DataFrame, record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
+def labels_table(paper: pd.DataFrame, record: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
     """The numbers of `show_labels`, a row for each number of labels; (subsets)."""
-    ours = subset_table(_labelled(record, best)).rename_axis("labels")
+    ours = subset_table(_labelled(record, others)).rename_axis("labels")
     ours.insert(0, "the paper, refined", printed_errors(paper).reindex(ours.index))
     return ours
 
 
-def _labelled(record: xr.Dataset, best: Sequence[xr.Dataset]) -> xr.DataArray:
+def _labelled(record: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.DataArray:
     """Errors (feature_kind, size, trial) of `mnist-labels`, and of pixels with as many labels."""
-    pixels = [one.sel(feature_kind=["raw pixels"]) for one in best if "raw pixels" in one.feature_kind]
+    pixels = [one[["error"]].sel(feature_kind=["raw pixels"]) for one in others if "raw pixels" in one.feature_kind]
+    of_one = [one.expand_dims(size=[settings(one)["n_train"]], trial=1) for one in pixels if "size" not in one.dims]
+    pixels = [one for one in pixels if "size" in one.dims] + of_one
     errors = subset_errors([record, *pixels], LABELLED)
     errors = errors.sel(size=[size for size in errors["size"].values if size in record["size"].values])
     return errors.assign_coords(feature_kind=[LABELLED[kind] for kind in errors.feature_kind.values])

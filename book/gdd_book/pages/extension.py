@@ -23,6 +23,7 @@ def setup(app: Sphinx) -> dict:
     app.connect("missing-reference", api.without_entry)
     app.connect("doctree-read", described.describe_images)  # a text in place of every picture
     app.connect("doctree-read", beside.show_code)  # below an equation, its function and its test
+    app.connect("doctree-read", rerun.offer_code)  # a switch for the code that is folded
     app.connect("doctree-read", rerun.show_command, priority=900)  # after what stands below equations
     app.connect("doctree-resolved", api.link_names)  # names in the text lead to the reference
     app.connect("doctree-resolved", gallery.fill)  # all figures on one page

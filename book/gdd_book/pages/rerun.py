@@ -1,4 +1,4 @@
-"""In Sphinx: at the end of a chapter, how to run it oneself: as a notebook, or at other parameters.
+"""In Sphinx: a chapter's code. Above, a switch for what is folded; below, how to run it: as a notebook, or changed.
 
 Notebook and command are made from the chapter when the book is built, so that they cannot differ from it.
 """
@@ -25,6 +25,18 @@ from importlib.util import find_spec
 
 if find_spec("gdd_book") is None:
     raise ModuleNotFoundError("gdd_book is not installed; the lines above say how, then start the kernel anew")"""
+
+
+#: a box that is ticked shows all code of the page, by ``companion.css`` alone
+SWITCH = '<label class="code-switch"><input type="checkbox" autocomplete="off"> Show all code</label>'
+FOLDED = "tag_hide-input"
+
+
+def offer_code(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the switch below the title of a page that has folded code."""
+    section = next(doctree.findall(nodes.section), None)
+    if section is not None and any(FOLDED in one.get("classes", ()) for one in doctree.findall(nodes.container)):
+        section.insert(1, nodes.raw("", SWITCH, format="html"))
 
 
 def show_command(app: Sphinx, doctree: nodes.document) -> None:

@@ -1,6 +1,6 @@
 """What small errors look like where labels leak: traps for whoever repeats the paper, each beside its honest form.
 
-None of this says anything about what the authors did. Page: book/mnist/error.
+None of this says anything about what the authors did. Page: book/mnist/coding.
 """
 
 from __future__ import annotations
