@@ -1,26 +1,19 @@
-"""Make the README's figure from the README's own lines of Python: ``python tests/make_readme_figure.py``."""
+"""Make the README's figure from a trained model that the book ships: ``python tests/make_readme_figure.py``."""
 
 from __future__ import annotations
 
-import re
-from contextlib import chdir
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.figure import Figure
 
 from gdd import plot
+from gdd_book import models
 from gdd_book.figures.style import bare, new_figure
 
-ROOT = Path(__file__).resolve().parents[1]
-FIGURE = ROOT / "book" / "_static" / "readme-figure.png"
-
-
-def code() -> str:
-    """Return the README's five lines of Python that learn atoms."""
-    blocks = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
-    return next(block for block in blocks if "DeepDeconvolution" in block)
+FIGURE = Path(__file__).resolve().parents[1] / "book" / "_static" / "readme-figure.png"
+MODEL = "mnist-1000"
 
 
 def mosaic(pictures: np.ndarray, columns: int, signed: bool) -> np.ndarray:
@@ -30,25 +23,19 @@ def mosaic(pictures: np.ndarray, columns: int, signed: bool) -> np.ndarray:
     return plot.mosaic(((scaled + 1) / 2 if signed else scaled.clip(0, 1))[:, None], columns)
 
 
-def by_energy(state) -> np.ndarray:
-    """Atoms of a layer, those that carry most first; how often one is active says little: its weights may be tiny."""
-    weights = (state.local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
-    return np.argsort(-weights * (state.shared.dictionary**2).sum(axis=(1, 2, 3)))
-
-
-def draw(made: dict):
-    """Return the strip of five panels: digits, atoms of both layers, new digits, new digits rebuilt."""
-    model = made["model"]
-    bottom, top = (layer.state for layer in model.chains_[0].layers)
-    rebuilt = model.inverse_transform(made["features"])
+def draw() -> Figure:
+    """Return the strip of four panels: digits, the atoms of both layers that carry most, the digits rebuilt."""
+    model, found = models.load(f"{MODEL}-refined"), models.activations(MODEL, ["refined"]).isel(stage=0)
+    digits = found.images[::6][:16]
+    bottom = model.chains_[0].state.shared.dictionaries[0][:, 0]
+    energy = (found.map_1.astype(float) ** 2).sum(["image", "row_1", "col_1"]).values * (bottom**2).sum(axis=(1, 2))
     panels = {
-        "digits": mosaic(made["images"].values[:16, 0], 4, signed=False),
-        "layer 1": mosaic(bottom.shared.dictionary[by_energy(bottom)[:25], 0], 5, signed=True),
-        "layer 2, in pixels": mosaic(model.atoms_.values[by_energy(top)[:16], 0], 4, signed=True),
-        "new digits": mosaic(made["new"].values[:16, 0], 4, signed=False),
-        "rebuilt": mosaic(rebuilt[:16, 0], 4, signed=False),
+        "digits": mosaic(digits.values[:, 0], 4, signed=False),
+        "atoms of layer 1": mosaic(bottom[np.argsort(-energy)[:9]], 3, signed=True),
+        "atoms of layer 2": mosaic(model.atoms_.values[np.argsort(-found.energy.values)[:36], 0], 6, signed=True),
+        "rebuilt": mosaic(model.inverse_transform(model.transform(digits))[:, 0], 4, signed=False),
     }
-    figure, axes = new_figure(1, len(panels), width=11, height=2.5)
+    figure, axes = new_figure(1, len(panels), width=11, height=3)
     for panel, (title, picture) in zip(axes, panels.items(), strict=True):
         bare(panel).imshow(picture, cmap="gray", vmin=0, vmax=1)
         panel.set_title(title)
@@ -57,8 +44,5 @@ def draw(made: dict):
 
 
 if __name__ == "__main__":
-    made: dict = {}
-    with TemporaryDirectory() as folder, chdir(folder):  # the lines write files of their own
-        exec(code(), made)
-    draw(made).savefig(FIGURE, dpi=110, metadata={"Software": None})
+    draw().savefig(FIGURE, dpi=110, metadata={"Software": None})
     print(f"{FIGURE.stat().st_size / 1000:.0f} kB")
