@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from gdd.model.convolution import synthesise
-from gdd.model.pooling import cut_into_blocks
+from gdd.model.pooling import cut_into_blocks, unpool
+from gdd.projection import render_projected
 from gdd_book import experiments
-from gdd_book.experiments.studies import neighbour, printed
+from gdd_book.experiments.studies import literal, neighbour, printed
 
 
 class Silent:
@@ -133,3 +134,65 @@ def test_the_neighbour_runs_beside_the_exact_sampler():
     assert np.isfinite(found.residual).all()
     last = found.gamma_e.isel(sweep=-1)
     assert last.sel(sampler=neighbour.EXACT) > 5 * last.drop_sel(sampler=neighbour.EXACT).max()
+
+
+@pytest.fixture(params=[((3, 3), (1, 1), 19), ((1, 1), (3, 3), 20)], ids=["pooled", "spread"])
+def blockwise(request):
+    rng, (pool, step, side) = np.random.default_rng(7), request.param
+    images = rng.random((4, 1, side, side))
+    chain = literal.BlockByBlock(images, rng.normal(size=(3, 1, 8, 8)) / 8, pool, step, True, None, rng)
+    for _ in range(3):
+        chain.sweep(learn=step == (1, 1))
+    return chain, images
+
+
+def test_block_by_block_keeps_what_is_left(blockwise):
+    chain, images = blockwise
+    assert chain.z.any()
+    drawn = render_projected(chain.dictionary, chain.maps(), chain.step, images.shape[2:])
+    np.testing.assert_allclose(chain.left, images - drawn, atol=1e-9)
+    z, w = chain.blocks()
+    np.testing.assert_array_equal(unpool(z, w, chain.z.shape[2:], chain.pool), chain.maps())
+
+
+def test_block_by_block_draws_a_weight_at_its_position_and_then_a_position_at_its_weight():
+    """The printed moments of W, and theta exp(-Y / 2) at the weight that was drawn; other weights from their prior."""
+    number, rng = 40_000, np.random.default_rng(8)
+    atom, image = rng.normal(size=(1, 1, 8, 8)) / 8, rng.normal(size=(1, 1, 10, 10)) / 4
+    chain = literal.BlockByBlock(np.repeat(image, number, axis=0), atom, (3, 3), (1, 1), True, 2.0, rng)
+    placed, where = chain.placed(0), np.s_[:, 0, 0:3, 0:3]
+    chain.z[:, 0, 1, 1] = True
+    chain.gamma_w[:] = 4.0
+    chain.draw_block(0, where, placed)
+    w, fits, norm = chain.w[:, 0].reshape(number, 9), placed @ image.ravel(), (atom**2).sum()
+    precision = np.where(np.arange(9) == 4, 2.0 * norm, 0) + 4.0
+    mean = np.where(np.arange(9) == 4, 2.0 * fits / precision, 0)
+    assert (abs(w.mean(axis=0) - mean) < 4.5 / np.sqrt(precision * number)).all()
+    np.testing.assert_allclose(w.var(axis=0) * precision, 1, atol=0.04)
+    mass = np.c_[np.exp(-0.5 * (2.0 * norm * w**2 - 4.0 * fits * w)), np.ones(number)]
+    chosen = np.c_[chain.z[:, 0].reshape(number, 9), ~chain.z[:, 0].any(axis=(1, 2))]
+    expected = (mass / mass.sum(axis=1, keepdims=True)).mean(axis=0)
+    assert (abs(chosen.mean(axis=0) - expected) < 4.5 * np.sqrt(expected / number)).all()
+
+
+def test_an_atom_has_one_variance_and_what_is_left_without_it():
+    rng = np.random.default_rng(9)
+    images = rng.random((5, 2, 12, 12))
+    chain = literal.BlockByBlock(images, rng.normal(size=(2, 2, 4, 4)), (3, 3), (1, 1), True, 3.0, rng)
+    chain.sweep()
+    maps, gamma_d = chain.maps(), chain.gamma_d[1].copy()
+    own = images - synthesise(chain.dictionary[:1], maps[:, :1])
+    linear = np.array([[[(3.0 * maps[:, 1] * own[:, p, a : a + 9, b : b + 9]).sum() for b in range(4)]
+                        for a in range(4)] for p in range(2)])
+    chain.generator = Silent()
+    chain.draw_atom(1)
+    squares = 3.0 * (maps[:, 1] ** 2).sum()
+    np.testing.assert_allclose(chain.dictionary[1], linear / (squares + gamma_d)[:, None, None], rtol=1e-9)
+    np.testing.assert_allclose(chain.left, images - synthesise(chain.dictionary, maps), atol=1e-9)
+
+
+def test_the_printed_draws_run_to_the_classifier_unless_the_noise_is_as_printed():
+    found = experiments.run("printed-whole", {"seeds": (0,), "burn_in": 4}).dataset.isel(subset=0)
+    ran = found.error.sel(sampler=[literal.HELD, literal.RIGHT, literal.EXACT])
+    assert ran.notnull().all()
+    assert (found.diverged.sel(sampler=literal.PRINTED) > 0) == found.error.sel(sampler=literal.PRINTED).isnull().all()

@@ -20,6 +20,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     depth,
     labels,
     leaks,
+    literal,
     mnist_features,
     mnist_readings,
     mnist_refinement,
