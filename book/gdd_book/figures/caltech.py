@@ -448,6 +448,25 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis(["model", "classes", "images a class", "seeds"]).rename(columns=KIND_WORDS)
 
 
+def refinement_lengths(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Test images right, in %, by the sweeps of refinement, and the change from before it, over the same classes.
+
+    ``found`` : refined records that differ in the sweeps of refinement alone
+    """
+    found = sorted(found, key=lambda one: settings(one)["refine_burn_in"])
+    each = xr.concat([one.isel(split=0) for one in found], "run")
+    kinds = [name.removeprefix("refined, ") for name in each.feature_kind.values if name.startswith("refined, ")]
+    before, after = (each.sel(feature_kind=[f"{stage}, {kind}" for kind in kinds]) for stage in STAGES)
+    change = after.class_accuracy - before.class_accuracy.assign_coords(feature_kind=after.feature_kind)
+    names = ["{refine_burn_in} + {refine_collect}".format(**settings(one)) for one in found]
+    columns = {}
+    for kind in kinds:
+        at, words = {"feature_kind": f"refined, {kind}"}, KIND_WORDS[kind]
+        columns |= {words: (after.accuracy.sel(at), 1), f"{words}, change": (change.sel(at), 1, "class", "+")}
+    columns["raw pixels"] = each.accuracy.sel(feature_kind="raw pixels"), 1
+    return table("run", columns, "sweeps of refinement", index=names)
+
+
 def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:
     """Mean accuracy over the same classes with three layers less that with two, in points, by the model's features."""
     change = three.class_accuracy.mean("split") - two.class_accuracy.mean("split")
