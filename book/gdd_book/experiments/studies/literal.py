@@ -47,9 +47,10 @@ def printed_whole(p: dict, run: Run) -> Outcome:
     ``error`` (subset, sampler, coder, feature_kind) of the paper's classifier on codes by the sampler itself, and on
     exact ones with the same atoms; ``error_of_pixels`` (subset,). ``left`` (subset, sampler): norm of what the
     sampler's own kept codes leave of the training digits, over that of the digits; ``active``: their coefficients, of
-    a digit. ``atoms_1``, ``atoms_2`` (subset, sampler, atom, row, col): in the image plane, in percent of each one's
-    largest magnitude. ``diverged`` (subset, sampler): sweep of layer 1 in which its residual has `DIVERGED` times the
-    digits' norm, 0 if none; where there is one, the rest is not known.
+    a digit; ``uses`` (subset, sampler, atom): training digits that use a top atom. ``atoms_1``, ``atoms_2`` (subset,
+    sampler, atom, row, col): in the image plane, in percent of each one's largest magnitude. ``diverged`` (subset,
+    sampler): sweep of layer 1 in which its residual has `DIVERGED` times the digits' norm, 0 if none; where there is
+    one, the rest is not known.
     """
     subsets = []
     with run.bar(len(p["seeds"]) * len(SAMPLERS), "samplers") as bar:
@@ -89,7 +90,7 @@ class Learned(NamedTuple):
 def _describe(learned: Learned, sampler: str, pair, fitted: Pretrained, p: Mapping) -> xr.Dataset:
     """What the record holds of one sampler."""
     atoms, model, size = learned.atoms, fitted.model, np.linalg.norm(pair[0].values)
-    errors, left, active = np.full((2, 2), np.nan), np.nan, np.nan
+    errors, left, active, uses = np.full((2, 2), np.nan), np.nan, np.nan, np.zeros(len(atoms), int)
     if not learned.diverged:
         own = exact = [encode(images, atoms, model.stride, precisions_of(fitted), p) for images in pair]
         if sampler != EXACT:
@@ -97,10 +98,10 @@ def _describe(learned: Learned, sampler: str, pair, fitted: Pretrained, p: Mappi
         errors = [[error_of([one[kind] for one in codes], *pair, p) for kind in KINDS] for codes in (own, exact)]
         sample = np.asarray(own[0][KINDS[0]])
         left = np.linalg.norm(pair[0].values - render_projected(atoms, sample, model.stride, model.image_size)) / size
-        active = np.count_nonzero(sample) / len(sample)
+        active, uses = np.count_nonzero(sample) / len(sample), (sample != 0).any(axis=(2, 3)).sum(axis=0)
     return xr.Dataset({
         "error": (("coder", "feature_kind"), errors), "left": left, "active": active, "diverged": learned.diverged,
-        "atoms_1": (("atom_1", "row_1", "col_1"), in_own_percents(learned.bottom[:, 0])),
+        "uses": ("atom_2", uses), "atoms_1": (("atom_1", "row_1", "col_1"), in_own_percents(learned.bottom[:, 0])),
         "atoms_2": (("atom_2", "row_2", "col_2"), in_own_percents(atoms[:, 0])),
     })
 
