@@ -7,7 +7,8 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.figures.style import FONT, KIND_WORDS, LINES, finish, legend_outside, new_figure, table
+from gdd_book.figures.model import draw_atoms
+from gdd_book.figures.style import FONT, FULL, KIND_WORDS, LINES, finish, legend_outside, new_figure, new_panels, table
 
 
 def show_divergence(record: xr.Dataset) -> Figure:
@@ -62,3 +63,29 @@ def neighbour_table(record: xr.Dataset) -> pd.DataFrame:
     return table(("switch", "coder"), {
         KIND_WORDS[kind]: (record.error.sel(feature_kind=kind), 1, "subset") for kind in record.feature_kind.values
     }, ("atoms by the", "code by"))
+
+
+def show_whole(record: xr.Dataset) -> Figure:
+    """Sixteen atoms of each layer of `printed-whole`, the top ones by use, of every sampler that ran; first subset."""
+    ran = record.isel(subset=0).sel(sampler=record.diverged.isel(subset=0).values == 0)
+    figure, axes = new_panels(2, ran.sizes["sampler"], 2 * FULL / ran.sizes["sampler"] + 0.7)
+    for panels, sampler in zip(axes.T, ran.sampler.values, strict=True):
+        one = ran.sel(sampler=sampler)
+        most = np.argsort(-one.uses.values, kind="stable")[:16]
+        draw_atoms(panels[0], one.atoms_1.values[:16, None], 4, f"{sampler}\nlayer 1")
+        draw_atoms(panels[1], one.atoms_2.values[most, None], 4, "layer 2")
+    return finish(figure)
+
+
+def whole_table(record: xr.Dataset) -> pd.DataFrame:
+    """What became of each sampler of `printed-whole`, and the errors of its codes and of exact ones with its atoms."""
+    ended = record.diverged.isel(subset=0)
+    columns = {"diverges in sweep": (xr.where(ended == 0, "never", ended.astype(str)).astype(object),)}
+    near = record.nearest.where(record.uses > 0).median("atom_2").mean("subset")
+    columns |= {"left of a digit": (record.left.mean("subset"), 2), "active": (record.active.mean("subset"), 0),
+                "cosine of a top atom and its nearest digit": (near, 2)}
+    for coder in record.coder.values:
+        for kind in record.feature_kind.values:
+            errors = record.error.sel(coder=coder, feature_kind=kind).mean("subset")
+            columns[f"{KIND_WORDS[kind]}, coded by {'' if coder == 'itself' else 'the '}{coder}"] = errors, 1
+    return table("sampler", columns)

@@ -26,6 +26,7 @@ from gdd.sampler.pretrain import initial_state
 from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.experiments.studies.printed import DIVERGED
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, digits, model_for
@@ -47,10 +48,10 @@ def printed_whole(p: dict, run: Run) -> Outcome:
     ``error`` (subset, sampler, coder, feature_kind) of the paper's classifier on codes by the sampler itself, and on
     exact ones with the same atoms; ``error_of_pixels`` (subset,). ``left`` (subset, sampler): norm of what the
     sampler's own kept codes leave of the training digits, over that of the digits; ``active``: their coefficients, of
-    a digit; ``uses`` (subset, sampler, atom): training digits that use a top atom. ``atoms_1``, ``atoms_2`` (subset,
-    sampler, atom, row, col): in the image plane, in percent of each one's largest magnitude. ``diverged`` (subset,
-    sampler): sweep of layer 1 in which its residual has `DIVERGED` times the digits' norm, 0 if none; where there is
-    one, the rest is not known.
+    a digit; ``uses`` (subset, sampler, atom): training digits that use a top atom; ``nearest`` likewise, of `nearest`.
+    ``atoms_1``, ``atoms_2`` (subset, sampler, atom, row, col): in the image plane, in percent of each one's largest
+    magnitude. ``diverged`` (subset, sampler): sweep of layer 1 in which its residual has `DIVERGED` times the digits'
+    norm, 0 if none; where there is one, the rest is not known.
     """
     subsets = []
     with run.bar(len(p["seeds"]) * len(SAMPLERS), "samplers") as bar:
@@ -101,9 +102,16 @@ def _describe(learned: Learned, sampler: str, pair, fitted: Pretrained, p: Mappi
         active, uses = np.count_nonzero(sample) / len(sample), (sample != 0).any(axis=(2, 3)).sum(axis=0)
     return xr.Dataset({
         "error": (("coder", "feature_kind"), errors), "left": left, "active": active, "diverged": learned.diverged,
-        "uses": ("atom_2", uses), "atoms_1": (("atom_1", "row_1", "col_1"), in_own_percents(learned.bottom[:, 0])),
+        "uses": ("atom_2", uses),
+        "nearest": ("atom_2", nearest(pair[0].values, atoms)),
+        "atoms_1": (("atom_1", "row_1", "col_1"), in_own_percents(learned.bottom[:, 0])),
         "atoms_2": (("atom_2", "row_2", "col_2"), in_own_percents(atoms[:, 0])),
     })
+
+
+def nearest(images: np.ndarray, atoms: np.ndarray) -> np.ndarray:
+    """Cosine of each atom and the window of an image that is most like it, but for the sign: (atom,)."""
+    return np.abs(normalised(images.astype(np.float32), atoms.astype(np.float32))).max(axis=(0, 2, 3))
 
 
 def learn(images: np.ndarray, model: ModelSpec, reading: str, p: Mapping) -> Learned:
