@@ -48,10 +48,14 @@ class ImageLayout(NamedTuple):
         }[self.axes]
 
     def arrange(self, array: np.ndarray) -> np.ndarray:
-        """Array of images in these axes as (image, plane, row, col); GddError if it has other sizes."""
-        if array.shape[1:] != self.shape:
+        """Array of images in these axes as (image, plane, row, col); GddError if it has other sizes.
+
+        Grey images may come without the axis of the only plane.
+        """
+        grey = self.planes == 1 and array.shape[1:] == tuple(self.size)
+        if array.shape[1:] != self.shape and not grey:
             raise GddError(f"images: shape {array.shape} given; (image, {', '.join(map(str, self.shape))}) is needed")
-        moved = np.moveaxis(array, -1, 1) if self.axes == PLANES_LAST else array
+        moved = np.moveaxis(array, -1, 1) if self.axes == PLANES_LAST and not grey else array
         return moved.reshape(len(array), self.planes, *self.size)
 
     def check_several(self, array: np.ndarray) -> None:

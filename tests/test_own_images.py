@@ -1,17 +1,21 @@
 """Images as people have them: other units, other orders of axes, missing planes, collections, very large pixels."""
 
+import re
 import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
+from skimage import io
 from tiny import QUICK
 
 import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
-from gdd.layout import PLANES_FIRST, PLANES_LAST, find_layout
+from gdd.layout import PLANES_FIRST, PLANES_LAST, ImageLayout, find_layout
+from gdd_book.data import datasets
+from gdd_book.pages import notebooks
 
 
 @pytest.mark.parametrize("plane", [0, 2])
@@ -168,3 +172,25 @@ def test_seeds_of_all_chains_are_checked_before_the_first(digits, monkeypatch):
     model = DeepDeconvolution(**QUICK, n_chains=2, random_state=2**63 - 1)
     with pytest.raises(GddError, match=f"random_state: {2**63 - 1} given; 2 chains need seeds up to {2**63}"):
         model.fit(digits)
+
+
+def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, capsys):
+    text = notebooks.text_path("your-images").read_text(encoding="utf-8")
+    source = next(block for block in re.findall(r"```python\n(.*?)```", text, re.S) if "cross_val_score" in block)
+    digits = datasets.load("digits", n=60)
+    for number, (image, label) in enumerate(zip(digits.values, digits.label.values, strict=True)):
+        if label in (0, 1):
+            folder = tmp_path / "pictures" / f"{label}"
+            folder.mkdir(parents=True, exist_ok=True)
+            io.imsave(folder / f"{number}.png", (255 * image[0]).astype(np.uint8), check_contrast=False)
+    monkeypatch.chdir(tmp_path)
+    exec(source.replace("OneStepFeatures()", "OneStepFeatures(sweeps=(2, 1), atoms=6, verbose=False)"), {})
+    assert float(capsys.readouterr().out.rpartition(":")[2]) > 70
+
+
+@pytest.mark.parametrize("axes", [PLANES_FIRST, PLANES_LAST])
+def test_grey_images_may_come_without_their_only_plane(axes):
+    images = np.random.default_rng(0).random((3, 9, 8))
+    np.testing.assert_array_equal(ImageLayout(axes, 1, (9, 8)).arrange(images), images[:, None])
+    with pytest.raises(GddError, match=r"shape \(3, 9, 8\) given"):
+        ImageLayout(axes, 2, (9, 8)).arrange(images)
