@@ -207,6 +207,7 @@ def pictures_table(record: xr.Dataset) -> pd.DataFrame:
     return table("noise", {
         "active in a picture": (first.active, 1), "residual": (first.residual, 3),
         "winning share, %": (100 * first.winning_share, 1), "hidden half": (first.hidden_error, 3, "hidden_image"),
+        "more than blank": (first.hidden_error - first.plain_error.sel(way="left blank"), 3, "hidden_image", "+"),
     }, PRECISION)
 
 

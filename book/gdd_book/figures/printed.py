@@ -35,7 +35,7 @@ def divergence_table(record: xr.Dataset) -> pd.DataFrame:
     last = record.gamma_e.isel(sweep=(ran - 1).clip(0)).where(ran > 0)
 
     def until(few: int, most: int) -> str:
-        return "never" if few == sweeps else f"{few + 1}" if few == most else f"{few + 1} to {most + 1}"
+        return f"not in {sweeps}" if few == sweeps else f"{few + 1}" if few == most else f"{few + 1} to {most + 1}"
 
     return table("reading", {
         "diverges in sweep": (xr.apply_ufunc(np.vectorize(until, [object]), ran.min("subset"), ran.max("subset")),),
