@@ -175,7 +175,7 @@ def show_every_error(found: xr.Dataset, votes: xr.Dataset | None, readings: xr.D
     """
     names = [*found.run.values, *([] if votes is None else votes.reading.values[1:])]
     counts = len(names), readings.sizes["reading"]
-    figure, (above, below) = new_figure(2, 1, height=0.25 * sum(counts) + 1.5, sharex=True, height_ratios=counts)
+    figure, (above, below) = new_figure(2, 1, height=0.25 * sum(counts) + 1.7, sharex=True, height_ratios=counts)
     for reading, words, colour in READ[::2]:
         error = found.error.sel(reading=reading).values
         error = np.append(error, votes.error[1:]) if votes is not None and reading == "sample" else error
@@ -188,7 +188,7 @@ def show_every_error(found: xr.Dataset, votes: xr.Dataset | None, readings: xr.D
         show_value(axes, float(one.error_of_pixels.mean()), "raw pixels", len(words) - 0.5)
         show_value(axes, printed, "the paper" if axes is below else "", len(words) - 1.7)
         axes.label_outer()
-    legend_outside(figure, columns=3)
+    legend_outside(figure)
     return finish(figure)
 
 
