@@ -10,7 +10,7 @@ from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
 from gdd.model.spec import Precision
 from gdd.projection import collapse
-from gdd_book import experiments
+from gdd_book import experiments, training
 from gdd_book.experiments.studies import control, depth
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.figures import depth as figures
@@ -91,16 +91,49 @@ def test_variants_stand_beside_the_scan(scan):
         return other.assign(hidden_error=scan.hidden_error + half)
 
     others = [run(0.5, two_steps=True), run(0.25, top_atoms=40), run(1.0, learned_planes=False), run(9.0, "demo")]
-    found = figures.variants_table(run(0.0), others)["more than in the scan"]
+    variants = figures.variants(run(0.0), others)
+    found = figures.variants_table(variants)["more than in the scan"]
     assert [(name, float(text.split()[0])) for name, text in found.items()] == [
         ("40 top atoms", 0.25), ("160 top atoms", 0), ("blocks in two steps", 0.5), ("one precision for all planes", 1),
     ]
+    votes = xr.Dataset({"error": ("reading", [30.0, 20, 10])}, {"reading": ["as it is", "copies", "votes"]})
+    readings = xr.Dataset(
+        {"error": (("subset", "stage", "reading"), np.full((2, 1, 3), 5.0)), "error_of_pixels": 4.0},
+        {"stage": ["refined"], "reading": ["a", "b", "c"]},
+    )
+    above, below = figures.show_every_error(variants, votes, readings, 1.66).axes
+    rows = [*variants.run.values, "copies", "votes"]
+    assert [text.get_text() for text in above.get_yticklabels()] == rows[::-1]
+    sample = above.lines[0]
+    assert dict(zip(sample.get_ydata(), sample.get_xdata(), strict=True))[0] == 10
+    assert len(above.lines[1].get_xdata()) == 4 and [text.get_text() for text in below.get_yticklabels()] == list("cba")
 
 
 def test_blocks_in_two_steps_are_those_of_layer_1():
     known = {"noise_precision": 100.0, "weight_precision": 0.1}
     assert [layer.two_steps for layer in digits_model(known | {"two_steps": True}).layers] == [True, False]
     assert digits_model(known | {"two_steps": False}) == digits_model(known)
+
+
+def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):
+    """Each part of the refinement goes on from the one before, with random numbers of its own."""
+    noises, seen, real = [], [], training.refine
+
+    def refine(images, model, chain, refinement, start, **more):
+        noises.append(refinement.noise.fixed)
+        seen.append((chain.burn_in, chain.collect, chain.seed, type(start).__name__))
+        return real(images, model, chain, refinement, start, **more)
+
+    monkeypatch.setattr(training, "refine", refine)
+    p = {"data": "digits", "n_train": 20, "seed": 0, "noise_precision": 100.0, "weight_precision": 0.1, "burn_in": 1,
+         "collect": 1, "refine_burn_in": 4, "refine_collect": 2, "refine_noise": 2.0, "first_noise": 0.5}
+    run = Run()
+    training.refined_model(p, training.pretrained_model(p, run), run, training.setup_of(p, run))
+    np.testing.assert_allclose(noises, [0.5, 1, 2])
+    assert seen == [(1, 1, 1000, "Pretrained"), (1, 1, 2000, "Refined"), (0, 2, 0, "Refined")]
+    monkeypatch.setattr(training, "pretrain", lambda images, model, chain, **more: chain.start)
+    starts = [training.pretrained_model(p | {"random_start": one}, run) for one in (False, True)]
+    assert starts == ["patches", "random"]
 
 
 def test_finished_chains_are_not_run_again(tmp_path, monkeypatch):

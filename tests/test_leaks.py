@@ -12,3 +12,17 @@ def test_a_leak_looks_like_a_small_error():
     honest, own, inside, residual, seen = found.values
     assert own < honest / 4 and seen <= residual
     assert np.isfinite(inside) and 0 < honest < 90
+
+
+@pytest.mark.slow
+def test_a_machine_on_the_residuals_of_classes():
+    found = experiments.run("class-residuals").dataset.error
+    least, own, fresh = found.values
+    assert np.isfinite(own) and 0 < fresh < 90 and 0 < least < 90
+
+
+@pytest.mark.slow
+def test_votes_of_chains():
+    found = experiments.run("mnist-votes").dataset
+    assert found.error[0] == found.each[0]
+    assert ((found.error > 0) & (found.error < 90)).all()

@@ -64,8 +64,11 @@ MODELS = {
 _CHAIN = ("seed", "burn_in", "collect", "noise_precision", "weight_precision")
 DIGITS_CHAIN, CALTECH_CHAIN = ("data", "n_train", *_CHAIN), ("data", "classes", "per_class", "model", *_CHAIN)
 REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
-#: settings that only some experiments have, of the model and of its refinement; of the latter as in `RefinementSpec`
-LEARNED, SETTINGS = ("learned_planes", "top_atoms", "two_steps"), ("dictionary_every", "empty_blocks")
+#: settings that only some experiments have, of the model and pretraining, and of refinement as in `RefinementSpec`
+LEARNED = ("learned_planes", "top_atoms", "two_steps", "random_start")
+SETTINGS = ("dictionary_every", "empty_blocks")
+#: noise precisions of a refinement that begins at another than it ends at, ``first_noise``
+RUNGS = 3
 USUAL = asdict(RefinementSpec())
 #: precisions whose chains stay healthy (book, inference/mixing, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
@@ -177,6 +180,7 @@ def setup_of(p: Mapping[str, Any], run: Run, images: xr.DataArray | None = None)
     names, prefix = (CALTECH_CHAIN, "caltech-") if caltech else (DIGITS_CHAIN, "")
     names = (*names, *(name for name in LEARNED if p.get(name)))
     settings = {name: p[name] for name in SETTINGS if p.get(name, USUAL[name]) != USUAL[name]}
+    settings |= {"first_noise": p["first_noise"]} if p.get("first_noise") else {}
     known = {name: p[name] for name in (*names, *REFINEMENT) if name in p} | settings
     folders = (
         run.folder(f"{prefix}pretrained", {name: p[name] for name in names}),
@@ -208,19 +212,30 @@ def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> 
 
 
 def pretrained_model(p: Mapping[str, Any], run: Run, setup: Setup | None = None, label: str = "") -> Pretrained:
-    """Only the first stage of `trained_models`."""
+    """Only the first stage of `trained_models`; with ``random_start`` from random atoms in place of patches."""
     images, model, seed, (folder, _) = setup or setup_of(p, run)
-    chain = chain_of(p, seed=seed)
+    chain = replace(chain_of(p, seed=seed), start="random" if p.get("random_start") else "patches")
     with run.bar(chain.sweeps * len(model.layers), f"{label}pretraining") as bar:
         return pretrain(images, model, chain, folder=folder, progress=bar)
 
 
 def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Setup, label: str = "") -> Refined:
-    """Only the second stage of `trained_models`."""
-    chain = chain_of(p, "refine_", setup.seed)
-    refinement = refinement_for(p["refine_noise"], **{name: p[name] for name in SETTINGS if name in p})
+    """Only the second stage of `trained_models`.
+
+    With ``first_noise`` the noise precision goes from there to ``refine_noise`` in `RUNGS` equal ratios and equal parts
+    of the sweeps, each from the last state of the one before; the last alone is collected from and kept on disk.
+    """
+    chain, start = chain_of(p, "refine_", setup.seed), fitted
+    settings = {name: p[name] for name in SETTINGS if name in p}
+    rungs = np.geomspace(p["first_noise"], p["refine_noise"], RUNGS)[:-1] if p.get("first_noise") else ()
+    part = chain.sweeps // RUNGS
     with run.bar(chain.sweeps, f"{label}refinement") as bar:
-        return refine(setup.images, fitted.model, chain, refinement, fitted, folder=setup.folders[1], progress=bar)
+        for number, noise in enumerate(rungs, 1):
+            short = ChainSpec(part - 1, 1, setup.seed + 1000 * number)
+            start = refine(setup.images, fitted.model, short, refinement_for(noise, **settings), start, progress=bar)
+        rest = replace(chain, burn_in=chain.burn_in - part * len(rungs))
+        refinement = refinement_for(p["refine_noise"], **settings)
+        return refine(setup.images, fitted.model, rest, refinement, start, folder=setup.folders[1], progress=bar)
 
 
 def trained_models(

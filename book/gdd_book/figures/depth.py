@@ -10,6 +10,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, PLANE
+from gdd_book.evaluate.statistics import mean_and_error
+from gdd_book.figures.mnist import reading_words
 from gdd_book.figures.model import draw_atoms, most_used
 from gdd_book.figures.style import (
     COLOURS,
@@ -18,8 +20,11 @@ from gdd_book.figures.style import (
     INK,
     draw_picture,
     finish,
+    legend_outside,
+    name_rows,
     new_figure,
     new_panels,
+    show_value,
     table,
     write_ticks,
 )
@@ -118,11 +123,15 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 #: of a run, what differs from the scan, in words; runs from before a setting was there have the scan's
-VARIANTS = {("learned_planes", False): "one precision for all planes", ("two_steps", True): "blocks in two steps"}
+VARIANTS = {
+    ("learned_planes", False): "one precision for all planes", ("two_steps", True): "blocks in two steps",
+    ("empty_blocks", True): "blocks may be empty", ("random_start", True): "begins with random atoms",
+    ("first_noise", 0.5): "noise precision 0.5, 1, 2", ("first_noise", 44.0): "noise precision 44, 9.4, 2",
+}
 
 
-def variants_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Runs with other numbers of top atoms or other priors beside the scan, at its chosen precision, first subset.
+def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
+    """The scan and runs that differ from it in one setting, by name along ``run``: chosen precision, first subset.
 
     ``others`` : records of `mnist-depth`; those of other scales and precisions are left out
     """
@@ -135,13 +144,18 @@ def variants_table(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFra
             runs[kind] = record.isel(subset=0).sel(noise=noise).drop_vars("subset")
     names = [name for *_, name in sorted(runs)]
     found = xr.concat([_described(runs[kind]) for kind in sorted(runs)], "run").assign_coords(run=names)
-    more = found.half - found.half.sel(run=f"{settings(scan)['top_atoms']} top atoms")
+    return found.assign_attrs(scan=f"{settings(scan)['top_atoms']} top atoms")
+
+
+def variants_table(found: xr.Dataset) -> pd.DataFrame:
+    """What `variants` differ in, a row each."""
+    more = found.half - found.half.sel(run=found.attrs["scan"])
     return table("run", {
         "active in a digit": (found.active, 1), "energy in one atom of layer 1, %": (100 * found.explained, 0),
         "hidden half": (found.half.mean("hidden_image"), 4), "more than in the scan": (more, 4, "hidden_image", "+"),
         "the paper's sample, error, %": (found.error.sel(reading="sample"), 1),
         "normalised detectors, error, %": (found.error.sel(reading="normalised detectors"), 1),
-    }, index=names)
+    }, index=found.run.values)
 
 
 def _described(one: xr.Dataset) -> xr.Dataset:
@@ -149,7 +163,33 @@ def _described(one: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({
         "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
         "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
+        "error_of_pixels": one.error_of_pixels,
     })
+
+
+def show_every_error(found: xr.Dataset, votes: xr.Dataset | None, readings: xr.Dataset, printed: float) -> Figure:
+    """Error of the classifier: above, other ways to learn and to use the sample; below, other ways to code.
+
+    found : of `variants`; ``votes`` : record of `mnist-votes`, if there is one; its first reading is the sample itself
+    readings : record of `mnist-readings`, whose refined atoms are shown; ``printed`` : the paper's error
+    """
+    names = [*found.run.values, *([] if votes is None else votes.reading.values[1:])]
+    counts = len(names), readings.sizes["reading"]
+    figure, (above, below) = new_figure(2, 1, height=0.25 * sum(counts) + 1.7, sharex=True, height_ratios=counts)
+    for reading, words, colour in READ[::2]:
+        error = found.error.sel(reading=reading).values
+        error = np.append(error, votes.error[1:]) if votes is not None and reading == "sample" else error
+        above.plot(error, len(names) - 1 - np.arange(len(error)), "o", color=COLOURS[colour], label=words)
+    mean, error = mean_and_error(readings.error.sel(stage="refined"), "subset")
+    below.errorbar(mean, np.arange(counts[1])[::-1], xerr=error.fillna(0), fmt="s", markersize=4, capsize=2,
+                   color=COLOURS["black"], label="as the row says")
+    for axes, one, words in ((above, found, names), (below, readings, reading_words(readings))):
+        name_rows(axes, words[::-1], "error, %", smaller=4)
+        show_value(axes, float(one.error_of_pixels.mean()), "raw pixels", len(words) - 0.5)
+        show_value(axes, printed, "the paper" if axes is below else "", len(words) - 1.7)
+        axes.label_outer()
+    legend_outside(figure)
+    return finish(figure)
 
 
 def plain_table(record: xr.Dataset) -> pd.DataFrame:
