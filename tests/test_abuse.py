@@ -88,8 +88,8 @@ priors = st.fixed_dictionaries({}, optional={
     "gamma_w": st.builds(Precision, fixed=st.floats(1e-12, 1e12)) | st.builds(Precision, shape=st.floats(1e-12, 1e12)),
 })
 added = st.fixed_dictionaries({}, optional={
-    "noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": st.booleans() | bad.numbers,
-    "tolerance": st.floats(1e-3, 0.5) | bad.numbers, "dictionary_every": st.sampled_from([1, 2, 0, None]),
+    "noise": precisions | bad.numbers, "empty_blocks": st.booleans() | bad.numbers,
+    "dictionary_every": st.sampled_from([1, 2, 0, None]),
 })
 #: of those that fit the images all have layers of the same widths: other widths would compile kernels of their own
 models = st.sampled_from([
@@ -130,8 +130,7 @@ TARGETS = {
     "Pruning": Target(Pruning, dict, lambda: {"start": bad.counts, "every": bad.counts, "share": bad.reals}),
     "RefinementSpec": Target(
         RefinementSpec, dict,
-        lambda: {"noise": precisions | bad.numbers, "ceiling": bad.reals, "empty_blocks": bad.numbers,
-                 "tolerance": bad.reals},
+        lambda: {"noise": precisions | bad.numbers, "empty_blocks": bad.numbers},
     ),
     "datasets.load": Target(
         datasets.load, lambda: {"name": "digits", "n": 3},

@@ -35,17 +35,6 @@ def record(n_classes, values, model="three layers", per_class=30):
 OTHERS = [record(101, [[1, 2, 3]], "two layers", n) for n in (15, 30)] + [record(101, [[4, 5, 6]], per_class=15)]
 
 
-def test_only_all_classes_are_a_row_of_the_table():
-    found = [*OTHERS, record(10, [[50, 60, 70]]), record(101, [[30, 40, 50], [34, 42, 50]])]
-    table = caltech.table_two(PAPER, found)
-    assert table.loc["this paper 3 layers"].tolist() == ["75.24", "82.78"]
-    ours = table.filter(like="ours,", axis=0)
-    assert ours.shape == (4, 2)
-    assert ours.loc["ours, 2 layers, refined"].tolist() == ["2.0", "2.0"]
-    # two splits: the standard error is half of their difference
-    assert ours.loc["ours, 3 layers, pretrained"].tolist() == ["4.0", "32.0 ± 2.0 (2 splits)"]
-
-
 def changed(found, **settings):
     """The same record with other settings."""
     return found.assign_attrs(parameters=json.dumps(json.loads(found.attrs["parameters"]) | settings))
@@ -82,28 +71,3 @@ def test_gain_by_a_third_layer_is_paired_by_class():
     assert table.to_dict() == dict(zip(WORDS[:2], ["+0.0 ± 0.0", "+0.0 ± 1.8"], strict=True))
 
 
-def readings_record(per_class, **more):
-    """A record of caltech-readings without its numbers."""
-    p = {"per_class": per_class, "model": "three layers", "n_classes": 101, "burn_in": 6, "collect": 2}
-    p |= {"test_burn_in": 3, "test_collect": 2} | more
-    return xr.Dataset({"right": (("reading", "image"), np.zeros((1, 8), bool))}, attrs={"parameters": json.dumps(p)})
-
-
-def test_a_series_is_records_that_differ_in_length_only():
-    longer = {"test_burn_in": 50, "test_collect": 20}
-    first, second = readings_record(15), readings_record(15, **longer)
-    last = readings_record(15, burn_in=60, collect=20, **longer)
-    others = [readings_record(30), readings_record(30, burn_in=7), readings_record(15, model="two layers")]
-    assert list(caltech.series([last, *others, first, second]).values()) == [first, second, last]
-    assert list(caltech.series(others).values()) == others[:2]
-    assert caltech.series(others[1:]) == caltech.series([]) == {}
-
-
-def test_the_record_to_show_has_most_classes_then_stages_images_and_layers():
-    few = record(10, [[50, 60, 70]])
-    three = changed(record(101, [[50, 60, 70]]), refined=False)
-    two = changed(record(101, [[50, 60, 70]], "two layers"), refined=False)
-    refined = record(101, [[50, 60, 70]], per_class=15)
-    assert max([few, two, three], key=caltech.size_of) is three
-    assert max([few, refined, two, three], key=caltech.size_of) is refined
-    assert caltech.size_of(changed(record(6, [[1, 2, 3]], "faces"), refined=False)) == (6, 1, 30, 3)

@@ -38,25 +38,6 @@ def value(table, name):
 
 
 @pytest.mark.slow
-def test_every_quantity_is_a_finite_number_and_times_are_positive(table):
-    assert np.isfinite(table["median"]).all() and np.isfinite(table["minimum"]).all()
-    taken = table.sel(quantity=["layer 1: image pass", "sweep of 9 images", "two threads: pass on 2"])
-    assert (taken["minimum"] > 0).all() and (taken["minimum"] <= taken["median"]).all()
-    assert table["size"].sel(quantity="sweep of 9 images") == 9
-    assert set(table.part.values) == {"kernels", "threads", "images", "memory", "testing", "machine"}
-
-
-@pytest.mark.slow
-def test_every_kernel_has_a_bound_and_every_twin_a_ratio(table):
-    over = [name for name in table.quantity.values if name.endswith("/ bound") and not name.startswith("two")]
-    assert {name.split(":")[0] for name in over} == {
-        "layer 1", "layer 2", "layer 1, half hidden", "one-step features", "deconvolution",
-    }
-    twins = [name for name in table.quantity.values if name.endswith("plain twin / compiled")]
-    assert {name.split(":")[0] for name in twins} == {"layer 1", "layer 2", "layer 1, half hidden", "deconvolution"}
-
-
-@pytest.mark.slow
 def test_bound_is_the_sum_of_its_parts(table):
     for layer in ("layer 1", "layer 2", "deconvolution"):
         parts = [n for n in table["quantity"].values if n.startswith(f"{layer}: bound,")]

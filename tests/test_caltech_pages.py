@@ -12,7 +12,7 @@ from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import Refined, start_from
-from gdd_book import experiments, records
+from gdd_book import experiments
 from gdd_book.experiments import atoms as dictionaries
 from gdd_book.experiments import images as filling
 from gdd_book.figures import caltech as figures
@@ -20,7 +20,6 @@ from gdd_book.training import STAGES, pictures
 
 #: maps of 20x20, 10x10, 8x8, 4x4, 3x3: projected atoms of 17x17 at every fourth pixel
 THREE = ModelSpec((LayerSpec(4, (5, 5), (2, 2)), LayerSpec(3, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (24, 24))
-KINDS = [*STAGES, dictionaries.FACES]
 TWO = ModelSpec((LayerSpec(4, (5, 5), (3, 3)), LayerSpec(3, (3, 3))), (24, 24))
 
 
@@ -65,42 +64,6 @@ def run():
 
 
 @pytest.fixture(scope="module")
-def faces(run):
-    return run("caltech-faces", n_train=5, n_held_out=3)
-
-
-def test_faces_are_measured_in_every_layer(faces):
-    assert faces.kind.values.tolist() == KINDS
-    assert faces.layer.values.tolist() == [1, 1, 1, 1, 2, 2, 2, 3, 3]
-    assert faces.layer_3.shape == (2, 2, 1, *THREE.projected_size)
-    assert dict(faces.high_frequency_share.sizes) == {"kind": 3, "set": 2, "atom": 9}
-    assert ((faces.correlation >= 0) & (faces.correlation <= 1 + 1e-9)).all()
-    assert ((faces.winning_share > 0) & (faces.winning_share <= 1)).all()
-    assert ((faces.rms > 0) & (faces.rms < 2 * faces.rms_of_images)).all()
-    assert faces.raw.dtype == np.uint8
-
-
-def test_a_run_without_refinement_says_so(run):
-    found = run("caltech-faces", n_train=5, n_held_out=3, stages=("pretrained",))
-    assert found.kind.values.tolist() == ["pretrained", dictionaries.FACES]
-    assert found.stage.values.tolist() == ["pretrained"]
-    assert "refinement_residual" not in found
-    assert run("caltech-classes", stages=("pretrained",)).stage.values.tolist() == ["pretrained"]
-    assert run("caltech-joint", stages=("pretrained",)).stage.values.tolist() == ["pretrained"]
-
-
-@pytest.fixture(scope="module")
-def classes(run):
-    return run("caltech-classes", n_train=4)
-
-
-def test_classes_are_matched_within_and_between(classes):
-    assert classes["class"].values.tolist() == ["0", "1"]
-    assert dict(classes.same.sizes) == {"stage": 2, "class": 2, "atom": 9}
-    assert dict(classes.different.sizes) == {"stage": 2, "pair": 1, "atom": 9}
-
-
-@pytest.fixture(scope="module")
 def joint(run):
     return run("caltech-joint", n_train=4)
 
@@ -109,13 +72,6 @@ def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
     assert joint["class"].values.tolist() == ["a", "b"] * 4
     shares = joint.weight_share[0, :, :4].values
     np.testing.assert_allclose(shares.sum(axis=0), 1)
-    most = np.maximum(shares[::2].sum(axis=0), shares[1::2].sum(axis=0))
-    table = figures.share_table(joint)
-    assert table.index.tolist() == [(stage, layer) for stage in STAGES for layer in (1, 2, 3)]
-    row = table.loc[STAGES[0], 1]
-    assert row["median"] == f"{np.median(most):.2f}" and row["more than half"] == f"{(most > 0.5).sum()} of 4"
-    assert row["by one image"] == f"{(shares > 0.5).any(axis=0).sum()}"
-    assert dict(joint.refinement_log_joint.sizes) == {"draw": 2}
 
 
 def test_atoms_of_one_class_stand_out_from_classes_at_random():
@@ -183,20 +139,3 @@ def test_demo_scale_runs_whole(name):
     assert all(np.isfinite(part).any() for part in outcome.dataset.values())
 
 
-def test_the_largest_record_of_a_stage_is_shown(tmp_path, monkeypatch):
-    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
-    assert figures.largest("caltech-joint", "paper") is None
-    runs = [
-        ({"n_train": 5, "burn_in": 50}, "paper"), ({"n_train": 9, "stages": ("pretrained",)}, "paper"),
-        ({"n_train": 4, "refine_collect": 30}, "paper"), ({"n_train": 99}, "demo"),
-    ]
-    for changes, scale in runs:
-        path = records.path_for("caltech-joint", scale, changes)
-        p = experiments.merge("caltech-joint", scale, changes)
-        records.write(
-            path, xr.Dataset({"a": 1.0}), experiment="caltech-joint", scale=scale, parameters=p, spec=THREE, seed=0,
-            data_name=p["data"], data_checksum="0" * 64, seconds=1.0,
-        )
-    assert records.settings(figures.largest("caltech-joint", "paper"))["n_train"] == 9
-    assert records.settings(figures.largest("caltech-joint", "paper", "refined"))["n_train"] == 4
-    assert figures.largest("caltech-joint", "demo") is None

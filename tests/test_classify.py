@@ -209,7 +209,7 @@ def test_bad_features_are_named():
         fit_svm(rng.normal(size=(60, 3)), np.repeat([0, 1], [50, 10]), SvmProtocol(tune_on=12))
 
 
-def test_a_classifier_that_fails_keeps_its_classes(monkeypatch):
+def test_a_classifier_that_fails_keeps_its_classes():
     features, labels = np.random.default_rng(0).random((20, 3)), np.arange(20) % 2
     model = OneVsRest(SVC()).fit(features, labels)
     with pytest.raises(ValueError, match="NaN"):

@@ -62,11 +62,7 @@ def test_two_workers_give_the_bits_of_one_process(client, images, case):
     model, chain, refinement, fresh = CASES[case]
     fitted, refined = alone(images, case)
     assert_same(fitted, cluster.learn(images, model, chain))
-    told = []
-    found = cluster.learn(
-        images, model, chain, refine=chain, refinement=refinement, progress=lambda *said: told.append(said)
-    )
-    assert_same(refined, found)
+    assert_same(refined, cluster.learn(images, model, chain, refine=chain, refinement=refinement))
 
 
 def test_workers_are_known_whatever_the_client_last_heard(client, monkeypatch):
@@ -194,7 +190,7 @@ def test_a_shard_that_waits_at_a_rendezvous_that_has_gone_stops(client, tmp_path
     assert "the meeting place cannot be reached" in stopped.read_text()
 
 
-def test_without_a_client_one_is_asked_for(images):
+def test_without_a_client_one_is_asked_for():
     code = "import numpy as np, gdd.cluster as c\nfrom gdd import MNIST\nc.learn(np.zeros((3, 1, 28, 28)), MNIST)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "client: there is none; work within" in done.stderr

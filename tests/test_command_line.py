@@ -74,7 +74,7 @@ def test_mnist_may_be_unpacked(tmp_path, monkeypatch, way):
     assert datasets.load("mnist", n=5).label.values.tolist() == [0, 1, 2, 3, 4]
 
 
-def test_an_archive_may_be_half_unpacked(pictures, monkeypatch):
+def test_an_archive_may_be_half_unpacked(pictures):
     """A tar archive without its compression, where one with it is expected."""
     whole = pictures / "caltech256" / "256_ObjectCategories"
     (pictures / "caltech101").mkdir()

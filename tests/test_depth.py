@@ -136,13 +136,6 @@ def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):
     assert starts == ["patches", "random"]
 
 
-def test_finished_chains_are_not_run_again(tmp_path, monkeypatch):
-    once = lambda: experiments.run("mnist-depth", SMALL | {"seeds": (0,)}, within=Run(tmp_path)).dataset  # noqa: E731
-    first = once()
-    monkeypatch.setattr(depth, "describe_depth", None)
-    assert once().equals(first)
-
-
 def test_learned_noise_is_no_point_of_the_scan():
     with pytest.raises(GddError, match="noises: 0 given"):
         experiments.run("mnist-depth", SMALL | {"noises": (0.0, 2.0)})

@@ -11,7 +11,6 @@ from gdd.model.distributions import (
     Gamma,
     Gaussian,
     GeneralisedInverseGaussian,
-    TruncatedGamma,
 )
 from gdd.sampler.random import Stream
 
@@ -31,29 +30,6 @@ def test_gamma():
     draws = np.array([Gamma(shape, rate).sample(generator) for _ in range(DRAWS)])
     for t in range(3):
         assert stats.kstest(draws[:, t], stats.gamma(shape[t], scale=1 / rate[t]).cdf).pvalue > P_VALUE
-
-
-#: (shape, rate, ceiling): mode below, mode above, hardly any mass below, none cut off, no mode
-CUT = [(4.0, 3.0, 1.5), (4.0, 3.0, 0.5), (300.0, 2.0, 100.0), (4.0, 3.0, np.inf), (0.5, 1.0, 0.3)]
-
-
-@pytest.mark.parametrize(("shape", "rate", "ceiling"), CUT)
-def test_truncated_gamma(shape, rate, ceiling):
-    """The density is the gamma's over its mass below the ceiling; generator and stream draw from it."""
-    choice, law = TruncatedGamma(np.full(DRAWS, shape), rate, ceiling), stats.gamma(shape, scale=1 / rate)
-    inside = min(ceiling, law.mean()) * np.array([0.5, 0.99])
-    expected = law.logpdf(inside) - law.logcdf(ceiling)
-    np.testing.assert_allclose(choice._replace(shape=shape).logpdf(inside), expected, rtol=1e-10)
-    assert np.isinf(ceiling) or choice._replace(shape=shape).logpdf(1.01 * ceiling) == -np.inf
-    stream = Stream(2, 0, 0, 0, 0)
-    cdf = lambda x: law.cdf(x) / law.cdf(ceiling)  # noqa: E731
-    for draws in (
-        choice.sample(np.random.default_rng(11)),
-        np.array([stream.truncated_gamma(shape, rate, ceiling) for _ in range(DRAWS)]),
-    ):
-        assert draws.shape == (DRAWS,) and (draws <= ceiling).all()
-        assert stats.kstest(draws, cdf).pvalue > P_VALUE
-        assert stats.kstest(draws * 0.9, cdf).pvalue < P_VALUE
 
 
 def test_gaussian():

@@ -86,7 +86,7 @@ def test_warm_start_goes_on(digits):
     assert len(again) == 6 and again[3] > again[0]
 
 
-def test_a_refinement_that_goes_on_begins_where_it_was(digits, refined):
+def test_a_refinement_that_goes_on_begins_where_it_was(refined):
     chain, data = refined.chains_[0], refined.chains_[0].data
     further = gdd.refine(data.images, chain.model, gdd.ChainSpec(0, 1, 9), chain.refinement, chain)
     assert float(further.traces.residual[0, 0]) == pytest.approx(float(chain.traces.residual[0, -1]), rel=0.3)
@@ -181,7 +181,7 @@ def test_other_files_are_refused(fitted, tmp_path, spoil, message):
 # ---- pictures
 
 
-def test_plots_draw_on_the_axes_given(digits, coloured, fitted):
+def test_plots_draw_on_the_axes_given(digits, fitted):
     figure, axes = plt.subplots(2, 3)
     ways = [
         lambda ax: fitted.plot_atoms(ax=ax), lambda ax: fitted.plot_atoms(1, ax),

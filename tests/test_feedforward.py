@@ -70,17 +70,6 @@ def honest():
         return outcome(monkeypatch)
 
 
-def test_experiment_says_what_was_run(honest):
-    assert honest.error.dims == ("size", "trial", "feature_kind")
-    assert np.isnan(honest.error.sel(size=200)[1]).all() and np.isfinite(honest.error.sel(size=100)).all()
-    assert (honest.error.max() < 60) & (honest.error.min() >= 0)  # chance: 90
-    assert int(honest.chosen) == honest.choice.values.mean(0).argmin()
-    assert honest.choice.shape == (1, len(mnist_features.MARGINS))
-    ours, pixels, components, patches, whitened = honest.features.values
-    assert whitened == ours
-    assert pixels == 784 and components == 50 and abs(patches - ours) < mnist_features.REGIONS**2
-
-
 @pytest.mark.parametrize("copies", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypatch, copies):
     rng = np.random.default_rng(0)

@@ -141,7 +141,7 @@ def ratio_gamma_e_given_rest(tiny, rng):
     state, data, model, spec = tiny
     choice = joint_conditionals.gamma_e_given_rest(state, data, model, spec)
     for _ in range(3):
-        value = rng.uniform(0.1, spec.ceiling or 3.0, state.local.gamma_e.shape)
+        value = rng.uniform(0.1, 3.0, state.local.gamma_e.shape)
         yield choice.logpdf(value).sum(), joint_log_joint(with_local(state, gamma_e=value), data, model, spec)
 
 

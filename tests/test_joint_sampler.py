@@ -55,7 +55,7 @@ ONE = ModelSpec((top(3, (3, 2)),), (5, 4))
 CASES = {
     "one layer": JointCase(ONE, refinement(IMAGE), 2),
     "two layers": JointCase(TWO, refinement(IMAGE), 2),
-    "two layers, ceiling, shared noise": JointCase(TWO, refinement(ceiling=1.0), 2),
+    "two layers, shared noise": JointCase(TWO, refinement(), 2),
     "two layers, empty blocks, masked": JointCase(TWO, refinement(IMAGE, empty_blocks=True), 2, 0.3),
     "two layers, dictionaries in turn": JointCase(TWO, refinement(IMAGE, dictionary_every=2), 2),
     "three layers": JointCase(THREE, refinement(IMAGE), 2),

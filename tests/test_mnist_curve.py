@@ -32,13 +32,6 @@ def test_each_subset_is_a_run_of_the_test_error(curve, size, trial):
     np.testing.assert_array_equal(same.error, one.error)
 
 
-@pytest.mark.slow
-def test_a_subset_that_was_not_run_is_missing(curve):
-    assert curve.error.dims == ("size", "trial", "feature_kind")
-    assert np.isnan(curve.error.sel(size=80, trial=1)).all() and np.isfinite(curve.error.sel(size=60)).all()
-    assert (curve.error.sel(size=60, trial=0) != curve.error.sel(size=60, trial=1)).any()  # other digits
-
-
 @pytest.mark.parametrize("size", [40, 3000])
 def test_a_size_that_cannot_be_had_is_refused_before_any_chain(size, monkeypatch):
     monkeypatch.setattr(mnist, "pretrained_model", None)

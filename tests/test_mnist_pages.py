@@ -1,44 +1,12 @@
-"""What the MNIST chapters show: which records are rows of the table; what the experiment on dictionaries measures."""
-
-import json
+"""What the experiment on MNIST dictionaries measures."""
 
 import numpy as np
 import pytest
-import xarray as xr
 
 from gdd.base.axes import ATOM
 from gdd.model.spec import MNIST
-from gdd_book import experiments, paper_values
+from gdd_book import experiments
 from gdd_book.experiments import atoms as dictionary
-from gdd_book.figures import mnist as figures
-
-PAPER = paper_values.table("mnist_error")
-
-
-def record(n_train, scale, errors, noise_precision=100.0):
-    """A record of mnist-error with these errors, as read back."""
-    settings = {"n_train": n_train, "noise_precision": noise_precision, "data": "mnist", "burn_in": 3, "collect": 2}
-    data = {"error": ("feature_kind", np.array(errors, float))}
-    attrs = {"scale": scale, "parameters": json.dumps(settings)}
-    return xr.Dataset(data, {"feature_kind": list(figures.FEATURES)}, attrs)
-
-
-FULL = record(1000, "paper", [24, 22, 17, 16, 9, 5.25])
-DEMO = record(2000, "demo", [30, 29, 28, 27, 8, 7])
-WORDS = list(figures.FEATURES.values())
-PRINTED = record(5000, "paper", [60, 59, 58, 57, 8, 7], noise_precision=0.0)
-
-
-def test_only_a_paper_scale_record_of_the_healthy_setting_is_a_row_of_the_table():
-    table = figures.error_table(PAPER, [DEMO, FULL, PRINTED])
-    assert table.loc[1000].tolist() == ["1.66", "24.00", "22.00", "17.00", "16.00", "9.00", "5.25", "3 + 2"]
-    assert (table.drop(1000).iloc[:, 1:] == "not run").all(axis=None)
-    assert table["the paper, refined"].tolist() == ["1.66", "1.11", "1.02", "0.68", "0.42"]
-    longer = record(1000, "paper", [20, 22, 17, 16, 9, 5.25])
-    longer.attrs["parameters"] = longer.attrs["parameters"].replace('"burn_in": 3', '"burn_in": 40')
-    for both in ([FULL, longer], [longer, FULL]):  # of one size the longest counts
-        assert figures.error_table(PAPER, both)[WORDS[0]][1000] == "20.00"
-    assert figures.error_table(PAPER, []).columns.tolist() == ["the paper, refined"]
 
 
 @pytest.fixture(scope="module")

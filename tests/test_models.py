@@ -9,8 +9,6 @@ from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.state import maps_of
 from gdd_book import checkout, models, records
-from gdd_book.figures import mnist
-from gdd_book.figures import model as model_figures
 from gdd_book.run import run_experiment
 
 SHORT = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
@@ -81,23 +79,6 @@ def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
     np.testing.assert_allclose(found.share_of_part * energy, energy - left, atol=1e-6 * float(energy.max()))
     assert 0 <= found.share_of_projected.min() <= found.share_of_projected.max() <= 1
     assert found.share_of_part.max() > 0
-    assert model_figures.show_one_atom(found).data.count("one atom of layer 1") == 5  # three frames; the first is shown
-
-
-def test_figures_of_a_model(learned, monkeypatch):
-    whole = {stage: models.path_of(name) for stage, name in names(learned).items()}
-    monkeypatch.setattr(models, "path_of", lambda name: whole[name.rpartition("-")[2]])
-    found = models.activations("mnist-20")
-    assert found.sizes["stage"] == 2
-    np.testing.assert_allclose(found.energy.sum("projected_atom"), 1)
-    assert len(mnist.show_drawing_atoms(found, 4).axes) == 2
-    table = mnist.drawing_table(found)
-    assert (table.diff().iloc[1:] >= 0).all(axis=None) and table.columns.tolist() == ["pretrained", "refined"]
-    walk = model_figures.show_walk(found, 7, pieces=2)
-    assert [panel.get_title() for panel in walk.axes[3:7]] == ["piece 1", "piece 2", "all", "redrawn"]
-    one = found.isel(image=0).sel(stage="refined")
-    parts, all_pieces = model_figures.pieces_of(one, int((one.map_2 != 0).sum()))
-    np.testing.assert_allclose(parts.sum(axis=0), all_pieces, atol=1e-6)
 
 
 def test_positions_of_a_pretrained_model_draw_its_images(learned):

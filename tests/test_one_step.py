@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
 from sklearn.svm import SVC
 from tiny import ONE_STEP
 
@@ -228,7 +227,6 @@ def test_plots_draw_on_the_axes_given(digits, coloured, plain):
         ({"blur": -1.0}, None, "blur: -1.0 given"),
         ({"second": 3}, None, "second: int given"),
         ({"second": SecondLayer(4, (9, 9))}, None, r"second: atoms of \(9, 9\) blocks; images of \(28, 28\) have"),
-        ({}, [np.eye(28), np.eye(20)], r"images: some of shape \(20, 20\), some of \(28, 28\); crop"),
         ({"second": SecondLayer(), "sizes": ((8, 8), (6, 6))}, None, "second: given with several dictionaries"),
         ({"whitening": 3}, None, "whitening: int given"),
         ({"floor": 0.0}, None, "floor: 0.0 given"),
@@ -236,7 +234,6 @@ def test_plots_draw_on_the_axes_given(digits, coloured, plain):
         ({"dictionaries": []}, None, "dictionaries: none given"),
         ({"noise_precision": 0.0}, None, "noise_precision: 0.0 given"),
         ({"learn_from": 0}, None, "learn_from: 0 given"),
-        ({}, np.zeros((3, 8, 8)), "all pixels are alike"),
     ],
 )
 def test_bad_input_is_named_before_any_work(change, images, message, digits):
@@ -246,18 +243,11 @@ def test_bad_input_is_named_before_any_work(change, images, message, digits):
     assert not hasattr(model, "dictionaries_")
 
 
-def test_one_picture_other_sizes_and_no_fit_are_named(digits, plain):
-    with pytest.raises(GddError, match=r"shape \(28, 28\) .* Reshape your data: images\[None\]"):
-        plain.transform(digits[0])
-    with pytest.raises(GddError, match=r"images: shape \(30, 27, 28\) given; \(image, 28, 28\) is needed"):
-        plain.transform(digits[:, 1:])
+def test_pictures_and_dictionaries_that_cannot_be_plotted_are_named(digits, plain):
     with pytest.raises(GddError, match=r"image: shape \(1, 28, 28\) given; one image of shape \(28, 28\)"):
         plain.plot_maps(digits[:1])
     with pytest.raises(GddError, match="dictionary: 1 given"):
         plain.plot_atoms(1)
-    for call in (lambda m: m.transform(digits), lambda m: m.save("x.nc"), lambda m: m.plot_atoms()):
-        with pytest.raises(NotFittedError):
-            call(OneStepFeatures())
 
 
 def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():

@@ -138,10 +138,9 @@ def test_a_start_under_another_mask_is_refused(images, pretrained):
     assert refine(images, TWO, CHAIN, FIXED, start=masked, mask=mask).data.mask is not None
 
 
-@pytest.mark.parametrize("values", [{"ceiling": -1.0}, {"tolerance": 2.0}, {"ceiling": 1.0}, {"dictionary_every": 0}])
-def test_bad_settings_are_named(values):
-    with pytest.raises(GddError, match=next(iter(values))):
-        RefinementSpec(**values)
+def test_a_bad_setting_is_named():
+    with pytest.raises(GddError, match="dictionary_every"):
+        RefinementSpec(dictionary_every=0)
 
 
 #: atoms of one column: three numbers a row, for which nothing is compiled that is not compiled for `TWO`

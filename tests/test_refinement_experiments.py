@@ -1,12 +1,10 @@
 """Experiments on refinement at their smallest: every shape is the paper's, every number meaningless but consistent."""
 
-from itertools import combinations
 
 import numpy as np
 import pytest
 
 from gdd.base.checks import GddError
-from gdd.model.spec import MNIST
 from gdd_book import experiments
 from gdd_book.experiments.studies import mnist_refinement
 from gdd_book.progress import Run
@@ -18,18 +16,6 @@ SHORT = {"burn_in": 1, "collect": 1, "n_train": 20}
 def refinement():
     lengths = {"refine_burn_in": 1, "refine_collect": 2, "learned_burn_in": 1, "learned_collect": 1}
     return experiments.run("mnist-refinement", SHORT | lengths)
-
-
-def test_dictionaries_before_and_after(refinement):
-    found = refinement.dataset
-    assert found.model.values.tolist() == ["pretrained", "noise fixed at 44", "noise learned"]
-    assert found.projected_atoms.shape == (3, 160, 1, *MNIST.projected_size)
-    assert found.bottom_dictionary.shape == (3, 32, 1, 8, 8)
-    largest = np.abs(found.projected_atoms).max(("plane", "atom_row", "atom_col"))
-    assert (largest == 100).all()
-    assert ((found.high_frequency_share > 0) & (found.high_frequency_share < 1)).all()
-    bottoms = found.bottom_dictionary.values
-    assert all((one != other).all() for one, other in combinations(bottoms, 2))
 
 
 def test_fit_of_the_whole_model_and_of_its_projection(refinement):

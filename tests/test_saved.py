@@ -134,7 +134,7 @@ def flips(whole, count):
         yield whole[:at]
 
 
-def test_no_changed_bit_gives_other_features(digits, named, table, tmp_path):
+def test_no_changed_bit_gives_other_features(named, table, tmp_path):
     named.save(path := tmp_path / "m.nc")
     features, refused = named.transform(table), 0
     for changed in flips(whole := path.read_bytes(), 100):
@@ -186,7 +186,7 @@ def test_a_file_of_chains_alone_says_what_reads_it(named, tmp_path):
     results.from_dataset(results.read(path))
 
 
-def test_files_of_version_1_can_be_read(digits, named, table, tmp_path):
+def test_files_of_version_1_can_be_read(named, table, tmp_path):
     named.save(path := tmp_path / "m.nc")
     data = netcdf.load(path)
     for name in (netcdf.CHECKSUM, "asked", "output", "feature_names", "trace_attributes", "images_sha256"):

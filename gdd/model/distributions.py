@@ -6,7 +6,6 @@ Drawing is another line, and so is comparing its density with the reference log 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,51 +29,6 @@ class Gamma(NamedTuple):
     def sample(self, generator: np.random.Generator) -> np.ndarray:
         """Draw all entries."""
         return generator.standard_gamma(self.shape) / self.rate
-
-
-class TruncatedGamma(NamedTuple):
-    """Gamma distribution given that x is at most ``ceiling``, elementwise; an infinite ceiling is none."""
-
-    shape: np.ndarray
-    rate: np.ndarray
-    ceiling: float
-
-    def logpdf(self, x: np.ndarray) -> np.ndarray:
-        """Log density at x, elementwise."""
-        whole = Gamma(self.shape, self.rate).logpdf(x)
-        if np.isinf(self.ceiling):
-            return whole
-        kept = np.log(special.gammainc(self.shape, np.asarray(self.rate) * self.ceiling))
-        return np.where(np.asarray(x) <= self.ceiling, whole - kept, -np.inf)
-
-    def sample(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw all entries."""
-        shapes, rates = np.broadcast_arrays(np.asarray(self.shape, float), np.asarray(self.rate, float))
-        return np.array([
-            draw_truncated_gamma(shape, rate, self.ceiling, generator.standard_gamma, generator.random)
-            for shape, rate in zip(shapes.flat, rates.flat, strict=True)
-        ]).reshape(shapes.shape)
-
-
-def draw_truncated_gamma(
-    shape: float, rate: float, ceiling: float, gamma: Callable[[float], float], uniform: Callable[[], float]
-) -> float:
-    """Draw a Gamma(shape, rate) number given that it is at most ``ceiling``, which may be infinite.
-
-    From the whole gamma until one fits, if its mode does; else from the exponential that touches the density at the
-    ceiling, with rejection. ``gamma(shape)`` draws Gamma(shape, 1), ``uniform()`` from 0 to 1.
-    """
-    slope = (shape - 1) / ceiling - rate
-    while slope <= 0:
-        x = gamma(shape) / rate
-        if x <= ceiling:
-            return x
-    while True:
-        x = ceiling + np.log(uniform()) / slope
-        if x > 0:
-            log_ratio = (shape - 1) * np.log(x / ceiling) - (rate + slope) * (x - ceiling)
-            if np.log(uniform()) < log_ratio:
-                return x
 
 
 class Gaussian(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
-from gdd.model.distributions import TruncatedGamma
+from gdd.model.distributions import Gamma
 from gdd.model.layer import (
     add_noise,
     draw_atoms,
@@ -83,7 +83,7 @@ def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refine
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
     *Departs:* theta integrated out, one per block shape, Dir(1/B) where blocks cannot be empty; one gamma_w unless the
-    spec says otherwise (P7); the noise precision's prior is the refinement's, cut off at its ceiling (P15).
+    spec says otherwise (P7); the noise precision's prior is the refinement's (P15).
     *Checked:* tests/test_joint_model.py (sums to one; one layer alone is `gdd.model.layer.log_joint`).
     """
     local, shared = state
@@ -100,10 +100,9 @@ def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refine
     return total
 
 
-def noise_prior(refinement: RefinementSpec) -> TruncatedGamma:
+def noise_prior(refinement: RefinementSpec) -> Gamma:
     """Prior of a learned noise precision."""
-    ceiling = np.inf if refinement.ceiling is None else refinement.ceiling
-    return TruncatedGamma(refinement.noise.shape, refinement.noise.rate, ceiling)
+    return Gamma(refinement.noise.shape, refinement.noise.rate)
 
 
 def draw_joint_state(

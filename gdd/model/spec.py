@@ -345,27 +345,18 @@ class RefinementSpec:
         has `NOISE_IN_SIGNALS` times their mean square, and top atoms become whole digits, which less noise would make
         copies of single atoms of layer 1. Chosen on digits; contrast-normalised pictures need less noise (book,
         model/depth). Learned under the printed flat prior it runs away (P15 in the errata)
-    ceiling : bound that a learned noise precision never passes; None for none
     empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
-    tolerance : the solver of a dictionary's draw stops when about this share of the way to the exact draw is left
     dictionary_every : sweeps between two draws of a layer's dictionary, which take as long as all else; the layers take
         turns
     """
 
     noise: Precision = field(default_factory=lambda: Precision(fixed=1 / (NOISE_IN_SIGNALS * PIXEL_RMS**2)))
-    ceiling: float | None = None
     empty_blocks: bool = False
-    tolerance: float = 1e-2
     dictionary_every: int = 1
 
     def __post_init__(self) -> None:
         check_kind("noise", self.noise, Precision)
         self.noise.check("noise", (IMAGE,))
-        if self.ceiling is not None:
-            _keep(self, ceiling=check_precision("ceiling", self.ceiling))
-        if self.ceiling is not None and (self.noise.fixed or 0) > self.ceiling:
-            raise GddError(f"ceiling: {self.ceiling} is below the fixed noise precision {self.noise.fixed}")
-        _keep(self, tolerance=check_real("tolerance", self.tolerance, 1e-16, 0.999, "a share"))
         check_kind("empty_blocks", self.empty_blocks, bool)
         _keep(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
 

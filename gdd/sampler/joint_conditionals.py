@@ -14,14 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gdd.model.convolution import synthesise
-from gdd.model.distributions import (
-    BlockChoice,
-    Gamma,
-    Gaussian,
-    GeneralisedInverseGaussian,
-    PositionChoice,
-    TruncatedGamma,
-)
+from gdd.model.distributions import BlockChoice, Gamma, Gaussian, GeneralisedInverseGaussian, PositionChoice
 from gdd.model.joint import joint_residual, layer_values, noise_prior
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
@@ -225,8 +218,8 @@ def gamma_w_given_rest(state: JointState, model: ModelSpec) -> Gamma:
 
 def gamma_e_given_rest(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec
-) -> TruncatedGamma:
-    """Precision of the noise: a + (observed pixels)/2, b + ||E||^2/2, up to the ceiling. *Departs:* P6, P15.
+) -> Gamma:
+    """Precision of the noise: a + (observed pixels)/2, b + ||E||^2/2. *Departs:* P6.
     *Checked:* ratio test.
     """
     energy = (joint_residual(state, data, model) ** 2).sum(axis=(1, 2, 3))
@@ -234,7 +227,7 @@ def gamma_e_given_rest(
     pixels = observed.sum(axis=(1, 2, 3)).astype(float)
     pixels, energy = (conditionals.sum_shared(each, state.local.gamma_e.shape) for each in (pixels, energy))
     prior = noise_prior(refinement)
-    return TruncatedGamma(prior.shape + pixels / 2, prior.rate + energy / 2, prior.ceiling)
+    return Gamma(prior.shape + pixels / 2, prior.rate + energy / 2)
 
 
 def squared_scale_given_rest(state: JointState, model: ModelSpec, k: int) -> GeneralisedInverseGaussian:

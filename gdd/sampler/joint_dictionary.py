@@ -2,7 +2,7 @@
 
 An upper dictionary has as many unknowns as a small image collection has pixels, and its precision P is costly to form.
 A draw from N(P^-1 b, P^-1) needs only products with P: perturb b by noise of covariance P, and solve (Papandreou and
-Yuille 2010). The solver stops at a small residual; how small is `RefinementSpec.tolerance`.
+Yuille 2010). The solver stops at a small residual; how small is `TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from gdd.sampler.preconditioner import precondition_by_atom, precondition_by_fre
 from gdd.sampler.random import shared_generator
 from gdd.sampler.sums import ACCUMULATORS, Share, add_chunks, add_up
 
+#: the solver stops when about this share of the way to the exact draw is left
+TOLERANCE = 1e-2
 MOST_STEPS = 500
 #: with more atoms than this, what couples them would cost more to invert than the steps that it saves
 MOST_COUPLED = 64
@@ -29,7 +31,6 @@ MOST_COUPLED = 64
 
 def draw_upper_dictionary(
     arrays: Arrays, layer: int, dictionary: np.ndarray, gamma_d: np.ndarray, key: tuple[int, int, int, int],
-    tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """Draw all atoms of a layer above the bottom one, given all else.
 
@@ -58,7 +59,7 @@ def draw_upper_dictionary(
     def times(direction: np.ndarray) -> np.ndarray:
         return solve_pass(arrays, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction
 
-    step, _, steps = conjugate_gradients(times, right, guess, MOST_STEPS, relative=tolerance)
+    step, _, steps = conjugate_gradients(times, right, guess, MOST_STEPS, relative=TOLERANCE)
     after = before + step
     change = after.astype(dtype) - before.astype(dtype)  # as the next pass will see it
     energy = solve_pass(arrays, kernels.FINISH, layer, change, key).energy

@@ -58,7 +58,7 @@ def joint_sweep(
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
     *Departs:* theta integrated out; exact conditionals, or proposals with an exact accept step; one noise precision may
-    be held, bounded or shared (P15, P21).
+    be held or shared (P15, P21).
     *Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
     """
     arrays = as_arrays(state, data, model)
@@ -70,7 +70,7 @@ def joint_sweep(
         if layer:
             named = (key.seed, key.stage, layer + 1, key.sweep)
             dictionaries[layer], sums.energy[:2], steps[layer] = draw_upper_dictionary(
-                arrays, layer, dictionaries[layer], state.shared.gamma_d[layer], named, refinement.tolerance
+                arrays, layer, dictionaries[layer], state.shared.gamma_d[layer], named
             )
             arrays = arrays.with_dictionary(layer, dictionaries[layer])
         else:
@@ -112,7 +112,7 @@ def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSp
     noise, (a, b), atoms = refinement.noise, model.layers[-1].beta, model.layers[-1].atoms
     return Priors(
         np.log(a / b), np.broadcast_to(shared.gamma_w, (atoms,)).astype(float), float(refinement.empty_blocks),
-        noise.shape, noise.rate, refinement.ceiling or np.inf, noise.fixed is None and IMAGE in noise.axes,
+        noise.shape, noise.rate, noise.fixed is None and IMAGE in noise.axes,
     )
 
 

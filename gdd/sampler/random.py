@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.compiling import kernel
-from gdd.model.distributions import draw_truncated_gamma
 
 #: stages of the whole procedure: the tag that keeps their random numbers apart
 PRETRAIN, REFINE, TEST, START, PLANT = range(5)
@@ -79,10 +78,6 @@ class Stream:
             v = (1.0 + c * x) ** 3
             if v > 0.0 and math.log(self.uniform()) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
                 return d * v
-
-    def truncated_gamma(self, shape: float, rate: float, ceiling: float) -> float:
-        """Draw a Gamma(shape, rate) number given that it is at most ``ceiling``, which may be infinite."""
-        return draw_truncated_gamma(shape, rate, ceiling, self.gamma, self.uniform)
 
 
 @kernel()
@@ -162,20 +157,3 @@ def next_gamma(stream, shape):
         v = (1.0 + c * x) ** 3
         if v > 0.0 and math.log(next_uniform(stream)) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
             return boost * d * v
-
-
-@kernel()
-def next_truncated_gamma(stream, shape, rate, ceiling):
-    """`Stream.truncated_gamma`, compiled. Changes ``stream``."""
-    if (shape - 1.0) <= ceiling * rate:
-        while True:
-            x = next_gamma(stream, shape) / rate
-            if x <= ceiling:
-                return x
-    slope = (shape - 1.0) / ceiling - rate
-    while True:
-        x = ceiling + math.log(next_uniform(stream)) / slope
-        if x > 0.0:
-            log_ratio = (shape - 1.0) * math.log(x / ceiling) - (rate + slope) * (x - ceiling)
-            if math.log(next_uniform(stream)) < log_ratio:
-                return x

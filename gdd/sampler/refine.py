@@ -222,11 +222,10 @@ def first_positions(
 
 
 def first_noise(refinement: RefinementSpec, value: np.ndarray, by_image: bool, data: LayerData) -> np.ndarray:
-    """Noise precision to start from, (image or 1,): the fixed one, or ``value`` (image or 1,) below the ceiling."""
+    """Noise precision to start from, (image or 1,): the fixed one, or ``value`` (image or 1,)."""
     if refinement.noise.fixed is not None:
         value, by_image = np.array([refinement.noise.fixed]), False
-    ceiling = np.inf if refinement.ceiling is None else refinement.ceiling
-    value = np.minimum(value.astype(float), ceiling)
+    value = value.astype(float)
     if IMAGE in refinement.noise.axes:
         return np.broadcast_to(value, len(data.images)).copy()
     return np.array([mean_entry(data, value, by_image)])

@@ -263,7 +263,7 @@ def draw_joint_image(
     shapes, noise = model.shapes(), refinement.noise
     if noise.fixed is None and IMAGE in noise.axes:
         choice = gamma_e_given_rest(state, data, model, refinement)
-        drawn = stream.truncated_gamma(float(choice.shape[0]), float(choice.rate[0]), choice.ceiling)
+        drawn = stream.gamma(float(choice.shape[0])) / float(choice.rate[0])
         state = state._replace(local=state.local._replace(gamma_e=np.array([drawn])))
     norms = guesses[-1][:, 0, 0]
     state = pieces.weights(state, data, model, norms, stream)

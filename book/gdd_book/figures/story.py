@@ -105,7 +105,8 @@ def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
     kinds = [kind for kind, *_ in LINES[-2:]]
     whitened, copied = subset_errors(best).sel(feature_kind=kinds, size=1000).mean("trial").values
     rows = [
-        ("test error of the paper's features, refined at noise precision 44", f"{float(error.sel(stage='refined', reading=PAPERS)):.1f} %",
+        ("test error of the paper's features, refined at noise precision 44",
+         f"{float(error.sel(stage='refined', reading=PAPERS)):.1f} %",
          f"{printed.query('ours and n_train == 1000').error.item():g} %"),
         ("of raw pixels", f"{float(record.error_of_pixels.mean()):.1f} %", ""),
         ("of the same atoms as detectors: largest normalised correlations",

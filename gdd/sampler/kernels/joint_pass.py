@@ -19,7 +19,7 @@ from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.kernels.joint import image_of, layer_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_positions import draw_bottom_positions, draw_upper_positions
-from gdd.sampler.random import WORDS, fill_key, next_truncated_gamma
+from gdd.sampler.random import WORDS, fill_key, next_gamma
 
 
 class Priors(NamedTuple):
@@ -30,7 +30,6 @@ class Priors(NamedTuple):
     empty: float  # 1 if a pooling block may be empty, else 0
     shape: float  # of gamma_e
     rate: float
-    ceiling: float
     by_image: bool  # whether gamma_e is drawn with each image
 
 
@@ -86,7 +85,7 @@ def begin_image(n, images, shared, priors, work, stream):
         observed += image.mask.size == 0 or image.mask[p] > 0
     if priors.by_image:
         shape, rate = priors.shape + 0.5 * observed, priors.rate + 0.5 * energy
-        images.gamma_e[n] = next_truncated_gamma(stream, shape, rate, priors.ceiling)
+        images.gamma_e[n] = next_gamma(stream, shape) / rate
     return observed
 
 

@@ -204,7 +204,7 @@ def _parts(refined: Refined, seed: int) -> tuple[dict[str, Callable[[], object]]
     def upper(layer: int) -> Callable[[], tuple]:
         return lambda: dictionary.draw_upper_dictionary(
             _own_residuals(ready), layer, shared.dictionaries[layer], shared.gamma_d[layer],
-            (seed, REFINE, layer + 1, 10**6), refined.refinement.tolerance,
+            (seed, REFINE, layer + 1, 10**6),
         )
 
     for layer in range(len(model.layers) - 1, 0, -1):
