@@ -15,13 +15,6 @@ def test_a_leak_looks_like_a_small_error():
 
 
 @pytest.mark.slow
-def test_a_machine_on_the_residuals_of_classes():
-    found = experiments.run("class-residuals").dataset.error
-    least, own, fresh = found.values
-    assert np.isfinite(own) and 0 < fresh < 90 and 0 < least < 90
-
-
-@pytest.mark.slow
 def test_votes_of_chains():
     found = experiments.run("mnist-votes").dataset
     assert found.error[0] == found.each[0]

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import FONT, FULL, KIND_WORDS, LINES, finish, legend_outside, new_figure, new_panels, table
+from gdd_book.records import settings
 
 
 def show_divergence(record: xr.Dataset) -> Figure:
@@ -80,7 +81,8 @@ def show_whole(record: xr.Dataset) -> Figure:
 def whole_table(record: xr.Dataset) -> pd.DataFrame:
     """What became of each sampler of `printed-whole`, and the errors of its codes and of exact ones with its atoms."""
     ended = record.diverged.isel(subset=0)
-    columns = {"diverges in sweep": (xr.where(ended == 0, "never", ended.astype(str)).astype(object),)}
+    sweeps = settings(record)["burn_in"] + settings(record)["collect"]
+    columns = {"diverges in sweep": (xr.where(ended == 0, f"not in {sweeps}", ended.astype(str)).astype(object),)}
     near = record.nearest.where(record.uses > 0).median("atom_2").mean("subset")
     columns |= {"left of a digit": (record.left.mean("subset"), 2), "active": (record.active.mean("subset"), 0),
                 "cosine of a top atom and its nearest digit": (near, 2)}

@@ -12,10 +12,9 @@ import xarray as xr
 
 from gdd.base.axes import IMAGE, LABEL
 from gdd_book.evaluate.classify import SvmProtocol
-from gdd_book.experiments.path import classify, encode, error_of
+from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.depth import other_digits
-from gdd_book.experiments.studies.mnist_features import class_energies, learn_class_atoms, least_residual_error
+from gdd_book.experiments.studies.mnist_features import learn_class_atoms, least_residual_error
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, STAGES, digits, model_for
 
@@ -64,34 +63,3 @@ def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, precisions,
         code = encode(images, atoms.sel({LABEL: name}), stride, precisions, p).ml_sample.values
         parts.append(code.reshape(len(images), -1) * (images[LABEL].values == name)[:, None])
     return np.concatenate(parts, axis=1)
-
-
-# ---- a machine on the residuals of the classes
-
-
-@experiment(
-    "class-residuals", seed=0, **HELD_DIGITS,
-    demo={"data": "digits", "n_train": 200, "n_others": 300, "burn_in": 20, "collect": 5, "test_burn_in": 20,
-          "test_collect": 10},
-    paper={"data": "mnist", "n_train": 1000, "n_others": 2000, "burn_in": 60, "collect": 20, "test_burn_in": 100,
-           "test_collect": 50},
-)
-def class_residuals(p: dict, run: Run) -> Outcome:
-    """Error in % of the least residual under pretrained atoms of each class, and of machines on all ten residuals.
-
-    One machine learns from the digits that the atoms were learned from, whose own class fits them too well, the other
-    from the first half of ``n_others`` training digits besides. All are judged on the second half.
-    """
-    train, precisions = digits(p), (p["noise_precision"], p["weight_precision"])
-    others = other_digits(p, train)
-    half = len(others) // 2
-    fresh, judged = others[:half], others[half:]
-    atoms = learn_class_atoms(train, p | {"stages": STAGES[:1]}, run).isel(stage=0)
-    stride = model_for(*precisions).stride
-    left = [class_energies(images, atoms, stride, precisions, p) for images in (train, fresh, judged)]
-    errors = {
-        "least residual": 100 * float((atoms[LABEL].values[left[2].argmin(axis=1)] != judged[LABEL].values).mean()),
-        "a machine, from the atoms' digits": float(classify((left[0], left[2]), train, judged, p["seed"], WIDTH).error),
-        "a machine, from as many others": error_of((left[1], left[2]), fresh, judged, p),
-    }
-    return outcome(xr.Dataset({"error": ("reading", list(errors.values()))}, {"reading": list(errors)}), p, train)

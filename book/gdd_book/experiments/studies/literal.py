@@ -145,8 +145,9 @@ def code(images: np.ndarray, atoms: np.ndarray, model: ModelSpec, reading: str, 
     for sweep in range(p["test_burn_in"] + p["test_collect"]):
         chain.sweep(learn=False)
         if sweep >= p["test_burn_in"]:
-            better, maps = chain.squares() < least, chain.maps()
-            best[better], least[better] = maps[better], chain.squares()[better]
+            squares, maps = chain.squares(), chain.maps()
+            better = squares < least
+            best[better], least[better] = maps[better], squares[better]
             total = total + maps
     return {KINDS[0]: best, KINDS[1]: total / p["test_collect"]}
 
