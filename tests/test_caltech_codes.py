@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.inference.deconvolution import deconvolve
 from gdd_book import experiments
 from gdd_book.experiments.studies import caltech_codes as codes
 
@@ -28,22 +27,22 @@ def test_energy_of_atoms_that_do_not_overlap():
     np.testing.assert_allclose(codes.energy_by_class(weights, atoms, 2), expected)
 
 
-def test_own_precision_is_the_same_model():
-    """Rescaled atoms of one class under the common precision draw the chain that these atoms draw under their own."""
+def test_what_codes():
     random = np.random.default_rng(1)
-    atoms = random.normal(size=(4, 1, 3, 3)).astype(np.float32)
-    found = [xr.Dataset({"atoms": (("stage", "atom", "plane", "row", "col"), one[None]), "gamma_w": ("stage", [own])},
-                        {"stage": ["pretrained"]}) for one, own in ((atoms[:2], 1.0), (atoms[2:], 4.0))]
-    learned = SimpleNamespace(classes=found, together=lambda stage: (atoms, (3.0, 2.5)))
-    both, precision = codes.scaled(learned, "pretrained", codes.OWN_PRECISION)
-    images, settings = random.normal(size=(3, 1, 9, 9)).astype(np.float32), {"burn_in": 3, "collect": 2, "gamma_e": 3.0}
-    for part, own in ((slice(0, 2), 1.0), (slice(2, 4), 4.0)):
-        ours = deconvolve(images, both[part], (2, 2), gamma_w=precision, **settings).ml_sample.values
-        plain = deconvolve(images, atoms[part], (2, 2), gamma_w=own, **settings).ml_sample.values
-        ratio = np.sqrt(precision / own)
-        np.testing.assert_allclose(ours * ratio, plain, rtol=2e-3, atol=1e-5)
-    one_norm, _ = codes.scaled(learned, "pretrained", codes.ONE_NORM)
-    assert np.ptp((one_norm**2).sum(axis=(1, 2, 3))) < 1e-4
+    images = xr.DataArray(
+        random.normal(size=(6, 1, 9, 9)), {"label": ("image", ["a", "b"] * 3)}, ("image", "plane", "row", "col")
+    )
+    atoms = random.normal(size=(4, 1, 3, 3)) * np.arange(1, 5)[:, None, None, None]
+    learned = SimpleNamespace(
+        classes=[SimpleNamespace(stage=xr.DataArray(["pretrained"]))], both=[images], p={"seed": 0},
+        together=lambda stage: (atoms, (3.0, 0.1)),
+    )
+    found = codes.atoms_of(learned)
+    squared = {name: (one**2).sum(axis=(1, 2, 3)) for name, one in found.items()}
+    for name in (codes.ONE_NORM, codes.WINDOWS):
+        np.testing.assert_allclose(squared[name], squared["pretrained"].mean())
+    same = (found[codes.ONE_NORM] * atoms).sum(axis=(1, 2, 3)) ** 2
+    np.testing.assert_allclose(same, squared[codes.ONE_NORM] * squared["pretrained"])  # same directions
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Readings of the paper's protocol on Caltech 101: one set of atoms, other scales and precisions, other features.
+"""Readings of the paper's protocol on Caltech 101: the same atoms at other noise precisions, other features of a code.
 
 Page: book/caltech/accuracy.
 """
@@ -11,18 +11,17 @@ from itertools import product
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import LABEL
-from gdd_book.experiments.caltech import CHOICES, Learned, baselines, check_enough, learn
+from gdd.base.axes import IMAGE, LABEL
+from gdd.inference.features import unfold
+from gdd_book.data.subsets import generator
+from gdd_book.experiments.caltech import CHOICES, Learned, check_enough, cut_windows, learn, shrink
 from gdd_book.experiments.path import encode
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
-from gdd_book.training import HEALTHY_CALTECH, MODELS, STAGES
+from gdd_book.training import HEALTHY_CALTECH, MODELS
 
-#: of the atoms of all classes side by side: as learned, where all share the mean of the classes' weight precisions;
-#: each class under its own; all atoms of one norm
-AS_LEARNED, OWN_PRECISION, ONE_NORM = SCALES = (
-    "as learned", "each class its own weight precision", "atoms of one norm",
-)
+#: what stands in the atoms' place, beside the atoms of each stage as learned
+ONE_NORM, WINDOWS = "atoms of one norm", "windows of training images"
 #: numbers of regions along each side of a map, of which each gives its largest magnitude
 LEVELS = (1, 2, 4)
 #: what a classifier reads of one sample of the chain, the most likely; the last needs none
@@ -38,45 +37,40 @@ FEATURES = ("sample", "magnitudes", "largest magnitude of a region", "energy of 
            "refine_collect": 500, "noises": (3.0, 1.0, 0.3), "test_burn_in": 500, "test_collect": 200},
 )
 def caltech_codes(p: dict, run: Run) -> Outcome:
-    """Test images right by way of coding and feature, ``right`` (way, feature, image).
+    """Test images right, ``right`` (atoms, noise, feature_kind, image), by what codes them and by feature.
 
-    The atoms as learned code every image at each noise precision; at the first, also with the other `SCALES`. At the
-    paper's scale the atoms are those of `caltech-accuracy` with as many classes.
+    The projected atoms of all classes side by side, of each stage; those of the last at one norm; and windows cut from
+    each class's training images in their place, as a control. At the paper's scale the atoms are those of
+    `caltech-accuracy` with as many classes.
     """
     check_enough(p)
     learned = learn(p, run)
-    truth, stage = learned.test[LABEL].values, STAGES[p["refined"]]
-    ways = [(AS_LEARNED, noise) for noise in p["noises"]] + [(scale, p["noises"][0]) for scale in SCALES[1:]]
+    truth, gamma_w, kinds = learned.test[LABEL].values, p["weight_precision"], atoms_of(learned)
     right, active = [], []
-    with run.bar(len(ways) * sum(map(len, learned.both)), "deconvolving") as bar:
-        for scale, noise in ways:
-            atoms, gamma_w = scaled(learned, stage, scale)
+    with run.bar(len(kinds) * len(p["noises"]) * sum(map(len, learned.both)), "deconvolving") as bar:
+        for atoms, noise in product(kinds.values(), p["noises"]):
             settings = atoms, MODELS[p["model"]].stride, (noise, gamma_w), p
             codes = [encode(images, *settings, progress=bar.step).ml_sample.values for images in learned.both]
             right.append([predicted == truth for predicted in _predictions(learned, codes, atoms)])
             active.append(np.mean([(part != 0).sum(axis=(1, 2, 3)).mean() for part in codes]))
-    pixels = learned.predict(baselines(learned.train, learned.test, 8, p["seed"])["raw pixels"])
-    names = [f"{scale}, noise precision {noise:g}" for scale, noise in ways]
+    pixels = learned.predict([unfold(shrink(part)).values for part in (learned.train, learned.test)])
+    shape = len(kinds), len(p["noises"])
     return learned.outcome(xr.Dataset({
-        "right": (("way", "feature_kind", "image"), right), "active": ("way", active),
-        "right_by_pixels": ("image", pixels == truth),
-    }, {"way": names, "feature_kind": list(FEATURES), "class": list(learned.p["classes"]), LABEL: ("image", truth)}))
+        "right": (("atoms", "noise", "feature_kind", IMAGE), np.reshape(right, (*shape, len(FEATURES), -1))),
+        "active": (("atoms", "noise"), np.reshape(active, shape)), "right_by_pixels": (IMAGE, pixels == truth),
+    }, {"atoms": list(kinds), "noise": list(p["noises"]), "feature_kind": list(FEATURES),
+        "class": list(learned.p["classes"]), LABEL: (IMAGE, truth)}))
 
 
-def scaled(learned: Learned, stage: str, scale: str) -> tuple[np.ndarray, float]:
-    """Atoms of all classes, (atom, plane, row, col), on one of `SCALES`, and the weight precision of all.
-
-    An atom divided by r, its weight precision divided by r^2, is the same model; so one precision will do for all.
-    """
-    atoms, (_, gamma_w) = learned.together(stage)
-    if scale == ONE_NORM:
-        norms = np.sqrt((atoms.astype(float) ** 2).sum(axis=(1, 2, 3), keepdims=True))
-        atoms = atoms * (np.sqrt((norms**2).mean()) / norms)
-    if scale == OWN_PRECISION:
-        each = [float(one.gamma_w.sel(stage=stage)) for one in learned.classes]
-        own = np.repeat(each, [one.sizes["atom"] for one in learned.classes])
-        atoms = atoms * np.sqrt(gamma_w / own)[:, None, None, None]
-    return atoms, gamma_w
+def atoms_of(learned: Learned) -> dict[str, np.ndarray]:
+    """What codes the images, (atom, plane, row, col) each: as many of each class, class by class."""
+    stages = [str(stage) for stage in learned.classes[0].stage.values]
+    found = {stage: learned.together(stage)[0] for stage in stages}
+    last = found[stages[-1]]
+    norms = np.sqrt((last.astype(float) ** 2).sum(axis=(1, 2, 3), keepdims=True))
+    found[ONE_NORM] = last * (np.sqrt((norms**2).mean()) / norms)
+    found[WINDOWS] = cut_windows(learned.both[0], last, generator(learned.p["seed"]))
+    return found
 
 
 def _predictions(learned: Learned, codes: Sequence[np.ndarray], atoms: np.ndarray) -> list[np.ndarray]:
