@@ -131,7 +131,9 @@ VARIANTS = {
 
 
 def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
-    """The scan and runs that differ from it in one setting, by name along ``run``: chosen precision, first subset.
+    """The scan and runs that differ from it in one setting, by name along ``run``, at the chosen precision.
+
+    Where a run has fewer subsets than the scan the others are NaN.
 
     ``others`` : records of `mnist-depth`; those of other scales and precisions are left out
     """
@@ -141,25 +143,32 @@ def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
             own = settings(record)
             words = [VARIANTS[pair] for pair in VARIANTS if pair in own.items()]
             kind = (len(words), own["top_atoms"], ", ".join(words) or f"{own['top_atoms']} top atoms")
-            runs[kind] = record.isel(subset=0).sel(noise=noise).drop_vars("subset")
-    names = [name for *_, name in sorted(runs)]
-    found = xr.concat([_described(runs[kind]) for kind in sorted(runs)], "run").assign_coords(run=names)
+            subsets = record.sel(noise=noise).groupby("subset", squeeze=False)
+            runs.setdefault(kind, {}).update(subsets)
+    names, each = [name for *_, name in sorted(runs)], []
+    for kind in sorted(runs):
+        each.append(xr.concat([_described(one) for _, one in sorted(runs[kind].items())], "subset"))
+    found = xr.concat(each, "run", join="outer").assign_coords(run=names)
     return found.assign_attrs(scan=f"{settings(scan)['top_atoms']} top atoms")
 
 
 def variants_table(found: xr.Dataset) -> pd.DataFrame:
-    """What `variants` differ in, a row each."""
-    more = found.half - found.half.sel(run=found.attrs["scan"])
+    """What `variants` differ in, a row each: on the first subset, but for errors beside the scan's, which are of all."""
+    more, first = found - found.sel(run=found.attrs["scan"]), found.isel(subset=0)
+    sample = {"reading": "sample"}
     return table("run", {
-        "active in a digit": (found.active, 1), "energy in one atom of layer 1, %": (100 * found.explained, 0),
-        "hidden half": (found.half.mean("hidden_image"), 4), "more than in the scan": (more, 4, "hidden_image", "+"),
-        "the paper's sample, error, %": (found.error.sel(reading="sample"), 1),
-        "normalised detectors, error, %": (found.error.sel(reading="normalised detectors"), 1),
+        "active in a digit": (first.active, 1), "energy in one atom of layer 1, %": (100 * first.explained, 0),
+        "hidden half": (first.half.mean("hidden_image"), 4),
+        "more than in the scan": (more.half.stack(digit=("subset", "hidden_image")), 4, "digit", "+"),
+        "the paper's sample, error, %": (first.error.sel(sample), 1),
+        "normalised detectors, error, %": (first.error.sel(reading="normalised detectors"), 1),
+        "subsets": (found.active.count("subset"), 0),
+        "the sample's error, more than in the scan": (more.error.sel(sample), 1, "subset", "+"),
     }, index=found.run.values)
 
 
 def _described(one: xr.Dataset) -> xr.Dataset:
-    """Of one refined model, what does not depend on its number of atoms."""
+    """Of refined models, what does not depend on their number of atoms."""
     return xr.Dataset({
         "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
         "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
@@ -177,13 +186,15 @@ def show_every_error(found: xr.Dataset, votes: xr.Dataset | None, readings: xr.D
     counts = len(names), readings.sizes["reading"]
     figure, (above, below) = new_figure(2, 1, height=0.25 * sum(counts) + 1.7, sharex=True, height_ratios=counts)
     for reading, words, colour in READ[::2]:
-        error = found.error.sel(reading=reading).values
-        error = np.append(error, votes.error[1:]) if votes is not None and reading == "sample" else error
-        above.plot(error, len(names) - 1 - np.arange(len(error)), "o", color=COLOURS[colour], label=words)
+        first, *more = found.error.sel(reading=reading).transpose("subset", "run").values
+        first = np.append(first, votes.error[1:]) if votes is not None and reading == "sample" else first
+        above.plot(first, len(names) - 1 - np.arange(len(first)), "o", color=COLOURS[colour], label=words)
+        for error in more:
+            above.plot(error, len(names) - 1 - np.arange(len(error)), "o", color=COLOURS[colour], markersize=3)
     mean, error = mean_and_error(readings.error.sel(stage="refined"), "subset")
     below.errorbar(mean, np.arange(counts[1])[::-1], xerr=error.fillna(0), fmt="s", markersize=4, capsize=2,
                    color=COLOURS["black"], label="as the row says")
-    for axes, one, words in ((above, found, names), (below, readings, reading_words(readings))):
+    for axes, one, words in ((above, found.isel(subset=0), names), (below, readings, reading_words(readings))):
         name_rows(axes, words[::-1], "error, %", smaller=4)
         show_value(axes, float(one.error_of_pixels.mean()), "raw pixels", len(words) - 0.5)
         show_value(axes, printed, "the paper" if axes is below else "", len(words) - 1.7)

@@ -45,7 +45,8 @@ def caltech_codes(p: dict, run: Run) -> Outcome:
     """
     check_enough(p)
     learned = learn(p, run)
-    truth, gamma_w, kinds = learned.test[LABEL].values, p["weight_precision"], atoms_of(learned)
+    truth, kinds = learned.test[LABEL].values, atoms_of(learned)
+    _, (_, gamma_w) = learned.together(learned.classes[0].stage.values[-1])
     right, active = [], []
     with run.bar(len(kinds) * len(p["noises"]) * sum(map(len, learned.both)), "deconvolving") as bar:
         for atoms, noise in product(kinds.values(), p["noises"]):
