@@ -153,7 +153,7 @@ def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def variants_table(found: xr.Dataset) -> pd.DataFrame:
-    """What `variants` differ in, a row each: on the first subset, but for errors beside the scan's, which are of all."""
+    """What `variants` differ in, a row each: of the first subset; differences from the scan are of all subsets."""
     more, first = found - found.sel(run=found.attrs["scan"]), found.isel(subset=0)
     sample = {"reading": "sample"}
     return table("run", {

@@ -14,7 +14,7 @@ import xarray as xr
 from gdd.base.axes import IMAGE, LABEL
 from gdd.inference.features import unfold
 from gdd_book.data.subsets import generator
-from gdd_book.experiments.caltech import CHOICES, Learned, check_enough, cut_windows, learn, shrink
+from gdd_book.experiments.caltech import CHOICES, PIXELS, Learned, check_enough, cut_windows, learn, shrink
 from gdd_book.experiments.path import encode
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
@@ -22,6 +22,8 @@ from gdd_book.training import HEALTHY_CALTECH, MODELS
 
 #: what stands in the atoms' place, beside the atoms of each stage as learned
 ONE_NORM, WINDOWS = "atoms of one norm", "windows of training images"
+#: of the baselines
+UNSIGNED = PIXELS[1]
 #: numbers of regions along each side of a map, of which each gives its largest magnitude
 LEVELS = (1, 2, 4)
 #: what a classifier reads of one sample of the chain, the most likely; the last needs none
@@ -54,12 +56,14 @@ def caltech_codes(p: dict, run: Run) -> Outcome:
             codes = [encode(images, *settings, progress=bar.step).ml_sample.values for images in learned.both]
             right.append([predicted == truth for predicted in _predictions(learned, codes, atoms)])
             active.append(np.mean([(part != 0).sum(axis=(1, 2, 3)).mean() for part in codes]))
-    pixels = learned.predict([unfold(shrink(part)).values for part in (learned.train, learned.test)])
+    without = learned.baselines() | {UNSIGNED: [unfold(shrink(np.abs(part))).values for part in learned.both]}
+    right_without = [learned.predict(pair) == truth for pair in without.values()]
     shape = len(kinds), len(p["noises"])
     return learned.outcome(xr.Dataset({
         "right": (("atoms", "noise", "feature_kind", IMAGE), np.reshape(right, (*shape, len(FEATURES), -1))),
-        "active": (("atoms", "noise"), np.reshape(active, shape)), "right_by_pixels": (IMAGE, pixels == truth),
-    }, {"atoms": list(kinds), "noise": list(p["noises"]), "feature_kind": list(FEATURES),
+        "active": (("atoms", "noise"), np.reshape(active, shape)),
+        "right_without": (("baseline", IMAGE), right_without),
+    }, {"atoms": list(kinds), "noise": list(p["noises"]), "feature_kind": list(FEATURES), "baseline": list(without),
         "class": list(learned.p["classes"]), LABEL: (IMAGE, truth)}))
 
 
