@@ -44,6 +44,8 @@ def written(tmp_path, monkeypatch):
     [
         ({"verdict": "surely"}, "verdict 'surely'; one of reproduced, partly"),
         ({"verdict": "reproduced"}, "without evidence"),
+        ({"verdict": "partly", "evidence": "model/pooling"}, "extent"),
+        ({"verdict": "reproduced", "evidence": "model/pooling", "extent": "half"}, "extent"),
         ({"verdict": "not reproduced", "evidence": ""}, "without evidence"),
         ({"verdict": "open", "number": {"fact": "nothing"}}, "'nothing' is not known"),
         ({"verdict": "open", "number": {"table": "mnist_error", "row": {"ours": True}, "column": "error"}}, "5 rows"),

@@ -36,6 +36,7 @@ class Claim(NamedTuple):
     place: str
     verdict: str
     found: str  # what stands behind the verdict, or what is missing
+    extent: str = ""  # of "partly": what holds and what does not
     evidence: str | None = None  # page of the book, without the ending
     number: str = ""  # what the paper prints, from paper_values.yml
     ours: str = ""  # what a record of ours has in its place
@@ -91,9 +92,10 @@ def entries(path: Path) -> Iterator[tuple[str, dict]]:
     return ((part, entry) for part, found in parts.items() for entry in found)
 
 
-def mark(words: str, style: str = "") -> str:
-    """Cell of a table with a verdict, in the colour of a style of its name or of another."""
-    return f'<td><span class="verdict {style or words.replace(" ", "-")}">{words}</span></td>'
+def mark(words: str, style: str = "", below: str = "") -> str:
+    """Cell of a table with a verdict, in the colour of a style of its name or of another; small words ``below``."""
+    small = f"<br><small>{escape(below)}</small>" if below else ""
+    return f'<td><span class="verdict {style or words.replace(" ", "-")}">{words}</span>{small}</td>'
 
 
 def _checked(part: str, entry: dict) -> Claim:
@@ -102,6 +104,8 @@ def _checked(part: str, entry: dict) -> Claim:
     claim = Claim(part, **(entry | {"number": number, "ours": ours}))
     if claim.verdict not in VERDICTS:
         raise GddError(f"claim {claim.claim!r}: verdict {claim.verdict!r}; one of {', '.join(VERDICTS)} is needed")
+    if (claim.verdict == "partly") != bool(claim.extent):
+        raise GddError(f"claim {claim.claim!r}: extent {claim.extent!r}; it is for the verdict partly, and only for it")
     if claim.verdict in PROVEN and not claim.evidence:
         raise GddError(f"claim {claim.claim!r}: verdict {claim.verdict!r} without evidence; name a page of the book")
     return claim
@@ -137,6 +141,6 @@ def _row(claim: Claim) -> str:
     printed += f"\u00a0{unit}" if unit else ""
     return (
         f"<tr><td><details><summary>{escape(claim.claim)}</summary><small>{escape(detail)}</small>"
-        f'<p>{escape(claim.found)}{page}</p></details></td>{mark(claim.verdict)}'
+        f'<p>{escape(claim.found)}{page}</p></details></td>{mark(claim.verdict, below=claim.extent)}'
         f"<td>{escape(printed)}</td><td>{escape(claim.ours)}</td></tr>"
     )
