@@ -18,6 +18,7 @@ from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd_book.evaluate.statistics import compare_paired, median_and_error, share_and_error
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
+from gdd_book.experiments.studies.caltech_codes import WINDOWS as CODED_WINDOWS
 from gdd_book.experiments.studies.caltech_features import OURS
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -63,6 +64,8 @@ CURVES = {
     PAPERS_READING: "orange", "chain, sample without signs": "red", "chain, how probably active": "purple",
     "alone, mean magnitude": "blue",
 }
+#: what codes images in `caltech-codes`, and how it is drawn
+CODERS = {STAGES[0]: ("blue", "s"), STAGES[1]: ("orange", "o"), CODED_WINDOWS: ("green", "^")}
 _COLOUR = {"chain": "orange", "alone": "blue", "windows": "green"}  # by a reading's first word; grey for all others
 
 # ------------------------------------------------------------------------------------ which record, and what was run
@@ -617,6 +620,36 @@ def show_readings(record: xr.Dataset) -> Figure:
     axes.set(yticks=range(len(names)), yticklabels=names, xlabel="test images right (%)", xlim=(0, None))
     axes.invert_yaxis()
     return finish(figure)
+
+
+def show_codes(found: Sequence[xr.Dataset]) -> Figure:
+    """Test images right by feature and by what codes them, a panel for each record of `caltech-codes`, and baselines.
+
+    At the first noise precision. Bars: two standard errors.
+    """
+    figure, panels = new_figure(1, len(found), height=3.3, sharey=True, squeeze=False)
+    for axes, record in zip(panels[0], found, strict=True):
+        share, error = share_and_error(record.right.isel(noise=0), IMAGE)
+        rows = np.arange(record.sizes["feature_kind"])[::-1]
+        for number, (kind, (colour, mark)) in enumerate(CODERS.items()):
+            if kind in record.atoms:
+                bars, style = 2 * error.sel(atoms=kind), {"color": COLOURS[colour], "markersize": 4, "label": kind}
+                axes.errorbar(share.sel(atoms=kind), rows + 0.2 * (1 - number), xerr=bars, fmt=mark, **style)
+        for place, name in enumerate(("raw pixels", "gradients")):
+            show_value(axes, 100 * float(record.right_without.sel(baseline=name).mean()), name, 4.5 + 0.3 * place)
+        words = f"right, {record.sizes['class']} classes (%)"
+        name_rows(axes, record.feature_kind.values[::-1], words, xlim=(0, 100))
+        axes.set(ylim=(-0.5, 5.1))
+    handles = dict(zip(*reversed(panels[0][0].get_legend_handles_labels()), strict=True))
+    legend_outside(figure, columns=3, handles=list(handles.values()), labels=list(handles))
+    return finish(figure)
+
+
+def codes_table(record: xr.Dataset) -> pd.DataFrame:
+    """The same for every noise precision, and how many coefficients of an image are active."""
+    share = 100 * record.right.mean(IMAGE)
+    columns = {name: (share.sel(feature_kind=name), 1) for name in record.feature_kind.values}
+    return table(("atoms", "noise"), {"active": (record.active, 0)} | columns, ("what codes", "noise precision"))
 
 
 def show_lengths(found: Mapping[str, xr.Dataset]) -> Figure:
