@@ -64,6 +64,7 @@ CURVES = {
     PAPERS_READING: "orange", "chain, sample without signs": "red", "chain, how probably active": "purple",
     "alone, mean magnitude": "blue",
 }
+OTHER_PICTURES = "other pictures", "other pictures, their numbers shuffled"
 #: what codes images in `caltech-codes`, and how it is drawn
 CODERS = {STAGES[0]: ("blue", "s"), STAGES[1]: ("orange", "o"), CODED_WINDOWS: ("green", "^")}
 _COLOUR = {"chain": "orange", "alone": "blue", "windows": "green"}  # by a reading's first word; grey for all others
@@ -650,6 +651,21 @@ def codes_table(record: xr.Dataset) -> pd.DataFrame:
     share = 100 * record.right.mean(IMAGE)
     columns = {name: (share.sel(feature_kind=name), 1) for name in record.feature_kind.values}
     return table(("atoms", "noise"), {"active": (record.active, 0)} | columns, ("what codes", "noise precision"))
+
+
+def likeness(codes: xr.DataArray, others: Mapping[str, xr.DataArray]) -> pd.DataFrame:
+    """Mean cosine of the code of each image with other codes of it, then with those of other images, also shuffled.
+
+    ``codes`` and each of ``others`` : (image, atom, row, col)
+    """
+    columns, apart = {}, ~np.eye(len(codes), dtype=bool)
+    for name, read in (("with signs", np.asarray), ("without signs", np.abs)):
+        flat = [read(one.values).reshape(len(one), -1) for one in (codes, *others.values())]
+        first, *rest = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in flat)
+        shuffled = np.random.default_rng(0).permuted(first, axis=1)
+        pairs = [(first @ one.T)[apart] for one in (first, shuffled)]
+        columns[name] = [float(one.mean()) for one in (*((first * one).sum(axis=1) for one in rest), *pairs)]
+    return pd.DataFrame(columns, index=[*others, *OTHER_PICTURES])
 
 
 def show_lengths(found: Mapping[str, xr.Dataset]) -> Figure:

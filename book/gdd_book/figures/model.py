@@ -393,9 +393,12 @@ def show_health(found: xr.Dataset) -> Figure:
 
 
 def health_table(found: xr.Dataset) -> pd.DataFrame:
-    """Each refinement at its first sweep and in the mean of its last tenth, as "first, last"."""
-    columns = {}
-    for noise in found.noise.values:
+    """Each refinement at its first sweep and in the mean of the last tenth up to a sweep, as "first, last".
+
+    Up to the last sweep of each; the longer one also up to the last sweep of the shorter.
+    """
+    columns, lengths = {}, found.residual.notnull().sum("refine_draw")
+    for noise, length in zip(found.noise.values, lengths.values, strict=True):
         one = found.sel(noise=noise)
         rows = {
             "gamma_e": (one.gamma_e, 0), "residual": (one.residual, 4), "active per image": (one.active, 1),
@@ -403,11 +406,12 @@ def health_table(found: xr.Dataset) -> pd.DataFrame:
             "share of strong positions that move": (moved_share(one).sel(strength="above 3").isel(pooled_layer=0), 3),
             "coefficients switched per image": (one.switched_on + one.switched_off, 2),
         }
-        sweeps = int(one.residual.notnull().sum())
-        last = slice(sweeps - max(1, sweeps // 10), sweeps)
-        columns[f"{noise}, {sweeps} sweeps"] = {
-            name: f"{values[0].item():.{d}f}, {values[last].mean().item():.{d}f}" for name, (values, d) in rows.items()
-        }
+        for sweeps in sorted({int(lengths.min()), int(length)}):
+            last = slice(sweeps - max(1, sweeps // 10), sweeps)
+            columns[f"{noise}, {sweeps} sweeps"] = {
+                name: f"{values[0].item():.{d}f}, {values[last].mean().item():.{d}f}"
+                for name, (values, d) in rows.items()
+            }
     return pd.DataFrame(columns)
 
 
