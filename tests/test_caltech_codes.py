@@ -45,6 +45,16 @@ def test_what_codes():
     np.testing.assert_allclose(same, squared[codes.ONE_NORM] * squared["pretrained"])  # same directions
 
 
+def test_cosines_of_codes():
+    """Two classes, whose codes are alike but for a sign within a class, and have no place in common between them."""
+    weights = np.zeros((4, 1, 1, 40))
+    weights[:2, ..., :4], weights[2:, ..., 4:8] = 1.0, 1.0
+    weights[1] *= -1
+    signed, plain = codes.cosines(weights, np.array(["a", "a", "b", "b"]))
+    assert list(signed[:2]) == [0, 0] and list(plain[:2]) == [1, 0]
+    assert 0 <= plain[2] < 0.5
+
+
 @pytest.mark.slow
 def test_demo():
     found = experiments.run("caltech-codes").dataset

@@ -12,7 +12,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, DICTIONARY, IMAGE
+from gdd.base.axes import ATOM, DICTIONARY, IMAGE, LABEL
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
@@ -64,7 +64,6 @@ CURVES = {
     PAPERS_READING: "orange", "chain, sample without signs": "red", "chain, how probably active": "purple",
     "alone, mean magnitude": "blue",
 }
-OTHER_PICTURES = "other pictures", "other pictures, their numbers shuffled"
 #: what codes images in `caltech-codes`, and how it is drawn
 CODERS = {STAGES[0]: ("blue", "s"), STAGES[1]: ("orange", "o"), CODED_WINDOWS: ("green", "^")}
 _COLOUR = {"chain": "orange", "alone": "blue", "windows": "green"}  # by a reading's first word; grey for all others
@@ -653,19 +652,35 @@ def codes_table(record: xr.Dataset) -> pd.DataFrame:
     return table(("atoms", "noise"), {"active": (record.active, 0)} | columns, ("what codes", "noise precision"))
 
 
-def likeness(codes: xr.DataArray, others: Mapping[str, xr.DataArray]) -> pd.DataFrame:
-    """Mean cosine of the code of each image with other codes of it, then with those of other images, also shuffled.
+def likeness_table(record: xr.Dataset) -> pd.DataFrame:
+    """Mean cosine between the codes of two test images of `caltech-codes`, at the first noise precision."""
+    first = record.cosine.isel(noise=0)
+    columns = {pair: (first.sel(pair=pair), 3) for pair in record.pair.values}
+    return table(("atoms", "signs"), columns, ("what codes", ""))
 
-    ``codes`` and each of ``others`` : (image, atom, row, col)
+
+def show_energies(record: xr.Dataset) -> Figure:
+    """Share of what is drawn of test images of each class (rows) by the atoms of each class (columns), in %.
+
+    Of `caltech-codes`, at the first noise precision: a panel for the last atoms that were learned, and for windows.
     """
-    columns, apart = {}, ~np.eye(len(codes), dtype=bool)
-    for name, read in (("with signs", np.asarray), ("without signs", np.abs)):
-        flat = [read(one.values).reshape(len(one), -1) for one in (codes, *others.values())]
-        first, *rest = (one / np.linalg.norm(one, axis=1, keepdims=True) for one in flat)
-        shuffled = np.random.default_rng(0).permuted(first, axis=1)
-        pairs = [(first @ one.T)[apart] for one in (first, shuffled)]
-        columns[name] = [float(one.mean()) for one in (*((first * one).sum(axis=1) for one in rest), *pairs)]
-    return pd.DataFrame(columns, index=[*others, *OTHER_PICTURES])
+    stage = [kind for kind in record.atoms.values if kind in STAGES][-1]
+    names = [name.replace("_", " ") for name in record["class"].values]
+    figure, axes = new_figure(1, 2, height=0.35 * len(names) + 1.3, sharey=True)
+    for panel, kind in zip(axes, (stage, CODED_WINDOWS), strict=True):
+        energy = record.energy.sel(atoms=kind).isel(noise=0)
+        share = (energy / energy.sum("class")).groupby(LABEL).mean()
+        percent = 100 * share.transpose(LABEL, "class").values
+        panel.imshow(percent, cmap="Greys", vmin=0, vmax=60)
+        for (row, col), value in np.ndenumerate(percent):
+            panel.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=FONT - 3,
+                       color="white" if value > 35 else "black")
+        panel.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=FONT - 3)
+        panel.set_yticks(range(len(names)), names, fontsize=FONT - 3)
+        panel.set_title(kind, fontsize=FONT - 1)
+    axes[0].set_ylabel("test images of", fontsize=FONT - 1)
+    figure.supxlabel("drawn by atoms of, % of what is drawn", fontsize=FONT - 1)
+    return finish(figure)
 
 
 def show_lengths(found: Mapping[str, xr.Dataset]) -> Figure:

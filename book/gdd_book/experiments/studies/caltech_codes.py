@@ -26,6 +26,8 @@ ONE_NORM, WINDOWS = "atoms of one norm", "windows of training images"
 UNSIGNED = PIXELS[1]
 #: numbers of regions along each side of a map, of which each gives its largest magnitude
 LEVELS = (1, 2, 4)
+#: pairs of codes, of which the cosine is taken, with their signs and without
+PAIRS, SIGNS = ("same class", "other classes", "one of the two shuffled"), ("with signs", "without signs")
 #: what a classifier reads of one sample of the chain, the most likely; the last needs none
 FEATURES = ("sample", "magnitudes", "largest magnitude of a region", "energy of each class", "class of most energy")
 
@@ -41,6 +43,9 @@ FEATURES = ("sample", "magnitudes", "largest magnitude of a region", "energy of 
 def caltech_codes(p: dict, run: Run) -> Outcome:
     """Test images right, ``right`` (atoms, noise, feature_kind, image), by what codes them and by feature.
 
+    ``energy`` (atoms, noise, image, class): what the atoms of each class draw of a test image; ``cosine``
+    (atoms, noise, signs, pair): mean over pairs of test images.
+
     The projected atoms of all classes side by side, of each stage; those of the last at one norm; and windows cut from
     each class's training images in their place, as a control. At the paper's scale the atoms are those of
     `caltech-accuracy` with as many classes.
@@ -49,12 +54,15 @@ def caltech_codes(p: dict, run: Run) -> Outcome:
     learned = learn(p, run)
     truth, kinds = learned.test[LABEL].values, atoms_of(learned)
     _, (_, gamma_w) = learned.together(learned.classes[0].stage.values[-1])
-    right, active = [], []
+    right, active, energy, cosine = [], [], [], []
     with run.bar(len(kinds) * len(p["noises"]) * sum(map(len, learned.both)), "deconvolving") as bar:
         for atoms, noise in product(kinds.values(), p["noises"]):
             settings = atoms, MODELS[p["model"]].stride, (noise, gamma_w), p
             codes = [encode(images, *settings, progress=bar.step).ml_sample.values for images in learned.both]
-            right.append([predicted == truth for predicted in _predictions(learned, codes, atoms)])
+            energies = [energy_by_class(part, atoms, len(learned.classes)) for part in codes]
+            right.append([predicted == truth for predicted in _predictions(learned, codes, energies)])
+            energy.append(energies[1])
+            cosine.append(cosines(codes[1], truth))
             active.append(np.mean([(part != 0).sum(axis=(1, 2, 3)).mean() for part in codes]))
     without = learned.baselines() | {UNSIGNED: [unfold(shrink(np.abs(part))).values for part in learned.both]}
     right_without = [learned.predict(pair) == truth for pair in without.values()]
@@ -62,9 +70,11 @@ def caltech_codes(p: dict, run: Run) -> Outcome:
     return learned.outcome(xr.Dataset({
         "right": (("atoms", "noise", "feature_kind", IMAGE), np.reshape(right, (*shape, len(FEATURES), -1))),
         "active": (("atoms", "noise"), np.reshape(active, shape)),
+        "energy": (("atoms", "noise", IMAGE, "class"), np.float32(energy).reshape(*shape, *energy[0].shape)),
+        "cosine": (("atoms", "noise", "signs", "pair"), np.reshape(cosine, (*shape, *cosine[0].shape))),
         "right_without": (("baseline", IMAGE), right_without),
     }, {"atoms": list(kinds), "noise": list(p["noises"]), "feature_kind": list(FEATURES), "baseline": list(without),
-        "class": list(learned.p["classes"]), LABEL: (IMAGE, truth)}))
+        "signs": list(SIGNS), "pair": list(PAIRS), "class": list(learned.p["classes"]), LABEL: (IMAGE, truth)}))
 
 
 def atoms_of(learned: Learned) -> dict[str, np.ndarray]:
@@ -78,9 +88,10 @@ def atoms_of(learned: Learned) -> dict[str, np.ndarray]:
     return found
 
 
-def _predictions(learned: Learned, codes: Sequence[np.ndarray], atoms: np.ndarray) -> list[np.ndarray]:
-    """Labels of the test images, by each of `FEATURES`, from weights (image, atom, row, col) of both sets."""
-    energies = [energy_by_class(part, atoms, len(learned.classes)) for part in codes]
+def _predictions(
+    learned: Learned, codes: Sequence[np.ndarray], energies: Sequence[np.ndarray]
+) -> list[np.ndarray]:
+    """Labels of the test images by each of `FEATURES`, from the codes of both sets and what their classes draw."""
     pairs = (
         [part.reshape(len(part), -1) for part in codes], [np.abs(part).reshape(len(part), -1) for part in codes],
         [largest_of_regions(np.abs(part)) for part in codes], energies,
@@ -103,3 +114,18 @@ def energy_by_class(weights: np.ndarray, atoms: np.ndarray, n_classes: int) -> n
     """Sum of squared weights times squared norms of atoms, over the atoms of each class in turn: (image, class)."""
     each = (weights**2).sum(axis=(2, 3)) * (atoms**2).sum(axis=(1, 2, 3))
     return each.reshape(len(weights), n_classes, -1).sum(axis=2)
+
+
+def cosines(weights: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Mean cosine between codes (image, atom, row, col) of two images, (signs, pair) as `SIGNS` and `PAIRS` have them.
+
+    Shuffled are the numbers of one of two codes of the same class: what two codes as sparse have in common by chance.
+    """
+    same = labels[:, None] == labels
+    apart, found = ~np.eye(len(labels), dtype=bool), []
+    for read in (np.asarray, np.abs):
+        flat = read(weights).reshape(len(weights), -1).astype(float)
+        flat /= np.linalg.norm(flat, axis=1, keepdims=True).clip(1e-12)
+        between, chance = flat @ flat.T, generator(0).permuted(flat, axis=1) @ flat.T
+        found.append([between[same & apart].mean(), between[~same].mean(), chance[same & apart].mean()])
+    return np.array(found)
