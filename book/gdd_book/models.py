@@ -37,6 +37,8 @@ EXAMPLES, PICTURES = 100, 10
 DIGIT = 32 * 32
 #: name of the images in a file
 IMAGES_OF = "images"
+#: name of the projected atoms in a file; they and the images are kept in single precision
+PROJECTED = "projected_atoms"
 #: coordinates of images that are kept: the number in its data set, and what the image shows
 COORDINATES = ("number", LABEL)
 
@@ -68,8 +70,9 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
     model.chains_ = [kept._replace(last=kept.state) if isinstance(kept, Refined) else kept]  # one state will do
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
     model.digest_ = digest_of([np.ascontiguousarray(plain.values[some], np.float32), None])
-    data = saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some].astype(np.float32))})
-    results.write(data.assign_attrs(provenance=provenance), path := path_of(name))
+    data = saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some])})
+    small = {name: data[name].astype(np.float32) for name in (PROJECTED, IMAGES_OF)}
+    results.write(data.assign(small).assign_attrs(provenance=provenance), path := path_of(name), tuple(small))
     return path
 
 

@@ -215,6 +215,10 @@ def damped_magnitudes(one: Refined, atoms: np.ndarray, images: xr.DataArray) -> 
 # ---- faces and classes of Caltech 101, three layers
 
 
+#: top atoms that are kept of a class, those used most
+SHOWN = 9
+
+
 @experiment(
     "caltech-depth", choices={"data": ("digits", *CALTECH)}, seed=0, **HELD_CALTECH, dictionary_every=4,
     demo={"data": "digits", "classes": ("0",), "n_train": 10, "n_others": 2, "noises": (0.3, 3.0), "voters": 1,
@@ -270,11 +274,14 @@ def _describe_pictures(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dat
     filled = interpolate_joint(others, mask, one.model, shared, one.refinement, test, noise).values
     layers = project_layers(one, p["voters"])
     last = _last(one)
-    axes = ("atom_{0}", "row_{0}", "col_{0}")
-    out = {f"atoms_{number}": ([axis.format(number) for axis in axes], in_own_percents(atoms.values[:, 0]))
-           for number, atoms in enumerate(layers, 1)}
+    axes, uses = ("atom_{0}", "row_{0}", "col_{0}"), uses_of(one)
+    often = np.argsort(-uses, kind="stable")[:SHOWN]
+    pictures = [in_own_percents(atoms.values[:, 0]) for atoms in layers]
+    pictures[-1] = pictures[-1][often]
+    out = {f"atoms_{number}": ([axis.format(number) for axis in axes], atoms)
+           for number, atoms in enumerate(pictures, 1)}
     return xr.Dataset(out | {
-        "uses": ("atom_3", uses_of(one)),
+        "uses": ("atom_3", uses[often]),
         "active": float(last.active), "residual": float(last.residual),
         "hidden_error": ("hidden_image", hidden_error(filled, others, mask)),
         "filled": (("example", "row", "col"), np.rint(100 * filled[:4, 0]).clip(-999, 999).astype(np.int16)),
