@@ -14,7 +14,7 @@ from gdd.base.axes import IMAGE, LABEL
 from gdd_book.evaluate.classify import SvmProtocol
 from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.mnist_features import learn_class_atoms, least_residual_error
+from gdd_book.experiments.studies.mnist_features import class_energies, learn_class_atoms, least_residual_error
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, STAGES, digits, model_for
 
@@ -24,7 +24,8 @@ WIDTH = SvmProtocol(costs=(10.0,), gammas=(1.0,))
 ROWS = (
     "codes by all classes' atoms", "codes by the atoms of each digit's own class",
     "cross-validation on the digits that the atoms were learned from",
-    "least residual, atoms of training digits", "least residual, test digits among those that atoms were learned from",
+    "least residual, atoms of training digits", "a machine on all classes' residuals, the same atoms",
+    "least residual, test digits among those that atoms were learned from",
 )
 
 
@@ -52,7 +53,9 @@ def label_leaks(p: dict, run: Run) -> Outcome:
     own = [_by_own_class(images, atoms, stride, precisions, p) for images in (train, test)]
     judged, leaked = (classify(pair, train, test, p["seed"], WIDTH) for pair in (honest, own))
     nearest = [least_residual_error(test, one, stride, precisions, p) for one in (atoms, seen)]
-    errors = [judged.error, leaked.error, judged.cross_validation.min(), *nearest]
+    residuals = [class_energies(images, atoms, stride, precisions, p) for images in (train, test)]
+    machine = classify(residuals, train, test, p["seed"], WIDTH)
+    errors = [judged.error, leaked.error, judged.cross_validation.min(), nearest[0], machine.error, nearest[1]]
     return outcome(xr.Dataset({"error": ("row", [float(one) for one in errors])}, {"row": list(ROWS)}), p, test)
 
 
