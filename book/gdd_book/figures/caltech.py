@@ -652,6 +652,19 @@ def codes_table(record: xr.Dataset) -> pd.DataFrame:
     return table(("atoms", "noise"), {"active": (record.active, 0)} | columns, ("what codes", "noise precision"))
 
 
+def codes_comparison(record: xr.Dataset) -> pd.DataFrame:
+    """Features of `caltech-codes` at the first noise precision, of the last atoms, beside pixels and beside windows'."""
+    first = record.right.isel(noise=0)
+    own = first.sel(atoms=[kind for kind in record.atoms.values if kind in STAGES][-1])
+    pairs = {}
+    for name in ("sample", "magnitudes", "energy of each class"):
+        for pixels in ("raw pixels", PIXELS[1]):
+            pairs[name, pixels] = own.sel(feature_kind=name), record.right_without.sel(baseline=pixels)
+        windows = first.sel(feature_kind=name, atoms=CODED_WINDOWS)
+        pairs[name, "the same by windows"] = own.sel(feature_kind=name), windows
+    return paired_table(pairs)
+
+
 def likeness_table(record: xr.Dataset) -> pd.DataFrame:
     """Mean cosine between the codes of two test images of `caltech-codes`, at the first noise precision."""
     first = record.cosine.isel(noise=0)
