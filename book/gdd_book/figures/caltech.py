@@ -653,7 +653,7 @@ def codes_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def codes_comparison(record: xr.Dataset) -> pd.DataFrame:
-    """Features of `caltech-codes` at the first noise precision, of the last atoms, beside pixels and beside windows'."""
+    """Features of `caltech-codes` at the first noise precision, of the last atoms, beside pixels and windows'."""
     first = record.right.isel(noise=0)
     own = first.sel(atoms=[kind for kind in record.atoms.values if kind in STAGES][-1])
     pairs = {}
