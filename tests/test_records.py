@@ -9,7 +9,7 @@ import xarray as xr
 
 from gdd.base.checks import GddError
 from gdd.model import spec
-from gdd_book import records
+from gdd_book import experiments, records
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment
 
 
@@ -58,6 +58,16 @@ def test_runs_that_differ_in_their_subsets_alone_are_one(toy, tmp_path):
     assert whole.error.to_series().to_dict() == {0: 5.5, 2: 7.0}
     assert records.settings(whole) == {"n": 5, "seeds": [0, 2]}
     assert whole.attrs["seconds"] == 3.0
+
+
+def test_runs_that_differ_in_one_parameter_alone(toy, tmp_path):
+    usual = experiments.defaults("toy", "paper")
+    name = next(iter(usual))
+    for value, more in ((1, {}), (3, {}), (9, {"other": 1})):
+        path = tmp_path / f"toy--paper--{value}.nc"
+        write(path, xr.Dataset({"a": value}), scale="paper", parameters=usual | {name: value} | more)
+    write(tmp_path / "toy--demo.nc", xr.Dataset({"a": 7}), parameters=usual | {name: 7})
+    assert {value: int(one.a) for value, one in records.by_parameter("toy", name).items()} == {3: 3, 1: 1}
 
 
 def test_provenance_is_whole(tmp_path, results):

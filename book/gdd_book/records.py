@@ -134,6 +134,17 @@ def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
     return read(path) if path.exists() else None
 
 
+def by_parameter(experiment: str, parameter: str) -> dict[float, xr.Dataset]:
+    """Runs of paper scale that have all defaults but for one parameter, by its value, the largest first."""
+    usual = experiments.defaults(experiment, "paper")
+    found = {}
+    for record in every(experiment):
+        own = settings(record)
+        if record.attrs["scale"] == "paper" and as_json(own | {parameter: None}) == as_json(usual | {parameter: None}):
+            found[own[parameter]] = record
+    return dict(sorted(found.items(), reverse=True))
+
+
 def fullest(experiment: str) -> xr.Dataset | None:
     """The run of paper scale with the most subsets, or None; records that differ in their subsets alone are one run."""
     runs = defaultdict(list)

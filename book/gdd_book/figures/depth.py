@@ -125,7 +125,7 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
 #: of a run, what differs from the scan, in words; runs from before a setting was there have the scan's
 VARIANTS = {
     ("learned_planes", False): "one precision for all planes", ("two_steps", True): "blocks in two steps",
-    ("empty_blocks", True): "blocks may be empty", ("random_start", True): "begins with random atoms",
+    ("empty_blocks", True): "blocks may be empty", ("random_start", True): "pretraining from random atoms",
     ("first_noise", 0.5): "noise precision 0.5, 1, 2", ("first_noise", 44.0): "noise precision 44, 9.4, 2",
 }
 
