@@ -184,4 +184,6 @@ def test_faces_at_their_smallest():
     found = experiments.run("caltech-depth").dataset
     assert found.noise.values.tolist() == [0.3, 3.0] and (found.hidden_error > 0).all()
     apart = [found.sel(noise=[3.0]), found.sel(noise=[0.3])]
-    xr.testing.assert_identical(figures.over_precisions(apart), found)
+    (name, joined), = figures.over_precisions(apart).items()
+    xr.testing.assert_identical(joined, found)
+    assert len(figures.pictures_table({name: joined})) == 2
