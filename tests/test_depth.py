@@ -102,7 +102,7 @@ def test_variants_stand_beside_the_scan(scan):
         {"stage": ["refined"], "reading": ["a", "b", "c"]},
     )
     above, below = figures.show_every_error(variants, votes, readings, 1.66).axes
-    rows = [*variants.run.values, "copies", "votes"]
+    rows = [*variants.run.values, "as it is", "copies", "votes"]
     assert [text.get_text() for text in above.get_yticklabels()] == rows[::-1]
     sample = above.lines[0]
     assert dict(zip(sample.get_ydata(), sample.get_xdata(), strict=True))[0] == 10

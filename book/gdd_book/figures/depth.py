@@ -160,7 +160,7 @@ def variants_table(found: xr.Dataset) -> pd.DataFrame:
     sample = {"reading": "sample"}
     return table("run", {
         "active in a digit": (first.active, 1), "energy in one atom of layer 1, %": (100 * first.explained, 0),
-        "hidden half": (first.half.mean("hidden_image"), 4),
+        "projection loses, %": (100 * first.lost, 0), "hidden half": (first.half.mean("hidden_image"), 4),
         "more than in the scan": (more.half.stack(digit=("subset", "hidden_image")), 4, "digit", "+"),
         "the paper's sample, error, %": (first.error.sel(sample), 1),
         "normalised detectors, error, %": (first.error.sel(reading="normalised detectors"), 1),
@@ -174,22 +174,37 @@ def _described(one: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({
         "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
         "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
-        "error_of_pixels": one.error_of_pixels,
+        "error_of_pixels": one.error_of_pixels, "lost": one.projection_error,
+        "shown": (("subset", "most_used", "row", "col"), np.stack([
+            atoms[np.argsort(-uses, kind="stable")[:12], 0]
+            for atoms, uses in zip(one.projected_atoms.values, one.uses.values, strict=True)
+        ])),
     })
+
+
+def show_variants(found: xr.Dataset) -> Figure:
+    """Top atoms used most, a row for each of `variants`; the first subset."""
+    pictures = found.shown.isel(subset=0)
+    figure, axes = new_panels(len(pictures), pictures.sizes["most_used"], 0.33 * len(pictures) + 0.2)
+    for row, atoms, name in zip(axes, pictures.values, found.run.values, strict=True):
+        for panel, atom in zip(row, atoms, strict=True):
+            draw_picture(panel, atom, ends=(-100, 100))
+        row[0].set_ylabel(name, fontsize=FONT - 3, rotation=0, ha="right", va="center")
+    return finish(figure)
 
 
 def show_every_error(found: xr.Dataset, votes: xr.Dataset | None, readings: xr.Dataset, printed: float) -> Figure:
     """Error of the classifier: above, other ways to learn and to use the sample; below, other ways to code.
 
-    found : of `variants`; ``votes`` : record of `mnist-votes`, if there is one; its first reading is the sample itself
+    found : of `variants`; ``votes`` : record of `mnist-votes`, if there is one
     readings : record of `mnist-readings`, whose refined atoms are shown; ``printed`` : the paper's error
     """
-    names = [*found.run.values, *([] if votes is None else votes.reading.values[1:])]
+    names = [*found.run.values, *([] if votes is None else votes.reading.values)]
     counts = len(names), readings.sizes["reading"]
     figure, (above, below) = new_figure(2, 1, height=0.25 * sum(counts) + 1.7, sharex=True, height_ratios=counts)
     for reading, words, colour in READ[::2]:
         first, *more = found.error.sel(reading=reading).transpose("subset", "run").values
-        first = np.append(first, votes.error[1:]) if votes is not None and reading == "sample" else first
+        first = np.append(first, votes.error) if votes is not None and reading == "sample" else first
         above.plot(first, len(names) - 1 - np.arange(len(first)), "o", color=COLOURS[colour], label=words)
         for error in more:
             above.plot(error, len(names) - 1 - np.arange(len(error)), "o", color=COLOURS[colour], markersize=3)
