@@ -58,6 +58,10 @@ def test_runs_that_differ_in_their_subsets_alone_are_one(toy, tmp_path):
     assert whole.error.to_series().to_dict() == {0: 5.5, 2: 7.0}
     assert records.settings(whole) == {"n": 5, "seeds": [0, 2]}
     assert whole.attrs["seconds"] == 3.0
+    errors = xr.Dataset({"error": ("subset", [1.0, 2.0])}, {"subset": [0, 2]})
+    write(tmp_path / "toy--paper--0.nc", errors, scale="paper", parameters={"n": 50, "name": "c", "seeds": [0, 2]})
+    write(tmp_path / "toy--paper--z.nc", errors, scale="paper", parameters={"n": 50, "name": "a b", "seeds": [0, 2]})
+    assert records.settings(records.fullest("toy")) == {"n": 50, "name": "a b", "seeds": [0, 2]}
 
 
 def test_runs_that_differ_in_one_parameter_alone(toy, tmp_path):

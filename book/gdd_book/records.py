@@ -146,12 +146,20 @@ def by_parameter(experiment: str, parameter: str) -> dict[float, xr.Dataset]:
 
 
 def fullest(experiment: str) -> xr.Dataset | None:
-    """The run of paper scale with the most subsets, or None; records that differ in their subsets alone are one run."""
-    runs = defaultdict(list)
+    """The run of paper scale with the most subsets, or None; records that differ in their subsets alone are one run.
+
+    Of several as full the one that changes the fewest parameters.
+    """
+    runs, usual = defaultdict(list), experiments.defaults(experiment, "paper")
     for record in every(experiment):
         if record.attrs["scale"] == "paper":
             runs[as_json(settings(record) | {"seeds": None})].append(record)
-    return max(map(_together, runs.values()), key=lambda run: run.sizes["subset"], default=None)
+
+    def rank(run: xr.Dataset) -> tuple[int, int]:
+        own = settings(run)
+        return run.sizes["subset"], -sum(as_json(own[name]) != as_json(usual.get(name)) for name in own)
+
+    return max(map(_together, runs.values()), key=rank, default=None)
 
 
 def _together(found: list[xr.Dataset]) -> xr.Dataset:
