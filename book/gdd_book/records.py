@@ -157,7 +157,7 @@ def fullest(experiment: str) -> xr.Dataset | None:
 
     def rank(run: xr.Dataset) -> tuple[int, int]:
         own = settings(run)
-        return run.sizes["subset"], -sum(as_json(own[name]) != as_json(usual.get(name)) for name in own)
+        return run.sizes["subset"], -sum(as_json(own.get(name, value)) != as_json(value) for name, value in usual.items())
 
     return max(map(_together, runs.values()), key=rank, default=None)
 
