@@ -156,8 +156,8 @@ def fullest(experiment: str) -> xr.Dataset | None:
             runs[as_json(settings(record) | {"seeds": None})].append(record)
 
     def rank(run: xr.Dataset) -> tuple[int, int]:
-        own = settings(run)
-        return run.sizes["subset"], -sum(as_json(own.get(name, value)) != as_json(value) for name, value in usual.items())
+        own = usual | settings(run)
+        return run.sizes["subset"], -sum(as_json(own[name]) != as_json(value) for name, value in usual.items())
 
     return max(map(_together, runs.values()), key=rank, default=None)
 
