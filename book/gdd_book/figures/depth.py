@@ -155,16 +155,16 @@ def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
 
 
 def variants_table(found: xr.Dataset) -> pd.DataFrame:
-    """What `variants` differ in, a row each: of the first subset; differences from the scan are of all subsets."""
+    """What `variants` differ in, a row each: of the first subset, then differences from the scan, of all subsets."""
     more, first = found - found.sel(run=found.attrs["scan"]), found.isel(subset=0)
     sample = {"reading": "sample"}
     return table("run", {
         "active in a digit": (first.active, 1), "energy in one atom of layer 1, %": (100 * first.explained, 0),
         "projection loses, %": (100 * first.lost, 0), "hidden half": (first.half.mean("hidden_image"), 4),
-        "more than in the scan": (more.half.stack(digit=("subset", "hidden_image")), 4, "digit", "+"),
         "the paper's sample, error, %": (first.error.sel(sample), 1),
         "normalised detectors, error, %": (first.error.sel(reading="normalised detectors"), 1),
         "subsets": (found.active.count("subset"), 0),
+        "hidden half, more than in the scan": (more.half.stack(digit=("subset", "hidden_image")), 4, "digit", "+"),
         "the sample's error, more than in the scan": (more.error.sel(sample), 1, "subset", "+"),
     }, index=found.run.values)
 
