@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, prod
 
 import numpy as np
@@ -456,6 +456,11 @@ def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
         table("start", {name.replace("_", " "): (part[name], d, "seed", sign) for name, d in digits.items()})
         for part, sign in ((last, ""), (less, "+"))
     ])
+
+
+def by_noise(write: Callable[[xr.Dataset], pd.DataFrame], found: Mapping[float, xr.Dataset]) -> pd.DataFrame:
+    """A table of each record, one below the other under its noise precision."""
+    return pd.concat({f"noise precision {noise:g}": write(one) for noise, one in found.items()})
 
 
 def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4):
