@@ -652,6 +652,11 @@ def codes_table(record: xr.Dataset) -> pd.DataFrame:
     return table(("atoms", "noise"), {"active": (record.active, 0)} | columns, ("what codes", "noise precision"))
 
 
+def codes_baselines(record: xr.Dataset) -> pd.DataFrame:
+    """The images of `caltech-codes` without the model."""
+    return table("baseline", {"right, %": (100 * record.right_without.mean(IMAGE), 1)})
+
+
 def codes_comparison(record: xr.Dataset) -> pd.DataFrame:
     """Features of `caltech-codes` at the first noise precision, of the last atoms, beside pixels and windows'."""
     first = record.right.isel(noise=0)
