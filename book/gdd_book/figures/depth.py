@@ -175,10 +175,7 @@ def _described(one: xr.Dataset) -> xr.Dataset:
         "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
         "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
         "error_of_pixels": one.error_of_pixels, "lost": one.projection_error,
-        "shown": (("subset", "most_used", "row", "col"), np.stack([
-            atoms[np.argsort(-uses, kind="stable")[:12], 0]
-            for atoms, uses in zip(one.projected_atoms.values, one.uses.values, strict=True)
-        ])),
+        "shown": most_used(one, 12).isel({PLANE: 0}).rename({ATOM: "most_used"}),
     })
 
 

@@ -1,6 +1,6 @@
 """Readings of the paper's protocol on Caltech 101: the same atoms at other noise precisions, other features of a code.
 
-Page: book/caltech/accuracy.
+Page: book/caltech/coding.
 """
 
 from __future__ import annotations
@@ -88,9 +88,7 @@ def atoms_of(learned: Learned) -> dict[str, np.ndarray]:
     return found
 
 
-def _predictions(
-    learned: Learned, codes: Sequence[np.ndarray], energies: Sequence[np.ndarray]
-) -> list[np.ndarray]:
+def _predictions(learned: Learned, codes: Sequence[np.ndarray], energies: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Labels of the test images by each of `FEATURES`, from the codes of both sets and what their classes draw."""
     pairs = (
         [part.reshape(len(part), -1) for part in codes], [np.abs(part).reshape(len(part), -1) for part in codes],

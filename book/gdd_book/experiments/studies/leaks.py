@@ -52,10 +52,11 @@ def label_leaks(p: dict, run: Run) -> Outcome:
     honest = [encode(images, joined, stride, precisions, p).ml_sample for images in (train, test)]
     own = [_by_own_class(images, atoms, stride, precisions, p) for images in (train, test)]
     judged, leaked = (classify(pair, train, test, p["seed"], WIDTH) for pair in (honest, own))
-    nearest = [least_residual_error(test, one, stride, precisions, p) for one in (atoms, seen)]
-    residuals = [class_energies(images, atoms, stride, precisions, p) for images in (train, test)]
+    cases = (train, atoms), (test, atoms), (test, seen)
+    *residuals, leaky = (class_energies(images, one, stride, precisions, p) for images, one in cases)
     machine = classify(residuals, train, test, p["seed"], WIDTH)
-    errors = [judged.error, leaked.error, judged.cross_validation.min(), nearest[0], machine.error, nearest[1]]
+    least, leaky_least = (least_residual_error(one, atoms[LABEL].values, test) for one in (residuals[1], leaky))
+    errors = [judged.error, leaked.error, judged.cross_validation.min(), least, machine.error, leaky_least]
     return outcome(xr.Dataset({"error": ("row", [float(one) for one in errors])}, {"row": list(ROWS)}), p, test)
 
 

@@ -257,9 +257,9 @@ def _ablated(p: dict, more: np.ndarray, test: xr.DataArray, run: Run) -> dict[tu
         features[SCALED] = features[PROTOCOL_ROW]
         errors = classified(features, train, test, p["seed"])
         for stage, row in ENERGIES.items():
-            errors[row] = least_residual_error(
-                test, by_class.sel(stage=stage), setting["stride"], (gamma_e, gamma_w), p
-            )
+            own = by_class.sel(stage=stage)
+            energies = class_energies(test, own, setting["stride"], (gamma_e, gamma_w), p)
+            errors[row] = least_residual_error(energies, own[LABEL].values, test)
     return errors
 
 
@@ -419,9 +419,6 @@ def class_energies(
     return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)
 
 
-def least_residual_error(
-    test: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float], p: dict
-) -> float:
-    """Error in % if a digit is of the class whose atoms leave the least of it."""
-    nearest = atoms[LABEL].values[class_energies(test, atoms, stride, precisions, p).argmin(axis=1)]
-    return 100 * float((nearest != test[LABEL].values).mean())
+def least_residual_error(energies: np.ndarray, labels: np.ndarray, test: xr.DataArray) -> float:
+    """Error in % if a digit is of the class, of ``labels``, whose atoms leave the least of it: of `class_energies`."""
+    return 100 * float((labels[energies.argmin(axis=1)] != test[LABEL].values).mean())
