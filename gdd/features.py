@@ -485,7 +485,7 @@ class OneStepFeatures(ImageTransformer):
             "estimator": type(self).__name__, "units": self.units_, "pool": self.pool_, "blur": self.blur_,
             "second_scale": 0.0 if self.second_ is None else self.second_.scale,
         }
-        results.write(self.to_dataset().assign_attrs(attrs), place, ("whitening",))
+        results.write(self.to_dataset().assign_attrs(attrs), place)
 
 
 def restored(data: xr.Dataset) -> OneStepFeatures:

@@ -252,18 +252,10 @@ def with_images(trained: Trained, images: np.ndarray) -> Trained:
 # ---- files
 
 
-def write(data: xr.Dataset, path: Path, compressed: Sequence[str] = ()) -> None:
-    """Write a Dataset whole or not at all, as a file of this version.
-
-    Positions, weights, and arrays so named are compressed.
-    """
-    packed = {
-        name: {"zlib": True, "complevel": 1} for name in data.data_vars
-        if "position_" in name or "weight_" in name or name in compressed
-    }
-    marked = data.assign_attrs(format=FORMAT, version=VERSION)
+def write(data: xr.Dataset, path: Path) -> None:
+    """Write a Dataset whole or not at all, as a file of this version."""
     try:
-        netcdf.write(marked, path, packed)
+        netcdf.write(data.assign_attrs(format=FORMAT, version=VERSION), path)
     except netcdf.UNWRITABLE as error:
         raise GddError(f"path: cannot write {path} ({error}); what was there before is kept") from error
 

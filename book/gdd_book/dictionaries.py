@@ -60,6 +60,15 @@ def unpack(record: xr.Dataset, layer: int, **chosen) -> xr.DataArray:
     return xr.DataArray((record[name].sel(chosen) / LEVELS).values, dims=DICTIONARY)
 
 
+def rounded(array: Atoms, bits: int = 8) -> Atoms:
+    """Array of single precision, of which files become small: whole steps, 2 ** ``bits`` of them to its largest value.
+
+    The largest value is rounded up to a power of two, so that a step is one too.
+    """
+    step = 2.0 ** (np.ceil(np.log2(np.abs(array).max().item() or 1)) - bits)
+    return (np.rint(array / step) * step).astype(np.float32)
+
+
 def join_layers(values: Sequence[Atoms]) -> xr.DataArray:
     """Numbers of the atoms of every layer, (atom,) or (atom, image), on one axis with the coordinate ``layer``."""
     layers = np.repeat(np.arange(1, len(values) + 1), [len(part) for part in values])

@@ -26,6 +26,7 @@ from gdd.projection import render_projected
 from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout
+from gdd_book.dictionaries import rounded
 from gdd_book.evaluate.atoms import best_parts
 from gdd_book.training import STAGES, Learned
 
@@ -37,8 +38,10 @@ EXAMPLES, PICTURES = 100, 10
 DIGIT = 32 * 32
 #: name of the images in a file
 IMAGES_OF = "images"
-#: name of the projected atoms in a file; they and the images are kept in single precision
+#: name of the projected atoms in a file
 PROJECTED = "projected_atoms"
+#: to how many bits pictures are kept: a step is at most 2 ** -11 of the largest value
+BITS = 12
 #: coordinates of images that are kept: the number in its data set, and what the image shows
 COORDINATES = ("number", LABEL)
 
@@ -71,9 +74,20 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
     model.digest_ = digest_of([np.ascontiguousarray(plain.values[some], np.float32), None])
     data = saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some])})
-    small = {name: data[name].astype(np.float32) for name in (PROJECTED, IMAGES_OF)}
-    results.write(data.assign(small).assign_attrs(provenance=provenance), path := path_of(name), tuple(small))
+    results.write(small(data).assign_attrs(provenance=provenance), path := path_of(name))
     return path
+
+
+def small(data: xr.Dataset) -> xr.Dataset:
+    """Dictionaries and traces to single precision; images larger than digits, and projected atoms, to `BITS` bits."""
+    single = {
+        name: one.astype(np.float32).astype(one.dtype) for name, one in data.items()
+        if name.startswith(("dictionary_", "trace_"))
+    }
+    drawn = {name: data[name].astype(np.float32) for name in (PROJECTED, IMAGES_OF)}
+    if data[IMAGES_OF][0].size > DIGIT:
+        drawn = {name: rounded(one, BITS) for name, one in drawn.items()}
+    return data.assign(single | drawn)
 
 
 def example_images(images: xr.DataArray) -> np.ndarray:

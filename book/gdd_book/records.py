@@ -94,11 +94,9 @@ def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
     GddError
         The file cannot be written (full disk, unwritable folder). A file that was there before stays as it was.
     """
-    labelled = dataset.assign_attrs(made_by(**run))
-    packed = {name: {"zlib": True, "complevel": 4} for name, v in labelled.variables.items() if v.dtype.kind in "fiub"}
     path = user_path("path", path)
     try:
-        netcdf.write(labelled, path, packed)
+        netcdf.write(dataset.assign_attrs(made_by(**run)), path)
     except netcdf.UNWRITABLE as error:
         raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
     return path

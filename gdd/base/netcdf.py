@@ -15,6 +15,8 @@ from gdd.base.files import written_whole
 
 #: attribute of a file: SHA-256 over everything else in it
 CHECKSUM = "content_sha256"
+#: bytes of an array from which on it becomes smaller when it is compressed
+WORTHWHILE = 4096
 #: what the libraries below raise for a file that is damaged, and for one that cannot be written, as on a full disk
 UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError, AttributeError, MemoryError,
               OverflowError)
@@ -48,9 +50,11 @@ class SerializableRLock:
 _LOCK = SerializableRLock()  # the libraries below end the process when several threads are in them, whatever the files
 
 
-def write(data: xr.Dataset, path: Path, packed: dict[str, dict] | None = None) -> None:
-    """Write a Dataset and its checksum; ``packed`` is the encoding of some variables. Raises `UNWRITABLE`."""
+def write(data: xr.Dataset, path: Path) -> None:
+    """Write a Dataset and its checksum, arrays of `WORTHWHILE` bytes compressed. Raises `UNWRITABLE`."""
     marked = data.drop_encoding().assign_attrs({CHECKSUM: checksum(data)})
+    packed = {name: {"zlib": True, "complevel": 4} for name, array in marked.variables.items()
+              if array.dtype.kind in "fiub" and array.nbytes >= WORTHWHILE}
     with _LOCK, written_whole(path) as part:
         marked.to_netcdf(part, engine="netcdf4", encoding=packed)
 

@@ -21,7 +21,17 @@ from gdd.projection import collapse, project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
-from gdd_book.dictionaries import Atoms, cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, threshold
+from gdd_book.dictionaries import (
+    Atoms,
+    cut_atoms,
+    join_layers,
+    match_layers,
+    pack,
+    reaches_of,
+    rebuild,
+    rounded,
+    threshold,
+)
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
@@ -162,7 +172,7 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
     return xr.Dataset({f.__name__: (axes, [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in SHARPNESS} | {
         "uses": (axes, [uses[kind] for kind in KINDS]),
         "correlation": (("kind", ATOM), [np.abs(match.correlation) for match in matches]),
-        "projected_atoms": (("kind", *DICTIONARY), scaled.round(3).astype("f4")),
+        "projected_atoms": (("kind", *DICTIONARY), rounded(scaled)),
     }, {"kind": list(KINDS)})
 
 

@@ -18,6 +18,7 @@ from gdd.model.state import JointState
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
 from gdd_book.data import datasets
+from gdd_book.dictionaries import rounded
 from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
@@ -116,11 +117,11 @@ def complete(
         pictures = [part[:examples, 0] for part in filled.values()]
         parts.append(xr.Dataset({
             "hidden_error": (("way", IMAGE), np.array(errors, "f4")),
-            "filled": (("way", "example", ROW, COL), np.array(pictures, "f4")),
+            "filled": (("way", "example", ROW, COL), rounded(np.array(pictures))),
             "mask": (("example", ROW, COL), mask[:examples, 0]),
         } | more(filled, mask), {"way": list(filled)}).assign(components=components))
     dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(hiding))
-    return dataset.assign(truth=(("example", ROW, COL), test.values[:examples, 0]))
+    return dataset.assign(truth=(("example", ROW, COL), rounded(test.values[:examples, 0])))
 
 
 def fill_plainly(
@@ -178,9 +179,6 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
     return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
 
 
-LEVELS = 0.01  # pictures of a record are rounded to this; a pixel's standard deviation is about 0.7
-
-
 @experiment(
     "caltech-interpolation", choices={"data": ("digits", *CALTECH)}, seed=0, **HEALTHY_CALTECH,
     demo={"data": "digits", "class_name": "0", "n_train": 10, "n_test": 2, "burn_in": 6, "collect": 2,
@@ -196,8 +194,6 @@ def caltech_interpolation(p: dict, run: Run) -> Outcome:
     folder = run.folder("caltech-interpolation", p)
     trained = trained_models(p, run, Setup(train, model, p["seed"], (folder, folder)), "faces, ")
     dataset = complete(test, train, trained, p, run, "face", tuple(HIDING)[::-1], 4)
-    for name in ("filled", "truth"):
-        dataset[name] = (np.rint(dataset[name] / LEVELS) * LEVELS).astype("f4")  # whole steps compress well
     return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
 
 
@@ -270,5 +266,5 @@ def describe(made: np.ndarray, real: np.ndarray, train: np.ndarray, seed: int) -
         "nearest": (IMAGE, distance.astype("f4")),
         "rms": float(np.sqrt((flat**2).mean())),
         "negative": float((np.minimum(flat, 0) ** 2).sum() / (flat**2).sum()),
-        "pictures": (("example", ROW, COL), made[:EXAMPLES, 0].astype("f4").round(3)),
+        "pictures": (("example", ROW, COL), rounded(made[:EXAMPLES, 0])),
     })

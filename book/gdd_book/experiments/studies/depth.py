@@ -25,11 +25,12 @@ from gdd.projection import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
+from gdd_book.dictionaries import rounded
 from gdd_book.evaluate.atoms import best_parts
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import describe_projection, in_own_percents, uses_of
-from gdd_book.experiments.images import HIDING, LEVELS, REAL, SOURCES, describe, fill_plainly, generate
+from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
 from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_readings import normalised
@@ -150,10 +151,10 @@ def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
         mask = hide(shown.shape, p["seed"])
         filled = interpolate_joint(shown, mask, one.model, one.state.shared, one.refinement, chain, noise).values
         errors.append(hidden_error(filled, shown, mask))
-        pictures.append(np.rint(filled[:12, 0] / LEVELS) * LEVELS)
+        pictures.append(filled[:12, 0])
     return xr.Dataset({
         "hidden_error": (("hiding", "hidden_image"), np.float32(errors)),
-        "filled": (("hiding", "example", "row", "col"), np.float32(pictures)),
+        "filled": (("hiding", "example", "row", "col"), rounded(np.array(pictures))),
     }, {"hiding": list(HIDING)})
 
 
@@ -169,7 +170,8 @@ def _without_depth(fitted: Pretrained, both: tuple[xr.DataArray, xr.DataArray], 
         parts.append([hidden_error(one, shown, mask) for one in filled.values()])
     return xr.Dataset({
         "plain_error": (("hiding", "way", "hidden_image"), np.float32(parts)),
-        "truth": (("example", "row", "col"), shown.values[:12, 0]), "error_of_pixels": error_of(both, *both, p),
+        "truth": (("example", "row", "col"), rounded(shown.values[:12, 0])),
+        "error_of_pixels": error_of(both, *both, p),
     }, {"hiding": list(HIDING), "way": list(filled)})
 
 
