@@ -61,4 +61,4 @@ def test_code_stands_below_its_equation_and_ends_its_section():
 
 def test_a_place_that_is_missing_is_an_error():
     with pytest.raises(StopIteration):
-        shown("mnist/generated", nodes.paragraph())
+        shown("mnist/coding", nodes.paragraph())

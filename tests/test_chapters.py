@@ -14,6 +14,7 @@ import yaml
 from jupyter_cache import get_cache
 
 from gdd.base.checks import GddError
+from gdd.model import spec
 from gdd_book.pages import notebooks, papermill_io
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
@@ -123,13 +124,13 @@ def test_papermill_runs_a_text_chapter_with_parameters(tmp_path):
     """What a re-runner types, from the root of the checkout; through the entry point of the installed package."""
     output = tmp_path / "out.ipynb"
     papermill = Path(sys.executable).with_name("papermill")
-    command = [papermill, "book/mnist/parameters.md", output, "-p", "mnist_images", "10"]
+    command = [papermill, "book/notation.md", output, "-p", "model_name", "CALTECH101"]
     done = subprocess.run(command, cwd=notebooks.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     ran = nbformat.read(output, 4)
-    assert "mnist_images = 10" in tagged(ran, "injected-parameters")[0].source
-    shown = [output.data for cell in code_cells(ran) for output in cell.outputs if "data" in output]
-    assert any("× 10<" in data.get("text/html", "") for data in shown)
+    assert 'model_name = "CALTECH101"' in tagged(ran, "injected-parameters")[0].source
+    printed = "".join(output.get("text", "") for cell in code_cells(ran) for output in cell.outputs)
+    assert f"a projected top atom is {spec.CALTECH101.projected_size}" in printed
 
 
 @pytest.fixture
