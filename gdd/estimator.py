@@ -435,7 +435,7 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
     Raises
     ------
     GddError
-        There is no such file; it is damaged, something else, or was written by a newer version.
+        There is no such file; it is damaged, something else, or was written by another version.
     """
     data = results.read(place := user_path("path", path))
     if "spec" in data.attrs and "parameters" not in data.attrs:
@@ -462,11 +462,11 @@ def restored(data: xr.Dataset) -> DeepDeconvolution:
     parameters = parameters_of(data.attrs)
     spec = parameters["model"] and results.spec_from(parameters["model"])
     model = DeepDeconvolution._from_attributes(data.attrs, parameters | {"model": spec})
-    model.asked_ = data.attrs.get("asked") or model._asked()
-    model.digest_ = data.attrs.get("images_sha256") or None  # there is none in a file of version 1
+    model.asked_ = data.attrs["asked"]
+    model.digest_ = data.attrs["images_sha256"] or None
     model.coords_ = {name: c.values for name, c in data.coords.items() if c.dims == (IMAGE,)}
     model.chains_, model.traces_ = results.from_dataset(data)
-    for stage, attrs in json.loads(data.attrs.get("trace_attributes", "{}")).items():
+    for stage, attrs in json.loads(data.attrs["trace_attributes"]).items():
         model.traces_[stage] = model.traces_[stage].assign_attrs(attrs)
     model.best_, model.fits_, model.kept_ = (int(data.attrs[name]) for name in ("best", "fits", "kept"))
     model.model_ = model.chains_[model.best_].model

@@ -261,18 +261,18 @@ def write(data: xr.Dataset, path: Path) -> None:
 
 
 def read(path: Path) -> xr.Dataset:
-    """Read a file of `write`; GddError if there is none, or it is damaged, something else, or of a newer version."""
+    """Read a file of `write`; GddError if there is none, or it is damaged, something else, or of another version."""
     if not path.is_file():
         raise GddError(f"path: no file {path}")
     try:
         data = netcdf.load(path)
         found, version = data.attrs.get("format"), data.attrs.get("version", 0)
-        if found == FORMAT and version <= VERSION and not netcdf.check(data) and version > 1:
+        if found == FORMAT and version == VERSION and not netcdf.check(data):
             raise ValueError("it has no checksum")
     except netcdf.UNREADABLE as error:
         raise GddError(f"path: {path} is damaged or no NetCDF file ({error})") from error
     if found != FORMAT:
         raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")
-    if version > VERSION:
-        raise GddError(f"path: {path} is of version {version}, this gdd reads up to {VERSION}; install a newer gdd")
+    if version != VERSION:
+        raise GddError(f"path: {path} is of version {version}, this gdd reads {VERSION}; use the gdd that saved it")
     return data

@@ -127,9 +127,9 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         model.layout_ = ImageLayout(axes, planes, tuple(size))
         model.scale_ = Scale(np.atleast_1d(attrs["centre"]), float(attrs["unit"]))
         model.seed_, model.n_features_in_ = int(attrs["seed"]), int(attrs["n_features_in"])
-        if names := json.loads(attrs.get("feature_names", "[]")):  # a file of version 1 has none of these two
+        if names := json.loads(attrs["feature_names"]):
             model.feature_names_in_ = np.array(names, object)
-        if output := json.loads(attrs.get("output", "{}")):
+        if output := json.loads(attrs["output"]):
             setattr(model, OUTPUT, output)
         return model
 

@@ -155,10 +155,12 @@ def test_a_file_keeps_numbers_of_numpy_and_the_sweeps_of_its_fit(digits, tmp_pat
     assert loaded.kept_ == 3 and loaded.pretrain == (0, 2) and loaded.image_size == (28, 28)
 
 
-def newer(path):
-    with xr.open_dataset(path) as file:
-        data = file.load()
-    data.assign_attrs(version=99).to_netcdf(path)
+def of_version(number):
+    def change(path):
+        with xr.open_dataset(path) as file:
+            data = file.load()
+        data.assign_attrs(version=number).to_netcdf(path)
+    return change
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,8 @@ def newer(path):
     [
         (lambda path: path.write_text("hello"), "is damaged or no NetCDF file"),
         (lambda path: xr.Dataset({"a": 1}).to_netcdf(path), "is no saved model"),
-        (newer, "is of version 99"),
+        (of_version(1), "is of version 1, this gdd reads 2"),
+        (of_version(99), "is of version 99"),
         (lambda path: path.unlink(), "no file"),
     ],
 )

@@ -109,9 +109,15 @@ def test_a_model_that_is_not_there_is_named(learned):
         models.load("mnist-7")
 
 
-def test_the_models_of_the_book_can_be_read():
-    for stage in ("pretrained", "refined"):
-        model = gdd.load(path := models.SHIPPED / f"mnist-1000-{stage}.nc")
-        assert model.kept_ == 500 and sorted(set(model.coords_["label"])) == [*range(10)]
-        assert path.stat().st_size < 4e6
-        assert models.existing(f"mnist-1000-{stage}") == path  # in whatever folder the user's results are
+@pytest.mark.parametrize("path", sorted(models.SHIPPED.glob("*.nc")), ids=lambda path: path.stem)
+def test_a_model_of_the_book_can_be_read(path):
+    model, images = gdd.load(path), models.images_of(path.stem)
+    assert path.stat().st_size < 4e6
+    assert {"number", "label"} <= {*images.coords} and len(images) == model.to_dataset().sizes["image"]
+    assert models.existing(path.stem) == path  # in whatever folder the user's results are
+    drawn = models.redrawn(models.load(path.stem).chains_[0])
+    assert drawn.shape == images.shape and models.explained_energy(images.values, drawn).sum() > 0
+
+
+def test_all_of_the_results_stay_small():
+    assert sum(path.stat().st_size for path in models.SHIPPED.parent.rglob("*") if path.is_file()) < 40e6
