@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gdd.base.axes import ATOM
 from gdd.model.spec import MNIST
 from gdd_book import experiments
 from gdd_book.experiments import atoms as dictionary
@@ -21,17 +20,17 @@ def test_experiment_measures_every_kind_on_both_halves(tiny):
     found = tiny.dataset
     assert tuple(found.kind.values) == dictionary.KINDS
     assert dict(found.high_frequency_share.sizes) == {"kind": 6, "half": 2, "atom": 160}
-    assert found.projected_atoms.shape == (6, 160, 1, *MNIST.projected_size)
-    np.testing.assert_allclose(np.abs(found.projected_atoms).max(("plane", "atom_row", "atom_col")), 1)
+    assert found.most_used.shape == (6, 25, 1, *MNIST.projected_size)
+    np.testing.assert_allclose(np.abs(found.most_used).max(("plane", "atom_row", "atom_col")), 1)
     assert ((found.correlation >= 0) & (found.correlation <= 1)).all()
     assert ((found.rms > 0) & (found.rms < 2 * found.rms_of_images)).all()
     digits = found.sel(kind="training digits")
     assert (digits.uses == 1).all()
-    assert (digits.projected_atoms >= 0).all()  # pixels: the other kinds have both signs
+    assert (digits.most_used >= 0).all()  # pixels: the other kinds have both signs
     signed = ["probabilistic", "average", "probabilistic, no vote", "refined"]
-    assert (found.projected_atoms.sel(kind=signed).min((ATOM, "plane", "atom_row", "atom_col")) < 0).all()
-    refined = found.projected_atoms.sel(kind="refined")
-    cut = found.projected_atoms.sel(kind="refined, thresholded")
+    assert (found.most_used.sel(kind=signed).min(("shown", "plane", "atom_row", "atom_col")) < 0).all()
+    refined = found.most_used.sel(kind="refined")
+    cut = found.most_used.sel(kind="refined, thresholded")
     np.testing.assert_allclose(cut.where(cut == 0, np.abs(refined)), cut)  # what is left is as it was, up to sign
     assert ((cut == 0) | (cut > 0.299)).all()
 

@@ -33,7 +33,7 @@ from gdd_book.training import STAGES, Learned
 #: where the book's own models lie
 SHIPPED = checkout.BOOK / "results" / "models"
 #: images whose activations are kept, as many of each label: digits, larger pictures
-EXAMPLES, PICTURES = 100, 10
+EXAMPLES, PICTURES = 100, 6
 #: pixels up to which an image counts as a digit
 DIGIT = 32 * 32
 #: name of the images in a file
@@ -72,9 +72,9 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
     kept = results.of_images(learned.trained, some)
     model.chains_ = [kept._replace(last=kept.state) if isinstance(kept, Refined) else kept]  # one state will do
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
-    model.digest_ = digest_of([np.ascontiguousarray(plain.values[some], np.float32), None])
-    data = saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some])})
-    results.write(small(data).assign_attrs(provenance=provenance), path := path_of(name))
+    data = small(saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some])}))
+    digest = digest_of([data[IMAGES_OF].values, None])
+    results.write(data.assign_attrs(provenance=provenance, images_sha256=digest), path := path_of(name))
     return path
 
 
@@ -116,14 +116,19 @@ def _opened(name: str) -> tuple[gdd.DeepDeconvolution, xr.DataArray]:
     return model, images
 
 
+def names(beginning: str) -> list[str]:
+    """Names, without their stage, of the models that the book ships and whose names begin so."""
+    return sorted({path.stem.rpartition("-")[0] for path in SHIPPED.glob(f"{beginning}*.nc")})
+
+
 def existing(name: str) -> Path:
     """Path of a model that is there: among the user's results, else one that the book ships."""
     places = [path_of(name), SHIPPED / f"{name}.nc"]
     for path in places:
         if path.is_file():
             return path
-    names = ", ".join(sorted({one.stem for path in places for one in path.parent.glob("*.nc")})) or "none"
-    raise GddError(f"model: {name!r} given; there are {names}")
+    found = ", ".join(sorted({one.stem for path in places for one in path.parent.glob("*.nc")})) or "none"
+    raise GddError(f"model: {name!r} given; there are {found}")
 
 
 def provenance(name: str) -> dict:

@@ -78,17 +78,21 @@ def judge(
 
 
 def describe_projection(atoms: xr.DataArray, state: JointState, model: ModelSpec) -> xr.Dataset:
-    """Projected atoms for looking at, in how many blocks each is active, and how well they speak for the layers.
+    """In how many blocks each projected atom is active, and how well projected atoms speak for the layers.
 
-    ``projected_atoms`` in whole percents of each one's largest magnitude; ``uses`` (atom,); ``winning_share`` of the
-    first pooled layer; ``projection_error`` (image,), see `gdd.projection.projection_error`.
+    ``uses`` (atom,); ``winning_share`` of the first pooled layer; ``projection_error`` (image,), see
+    `gdd.projection.projection_error`.
     """
     return xr.Dataset({
-        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
         "winning_share": atoms.attrs["winning_share"][0],
         "projection_error": (IMAGE, projection_error(state, model, atoms)),
     })
+
+
+def most_used(atoms: np.ndarray, uses: np.ndarray, count: int = 25) -> np.ndarray:
+    """Atoms (atom, ...) that are used most, the first ``count`` of them: those that are looked at."""
+    return atoms[np.argsort(-uses, kind="stable")[:count]]
 
 
 def in_percents(images: np.ndarray) -> np.ndarray:
@@ -172,7 +176,9 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
     return xr.Dataset({f.__name__: (axes, [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in SHARPNESS} | {
         "uses": (axes, [uses[kind] for kind in KINDS]),
         "correlation": (("kind", ATOM), [np.abs(match.correlation) for match in matches]),
-        "projected_atoms": (("kind", *DICTIONARY), rounded(scaled)),
+        "most_used": (("kind", "shown", *DICTIONARY[1:]), rounded(np.stack([
+            most_used(part, uses[kind][0]) for kind, part in zip(KINDS, scaled, strict=True)
+        ]))),
     }, {"kind": list(KINDS)})
 
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, PLANE
 from gdd_book.evaluate.statistics import mean_and_error
 from gdd_book.figures.mnist import reading_words
-from gdd_book.figures.model import draw_atoms, most_used
+from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
     COLOURS,
     FONT,
@@ -50,11 +50,11 @@ def at_its_own(filled: xr.DataArray) -> xr.DataArray:
 
 def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
     """Top atoms used most, a panel for each noise precision; the first subset."""
-    first, across = most_used(record.isel(subset=0), 4 * rows), 4
+    first, across = record.most_used.isel(subset=0, shown=slice(4 * rows)), 4
     deep = -(-record.sizes["noise"] // across)
     figure, axes = new_panels(deep, across, deep * (FULL / across * rows / 4 + 0.4))
     for panel, noise in zip(axes.flat, record.noise.values, strict=False):
-        draw_atoms(panel, first.sel(noise=noise).transpose(ATOM, PLANE, ...), 4, f"{noise:g}")
+        draw_atoms(panel, first.sel(noise=noise).transpose("shown", PLANE, ...), 4, f"{noise:g}")
     return finish(figure)
 
 
@@ -175,14 +175,14 @@ def _described(one: xr.Dataset) -> xr.Dataset:
         "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
         "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
         "error_of_pixels": one.error_of_pixels, "lost": one.projection_error,
-        "shown": most_used(one, 12).isel({PLANE: 0}).rename({ATOM: "most_used"}),
+        "most_used": one.most_used.isel({PLANE: 0, "shown": slice(12)}),
     })
 
 
 def show_variants(found: xr.Dataset) -> Figure:
     """Top atoms used most, a row for each of `variants`; the first subset."""
-    pictures = found.shown.isel(subset=0)
-    figure, axes = new_panels(len(pictures), pictures.sizes["most_used"], 0.33 * len(pictures) + 0.2)
+    pictures = found.most_used.isel(subset=0)
+    figure, axes = new_panels(len(pictures), pictures.sizes["shown"], 0.33 * len(pictures) + 0.2)
     for row, atoms, name in zip(axes, pictures.values, found.run.values, strict=True):
         for panel, atom in zip(row, atoms, strict=True):
             draw_picture(panel, atom, ends=(-100, 100))

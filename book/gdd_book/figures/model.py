@@ -141,14 +141,6 @@ def show_one_atom(found: xr.Dataset) -> HTML:
     return slider(frames, "one top atom in images that use it: at their positions, projected, and a layer-1 atom")
 
 
-def most_used(found: xr.Dataset, count: int) -> xr.DataArray:
-    """Projected atoms that each dictionary of a record uses most, the first ``count``; in the record's own axes."""
-    uses = found.uses.isel(half=0, missing_dims="ignore")
-    axis = uses.dims[0]
-    order = [np.argsort(-one, kind="stable")[:count] for one in uses.values]
-    return xr.concat([found.projected_atoms.isel({axis: i, ATOM: atoms}) for i, atoms in enumerate(order)], axis)
-
-
 # ------------------------------------------------------------------------------------------- numbers of parameters
 
 

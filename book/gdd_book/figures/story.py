@@ -17,7 +17,7 @@ from gdd.projection import render_projected
 from gdd_book import paper_values
 from gdd_book.experiments.studies.mnist_features import COPIED
 from gdd_book.figures.mnist import draw_subsets, subset_errors
-from gdd_book.figures.model import draw_atoms, most_used
+from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.slider import slider
 from gdd_book.figures.style import (
     COLOURS,
@@ -71,7 +71,7 @@ def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset],
         figure = plt.figure(figsize=(FULL, 7.2), FigureClass=Drawn)
         above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.1, 3.1))
         curve = below.subplots()
-    often = most_used(scan.isel(subset=0), 16).transpose(..., ATOM, PLANE, "atom_row", "atom_col")
+    often = scan.most_used.isel(subset=0, shown=slice(16)).transpose(..., "shown", PLANE, "atom_row", "atom_col")
     for panel, (noise, words) in zip(above.subplots(1, 2), (LITTLE_NOISE, MUCH_NOISE), strict=True):
         draw_atoms(bare(panel), often.sel(noise=noise), 4, words)
     _draw_pieces(middle.subplots(1, 7), *_example(record, "refined", digit))

@@ -16,7 +16,7 @@ import numpy as np
 import xarray as xr
 
 from gdd import project
-from gdd.base.axes import ATOM
+from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.infer import precisions_of
@@ -29,7 +29,7 @@ from gdd_book.dictionaries import rounded
 from gdd_book.evaluate.atoms import best_parts
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
-from gdd_book.experiments.atoms import describe_projection, in_own_percents, uses_of
+from gdd_book.experiments.atoms import describe_projection, in_own_percents, most_used, uses_of
 from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
 from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
@@ -107,6 +107,7 @@ def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Map
     found = describe_projection(atoms, one.state, one.model)
     found = found.assign({
         "projection_error": found.projection_error.mean(),
+        "most_used": (("shown", *DICTIONARY[1:]), in_own_percents(most_used(atoms.values, found.uses.values))),
         "explained": ((ATOM, "parts"), explained_by_parts(atoms.values[:, 0], bottom[:, 0])),
         "effective_entries": (ATOM, effective((top**2).reshape(len(top), -1))),
         "active": float(last.active), "residual": float(last.residual), "cpu_seconds": one.traces.attrs["cpu_seconds"],
@@ -277,13 +278,12 @@ def _describe_pictures(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dat
     layers = project_layers(one, p["voters"])
     last = _last(one)
     axes, uses = ("atom_{0}", "row_{0}", "col_{0}"), uses_of(one)
-    often = np.argsort(-uses, kind="stable")[:SHOWN]
     pictures = [in_own_percents(atoms.values[:, 0]) for atoms in layers]
-    pictures[-1] = pictures[-1][often]
+    pictures[-1] = most_used(pictures[-1], uses, SHOWN)
     out = {f"atoms_{number}": ([axis.format(number) for axis in axes], atoms)
            for number, atoms in enumerate(pictures, 1)}
     return xr.Dataset(out | {
-        "uses": ("atom_3", uses[often]),
+        "uses": ("atom_3", most_used(uses, uses, SHOWN)),
         "active": float(last.active), "residual": float(last.residual),
         "hidden_error": ("hidden_image", hidden_error(filled, others, mask)),
         "filled": (("example", "row", "col"), np.rint(100 * filled[:4, 0]).clip(-999, 999).astype(np.int16)),

@@ -11,7 +11,7 @@ import xarray as xr
 from sklearn.decomposition import SparseCoder
 
 from gdd import project
-from gdd.base.axes import ATOM, LABEL
+from gdd.base.axes import ATOM, DICTIONARY, LABEL
 from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
 from gdd.inference.infer import precisions_of
 from gdd.model.convolution import correlate
@@ -23,7 +23,7 @@ from gdd.sampler.refine import Refined, start_from
 from gdd_book.data import datasets
 from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.atoms import stroke_share
-from gdd_book.experiments.atoms import describe_projection
+from gdd_book.experiments.atoms import describe_projection, in_own_percents
 from gdd_book.experiments.mnist import one_step
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
@@ -94,6 +94,7 @@ def _describe(one: Pretrained | Refined, state: JointState) -> xr.Dataset:
     found = describe_projection(atoms, state, one.model)
     return found.assign({
         "projection_error": found.projection_error.mean(),
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms.values)),
         "bottom_dictionary": (("bottom_atom", "plane", "bottom_row", "bottom_col"),
                               state.shared.dictionaries[0].astype("f4")),
         "largest": (ATOM, np.abs(atoms.values).max(axis=(1, 2, 3))),
