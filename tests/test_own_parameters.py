@@ -50,10 +50,11 @@ VALUES = {
     "mnist/error": LIVE | {"n_train": (50, 60), "n_test": (1, 13)},
     "mnist/coding": LENGTHS | MODEL | {"n_images": (2, 13), "seed": (0, 7)},
     "mnist/best": LIVE | {"n_learn": (4, 20), "n_train": (50, 60)},
-    "caltech/faces": SCALE | {"pictures": (1, 2), "atoms": (1, 7)},
-    "caltech/classes": SCALE | {"stage": ("pretrained", "refined"), "model": ("caltech-revolver",) * 2,
-                                "picture": (0, 9)},
-    "caltech/accuracy": SCALE,
+    "caltech/faces": SCALE | {"pictures": (1, 2), "atoms": (1, 7), "model": ("caltech-faces",) * 2, "picture": (0, 5)},
+    "caltech/classes": SCALE | {"stage": ("pretrained", "refined"), "model": ("caltech-revolver", "caltech-ketch"),
+                                "picture": (0, 5)},
+    "caltech/accuracy": SCALE | LENGTHS | {"classes": (["ketch", "revolver"], ["pyramid", "ketch", "revolver"]),
+                                           "n_images": (1, 6), "seed": (0, 7)},
     "caltech/coding": SCALE | LENGTHS | {"model": ("caltech-revolver-pretrained", "caltech-revolver-refined"),
                                          "n_images": (2, 5), "seed": (0, 7)},
     "your-images": {"patches": (15, 20), "sweeps": ([0, 1], [2, 3]), "new_sweeps": ([0, 1], [2, 3]),
@@ -63,7 +64,7 @@ VALUES = {
 }
 #: words that are none, beside the number below each smallest one
 WORDS = {"verdicts": ["x"], "statuses": ["x"], "model_name": "x", "scale": "x", "stage": "x", "faithful": 1.5,
-         "pool": [0, 1], "map_size": [3], "noises": [], "sizes": []}
+         "pool": [0, 1], "map_size": [3], "noises": [], "sizes": [], "classes": ["x"]}
 #: by the page: the functions that it calls refuse them, by these names
 NOT_CHECKED = {"seed", "data", "model", "burn_in", "collect", "warm_up", "new_sweeps", "noise_precision",
                "weight_precision", "refine_noise"}
