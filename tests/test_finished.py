@@ -65,6 +65,17 @@ def test_lighter_pictures_have_the_same_pixels(tmp_path, colours):
     np.testing.assert_array_equal(np.asarray(Image.open(path).convert("RGBA")), whole)
 
 
+def test_a_large_picture_keeps_some_tones(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (600, 500), dtype=np.uint8)
+    whole = np.stack([pixels] * 3 + [np.full_like(pixels, 255)], axis=2)
+    (path := tmp_path / "_images" / "a.png").parent.mkdir()
+    Image.fromarray(whole).save(path)
+    finished.lighten(tmp_path)
+    kept = np.asarray(Image.open(path)).astype(int)
+    assert {0, 255} <= {*np.unique(kept)} and len(np.unique(kept)) == finished.TONES
+    assert np.abs(kept - pixels).max() <= 4 and path.stat().st_size < 0.75 * pixels.size
+
+
 def pictures(page):
     """Cells of a page that draw a picture, with what stands beside their code."""
     for cell in jupytext.read(notebooks.text_path(page)).cells:
