@@ -185,7 +185,10 @@ def copy_levels(source, target, level, table, box):
                 target[p] = source[p]
 
 
-@kernel()
+# The next two are inlined: else a sweep of refinement takes 1.7 times as long at Caltech's sizes (none more at MNIST's).
+
+
+@kernel(forceinline=True)
 def add_atom(levels, start, k, value, here, shared):
     """Add ``value`` times atom k at a place of a layer's input. Changes ``levels``."""
     atom = here.atom + k * here.height * here.length
@@ -197,7 +200,7 @@ def add_atom(levels, start, k, value, here, shared):
         window_add(levels, start, here.width, shared.dictionaries, atom, here.length, value, here)
 
 
-@kernel()
+@kernel(forceinline=True)
 def dot_atom(levels, start, k, here, shared):
     """Inner product of atom k with a place of a layer's input."""
     atom = here.atom + k * here.height * here.length
