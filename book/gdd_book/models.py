@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 import gdd
@@ -119,6 +120,21 @@ def _opened(name: str) -> tuple[gdd.DeepDeconvolution, xr.DataArray]:
 def names(beginning: str) -> list[str]:
     """Names, without their stage, of the models that the book ships and whose names begin so."""
     return sorted({path.stem.rpartition("-")[0] for path in SHIPPED.glob(f"{beginning}*.nc")})
+
+
+def listed() -> pd.DataFrame:
+    """What the book ships, a row a model: images, sweeps of its last stage, minutes of its run, size, code."""
+    rows = {}
+    for path in sorted(SHIPPED.glob("*.nc")):
+        made = provenance(path.stem)
+        p, stage = json.loads(made["parameters"]), "" if path.stem.endswith(STAGES[0]) else "refine_"
+        known = [p[name] for name in ("n_train", "per_class") if name in p] + [len(p.get("classes", [""]))]
+        rows[path.stem] = {
+            "images": known[0] * known[-1], "sweeps": f"{p[f'{stage}burn_in']} + {p[f'{stage}collect']}",
+            "minutes": f"{made['seconds'] / 60:.0f}", "MB": f"{path.stat().st_size / 1e6:.1f}",
+            "code": made["code_sha256"][:8],
+        }
+    return pd.DataFrame(rows).T.rename_axis("model")
 
 
 def existing(name: str) -> Path:
