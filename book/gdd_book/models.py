@@ -80,7 +80,7 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
 
 
 def small(data: xr.Dataset) -> xr.Dataset:
-    """Dictionaries and traces to single precision; images larger than digits, and projected atoms, to `BITS` bits."""
+    """Dictionaries and traces to single precision; of larger pictures than digits images and top atoms to `BITS` bits."""
     single = {
         name: one.astype(np.float32).astype(one.dtype) for name, one in data.items()
         if name.startswith(("dictionary_", "trace_"))
@@ -128,9 +128,10 @@ def listed() -> pd.DataFrame:
     for path in sorted(SHIPPED.glob("*.nc")):
         made = provenance(path.stem)
         p, stage = json.loads(made["parameters"]), "" if path.stem.endswith(STAGES[0]) else "refine_"
-        known = [p[name] for name in ("n_train", "per_class") if name in p] + [len(p.get("classes", [""]))]
+        of_each = p["n_train"] if "n_train" in p else p["per_class"]
         rows[path.stem] = {
-            "images": known[0] * known[-1], "sweeps": f"{p[f'{stage}burn_in']} + {p[f'{stage}collect']}",
+            "images": of_each * len(p.get("classes", [""])),
+            "sweeps": f"{p[f'{stage}burn_in']} + {p[f'{stage}collect']}",
             "minutes": f"{made['seconds'] / 60:.0f}", "MB": f"{path.stat().st_size / 1e6:.1f}",
             "code": made["code_sha256"][:8],
         }
