@@ -80,7 +80,7 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
 
 
 def small(data: xr.Dataset) -> xr.Dataset:
-    """Dictionaries and traces to single precision; of larger pictures than digits images and top atoms to `BITS` bits."""
+    """Dictionaries and traces to single precision; images larger than digits, and their top atoms, to `BITS` bits."""
     single = {
         name: one.astype(np.float32).astype(one.dtype) for name, one in data.items()
         if name.startswith(("dictionary_", "trace_"))
