@@ -9,9 +9,9 @@ A kernel that cannot be written, as the disk is full, is used all the same. A wa
 Numba compiles one version of ``f`` for a call ``f(0)`` and another for ``f(i)``. Where a variable starts as a literal 0
 and changes later, it also compiles the version for the literal, which is never used. ``np.int64(0)`` avoids both.
 
-Kernels release the interpreter's lock, so plain threads of Python run them side by side (`share_out`). They begin and
-end with the work, need no threading library, and leave nothing behind that a forked process would wait for. Numba's own
-parallel loops compile every kernel twice.
+Kernels release the interpreter's lock, so plain threads of Python run them side by side (`share_out`). They need no
+threading library, wait for more work when they have ended theirs, as starting one anew costs up to half a millisecond,
+and a forked process starts its own. Numba's own parallel loops compile every kernel twice.
 
 *Checked:* tests/test_compiling.py.
 """
@@ -23,7 +23,7 @@ import pickle
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -152,18 +152,30 @@ def thread_count() -> int:
 def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
     """Call ``run(some, thread)`` for runs of consecutive tasks, ``some``, each on a thread of its own, numbered from 0.
 
-    Returns when all have ended.
+    Returns when all have ended. What ``run`` itself shares out goes on one thread, except on the caller's.
     """
     threads = min(thread_count(), tasks)
     if threads < 2:
         run(slice(0, tasks), 0)
         return
     runs = [slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads)]
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(run, some, thread) for thread, some in enumerate(runs[1:], 1)]
+    others = [_helpers().submit(run, some, thread) for thread, some in enumerate(runs[1:], 1)]
+    try:
         run(runs[0], 0)
-        for other in others:
-            other.result()
+    finally:
+        wait(others)
+    for other in others:
+        other.result()
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """The threads besides a caller's own."""
+    return ThreadPoolExecutor(MOST_THREADS - 1, initializer=lambda: _THREADS.set(1))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 @intrinsic
