@@ -26,8 +26,9 @@ def table():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(experiment, "model_for", small)
         patch.setattr(cost, "SWEEPS", (2, 1))
+        patch.setattr(cost, "REFINED_PICTURES", 1)
         changes = {
-            "parts": ("kernels", "threads", "images", "memory", "testing"), "data": "digits", "images": 6,
+            "parts": ("kernels", "refinement", "threads", "images", "memory", "testing"), "data": "digits", "images": 6,
             "sizes": (5, 9), "warm_up": 2, "repeats": 2, "caltech_atoms": 3,
         }
         return experiments.run("bench", changes).dataset
@@ -47,6 +48,14 @@ def test_bound_is_the_sum_of_its_parts(table):
 
 
 @pytest.mark.slow
+def test_refinement_stands_beside_pretraining_at_both_sizes(table):
+    for shapes in ("MNIST shapes", "Caltech shapes"):
+        stages = [f"{shapes}: refinement, a sweep", f"{shapes}: pretraining, a sweep of every layer"]
+        above, below = table["minimum"].sel(quantity=stages).values
+        assert table["minimum"].sel(quantity=f"{shapes}: refinement / pretraining") == pytest.approx(above / below)
+
+
+@pytest.mark.slow
 def test_memory_is_two_and_four_bytes_a_block_and_a_chain_holds_a_few_states(table):
     assert value(table, "layer 1: local state") == pytest.approx(3 * 49 * 6 + 8 / 6)
     assert value(table, "layer 1: stated, 2 + 4 bytes a block") == 3 * 49 * 6
@@ -57,7 +66,7 @@ def test_memory_is_two_and_four_bytes_a_block_and_a_chain_holds_a_few_states(tab
 
 def test_unknown_part_is_refused_before_any_work(monkeypatch):
     monkeypatch.setattr(cost, "all_digits", lambda name: pytest.fail("work was done"))
-    with pytest.raises(GddError, match="parts: 'speed' given; one of 'kernels', 'threads'"):
+    with pytest.raises(GddError, match="parts: 'speed' given; one of 'kernels', 'refinement'"):
         experiments.run("bench", {"parts": ("speed",)})
 
 

@@ -20,10 +20,12 @@ from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.inference.features import one_step_features
 from gdd.inference.infer import precisions_of
 from gdd.model.placement import placement_grid
-from gdd.model.spec import CALTECH101, ChainSpec, Precision, layer_shape
+from gdd.model.spec import CALTECH101, ChainSpec, ModelSpec, Precision, layer_shape
 from gdd.model.state import LayerData
-from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, initial_state
-from gdd.sampler.random import PRETRAIN, TEST, Stream
+from gdd.sampler.joint_sweep import joint_sweep
+from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, initial_state, pretrain
+from gdd.sampler.random import PRETRAIN, REFINE, TEST, Stream
+from gdd.sampler.refine import refine
 from gdd.sampler.sweep import Key, draw_shared_part, image_pass, sweep
 from gdd_book.benchmarks.harness import (
     Row,
@@ -43,6 +45,7 @@ from gdd_book.checks.plain import CORRECT, draw_image, one_image
 from gdd_book.data import datasets
 from gdd_book.data.sources import inventory
 from gdd_book.progress import Run
+from gdd_book.training import DEEP_DIGITS, refinement_for
 
 # ---- digits, and jobs on a layer whose chain has left its start
 
@@ -283,8 +286,8 @@ def memory_rows(fitted: Pretrained, p: dict) -> dict[str, Row]:
 
 def _memory_of(layer: Fitted, images: np.ndarray, seed: int) -> tuple[float, float]:
     """Bytes that a running chain needs beyond its input: by image, and besides. From two numbers of images."""
-    few, many, peaks = 512, 2048, []
-    for n in (few, many):
+    few, many, peaks = 1024, 4096, []  # enough for what grows with images to be the peak
+    for n in (few, few, many):  # the first loads code, and does not count
         data = LayerData(images[np.arange(n) % len(images)])
         tracemalloc.start()
         try:
@@ -292,8 +295,44 @@ def _memory_of(layer: Fitted, images: np.ndarray, seed: int) -> tuple[float, flo
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-    slope = (peaks[1] - peaks[0]) / (many - few)
-    return slope, peaks[0] - few * slope
+    slope = (peaks[2] - peaks[1]) / (many - few)
+    return slope, peaks[1] - few * slope
+
+
+# ---- refinement
+
+#: digits and pictures that are refined, and sweeps of both stages before the timing
+REFINED_DIGITS, REFINED_PICTURES, BEFORE = 250, 4, 8
+
+
+def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -> dict[str, Row]:
+    """A sweep of refinement, and over a sweep of every layer in pretraining: at the shapes of MNIST and Caltech 101.
+
+    Caltech's images are stand-ins of the right shape. The book's `refinement-cost` has the parts of such a sweep.
+    """
+    size, reach, stride, seed = CALTECH101.image_size, CALTECH101.projected_size, CALTECH101.stride, p["seed"]
+    pictures = stand_ins(PLACED, size, reach, stride, seed, REFINED_PICTURES)[1]
+    digits = images[:REFINED_DIGITS].values.astype(np.float32)
+    given = {
+        "MNIST shapes": (digits, model, DEEP_DIGITS["refine_noise"]),
+        "Caltech shapes": (pictures, CALTECH101.with_held(GAMMA_E, GAMMA_W), GAMMA_E),
+    }
+    jobs, rows = {}, {}
+    for name, (pixels, own, noise) in given.items():
+        chain = ChainSpec(BEFORE - 1, 1, seed)
+        fitted = pretrain(pixels, own, chain)
+        refined = refine(pixels, own, chain, refinement_for(noise), start=fitted)
+        layers = [sweep_job(layer, data, 1, seed) for layer, data in zip(fitted.layers, fitted.inputs, strict=True)]
+        below, key = f"{name}: pretraining, a sweep of every layer", Key(seed, REFINE, 0, 10**6)
+        jobs[below] = Timing(lambda layers=layers: [job() for job in layers], len(pixels))
+        jobs[f"{name}: refinement, a sweep"] = Timing(
+            lambda r=refined, key=key: joint_sweep(r.last, r.data, r.model, r.refinement, key), len(pixels)
+        )
+    seconds = time_in_turn(jobs, FEW, run)
+    for name in given:
+        one, below = seconds[f"{name}: refinement, a sweep"], seconds[f"{name}: pretraining, a sweep of every layer"]
+        rows[f"{name}: refinement / pretraining"] = ratio(one, below)
+    return {name: row(values) for name, values in seconds.items()} | rows
 
 
 # ---- test time
@@ -345,7 +384,9 @@ def _caltech_rows(number: int, seed: int, run: Run) -> dict[str, Row]:
     }
 
 
-def stand_ins(number: int, size, reach, stride, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def stand_ins(
+    number: int, size, reach, stride, seed: int, count: int = CALTECH_IMAGES
+) -> tuple[np.ndarray, np.ndarray]:
     """Smooth random atoms of unit norm (atom, 1, row, col), and noisy images of some of them (image, 1, row, col)."""
     generator = np.random.default_rng(seed)
     atoms = generator.standard_normal((number, *reach), np.float32)
@@ -353,7 +394,7 @@ def stand_ins(number: int, size, reach, stride, seed: int) -> tuple[np.ndarray, 
         atom[:] = gaussian_filter(atom, width)
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2), keepdims=True))
     grid = placement_grid(size, reach, stride)
-    images = NOISE * generator.standard_normal((CALTECH_IMAGES, *size))
+    images = NOISE * generator.standard_normal((count, *size))
     for image in images:
         for atom in generator.integers(number, size=PLACED):
             top, left = (int(generator.integers(n)) * s for n, s in zip(grid, stride, strict=True))

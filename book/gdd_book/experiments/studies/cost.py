@@ -40,7 +40,7 @@ from gdd_book.training import HELD_DIGITS, chain_of, model_for, pretrained_model
 
 # ---- gdd bench
 
-PARTS = ("kernels", "threads", "images", "atoms", "memory", "testing", "peers")
+PARTS = ("kernels", "refinement", "threads", "images", "atoms", "memory", "testing", "peers")
 
 
 @experiment("bench", {
@@ -59,6 +59,7 @@ def bench(p: dict, run: Run) -> Outcome:
         fitted = pretrain(images, model, ChainSpec(p["warm_up"], 1, p["seed"]))
         parts = {
             "kernels": lambda: cost.kernel_rows(fitted, images, p, run),
+            "refinement": lambda: cost.refinement_rows(images, model, p, run),
             "threads": lambda: cost.thread_rows(fitted, p, run),
             "images": lambda: cost.image_rows(fitted, everything, p, run),
             "atoms": lambda: cost.atom_rows(fitted, p, run),
