@@ -28,6 +28,14 @@ def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
     assert training.setup_of(P, Run(), images).folders == (None, None)
 
 
+def test_chains_of_an_experiments_own_images_share_their_pretraining_between_refinements(tmp_path):
+    folders = lambda **changes: training.own_folders("one", P | changes, Run(tmp_path), "half")  # noqa: E731
+    pretrained, refined = folders()
+    for name in (*training.REFINEMENT, "voters", "stages", "test_collect"):
+        assert folders(**{name: 7})[0] == pretrained and folders(**{name: 7})[1] != refined
+    assert folders(burn_in=7)[0] != pretrained
+
+
 def test_flat_priors_are_asked_for_by_a_zero():
     assert training.model_for(0, 0.1) == MNIST.as_printed()
     assert training.refinement_for(44.0).noise.fixed == 44.0

@@ -192,6 +192,16 @@ def setup_of(p: Mapping[str, Any], run: Run, images: xr.DataArray | None = None)
     return Setup(images, caltech_model(p["model"], p), chain_seed(p), folders)
 
 
+def own_folders(name: str, p: Mapping[str, Any], run: Run, *below: str) -> tuple[Path | None, Path | None]:
+    """Folders of checkpoints, as in `Setup`, of an experiment whose chains have its own images.
+
+    What only refinement depends on, or what comes after it, does not part the pretrained ones.
+    """
+    later = {key for key in p if key.startswith(("refine_", "test_")) or key in ("stages", "voters", *SETTINGS)}
+    first = {key: value for key, value in p.items() if key not in later}
+    return run.folder(f"{name}-pretrained", first, *below), run.folder(name, p, *below)
+
+
 class Learned(NamedTuple):
     """A chain that a run has finished, of which it keeps a model."""
 

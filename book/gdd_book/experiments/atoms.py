@@ -46,6 +46,7 @@ from gdd_book.training import (
     chain_of,
     digits_model,
     learned,
+    own_folders,
     pictures,
     refinement_for,
     setup_of,
@@ -139,8 +140,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     for half in (0, 1):
         images = train.isel(image=slice(half, None, 2))
         for pooling in POOLINGS:
-            names = f"{pooling}{half}", f"refined{half}"
-            folders = tuple(run.folder("mnist-dictionary", p, name) for name in names)
+            folders = own_folders("mnist-dictionary", p, run, f"{pooling}{half}")
             setup = Setup(images, with_pooling(model, pooling), 2 * p["seed"] + half, folders)
             stages = STAGES if pooling == POOLINGS[0] else STAGES[:1]
             trained = trained_models(p | {"stages": stages}, run, setup, f"{pooling} pooling, half {half + 1}, ")
@@ -254,8 +254,8 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
     model = caltech_model("faces", p)
     stacks, chains, models = {}, [], {}
     for half in (0, 1):
-        images, folder = train.isel(image=slice(half, None, 2)), run.folder("caltech-faces", p, f"set{half}")
-        setup = Setup(images, model, 2 * p["seed"] + half, (folder, folder))
+        images, folders = train.isel(image=slice(half, None, 2)), own_folders("caltech-faces", p, run, f"set{half}")
+        setup = Setup(images, model, 2 * p["seed"] + half, folders)
         chains.append(trained_models(p, run, setup, f"set {half + 1}, "))
         models |= learned(f"caltech-faces-{half + 1}", chains[-1], setup, p)
         found = _projected(chains[-1], p, len(images))
@@ -323,9 +323,10 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
     for number, name in enumerate(p["classes"]):
         images = normalise_contrast(pictures(p, (name,), 2 * p["n_train"]))
         for half in (0, 1):
-            part, folder = images.isel(image=slice(half, None, 2)), run.folder("caltech-classes", p, f"{name}{half}")
+            part = images.isel(image=slice(half, None, 2))
+            folders = own_folders("caltech-classes", p, run, f"{name}{half}")
             seed = 2 * (p["seed"] * len(p["classes"]) + number) + half  # unused atoms must not be the same noise
-            trained = trained_models(p, run, Setup(part, model, seed, (folder, folder)), f"{name}, set {half + 1}, ")
+            trained = trained_models(p, run, Setup(part, model, seed, folders), f"{name}, set {half + 1}, ")
             for stage, layers in _projected(trained, p, len(part)).items():
                 stacks.setdefault(stage, []).append(layers)
     parts = [match_classes(layers, reaches_of(model)) for layers in stacks.values()]
@@ -363,8 +364,8 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     decide where the pixels of a refined model's atoms go.
     """
     images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
-    model, folder = caltech_model(p["model"], p), run.folder("caltech-joint", p)
-    setup = Setup(images, model, p["seed"], (folder, folder))
+    model = caltech_model(p["model"], p)
+    setup = Setup(images, model, p["seed"], own_folders("caltech-joint", p, run))
     trained = trained_models(p, run, setup, "all classes, ")
     stacks = _projected(trained, p, len(images))
     known = images.attrs["label_names"].split(",")
