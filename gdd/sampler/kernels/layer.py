@@ -2,9 +2,9 @@
 
 `pass_whole` serves fully observed images: inside an atom's map the correlations are kept current through the atom's
 autocorrelation. `pass_masked` serves missing pixels: a mask is a weight of pixels, 1 or 0, and an atom's norm under it
-depends on where the atom stands. So nothing is kept but the residual, which is zero at hidden pixels; each block reads
-its correlations off it at the visit, and a change of a weight is written back at once. On whole images that takes 2.9
-times as long. `gdd.sampler.kernels.gram` serves a layer without pooling.
+depends on where the atom stands. So a block that is visited reads its correlations off the residual, which is zero at
+hidden pixels, and around a change they are formed anew; kept ones only show which blocks need no visit. A pass takes
+twice as long as over whole images. `gdd.sampler.kernels.gram` serves a layer without pooling.
 
 Images are independent given the shared part. A chunk of images has an accumulator of the sums, in double precision and
 in index order; these are added in order outside. So neither the number of threads nor that of workers changes a bit.
@@ -57,6 +57,14 @@ class Atoms(NamedTuple):
     pixels: np.ndarray  # (atom, atom_row, atom_col * plane)
     lags: np.ndarray  # (atom, 2 atom_row - 1, 3 atom_col): autocorrelations, then zeros
     gamma_w: np.ndarray  # (atom,)
+
+
+class Bound(NamedTuple):
+    """What shows, from the largest square of its correlations, that a block stays empty."""
+
+    gain: float  # of the exponent of the odds: for a square of 1
+    slack: float  # and whatever the square
+    factor: float  # of the odds, at most
 
 
 class Work(NamedTuple):
@@ -147,8 +155,8 @@ def insert_block(i, j, z, w, block, position, weight, atom, constants, work):
 
 
 @subkernel()
-def sweep_map(z, w, atom, constants, work):
-    """Visit every block of one map, whose correlations are in ``work``.
+def sweep_map(z, w, whole, masked, bound, constants, work):
+    """Visit every block of one map, whose correlations are in ``work``; ``whole`` or ``masked`` : its atom, else None.
 
     Most blocks are empty and stay so. A bound on their gains, from the largest correlation of each column, mostly shows
     it; the rest is drawn.
@@ -158,24 +166,29 @@ def sweep_map(z, w, atom, constants, work):
         here = block_at(i, 0, layout)
         below = work.correlations[here.row * layout.width :]
         column_peaks(below, layout.width, here.rows, peaks)
-        empty, others = bound_weights(here, work.counts, constants, atom.slab.factor)
+        empty, others = bound_weights(here, work.counts, constants, bound.factor)
         for j in range(z.shape[1]):
             block = block_at(i, j, layout)
             if block.group != here.group:
                 here = block
-                empty, others = bound_weights(here, work.counts, constants, atom.slab.factor)
+                empty, others = bound_weights(here, work.counts, constants, bound.factor)
             uniform = next_uniform(stream)
             if z[i, j] < 0:
                 peak = peaks[block.col]
                 for b in range(block.col + 1, block.col + block.cols):
                     peak = max(peak, peaks[b])
-                if surely_empty(SLACK * atom.slab.gain * peak, empty, others, uniform):
+                if surely_empty(bound.gain * peak + bound.slack, empty, others, uniform):
                     continue
-            block, prior = remove_block(i, j, z, w, atom, constants, work)
-            position, weight = draw_block(block, work.outcomes, prior, layout, uniform, stream)
-            if insert_block(i, j, z, w, block, position, weight, atom, constants, work):
+            changed = False
+            if whole is not None:
+                block, prior = remove_block(i, j, z, w, whole, constants, work)
+                position, weight = draw_block(block, work.outcomes, prior, layout, uniform, stream)
+                changed = insert_block(i, j, z, w, block, position, weight, whole, constants, work)
+            if masked is not None:
+                changed = visit_masked_block(i, j, z, w, masked, uniform, constants, work)
+            if changed:
                 column_peaks(below, layout.width, block.rows, peaks)
-                empty, others = bound_weights(block, work.counts, constants, atom.slab.factor)
+                empty, others = bound_weights(block, work.counts, constants, bound.factor)
 
 
 @subkernel()
@@ -220,7 +233,9 @@ def update_image(n, images, atoms, constants, work, sums):
     for k in range(z.shape[0]):
         correlate(work.residual, atoms.pixels[k], work.correlations, constants)
         count_outcomes(z[k], constants.layout, work.counts)
-        sweep_map(z[k], w[k], make_atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w[k]), constants, work)
+        atom = make_atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w[k])
+        bound = Bound(SLACK * atom.slab.gain, 0.0, atom.slab.factor)
+        sweep_map(z[k], w[k], atom, None, bound, constants, work)
         if constants.prior.counted:
             sums.energy[2] += log_counts(work.counts, constants.layout, constants.prior)
     count = list_active(z, w, constants.layout, work.active)
@@ -255,9 +270,10 @@ class MaskedAtoms(NamedTuple):
 
 
 class MaskedAtom(NamedTuple):
-    """One atom, its squared norm under the mask at each position, and two precisions."""
+    """One atom, the mask, the atom's squared norm under it at each position, and two precisions."""
 
     pixels: np.ndarray  # (atom_row, atom_col * plane)
+    observed: np.ndarray  # (row, col * plane)
     norms: np.ndarray  # flat, see `correlate`
     gamma_e: float
     gamma_w: float
@@ -294,30 +310,77 @@ def window_product(residual, atom, row, col, constants):
 
 
 @subkernel()
-def sweep_masked_map(z, w, residual, observed, atom, constants, work):
-    """Visit every block of one map; ``residual`` stays current."""
-    layout, planes, outcomes = constants.layout, constants.layout.planes, work.outcomes
-    for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
-            block, m = block_at(i, j, layout), z[i, j]
-            if m >= 0:
-                row, col = place_in_map(i, j, m, layout)
-                subtract_observed(residual, observed, atom.pixels, row, col * planes, -w[i, j])
-            work.counts[block.group, m] -= 1
-            empty, t = fill_prior(block, work.counts, layout, constants.prior, outcomes.weight), 0
-            for row in range(block.row, block.row + block.rows):
-                for col in range(block.col, block.col + block.cols):
-                    correlation = np.float64(window_product(residual, atom.pixels, row, col, constants))
-                    slab = slab_of(atom.gamma_e, np.float64(atom.norms[row * layout.width + col]), atom.gamma_w)
-                    set_outcome(outcomes, t, correlation, slab)
-                    t += 1
-            uniform = next_uniform(work.stream)
-            m, w[i, j] = draw_block(block, outcomes, empty, layout, uniform, work.stream)
-            work.counts[block.group, m] += 1
-            z[i, j] = m
-            if m >= 0:
-                row, col = place_in_map(i, j, m, layout)
-                subtract_observed(residual, observed, atom.pixels, row, col * planes, w[i, j])
+def correlate_part(atom, rows, cols, constants, work):
+    """`correlate` for some rows and columns of a map, into ``work.correlations``."""
+    for i in range(rows[0], rows[1]):
+        here = work.correlations[i * constants.layout.width + cols[0] : i * constants.layout.width + cols[1]]
+        if len(constants.static_width) > 0:
+            for p in range(len(here)):
+                here[p] = 0.0
+            for a in range(atom.shape[0]):
+                line, tap = work.residual[i + a, cols[0] :], atom[a]
+                for p in range(len(here)):
+                    total = here[p]
+                    for b in range(len(constants.static_width)):
+                        total += tap[b] * line[p + b]
+                    here[p] = total
+        else:
+            for p in range(len(here)):
+                here[p] = window_product(work.residual, atom, i, cols[0] + p, constants)
+
+
+@subkernel()
+def scale_correlations(atom, rows, cols, layout, work):
+    """Divide some rows and columns of the correlations such that their squares are gains."""
+    kind = work.correlations.dtype.type
+    gamma_e, gamma_w, two = kind(atom.gamma_e), kind(atom.gamma_w), kind(2.0)
+    for i in range(rows[0], rows[1]):
+        first, last = i * layout.width + cols[0], i * layout.width + cols[1]
+        here, norms = work.correlations[first:last], atom.norms[first:last]
+        for p in range(len(here)):
+            here[p] *= gamma_e / np.sqrt(two * (gamma_e * max(norms[p], kind(0.0)) + gamma_w))
+
+
+@subkernel()
+def bound_of(atom, layout):
+    """Bound for scaled correlations, which are formed in another order than those of a visit."""
+    least = np.inf
+    for i in range(layout.map_row):
+        for j in range(layout.map_col):
+            least = min(least, np.float64(atom.norms[i * layout.width + j]))
+    return Bound(1.001, 1e-4, slab_of(atom.gamma_e, max(0.0, least), atom.gamma_w).factor)
+
+
+@subkernel()
+def visit_masked_block(i, j, z, w, atom, uniform, constants, work):
+    """Draw a block under a mask; the residual and the correlations around follow. Returns whether any changed."""
+    layout, planes, outcomes, residual = constants.layout, constants.layout.planes, work.outcomes, work.residual
+    high, wide = atom.pixels.shape[0], atom.pixels.shape[1] // planes
+    block, old = block_at(i, j, layout), z[i, j]
+    bottom, left, right = 0, layout.map_col, 0  # of the correlations that change
+    if old >= 0:
+        row, col = place_in_map(i, j, old, layout)
+        subtract_observed(residual, atom.observed, atom.pixels, row, col * planes, -w[i, j])
+        bottom, left, right = row + high, col - wide + 1, col + wide
+    work.counts[block.group, old] -= 1
+    empty, t = fill_prior(block, work.counts, layout, constants.prior, outcomes.weight), 0
+    for row in range(block.row, block.row + block.rows):
+        for col in range(block.col, block.col + block.cols):
+            correlation = np.float64(window_product(residual, atom.pixels, row, col, constants))
+            slab = slab_of(atom.gamma_e, np.float64(atom.norms[row * layout.width + col]), atom.gamma_w)
+            set_outcome(outcomes, t, correlation, slab)
+            t += 1
+    new, w[i, j] = draw_block(block, outcomes, empty, layout, uniform, work.stream)
+    z[i, j] = new
+    work.counts[block.group, new] += 1
+    if new >= 0:
+        row, col = place_in_map(i, j, new, layout)
+        subtract_observed(residual, atom.observed, atom.pixels, row, col * planes, w[i, j])
+        bottom, left, right = max(bottom, row + high), min(left, col - wide + 1), max(right, col + wide)
+    rows, cols = (block.row, min(bottom, layout.map_row)), (max(left, 0), min(right, layout.map_col))
+    correlate_part(atom.pixels, rows, cols, constants, work)
+    scale_correlations(atom, rows, cols, layout, work)
+    return old >= 0 or new >= 0
 
 
 @subkernel()
@@ -329,22 +392,26 @@ def subtract_active(residual, observed, z, w, atoms, layout, active):
 
 
 @subkernel()
-def update_masked_image(n, images, observed, pixels, atoms, constants, work, sums, chunk):
+def update_masked_image(n, images, observed, pixels, atoms, constants, work, norms, sums, chunk):
     """One image of `pass_masked`."""
-    residual, z, w, gamma_e = images.pixels[n], images.z[n], images.w[n], images.gamma_e
-    subtract_active(residual, observed, z, w, atoms.pixels, constants.layout, work.active)
+    residual, z, w, gamma_e, layout = work.residual, images.z[n], images.w[n], images.gamma_e, constants.layout
+    residual[:] = images.pixels[n]
+    subtract_active(residual, observed, z, w, atoms.pixels, layout, work.active)
     if constants.prior.noise_drawn:
         gamma_e[n] = draw_noise(constants.prior, pixels, energy_of(residual), work.stream)
     precision = gamma_e[n if gamma_e.size > 1 else 0]
     for k in range(z.shape[0]):
-        correlate(observed, atoms.squares[k], work.correlations, constants)
-        count_outcomes(z[k], constants.layout, work.counts)
-        atom = MaskedAtom(atoms.pixels[k], work.correlations, precision, atoms.gamma_w[k])
-        sweep_masked_map(z[k], w[k], residual, observed, atom, constants, work)
+        correlate(observed, atoms.squares[k], norms, constants)
+        count_outcomes(z[k], layout, work.counts)
+        atom = MaskedAtom(atoms.pixels[k], observed, norms, precision, atoms.gamma_w[k])
+        correlate(residual, atoms.pixels[k], work.correlations, constants)
+        scale_correlations(atom, (0, layout.map_row), (0, layout.map_col), layout, work)
+        sweep_map(z[k], w[k], None, atom, bound_of(atom, layout), constants, work)
         if constants.prior.counted:
-            sums.log_counts[chunk] += log_counts(work.counts, constants.layout, constants.prior)
-    add_weights(work.active, list_active(z, w, constants.layout, work.active), sums.per_atom[chunk])
+            sums.log_counts[chunk] += log_counts(work.counts, layout, constants.prior)
+    add_weights(work.active, list_active(z, w, layout, work.active), sums.per_atom[chunk])
     sums.energy[n] = energy_of(residual)
+    images.pixels[n] = residual
 
 
 @kernel()
@@ -357,9 +424,10 @@ def pass_masked(images, observed, pixels, atoms, constants, key, sums):
     """
     images, observed, atoms, sums = borrowed((images, observed, atoms, sums))
     work = make_work(images.z[0], atoms.pixels[0], images.pixels[0], constants.layout)
+    norms = np.zeros_like(work.correlations)
     for n in range(len(observed)):
         fill_key(work.stream, key, images.first + n)
-        update_masked_image(n, images, observed[n], pixels[n], atoms, constants, work, sums, n // CHUNK)
+        update_masked_image(n, images, observed[n], pixels[n], atoms, constants, work, norms, sums, n // CHUNK)
 
 
 @subkernel()
