@@ -23,25 +23,8 @@ UNREADABLE = (OSError, RuntimeError, ValueError, KeyError, TypeError, IndexError
 UNWRITABLE = (OSError, RuntimeError)
 
 
-class SerializableRLock:
+class SerializableRLock(type(threading.RLock())):
     """A reentrant lock; what is sent to another process becomes the lock of that process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def acquire(self, blocking: bool = True) -> bool:
-        """Take the lock, or say at once that another thread has it."""
-        return self._lock.acquire(blocking)
-
-    def release(self) -> None:
-        """Give the lock back."""
-        self._lock.release()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_) -> None:
-        self._lock.release()
 
     def __reduce__(self) -> str:
         return "_LOCK"
