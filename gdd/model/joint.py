@@ -95,14 +95,7 @@ def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refine
     total += log_weights(local.z, local.w, shared.gamma_w) + log_precision(top.gamma_w, shared.gamma_w)
     for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
         total += log_atoms(atoms, gamma_d) + log_precision(spec.gamma_d, gamma_d)
-    if refinement.noise.fixed is None:
-        total += float(noise_prior(refinement).logpdf(local.gamma_e.astype(float)).sum())
-    return total
-
-
-def noise_prior(refinement: RefinementSpec) -> Gamma:
-    """Prior of a learned noise precision."""
-    return Gamma(refinement.noise.shape, refinement.noise.rate)
+    return total + log_precision(refinement.noise, local.gamma_e)
 
 
 def draw_joint_state(
@@ -129,8 +122,7 @@ def draw_noise(images: int, refinement: RefinementSpec, generator: np.random.Gen
     noise, size = refinement.noise, images if IMAGE in refinement.noise.axes else 1
     if noise.fixed is not None:
         return np.full(size, noise.fixed)
-    prior = noise_prior(refinement)
-    return prior._replace(shape=np.full(size, prior.shape)).sample(generator)
+    return Gamma(np.full(size, noise.shape), noise.rate).sample(generator)
 
 
 def draw_joint_data(

@@ -15,7 +15,7 @@ import numpy as np
 
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import BlockChoice, Gamma, Gaussian, GeneralisedInverseGaussian, PositionChoice
-from gdd.model.joint import joint_residual, layer_values, noise_prior
+from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import (
@@ -225,9 +225,7 @@ def gamma_e_given_rest(
     energy = (joint_residual(state, data, model) ** 2).sum(axis=(1, 2, 3))
     observed = np.ones(data.images.shape) if data.mask is None else data.mask
     pixels = observed.sum(axis=(1, 2, 3)).astype(float)
-    pixels, energy = (conditionals.sum_shared(each, state.local.gamma_e.shape) for each in (pixels, energy))
-    prior = noise_prior(refinement)
-    return Gamma(prior.shape + pixels / 2, prior.rate + energy / 2)
+    return conditionals.precision_given(refinement.noise, pixels, energy, state.local.gamma_e.shape)
 
 
 def squared_scale_given_rest(state: JointState, model: ModelSpec, k: int) -> GeneralisedInverseGaussian:

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.axes import IMAGE
-from gdd.model.distributions import LOG_TWO_PI, GeneralisedInverseGaussian
-from gdd.model.joint import noise_prior
+from gdd.model.distributions import LOG_TWO_PI, Gamma, GeneralisedInverseGaussian
 from gdd.model.layer import log_atoms, log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
@@ -137,10 +136,10 @@ def finish_sweep(
     gamma_d = [draw_gamma_d(atoms, spec.gamma_d, old, generator) for spec, atoms, old in each]
     gamma_w = draw_shared_precision(model.layers[-1].gamma_w, *sums.per_atom, shared.gamma_w, generator)
     if noise.fixed is None and IMAGE not in noise.axes:
-        prior, pixels, energy = noise_prior(refinement), sums.energy[4], sums.energy[1] / float(local.gamma_e[0])
-        new = float(prior._replace(shape=prior.shape + pixels / 2, rate=prior.rate + energy / 2).sample(generator))
-        local = local._replace(gamma_e=np.array([new]))
-        sums.energy[1:3] = energy * new, pixels * np.log(new)
+        pixels, energy = sums.energy[4:], sums.energy[1:2] / local.gamma_e
+        new = draw_shared_precision(noise, pixels, energy, local.gamma_e, generator)
+        local = local._replace(gamma_e=new)
+        sums.energy[1:2], sums.energy[2:3] = energy * new, pixels * np.log(new)
     state = JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
     return state, make_info(state, sums, steps, data, model, refinement)
 
@@ -199,7 +198,7 @@ def log_prior_from(
     """Log prior of all unknowns but the positions of pooled layers: the running twin of
     `gdd.model.joint.joint_log_joint`.
     """
-    local, shared = state
+    (local, shared), noise = state, refinement.noise
     top, (number, squares) = model.layers[-1], per_atom
     a, b = top.beta
     total = number.sum() * np.log(a) + (data.count * local.z[0].size - number.sum()) * np.log(b)
@@ -207,7 +206,7 @@ def log_prior_from(
     total += log_precision(top.gamma_w, shared.gamma_w)
     for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
         total += log_atoms(atoms, gamma_d) + log_precision(spec.gamma_d, gamma_d)
-    if refinement.noise.fixed is None:
-        terms = noise_prior(refinement).logpdf(local.gamma_e)
-        total += add_entries(data.shard, terms, IMAGE in refinement.noise.axes)
+    if noise.fixed is None:
+        terms = Gamma(noise.shape, noise.rate).logpdf(local.gamma_e)
+        total += add_entries(data.shard, terms, IMAGE in noise.axes)
     return float(total)
