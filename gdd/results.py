@@ -163,16 +163,13 @@ def pretrained_arrays(model: Pretrained) -> dict[str, tuple]:
 def refined_arrays(model: Refined) -> dict[str, tuple]:
     """Arrays of the joint state by name, each with its axes."""
     (local, shared), top, out = model.state, len(model.model.layers), {}
-    values = layer_values(local, shared.dictionaries, model.model.shapes())
-    for level, (dictionary, gamma_d) in enumerate(zip(shared.dictionaries, shared.gamma_d, strict=True), 1):
+    values = *layer_values(local, shared.dictionaries, model.model.shapes())[1:], local.w
+    layers = zip(shared.dictionaries, shared.gamma_d, [*local.positions, local.z], values, strict=True)
+    for level, (dictionary, gamma_d, z, w) in enumerate(layers, 1):
         out |= shared_arrays(level, Shared(dictionary, gamma_d, shared.gamma_w))
-        if level == top:
-            z, w = local.z, local.w
-        else:
+        if level < top:
             del out[f"gamma_w_{level}"]  # only the top layer has weights of its own
-            z = local.positions[level - 1]
-            w = np.where(z == EMPTY, 0, values[level]).astype(local.w.dtype)
-        blocks = dims_of(level)[1]
+        blocks, w = dims_of(level)[1], np.where(z == EMPTY, 0, w).astype(local.w.dtype)
         out |= {f"position_{level}": (blocks, z), f"weight_{level}": (blocks, w)}
     return out | {"gamma_e": varying(local.gamma_e, (IMAGE,))}
 
