@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from skimage.util import montage
 
-from gdd.base.axes import CHAIN, DICTIONARY, DRAW, IMAGES
+from gdd.base.axes import CHAIN, DICTIONARY, DRAW, IMAGES, MAPS
 from gdd.base.checks import GddError, as_plain, check_choice, check_whole
 
 #: empty pixels between pictures of a mosaic
@@ -33,8 +33,7 @@ def plot_atoms(atoms: np.ndarray | xr.DataArray, ax: Axes | None = None) -> Axes
     GddError
         Atoms of another number of planes, which have no picture.
     """
-    atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
-    _check_planes("atoms", atoms.shape[1])
+    atoms = _pictures(atoms, DICTIONARY, "atoms").astype(float)
     return draw_mosaic(_bare(ax), over_largest(atoms), min(len(atoms), ceil((2 * len(atoms)) ** 0.5)))
 
 
@@ -52,10 +51,9 @@ def plot_reconstruction(
     -----
     All have one scale, from the lowest to the highest pixel of the images; rebuilt pixels beyond it are clipped.
     """
-    images, rebuilt = as_plain(images, IMAGES, "images"), as_plain(rebuilt, IMAGES, "rebuilt")
+    images, rebuilt = _pictures(images, IMAGES, "images"), as_plain(rebuilt, IMAGES, "rebuilt")
     if images.shape != rebuilt.shape:
         raise GddError(f"rebuilt: shape {rebuilt.shape} given; that of images, {images.shape}, is needed")
-    _check_planes("images", images.shape[1])
     both = _stretched(np.concatenate([images, rebuilt]), images).clip(-1, 1)
     ax = draw_mosaic(_bare(ax), both, len(images))
     height = images.shape[2]
@@ -99,8 +97,7 @@ def plot_activations(
     atom_size : pixels (row, col) that the atom covers
     ax : axes to draw on
     """
-    image, maps = as_plain(image, IMAGES[1:], "image"), as_plain(maps, ("atom", "row", "col"), "maps")
-    _check_planes("image", image.shape[0])
+    image, maps = _pictures(image, IMAGES[1:], "image"), as_plain(maps, MAPS[1:], "maps")
     weights = maps[check_whole("atom", atom, 0, len(maps) - 1)]
     ax = draw_mosaic(_bare(ax), _stretched(image[None].astype(float), image), 1)
     largest = max(float(np.abs(maps).max()), 1e-12)
@@ -125,8 +122,7 @@ def plot_maps(
     numbers : of their atoms, for the labels
     ax : axes to draw on
     """
-    image, maps = as_plain(image, IMAGES[1:], "image"), as_plain(maps, ("atom", "row", "col"), "maps")
-    _check_planes("image", image.shape[0])
+    image, maps = _pictures(image, IMAGES[1:], "image"), as_plain(maps, MAPS[1:], "maps")
     height, width = image.shape[1:]
     rows, cols = (np.arange(n) * m // n for n, m in zip((height, width), maps.shape[1:], strict=True))
     blown = np.broadcast_to(maps[:, None, rows][..., cols], (len(maps), *image.shape))
@@ -165,10 +161,12 @@ def _stretched(pixels: np.ndarray, images: np.ndarray) -> np.ndarray:
     return 2 * (pixels - low) / max(high - low, 1e-12) - 1
 
 
-def _check_planes(argument: str, planes: int) -> None:
-    """Refuse pictures of another number of planes, which have no colours."""
-    if planes not in (1, 3):
+def _pictures(pictures: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
+    """`as_plain` of pictures (..., plane, row, col); another number of planes has no colours."""
+    pictures = as_plain(pictures, dims, argument)
+    if (planes := pictures.shape[-3]) not in (1, 3):
         raise GddError(f"{argument}: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes")
+    return pictures
 
 
 def _bare(ax: Axes | None) -> Axes:
