@@ -127,13 +127,13 @@ def block_magnitudes(
     precision = np.einsum("kpij,kpij->k", atoms, atoms, dtype=float) + gamma_w
     few = max(1, min(CHUNK, _HELD // (len(atoms) * math.prod(valid_size(images, atoms)))))
     for low in range(0, len(images), step := 1 if seen is not None else few):
-        part = images[low : low + step] * scale
-        if seen is not None:
-            parts.append(_of_observed(part[0], seen[low], atoms, gamma_w, blocks))
+        part, given = images[low : low + step] * scale, precision[:, None, None]
+        if seen is not None:  # one image, of which only some pixels are observed
+            given = correlate(seen[low : low + 1].astype(float), atoms.astype(float) ** 2)[0].clip(0) + gamma_w
         elif part.dtype == np.float32:
             parts.append(_magnitudes(part, atoms, precision, gamma_w, blocks))
-        else:
-            parts.append(_moments(correlate(part, atoms), precision[:, None, None], gamma_w, 1.0, blocks)[2])
+            continue
+        parts.append(_moments(correlate(part, atoms), given, gamma_w, 1.0, blocks)[2])
     return np.concatenate(parts)
 
 
@@ -152,12 +152,6 @@ def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int
 
     share_out(len(images), some)
     return out
-
-
-def _of_observed(image, seen, atoms, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
-    """Mean magnitude of every block of one image (plane, row, col), of which only some pixels are observed."""
-    observed = correlate(seen[None].astype(float), atoms.astype(float) ** 2)[0].clip(0)
-    return _moments(correlate(image[None], atoms), observed + gamma_w, gamma_w, 1.0, blocks)[2]
 
 
 def one_step_codes(
