@@ -63,10 +63,18 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         raise GddError("trained: of a file, which has no images to vote; use the `atoms_` of the model that was loaded")
     if isinstance(trained, Pretrained):
         dictionaries = [layer.state.shared.dictionary for layer in trained.layers]
-        return _labelled(dictionaries, trained.model, vote_pretrained(trained))
-    cut = slice(None if images is None else check_whole("images", images, 1))
-    state, data = of_images(trained.state, trained.data, cut)
-    return _labelled(state.shared.dictionaries, trained.model, vote_joint(state, data, trained.model))
+        votes = vote_pretrained(trained)
+    else:
+        cut = slice(None if images is None else check_whole("images", images, 1))
+        state, data = of_images(trained.state, trained.data, cut)
+        dictionaries, votes = state.shared.dictionaries, vote_joint(state, data, trained.model)
+    shares = [float("nan") if vote is None else float(np.nanmean(vote.share)) for vote in votes]
+    positions = [None if vote is None else vote.positions for vote in votes]
+    layers = collapse(dictionaries, [layer.pool for layer in trained.model.layers[:-1]], positions)
+    return tuple(
+        xr.DataArray(atoms, dims=DICTIONARY, name="projected_atoms", attrs={"winning_share": shares[:below]})
+        for below, atoms in enumerate(layers)
+    )
 
 
 def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
@@ -74,16 +82,6 @@ def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -
     layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
     drawn = render_projected(np.asarray(atoms), state.local.w, model.stride, model.image_size)
     return ((layered - drawn) ** 2).sum(axis=(1, 2, 3)) / (layered**2).sum(axis=(1, 2, 3)).clip(1e-12)
-
-
-def _labelled(dictionaries: Sequence[np.ndarray], model: ModelSpec, votes: Sequence[Vote | None]):
-    shares = [float("nan") if vote is None else float(np.nanmean(vote.share)) for vote in votes]
-    positions = [None if vote is None else vote.positions for vote in votes]
-    layers = collapse(dictionaries, [layer.pool for layer in model.layers[:-1]], positions)
-    return tuple(
-        xr.DataArray(atoms, dims=DICTIONARY, name="projected_atoms", attrs={"winning_share": shares[:below]})
-        for below, atoms in enumerate(layers)
-    )
 
 
 # ---- collapse and render
