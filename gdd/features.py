@@ -491,17 +491,15 @@ class OneStepFeatures(ImageTransformer):
 def restored(data: xr.Dataset) -> OneStepFeatures:
     """Transformer of what `OneStepFeatures.save` has written."""
     attrs, given = data.attrs, parameters_of(data.attrs)
-    dictionaries = [
-        xr.DataArray(data[name].values, dims=DICTIONARY)
-        for name in sorted((n for n in data if n.startswith("dictionary_")), key=lambda n: int(n.rpartition("_")[2]))
-    ]
+    units = np.atleast_1d(attrs["units"]).tolist()
+    dictionaries = [xr.DataArray(data[f"dictionary_{n}"].values, dims=DICTIONARY) for n in range(1, len(units) + 1)]
     given |= {
         "second": given["second"] and SecondLayer(**given["second"]),
         "whitening": Deformations(**wide) if isinstance(wide := given["whitening"], dict) else wide,
         "dictionaries": dictionaries if given["dictionaries"] else None,
     }
     model = OneStepFeatures._from_attributes(attrs, given)
-    model.dictionaries_, model.units_ = dictionaries, np.atleast_1d(attrs["units"]).tolist()
+    model.dictionaries_, model.units_ = dictionaries, units
     model.pool_, model.blur_ = tuple(int(n) for n in attrs["pool"]), float(attrs["blur"])
     model.second_ = LearnedLayer(
         data.second.values, data.second_centre.values[:, None, None], float(attrs["second_scale"])
