@@ -528,9 +528,7 @@ def one_layer(
     """Model of one pooled layer, precisions held, for images of ``shape`` (plane, row, col)."""
     held = {"gamma_e": noise_precision, "gamma_d": float(shape[0] * prod(size)), "gamma_w": weight_precision}
     layer = LayerSpec(atoms, size, pool, **{name: Precision(fixed=value) for name, value in held.items()})
-    model = ModelSpec((layer,), shape[1:], shape[0])
-    model.shapes()  # refuses atoms larger than the images
-    return model
+    return ModelSpec((layer,), shape[1:], shape[0])  # refuses atoms larger than the images
 
 
 def learn_atoms(
