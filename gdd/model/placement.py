@@ -11,7 +11,7 @@ from math import ceil
 
 import numpy as np
 
-Size = tuple[int, int]
+from gdd.model.pooling import Size
 
 
 def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:

@@ -23,8 +23,7 @@ from gdd.base.checks import (
     check_seed,
     check_whole,
 )
-
-Size = tuple[int, int]
+from gdd.model.pooling import Size, block_grid
 
 #: root mean square of the pixels, about their background, for which the precisions of `ModelSpec.with_held` are meant:
 #: that of MNIST's digits, black at 0 and white at 1
@@ -257,8 +256,7 @@ def layer_shape(
         if inner > outer:
             raise GddError(f"{name}: atom of size {inner} along axis '{axis}' is larger than its input of size {outer}")
     map_size = tuple(n - a + 1 for n, a in zip(input_size, layer.atom_size, strict=True))
-    grid = tuple(ceil(m / b) for m, b in zip(map_size, layer.block, strict=True))
-    output = tuple(ceil(m / p) for m, p in zip(map_size, layer.pool or (1, 1), strict=True))
+    grid, output = (block_grid(map_size, block) for block in (layer.block, layer.pool or (1, 1)))
     return LayerShape(planes, input_size, layer.atoms, layer.atom_size, map_size, layer.block, grid, output, stride)
 
 
