@@ -69,10 +69,10 @@ def prepare(pixels: np.ndarray, seen: np.ndarray | None, sigma: float, local: bo
     return passed if seen is None else np.where(seen, passed, pixels.dtype.type(0))
 
 
-def filled_in(pixels: np.ndarray, seen: np.ndarray, sigma: float = 2.0) -> np.ndarray:
+def filled_in(pixels: np.ndarray, seen: np.ndarray) -> np.ndarray:
     """Images whose pixels that are not ``seen`` have the mean of what is seen around them, weighted by a Gaussian."""
-    weights = _blurred(seen.astype(float), sigma)
-    around = _blurred(np.where(seen, pixels, 0).astype(float), sigma) / np.maximum(weights, 1e-6)
+    weights = _blurred(seen.astype(float), 2.0)
+    around = _blurred(np.where(seen, pixels, 0).astype(float), 2.0) / np.maximum(weights, 1e-6)
     return np.where(seen, pixels, around.astype(pixels.dtype))
 
 

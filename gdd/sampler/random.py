@@ -15,7 +15,7 @@ import numpy as np
 from gdd.base.compiling import kernel
 
 #: stages of the whole procedure: the tag that keeps their random numbers apart
-PRETRAIN, REFINE, TEST, START, PLANT = range(5)
+PRETRAIN, REFINE, TEST, START = range(4)
 
 _TO_UNIT = 2.0**-52  # 52 bits and a half: with 53 the largest would round to 1
 WORDS = 11  # of a compiled stream: counter 0-3, key 4-5, buffer 6-9, words used 10
