@@ -22,7 +22,6 @@ from gdd import plot, results
 from gdd.base.axes import DICTIONARY, IMAGES, PLANE
 from gdd.base.checks import (
     GddError,
-    as_finite,
     check_block,
     check_kind,
     check_pair,
@@ -33,6 +32,7 @@ from gdd.base.checks import (
 )
 from gdd.base.files import user_path
 from gdd.inference.contrast import filled_in, prepare
+from gdd.inference.deconvolution import check_atoms
 from gdd.inference.deformations import Deformations, Whitening, learn_whitening
 from gdd.inference.features import block_magnitudes
 from gdd.layout import Scale, find_layout, scaled_data
@@ -238,7 +238,7 @@ class OneStepFeatures(ImageTransformer):
         unscaled = None if self.rescale else Scale(np.zeros(self.layout_.planes), 1.0)
         (pixels, mask, _), self.scale_ = scaled_data(images, unscaled)
         self.n_features_in_ = prod(array.shape[1:])
-        known = self._known()
+        known = self._known(pixels)
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
         self._check_settings(sizes)
         plan = [self._layer(size) for size in sizes]
@@ -305,17 +305,14 @@ class OneStepFeatures(ImageTransformer):
             )
         return [check_pair("sizes", size) for size in self.sizes]
 
-    def _known(self) -> list[xr.DataArray]:
+    def _known(self, pixels: np.ndarray) -> list[xr.DataArray]:
         """Dictionaries that are given, checked; none if they are to be learned."""
         if self.dictionaries is None:
             return []
         check_kind("dictionaries", self.dictionaries, (tuple, list))
-        found = [as_finite(one, DICTIONARY, "dictionaries") for one in self.dictionaries]
-        for one in found:
-            if one.shape[1] != (planes := self.layout_.planes):
-                raise GddError(f"dictionaries: {one.shape[1]} along axis 'plane', the images have {planes}")
-        if not found:
+        if not self.dictionaries:
             raise GddError("dictionaries: none given; at least one is needed, or None")
+        found = [check_atoms(one, pixels, "dictionaries") for one in self.dictionaries]
         return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in found]
 
     def _check_settings(self, sizes: list[Size]) -> None:
