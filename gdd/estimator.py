@@ -483,9 +483,8 @@ def coords_of(images, count: int) -> dict[str, np.ndarray]:
 
 def averaged(chains: list[xr.Dataset]) -> xr.Dataset:
     """Averages over chains of the same images; of each image's samples the one of highest likelihood."""
-    first, *others = chains
-    if not others:
-        return first
+    if len(chains) == 1:
+        return chains[0]
     every = xr.concat(chains, CHAIN)
     best = every.isel({CHAIN: every.log_likelihood.argmax(CHAIN)})
     return every.mean(CHAIN).assign(ml_sample=best.ml_sample, log_likelihood=best.log_likelihood)
