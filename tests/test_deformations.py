@@ -69,14 +69,14 @@ def test_directions_that_deformations_move_are_divided_by_how_far():
     change = np.mean([(make(deform(images, one)).values - plain) ** 2 for one in only_shifts.transforms()], axis=(0, 1))
     assert change[1] == pytest.approx(2 / 10, rel=0.02) and change[0] < 1e-4
     expected = (plain - plain.mean(axis=0)) / np.sqrt(change + floor * plain.var(axis=0).mean())
-    got = whitening(make(images)).values
+    got = whitening.apply(plain)
     np.testing.assert_allclose(got @ got.T, expected @ expected.T, rtol=1e-2, atol=1e-2)
 
 
 def test_a_large_floor_only_scales():
     images = datasets.load("digits", n=20)
     whitening = learn_whitening(images, lambda batch: batch[..., ::7, ::7], Deformations(), 1e6)
-    flat = images.values[..., ::7, ::7].reshape(20, -1)
-    flat = (flat - flat.mean(axis=0)) / np.sqrt(1e6 * flat.var(axis=0).mean())
-    got = whitening(images[..., ::7, ::7]).values
+    plain = images.values[..., ::7, ::7].reshape(20, -1)
+    flat = (plain - plain.mean(axis=0)) / np.sqrt(1e6 * plain.var(axis=0).mean())
+    got = whitening.apply(plain)
     np.testing.assert_allclose(got @ got.T, flat @ flat.T, rtol=1e-3, atol=1e-6)

@@ -90,13 +90,11 @@ class Whitening(NamedTuple):
     centre: np.ndarray  # (feature,): subtracted
     axes: np.ndarray  # (feature, component), as many, 0 below the diagonal
 
-    def __call__(self, features: np.ndarray | xr.DataArray) -> xr.DataArray:
-        """Whitened features, (image, component) under the name ``feature``; the same bits for one image or many."""
-        features = unfold(features)
-        return features.copy(data=self.apply(features.values))
-
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """Whitened features (image, component) of plain ones (image, feature), in single precision."""
+        """Whitened features (image, component) of plain ones (image, feature), in single precision.
+
+        The same bits for one image or many.
+        """
         centred = np.zeros((len(features) + len(features) % 2, len(self.centre)), np.float32)
         np.subtract(features, self.centre, out=centred[: len(features)], casting="same_kind")
         out = np.empty_like(centred)
