@@ -363,18 +363,14 @@ def keep_sample(n, t, weight, residual, run, chains):
 # Missing pixels
 
 
-class MaskedImage(NamedTuple):
-    """What a chain keeps of an image, with a margin of 0 where atoms stick out of the image."""
+class Masked(NamedTuple):
+    """What a chain keeps of an image, with a margin of 0 where atoms stick out; and flat, what those of a place cover.
 
-    residual: np.ndarray  # (plane, row, col), 0 where hidden
-    observed: np.ndarray  # (plane, row, col): 1 where observed, 0 elsewhere
+    Axes (plane, row, col), or (pixel,).
+    """
 
-
-class Window(NamedTuple):
-    """What the atoms of one place cover, flat."""
-
-    residual: np.ndarray  # (pixel,)
-    observed: np.ndarray  # (pixel,)
+    residual: np.ndarray  # 0 where hidden
+    observed: np.ndarray  # 1 where observed, 0 elsewhere
 
 
 @kernel(fastmath=FAST)
@@ -492,9 +488,9 @@ def run_masked_chain(image, observed, problem, atoms, run, chains, pursued):
     planes, rows, cols = problem.atoms.shape[:3]
     tall = max(image.shape[1], (problem.row_slab.shape[0] - 1) * problem.stride[0] + rows)
     wide = max(image.shape[2], (problem.col_slab.shape[0] - 1) * problem.stride[1] + cols)
-    masked = MaskedImage(np.zeros((planes, tall, wide), image.dtype), np.zeros((planes, tall, wide), image.dtype))
+    masked = Masked(np.zeros((planes, tall, wide), image.dtype), np.zeros((planes, tall, wide), image.dtype))
     masked.observed[:, : image.shape[1], : image.shape[2]] = observed
-    window = Window(np.empty(atoms.shape[1], image.dtype), np.empty(atoms.shape[1], image.dtype))
+    window = Masked(np.empty(atoms.shape[1], image.dtype), np.empty(atoms.shape[1], image.dtype))
     stream, weight, sums = np.empty(WORDS, np.uint64), chains.best[0].copy(), np.zeros((3, chains.best.shape[1]))
     if pursued:
         refresh_residual(image, weight, problem, masked)
