@@ -269,20 +269,16 @@ class DeepDeconvolution(ImageTransformer):
     def _deconvolve(self, array: np.ndarray) -> xr.Dataset:
         """`deconvolve` of images that have been checked."""
         burn_in, collect = self._lengths("infer")
-        sampled = check_choice("method", self.method, list(METHODS)) == "sampling"
+        chains = [{}]  # options of each
+        if check_choice("method", self.method, list(METHODS)) == "sampling":
+            asked = {"burn_in": burn_in, "collect": collect, "shared_stream": True}
+            seeds = range(self.seed_, self.seed_ + check_whole("infer_chains", self.infer_chains, 1))
+            chains = [asked | {"seed": seed % (LARGEST_SEED + 1)} for seed in seeds]
         data = self._scaled(array)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
-        count = check_whole("infer_chains", self.infer_chains, 1) if sampled else 1
-        chains = [
-            {"burn_in": burn_in, "collect": collect, "seed": (self.seed_ + number) % (LARGEST_SEED + 1),
-             "shared_stream": True}
-            for number in range(count)
-        ]
-        with self._threads(), Bar(count * len(data.images), self.verbose, "images") as bar:
+        with self._threads(), Bar(len(chains) * len(data.images), self.verbose, "images") as bar:
             known = self.chains_[self.best_], self.atoms_, data.images, self.method
-            found = averaged([
-                infer(*known, mask=mask, progress=bar.step, **options) for options in (chains if sampled else [{}])
-            ])
+            found = averaged([infer(*known, mask=mask, progress=bar.step, **options) for options in chains])
         down, right = self.model_.stride
         return found.assign_coords({ROW: np.arange(found.sizes[ROW]) * down, COL: np.arange(found.sizes[COL]) * right})
 
