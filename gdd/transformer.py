@@ -104,7 +104,6 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
             raise GddError(f"n_jobs: {self.n_jobs!r} given; a number of threads, -1 for all cores, or None is needed")
         return on_threads(effective_n_jobs(self.n_jobs))
 
-
     # ---- files
 
     def _attributes(self, **parameters) -> dict:

@@ -170,8 +170,7 @@ def precondition_by_frequency(
 
 def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size, shard: Shard) -> np.ndarray:
     """Products of the maps of two atoms, summed over images: (lag_row, lag_col, atom, atom), lag 0 in the middle."""
-    size = tuple(length + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
-    size = tuple(max(length, 2 * reach - 1) for length, reach in zip(size, grid, strict=True))
+    size = tuple(max(length, reach) + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
     nodes: list[Node] = []
     for batch, where in batches(shard, len(maps)):
         total = 0.0
