@@ -144,11 +144,10 @@ def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int
     direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
 
     def some(numbers: slice, _) -> None:
-        part, found, here = images[numbers], out[numbers], (0, numbers.stop - numbers.start)
         if direct:
-            all_magnitudes(here, part, atoms, sd, log_odds, blocks, found)
+            all_magnitudes(images[numbers], atoms, sd, log_odds, blocks, out[numbers])
         else:
-            magnitudes_of_maps(here, correlate_each(part, atoms), sd, log_odds, blocks, found)
+            magnitudes_of_maps(correlate_each(images[numbers], atoms), sd, log_odds, blocks, out[numbers])
 
     share_out(len(images), some)
     return out

@@ -42,10 +42,9 @@ def exponential(x):
 
 
 @kernel(fastmath=FUSED)
-def all_magnitudes(images, pixels, atoms, sd, log_odds, blocks, out):
+def all_magnitudes(pixels, atoms, sd, log_odds, blocks, out):
     """Expected magnitude of every block of some images, into ``out`` (image, atom, block_row, block_col).
 
-    images : numbers of the first image and of the one after the last
     pixels : (image, plane, row, col)
     atoms : (atom, plane, atom_row, atom_col)
     sd, log_odds : (atom,), of a weight given its position; of one position being active against none, but for the gain
@@ -55,7 +54,7 @@ def all_magnitudes(images, pixels, atoms, sd, log_odds, blocks, out):
     rows, cols = pixels.shape[2] - atoms.shape[2] + 1, step - atoms.shape[3] + 1
     answers = np.empty((rows - 1) * step + cols, np.float32)
     pooled = np.empty((3, cols, len(atoms), out.shape[2]), np.float32)
-    for n in range(images[0], images[1]):
+    for n in range(len(pixels)):
         for k in range(len(atoms)):
             correlate_flat(pixels[n], atoms[k], answers)
             pool_rows(answers, step, sd[k], log_odds[k], blocks, pooled[:, :, k])
@@ -63,11 +62,11 @@ def all_magnitudes(images, pixels, atoms, sd, log_odds, blocks, out):
 
 
 @kernel(fastmath=FUSED)
-def magnitudes_of_maps(images, maps, sd, log_odds, blocks, out):
+def magnitudes_of_maps(maps, sd, log_odds, blocks, out):
     """As `all_magnitudes`, of correlations (image, atom, row, col) that are at hand."""
     step = maps.shape[3]
     pooled = np.empty((3, step, maps.shape[1], out.shape[2]), np.float32)
-    for n in range(images[0], images[1]):
+    for n in range(len(maps)):
         for k in range(maps.shape[1]):
             pool_rows(maps[n, k].copy().reshape(-1), step, sd[k], log_odds[k], blocks, pooled[:, :, k])
         pool_cols(pooled, sd, blocks, out[n])
