@@ -15,9 +15,8 @@ import xarray as xr
 from numpy.lib.stride_tricks import sliding_window_view
 
 from gdd import MNIST
-from gdd.inference.deconvolution import deconvolve
 from gdd.model.spec import FLAT
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, error_of
+from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.printed import TRACES, right_chain, right_models, run_chain
 from gdd_book.progress import Run
@@ -100,12 +99,7 @@ def _errors(pair, learned: xr.Dataset, program: bool, p: Mapping) -> list[list[f
         if len(coded) == 1:
             weights = chain.code()[chain.code() != 0]
             precisions = float(np.median(chain.gamma_e)), float(weights.size / (weights**2).sum())
-    exact = [
-        deconvolve(images, atoms[:, None].astype(images.dtype), MNIST.layers[0].pool, gamma_e=precisions[0],
-                   gamma_w=precisions[1], burn_in=p["test_burn_in"], collect=p["test_collect"], seed=p["seed"],
-                   first_image=first)
-        for images, first in zip(pair, (0, FIRST_TEST_IMAGE), strict=True)
-    ]
+    exact = [encode(images, atoms[:, None], MNIST.layers[0].pool, precisions, p) for images in pair]
     return [[error_of([one[kind] for one in codes], *pair, p) for kind in KINDS] for codes in (coded, exact)]
 
 
