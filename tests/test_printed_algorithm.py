@@ -69,14 +69,14 @@ def other(request):
     for _ in range(4):
         found.sweep()
     found.switch[:, 2] = True
-    found.left = images.reshape(5, -1) - sum(found.code()[:, k] @ found.placed(k) for k in range(6))
+    found.left = images.reshape(5, -1) - sum(found.maps()[:, k] @ found.placed(k) for k in range(6))
     return found
 
 
 def test_what_the_neighbour_leaves_is_kept_right(other):
-    images = other.left + sum(other.code()[:, k] @ other.placed(k) for k in range(6))
+    images = other.left + sum(other.maps()[:, k] @ other.placed(k) for k in range(6))
     other.sweep()
-    drawn = sum(other.code()[:, k] @ other.placed(k) for k in range(6))
+    drawn = sum(other.maps()[:, k] @ other.placed(k) for k in range(6))
     np.testing.assert_allclose(other.left, images - drawn, atol=1e-9)
 
 
@@ -93,7 +93,7 @@ def test_the_neighbours_weights_are_each_drawn_given_all_others(other):
 
 def test_the_neighbours_pixels_are_each_drawn_given_all_others(other):
     """But for the overlaps of the atom with itself, which its variance and its mean leave out."""
-    other.generator, maps, old = Silent(), other.code()[:, 2], other.dictionary[2].copy()
+    other.generator, maps, old = Silent(), other.maps()[:, 2], other.dictionary[2].copy()
     squares = (other.gamma_e * (maps**2).sum(axis=1)).sum()
     expected = np.empty(old.shape)
     for place in np.ndindex(old.shape):

@@ -95,7 +95,10 @@ def _describe(learned: Learned, sampler: str, pair, fitted: Pretrained, p: Mappi
     if not learned.diverged:
         own = exact = [encode(images, atoms, model.stride, precisions_of(fitted), p) for images in pair]
         if sampler != EXACT:
-            own = [code(images.values, atoms, model, sampler, p) for images in pair]
+            right, held = sampler != PRINTED, p["noise_precision"] if sampler == HELD else None
+            ways, seed = ((1, 1), model.stride, right, held), [p["seed"], 2]
+            chains = [BlockByBlock(one.values.astype(float), atoms, *ways, np.random.default_rng(seed)) for one in pair]
+            own = [code(chain, p) for chain in chains]
         errors = [[error_of([one[kind] for one in codes], *pair, p) for kind in KINDS] for codes in (own, exact)]
         sample = np.asarray(own[0][KINDS[0]])
         left = np.linalg.norm(pair[0].values - render_projected(atoms, sample, model.stride, model.image_size)) / size
@@ -137,11 +140,9 @@ def learn(images: np.ndarray, model: ModelSpec, reading: str, p: Mapping) -> Lea
     return Learned(bottom, collapse([bottom, top], [pool], [vote.positions])[-1])
 
 
-def code(images: np.ndarray, atoms: np.ndarray, model: ModelSpec, reading: str, p: Mapping) -> dict[str, np.ndarray]:
-    """Codes by projected atoms, (image, atom, row, col): each image's of least residual, and the mean."""
-    held, generator = p["noise_precision"] if reading == HELD else None, np.random.default_rng([p["seed"], 2])
-    chain = BlockByBlock(images.astype(float), atoms, (1, 1), model.stride, reading != PRINTED, held, generator)
-    best, total, least = chain.maps(), 0.0, np.full(len(images), np.inf)
+def code(chain, p: Mapping) -> dict[str, np.ndarray]:
+    """Codes by a chain with fixed atoms, as its maps: each image's of least residual, and the mean."""
+    best, total, least = np.zeros_like(chain.maps()), 0.0, np.full(len(chain.left), np.inf)
     for sweep in range(p["test_burn_in"] + p["test_collect"]):
         chain.sweep(learn=False)
         if sweep >= p["test_burn_in"]:

@@ -18,6 +18,7 @@ from gdd import MNIST
 from gdd.model.spec import FLAT
 from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.literal import EXACT, KINDS, code
 from gdd_book.experiments.studies.printed import TRACES, right_chain, right_models, run_chain
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, digits
@@ -28,8 +29,6 @@ SWITCHES = {"switch of the write-up": False, "switch of the program": True}
 SHAPE, RATE, FIRST = 1.0, 1e-3, 1.0
 #: size of the program's atoms, and how many
 OWN_SIZES = (36, 7)
-EXACT = "exact sampler"
-KINDS = ("ml_sample", "mean")
 
 
 @experiment(
@@ -95,26 +94,12 @@ def _errors(pair, learned: xr.Dataset, program: bool, p: Mapping) -> list[list[f
     for images in pair:
         chain = Neighbour(images.values[:, 0], (len(atoms), atoms.shape[1]), program,
                           np.random.default_rng([p["seed"], len(coded)]), atoms, learned.pi.values)
-        coded.append(code(chain, p["test_burn_in"], p["test_collect"]))
+        coded.append(code(chain, p))
         if len(coded) == 1:
-            weights = chain.code()[chain.code() != 0]
+            weights = chain.maps()[chain.maps() != 0]
             precisions = float(np.median(chain.gamma_e)), float(weights.size / (weights**2).sum())
     exact = [encode(images, atoms[:, None], MNIST.layers[0].pool, precisions, p) for images in pair]
     return [[error_of([one[kind] for one in codes], *pair, p) for kind in KINDS] for codes in (coded, exact)]
-
-
-def code(chain: Neighbour, burn_in: int, collect: int) -> dict[str, np.ndarray]:
-    """Codes of a chain with fixed atoms, (image, atom, position): of an image's least residual, and their mean."""
-    least = np.full(len(chain.left), np.inf)
-    best, total = np.zeros_like(chain.w), np.zeros_like(chain.w)
-    for number in range(burn_in + collect):
-        chain.sweep(learn=False)
-        if number >= burn_in:
-            squares, here = (chain.left**2).sum(axis=1), chain.code()
-            better = squares < least
-            best[better], least[better] = here[better], squares[better]
-            total += here
-    return {KINDS[0]: best, KINDS[1]: total / collect}
 
 
 class Neighbour:
@@ -136,13 +121,17 @@ class Neighbour:
         self.gamma_e = np.full(len(images), FIRST * self.left.shape[1])
         self.pi = generator.beta(1 / atoms, 1 - 1 / atoms, size=atoms) if pi is None else pi
 
-    def code(self) -> np.ndarray:
+    def maps(self) -> np.ndarray:
         """Weights that are switched on, (image, atom, position)."""
         return self.w * self.switch[:, :, None]
 
+    def squares(self) -> np.ndarray:
+        """Squared norm of each image's residual."""
+        return (self.left**2).sum(axis=1)
+
     def active(self) -> float:
         """Active weights of an image."""
-        return np.count_nonzero(self.code()) / len(self.w)
+        return np.count_nonzero(self.maps()) / len(self.w)
 
     def placed(self, k: int) -> np.ndarray:
         """Pictures of one atom at all positions, (position, pixel)."""
@@ -166,7 +155,7 @@ class Neighbour:
                 drawn = self.generator.beta(on + 1 / count, number - on + 1 - 1 / count)
                 self.pi = np.clip(drawn, 1e-300, 1 - 1e-16)
                 self.gamma_d = self.gamma(self.dictionary)
-            shape, rate = FLAT + 0.5 * self.left.shape[1], FLAT + 0.5 * (self.left**2).sum(axis=1)
+            shape, rate = FLAT + 0.5 * self.left.shape[1], FLAT + 0.5 * self.squares()
             self.gamma_e = self.generator.standard_gamma(shape, size=number) / rate
 
     def gamma(self, values: np.ndarray) -> np.ndarray:
