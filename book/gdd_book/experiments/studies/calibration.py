@@ -100,29 +100,26 @@ def calibration(p: dict, run: Run) -> Outcome:
         for name, (small, step) in samplers.items():
             number = p["replicates"] if name in CORRECT and name not in SLOW else p["wrong"]
             with run.bar(number + p["chains"], name) as bar:
-                exact[name] = exact_start(small, step, number, p["sweeps"], p["seed"], counted(bar))
+                each = partial(counted, bar)
+                exact[name] = exact_start(small, step, number, p["sweeps"], p["seed"], each)
                 length = p["length"] if name not in SLOW else max(2, p["length"] // 4)
-                alternating[name] = geweke(small, step, p["chains"], length, 20 * p["chains"], p["seed"], counted(bar))
+                alternating[name] = geweke(small, step, p["chains"], length, 20 * p["chains"], p["seed"], each)
         for name in RANKED:
             number = p["ranked" if name in CORRECT else "ranked_wrong"]
             with run.bar(number, f"{name}, ranks") as bar:
-                small, step = samplers[name]
-                rank[name] = ranks(small, step, number, p["burn_in"], DRAWS, p["thin"], p["seed"], counted(bar))
+                each, lengths = partial(counted, bar), (p["burn_in"], DRAWS, p["thin"])
+                rank[name] = ranks(*samplers[name], number, *lengths, p["seed"], each)
     specs = {name: small.spec for name, (small, _) in samplers.items()}
     # the data are drawn from the models themselves, so a digest of these stands in for a data set's checksum
     models = hashlib.sha256(repr([(name, small) for name, (small, _) in samplers.items()]).encode()).hexdigest()
     return Outcome(gathered(exact, alternating, rank), specs, "calibration", models, p["seed"])
 
 
-def counted(bar):
-    """Wrap the replicates so that each one done is counted on the bar."""
-
-    def loop(replicates):
-        for r in replicates:
-            yield r
-            bar.step()
-
-    return loop
+def counted(bar, replicates):
+    """Replicates, each of which is counted on the bar when it is done."""
+    for r in replicates:
+        yield r
+        bar.step()
 
 
 def gathered(exact: dict, alternating: dict, rank: dict) -> xr.Dataset:

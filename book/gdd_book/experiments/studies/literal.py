@@ -53,10 +53,8 @@ def printed_whole(p: dict, run: Run) -> Outcome:
     magnitude. ``diverged`` (subset, sampler): sweep of layer 1 in which its residual has `DIVERGED` times the digits'
     norm, 0 if none; where there is one, the rest is not known.
     """
-    subsets = []
     with run.bar(len(p["seeds"]) * len(SAMPLERS), "samplers") as bar:
-        for seed in p["seeds"]:
-            subsets.append(_of_subset(p | {"seed": seed}, bar))
+        subsets = [_of_subset(p | {"seed": seed}, bar) for seed in p["seeds"]]
     found = xr.concat(subsets, "subset").assign_coords(subset=list(p["seeds"]))
     return outcome(found, p, digits(p | {"seed": 0}), model=_model(p))
 

@@ -46,10 +46,8 @@ def printed_neighbour(p: dict, run: Run) -> Outcome:
     classifier on ``n_coded`` and ``n_test`` digits, coded with the neighbour's atoms by itself (its pi held too) and by
     the exact sampler with the same precisions; ``error_of_pixels`` (subset,).
     """
-    parts = []
     with run.bar(len(p["seeds"]) * (3 * p["sweeps"] + 2), "neighbour") as bar:
-        for seed in p["seeds"]:
-            parts.append(_of_subset(p | {"seed": seed}, bar))
+        parts = [_of_subset(p | {"seed": seed}, bar) for seed in p["seeds"]]
     return outcome(xr.concat(parts, "subset").assign_coords(subset=list(p["seeds"])), p, digits(p | {"seed": 0}),
                    model=MNIST.as_printed())
 

@@ -50,10 +50,9 @@ def mean_field_codes(p: dict, run: Run) -> Outcome:
     coefficients moved one after another, on the other training digits.
     """
     train, test = digits(p), digits(p, "test")
-    others, stages = other_digits(p, train), []
+    images = train, other_digits(p, train), test
     with run.bar(len(STAGES) * (len(PLACES) * len(p["steps"]) + 2), "coding") as bar:
-        for stage in STAGES:
-            stages.append(_of_stage(models.load(f"{p['model']}-{stage}"), (train, others, test), p, bar))
+        stages = [_of_stage(models.load(f"{p['model']}-{stage}"), images, p, bar) for stage in STAGES]
     return outcome(xr.concat(stages, "stage").assign_coords(stage=list(STAGES)), p, test)
 
 
