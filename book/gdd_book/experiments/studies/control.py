@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import xarray as xr
 
-from gdd import pretrain, project, refine
+from gdd import project
 from gdd.base.axes import ATOM, IMAGE, IMAGES, LABEL
 from gdd.inference.infer import precisions_of
 from gdd.model.joint import layer_values
@@ -23,7 +23,7 @@ from gdd_book.evaluate.atoms import match_atoms
 from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
-from gdd_book.training import chain_of, refinement_for
+from gdd_book.training import Setup, pretrained_model, refined_model
 
 CLASSES, BOTTOM_ATOMS, NOISE_SD = 10, 16, 0.05
 #: where the blocks of an image are active: as the projection assumes, or anew in each image, as the model allows
@@ -104,14 +104,10 @@ def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> tuple[xr.D
         planted_images(truth, zhat, p["per_class"], model, positions, p[f"n_{split}"], split, generator)
         for split in ("train", "test")
     )
-    chain = chain_of(p)
-    further = chain_of(p, "refine_")
-    with run.bar(2 * chain.sweeps + len(p["noises"]) * further.sweeps, f"positions {positions}") as bar:
-        stages = {"pretrained": pretrain(train, model, chain, progress=bar)}
-        for noise in p["noises"]:
-            stages[f"refined at {noise:g}"] = refine(
-                train, model, further, refinement_for(noise), stages["pretrained"], progress=bar
-            )
+    setup, label = Setup(train, model, p["seed"], (None, None)), f"positions {positions}, "
+    stages = {"pretrained": (fitted := pretrained_model(p, run, setup, label))}
+    for noise in p["noises"]:
+        stages[f"refined at {noise:g}"] = refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
     planted = collapse(truth, [model.layers[0].pool], [zhat])[-1]
     out = xr.concat([_judge(one, planted, train, test, p) for one in stages.values()], STAGE)
     out["error_of_pixels"] = error_of((train, test), train, test, p)
