@@ -139,8 +139,8 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
     makers: dict[str, Callable] = {
         PIXELS: lambda: unfold,
         COMPONENTS: lambda: principal_components(train, min(50, len(train) - 1)),
-        PATCHES: lambda: _patches(train, p["patches"], parts, seed),
-        ATOMS: lambda: _atoms(train, p["patches"], parts, seed),
+        PATCHES: lambda: _patches(train, learn_patches, p["patches"], parts, seed),
+        ATOMS: lambda: _patches(train, learn_patch_atoms, p["patches"] // 2, parts, seed),  # each with its negative
         DEFAULT: lambda: plain.fit(train).transform,
         TUNED[p["data"]]: lambda: (for_textures() if p["data"] == "textures" else tuned).fit(train).transform,
     }
@@ -155,14 +155,8 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
         yield name, (float(wrong), spent + first + second)
 
 
-def _patches(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable:
-    learned = learn_patches(train, count, seed=seed)
-    return lambda images: patch_features(images, learned, parts)
-
-
-def _atoms(train: xr.DataArray, count: int, parts: int, seed: int) -> Callable:
-    """Half as many atoms as ``count``, each with its negative, make as many features."""
-    learned = learn_patch_atoms(train, count // 2, seed=seed)
+def _patches(train: xr.DataArray, learn: Callable, count: int, parts: int, seed: int) -> Callable:
+    learned = learn(train, count, seed=seed)
     return lambda images: patch_features(images, learned, parts)
 
 
@@ -288,8 +282,9 @@ def one_step_cost(p: dict, run: Run) -> Outcome:
         return model.transform
 
     makers: dict[str, Callable] = {
-        PIXELS: lambda: unfold, PATCHES: lambda: _patches(train, p["patches"], 4, p["seed"]),
-        ATOMS: lambda: _atoms(train, p["patches"], 4, p["seed"]),
+        PIXELS: lambda: unfold,
+        PATCHES: lambda: _patches(train, learn_patches, p["patches"], 4, p["seed"]),
+        ATOMS: lambda: _patches(train, learn_patch_atoms, p["patches"] // 2, 4, p["seed"]),
     } | {name: partial(learned, name) for name in asked}
     if interpreter := os.environ.get(KYMATIO):
         makers |= {kind: partial(partial, scattered, interpreter=interpreter, kind=kind) for kind in ENGINES}
