@@ -30,6 +30,7 @@ from gdd.sampler.joint_conditionals import (
     unit_images,
     with_position,
 )
+from gdd.sampler.joint_dictionary import conjugate_gradients
 from gdd.sampler.random import Key, Stream
 from gdd_book.checks.refine_plain import (
     Pieces,
@@ -110,17 +111,10 @@ def position_counted_twice(
 def dictionary_cut_off(state: JointState, data: LayerData, model: ModelSpec, layer: int, key: Key) -> np.ndarray:
     """Perturb and solve, but leave the solver (conjugate gradients, from the present dictionary) after two steps."""
     choice, design = dictionary_given_rest(state, data, model, layer), dictionary_design(state, data, model, layer)
-    x = state.shared.dictionaries[layer].ravel().astype(float)
-    right = choice.linear + noise_of_covariance(state, data, design, layer, model.shapes()[layer].dictionary, key)
-    left = right - choice.precision @ x
-    direction = left
-    for _ in range(2):
-        product = choice.precision @ direction
-        size = left @ left
-        x = x + size / (direction @ product) * direction
-        left = left - size / (direction @ product) * product
-        direction = left + left @ left / size * direction
-    return x.reshape(model.shapes()[layer].dictionary)
+    x, size = state.shared.dictionaries[layer].ravel().astype(float), model.shapes()[layer].dictionary
+    right = choice.linear + noise_of_covariance(state, data, design, layer, size, key)
+    move, *_ = conjugate_gradients(lambda v: choice.precision @ v, right - choice.precision @ x, np.copy, 2)
+    return (x + move).reshape(size)
 
 
 SHORTCUTS = {
