@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import xarray as xr
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gdd_book.figures.model import draw_atoms
@@ -15,17 +16,11 @@ from gdd_book.records import settings
 def show_divergence(record: xr.Dataset) -> Figure:
     """Residual after each sweep of every reading of `printed-algorithm`, a line for each subset."""
     figure, axes = new_figure(height=4.2)
-    sweeps = np.arange(1, record.sizes["sweep"] + 1)
-    for reading, (colour, style) in zip(record.reading.values, LINES, strict=True):
-        for number, values in enumerate(record.residual.sel(reading=reading).transpose("subset", "sweep").values):
-            label = reading if number == 0 else None
-            axes.plot(sweeps, values, linestyle=style, color=colour, linewidth=1.2, label=label)
-            if last := np.isfinite(values).sum():
-                axes.plot(last, values[last - 1], "x" if last < len(sweeps) else "", color=colour)
+    _draw_until_lost(axes, record.residual, "reading")
     axes.set(xscale="log", yscale="log", xlabel="sweep", ylabel="norm of residual / of images")
     axes.set_xticks([1, 2, 5, 10, 20, 50], ["1", "2", "5", "10", "20", "50"])
     axes.axhline(1, color="black", linewidth=0.5)
-    axes.annotate("nothing explained", (sweeps[-1], 1), fontsize=FONT - 3, ha="right", va="bottom")
+    axes.annotate("nothing explained", (record.sizes["sweep"], 1), fontsize=FONT - 3, ha="right", va="bottom")
     legend_outside(figure, "lower center", 2, 3)
     return finish(figure)
 
@@ -48,15 +43,20 @@ def divergence_table(record: xr.Dataset) -> pd.DataFrame:
 def show_neighbour(record: xr.Dataset) -> Figure:
     """Noise precision after each sweep of every sampler of `printed-neighbour`, a line for each subset."""
     figure, axes = new_figure(height=3.9)
-    sweeps = np.arange(1, record.sizes["sweep"] + 1)
-    for sampler, (colour, style) in zip(record.sampler.values, LINES, strict=False):
-        for number, values in enumerate(record.gamma_e.sel(sampler=sampler).transpose("subset", "sweep").values):
-            axes.plot(sweeps, values, linestyle=style, color=colour, linewidth=1.2, label=None if number else sampler)
-            if last := np.isfinite(values).sum():
-                axes.plot(last, values[last - 1], "x" if last < len(sweeps) else "", color=colour)
+    _draw_until_lost(axes, record.gamma_e, "sampler")
     axes.set(yscale="log", xlabel="sweep", ylabel="noise precision")
     legend_outside(figure, "lower center", 2, 2)
     return finish(figure)
+
+
+def _draw_until_lost(axes: Axes, values: xr.DataArray, by: str) -> None:
+    """A line over the sweeps for each entry and subset; a cross where one ends too early."""
+    sweeps = np.arange(1, values.sizes["sweep"] + 1)
+    for name, (colour, style) in zip(values[by].values, LINES, strict=False):
+        for number, one in enumerate(values.sel({by: name}).transpose("subset", "sweep").values):
+            axes.plot(sweeps, one, linestyle=style, color=colour, linewidth=1.2, label=None if number else name)
+            if last := np.isfinite(one).sum():
+                axes.plot(last, one[last - 1], "x" if last < len(sweeps) else "", color=colour)
 
 
 def neighbour_table(record: xr.Dataset) -> pd.DataFrame:
