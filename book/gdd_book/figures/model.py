@@ -477,23 +477,15 @@ def _without_start(panel: Axes) -> tuple[float, float]:
 # ---------------------------------------------------------------------------------------- a picture, up and down
 
 
-def top_of(found: xr.Dataset) -> int:
-    """Number of layers of `gdd_book.models.activations`."""
-    return max(int(name.removeprefix("map_")) for name in found if name.startswith("map_"))
-
-
-def pieces_of(found: xr.Dataset, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures of the pieces that draw most of one image, (piece, row, col), and of all of them together, (row, col).
-
-    ``found`` : of `gdd_book.models.activations`, one stage and image
-    """
-    atoms, maps, size = found.projected_atoms.values, found[f"map_{top_of(found)}"].values, found.images.shape[-2:]
-    strength = np.abs(maps) * np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None]
-    alone = np.zeros((count, *maps.shape))
-    for piece, where in enumerate(np.argsort(-strength, axis=None, kind="stable")[:count]):
-        alone[piece].flat[where] = maps.flat[where]
-    drawn = render_projected(atoms, np.concatenate([alone, maps[None]]), tuple(found.attrs["stride"]), size)[:, 0]
-    return drawn[:-1], drawn[-1]
+def pieces_of(
+    atoms: np.ndarray, code: np.ndarray, stride: tuple[int, int], size: tuple[int, int], count: int | None = None
+) -> np.ndarray:
+    """Pictures (piece, row, col) that a code (atom, row, col) adds up, strongest first; ``count`` of them, or all."""
+    strength = np.abs(code) * np.sqrt((atoms**2).sum(axis=(1, 2, 3)))[:, None, None]
+    alone = np.zeros((np.count_nonzero(code) if count is None else count, *code.shape))
+    for one, place in zip(alone, np.argsort(-strength, axis=None, kind="stable"), strict=False):
+        one.flat[place] = code.flat[place]
+    return render_projected(atoms, alone, stride, size)[:, 0]
 
 
 def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> Figure:
@@ -503,14 +495,17 @@ def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> F
     ``found`` : of `gdd_book.models.activations`; the first example is shown, of ``label`` if given
     """
     one = found.isel({IMAGE: 0 if label is None else int((found[LABEL].values == label).argmax())})
-    layers = range(1, top_of(found))
+    top = max(int(name.removeprefix("map_")) for name in found if name.startswith("map_"))
+    layers, stride, size = range(1, top), tuple(found.attrs["stride"]), found.images.shape[-2:]
     titles = ["image", *(title for layer in layers for title in (f"layer {layer}", f"{layer}, pooled"))]
     titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all", "redrawn"]
     stages = found.sizes["stage"]
     figure, axes = new_panels(stages, len(titles), stages * FULL / len(titles) + 0.3)
     for row, stage in zip(axes, found.stage.values, strict=True):
         here = one.sel(stage=stage)
-        parts, whole = pieces_of(here, pieces)
+        atoms, code = here.projected_atoms.values, here[f"map_{top}"].values.astype(float)
+        parts = pieces_of(atoms, code, stride, size, pieces)
+        whole = render_projected(atoms, code[None], stride, size)[0, 0]
         maps = [np.abs(here[f"{name}_{layer}"].values).sum(axis=0) for layer in layers for name in ("map", "weight")]
         picture, own = here.images.values[0], here.redrawn.values[0]
         drawn = [(shown, max(np.abs(picture).max(), np.abs(shown).max())) for shown in (picture, *parts, whole, own)]

@@ -13,11 +13,10 @@ from matplotlib.figure import Figure
 
 from gdd import MNIST
 from gdd.base.axes import ATOM, PLANE
-from gdd.projection import render_projected
 from gdd_book import paper_values
 from gdd_book.experiments.studies.mnist_features import COPIED
 from gdd_book.figures.mnist import draw_subsets, subset_errors
-from gdd_book.figures.model import draw_atoms
+from gdd_book.figures.model import draw_atoms, pieces_of
 from gdd_book.figures.slider import slider
 from gdd_book.figures.style import (
     COLOURS,
@@ -54,15 +53,6 @@ def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.nda
     one = record.isel(subset=0).sel(stage=stage)
     atoms = one.projected_atoms.transpose(ATOM, PLANE, ...).values / 100 * one.largest.values[:, None, None, None]
     return pieces_of(atoms, one.example_code[chain, digit].values.astype(float), MNIST.stride, MNIST.image_size)
-
-
-def pieces_of(atoms: np.ndarray, code: np.ndarray, stride: tuple[int, int], size: tuple[int, int]) -> np.ndarray:
-    """Pictures (piece, row, col) of this size that a code (atom, row, col) adds up, the one of most energy first."""
-    maps = np.zeros((np.count_nonzero(code), *code.shape))
-    for number, place in enumerate(np.argwhere(code)):
-        maps[number, *place] = code[*place]
-    found = render_projected(atoms, maps, stride, size)[:, 0]
-    return found[np.argsort(-(found**2).sum(axis=(1, 2)), kind="stable")]
 
 
 def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -> Figure:
