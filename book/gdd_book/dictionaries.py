@@ -17,7 +17,7 @@ from gdd.inference.deconvolution import deconvolve
 from gdd.model.placement import placement_grid
 from gdd.model.spec import ModelSpec
 from gdd.projection import render_projected
-from gdd_book.evaluate.atoms import match_atoms
+from gdd_book.evaluate.atoms import match_atoms, scaled
 
 LAYER = "layer"
 LEVELS = 127  # grey levels on either side of zero
@@ -41,11 +41,8 @@ def pack(stacks: Sequence[Sequence[Atoms]], axis: str) -> xr.Dataset:
     """
     out = {}
     for number, layers in enumerate(zip(*stacks, strict=True), 1):
-        atoms = np.stack([np.asarray(one, float) for one in layers])
-        largest = np.abs(atoms).max(axis=(-3, -2, -1), keepdims=True)
-        scaled = np.divide(atoms, largest, out=np.zeros_like(atoms), where=largest > 0)
         axes = (axis, f"atom_{number}", "plane", f"row_{number}", f"col_{number}")
-        out[f"layer_{number}"] = (axes, np.rint(LEVELS * scaled).astype(np.int8))
+        out[f"layer_{number}"] = (axes, np.rint(LEVELS * np.stack([*map(scaled, layers)])).astype(np.int8))
     return xr.Dataset(out)
 
 

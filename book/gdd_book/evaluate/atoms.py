@@ -96,7 +96,7 @@ def high_frequency_share(atoms: Array) -> xr.DataArray:
     Source: not in the paper, which calls refined atoms sharper by eye (Sec. 4, Fig. 2a).
     Checked: tests/test_atoms.py.
     """
-    atoms = _scaled(atoms)
+    atoms = scaled(atoms)
     size = [2 * n for n in atoms.shape[2:]]
     energy = (np.abs(np.fft.fft2(atoms, s=size)) ** 2).sum(axis=1)
     radius = np.hypot(np.fft.fftfreq(size[0])[:, None], np.fft.fftfreq(size[1]))
@@ -123,7 +123,7 @@ def gradient_kurtosis(atoms: Array) -> xr.DataArray:
     Source: not in the paper.
     Checked: tests/test_atoms.py.
     """
-    atoms = _scaled(atoms)
+    atoms = scaled(atoms)
     steps = np.concatenate([np.diff(atoms, axis=axis).reshape(len(atoms), -1) for axis in (2, 3)], axis=1)
     return _ratio((steps**4).mean(axis=1), (steps**2).mean(axis=1) ** 2)
 
@@ -148,7 +148,7 @@ def stroke_share(atoms: Array) -> xr.DataArray:
     Source: not in the paper.
     Checked: tests/test_atoms.py.
     """
-    atoms = _scaled(atoms).sum(axis=1)
+    atoms = scaled(atoms).sum(axis=1)
     energy, least = atoms**2, STROKE * np.abs(atoms).max(axis=(1, 2), keepdims=True)
     largest = np.zeros(len(atoms))
     for strong in (atoms >= least, atoms <= -least):
@@ -172,7 +172,7 @@ def best_parts(pictures: np.ndarray, bottom: np.ndarray) -> np.ndarray:
     return parts
 
 
-def _scaled(atoms: Array) -> np.ndarray:
+def scaled(atoms: Array) -> np.ndarray:
     """Atoms over their largest magnitude, which no measure depends on."""
     atoms = as_plain(atoms, DICTIONARY, "atoms").astype(float)
     largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True)

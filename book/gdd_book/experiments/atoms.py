@@ -32,7 +32,7 @@ from gdd_book.dictionaries import (
     rounded,
     threshold,
 )
-from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, stroke_share
+from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, scaled, stroke_share
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -170,14 +170,12 @@ def with_pooling(model: ModelSpec, pooling: str) -> ModelSpec:
 def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
     """Sharpness of every atom, (kind, half, atom); correlation with its match in the other half, (kind, atom)."""
     axes = ("kind", "half", ATOM)
-    first = np.stack([np.asarray(atoms[kind][0]) for kind in KINDS])
-    scaled = first / np.abs(first).max(axis=(2, 3, 4), keepdims=True).clip(1e-12)
     matches = [match_atoms(atoms[kind][1], atoms[kind][0], REACH) for kind in KINDS]
     return xr.Dataset({f.__name__: (axes, [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in SHARPNESS} | {
         "uses": (axes, [uses[kind] for kind in KINDS]),
         "correlation": (("kind", ATOM), [np.abs(match.correlation) for match in matches]),
         "most_used": (("kind", "shown", *DICTIONARY[1:]), rounded(np.stack([
-            most_used(part, uses[kind][0]) for kind, part in zip(KINDS, scaled, strict=True)
+            most_used(scaled(atoms[kind][0]), uses[kind][0]) for kind in KINDS
         ]))),
     }, {"kind": list(KINDS)})
 
