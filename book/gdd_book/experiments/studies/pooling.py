@@ -8,6 +8,9 @@ is not the pooling's. Page: book/mnist/error.
 
 from __future__ import annotations
 
+from itertools import product
+
+import numpy as np
 import xarray as xr
 
 from gdd import project
@@ -55,19 +58,14 @@ def mnist_pooling(p: dict, run: Run) -> Outcome:
         setup = setup._replace(model=with_pooling(setup.model, pooling), folders=(folder, None))
         fitted = pretrained_model(p, run, setup, f"{pooling} pooling, ")
         models |= learned(f"mnist-{pooling}", {STAGES[0]: fitted}, setup, p)
-        first, second = (_features(fitted, images, p, run) for images in (train, test))
-        both = {
-            kind: [stack_features(*([part[name, kind] for name in FEATURES[:2]] for part in (one, first)))
-                   for one in (first, second)]
-            for kind in KINDS
-        }
-        pairs = {key: [first[key], second[key]] for key in first} | {(FEATURES[2], kind): both[kind] for kind in KINDS}
-        with run.bar(len(pairs), f"{pooling} pooling, classifying") as bar:
-            errors = {}
-            for key, pair in pairs.items():
-                errors[key] = tuned(pair, train, test, p["seed"]).error.item()
+        both, errors = [_features(fitted, images, p, run) for images in (train, test)], []
+        for part, kind in product(both, KINDS):
+            part[FEATURES[2], kind] = stack_features(*([one[f, kind] for f in FEATURES[:2]] for one in (part, both[0])))
+        with run.bar(len(both[0]), f"{pooling} pooling, classifying") as bar:
+            for key in product(FEATURES, KINDS):
+                errors.append(tuned([part[key] for part in both], train, test, p["seed"]).error.item())
                 bar.step()
-        found.append([[errors[feature, kind] for kind in KINDS] for feature in FEATURES])
+        found.append(np.reshape(errors, (len(FEATURES), len(KINDS))))
     dataset = xr.Dataset(
         {"error": (("pooling", "feature", "feature_kind"), found),
          "error_of_pixels": tuned([train, test], train, test, p["seed"]).error},
