@@ -8,8 +8,8 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.evaluate.statistics import mean_and_error
 from gdd_book.experiments.studies.one_step import ATOMS, COMPONENTS, DEFAULT, PATCHES, PIXELS, SCATTERING
+from gdd_book.figures.mnist import draw_subsets
 from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, table, with_error, write_ticks
 
 TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
@@ -24,13 +24,10 @@ def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
         DEFAULT: CYCLE[0], TUNED: CYCLE[5],
     }
     for panel, record in zip(axes.flat, found, strict=True):
-        mean, error = mean_and_error(record.error, "trial")
-        for kind in record.feature_kind.values:
+        for errors in record.error.rename(count="size").transpose("feature_kind", ...):
+            kind = errors.feature_kind.item()
             name = kind if kind in colours else TUNED
-            one = {"feature_kind": kind}
-            line = {"fmt": "-o", "markersize": 4, "capsize": 2, "color": colours[name], "label": name}
-            bars = error.sel(one).fillna(0).values
-            panel.errorbar(record["count"].values, mean.sel(one).values, yerr=bars, **line)
+            draw_subsets(panel, errors, capsize=2, color=colours[name], label=name)
         panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
         write_ticks(panel.xaxis, record["count"].values.tolist())
     axes.flat[0].set_ylabel("test error, %")
