@@ -6,9 +6,10 @@ and close with Source, Departs and Checked; both are put here into a form that t
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import pkgutil
 import re
+from contextlib import suppress
 from functools import cache
 
 from docutils import nodes
@@ -113,15 +114,8 @@ def link_names(app: Sphinx, doctree: nodes.document, docname: str) -> None:
 @cache
 def place_of(name: str) -> tuple[str, str] | None:
     """File, and name in it, of a module, class or function of the library; None where there is no such."""
-    parts = name.split(".")
-    for cut in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[cut:]:
-            found = getattr(found, part, None)
-        return sources.place(found)
+    with suppress(ImportError, AttributeError, ValueError):  # the last of what is no dotted name
+        return sources.place(pkgutil.resolve_name(name))
     return None
 
 
@@ -133,10 +127,7 @@ def full_name(word: str) -> str:
 
 def source_of(domain: str, info: dict) -> str | None:
     """Address of an entry's source, for `sphinx.ext.linkcode`."""
-    found = importlib.import_module(info["module"])
-    for part in info["fullname"].split("."):
-        found = getattr(found, part)
-    place = sources.place(found)
+    place = sources.place(pkgutil.resolve_name(f"{info['module']}:{info['fullname']}"))
     return place and sources.address(PAGE, *place)
 
 

@@ -71,10 +71,9 @@ def where(row: index.Row) -> str:
 def without_docstring(row: index.Row) -> str:
     """Source of a row's function, without what its page says already."""
     source = textwrap.dedent(inspect.getsource(index.function(row)))
-    body = ast.parse(source).body[0].body
-    lines = source.splitlines()
-    if ast.get_docstring(ast.parse(source).body[0]) is not None and len(body) > 1:
-        del lines[body[0].lineno - 1 : body[0].end_lineno]
+    function, lines = ast.parse(source).body[0], source.splitlines()
+    if ast.get_docstring(function) is not None and len(function.body) > 1:
+        del lines[function.body[0].lineno - 1 : function.body[0].end_lineno]
     return "\n".join(lines)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import html
-import importlib
 import inspect
+import pkgutil
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -41,8 +41,7 @@ def sections() -> dict[str, list[Row]]:
 
 def function(row: Row) -> object:
     """The function that a row names; of a compiled one, what was compiled."""
-    module, _, name = row.code.rpartition(".")
-    return inspect.unwrap(getattr(importlib.import_module(module), name))
+    return inspect.unwrap(pkgutil.resolve_name(row.code))
 
 
 def code_link(row: Row, page: str) -> str:
