@@ -48,13 +48,6 @@ LINES = (
 )
 
 
-def pieces(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> np.ndarray:
-    """Pictures (piece, row, col) that a digit's code of a record adds up, the one of most energy first."""
-    one = record.isel(subset=0).sel(stage=stage)
-    atoms = one.projected_atoms.transpose(ATOM, PLANE, ...).values / 100 * one.largest.values[:, None, None, None]
-    return pieces_of(atoms, one.example_code[chain, digit].values.astype(float), MNIST.stride, MNIST.image_size)
-
-
 def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -> Figure:
     """Atoms refined with little and with much noise; a digit and its strongest pieces; the learning curve."""
     with plt.rc_context(RC):
@@ -64,16 +57,16 @@ def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset],
     often = scan.most_used.isel(subset=0, shown=slice(16)).transpose(..., "shown", PLANE, "atom_row", "atom_col")
     for panel, (noise, words) in zip(above.subplots(1, 2), (LITTLE_NOISE, MUCH_NOISE), strict=True):
         draw_atoms(bare(panel), often.sel(noise=noise), 4, words)
-    _draw_pieces(middle.subplots(1, 7), *_example(record, "refined", digit))
+    _draw_pieces(middle.subplots(1, 7), *_example(record, digit))
     _draw_curve(curve, record, best)
     return finish(figure)
 
 
-def show_two_chains(record: xr.Dataset, stage: str = "refined", digit: int = 3) -> Figure:
+def show_two_chains(record: xr.Dataset, digit: int = 3) -> Figure:
     """The same digit taken apart by two chains that differ in their random numbers only."""
     figure, axes = new_figure(2, 7, height=2.1)
     for chain, row in enumerate(axes):
-        _draw_pieces(row, *_example(record, stage, digit, chain), f"chain {chain + 1}")
+        _draw_pieces(row, *_example(record, digit, chain), f"chain {chain + 1}")
     return finish(figure)
 
 
@@ -108,9 +101,9 @@ def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
         "1,000 digits of MNIST")
 
 
-def rebuilding(record: xr.Dataset, stage: str = "refined", digit: int = 2) -> HTML:
+def rebuilding(record: xr.Dataset, digit: int = 2) -> HTML:
     """Slider over the pieces of a digit, strongest first: the digit, the last piece, the sum so far, what is left."""
-    whole, found = _example(record, stage, digit)
+    whole, found = _example(record, digit)
     frames = []
     for count in range(len(found) + 1):
         figure, axes = new_figure(1, 4, height=1.5)
@@ -178,9 +171,12 @@ def forming(record: xr.Dataset) -> HTML:
     return slider(frames, "top atoms in the image plane after more and more sweeps", first=len(frames) - 1)
 
 
-def _example(record: xr.Dataset, stage: str, digit: int, chain: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """A digit of a record, (row, col), and its pieces."""
-    return record.isel(subset=0).example[digit, 0].values / 255, pieces(record, stage, digit, chain)
+def _example(record: xr.Dataset, digit: int, chain: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """A digit of a record, (row, col), and its pieces, (piece, row, col), by refined atoms."""
+    one = record.isel(subset=0).sel(stage="refined")
+    atoms = one.projected_atoms.transpose(ATOM, PLANE, ...).values / 100 * one.largest.values[:, None, None, None]
+    code = one.example_code[chain, digit].values.astype(float)
+    return one.example[digit, 0].values / 255, pieces_of(atoms, code, MNIST.stride, MNIST.image_size)
 
 
 def _draw_pieces(panels, whole: np.ndarray, found: np.ndarray, title: str = "a digit") -> None:
