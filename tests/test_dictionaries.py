@@ -29,7 +29,7 @@ def test_rounded_pictures_have_whole_steps(bits):
 def test_packed_atoms_come_back_over_their_largest_magnitude():
     one, other = stack(0), stack(1)
     one[1][2] = 0.0
-    record = pack([one, other], "stage").assign_coords(stage=["one", "other"])
+    record = pack([one, other]).assign_coords(stage=["one", "other"])
     assert all(part.dtype == np.int8 for part in record.values())
     for layer, atoms in enumerate(one, 1):
         largest = np.abs(atoms).max(axis=(1, 2, 3), keepdims=True)

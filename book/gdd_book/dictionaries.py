@@ -26,22 +26,21 @@ REACH = 4  # pixels; atoms of any layer may be looked for that far
 Atoms = np.ndarray | xr.DataArray
 
 
-def pack(stacks: Sequence[Sequence[Atoms]], axis: str) -> xr.Dataset:
+def pack(stacks: Sequence[Sequence[Atoms]]) -> xr.Dataset:
     """Dictionaries of several models as small whole numbers: each atom over its own largest magnitude.
 
     Parameters
     ----------
     stacks : for each model its layers, bottom first, each (atom, plane, atom_row, atom_col); the same sizes in all
-    axis : name of the axis over models
 
     Returns
     -------
     Dataset
-        ``layer_1``, ... (axis, atom_1, plane, row_1, col_1) from -127 to 127; `unpack` gives a layer back.
+        ``layer_1``, ... (stage, atom_1, plane, row_1, col_1) from -127 to 127; `unpack` gives a layer back.
     """
     out = {}
     for number, layers in enumerate(zip(*stacks, strict=True), 1):
-        axes = (axis, f"atom_{number}", "plane", f"row_{number}", f"col_{number}")
+        axes = ("stage", f"atom_{number}", "plane", f"row_{number}", f"col_{number}")
         out[f"layer_{number}"] = (axes, np.rint(LEVELS * np.stack([*map(scaled, layers)])).astype(np.int8))
     return xr.Dataset(out)
 
@@ -49,7 +48,7 @@ def pack(stacks: Sequence[Sequence[Atoms]], axis: str) -> xr.Dataset:
 def unpack(record: xr.Dataset, layer: int, **chosen) -> xr.DataArray:
     """Atoms of one layer, numbered from 1, of one model: (atom, plane, atom_row, atom_col), each from -1 to 1.
 
-    ``chosen`` names the model along the axis that `pack` was given, for instance ``stage="refined"``.
+    ``chosen`` names the model, for instance ``stage="refined"``.
     """
     name = f"layer_{layer}"
     if name not in record:

@@ -279,7 +279,7 @@ def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
     The axis ``atom`` runs over all layers, with the coordinate ``layer``. ``winning_share`` (stage, set, pooled).
     """
     stages = [kind for kind in stacks if kind != FACES]
-    out = pack([stacks[stage][0] for stage in stages], "stage").assign_coords(stage=stages)
+    out = pack([stacks[stage][0] for stage in stages]).assign_coords(stage=stages)
     for f in SHARPNESS:
         values = [[join_layers([f(atoms) for atoms in one]) for one in sets] for sets in stacks.values()]
         out[f.__name__] = xr.concat([xr.concat(part, "set") for part in values], "kind")
@@ -367,7 +367,7 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     trained = trained_models(p, run, setup, "all classes, ")
     stacks = _projected(trained, p, len(images))
     known = images.attrs["label_names"].split(",")
-    dataset = pack(list(stacks.values()), "stage").assign_coords({
+    dataset = pack(list(stacks.values())).assign_coords({
         "stage": list(stacks), "class": (IMAGE, [known[label] for label in images[LABEL].values])
     })
     dataset["weight_share"] = xr.concat([weight_shares(trained[stage]) for stage in stacks], "stage")
