@@ -9,6 +9,7 @@ from itertools import combinations, pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from gdd import pretrain, project, refine
@@ -381,10 +382,7 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
 def in_turn(images: xr.DataArray) -> xr.DataArray:
     """Images reordered so that the classes take turns: the first ones hold one of every class."""
     labels = images[LABEL].values
-    rank = np.empty(len(labels), int)
-    for label in np.unique(labels):
-        rank[labels == label] = np.arange((labels == label).sum())
-    return images.isel({IMAGE: np.lexsort((labels, rank))})
+    return images.isel({IMAGE: np.lexsort((labels, pd.Series(labels).groupby(labels).cumcount()))})
 
 
 def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
