@@ -1,12 +1,15 @@
 """How two computations are held against each other: log densities, chains, numbers of threads."""
 
+import inspect
 from collections.abc import Callable, Iterable
+from types import ModuleType
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from gdd.base.compiling import MOST_THREADS, on_threads
+from gdd.model import distributions
 
 two_cores = pytest.mark.skipif(MOST_THREADS < 2, reason="one core only")
 
@@ -24,6 +27,18 @@ def assert_ratios(pairs: Iterable[tuple[float, float] | None], tolerance: float)
             assert abs((pair[0] - first[0]) - (pair[1] - first[1])) < tolerance * scale
             compared += 1
     assert compared > 0
+
+
+def assert_all_have_ratios(module: ModuleType, ratios: list[Callable], helpers: set[str]) -> None:
+    """Every public function of a module has its ratio, but for helpers, which return no distribution."""
+    own, kinds = (
+        {n for n, found in inspect.getmembers(part, which) if found.__module__ == part.__name__ and n[0] != "_"}
+        for part, which in ((module, inspect.isfunction), (distributions, inspect.isclass))
+    )
+    assert own - helpers == {ratio.__name__.removeprefix("ratio_") for ratio in ratios}
+    for name in helpers:
+        returned = str(inspect.signature(getattr(module, name)).return_annotation)
+        assert not any(kind in returned for kind in kinds), name
 
 
 def p_value_of_counts(found: np.ndarray, expected: np.ndarray) -> float:

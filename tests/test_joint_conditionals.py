@@ -4,12 +4,11 @@ No random error is involved, so the tolerance is rounding's: sums of a few hundr
 precision are good to 1e-9.
 """
 
-import inspect
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from agreement import assert_ratios
+from agreement import assert_all_have_ratios, assert_ratios
 from tiny import with_local, with_shared
 from tiny_joint import JOINTS, draw_joint
 
@@ -26,18 +25,7 @@ HELPERS = {
 
 
 def test_every_public_conditional_has_a_ratio_test():
-    public = {
-        name for name, f in inspect.getmembers(joint_conditionals, inspect.isfunction)
-        if f.__module__ == joint_conditionals.__name__ and not name.startswith("_")
-    }
-    assert public - HELPERS == {f.__name__.removeprefix("ratio_") for f in RATIOS}
-
-
-@pytest.mark.parametrize("name", sorted(HELPERS))
-def test_helpers_return_no_distribution(name):
-    returned = str(inspect.signature(getattr(joint_conditionals, name)).return_annotation)
-    kinds = [n for n, c in inspect.getmembers(distributions, inspect.isclass) if c.__module__ == distributions.__name__]
-    assert not any(kind in returned for kind in kinds)
+    assert_all_have_ratios(joint_conditionals, RATIOS, HELPERS)
 
 
 def corners(shape):
