@@ -3,9 +3,7 @@
 import re
 
 import pytest
-import yaml
 
-from gdd.base.checks import GddError
 from gdd_book import checkout
 from gdd_book.pages import elements, index
 
@@ -26,27 +24,3 @@ def test_a_difference_is_one_sentence_and_says_so_where_there_must_be_one():
     for one in FOUND:
         assert one.differs.count(". ") <= one.differs.count("Sec. ") + one.differs.count("Fig. "), one.differs
         assert one.differs or one.status in ("at the paper's scale", elements.NONE), one.element
-
-
-@pytest.fixture
-def written(tmp_path, monkeypatch):
-    def write(**entry):
-        path = tmp_path / "elements.yml"
-        path.write_text(yaml.safe_dump({"Part": [{"element": "a < b", "place": "Sec. 1"} | entry]}))
-        monkeypatch.setattr(elements, "PATH", path)
-        return elements.load()
-
-    return write
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ({"status": "nearly"}, "status 'nearly'; one of at the paper's scale, shorter"),
-        ({"status": "in words"}, "'in words' without a page"),
-        ({"status": "in words", "page": ""}, "'in words' without a page"),
-    ],
-)
-def test_bad_entry_is_refused(written, entry, message):
-    with pytest.raises(GddError, match=message):
-        written(**entry)

@@ -8,10 +8,8 @@ import tarfile
 
 import numpy as np
 import pytest
-import yaml
 from scipy import signal, stats
 
-from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model import spec
 from gdd.model.pooling import repeat_blocks, spread
@@ -68,23 +66,6 @@ def test_entry_has_a_section_and_evidence(entry):
         name, _, function = test.partition("::")
         source = (notebooks.ROOT / "tests" / name).read_text(encoding="utf-8")
         assert not function or f"def {function}(" in source
-
-
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([{"number": "7"}], "a number is P and digits"),
-        ([{"number": "P1", "matters": "surely"}], "matters 'surely'"),
-        ([{"number": "P1"}, {"number": "P1"}], "erratum P1: 2 entries"),
-    ],
-)
-def test_bad_entry_is_refused(entries, message, tmp_path, monkeypatch):
-    path = tmp_path / "errata.yml"
-    common = {"what": "a", "place": "b", "matters": "typo"}
-    path.write_text(yaml.safe_dump({"G": [common | entry for entry in entries]}))
-    monkeypatch.setattr(errata, "PATH", path)
-    with pytest.raises(GddError, match=message):
-        errata.load()
 
 
 def test_a_precision_for_each_weight_is_out_of_reach():
