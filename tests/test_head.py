@@ -61,19 +61,11 @@ def contrast(one, other):
     return (high + 0.05) / (low + 0.05)
 
 
+#: where a colour stands, and the colour: words, numbers on the bar of verdicts, words in figures
 COLOURED = re.findall(r"^([^{}/@]+?)\{[^}]*(?<!-)color: (#\w{6})", STYLE, re.MULTILINE)
+COLOURED += re.findall(r"^(a\.verdicts \.[\w-]+) \{ background: (#\w{6})", STYLE, re.MULTILINE) + [*INK.items()]
 
 
-@pytest.mark.parametrize(("rule", "colour"), COLOURED)
-def test_coloured_words_can_be_read(rule, colour):
-    assert contrast(colour, DARK if "dark" in rule else LIGHT) >= 4.5
-
-
-@pytest.mark.parametrize("colour", re.findall(r"^a\.verdicts \.[\w-]+ \{ background: (#\w{6})", STYLE, re.MULTILINE))
-def test_numbers_on_the_bar_of_verdicts_can_be_read(colour):
-    assert contrast(colour, "#ffffff") >= 4.5
-
-
-@pytest.mark.parametrize("colour", INK.values(), ids=INK)
-def test_words_in_figures_can_be_read(colour):
-    assert contrast(colour, "#ffffff") >= 4.5
+@pytest.mark.parametrize(("where", "colour"), COLOURED)
+def test_words_can_be_read(where, colour):
+    assert contrast(colour, DARK if "dark" in where else LIGHT) >= 4.5
