@@ -40,12 +40,6 @@ def by_hand(images, atoms, pool):
     return out
 
 
-def alone(window, atom):
-    """E|w| of a block of one position."""
-    c, precision = (GAMMA_E * window * atom).sum(), (GAMMA_E * atom**2).sum() + GAMMA_W
-    odds, sd = np.sqrt(GAMMA_W / precision) * np.exp(c**2 / (2 * precision)), precision**-0.5
-    return odds / (1 + odds) * foldnorm.mean(abs(c) * sd, scale=sd)
-
 
 @pytest.mark.parametrize("pool", [(3, 3), (4, 3), (1, 1)])
 def test_one_step_is_the_formula(pool):
@@ -111,18 +105,21 @@ def test_hidden_pixels_play_no_part_and_the_formula_is_that_of_what_is_seen():
     ours = one_step_features(images, atoms, (1, 1), mask=mask, **given)
     assert_array_equal(one_step_features(np.where(mask, images, 7), atoms, (1, 1), mask=mask, **given), ours)
     cut = atoms[1] * mask[5, :, 2:5, 3:5]
-    assert_allclose(ours[5, 1, 2, 3], alone(images[5, :, 2:5, 3:5], cut), rtol=1e-9)
+    assert_allclose(ours[5, 1, 2, 3], by_hand(images[5:6], cut[None], (1, 1))[0, 0, 2, 3], rtol=1e-9)
     all_seen = np.ones_like(mask)
     assert_allclose(one_step_features(images, atoms, (4, 3), mask=all_seen, **given),
                     one_step_features(images, atoms, (4, 3), **given), rtol=1e-9)
 
 
-def test_one_step_keeps_labels_and_survives_strong_evidence_in_single_precision():
+@pytest.mark.parametrize("read", [one_step_features, one_step_codes])
+def test_labels_are_kept_and_strong_evidence_survives_single_precision(read):
     images, atoms = example(np.float32)
     labelled = xr.DataArray(images * 1000, {"label": ("image", np.arange(70))}, ("image", "plane", "row", "col"))
-    ours = one_step_features(labelled, atoms, (3, 3), gamma_e=1e4, gamma_w=1e-3)
+    found = read(labelled, atoms, (3, 2), gamma_e=1e4, gamma_w=1e-3)
+    ours = found if read is one_step_codes else found.to_dataset(name="magnitude")
     assert_array_equal(ours.label, labelled.label)
-    assert ours.dtype == np.float32 and np.isfinite(ours).all() and float(ours.min()) > 0
+    assert all(ours[name].dtype == np.float32 and np.isfinite(ours[name]).all() for name in ours)
+    assert float(ours.magnitude.min()) > 0
 
 
 @pytest.mark.parametrize(
@@ -191,14 +188,6 @@ def test_a_stride_wider_than_an_atom_leaves_pixels_out():
         assert_array_equal(wide[name].shape, (70, 3, 1, 1))
         assert_allclose(wide[name][..., 0, 0], every[name][..., 0, 0], rtol=1e-10)
 
-
-def test_one_step_codes_keep_labels_and_survive_strong_evidence_in_single_precision():
-    images, atoms = example(np.float32)
-    labelled = xr.DataArray(images * 1000, {"label": ("image", np.arange(70))}, ("image", "plane", "row", "col"))
-    ours = one_step_codes(labelled, atoms, (3, 2), gamma_e=1e4, gamma_w=1e-3)
-    assert_array_equal(ours.label, labelled.label)
-    assert all(ours[name].dtype == np.float32 and np.isfinite(ours[name]).all() for name in ours)
-    assert float(ours.magnitude.min()) > 0
 
 
 def test_unfold_puts_image_first_and_keeps_labels():
