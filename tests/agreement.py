@@ -1,7 +1,9 @@
-"""How two computations are held against each other: log densities, chains, numbers of threads."""
+"""How two computations are held against each other: log densities, chains, numbers of threads. A disk that is full."""
 
 import inspect
-from collections.abc import Callable, Iterable
+import resource
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 import numpy as np
@@ -77,3 +79,14 @@ def assert_threads_change_no_bit(run: Callable[[], tuple]) -> tuple:
         np.testing.assert_array_equal(array, arrays_of(other)[name], err_msg=name)
     assert info.log_joint == its_info.log_joint
     return state, info
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file grows beyond so many bytes: the kernel refuses the write half way, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

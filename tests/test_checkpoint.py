@@ -2,13 +2,10 @@
 
 import errno
 import os
-import resource
-import subprocess
-import sys
-import textwrap
 
 import numpy as np
 import pytest
+from agreement import largest_file
 from tiny import layer
 
 from gdd.base.checks import GddError
@@ -135,36 +132,10 @@ def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypa
     assert same(read(path, owner(), DATA), chain_state(1))
 
 
-#: a process of its own: a small checkpoint, then one that is larger than there is room for
-TOO_LARGE = """
-    import signal, sys, resource
-    sys.path.insert(0, {tests!r})
-    from pathlib import Path
-    from test_checkpoint import DATA, chain_state, owner
-    from gdd.base.checks import GddError
-    from gdd.sampler.checkpoint import write
-    path = Path({path!r})
-    write(path, owner(), chain_state(1), DATA)
-    {limit}
-    try:
-        write(path, owner(), chain_state(2, images=4000), DATA)
-    except GddError as error:
-        print("refused:", error)
-"""
-LIMIT = """signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))"""
-
-
-def write_too_much(path, limit=""):
-    code = textwrap.dedent(TOO_LARGE.format(tests=os.path.dirname(__file__), path=str(path), limit=limit))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("refused: checkpoint: cannot write")
-    assert names(path.parent) == ["layer1.npz"]
-    assert same(read(path, owner(), DATA), chain_state(1))
-    return done.stdout
-
-
 def test_a_limit_on_the_file_keeps_the_last_one(tmp_path):
-    """The kernel refuses the write half way, as a full disk does."""
-    write_too_much(tmp_path / "layer1.npz", LIMIT)
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != 100_000
+    path = tmp_path / "layer1.npz"
+    write(path, owner(), chain_state(1), DATA)
+    with largest_file(100_000), pytest.raises(GddError, match="^checkpoint: cannot write"):
+        write(path, owner(), chain_state(2, images=4000), DATA)
+    assert names(tmp_path) == ["layer1.npz"]
+    assert same(read(path, owner(), DATA), chain_state(1))
