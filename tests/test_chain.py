@@ -132,29 +132,19 @@ def test_a_finished_chain_is_read_from_a_folder_that_cannot_be_written(data, tmp
     assert_equal(run(data, folder=tmp_path), whole)
 
 
-def foreign(name, data):
-    """Another chain than `run(data)`."""
-    other = LayerData(data.images + 1e-9)
-    return {
-        "data": lambda f: run(other, folder=f),
-        "seed": lambda f: run(data, replace(CHAIN, seed=5), folder=f),
-        "length": lambda f: run(data, replace(CHAIN, collect=7), folder=f),
-        "spec": lambda f: run(data, folder=f, pool=(3, 3)),
-        "mask": lambda f: run(LayerData(data.images, np.ones(data.images.shape, bool)), folder=f),
-    }[name]
-
-
-@pytest.mark.parametrize("name", ["data", "seed", "length", "spec", "mask"])
-def test_a_foreign_checkpoint_is_refused_and_left(data, tmp_path, name):
+@pytest.mark.parametrize(("change", "what"), [
+    (lambda data: {"data": LayerData(data.images + 1e-9)}, "data is"),
+    (lambda data: {"data": LayerData(data.images, np.ones(data.images.shape, bool))}, "data is"),
+    (lambda data: {"chain": replace(CHAIN, seed=5)}, "ChainSpec.seed is 4 there, 5 here"),
+    (lambda data: {"chain": replace(CHAIN, collect=7)}, "ChainSpec.collect is 6 there, 7 here"),
+    (lambda data: {"pool": (3, 3)}, "LayerSpec.pool.0 is 2 there, 3 here"),
+], ids=["data", "mask", "seed", "length", "spec"])
+def test_a_foreign_checkpoint_is_refused_and_left(data, tmp_path, change, what):
     run(data, folder=tmp_path)
     path = tmp_path / "layer1.npz"
     before = path.read_bytes()
-    what = {
-        "data": "data is", "seed": "ChainSpec.seed is 4 there, 5 here", "mask": "data is",
-        "length": "ChainSpec.collect is 6 there, 7 here", "spec": "LayerSpec.pool.0 is 2 there, 3 here",
-    }[name]
     with pytest.raises(GddError, match=f"written by another chain: {what}.*name another folder"):
-        foreign(name, data)(tmp_path)
+        run(**{"data": data, "folder": tmp_path} | change(data))
     assert path.read_bytes() == before
 
 

@@ -24,7 +24,7 @@ from gdd_book.checks.calibration import (
     plain_step,
     uniformity,
 )
-from gdd_book.checks.enumeration import draw_weights
+from gdd_book.checks.enumeration import draw_weights, frequencies
 from gdd_book.checks.enumeration import enumerated as enumerate_positions
 from gdd_book.checks.plain import draw_map, one_image
 from gdd_book.checks.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
@@ -102,9 +102,7 @@ def enumerated(name):
 
 def p_value_of(z, space, probability):
     """Chi-square of drawn z against their probabilities."""
-    place = {outcome.tobytes(): t for t, outcome in enumerate(space)}
-    found = np.bincount([place[one.tobytes()] for one in z], minlength=len(space))
-    return p_value_of_counts(found, len(z) * probability)
+    return p_value_of_counts(len(z) * frequencies(z, space), len(z) * probability)
 
 
 @pytest.mark.parametrize("name", TINY)
