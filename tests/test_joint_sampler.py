@@ -11,22 +11,14 @@ import numpy as np
 import pytest
 from agreement import p_value_of_counts
 from scipy import stats
-from tiny import layer, with_local
+from tiny import every_z, layer, with_local
 from tiny_joint import draw_joint, p_values_of_draws, refinement, top
 
 from gdd.base.axes import IMAGE
 from gdd.model.joint import layer_values
 from gdd.model.layer import log_positions
 from gdd.model.spec import ModelSpec
-from gdd.model.state import (
-    EMPTY,
-    JointLocal,
-    JointShared,
-    JointState,
-    LayerData,
-    block_positions,
-    with_block,
-)
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, with_block
 from gdd.sampler.joint_conditionals import (
     coefficient_given_rest,
     dictionary_given_rest,
@@ -93,16 +85,6 @@ TINY = {
 }
 
 
-def outcomes(shape, empty):
-    """All positions of one layer of one image: (outcome, atom, block_row, block_col)."""
-    have = block_positions(shape)
-    options = [
-        [*[EMPTY] * empty, *np.flatnonzero(have[i, j])]
-        for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)
-    ]
-    return np.array(list(itertools.product(*options)), np.int16).reshape(-1, shape.atoms, *shape.grid)
-
-
 def columns(positions, z, dictionaries, shapes, seen):
     """Image of a unit of every active coefficient of one image: (coefficient, pixel), 0 where missing."""
     found = []
@@ -129,10 +111,9 @@ def enumerated(name):
     mask = generator.random(image.shape) < 0.7 if masked else None
     seen = np.ones(image.shape, bool) if mask is None else mask
     flat = np.where(seen, image, 0.0).ravel()
-    spaces = [outcomes(s, spec.empty_blocks or s is shapes[-1]) for s in shapes]
+    spaces = [every_z(s, spec.empty_blocks or s is shapes[-1]) for s in shapes]
     space, log_weight = [], []
-    for one in itertools.product(*spaces):
-        parts = tuple(z[None] for z in one)
+    for parts in itertools.product(*spaces):
         a = columns(parts[:-1], parts[-1], dictionaries, shapes, seen)
         mean, precision = weights_law(a, flat)
         evidence = 0.5 * (len(a) * np.log(GAMMA_W) - np.linalg.slogdet(precision)[1] + mean @ precision @ mean)

@@ -1,12 +1,10 @@
 """The reference log density: each of its terms is a density or a probability; it agrees with a second computation."""
 
-import itertools
-
 import numpy as np
 import pytest
 from agreement import p_value_of_counts
 from scipy import signal, stats
-from tiny import LAYERS, draw, layer, with_local, with_shared
+from tiny import LAYERS, draw, every_z, layer, with_local, with_shared
 
 from gdd.model.layer import (
     block_groups,
@@ -23,16 +21,6 @@ from gdd.model.spec import layer_shape
 from gdd.model.state import EMPTY, block_positions, maps_of
 from gdd.sampler.conditionals import theta_given_z
 from gdd_book.checks.enumeration import frequencies
-
-
-def every_z(shape, empty=True):
-    """All positions of one image."""
-    have = block_positions(shape)
-    options = [
-        [*[EMPTY] * empty, *np.flatnonzero(have[i, j])] for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)
-    ]
-    return np.array(list(itertools.product(*options)), np.int16).reshape(-1, 1, shape.atoms, *shape.grid)
-
 
 #: pooled: one 3x5 map, two full blocks, one at the right, two at the bottom, one in the corner. Top: two 2x2 maps
 ENUMERABLE = {

@@ -1,5 +1,6 @@
 """Small layers for the tests of the sampler: every sharing of precisions, ragged blocks, planes, masks, a top layer."""
 
+import itertools
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.model.layer import draw_data, draw_state
 from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision, layer_shape
-from gdd.model.state import LayerData, LayerState
+from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
 
 #: atoms of the sizes of MNIST's, whose kernels other tests have compiled; maps of 21 x 21 and 7 x 7, and 2 x 2
 CHEAP = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
@@ -76,6 +77,15 @@ def draw(name, images=3, seed=0):
     state = draw_state(images, spec, shape, generator)
     mask = generator.random((images, planes, *size)) < 0.7 if masked else None
     return Tiny(state, draw_data(state, shape, generator, mask), spec, shape)
+
+
+def every_z(shape, empty=True):
+    """All positions of one image, each with the axes of a z: (outcome, 1, atom, block_row, block_col)."""
+    have = block_positions(shape)
+    options = [
+        [*[EMPTY] * empty, *np.flatnonzero(have[i, j])] for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)
+    ]
+    return np.array(list(itertools.product(*options)), np.int16).reshape(-1, 1, shape.atoms, *shape.grid)
 
 
 def with_local(state, **parts):
