@@ -7,8 +7,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from tiny import QUICK
 from xdist.scheduler import LoadFileScheduling
 
+from gdd import DeepDeconvolution
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 
@@ -77,6 +79,16 @@ def digits():
 def table(digits):
     """The same as a table with names of columns."""
     return pd.DataFrame(digits.reshape(30, -1).astype(float), columns=[f"pixel{n}" for n in range(784)])
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    return DeepDeconvolution(**QUICK).fit(digits)
+
+
+@pytest.fixture(scope="module")
+def refined(digits):
+    return DeepDeconvolution(**QUICK, refine=(2, 2), n_chains=2).fit(digits)
 
 
 @pytest.fixture(scope="module")

@@ -20,16 +20,6 @@ from gdd_book.data import datasets
 AVERAGED = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 3), "average"), gdd.LayerSpec(4, (6, 6))), (28, 28))
 
 
-@pytest.fixture(scope="module")
-def fitted(digits):
-    return DeepDeconvolution(**QUICK).fit(digits)
-
-
-@pytest.fixture(scope="module")
-def refined(digits):
-    return DeepDeconvolution(**QUICK, refine=(2, 2), n_chains=2).fit(digits)
-
-
 def test_pixels_are_taken_from_their_median_in_units_of_three_root_mean_squares(digits, fitted):
     pixels = fitted.scale_.forward(digits[:, None])
     assert np.sqrt((pixels**2).mean()) == pytest.approx(1 / 3) and np.median(pixels) == 0

@@ -29,11 +29,6 @@ def test_a_plane_that_no_image_shows_is_named(coloured, plane):
     assert np.isfinite(model.fit(holes).sample(2)).all()
 
 
-@pytest.fixture(scope="module")
-def fitted(digits):
-    return DeepDeconvolution(**QUICK).fit(digits)
-
-
 # ---- units
 
 
@@ -132,7 +127,6 @@ class AnArray(Collection):
 
 
 def test_collections_of_pictures_are_images(digits, fitted, tmp_path):
-    io = pytest.importorskip("skimage.io")
     for number, picture in enumerate(digits):
         io.imsave(tmp_path / f"{number:02}.png", picture, check_contrast=False)
     collections = [io.imread_collection(str(tmp_path / "*.png")), Collection(digits), AnArray(digits), [*digits]]

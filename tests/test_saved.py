@@ -23,11 +23,6 @@ def named(table):
     return DeepDeconvolution(**QUICK, image_size=(28, 28)).set_output(transform="pandas").fit(table)
 
 
-@pytest.fixture(scope="module")
-def refined(digits):
-    return DeepDeconvolution(**QUICK, refine=(2, 2), n_chains=2).fit(digits)
-
-
 def reloaded(model, folder):
     model.save(folder / "m.nc")
     return gdd.load(folder / "m.nc")
@@ -205,7 +200,6 @@ def work(number):
         assert np.array_equal(gdd.load(f"{sys.argv[1]}/{number}.nc").atoms_, model.atoms_)
 joblib.Parallel(3, "threading")(joblib.delayed(work)(number) for number in range(3))
 """
-
 
 
 def test_files_can_be_read_and_written_in_several_threads(named, tmp_path):
