@@ -276,24 +276,16 @@ def test_average_pooling_spreads_evenly():
     np.testing.assert_allclose(mean, np.mean(every, axis=0), atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("model", "size", "step"),
-    [
-        (spec.MNIST, (25, 25), (3, 3)),
-        (spec.CALTECH101, (96, 96), (8, 8)),
-        (spec.FACES, (96, 96), (8, 8)),
-        (spec.FACES_INTERPOLATION, (52, 52), (3, 3)),
-    ],
-)
-def test_sizes_of_the_paper(model, size, step):
-    assert (size, step) == (model.projected_size, model.stride)
+@pytest.mark.parametrize("model", [spec.MNIST, spec.CALTECH101, spec.FACES, spec.FACES_INTERPOLATION])
+def test_sizes_are_those_of_the_spec(model):
+    """Which are the paper's: tests/test_spec.py."""
     shapes, pools = model.shapes(), [layer.pool for layer in model.layers[:-1]]
     dictionaries = [np.ones((1, 1, *shape.atom_size)) for shape in shapes]
     positions = [np.zeros(d.shape, int) for d in dictionaries[1:]]
     projected = collapse(dictionaries, pools, positions)[-1]
-    assert projected.shape == (1, 1, *size)
+    assert projected.shape == (1, 1, *model.projected_size)
     top = np.ones((1, 1, *shapes[-1].map_size))
-    assert render_projected(projected, top, step, model.image_size).shape[2:] == model.image_size
+    assert render_projected(projected, top, model.stride, model.image_size).shape[2:] == model.image_size
     with pytest.raises(GddError, match="image_size"):  # P16: without h the image comes out too small
         render_projected(projected, top, (1, 1), model.image_size)
 
