@@ -6,7 +6,6 @@ from pathlib import Path
 
 import make_readme_figure
 import numpy as np
-import pytest
 
 import gdd
 from gdd_book import experiments, run
@@ -16,41 +15,36 @@ ROOT = Path(__file__).resolve().parents[1]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, re.S)
 LOADED, STEPS = re.findall(r"```python\n(.*?)```", notebooks.text_path("api").read_text(encoding="utf-8"), re.S)
-SMALLER = {"n=500": "n=12", "n=100": "n=3", "(60, 20)": "(1, 1)"}
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    source = BLOCKS[1]
-    for written, small in SMALLER.items():
+def run_smaller(source, changes):
+    """Names that the lines define, run with what is written in them changed."""
+    for written, small in changes.items():
         assert written in source
         source = source.replace(written, small)
-    names = {}
-    with chdir(tmp_path_factory.mktemp("readme")):
-        exec(source, names)
-        assert Path("atoms.png").stat().st_size > 1000
-        np.testing.assert_array_equal(gdd.load("digits.nc").transform(names["new"]), names["features"])
+    exec(source, names := {})
     return names
 
 
 def test_from_images_and_labels_to_an_error_in_six_lines(capsys):
     lines = [line for line in BLOCKS[0].splitlines() if line and "import" not in line]
     assert len(lines) == 3 and len(BLOCKS[0].splitlines()) <= 8
-    source = BLOCKS[0].replace("n=200", "n=60").replace("OneStepFeatures()", "OneStepFeatures(sweeps=(2, 1), atoms=6)")
-    exec(source, {})
+    run_smaller(BLOCKS[0], {"n=200": "n=60", "OneStepFeatures()": "OneStepFeatures(sweeps=(2, 1), atoms=6)"})
     share = float(re.search(r"([\d.]+) % of the new digits", capsys.readouterr().out)[1])
     assert share < 60  # guessing: 90
 
 
-def test_the_lines_give_features_of_the_new_images(made):
+def test_the_lines_give_features_of_the_new_images(tmp_path):
+    with chdir(tmp_path):
+        made = run_smaller(BLOCKS[1], {"n=500": "n=12", "n=100": "n=3", "(60, 20)": "(1, 1)"})
+        assert Path("atoms.png").stat().st_size > 1000
+        np.testing.assert_array_equal(gdd.load("digits.nc").transform(made["new"]), made["features"])
     assert made["features"].shape == (3, 160 * 2 * 2) and np.isfinite(made["features"]).all()
 
 
 def test_a_trained_model_can_be_used():
-    names = {}
-    assert "n=100" in LOADED
     with chdir(ROOT):
-        exec(LOADED.replace("n=100", "n=3"), names)
+        names = run_smaller(LOADED, {"n=100": "n=3"})
     assert names["drawn"].shape == (10, 1, 28, 28) and names["codes"].sizes["image"] == 3
     assert names["maps"].isel(image=names["maps"].label.values == 3).sizes["image"] == 10
 
@@ -85,10 +79,6 @@ def test_make_targets_exist():
 def test_the_parts_called_alone():
     smaller = {"n=500": "n=12", "n=100": "n=3"}
     smaller |= dict.fromkeys(("burn_in=60, collect=20", "burn_in=30, collect=10"), "burn_in=1, collect=1")
-    source, names = STEPS, {}
-    for written, small in smaller.items():
-        assert written in source
-        source = source.replace(written, small)
-    exec(source, names)
+    names = run_smaller(STEPS, smaller)
     assert names["atoms"].dims == ("atom", "plane", "atom_row", "atom_col")
     assert dict(names["codes"].ml_sample.sizes) == {"image": 3, "atom": 160, "row": 2, "col": 2}
