@@ -1,6 +1,5 @@
 """Average images of upper atoms, against averages over drawn positions; the guessed precision is well formed."""
 
-
 import numpy as np
 import pytest
 
@@ -48,29 +47,32 @@ def test_expected_norms_and_mean_images(model, low):
     assert (np.abs(found - mean) < 5 * error + 1e-9).all()
 
 
-def test_guess_by_atom_is_symmetric_and_positive():
-    generator = np.random.default_rng(2)
-    shapes = TWO.shapes()
+def upper_layer():
+    """Shape of the upper of two layers, average images of the one below, and the generator that drew their atoms."""
+    generator, shapes = np.random.default_rng(2), TWO.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
-    apply = precondition_by_atom(below, shapes[1], np.array([3.0, 0.0]), np.full((2, 1), 1.5))
-    matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
+    return shapes[1], average_images(dictionaries, [(2, 2), (1, 1)])[1], generator
+
+
+def symmetric(apply, shape):
+    """Matrix of a guess."""
+    matrix = np.array([apply(unit) for unit in np.eye(np.prod(shape.dictionary))])
     np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    return matrix
+
+
+def test_guess_by_atom_is_symmetric_and_positive():
+    shape, below, _ = upper_layer()
+    matrix = symmetric(precondition_by_atom(below, shape, np.array([3.0, 0.0]), np.full((2, 1), 1.5)), shape)
     assert np.linalg.eigvalsh(matrix).min() > 0
     idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # an atom that nothing uses: the prior alone
     np.testing.assert_allclose(idle, np.eye(len(idle)) / 1.5, atol=1e-12)
 
 
 def test_guess_by_plane_is_the_inverse_where_the_data_say_more_and_diagonal_elsewhere():
-    generator = np.random.default_rng(2)
-    shapes = TWO.shapes()
-    dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
-    shape, weights = shapes[1], np.array([3.0, 0.0])
-    gamma_d = np.array([[0.5, 1e4], [2.0, 7.0]])[:, : shape.planes]
-    apply = precondition_by_plane(below, shape, weights, gamma_d)
-    matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
-    np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    shape, below, _ = upper_layer()
+    weights, gamma_d = np.array([3.0, 0.0]), np.array([[0.5, 1e4], [2.0, 7.0]])[:, : shape.planes]
+    matrix = symmetric(precondition_by_plane(below, shape, weights, gamma_d), shape)
     places = shape.atom_size[0] * shape.atom_size[1]
     for k, weight in enumerate(weights):
         own = weight * design_products(below, shape.atom_size).astype(float)
@@ -94,16 +96,12 @@ def test_products_by_lag_are_those_of_the_design():
 
 @pytest.mark.parametrize("by", ["nothing", "atom", "plane"])
 def test_guess_by_frequency_is_symmetric_and_positive(by):
-    generator = np.random.default_rng(2)
-    shapes = TWO.shapes()
-    dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = average_images(dictionaries, [(2, 2), (1, 1)])[1]
-    maps = generator.standard_normal((3, 2, *shapes[1].map_size))
+    shape, below, generator = upper_layer()
+    maps = generator.standard_normal((3, 2, *shape.map_size))
     maps[:, 1] = 0.0  # an atom that nothing uses
     prior = {"nothing": np.full((1, 1), 1.5), "atom": np.array([[0.5], [2.0]]), "plane": np.array([[0.5, 2.0]])}[by]
-    apply = precondition_by_frequency(below, shapes[1], maps, np.array([1.0, 2.0, 3.0]), prior, Shard())
-    matrix = np.array([apply(unit) for unit in np.eye(dictionaries[1].size)])
-    np.testing.assert_allclose(matrix, matrix.T, atol=1e-12)
+    apply = precondition_by_frequency(below, shape, maps, np.array([1.0, 2.0, 3.0]), prior, Shard())
+    matrix = symmetric(apply, shape)
     assert np.linalg.eigvalsh(matrix).min() > 0
     idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # its prior alone, in order (row, col, plane)
     np.testing.assert_allclose(idle, np.diag(1 / np.resize(np.broadcast_to(prior, (2, 2))[1], len(idle))), atol=1e-12)
