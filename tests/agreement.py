@@ -75,8 +75,7 @@ def assert_threads_change_no_bit(run: Callable[[], tuple]) -> tuple:
         with on_threads(threads):
             ends.append(run())
     (state, info), (other, its_info) = ends
-    for name, array in arrays_of(state).items():
-        np.testing.assert_array_equal(array, arrays_of(other)[name], err_msg=name)
+    np.testing.assert_equal(arrays_of(state), arrays_of(other))
     assert info.log_joint == its_info.log_joint
     return state, info
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from agreement import arrays_of
 from tiny import layer
 
 import gdd
@@ -37,9 +38,7 @@ def run(data, chain=CHAIN, atoms=4, folder=None, progress=None, **more):
 
 
 def assert_equal(one, other):
-    arrays = zip((*one.state.local, *one.state.shared), (*other.state.local, *other.state.shared), strict=True)
-    for left, right in arrays:
-        np.testing.assert_array_equal(left, right)
+    np.testing.assert_equal(arrays_of(one.state), arrays_of(other.state))
     assert one.traces.equals(other.traces)
     assert one.spec == other.spec
 
@@ -85,12 +84,10 @@ def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch):
+def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch, clock):
     """Were a write to take an hour, the next one would have to wait for 20."""
     monkeypatch.setattr(chains, "SECONDS_BETWEEN_CHECKPOINTS", 0.0)
-    written, clock = [], [0.0]
-    write = checkpoint.write
-    monkeypatch.setattr(chains.time, "monotonic", lambda: clock[0])
+    written, write = [], checkpoint.write
 
     def slow(path, owner, at, data):
         written.append(at.done)
@@ -102,9 +99,7 @@ def test_writing_takes_a_small_share_of_the_time(data, tmp_path, monkeypatch):
     assert written == [0, 1, CHAIN.sweeps]
 
 
-def test_seconds_of_a_chain_add_up_over_its_runs(data, tmp_path, monkeypatch):
-    clock = [0.0]
-    monkeypatch.setattr(chains.time, "monotonic", lambda: clock[0])
+def test_seconds_of_a_chain_add_up_over_its_runs(data, tmp_path, monkeypatch, clock):
     monkeypatch.setattr(chains.time, "process_time", lambda: 2 * clock[0])
 
     class Watch(StopAt):

@@ -32,10 +32,6 @@ def pretrained(images):
 POOLED_TOP = replace(TWO, layers=(TWO.layers[0], replace(TWO.layers[1], pool=(2, 1))))
 
 
-def same(one, other):
-    return all(np.array_equal(array, arrays_of(other)[name]) for name, array in arrays_of(one).items())
-
-
 def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_path, monkeypatch):
     whole = refine(images, TWO, CHAIN, FIXED, start=pretrained)
     sweep, calls = chain_of.joint_sweep, []
@@ -51,7 +47,8 @@ def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_
         refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
     monkeypatch.setattr(chain_of, "joint_sweep", sweep)
     resumed = refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
-    assert same(whole.last, resumed.last) and same(whole.state, resumed.state)
+    np.testing.assert_equal(arrays_of(whole.last), arrays_of(resumed.last))
+    np.testing.assert_equal(arrays_of(whole.state), arrays_of(resumed.state))
     assert whole.traces.equals(resumed.traces)
 
 
