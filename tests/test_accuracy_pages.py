@@ -69,5 +69,3 @@ def test_gain_by_a_third_layer_is_paired_by_class():
     three.class_accuracy.loc[{"feature_kind": "refined, ml_sample"}] = [62, 58, 64, 56]  # changes 2, -2, 4, -4
     table = caltech.third_layer(two, three)["3 layers less 2"]
     assert table.to_dict() == dict(zip(WORDS[:2], ["+0.0 ± 0.0", "+0.0 ± 1.8"], strict=True))
-
-

@@ -137,5 +137,3 @@ def test_demo_scale_runs_whole(name):
     outcome = experiments.run(f"caltech-{name}")
     assert outcome.data_name == "digits"
     assert all(np.isfinite(part).any() for part in outcome.dataset.values())
-
-

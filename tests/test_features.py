@@ -40,7 +40,6 @@ def by_hand(images, atoms, pool):
     return out
 
 
-
 @pytest.mark.parametrize("pool", [(3, 3), (4, 3), (1, 1)])
 def test_one_step_is_the_formula(pool):
     images, atoms = example()
@@ -187,7 +186,6 @@ def test_a_stride_wider_than_an_atom_leaves_pixels_out():
     for name in wide:
         assert_array_equal(wide[name].shape, (70, 3, 1, 1))
         assert_allclose(wide[name][..., 0, 0], every[name][..., 0, 0], rtol=1e-10)
-
 
 
 def test_unfold_puts_image_first_and_keeps_labels():

@@ -1,6 +1,5 @@
 """The sweep with missing pixels: against the plain conditionals and the whole sweep."""
 
-
 import numpy as np
 import pytest
 from agreement import assert_threads_change_no_bit, two_cores

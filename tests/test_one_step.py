@@ -1,6 +1,5 @@
 """One-step features of a user's images: what they are, the same bits however asked for, missing pixels, files."""
 
-
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest

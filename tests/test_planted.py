@@ -28,5 +28,3 @@ def test_the_planted_state_leaves_only_the_noise():
 def test_a_chain_started_at_the_truth_stays_and_fits_better_than_a_short_random_one(record):
     assert (record.truth_recovered == 8).all()
     assert (record.truth_log_likelihood > record.log_likelihood.sel(setting="no moves")).all()
-
-

@@ -1,6 +1,5 @@
 """Experiments on refinement at their smallest: every shape is the paper's, every number meaningless but consistent."""
 
-
 import numpy as np
 import pytest
 
