@@ -150,21 +150,21 @@ def gamma_d_given_rest(state: LayerState, spec: LayerSpec, shape: LayerShape) ->
     """Precision of the dictionary: a + pixels/2, b + ||D||^2/2 in each entry. *Departs:* P5. *Checked:* ratio test."""
     norms = (state.shared.dictionary.astype(float) ** 2).sum(axis=(2, 3))  # (atom, plane)
     pixels = np.full(norms.shape, shape.atom_size[0] * shape.atom_size[1], float)
-    return precision_given(spec.gamma_d, pixels, norms, state.shared.gamma_d.shape)
+    return _precision_given(spec.gamma_d, pixels, norms, state.shared.gamma_d.shape)
 
 
 def gamma_w_given_rest(state: LayerState, spec: LayerSpec) -> Gamma:
     """Precision of the weights: a + (active)/2, b + (sum of w^2)/2. *Departs:* P7. *Checked:* ratio test."""
     active = (state.local.z != EMPTY).sum(axis=(0, 2, 3)).astype(float)  # (atom,)
     energy = (state.local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
-    return precision_given(spec.gamma_w, active, energy, state.shared.gamma_w.shape)
+    return _precision_given(spec.gamma_w, active, energy, state.shared.gamma_w.shape)
 
 
 def gamma_e_given_rest(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape) -> Gamma:
     """Precision of the noise: a + (observed pixels)/2, b + ||E||^2/2. *Departs:* P6. *Checked:* ratio test."""
     energy = (residual(state, data, shape) ** 2).sum(axis=(2, 3))  # (image, plane)
     pixels = np.ones(data.images.shape) if data.mask is None else data.mask
-    return precision_given(spec.gamma_e, pixels.sum(axis=(2, 3)).astype(float), energy, state.local.gamma_e.shape)
+    return _precision_given(spec.gamma_e, pixels.sum(axis=(2, 3)).astype(float), energy, state.local.gamma_e.shape)
 
 
 def sum_shared(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -175,8 +175,7 @@ def sum_shared(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return values
 
 
-def precision_given(prior: Precision, number: np.ndarray, energy: np.ndarray, shape: tuple[int, ...]) -> Gamma:
-    """Gamma(a + number/2, b + energy/2), both summed over the axes along which a precision of ``shape`` is shared."""
+def _precision_given(prior: Precision, number: np.ndarray, energy: np.ndarray, shape: tuple[int, ...]) -> Gamma:
     return Gamma(prior.shape + sum_shared(number, shape) / 2, prior.rate + sum_shared(energy, shape) / 2)
 
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from gdd.base.compiling import kernel, share_out
-from gdd.model.distributions import DiagonalShiftGaussian, Gaussian, GeneralisedInverseGaussian
+from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
 from gdd.model.spec import LayerShape, Precision
 from gdd.model.state import Local, Shard, Shared
-from gdd.sampler.conditionals import precision_given
+from gdd.sampler.conditionals import sum_shared
 from gdd.sampler.kernels import layer
 from gdd.sampler.kernels.operations import Layout, Sums
 from gdd.sampler.sums import Share, add_up
@@ -205,7 +205,8 @@ def draw_shared_precision(
     """Draw Gamma(shape + number/2, rate + energy/2), both summed over the axes along which ``current`` has size 1."""
     if prior.fixed is not None:
         return current
-    return precision_given(prior, number, energy, current.shape).sample(generator)
+    number, energy = sum_shared(number, current.shape), sum_shared(energy, current.shape)
+    return Gamma(prior.shape + number / 2, prior.rate + energy / 2).sample(generator)
 
 
 def draw_scales(

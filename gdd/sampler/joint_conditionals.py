@@ -225,7 +225,8 @@ def gamma_e_given_rest(
     energy = (joint_residual(state, data, model) ** 2).sum(axis=(1, 2, 3))
     observed = np.ones(data.images.shape) if data.mask is None else data.mask
     pixels = observed.sum(axis=(1, 2, 3)).astype(float)
-    return conditionals.precision_given(refinement.noise, pixels, energy, state.local.gamma_e.shape)
+    pixels, energy = (conditionals.sum_shared(each, state.local.gamma_e.shape) for each in (pixels, energy))
+    return Gamma(refinement.noise.shape + pixels / 2, refinement.noise.rate + energy / 2)
 
 
 def squared_scale_given_rest(state: JointState, model: ModelSpec, k: int) -> GeneralisedInverseGaussian:
