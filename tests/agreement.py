@@ -50,6 +50,16 @@ def p_value_of_counts(found: np.ndarray, expected: np.ndarray) -> float:
     return stats.chisquare(found[expected > 0], expected[expected > 0]).pvalue
 
 
+def leftover(truth: np.ndarray, one: np.ndarray, other: np.ndarray, mask: np.ndarray) -> tuple[float, float]:
+    """Error of one chain's mean times another's where the mask hides, in standard errors; mean product of both means.
+
+    Given the observed pixels both chains are independent of the truth and of each other, so the expectation is 0 if
+    they draw from the posterior. One chain alone would not do: its mean carries its own Monte Carlo error.
+    """
+    product = np.where(mask, 0, (truth - one) * other).sum(axis=(1, 2, 3))
+    return product.mean() / (product.std() / np.sqrt(len(product))), (one * other)[~mask].mean()
+
+
 def arrays_of(state: tuple) -> dict[str, np.ndarray]:
     """Every array of a state by name, a layer's with its number."""
     out = {}

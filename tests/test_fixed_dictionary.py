@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from agreement import leftover
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError
@@ -27,14 +28,10 @@ from gdd.sampler.random import TEST, Key
 from gdd.sampler.sweep import image_pass
 from gdd_book.training import with_dictionaries
 
-
-def proper(fixed):
-    return Precision(fixed=fixed)
-
-
+UNIT = Precision(fixed=1.0)
 LAYERS = (
-    LayerSpec(2, (3, 3), (2, 2), gamma_d=proper(1.0), gamma_w=proper(1.0)),
-    LayerSpec(3, (2, 2), gamma_d=proper(1.0), gamma_w=proper(0.5)),
+    LayerSpec(2, (3, 3), (2, 2), gamma_d=UNIT, gamma_w=UNIT),
+    LayerSpec(3, (2, 2), gamma_d=UNIT, gamma_w=Precision(fixed=0.5)),
 )
 MODEL = ModelSpec(LAYERS, (7, 7))  # maps 5x5 under 2x2 blocks, 3x3 of them; top maps 2x2
 #: so much noise that the chain finds its way from an empty start in the few sweeps of a test
@@ -48,10 +45,6 @@ def drawn():
     state = draw_joint_state(300, MODEL, REFINEMENT, generator)
     data = draw_joint_data(state, MODEL, generator)
     return state, data._replace(mask=generator.random(data.images.shape) < 0.6)
-
-
-def few(data, count=3):
-    return LayerData(data.images[:count], data.mask[:count])
 
 
 def test_start_is_empty_and_positions_exist():
@@ -68,7 +61,7 @@ def test_start_is_empty_and_positions_exist():
 def test_draws_are_those_of_the_passes(drawn):
     """The chain is nothing but passes under the keys of a test; what it yields belongs to its state."""
     state, data = drawn
-    data = few(data)
+    data = LayerData(data.images[:3], data.mask[:3])
     found = list(joint_draws(data, MODEL, state.shared, REFINEMENT, ChainSpec(2, 3, 5)))
     assert len(found) == 3
     local = start_joint(3, MODEL, REFINEMENT, 5, 0.05, data.images.dtype)
@@ -83,28 +76,23 @@ def test_draws_are_those_of_the_passes(drawn):
         np.testing.assert_allclose(draw.clean, layer_values(local, state.shared.dictionaries, MODEL.shapes())[0])
 
 
-def leftover(state, data, gamma_e=None):
-    """Error of one chain's mean times another chain's mean over hidden pixels, in standard errors; see the tests of
-    `gdd_book.evaluate.interpolation`: its expectation is 0 if both draw from the posterior.
-    """
+def leftover_of(state, data, gamma_e=None):
     truth, means = layer_values(state.local, state.shared.dictionaries, MODEL.shapes())[0], []
     for seed in (1, 2):
         draws = joint_draws(data, MODEL, state.shared, REFINEMENT, ChainSpec(60, 120, seed), gamma_e)
         means.append(sum(draw.clean / 120 for draw in draws))
-    hidden = ~data.mask
-    product = np.where(hidden, (truth - means[0]) * means[1], 0).sum(axis=(1, 2, 3))
-    return product.mean() / (product.std() / np.sqrt(len(product))), (means[0] * means[1])[hidden].mean()
+    return leftover(truth, *means, data.mask)
 
 
 def test_posterior_mean_leaves_nothing_that_it_could_explain(drawn):
-    distance, size = leftover(*drawn)
+    distance, size = leftover_of(*drawn)
     assert size > 0.02  # something is filled in
     assert abs(distance) < 4
 
 
 def test_a_wrong_noise_precision_is_seen(drawn):
     """With the noise taken for a twentieth of what it is, what is filled in is too bold."""
-    assert leftover(*drawn, 1.0)[0] < -8
+    assert leftover_of(*drawn, 1.0)[0] < -8
 
 
 def test_codes_of_whole_images(drawn):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from agreement import leftover
 from tiny import draw
 
 from gdd.base.axes import IMAGES
@@ -99,17 +100,10 @@ def test_labels_are_kept_and_axes_may_come_in_any_order(joint):
     np.testing.assert_array_equal(found, plain)
 
 
-def leftover(fitted, images):
-    """Error of one chain's mean times another chain's mean over hidden pixels, in standard errors.
-
-    Given the observed pixels both chains are independent of the truth and of each other, so the expectation is 0 if
-    they draw from the posterior. One chain alone would not do: its mean carries its own Monte Carlo error.
-    """
-    truth = reconstruction(fitted.state, fitted.shape)
+def leftover_of(fitted, images):
     mask = hide_at_random(images.shape, 0)
-    one, other = (interpolate_one_layer(images, mask, fitted, ChainSpec(60, 120, seed)).values for seed in (1, 2))
-    product = np.where(mask, 0, (truth - one) * other).sum(axis=(1, 2, 3))
-    return product.mean() / (product.std() / np.sqrt(len(product))), (one * other)[~mask].mean()
+    means = (interpolate_one_layer(images, mask, fitted, ChainSpec(60, 120, seed)).values for seed in (1, 2))
+    return leftover(reconstruction(fitted.state, fitted.shape), *means, mask)
 
 
 def test_one_layer_refuses_images_of_another_size(layer):
@@ -120,7 +114,7 @@ def test_one_layer_refuses_images_of_another_size(layer):
 
 
 def test_one_layer_fills_in_the_posterior_mean(layer):
-    distance, size = leftover(*layer)
+    distance, size = leftover_of(*layer)
     assert size > 0.05  # something is filled in
     assert abs(distance) < 4
 
@@ -129,7 +123,7 @@ def test_a_wrong_noise_precision_of_the_layer_is_seen(layer):
     fitted, images = layer
     bold = fitted.state.local._replace(gamma_e=20 * fitted.state.local.gamma_e)
     wrong = fitted._replace(state=fitted.state._replace(local=bold))
-    assert leftover(wrong, images)[0] < -8
+    assert leftover_of(wrong, images)[0] < -8
 
 
 @pytest.mark.parametrize("name", ["pooled, ragged", "gamma_e shared", "several planes"])
