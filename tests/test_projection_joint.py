@@ -4,12 +4,15 @@ from math import prod
 
 import numpy as np
 import pytest
+from tiny import layer
+from tiny_joint import refinement
 
 from gdd import infer
+from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
 from gdd.model.pooling import block_places, unpool
-from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
+from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
 from gdd.projection import (
     blocks_following,
@@ -25,14 +28,7 @@ from gdd.sampler.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import threshold
 
-PROPER = Precision((), 4.0, 3.0)
-NOISE = RefinementSpec(noise=Precision(("image",), 4.0, 3.0))
-
-
-def layer(atoms, size, pool):
-    return LayerSpec(atoms, size, pool, gamma_d=PROPER, gamma_w=PROPER)
-
-
+NOISE = refinement(IMAGE)
 #: maps of 9x9 in blocks of 3x3, under 2x2
 TWO = ModelSpec((layer(3, (3, 3), (3, 3)), layer(4, (2, 2), None)), (11, 11), planes=2)
 #: maps of 12x12 and 4x4, both in blocks of 2x2, under 1x1
