@@ -1,5 +1,6 @@
 """The API reference: every public name has its entry, docstrings are read as they are meant, names lead to them."""
 
+import inspect
 import re
 from types import SimpleNamespace
 
@@ -10,13 +11,6 @@ import gdd
 from gdd_book.pages import api, notebooks, sources
 
 
-def adapted(found, what="class"):
-    lines = (found.__doc__ or "").splitlines()
-    lines = [*lines[:1], *(line[4:] if line.startswith("    ") else line for line in lines[1:])]
-    api.adapt(None, what, "", found, {}, lines)
-    return lines
-
-
 def test_every_public_name_has_one_entry():
     text = notebooks.text_path("api").read_text(encoding="utf-8")
     entries = re.findall(r"^\.\. (?:auto(?:class|function|exception)|py:data):: (\w+)", text, re.MULTILINE)
@@ -24,7 +18,7 @@ def test_every_public_name_has_one_entry():
 
 
 def test_closing_lines_are_fields_with_links_to_the_tests():
-    lines = adapted(gdd.project, "function")
+    api.adapt(None, "function", "", gdd.project, {}, lines := inspect.getdoc(gdd.project).splitlines())
     assert ":Source: Pu, Yuan & Carin 2015, Sec. 2.4." in lines
     checked = next(line for line in lines if line.startswith(":Checked:"))
     assert "`test_projection.py <sources/tests/test_projection.html>`__" in checked
