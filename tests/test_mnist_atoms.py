@@ -23,10 +23,7 @@ def found(tmp_path_factory):
         run = Run(tmp_path_factory.mktemp("cache"))
         first = experiments.run("mnist-atoms", CHANGES, within=run).dataset
 
-        def refuse(*_):
-            raise AssertionError("a finished chain is run again")
-
-        patch.setattr(stage, "sweep", refuse)
+        patch.setattr(stage, "sweep", None)  # no finished chain is run again
         assert first.identical(experiments.run("mnist-atoms", CHANGES, within=run).dataset)
         yield first
 
