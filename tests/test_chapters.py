@@ -15,7 +15,7 @@ from jupyter_cache import get_cache
 
 from gdd.base.checks import GddError
 from gdd.model import spec
-from gdd_book.pages import notebooks, papermill_io
+from gdd_book.pages import notebooks
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 CHAPTERS = notebooks.chapters()
@@ -228,8 +228,3 @@ def test_failing_chapter_is_named(book):
     (book / "one.md").write_text(text)
     with pytest.raises(GddError, match="chapter one: cell 2 failed: ZeroDivisionError"):
         notebooks.execute("one")
-
-
-def test_handler_refuses_to_overwrite_a_chapter(book):
-    with pytest.raises(GddError, match="a notebook"):
-        papermill_io.ChapterHandler.write("{}", str(book / "one.md"))
