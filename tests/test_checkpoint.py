@@ -109,14 +109,6 @@ def test_a_folder_that_must_not_be_written_is_an_error(tmp_path):
         tmp_path.chmod(0o755)
 
 
-def test_a_file_where_the_folder_should_be_is_an_error(tmp_path):
-    (tmp_path / "file").touch()
-    path = tmp_path / "file" / "below" / "layer1.npz"
-    assert read(path, owner(), DATA) is None
-    with pytest.raises(GddError, match="cannot write"):
-        write(path, owner(), chain_state(), DATA)
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypatch, call):
     path = tmp_path / "layer1.npz"
