@@ -61,10 +61,10 @@ def test_noise_lowers_the_correlation_as_it_should():
 # ---- sharpness
 
 
-def wave(frequency, size=40):
+def wave(frequency):
     """A plane wave along the columns under a smooth window, (1, 1, row, col)."""
-    window = np.hanning(size)
-    return (np.outer(window, window * np.cos(2 * np.pi * frequency * np.arange(size))))[None, None]
+    window = np.hanning(40)
+    return np.outer(window, window * np.cos(2 * np.pi * frequency * np.arange(40)))[None, None]
 
 
 @pytest.mark.parametrize(("frequency", "share"), [(0.1, 0), (0.2, 0), (0.3, 1), (0.45, 1)])

@@ -75,11 +75,11 @@ def test_centroids_do_not_depend_on_anything_but_images_and_seed(images, learn):
 # ---- missing pixels
 
 
-def gaussian_images(count, seed, components=3):
-    """Images of 6x6 from a Gaussian of a few components and little noise."""
-    basis = np.random.default_rng(0).standard_normal((components, 36))
+def gaussian_images(count, seed):
+    """Images of 6x6 from a Gaussian of three components and little noise."""
+    basis = np.random.default_rng(0).standard_normal((3, 36))
     generator = np.random.default_rng(seed)
-    flat = generator.standard_normal((count, components)) @ basis + 0.1 * generator.standard_normal((count, 36))
+    flat = generator.standard_normal((count, 3)) @ basis + 0.1 * generator.standard_normal((count, 36))
     return flat.reshape(count, 1, 6, 6), basis
 
 

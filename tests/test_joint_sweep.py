@@ -32,8 +32,8 @@ PASSES, FAILS = 1e-3, 1e-6
 CASES = [pytest.param(n, marks=pytest.mark.slow) if "wide" in n else n for n in JOINTS]
 
 
-def key(number, seed=11):
-    return Key(seed, REFINE, 0, number)
+def key(number):
+    return Key(11, REFINE, 0, number)
 
 
 @pytest.mark.parametrize("name", CASES)

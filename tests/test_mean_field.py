@@ -19,14 +19,14 @@ PRECISIONS = {"gamma_e": 2.0, "gamma_w": 0.4}
 MANY = 3000
 
 
-def atoms_and_images(images=2, apart=False):
+def atoms_and_images(apart=False):
     """Two atoms of 4 x 4 pixels at four places, the last ones cut off by the edge; ``apart``: none overlap."""
     rng = np.random.default_rng(5)
     atoms = rng.normal(size=(2, 1, 4, 4))
     if apart:
         atoms[:] = 0
         atoms[0, 0, 0, 0], atoms[1, 0, 0, 1] = 1.0, 1.2
-    return atoms, 1.5 * rng.normal(size=(images, 1, *SIZE))
+    return atoms, 1.5 * rng.normal(size=(2, 1, *SIZE))
 
 
 def placed(atoms):

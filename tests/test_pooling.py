@@ -32,11 +32,11 @@ def convolved(first, second):
     return synthesise(first[None, None], second[None, None])[0, 0]
 
 
-def random_blocks(seed, map_size, pool, images=2, atoms=3):
+def random_blocks(seed, map_size, pool):
     """Random blocks (z, w) of which every position exists; about a quarter empty."""
     rng = np.random.default_rng(seed)
     exists = block_places(map_size, pool) >= 0
-    odds = rng.random((images, atoms, *exists.shape)) * exists
+    odds = rng.random((2, 3, *exists.shape)) * exists
     z = np.where(rng.random(odds.shape[:-1]) < 0.25, -1, odds.argmax(-1))
     return z, np.where(z >= 0, rng.normal(size=z.shape), 0.0)
 

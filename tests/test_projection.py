@@ -20,9 +20,9 @@ relaxed = settings(max_examples=30, deadline=None)
 # ---- the vote
 
 
-def vote_problem(seed, pool=(2, 3), map_size=(6, 7), images=3, gamma=(1, 1), ragged=True):
+def vote_problem(seed, map_size=(6, 7), images=3, gamma=(1, 1)):
     """One layer and the layer above it, all random."""
-    rng = np.random.default_rng(seed)
+    rng, pool = np.random.default_rng(seed), (2, 3)
     where = block_places(map_size, pool)
     dictionary = rng.normal(size=(2, 2, 3, 2))
     z = np.where(where >= 0, rng.random((images, 2, *where.shape)), -1).argmax(-1)
@@ -147,10 +147,10 @@ def test_missing_position_of_a_ragged_block_scores_nothing():
 # ---- the projection
 
 
-def two_layers(seed, pool, top=3):
+def two_layers(seed, pool):
     """Random dictionaries of two layers, and random votes."""
     rng = np.random.default_rng(seed)
-    lower, upper = rng.normal(size=(3, 2, 3, 2)), rng.normal(size=(top, 3, 2, 3))
+    lower, upper = rng.normal(size=(3, 2, 3, 2)), rng.normal(size=(3, 3, 2, 3))
     return rng, lower, upper, rng.integers(0, pool[0] * pool[1], upper.shape)
 
 

@@ -55,10 +55,10 @@ JOINTS = {
 }
 
 
-def draw_joint(name, images=3, seed=0):
+def draw_joint(name, images=3):
     """Draw state and data of one of `JOINTS` from its prior, in double precision."""
     model, spec, masked = JOINTS[name]
-    generator = np.random.default_rng([seed, list(JOINTS).index(name)])
+    generator = np.random.default_rng([0, list(JOINTS).index(name)])
     state = draw_joint_state(images, model, spec, generator)
     mask = generator.random((images, model.planes, *model.image_size)) < 0.7 if masked else None
     return TinyJoint(state, draw_joint_data(state, model, generator, mask), model, spec)
