@@ -31,13 +31,13 @@ def has(record: xr.Dataset | None, part: str) -> bool:
     return record is not None and ("peer_task" in record if part == "peers" else part in record.part.values)
 
 
-def goal_table(record: xr.Dataset) -> pd.DataFrame:
-    """What is asked, and the medians of this record beside it."""
-    table = record.quantity.to_index()
-    lines = {}
+def goal_table(*benches: xr.Dataset) -> pd.DataFrame:
+    """What is asked, and the medians of these records beside it, of a row that is in several the last one's."""
+    medians = pd.concat([one["median"].to_series() for one in benches])
+    medians, lines = medians[~medians.index.duplicated(keep="last")], {}
     for what, pattern, asked, least, most in GOALS:
-        names = [name for name in table if re.match(pattern, name)]
-        value = float(record["median"].sel(quantity=names[-1])) if names else np.nan
+        values = [value for name, value in medians.items() if re.match(pattern, name)]
+        value = values[-1] if values else np.nan
         met = "not measured" if np.isnan(value) else "met" if least <= value <= most else "not met"
         lines[what] = {"asked": asked, "measured": _written(value), "": met}
     return pd.DataFrame(lines).T
