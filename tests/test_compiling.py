@@ -186,6 +186,10 @@ def test_threads_share_all_tasks_once_and_pass_on_what_goes_wrong():
         with compiling.on_threads(2):
             compiling.share_out(tasks, lambda some, thread, seen=seen: np.add.at(seen, np.r_[some], 1))
         assert (seen == 1).all()
+    counts = [0, 0]
+    with compiling.on_threads(2):
+        compiling.share_out(2, lambda some, thread: counts.__setitem__(thread, compiling.thread_count()))
+    assert counts == [2, 1], "what a helper shares out stays on it"
     with compiling.on_threads(2), pytest.raises(ZeroDivisionError):
         compiling.share_out(2, lambda some, thread: 1 // (1 - some.start))
 

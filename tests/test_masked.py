@@ -8,12 +8,13 @@ from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.compiling import on_threads
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
-from gdd.model.state import LayerData, Shard, block_positions
+from gdd.model.state import EMPTY, LayerData, Local, Shard, block_positions
 from gdd.sampler import conditionals
 from gdd.sampler.dictionary import atom_sums, plane_last
-from gdd.sampler.random import Key
-from gdd.sampler.sweep import sweep
+from gdd.sampler.random import Key, Stream
+from gdd.sampler.sweep import image_pass, sweep
 from gdd_book.checks.calibration import Case, compiled_step, exact_start, holm
+from gdd_book.checks.plain import CORRECT, draw_image, one_image
 
 BY_ATOM, BY_IMAGE = Precision((ATOM,), 4.0, 3.0), Precision((IMAGE,), 5.0, 2.0)
 PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0, 5.0)}
@@ -67,6 +68,24 @@ def test_images_of_many_columns():
     whole, _ = run(state, data, spec, shape, 1)
     masked, _ = run(state, data._replace(mask=np.ones(data.images.shape, bool)), spec, shape, 1)
     assert_same_chain(whole, masked, 1e-9)
+
+
+@pytest.mark.parametrize(("active", "precise"), [(0.05, 1.0), (0.15, 20.0)])
+@pytest.mark.parametrize("name", ["one plane", "planes", "ragged", "wide"])
+def test_blocks_that_a_bound_passes_over_would_have_stayed_empty(name, active, precise):
+    """Few blocks are active, so that most are passed over; an atom may lie wholly under a hidden corner."""
+    spec, size, planes = LAYERS[name]
+    state, data, shape = drawn(spec, size, planes, hidden=0.3, images=60)
+    generator, (z, w, gamma_e) = np.random.default_rng(1), state.local
+    kept = generator.random(z.shape) < active
+    state = state._replace(local=Local(np.where(kept, z, EMPTY), np.where(kept, w, 0.0), precise * gamma_e))
+    data.mask[:, :, : size[0] // 2, : size[1] // 2] = False
+    data = model.draw_data(state, shape, generator, data.mask)
+    local, _ = image_pass(state, data, spec, shape, Key(5, 0, 0, 0))
+    for n in range(len(z)):
+        plain = draw_image(one_image(state, data, n), spec, shape, Stream(5, 0, 0, 0, n), CORRECT).local
+        np.testing.assert_array_equal(local.z[n], plain.z[0])
+        np.testing.assert_allclose(local.w[n], plain.w[0], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["one plane", "planes"])

@@ -152,7 +152,7 @@ def thread_count() -> int:
 def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
     """Call ``run(some, thread)`` for runs of consecutive tasks, ``some``, each on a thread of its own, numbered from 0.
 
-    Returns when all have ended. What ``run`` itself shares out goes on one thread, except on the caller's.
+    Returns when all have ended.
     """
     threads = min(thread_count(), tasks)
     if threads < 2:
@@ -170,7 +170,7 @@ def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
 
 @cache
 def _helpers() -> ThreadPoolExecutor:
-    """The threads besides a caller's own."""
+    """The threads besides a caller's own. What they share out in turn stays on them, lest they wait for each other."""
     return ThreadPoolExecutor(MOST_THREADS - 1, initializer=lambda: _THREADS.set(1))
 
 

@@ -317,22 +317,24 @@ def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -
         "MNIST shapes": (digits, model, DEEP_DIGITS["refine_noise"]),
         "Caltech shapes": (pictures, CALTECH101.with_held(GAMMA_E, GAMMA_W), GAMMA_E),
     }
-    jobs, rows = {}, {}
+    stages, jobs = ("pretraining, a sweep of every layer", "refinement, a sweep"), {}
     for name, (pixels, own, noise) in given.items():
         chain = ChainSpec(BEFORE - 1, 1, seed)
         fitted = pretrain(pixels, own, chain)
         refined = refine(pixels, own, chain, refinement_for(noise), start=fitted)
         layers = [sweep_job(layer, data, 1, seed) for layer, data in zip(fitted.layers, fitted.inputs, strict=True)]
-        below, key = f"{name}: pretraining, a sweep of every layer", Key(seed, REFINE, 0, 10**6)
-        jobs[below] = Timing(lambda layers=layers: [job() for job in layers], len(pixels))
-        jobs[f"{name}: refinement, a sweep"] = Timing(
-            lambda r=refined, key=key: joint_sweep(r.last, r.data, r.model, r.refinement, key), len(pixels)
+        key = Key(seed, REFINE, 0, 10**6)
+        both = (
+            lambda layers=layers: [job() for job in layers],
+            lambda r=refined, key=key: joint_sweep(r.last, r.data, r.model, r.refinement, key),
         )
+        jobs |= {f"{name}: {what}": Timing(job, len(pixels)) for what, job in zip(stages, both, strict=True)}
     seconds = time_in_turn(jobs, FEW, run)
-    for name in given:
-        one, below = seconds[f"{name}: refinement, a sweep"], seconds[f"{name}: pretraining, a sweep of every layer"]
-        rows[f"{name}: refinement / pretraining"] = ratio(one, below)
-    return {name: row(values) for name, values in seconds.items()} | rows
+    ratios = {
+        f"{name}: refinement / pretraining": ratio(*(seconds[f"{name}: {what}"] for what in reversed(stages)))
+        for name in given
+    }
+    return {name: row(values) for name, values in seconds.items()} | ratios
 
 
 # ---- test time

@@ -311,7 +311,10 @@ def window_product(residual, atom, row, col, constants):
 
 @subkernel()
 def correlate_part(atom, rows, cols, constants, work):
-    """`correlate` for some rows and columns of a map, into ``work.correlations``."""
+    """`correlate` for some rows and columns of a map, into ``work.correlations``.
+
+    Its loops are short: in the place of `correlate` too, it would make a sweep a tenth longer.
+    """
     for i in range(rows[0], rows[1]):
         here = work.correlations[i * constants.layout.width + cols[0] : i * constants.layout.width + cols[1]]
         if len(constants.static_width) > 0:
@@ -331,7 +334,7 @@ def correlate_part(atom, rows, cols, constants, work):
 
 @subkernel()
 def scale_correlations(atom, rows, cols, layout, work):
-    """Divide some rows and columns of the correlations such that their squares are gains."""
+    """Scale some rows and columns of the correlations so that their squares are gains."""
     kind = work.correlations.dtype.type
     gamma_e, gamma_w, two = kind(atom.gamma_e), kind(atom.gamma_w), kind(2.0)
     for i in range(rows[0], rows[1]):
@@ -343,7 +346,7 @@ def scale_correlations(atom, rows, cols, layout, work):
 
 @subkernel()
 def bound_of(atom, layout):
-    """Bound for scaled correlations, which are formed in another order than those of a visit."""
+    """Bound for scaled correlations. It has room for rounding, as a visit forms them in another order."""
     least = np.inf
     for i in range(layout.map_row):
         for j in range(layout.map_col):
