@@ -72,7 +72,7 @@ RUNGS = 3
 USUAL = asdict(RefinementSpec())
 #: precisions whose chains stay healthy (book, inference/mixing, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
-HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1}
+HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1, "learned_planes": True}
 #: of refinements measured before the scan over noise precisions (experiments/studies/depth.py): top atoms are strokes
 HEALTHY_DIGITS, HEALTHY_CALTECH = HELD_DIGITS | {"refine_noise": 44.0}, HELD_CALTECH | {"refine_noise": 3.0}
 #: the book's own, chosen by that scan: the noise has 4.5 times the digits' mean square, and top atoms are digits
@@ -106,11 +106,16 @@ def digits_model(p: Mapping[str, Any]) -> ModelSpec:
 def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
     """Return one of `MODELS` likewise; in its upper layers gamma_w is fixed too, at a tenth, as inputs are larger.
 
+    With ``learned_planes`` every plane of an upper atom learns its own precision, as in the paper.
+
     A learned one can rise without end in a top layer of 30 images: weights and atoms shrink to nothing (faces: active
     as the prior has it, nothing explained).
     """
     noise, weights = p["noise_precision"], p["weight_precision"]
-    return MODELS[name].with_held(noise, weights, weights / 10) if noise else MODELS[name].as_printed()
+    if not noise:
+        return MODELS[name].as_printed()
+    model = MODELS[name].with_held(noise, weights, weights / 10)
+    return model.with_learned_planes() if p["learned_planes"] else model
 
 
 def refinement_for(refine_noise: float, **settings) -> RefinementSpec:
@@ -371,6 +376,7 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
         one = p | {"classes": (name,)}
         setup = setup_of(one, run, own)  # here, as a restart sets folders aside
         depends = (*CALTECH_CHAIN, *REFINEMENT, "voters") if p["refined"] else CALTECH_CHAIN
+        depends = (*depends, *(name for name in LEARNED if p.get(name)))
         folder = run.folder("caltech-atoms", {key: one[key] for key in depends})
         paths.append(folder and folder / "atoms.nc")
         if paths[-1] and not paths[-1].exists():
