@@ -29,6 +29,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     one_step,
     planted,
     pooling,
+    precisions,
     printed,
     scaling,
     variational,
