@@ -12,26 +12,41 @@ subsets, for each kind of atoms.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import xarray as xr
 
+from gdd import project
 from gdd.base.axes import ATOM, LABEL
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import odds_of
+from gdd.model.spec import MNIST, Precision
 from gdd_book import models, records
 from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, fit_svm
 from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.mnist import KINDS
-from gdd_book.experiments.path import encode
+from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.depth import describe_depth, other_digits
 from gdd_book.progress import Run
-from gdd_book.training import code_of, digits, kept
+from gdd_book.training import (
+    HELD_DIGITS,
+    Setup,
+    code_of,
+    digits,
+    digits_model,
+    kept,
+    pretrained_model,
+    refined_model,
+)
 
 ATOMS = ("pretrained", "refined at 44", "refined at 2")
 STRIDE = (3, 3)
+#: the setting chosen: gamma_e and rho
+AT_TEST = {"test_noise": 10000.0, "test_ratio": 20.0}
 #: digits whose codes are described, and by how much the seed of a second chain of theirs differs
 DESCRIBED, SECOND_CHAIN = 200, 1000
 
@@ -149,3 +164,67 @@ def describe_code(
         "jaccard": ((on & also).sum(axis=1) / (on | also).sum(axis=1).clip(1)).mean(),
         "detected": ((on & (order < active[:, None])).sum(axis=1)[used] / active[used]).mean(),
     })
+
+
+# ---- the weights' precision in learning
+
+
+@experiment(
+    "mnist-weights", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4,
+    demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0,), "ratios": (0.0, 1.0), "burn_in": 20,
+          "collect": 10, "refine_burn_in": 20, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
+    paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (2.0, 44.0), "ratios": (0.0, 0.1, 1.0, 10.0),
+           "burn_in": 60, "collect": 20, "refine_burn_in": 100, "refine_collect": 20, "test_burn_in": 40,
+           "test_collect": 20},
+)
+def mnist_weights(p: dict, run: Run) -> Outcome:
+    """Learn with gamma_w of both layers held at ``ratios`` times gamma_e, in pretraining and in refinement.
+
+    With atoms of unit norm a priori that is rho; as atoms grow where weights must be small, rho of what was learned,
+    ``learned_ratio``, is another. A ratio of 0 leaves gamma_w as it is everywhere else: held at 0.1 in layer 1, learned
+    in layer 2. For each (subset, noise of refinement, ratio): all of `describe_depth`, and the error of the paper's
+    sample and of the chain's mean on other training digits when they are coded at `AT_TEST`.
+    """
+    subsets = []
+    for seed in p["seeds"]:
+        one = p | {"seed": seed}
+        train = digits(one)
+        both = train, other_digits(one, train)
+        cells = [[_learned_at(one, both, noise, ratio, run) for ratio in p["ratios"]] for noise in p["noises"]]
+        subsets.append(xr.concat([xr.concat(row, "ratio") for row in cells], "noise"))
+    dataset = xr.concat(subsets, "subset").assign_coords(
+        subset=list(p["seeds"]), noise=list(p["noises"]), ratio=list(p["ratios"])
+    )
+    return outcome(dataset, p, train, model=digits_model(p))
+
+
+def _learned_at(
+    p: dict, both: tuple[xr.DataArray, xr.DataArray], noise: float, ratio: float, run: Run
+) -> xr.Dataset:
+    """One cell of `mnist_weights`."""
+    p = {name: value for name, value in p.items() if name not in ("seeds", "noises", "ratios")}
+    p |= {"refine_noise": noise, "ratio": ratio}
+    lower, upper = digits_model(p).layers
+    if ratio:
+        lower = replace(lower, gamma_w=Precision(fixed=ratio * p["noise_precision"]))
+        upper = replace(upper, gamma_w=Precision(fixed=ratio * noise))
+    model = replace(MNIST, layers=(lower, upper))
+    label = f"subset {p['seed']}, noise {noise:g}, ratio {ratio:g}, "
+    folders = run.folder("mnist-weights-pretrained", p), run.folder("mnist-weights-refined", p)
+    setup = Setup(both[0], model, p["seed"], folders)
+
+    def describe() -> xr.Dataset:
+        one = refined_model(p, pretrained_model(p, run, setup, label), run, setup, label)
+        atoms = project(one).values.astype(np.float32)
+        norm = float((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)).mean())
+        pair = precisions(atoms, *AT_TEST.values())
+        codes = [encode(images, atoms, STRIDE, pair, p) for images in both]
+        errors = [error_of([code[kind] for code in codes], *both, p) for kind in KINDS]
+        return describe_depth(one, both, p).assign({
+            "error_at_test": ("feature_kind", errors),
+            "learned_ratio": float(np.mean(one.state.shared.gamma_w)) / (noise * norm),
+        }).assign_coords(feature_kind=list(KINDS))
+
+    folder = run.folder("mnist-weights-described", p)
+    return kept(folder and folder / "described.nc", describe, images=both[0], others=both[1], settings=p,
+                code=code_of("projection", "inference"))
