@@ -33,6 +33,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     printed,
     scaling,
     variational,
+    whitened,
 )
 from gdd_book.progress import Run
 
