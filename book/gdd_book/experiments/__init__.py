@@ -16,6 +16,7 @@ from gdd_book.experiments.studies import (  # noqa: F401
     calibration,
     caltech_codes,
     caltech_features,
+    class_wise,
     control,
     cost,
     depth,

@@ -14,7 +14,7 @@ from gdd.base.axes import IMAGE, LABEL
 from gdd_book.evaluate.classify import SvmProtocol
 from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.mnist_features import class_energies, learn_class_atoms, least_residual_error
+from gdd_book.experiments.studies.class_wise import class_energies, learn_class_atoms, least_residual_error
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, STAGES, digits, model_for
 

@@ -27,12 +27,12 @@ from gdd_book.evaluate.classify import Copies, SvmProtocol, best_of, error, fit_
 from gdd_book.experiments.atoms import uses_of
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.class_wise import class_energies, learn_class_atoms, least_residual_error
 from gdd_book.progress import Run
 from gdd_book.training import (
     DIGITS_CHAIN,
     HEALTHY_DIGITS,
     HELD_CALTECH,
-    REFINEMENT,
     STAGES,
     Setup,
     chain_of,
@@ -40,7 +40,6 @@ from gdd_book.training import (
     digits_model,
     normalised,
     pretrained_model,
-    trained_models,
 )
 
 # ---- one-step features of layer 1, beside features that owe the model nothing
@@ -359,66 +358,3 @@ def classified(features: dict, train: xr.DataArray, test: xr.DataArray, seed: in
         chosen = best_of(one.cross_validation)[1] if row == PROTOCOL_ROW else chosen
         found[row] = float(one.error)
     return found
-
-
-# ---- atoms learned from the digits of each class apart: labels go into them
-
-
-def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
-    """Learn a model of every class's digits, whose top layers together have the atoms of one usual model.
-
-    A classifier of their code must not be tuned by cross-validation on the same digits: the atoms would have seen the
-    labels that a fold holds back.
-
-    Parameters
-    ----------
-    train : (image, plane, row, col) with labels
-    p : holds what pretraining and refinement of a model of digits depend on, see `trained_models`
-
-    Returns
-    -------
-    DataArray (stage, label, atom, plane, atom_row, atom_col)
-        Projected to the image plane.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 4, Caltech 101, where every class has its dictionaries.
-    Departs: on digits.
-    Checked: tests/test_class_atoms.py.
-    """
-    names = np.unique(train[LABEL].values)
-    model, found = class_model(p, len(names)), []
-    before = {name: p[name] for name in DIGITS_CHAIN}
-    after = before | {name: p[name] for name in (*REFINEMENT, "dictionary_every") if name in p}
-    for name in names.tolist():
-        own = train.isel({IMAGE: train[LABEL].values == name})
-        folders = (
-            run.folder("pretrained-class", before | {LABEL: name}), run.folder("refined-class", after | {LABEL: name})
-        )
-        stages = trained_models(p, run, Setup(own, model, p["seed"], folders), f"class {name}, ")
-        found.append(xr.concat([project(one) for one in stages.values()], "stage", combine_attrs="drop"))
-    atoms = xr.concat(found, LABEL).assign_coords({LABEL: names, "stage": list(stages)})
-    return atoms.transpose("stage", ...).astype(np.float32)
-
-
-def class_model(p: dict, classes: int) -> ModelSpec:
-    """Return the usual model with its share of top atoms for one of so many classes; its refinement stays healthy."""
-    model = digits_model(p | {"learned_planes": True})
-    *lower, top = model.layers
-    return replace(model, layers=(*lower, replace(top, atoms=top.atoms // classes)))
-
-
-def class_energies(
-    images: xr.DataArray, atoms: xr.DataArray, stride: tuple[int, int], precisions: tuple[float, float], p: dict
-) -> np.ndarray:
-    """Squared residual of every image under each class's atoms alone: (image, label), in units of the noise variance.
-
-    Up to a constant; the least tells the class without a classifier. Arguments as for `encode`.
-    """
-    codes = [encode(images, one, stride, precisions, p) for one in atoms]
-    return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)
-
-
-def least_residual_error(energies: np.ndarray, labels: np.ndarray, test: xr.DataArray) -> float:
-    """Error in % if a digit is of the class, of ``labels``, whose atoms leave the least of it: of `class_energies`."""
-    return 100 * float((labels[energies.argmin(axis=1)] != test[LABEL].values).mean())
