@@ -43,7 +43,7 @@ VALUES = {
     "model/as-printed": {"data": ("digits", "mnist"), "seed": (0, 7), "n_train": (1, 12), "sweeps": (1, 4)},
     "inference/gibbs": PRECISIONS | {"seed": (0, 7), "n_images": (1, 20)},
     "inference/mixing": PRECISIONS | {"seed": (0, 7), "n_images": (1, 20), "sweeps": (4, 20)},
-    "inference/testing": LENGTHS | MODEL | {"seed": (0, 7), "n_images": (2, 13), "steps": (1, 40)},
+    "inference/testing": LENGTHS | MODEL | {"seed": (0, 7), "n_images": (2, 13)},
     "mnist/dictionary": {"model": ("mnist-1000",) * 2, "digit": (0, 9), "seed": (0, 7), "n_generated": (10, 25)},
     "mnist/interpolation": {"data": ("digits", "mnist"), "n_train": (50, 60), "n_test": (1, 5), "faces": (1, 3),
                             "burn_in": (0, 3), "seed": (0, 7)},

@@ -31,7 +31,6 @@ from gdd_book.experiments.studies import (  # noqa: F401
     pooling,
     printed,
     scaling,
-    variational,
 )
 from gdd_book.progress import Run
 

@@ -59,7 +59,7 @@ READINGS = {
 LAST_OF_KIND = ("cooled to a mode", "lasso at every pixel, summed over places", "the same, normalised")
 #: words for the features of `mnist-labels`, and the pixels beside them
 LABELLED = {
-    "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"], "mean field": "mean field, stopped early",
+    "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"],
     "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
 }
 LENGTHS = "sweeps of a layer"
@@ -221,7 +221,7 @@ def show_labels(paper: pd.DataFrame, record: xr.Dataset, others: Sequence[xr.Dat
     ``others`` : records of `mnist-best`, and of `mnist-error`, which have one size each
     """
     figure, axes = _learning_curve(paper)
-    for colour, errors in zip((*CYCLE[:4], COLOURS["grey"]), _labelled(record, others), strict=False):
+    for colour, errors in zip((*CYCLE[:3], COLOURS["grey"]), _labelled(record, others), strict=False):
         draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
     return _finish_curve(figure, axes)
 
@@ -239,6 +239,7 @@ def _labelled(record: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.DataArray:
     of_one = [one.expand_dims(size=[settings(one)["n_train"]], trial=1) for one in pixels if "size" not in one.dims]
     pixels = [one for one in pixels if "size" in one.dims] + of_one
     errors = subset_errors([record, *pixels], LABELLED)
+    errors = errors.sel(feature_kind=[kind for kind in LABELLED if kind in errors.feature_kind])
     errors = errors.sel(size=[size for size in errors["size"].values if size in record["size"].values])
     return errors.assign_coords(feature_kind=[LABELLED[kind] for kind in errors.feature_kind.values])
 
