@@ -20,7 +20,6 @@ from gdd_book.experiments.studies import (  # noqa: F401
     cost,
     depth,
     labels,
-    leaks,
     mnist_features,
     mnist_readings,
     mnist_refinement,

@@ -287,24 +287,6 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     return finish(figure)
 
 
-def show_ablation(record: xr.Dataset) -> Figure:
-    """Every row of a `mnist-ablation` record, the least error on top; a line at the first row, the paper's protocol."""
-    protocol = float(record.error.isel(row=0).mean())
-    record = record.isel(row=record.error.mean("subset").argsort().values)
-    mean, error = mean_and_error(record.error, "subset")
-    places = np.arange(record.sizes["row"])[::-1]
-    figure, axes = new_figure(height=0.34 * len(places) + 0.7)
-    show_value(axes, protocol)
-    axes.errorbar(mean, places, xerr=error.fillna(0), fmt="o", markersize=5, capsize=2, color=COLOURS["blue"])
-    words = [
-        setting if factor in ("the paper's protocol", "no model") else f"{factor}: {setting}"
-        for factor, setting in zip(record.factor.values, record.setting.values, strict=True)
-    ]
-    names = [word.replace(": ", ":\n") if len(word) > 34 else word for word in words]
-    name_rows(axes, names[::-1], "test error, %")
-    return finish(figure)
-
-
 def reading_words(record: xr.Dataset) -> list[str]:
     """Names of the readings of a `mnist-readings` record, for a reader."""
     return [READINGS.get(name, name) for name in record.reading.values]
@@ -374,21 +356,6 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
         }
     return pd.DataFrame(columns)
-
-
-def leaks_table(record: xr.Dataset) -> pd.DataFrame:
-    """Error in %, honest and with a leak of labels, and where the leak is."""
-    return table("row", {"error, %": (record.error, 1)})
-
-
-def ablation_table(record: xr.Dataset) -> pd.DataFrame:
-    """Mean test error in % of every row of a `mnist-ablation` record, and its paired difference from the protocol."""
-    found = table("row", {
-        "test error, %": (record.error, 2, "subset"),
-        "beside the protocol": (record.error - record.error.isel(row=0), 2, "subset", "+"),
-    }, ["changed", "into"], pd.MultiIndex.from_arrays([record.factor.values, record.setting.values]))
-    found.iloc[0, 1] = ""
-    return found
 
 
 # ------------------------------------------------------------------- interpolation, generated digits, layer by layer

@@ -2,7 +2,7 @@
 
 The paper learns its atoms from the digits whose labels it uses. Here the atoms come from a thousand digits whatever
 the number of labels, so that the paper's chain lengths can be kept and each digit has one code for all rows of the
-table. Page: book/mnist/error. With the same atoms, other uses of the paper's sample; page: book/model/depth.
+table. Page: book/mnist/error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ from gdd.base.axes import ATOM, IMAGE, LABEL, MAPS
 from gdd.inference.infer import precisions_of
 from gdd_book import models
 from gdd_book.data import datasets
-from gdd_book.evaluate.classify import FIVE_FOLD, SvmProtocol, best_of, tuning_subset
+from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd_book.experiments.mnist import KINDS, tuned
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.depth import other_digits
-from gdd_book.experiments.studies.mnist_features import copies_of
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
 from gdd_book.training import code_of, kept
@@ -90,51 +88,3 @@ def _features(model: DeepDeconvolution, images: xr.DataArray, p: Mapping, run: R
     codes = xr.concat(parts, IMAGE)
     largest = xr.DataArray(normalised(images.values, atoms).max(axis=(2, 3)), dims=(IMAGE, ATOM))
     return {kind: codes[kind] for kind in KINDS} | {DETECTORS: largest}
-
-
-# ---- other uses of the paper's sample
-
-
-@experiment(
-    "mnist-votes", seed=0, model="mnist-1000-refined",
-    demo={"data": "digits", "n_train": 200, "n_others": 100, "test_burn_in": 10, "test_collect": 5, "chains": 3,
-          "copies": 1},
-    paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "test_burn_in": 100, "test_collect": 50, "chains": 9,
-           "copies": 3},
-)
-def mnist_votes(p: dict, run: Run) -> Outcome:
-    """Error in % on other training digits by reading: one sample, deformed copies, several chains' machines voting.
-
-    Each of the ``chains`` codes all digits anew, and a machine learns from its samples alone. The first is tuned; all
-    have its cost and width. Of a vote the class named most often wins, of equal ones the first. With deformed copies
-    the first chain's machine learns from its support vectors again, in ``copies`` changed forms that are coded too.
-    """
-    train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
-    both, model = (train, other_digits(p, train)), models.load(p["model"])
-    trained, atoms, named = model.chains_[0], model.atoms_.values.astype(np.float32), []
-
-    def sample(images: xr.DataArray, first: int = 0, chain: int = 0) -> xr.DataArray:
-        seed = 1000 * chain + p["seed"]
-        return encode(
-            images, atoms, trained.model.stride, precisions_of(trained), p, seed=seed, first_image=first
-        ).ml_sample
-
-    with run.bar(p["chains"] + 1, "classifying") as bar:
-        for chain in range(p["chains"]):
-            pair = [sample(images, first, chain) for images, first in zip(both, (0, FIRST_TEST_IMAGE), strict=True)]
-            if not chain:
-                alone = classify(once := pair, *both, p["seed"])
-                cost, gamma = best_of(alone.cross_validation)
-                tuned_once = SvmProtocol(costs=(cost,), gammas=(gamma,))
-            named.append(classify(pair, *both, p["seed"], tuned_once).predicted.values)
-            bar.step()
-        copied = classify(once, *both, p["seed"], tuned_once, copies_of(train, sample, p["copies"], p["seed"]))
-        bar.step()
-    names, truth = np.unique(train[LABEL].values), both[1][LABEL].values
-    votes = names[(np.array(named)[:, None] == names[:, None]).sum(axis=0).argmax(axis=0)]
-    each = 100 * (np.array(named) != truth).mean(axis=1)
-    errors = {"one sample": float(alone.error), "one sample, deformed copies": float(copied.error),
-              "several chains, a machine each, voting": 100 * float((votes != truth).mean())}
-    dataset = xr.Dataset({"error": ("reading", list(errors.values())), "each": ("chain", each)},
-                         {"reading": list(errors)})
-    return outcome(dataset, p, train, model=model.model_, protocol=FIVE_FOLD)
