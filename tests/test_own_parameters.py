@@ -55,8 +55,6 @@ VALUES = {
                                 "picture": (0, 5)},
     "caltech/accuracy": SCALE | LENGTHS | {"classes": (["ketch", "revolver"], ["pyramid", "ketch", "revolver"]),
                                            "n_images": (1, 6), "seed": (0, 7)},
-    "caltech/coding": SCALE | LENGTHS | {"model": ("caltech-revolver-pretrained", "caltech-revolver-refined"),
-                                         "n_images": (2, 5), "seed": (0, 7)},
     "your-images": {"patches": (15, 20), "sweeps": ([0, 1], [2, 3]), "new_sweeps": ([0, 1], [2, 3]),
                     "n_digits": (50, 70), "seed": (0, 7)},
     "performance": {"data": ("digits", "mnist"), "n_images": (1, 5), "sizes": ([8], [1, 2, 16]), "warm_up": (0, 2),

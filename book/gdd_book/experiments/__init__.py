@@ -14,7 +14,6 @@ from gdd_book.experiments import atoms, caltech, images, mnist  # noqa: F401  (i
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
 from gdd_book.experiments.studies import (  # noqa: F401
     calibration,
-    caltech_codes,
     caltech_features,
     control,
     cost,
