@@ -69,18 +69,6 @@ def tables(record: xr.Dataset) -> list[pd.DataFrame]:
     return [part_table(record, *np.unique(record.part)), peer_table(record), goal_table(record)]
 
 
-def cost_table(found: xr.Dataset) -> pd.DataFrame:
-    """Cost of a sweep of refinement by part: milliseconds per image on one core, multiply-adds, their rate."""
-    tables = {}
-    for shape in found["shape"].values:
-        one = found.sel(shape=shape)
-        milli, adds = (one[name].to_series() for name in ("ms_per_image", "multiply_adds"))
-        milli["whole sweep"], adds["whole sweep"] = milli.sum(), adds.sum()
-        columns = {"ms per image": milli, "million multiply-adds": adds, "billions a second": adds / milli}
-        tables[f"{shape}, {float(one.active):.1f} active"] = pd.DataFrame(columns)
-    return pd.concat(tables, axis=1).map(lambda value: "" if np.isnan(value) else f"{value:.2f}")
-
-
 def show_ratios(record: xr.Dataset) -> Figure:
     """Every kernel's time over its bound, medians; the dotted line is the bound."""
     chosen = record.sel(quantity=(record.part == "kernels") & record.quantity.str.endswith("/ bound"))
