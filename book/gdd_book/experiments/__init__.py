@@ -26,7 +26,6 @@ from gdd_book.experiments.studies import (  # noqa: F401
     planted,
     pooling,
     printed,
-    scaling,
 )
 from gdd_book.progress import Run
 
