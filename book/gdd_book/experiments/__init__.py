@@ -32,7 +32,7 @@ from gdd_book.progress import Run
 SCALES = ("demo", "paper")
 DATA = ("digits", "mnist")
 #: endings of the names of counts that may be 0
-FROM_NOTHING = ("burn_in", "warm_up", "copies", "steps")
+FROM_NOTHING = ("burn_in", "warm_up", "copies")
 LARGEST_SEED = 2**31 - 1  # an experiment makes other seeds from it, and scikit-learn takes 32 bits
 
 
