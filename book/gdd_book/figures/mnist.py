@@ -59,7 +59,7 @@ READINGS = {
 LAST_OF_KIND = ("cooled to a mode", "lasso at every pixel, summed over places", "the same, normalised")
 #: words for the features of `mnist-labels`, and the pixels beside them
 LABELLED = {
-    "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"], "mean field": "mean field, stopped early",
+    "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"],
     "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
 }
 LENGTHS = "sweeps of a layer"
@@ -221,7 +221,7 @@ def show_labels(paper: pd.DataFrame, record: xr.Dataset, others: Sequence[xr.Dat
     ``others`` : records of `mnist-best`, and of `mnist-error`, which have one size each
     """
     figure, axes = _learning_curve(paper)
-    for colour, errors in zip((*CYCLE[:4], COLOURS["grey"]), _labelled(record, others), strict=False):
+    for colour, errors in zip((*CYCLE[:3], COLOURS["grey"]), _labelled(record, others), strict=False):
         draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
     return _finish_curve(figure, axes)
 
@@ -239,6 +239,7 @@ def _labelled(record: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.DataArray:
     of_one = [one.expand_dims(size=[settings(one)["n_train"]], trial=1) for one in pixels if "size" not in one.dims]
     pixels = [one for one in pixels if "size" in one.dims] + of_one
     errors = subset_errors([record, *pixels], LABELLED)
+    errors = errors.sel(feature_kind=[kind for kind in LABELLED if kind in errors.feature_kind])
     errors = errors.sel(size=[size for size in errors["size"].values if size in record["size"].values])
     return errors.assign_coords(feature_kind=[LABELLED[kind] for kind in errors.feature_kind.values])
 
@@ -283,24 +284,6 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     alike = [np.mean([np.corrcoef(*pair)[0, 1] for pair in both.reshape(len(digits), 2, -1)])
              for both in (pairs, features)]
     figure.suptitle("correlation after the shift: {:.2f} of pixels, {:.2f} of features".format(*alike), fontsize=FONT)
-    return finish(figure)
-
-
-def show_ablation(record: xr.Dataset) -> Figure:
-    """Every row of a `mnist-ablation` record, the least error on top; a line at the first row, the paper's protocol."""
-    protocol = float(record.error.isel(row=0).mean())
-    record = record.isel(row=record.error.mean("subset").argsort().values)
-    mean, error = mean_and_error(record.error, "subset")
-    places = np.arange(record.sizes["row"])[::-1]
-    figure, axes = new_figure(height=0.34 * len(places) + 0.7)
-    show_value(axes, protocol)
-    axes.errorbar(mean, places, xerr=error.fillna(0), fmt="o", markersize=5, capsize=2, color=COLOURS["blue"])
-    words = [
-        setting if factor in ("the paper's protocol", "no model") else f"{factor}: {setting}"
-        for factor, setting in zip(record.factor.values, record.setting.values, strict=True)
-    ]
-    names = [word.replace(": ", ":\n") if len(word) > 34 else word for word in words]
-    name_rows(axes, names[::-1], "test error, %")
     return finish(figure)
 
 
@@ -373,21 +356,6 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
         }
     return pd.DataFrame(columns)
-
-
-def leaks_table(record: xr.Dataset) -> pd.DataFrame:
-    """Error in %, honest and with a leak of labels, and where the leak is."""
-    return table("row", {"error, %": (record.error, 1)})
-
-
-def ablation_table(record: xr.Dataset) -> pd.DataFrame:
-    """Mean test error in % of every row of a `mnist-ablation` record, and its paired difference from the protocol."""
-    found = table("row", {
-        "test error, %": (record.error, 2, "subset"),
-        "beside the protocol": (record.error - record.error.isel(row=0), 2, "subset", "+"),
-    }, ["changed", "into"], pd.MultiIndex.from_arrays([record.factor.values, record.setting.values]))
-    found.iloc[0, 1] = ""
-    return found
 
 
 # ------------------------------------------------------------------- interpolation, generated digits, layer by layer
