@@ -90,8 +90,8 @@ def _classified(
     pair: tuple[xr.DataArray, xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: Mapping, run: Run
 ) -> xr.Dataset:
     """Error and predicted labels by one feature on one subset, which an interrupted run finds again."""
-    names = ("data", "seed", "atoms", "test_burn_in", "test_collect", "size", "trial", "feature", "precisions", "n_test")
-    settings = {name: p[name] for name in names}
+    settings = {name: p[name] for name in ("data", "seed", "atoms", "test_burn_in", "test_collect", "n_test")}
+    settings |= {name: p[name] for name in ("size", "trial", "feature", "precisions")}
     folder = run.folder("mnist-labels-classified", settings)
     return kept(
         folder and folder / "classified.nc",
