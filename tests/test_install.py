@@ -141,9 +141,10 @@ def test_papermill_runs_others_notebooks_beside_us(run, tmp_path):
     """With papermill, and without what else the book needs."""
     cells = [nbformat.v4.new_code_cell("n = 1", metadata={"tags": ["parameters"]}),
              nbformat.v4.new_code_cell("print(n)")]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "other.ipynb")
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "other.ipynb")
     code = "import sys; sys.modules['jupytext'] = None; from papermill.__main__ import papermill; papermill()"
-    done = run("-c", code, "other.ipynb", "out.ipynb", "-p", "n", "7", "-k", "python3", EXTRAS="1")
+    done = run("-c", code, "other.ipynb", "out.ipynb", "-p", "n", "7", EXTRAS="1")
     assert done.returncode == 0, done.stderr
     assert nbformat.read(tmp_path / "out.ipynb", 4).cells[-1].outputs[0].text == "7\n"
 

@@ -149,8 +149,8 @@ def _parser() -> argparse.ArgumentParser:
     data.set_defaults(command=_data, fetch=None)
     data.add_subparsers(metavar="fetch").add_parser("fetch").add_argument("fetch", metavar="NAME")
 
-    about = "run an experiment and write its record"
-    run = commands.add_parser("run", help=about, formatter_class=_Whole, usage="%(prog)s EXPERIMENT [options]")
+    about, pairs = "run an experiment and write its record", "[-p NAME VALUE ...]"
+    run = commands.add_parser("run", help=about, formatter_class=_Whole, usage=f"%(prog)s EXPERIMENT {pairs} [options]")
     run.late = _experiments
     run.add_argument("experiment", metavar="EXPERIMENT", help="one of those listed below")
     about = "demo: embedded digits, seconds to minutes (the default); paper: the paper's images and layer sizes"
@@ -164,7 +164,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
 
     about = "run a page of the book at your parameters, as a notebook"
-    chapter = commands.add_parser("chapter", help=about, usage="%(prog)s PAGE.md OUT.ipynb [options]")
+    chapter = commands.add_parser("chapter", help=about, usage=f"%(prog)s PAGE.md OUT.ipynb {pairs}")
     chapter.add_argument("page", metavar="PAGE.md", help="such as book/mnist/error.md; - reads it from a pipe")
     chapter.add_argument("output", metavar="OUT.ipynb", help="the notebook to write; its folder must be there")
     chapter.set_defaults(command=_chapter)

@@ -101,8 +101,9 @@ def _folded(app: Sphinx, row: Row, main: bool) -> list[nodes.Node]:
     module = sys.modules[pkgutil.resolve_name(row.code).__module__]
     for file, word in ((Path(module.__file__), code), (ROOT / "tests" / row.test.partition("::")[0], test)):
         app.env.note_dependency(str(file))
+        text = source(file, word)  # twice, as Sphinx colours only what it finds unchanged
         block += [nodes.paragraph("", file.relative_to(ROOT).as_posix()),
-                  nodes.literal_block("", source(file, word), language="python")]
+                  nodes.literal_block(text, text, language="python")]
     return [*block, nodes.raw("", "</details>", format="html")]
 
 

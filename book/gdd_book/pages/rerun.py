@@ -29,7 +29,8 @@ if find_spec("gdd_book") is None:
 SWITCH = '<label class="code-switch"><input type="checkbox" autocomplete="off"> Show all code</label>'
 #: what Jupyter does not read of a page's text, and what it shows in its place: formulas, places, links, directives
 PLAIN = [
-    (r"\{math\}`([^`]+)`", r"$\1$"), (r"^(`{3,})\{math\}\n(?::.*\n)*\n?([\s\S]*?)\n\1$", r"$$\n\2\n$$"),
+    (r"\{math\}`([^`]+)`", r"$\1$"),
+    (r"^(`{3,})\{math\}\n(?::.*\n)*\n?([\s\S]*?)\n\1$", r"$$\n\\begin{aligned}\n\2\n\\end{aligned}\n$$"),
     (r"^\([\w-]+\)=\n", ""), (r"\{[\w:]+\}`([^`<]+?)(?: *<[^>]*>)?`", r"\1"),
     (r"^(`{3,}|:{3,})\{[\w:-]+\}.*\n(?::[\w-]+:.*\n)*\n?([\s\S]*?)^\1$", r"\2"),
 ]
@@ -47,10 +48,10 @@ def show_command(app: Sphinx, doctree: nodes.document) -> None:
     if page in notebooks.chapters():
         link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", classes=["download"])
         words = nodes.paragraph("", "Run this page yourself: ", link, nodes.Text(
-            " (its first cell says what it needs), or after make book, in the top folder of the repository, with some"
-            " of these values changed:"))
+            " (its first cell says what it needs), or in the top folder of the repository, after "),
+            nodes.literal("", "make book"), nodes.Text(", with some of these values changed:"))
         section, line = next(doctree.findall(nodes.section)), command(page)
-        section += nodes.container("", words, nodes.literal_block("", line, language="text"), classes=["rerun"])
+        section += nodes.container("", words, nodes.literal_block(line, line, language="text"), classes=["rerun"])
 
 
 def command(page: str) -> str:
