@@ -14,7 +14,6 @@ from gdd.base.checks import GddError
 from gdd_book.pages import chapter, notebooks
 
 CHAPTERS = notebooks.chapters()
-HIDDEN = {"hide-input", "hide-cell", "remove-input", "remove-cell"}
 VERSION = re.compile(r"^ *jupytext_version:.*\n", re.MULTILINE)
 PAGE = """\
 ---
@@ -56,11 +55,9 @@ def faults(notebook):
     cells = code_cells(notebook)
     found = [f"{len(cells)} code cells, at most 25"] if len(cells) > 25 else []
     for number, cell in enumerate(cells, 1):
-        lines = cell.source.splitlines()
-        if len(lines) > 15:
-            found.append(f"cell {number}: {len(lines)} lines, at most 15")
-        if not HIDDEN & {*cell.metadata.get("tags", [])} and max(map(len, lines)) > 96:
-            found.append(f"cell {number}: a line of more than 96 characters")
+        lines = len(cell.source.splitlines())
+        if lines > 15:
+            found.append(f"cell {number}: {lines} lines, at most 15")
         tree = ast.parse(cell.source)
         if any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in ast.walk(tree)):
             found.append(f"cell {number}: defines a function or a class; it belongs in the package")
