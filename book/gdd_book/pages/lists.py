@@ -122,12 +122,13 @@ def legend(chosen: Sequence[Claim | Element], known: Mapping[str, str]) -> HTML:
     for answer, words in known.items():
         runs = f" ({ran[answer]} with records of runs)" if ran[answer] else ""
         rows.append(("", (str(counts[answer]), _mark(answer), f"{words}{runs}")))
-    return _table((), rows, "claims elements")
+    return html_table((), rows, "claims elements")
 
 
 def claims_table(chosen: Iterable[Claim]) -> HTML:
     """Claims with verdicts and numbers; a click on one shows what stands behind it."""
-    return _table(("The paper says", "Verdict", "Printed", "Ours"), [(one.part, _claim_cells(one)) for one in chosen])
+    head = ("The paper says", "Verdict", "Printed", "Ours")
+    return html_table(head, [(one.part, _claim_cells(one)) for one in chosen])
 
 
 def elements_table(chosen: Iterable[Element]) -> HTML:
@@ -140,7 +141,7 @@ def elements_table(chosen: Iterable[Element]) -> HTML:
             shown += f"<details><summary>records</summary><small>{names}</small></details>"
         what = f"{escape(one.element)}<small>{escape(one.place)}</small>"
         rows.append((one.part, (what, _mark(one.status), escape(one.differs), shown)))
-    return _table(("The paper has", "Status", "What differs", "Shown on"), rows, "claims elements")
+    return html_table(("The paper has", "Status", "What differs", "Shown on"), rows, "claims elements")
 
 
 def errata_table(chosen: Sequence[Erratum]) -> HTML:
@@ -148,9 +149,20 @@ def errata_table(chosen: Sequence[Erratum]) -> HTML:
     counts = Counter(one.answer for one in chosen)
     head = "; ".join(f"{words}: {counts[key]}" for key, (words, _) in MATTERS.items())
     means = "".join(f"<li><b>{words}</b>: {meaning}</li>" for words, meaning in MATTERS.values())
-    table = _table(("", "What", "Does it matter", "Shown"), [(one.part, _erratum_cells(one)) for one in chosen],
+    table = html_table(("", "What", "Does it matter", "Shown"), [(one.part, _erratum_cells(one)) for one in chosen],
                    "claims errata")
     return HTML(f"<details><summary>{len(chosen)} entries ({head})</summary><ul>{means}</ul>{table.data}</details>")
+
+
+def html_table(head: Sequence[str], rows: Iterable[tuple[str, Sequence[str]]], style: str = "claims") -> HTML:
+    """Table of (part, cells) pairs, with a heading above the first row of every part."""
+    body, above = [], ""
+    for part, cells in rows:
+        body += [f'<tr class="part"><th colspan="{len(head)}">{escape(part)}</th></tr>'] if part != above else []
+        body.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+        above = part
+    heads = "".join(f"<th>{name}</th>" for name in head)
+    return HTML(f'<table class="{style}"><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table>')
 
 
 def printed_number(fact: str | None = None, table: str | None = None, row: Mapping = {}, column: str = "") -> str:
@@ -208,14 +220,3 @@ def _mark(answer: str, below: str = "") -> str:
     """An answer in its colour, with small words below."""
     small = f"<br><small>{escape(below)}</small>" if below else ""
     return f'<span class="verdict {_style(answer)}">{answer}</span>{small}'
-
-
-def _table(head: tuple[str, ...], rows: list[tuple[str, tuple[str, ...]]], style: str = "claims") -> HTML:
-    """Table of (part, cells) pairs, with a heading above the first row of every part."""
-    body, above = [], ""
-    for part, cells in rows:
-        body += [f'<tr class="part"><th colspan="{len(head)}">{escape(part)}</th></tr>'] if part != above else []
-        body.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
-        above = part
-    heads = "".join(f"<th>{name}</th>" for name in head)
-    return HTML(f'<table class="{style}"><thead><tr>{heads}</tr></thead><tbody>{"".join(body)}</tbody></table>')
