@@ -39,7 +39,7 @@ def parse(what: str, known: Mapping[str, Any], given: Iterable[Sequence[str]]) -
         name, _, value = first.partition("=")
         if name not in known:
             near = "".join(f" (nearest: {one})" for one in get_close_matches(name.lower(), known, 1))
-            raise GddError(f"{what} has no parameter {name or first}{near}; it has {', '.join(known)}")
+            raise GddError(f"{what} has no parameter {name or first}{near}; it has {', '.join(known) or 'none'}")
         if name in found:
             raise GddError(f"parameter {name}: given twice; write each -p NAME once")
         found[name] = _like(name, [word for word in (value, *others) if word not in ("", "=")], known[name])

@@ -53,7 +53,7 @@ def read(page: str | Path) -> NotebookNode:
     except (OSError, ValueError) as error:
         raise GddError(f"chapter {page}: cannot be read ({error}); name a page such as book/mnist/error.md") from error
     chapter = jupytext.reads(text, fmt="md:myst")
-    if not defaults(chapter):
+    if not any(cell.cell_type == "code" for cell in chapter.cells):
         raise GddError(f"chapter {page}: no page with code of this book; name one such as book/mnist/error.md")
     return chapter
 
