@@ -66,9 +66,10 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
-def at_length(scale: str) -> list[xr.Dataset]:
-    """Records of `caltech-class` that differ from the paper's settings in the class alone."""
+def at_length(scale: str, learned_planes: bool = False) -> list[xr.Dataset]:
+    """Records of `caltech-class` of one class that have the paper's lengths, and this prior of the upper layers."""
     fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k != "classes"}
+    fixed |= {"learned_planes": learned_planes}
     known = [(one, settings(one)) for one in records.every("caltech-class") if one.attrs["scale"] == scale]
     return sorted((one for one, p in known if len(p["classes"]) == 1 and fixed.items() <= p.items()), key=class_of)
 
@@ -502,6 +503,18 @@ def paired_table(pairs: Mapping[tuple[str, str], tuple[xr.DataArray, xr.DataArra
     rows = [compare_paired(one.values, other.values) for one, other in pairs.values()]
     table = pd.DataFrame(rows, pd.MultiIndex.from_tuples(pairs, names=["", "beside"]))
     return table.assign(p=table.p.map("{:.2g}".format))
+
+
+def depth_seconds(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """CPU seconds of one test image in records of `caltech-accuracy`, models of two layers and three side by side."""
+    rows = {}
+    for record in (one for one in found if "test_cpu_seconds" in one and settings(one)["per_class"] == 30):
+        p, atoms = settings(record), 16 * record.sizes["class"]
+        seconds = record.test_cpu_seconds.mean([axis for axis in record.test_cpu_seconds.dims if axis != "stage"])
+        for stage, one in seconds.to_series().items():
+            rows[atoms, _sweeps(p, "test_"), stage, LAYERS[p["model"]]] = f"{one:.2f}"
+    names = ["projected atoms", "sweeps", "stage", "seconds of a core"]
+    return pd.Series(rows).rename_axis(names).unstack()
 
 
 def time_table(record: xr.Dataset) -> pd.DataFrame:

@@ -463,12 +463,18 @@ def show_drawing_atoms(found: xr.Dataset, count: int = 36) -> Figure:
     return finish(figure)
 
 
-def drawing_table(found: xr.Dataset) -> pd.DataFrame:
-    """How many top atoms draw half, nine tenths and nearly all of the energy, by stage."""
-    shares = -np.sort(-found.energy.values, axis=1)
-    parts = (0.5, 0.9, 0.99)
-    rows = {f"{100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1 for part in parts}
-    return pd.DataFrame(rows, index=found.stage.values).T.rename_axis("top atoms that draw")
+def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
+    """How many top atoms draw most of the energy, and the fine detail of those that draw most, by stage."""
+    order = np.argsort(-found.energy.values, axis=1, kind="stable")
+    shares = np.take_along_axis(found.energy.values, order, axis=1)
+    rows = {
+        f"top atoms that draw {100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1
+        for part in (0.5, 0.9, 0.99)
+    }
+    detail = [float(high_frequency_share(atoms[most[:count]]).median())
+              for atoms, most in zip(found.projected_atoms.values, order, strict=True)]
+    rows[f"energy above half Nyquist, median of the {count} that draw most"] = [f"{one:.3f}" for one in detail]
+    return pd.DataFrame(rows, index=found.stage.values, dtype=object).T
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
