@@ -64,6 +64,8 @@ LABELLED = {
     "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
 }
 LENGTHS = "sweeps of a layer"
+#: what stands beside two layers where digits are filled in: one layer, as many atoms, as large as theirs
+LARGE = "one layer, 160 atoms of 25 × 25"
 #: of `mnist-readings`, those that are compared between numbers of digits
 MAIN_READINGS = (
     "one sample, the paper's", "one sample, noise precision 44", "mean of the chain", "lasso", "correlations",
@@ -277,6 +279,13 @@ def _finish_curve(figure: Figure, axes: Axes) -> Figure:
 # ---------------------------------------------------------------------------------------- best use, and what it costs
 
 
+def whitened_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of `mnist-whitened`: features down, as they are and whitened across; their number."""
+    errors = with_error(record.error, "trial").transpose("feature_kind", "whitened").to_pandas()
+    errors = errors.rename(columns={False: "as it is", True: "whitened"}).rename_axis(None, axis=1)
+    return errors.assign(numbers=record.features.to_series()).rename_axis("features")
+
+
 def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
 
@@ -412,6 +421,13 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
         if "wrong" in found:
             columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding), 1
     return table("way", columns).rename_axis(["hidden", ""], axis=1)
+
+
+def with_large_atoms(found: xr.Dataset, large: xr.Dataset, ways: Sequence[str]) -> xr.Dataset:
+    """Some ways of `mnist-interpolation` and, last, the one layer of `mnist-large-atoms` on the same digits."""
+    names = ["hidden_error", "wrong"]
+    one = large[names].expand_dims(way=[LARGE])
+    return xr.concat([found[names].sel(way=list(ways), hiding=large.hiding.values), one], "way", coords="minimal")
 
 
 def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
