@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
+from gdd_book.dictionaries import threshold
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import compare_paired, mean_and_error, share_error
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
@@ -466,16 +467,19 @@ def show_drawn(pictures: np.ndarray, across: int = 10) -> Figure:
     return finish(figure)
 
 
-def show_drawing_atoms(found: xr.Dataset, count: int = 36) -> Figure:
-    """Projected top atoms with the largest share of what all atoms draw, stage by stage.
+def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figure:
+    """Top atoms in the image plane as in the paper's Fig. 2a: average pooling, pretrained, refined, thresholded.
 
-    ``found`` : of `gdd_book.models.activations`
+    ``found`` : of `gdd_book.models.activations`; the atoms that draw most
+    ``average`` : record of `mnist-dictionary`; the atoms used most
     """
-    figure, axes = new_figure(1, found.sizes["stage"], height=FULL / 2 + 0.3)
-    for panel, stage in zip(axes, found.stage.values, strict=True):
-        one = found.sel(stage=stage)
-        often = np.argsort(-one.energy.values, kind="stable")[:count]
-        draw_atoms(panel, one.projected_atoms.values[often], 6, stage)
+    pooled = average.most_used.sel(kind="average").transpose("shown", "plane", ...).values[:count].astype(float)
+    order = np.argsort(-found.energy.values, axis=1, kind="stable")[:, :count]
+    before, after = (found.projected_atoms.values[one, most] for one, most in enumerate(order))
+    titles = ("average pooling", "before refinement", "after refinement", "thresholded")
+    figure, axes = new_figure(1, 4, height=FULL / 4 + 0.3)
+    for panel, title, atoms in zip(axes, titles, (pooled, before, after, threshold(after)), strict=True):
+        draw_atoms(panel, atoms, round(count**0.5), title)
     return finish(figure)
 
 

@@ -1,4 +1,4 @@
-"""The first page in one figure: what the atoms become, how a digit is put together from them, what that is worth."""
+"""What a code is worth, against the number of labels; how a digit is put together from its pieces."""
 
 from __future__ import annotations
 
@@ -36,8 +36,6 @@ from gdd_book.figures.style import (
 )
 
 SAMPLE = KINDS[0]
-#: noise precisions of refinement, and what they teach
-LITTLE_NOISE, MUCH_NOISE = (44.0, "little noise: strokes"), (2.0, "much noise: digits")
 #: the learning curve: kind of feature in `mnist-best`, what it is called, colour; where the words stand: at which
 #: of its points, and by what factors away from it
 LINES = (
@@ -54,22 +52,28 @@ SAMPLES = (
 )
 
 
-def show_story(
-    record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset], labelled: Mapping[str, xr.Dataset], digit: int = 2
-) -> Figure:
-    """Atoms refined with little and with much noise; a digit and its strongest pieces; the learning curve.
+def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -> Figure:
+    """Test error against training digits, every line with its name beside it.
 
-    ``labelled`` : records of `mnist-labels` at the precisions of training, and at those chosen
+    ``labelled`` : records of `mnist-labels`, ``trained`` at the precisions of training, ``chosen`` at those chosen
     """
-    with plt.rc_context(RC):
-        figure = plt.figure(figsize=(FULL, 7.2), FigureClass=Drawn)
-        above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.1, 3.1))
-        curve = below.subplots()
-    often = scan.most_used.isel(subset=0, shown=slice(16)).transpose(..., "shown", PLANE, "atom_row", "atom_col")
-    for panel, (noise, words) in zip(above.subplots(1, 2), (LITTLE_NOISE, MUCH_NOISE), strict=True):
-        draw_atoms(bare(panel), often.sel(noise=noise), 4, words)
-    _draw_pieces(middle.subplots(1, 7), *_example(record, digit))
-    _draw_curve(curve, labelled, best)
+    figure, axes = new_figure(height=3.4)
+    row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
+    axes.plot(row.n_train, row.error, "k-s", markersize=4)
+    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=FONT - 2)
+    for name, kind, words, colour, up in SAMPLES:
+        one = labelled[name].error.sel(feature_kind=kind).dropna("size", how="all")
+        draw_subsets(axes, one, color=COLOURS[colour])
+        axes.text(1000, up * one.isel(size=0).mean(), words, color=INK[colour], fontsize=FONT - 2)
+    kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
+    for kind, words, colour, at, (right, up), place in LINES:
+        one = kinds[kind].dropna("size", how="all")
+        draw_subsets(axes, one, color=COLOURS[colour])
+        point = one.isel(size=at)
+        axes.text(right * point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2, **place)
+    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
+    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
+    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
     return finish(figure)
 
 
@@ -199,22 +203,3 @@ def _draw_pieces(panels, whole: np.ndarray, found: np.ndarray, title: str = "a d
         else:
             draw_picture(panel, picture, words)
 
-
-def _draw_curve(axes, labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -> None:
-    """Test error against training digits, every line with its name beside it."""
-    row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
-    axes.plot(row.n_train, row.error, "k-s", markersize=4)
-    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=FONT - 2)
-    for name, kind, words, colour, up in SAMPLES:
-        one = labelled[name].error.sel(feature_kind=kind).dropna("size", how="all")
-        draw_subsets(axes, one, color=COLOURS[colour])
-        axes.text(1000, up * one.isel(size=0).mean(), words, color=INK[colour], fontsize=FONT - 2)
-    kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
-    for kind, words, colour, at, (right, up), place in LINES:
-        one = kinds[kind].dropna("size", how="all")
-        draw_subsets(axes, one, color=COLOURS[colour])
-        point = one.isel(size=at)
-        axes.text(right * point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2, **place)
-    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
-    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
-    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
