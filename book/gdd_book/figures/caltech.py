@@ -296,6 +296,30 @@ def show_class_stages(record: xr.Dataset) -> Figure:
     return finish(figure)
 
 
+def show_layers(found: xr.Dataset, count: int = 9) -> Figure:
+    """As the paper's Fig. 3: atoms of layers 1 and 2, then of the top layer before and after refinement, in one row."""
+    top = _layers(found)[-1]
+    columns = [(1, "refined"), (2, "refined"), (top, "pretrained"), (top, "refined")]
+    figure, axes = new_figure(1, len(columns), height=FULL / len(columns) + 0.3)
+    for panel, (layer, stage) in zip(axes, columns, strict=True):
+        atoms = unpack(found, layer, stage=stage).values[:count]
+        draw_atoms(panel, atoms, round(count**0.5), f"layer {layer}, {stage}", SHOWN)
+    return finish(figure)
+
+
+def show_rows(found: Sequence[xr.Dataset], count: int = 4) -> Figure:
+    """As the paper's Fig. 5: a row for each class, with images of it, then refined atoms of each layer."""
+    figure, axes = new_figure(len(found), 4, height=len(found) * (FULL - 0.9) / 4 + 0.3, squeeze=False)
+    for row, (panels, record) in enumerate(zip(axes, found, strict=True)):
+        parts = [record["images"].values[:, None] / 100, *atoms_of(record, "refined")]
+        titles = ["images", *(f"layer {layer}" for layer in range(1, len(parts)))]
+        for panel, title, part in zip(panels, titles, parts, strict=True):
+            draw_atoms(panel, np.asarray(part)[:count], round(count**0.5), "" if row else title, SHOWN)
+        words = class_of(record).replace(" ", "\n")
+        panels[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=FONT - 1)
+    return finish(figure)
+
+
 def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Median sharpness over the atoms of every layer, before and after refinement: two rows for each class."""
     measures = {"energy above half Nyquist": (high_frequency_share, 3), "gradient kurtosis": (gradient_kurtosis, 1)}
