@@ -230,7 +230,7 @@ def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | N
         draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=colour, label=words)
     if trained is not None:
         before = trained.error.sel(feature_kind="ml_sample")
-        draw_subsets(axes, before, color=CYCLE[3], label="most likely sample, precisions of training", fmt="--o")
+        draw_subsets(axes, before, color=CYCLE[3], label="the sample, training's precisions", fmt="--o")
     return _finish_curve(figure, axes)
 
 

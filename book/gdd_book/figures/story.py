@@ -44,11 +44,12 @@ LINES = (
     (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple",
      0, (1, 0.3), {}),
 )
-#: the paper's features in `mnist-labels`, and pixels: at the precisions of training or at the chosen ones
+#: the paper's features in `mnist-labels`, and pixels: at the precisions of training or at the chosen ones; the point
+#: where the words stand, and by what factor above it
 SAMPLES = (
-    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 1.25),
-    ("chosen", PIXELS, "raw pixels", "grey", 1.2),
-    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", 0.62),
+    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, 1.25),
+    ("chosen", PIXELS, "raw pixels", "grey", 0, 1.2),
+    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, 2.0),
 )
 
 
@@ -61,10 +62,12 @@ def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -
     row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4)
     axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=FONT - 2)
-    for name, kind, words, colour, up in SAMPLES:
+    for name, kind, words, colour, at, up in SAMPLES:
         one = labelled[name].error.sel(feature_kind=kind).dropna("size", how="all")
         draw_subsets(axes, one, color=COLOURS[colour])
-        axes.text(1000, up * one.isel(size=0).mean(), words, color=INK[colour], fontsize=FONT - 2)
+        point = one.isel(size=at)
+        axes.text(point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2,
+                  ha="right" if at else "left")
     kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
     for kind, words, colour, at, (right, up), place in LINES:
         one = kinds[kind].dropna("size", how="all")
