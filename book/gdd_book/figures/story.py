@@ -49,7 +49,7 @@ LINES = (
 SAMPLES = (
     ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, 1.25),
     ("chosen", PIXELS, "raw pixels", "grey", 0, 1.2),
-    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, 2.0),
+    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, 2.5),
 )
 
 
