@@ -43,7 +43,7 @@ from gdd_book.benchmarks.harness import (
 from gdd_book.checks.deconvolution_plain import sweep_plain
 from gdd_book.checks.plain import CORRECT, draw_image, one_image
 from gdd_book.data import datasets
-from gdd_book.data.sources import inventory
+from gdd_book.data.sources import is_here
 from gdd_book.progress import Run
 from gdd_book.training import DEEP_DIGITS, refinement_for
 
@@ -52,8 +52,7 @@ from gdd_book.training import DEEP_DIGITS, refinement_for
 
 def all_digits(name: str) -> xr.DataArray:
     """Every training image of a data set; where that is not on this machine, the embedded digits, nothing fetched."""
-    here = all(file.path is not None for file in inventory() if file.dataset == name)
-    return datasets.load(name if here else "digits", "train")
+    return datasets.load(name if is_here(name) else "digits", "train")
 
 
 def some(images: xr.DataArray, n: int, seed: int) -> xr.DataArray:
