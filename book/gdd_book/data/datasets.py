@@ -12,7 +12,6 @@ import struct
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES
+from gdd.base.axes import BLOCKS, DICTIONARY, IMAGES
 from gdd_book.data.subsets import generator
 
 

@@ -117,8 +117,8 @@ def _fetch(source: Source) -> Path:
     except (OSError, ValueError) as error:  # requests' errors are OSErrors; a wrong checksum is a ValueError
         fetch = f"fetch it by hand, take {source.member} out of it," if unzip else "fetch it by hand"
         raise GddError(
-            f"{source.dataset}: {source.name} is in none of {', '.join(map(str, _roots()))}, and {source.url} could not "
-            f"be fetched ({error}); {fetch} and put it at {target}, or in the folder {source.dataset} of GDD_DATA"
+            f"{source.dataset}: {source.name} is in none of {', '.join(map(str, _roots()))}, and {source.url} could "
+            f"not be fetched ({error}); {fetch} and put it at {target}, or in the folder {source.dataset} of GDD_DATA"
         ) from error
     return target
 

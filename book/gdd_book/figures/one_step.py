@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 
 from gdd_book.experiments.studies.one_step import ATOMS, COMPONENTS, DEFAULT, PATCHES, PIXELS, SCATTERING
 from gdd_book.figures.mnist import draw_subsets
-from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, table, with_error, write_ticks
+from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, table, with_interval, write_ticks
 
 TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
 TUNED = "preset"  # each set has its own
 
 
 def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
-    """Test error by labelled images of a class, a panel for each record of `few-labels`, with standard errors."""
+    """Test error by labelled images of a class, a panel for each record of `few-labels`, with 95 % intervals."""
     figure, axes = new_figure(1, len(found), height=3.4, squeeze=False)
     colours = {
         PIXELS: COLOURS["grey"], COMPONENTS: CYCLE[4], PATCHES: CYCLE[2], ATOMS: CYCLE[1], SCATTERING: CYCLE[3],
@@ -36,7 +36,7 @@ def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
 
 
 def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
-    """Test errors in %, with standard errors over the subsets, of one record of `few-labels`."""
+    """Test errors in %, with 95 % intervals over the subsets, of one record of `few-labels`."""
     counts = record["count"].values
     return table("feature_kind", {f"{n} a class": (record.error.sel(count=n), 2, "trial") for n in counts} | {
         f"seconds, {counts.max()} a class": (record.seconds.sel(count=counts.max()).mean("trial"), 0),
@@ -44,9 +44,9 @@ def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def settings_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Errors in % on held-out training images, with standard errors; a column for each `few-labels-settings` record."""
+    """Errors in % on held-out training images, with 95 % intervals; a column for each `few-labels-settings` record."""
     columns = {
-        TITLES[record.attrs["data_name"]]: with_error(record.error, "trial", 1).to_series() for record in found
+        TITLES[record.attrs["data_name"]]: with_interval(record.error, "trial", 1).to_series() for record in found
     }
     table = pd.DataFrame(columns).reset_index()
     for axis in ("local_contrast", "whitening"):
