@@ -22,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from gdd.base.axes import IMAGE
-from gdd.base.checks import GddError, check_choice
+from gdd.base.checks import GddError
 from gdd.base.compiling import thread_count
 from gdd.inference.features import unfold
 
@@ -52,21 +52,15 @@ class SvmProtocol:
     folds : of the stratified cross-validation
     tune_on : at most so many training images, drawn by class in proportion, are used for cross-validation; the final
         classifier is trained on all
-    scaling : "overall" divides all features by one number, so that rarely used atoms stay small; "feature" gives every
-        feature mean 0 and standard deviation 1. Both from training images only
     """
 
     costs: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
     gammas: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 4.0)
     folds: int = 5
     tune_on: int = 3000
-    scaling: str = "overall"
-
-    def __post_init__(self) -> None:
-        check_choice("scaling", self.scaling, ("overall", "feature"))
 
 
-#: the paper's five folds, with grids and scaling of ours
+#: the paper's five folds, with grids of ours
 FIVE_FOLD = SvmProtocol()
 
 
@@ -119,7 +113,7 @@ def fit_svm(
     ----------
     features : (image, ...)   unfolded to (image, feature)
     labels : (image,)
-    protocol : grids, folds, scaling
+    protocol : grids, folds
     seed : of the choice of images for tuning and of the folds
     copies : features (copy, image, feature) of changed copies of some training images, given the images' numbers. Each
         class's machine is then trained anew on its own support vectors and their copies, with the cost and the width
@@ -138,8 +132,8 @@ def fit_svm(
     if labels.shape != (len(features),):
         raise GddError(f"labels: shape {labels.shape} given, {len(features)} images need as many labels")
     scaler = StandardScaler().fit(features)
-    if protocol.scaling == "overall":
-        scaler.scale_ = np.full(features.shape[1], np.sqrt(scaler.var_.mean()) or 1.0)
+    # one number for all features, so that rarely used atoms stay small
+    scaler.scale_ = np.full(features.shape[1], np.sqrt(scaler.var_.mean()) or 1.0)
     features, chosen = scaler.transform(features), tuning_subset(labels, protocol, seed)
     distances = euclidean_distances(features[chosen], squared=True)
     median = np.median(distances[np.triu_indices(len(chosen), 1)])
