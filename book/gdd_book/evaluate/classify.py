@@ -142,8 +142,8 @@ def fit_svm(
     table = cross_validate(distances / median, labels[chosen], protocol, seed)
     cost, gamma = best_of(table)[0], best_of(table)[1] / median
     classes, in_threads = np.unique(labels), Parallel(thread_count(), "threading")  # libsvm releases Python's lock
-    kernel = rbf_kernel(features, gamma=gamma) if len(features) <= _WHOLE_KERNEL else None
-    machines = in_threads(delayed(_train)(features, labels == name, cost, gamma, kernel) for name in classes)
+    start = _start(features, labels, gamma)
+    machines = in_threads(delayed(_train)(features, labels == name, start, cost, gamma) for name in classes)
     used = _used(machines)
     if copies is not None:
         changed = [scaler.transform(unfold(one).values.astype(np.float32)) for one in copies(used)]
@@ -162,37 +162,41 @@ def fit_svm(
     return Svm(scaler, classes, features[used].astype(float), weights, offsets, cost, gamma, table)
 
 
-def _train(features: np.ndarray, right: np.ndarray, cost: float, gamma: float, kernel=None) -> Machine:
+def _start(features: np.ndarray, labels: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which images machines are trained on at first, all or as many as their kernel matrix may fit, and that matrix."""
+    rows = np.arange(len(features))
+    if len(rows) > _WHOLE_KERNEL:
+        rows = np.sort(train_test_split(rows, train_size=_WHOLE_KERNEL // 2, stratify=labels, random_state=0)[0])
+    return rows, rbf_kernel(features[rows], gamma=gamma)
+
+
+def _train(
+    features: np.ndarray, right: np.ndarray, start: tuple[np.ndarray, np.ndarray], cost: float, gamma: float
+) -> Machine:
     """Train one class against the rest; ``right`` (image,): whether an image is of the class.
 
-    The kernel matrix of more than ``_WHOLE_KERNEL`` images may not fit. Then the machine is trained on half so many,
-    drawn at random, and again on its support vectors and all images within its margin, with those that it newly has
-    there, until there are none (chunking; Osuna, Freund & Girosi, IEEE NNSP 1997). This is the machine that all images
-    give, up to ``_SLACK``.
+    Where ``start`` does not have all images, the machine is trained again on its support vectors and all images within
+    its margin, with those that it newly has there, until there are none (chunking; Osuna, Freund & Girosi, IEEE NNSP
+    1997). This is the machine that all images give, up to ``_SLACK``.
     """
-
-    def train_on(rows: np.ndarray) -> Machine:
-        part = _train_on_kernel(rbf_kernel(features[rows], gamma=gamma), right[rows], cost)
-        return part._replace(rows=rows[part.rows])
-
-    if len(features) <= _WHOLE_KERNEL:
-        kernel = rbf_kernel(features, gamma=gamma) if kernel is None else kernel
-        return _train_on_kernel(kernel, right, cost)
-    every, size = np.arange(len(features)), _WHOLE_KERNEL // 2
-    machine = train_on(np.sort(train_test_split(every, train_size=size, stratify=right, random_state=0)[0]))
-    rows, sign = machine.rows, np.where(right, 1, -1)
-    while True:
+    rows, kernel = start
+    machine, sign = _train_on_kernel(kernel, right, rows, cost), np.where(right, 1, -1)
+    whole, rows = len(rows) == len(features), machine.rows
+    while not whole:
         decided = _decide(features, features[machine.rows], machine.weights, gamma) + machine.offset
         grown = np.union1d(rows, np.flatnonzero(sign * decided < 1 - _SLACK))
         if len(grown) == len(rows):
-            return machine
-        rows, machine = grown, train_on(grown)
+            break
+        rows = grown
+        machine = _train_on_kernel(rbf_kernel(features[rows], gamma=gamma), right, rows, cost)
+    return machine
 
 
 def _train_again(features: np.ndarray, right: np.ndarray, places: np.ndarray, cost: float, gamma: float) -> Machine:
     """Train on the images at these places and on their copies; ``features`` has all images, copy by copy."""
     rows = np.arange(len(features)).reshape(-1, len(right))[:, places].ravel()
-    machine = _train(features[rows], right[rows % len(right)], cost, gamma)
+    own, right = features[rows], right[rows % len(right)]
+    machine = _train(own, right, _start(own, right, gamma), cost, gamma)
     return machine._replace(rows=rows[machine.rows])
 
 
@@ -201,9 +205,9 @@ def _used(machines: Iterable[Machine]) -> np.ndarray:
     return np.unique(np.concatenate([machine.rows for machine in machines]))
 
 
-def _train_on_kernel(kernel: np.ndarray, right: np.ndarray, cost: float) -> Machine:
-    found = SVC(C=cost, kernel="precomputed", cache_size=500).fit(kernel, right)
-    return Machine(found.support_, found.dual_coef_[0], found.intercept_[0])
+def _train_on_kernel(kernel: np.ndarray, right: np.ndarray, rows: np.ndarray, cost: float) -> Machine:
+    found = SVC(C=cost, kernel="precomputed", cache_size=500).fit(kernel, right[rows])
+    return Machine(rows[found.support_], found.dual_coef_[0], found.intercept_[0])
 
 
 def _decide(features: np.ndarray, vectors: np.ndarray, weights: np.ndarray, gamma: float) -> np.ndarray:
@@ -271,8 +275,8 @@ def cross_validate(distances: np.ndarray, labels: np.ndarray, protocol: SvmProto
 
     def count_wrong(kernel: np.ndarray, cost: float, train: np.ndarray, test: np.ndarray) -> int:
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            inner, outer = kernel[np.ix_(train, train)], kernel[np.ix_(test, train)]
-            machines = [_train_on_kernel(inner, labels[train] == name, cost) for name in classes]
+            inner, outer = kernel[np.ix_(train, train)], kernel[test]
+            machines = [_train_on_kernel(inner, labels == name, train, cost) for name in classes]
         decided = [outer[:, rows] @ weights + offset for rows, weights, offset in machines]
         return (classes[np.argmax(decided, axis=0)] != labels[test]).sum()
 
