@@ -97,7 +97,7 @@ class Svm:
 
 
 class Machine(NamedTuple):
-    """A machine of two classes: numbers of its support vectors, ascending, their signed weights, its offset."""
+    """A machine of two classes: numbers of its support vectors, their signed weights, its offset."""
 
     rows: np.ndarray
     weights: np.ndarray
