@@ -19,7 +19,7 @@ from gdd.model.spec import MNIST
 from gdd.plot import mosaic
 from gdd_book.dictionaries import threshold
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
-from gdd_book.evaluate.statistics import compare_paired, mean_and_error, share_error
+from gdd_book.evaluate.statistics import compare_paired, mean_and_interval, share_interval, t_statistic
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -37,7 +37,7 @@ from gdd_book.figures.style import (
     plus_minus_each,
     show_value,
     table,
-    with_error,
+    with_interval,
     write_ticks,
     written,
 )
@@ -114,7 +114,7 @@ def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEAT
 def subset_table(errors: xr.DataArray) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
     count = errors.count("trial").astype(str)
-    text = (with_error(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
+    text = (with_interval(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
     return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
 
 
@@ -136,9 +136,9 @@ def printed_errors(paper: pd.DataFrame, form: str = "{:.2f}") -> pd.Series:
 
 
 def draw_subsets(axes: Axes, errors: xr.DataArray, **style) -> None:
-    """Mean error (size, trial) against the number of training digits, with standard errors."""
-    mean, error = mean_and_error(errors.dropna("size", how="all"), "trial")
-    axes.errorbar(mean["size"], mean, error.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | style))
+    """Mean error (size, trial) against the number of training digits, with 95 % intervals."""
+    mean, half = mean_and_interval(errors.dropna("size", how="all"), "trial")
+    axes.errorbar(mean["size"], mean, half.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | style))
 
 
 def whole_runs(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
@@ -190,7 +190,7 @@ def show_learning_curve(
     ----------
     paper : the paper's table of errors
     found : records of `mnist-error`; `whole_runs` are drawn, filled
-    short : records of `mnist-curve`, hollow, with standard errors
+    short : records of `mnist-curve`, hollow, with 95 % intervals
     """
     figure, axes = _learning_curve(paper)
     several, full = subset_errors(short), whole_runs(found)
@@ -282,7 +282,7 @@ def _finish_curve(figure: Figure, axes: Axes) -> Figure:
 
 def whitened_table(record: xr.Dataset) -> pd.DataFrame:
     """Test error in % of `mnist-whitened`: features down, as they are and whitened across; their number."""
-    errors = with_error(record.error, "trial").transpose("feature_kind", "whitened").to_pandas()
+    errors = with_interval(record.error, "trial").transpose("feature_kind", "whitened").to_pandas()
     errors = errors.rename(columns={False: "as it is", True: "whitened"}).rename_axis(None, axis=1)
     return errors.assign(numbers=record.features.to_series()).rename_axis("features")
 
@@ -319,13 +319,13 @@ def reading_words(record: xr.Dataset) -> list[str]:
 
 def show_readings(record: xr.Dataset) -> Figure:
     """Error of every reading of `mnist-readings`, pretrained and refined, kind by kind; a line for raw pixels."""
-    mean, error = mean_and_error(record.error, "subset")
+    mean, half = mean_and_interval(record.error, "subset")
     places = np.arange(record.sizes["reading"])[::-1]
     figure, axes = new_figure(height=0.31 * len(places) + 1.1)
     show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(places) - 0.4)
     for number, (stage, marker) in enumerate(zip(record.stage.values, "os", strict=True)):
         at = places + 0.12 * (1 - 2 * number)
-        axes.errorbar(mean.sel(stage=stage), at, xerr=error.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
+        axes.errorbar(mean.sel(stage=stage), at, xerr=half.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
                       capsize=2, color=CYCLE[number], label=stage)
     name_rows(axes, reading_words(record)[::-1], "test error, %")
     for place in places[np.isin(record.reading, LAST_OF_KIND)]:
@@ -342,7 +342,7 @@ def readings_table(record: xr.Dataset) -> pd.DataFrame:
     } | {
         f"numbers, {stage}": (record.numbers.sel(stage=stage).mean("subset"), 1) for stage in errors
     }, index=reading_words(record))
-    found.loc["raw pixels"] = [with_error(record.error_of_pixels, "subset").item()] * 2 + [""] * 3
+    found.loc["raw pixels"] = [with_interval(record.error_of_pixels, "subset").item()] * 2 + [""] * 3
     return found
 
 
@@ -353,8 +353,8 @@ def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         p = settings(record)
         chains = f"{p['burn_in']} + {p['collect']}, {p['refine_burn_in']} + {p['refine_collect']}"
         for stage in record.stage.values:
-            error = with_error(record.error.sel(stage=stage, reading=list(MAIN_READINGS)), "subset").to_series()
-            pixels = with_error(record.error_of_pixels, "subset").item()
+            error = with_interval(record.error.sel(stage=stage, reading=list(MAIN_READINGS)), "subset").to_series()
+            pixels = with_interval(record.error_of_pixels, "subset").item()
             columns[f"{p['n_train']:,} digits", f"sweeps {chains}", stage] = {**error, "raw pixels": pixels}
     return pd.DataFrame(columns).rename(index=READINGS)
 
@@ -412,7 +412,7 @@ def show_filled(
 
 
 def filled_table(found: xr.Dataset) -> pd.DataFrame:
-    """Mean squared error on hidden pixels, with its standard error, by method and by what was hidden.
+    """Mean squared error on hidden pixels, with its 95 % interval, by method and by what was hidden.
 
     Beside it, where the experiment has a classifier, the share in % of filled-in images that it gets wrong.
     """
@@ -432,17 +432,17 @@ def with_large_atoms(found: xr.Dataset, large: xr.Dataset, ways: Sequence[str]) 
 
 
 def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """One method's squared error over another's, and their mean difference in its standard errors, image by image.
+    """One method's squared error over another's, and Student's t of their difference, image by image.
 
     Differences below zero are in favour of the first.
     """
     errors = found.hidden_error.astype(float)
     one, other = (errors.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
-    ratio, (mean, error) = one.mean(IMAGE) / other.mean(IMAGE), mean_and_error(one - other, IMAGE)
+    ratio, t = one.mean(IMAGE) / other.mean(IMAGE), t_statistic(one - other, IMAGE)
     columns = {}
     for hiding in found.hiding.values:
         columns[hiding, "error over the other's"] = ratio.sel(hiding=hiding), 2
-        columns[hiding, "difference, standard errors"] = (mean / error).sel(hiding=hiding), 1, None, "+"
+        columns[hiding, "difference, t"] = t.sel(hiding=hiding), 1, None, "+"
     return table("way", columns, ["method", "beside"], pd.MultiIndex.from_tuples(pairs))
 
 
@@ -499,9 +499,9 @@ def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `mnist-generated`, a row for each model and source; a guess is right in half of the cases."""
-    errors = share_error(found.told_apart, found.sizes[IMAGE])  # of all pictures and digits half
+    halves = share_interval(found.told_apart, found.sizes[IMAGE])  # of all pictures and digits half
     return table("kind", {
-        "told from real digits, %": (xr.apply_ufunc(plus_minus_each, found.told_apart, errors, 1),),
+        "told from real digits, %": (xr.apply_ufunc(plus_minus_each, found.told_apart, halves, 1),),
         "distance to nearest training digit": (found.nearest, 3, IMAGE),
         "rms of a pixel": (found.rms, 3), "energy below zero": (found.negative, 3),
     }, ["model", "drawn from"], pd.MultiIndex.from_arrays([found.model.values, found.source.values]))
@@ -530,13 +530,13 @@ def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Test error in % of one way less another's, over ``tested`` digits taken as independent.
+    """Test error in % of one way less another's, over ``tested`` digits taken as independent, with 95 % intervals.
 
     A row for each model and feature, a column for each pair of ways.
     """
     one, other = (found.error.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
-    error = np.hypot(share_error(one, tested), share_error(other, tested))
-    text = xr.apply_ufunc(plus_minus_each, one - other, error, kwargs={"sign": "+"})
+    half = np.hypot(share_interval(one, tested), share_interval(other, tested))
+    text = xr.apply_ufunc(plus_minus_each, one - other, half, kwargs={"sign": "+"})
     names = pd.MultiIndex.from_tuples(pairs, names=["way", "minus"])
     return layerwise_table(xr.Dataset({"error": text})).set_axis(names).T
 
