@@ -78,7 +78,9 @@ def first_writable(folders: Iterable[Path]) -> Path | None:
 
 _BASES = (*filter(None, [numba.config.CACHE_DIR]), PACKAGE / "__pycache__", platformdirs.user_cache_dir("gdd"))
 #: where compiled kernels are kept; None: nowhere, they are compiled in every process
-FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES)
+FOLDER = first_writable(
+    Path(base).absolute() / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES
+)
 
 
 #: what reading a damaged file of the cache can raise
@@ -126,7 +128,10 @@ def kernel(**options):
             numba.config.CACHE_DIR = str(FOLDER or "")
             made = numba.njit(nogil=True, error_model="numpy", **options)(function)
             if FOLDER is not None:
-                made._cache = KernelCache(function)
+                try:
+                    made._cache = KernelCache(function)
+                except RuntimeError:  # numba keeps a function by its source file
+                    warn_once("gdd is here without its source files; kernels are compiled again in every process")
             return made
         finally:
             numba.config.CACHE_DIR = before

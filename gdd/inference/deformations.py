@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
-from skimage.transform import AffineTransform, warp
+from scipy.ndimage import affine_transform
 from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import IMAGES, ROW
@@ -45,7 +45,7 @@ class Deformations:
             check_real(name, getattr(self, name), 0, most)
 
     def transforms(self, rows: int = 2) -> list[dict]:
-        """Arguments of `skimage.transform.AffineTransform`, ten in all; four of signals, which have one row."""
+        """Arguments of `affine`, ten in all; four of signals, which have one row."""
         return [
             argument
             for sign in (-1, 1)
@@ -68,6 +68,20 @@ class Deformations:
         ]
 
 
+def affine(
+    scale: float | tuple[float, float] = 1.0, rotation: float = 0.0, shear: float = 0.0,
+    translation: tuple[float, float] = (0.0, 0.0),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Matrix and shift that take a place (row, col) to another: scaled, sheared and turned, in this order, then moved.
+
+    ``scale``, ``translation`` : of columns, of rows; ``rotation``, ``shear`` : radians, from columns to rows
+    """
+    (right, down), (sine, cosine), tilt = np.broadcast_to(scale, 2), (np.sin(rotation), np.cos(rotation)), np.tan(shear)
+    rows = [down * (cosine - tilt * sine), right * sine]
+    cols = [-down * (tilt * cosine + sine), right * cosine]
+    return np.array([rows, cols]), np.array(translation[::-1], float)
+
+
 def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     """Images after an affine transform about their centre, linearly interpolated, zero beyond the edge.
 
@@ -77,10 +91,11 @@ def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     transform : of `Deformations.transforms` or `Deformations.draw`
     """
     values = as_plain(images, IMAGES, "images")
-    centre = AffineTransform(translation=(np.array(values.shape[:1:-1]) - 1) / 2)
-    moved = centre.inverse + AffineTransform(**transform) + centre
-    planes = values.reshape(-1, *values.shape[2:])
-    out = np.stack([warp(one, moved.inverse, order=1, preserve_range=True) for one in planes])
+    matrix, shift = affine(**transform)
+    back, centre = np.linalg.inv(matrix), (np.array(values.shape[2:]) - 1) / 2
+    offset, planes = centre - back @ (centre + shift), values.reshape(-1, *values.shape[2:])
+    how = {"order": 1, "mode": "grid-constant", "output": float}
+    out = np.stack([affine_transform(one, back, offset, **how) for one in planes])
     return images.transpose(*IMAGES).copy(data=out.reshape(values.shape).astype(values.dtype))
 
 
