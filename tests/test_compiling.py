@@ -157,6 +157,7 @@ def test_every_kernel_is_kept_under_the_checksum():
 
 
 SHARED = """
+import os
 import sys
 import numpy as np
 from gdd.base.compiling import kernel, on_threads, share_out
@@ -172,7 +173,6 @@ def work(_=None):
 """
 USES = {
     "a child forked after use": """
-import os
 first = work()
 child = os.fork()
 if child == 0:
@@ -184,6 +184,20 @@ import multiprocessing
 first = work()
 with multiprocessing.get_context("fork").Pool(2) as pool:
     assert pool.map_async(work, range(4)).get(60) == [first] * 4
+""",
+    "a thread that outlives the main one": """
+import threading, time
+first = work()
+def late():
+    threading.main_thread().join()
+    assert work() == first
+    os._exit(7)  # an error in a thread ends nothing
+threading.Thread(target=late).start()
+""",
+    "what is done at the end": """
+import atexit
+first = work()
+atexit.register(lambda: os._exit(7 if work() == first else 1))  # nor does one in a function called at the end
 """,
     "several threads at once": """
 from concurrent.futures import ThreadPoolExecutor
@@ -199,7 +213,7 @@ def test_work_is_shared_out_after_a_fork_and_from_several_threads(use, tmp_path)
     script.write_text(SHARED + USES[use])
     env["NUMBA_CACHE_DIR"] = str(tmp_path)
     ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == (7 if "os._exit(7" in USES[use] else 0), ran.stderr
 
 
 @two_cores

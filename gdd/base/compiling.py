@@ -163,10 +163,21 @@ def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
     if threads < 2:
         run(slice(0, tasks), 0)
         return
-    runs = [slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads)]
-    others = [_helpers().submit(run, some, thread) for thread, some in enumerate(runs[1:], 1)]
+    runs = {t: slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads)}
+    mine, others = [0], []
+
+    def run_once(thread: int) -> None:
+        if (some := runs.pop(thread, None)) is not None:  # a thread that failed to start may have left it to another
+            run(some, thread)
+
     try:
-        run(runs[0], 0)
+        for thread in range(1, threads):
+            others.append(_helpers().submit(run_once, thread))
+    except RuntimeError:  # none can be started, as the interpreter is ending
+        mine = range(threads)
+    try:
+        for thread in mine:
+            run_once(thread)
     finally:
         wait(others)
     for other in others:
