@@ -65,22 +65,21 @@ def checksum(package: Path) -> str:
 
 
 def first_writable(folders: Iterable[Path]) -> Path | None:
-    """Make the first folder that can be made and written to; None if there is none."""
+    """Make the first folder that can be made and written to, with its whole path; None if there is none."""
     for folder in folders:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            place = folder.absolute()
+            place.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
-            return folder
+        if os.access(place, os.W_OK):
+            return place
     return None
 
 
 _BASES = (*filter(None, [numba.config.CACHE_DIR]), PACKAGE / "__pycache__", platformdirs.user_cache_dir("gdd"))
 #: where compiled kernels are kept; None: nowhere, they are compiled in every process
-FOLDER = first_writable(
-    Path(base).absolute() / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES
-)
+FOLDER = first_writable(Path(base) / f"kernels-{checksum(PACKAGE)}-O{int(numba.config.OPT)}" for base in _BASES)
 
 
 #: what reading a damaged file of the cache can raise
