@@ -136,7 +136,10 @@ def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: st
 
 
 def as_array(array: np.ndarray, argument: str) -> np.ndarray:
-    """Array of real numbers or truth values."""
+    """Array of real numbers or truth values, in the one form for which kernels are compiled.
+
+    It is contiguous in C order, aligned, writable and in native byte order; floating point is single or double.
+    """
     if any(np.ma.is_masked(part) for part in (array, *(array if isinstance(array, list | tuple) else ()))):
         raise GddError(
             f"{argument}: a masked array given, whose mask would be lost; give its data, such as {argument}.filled(0), "
@@ -149,14 +152,16 @@ def as_array(array: np.ndarray, argument: str) -> np.ndarray:
     check_memory(argument, array.size, array.itemsize)  # a broadcast array takes no memory; every check of it would
     if array.dtype.kind not in "biuf":
         raise GddError(f"{argument}: values of type {array.dtype} given; real numbers are needed")
-    return array
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.kind == "f" and dtype.itemsize not in (4, 8):
+        dtype = np.dtype(np.float32 if dtype.itemsize < 4 else np.float64)
+    return np.require(array, dtype, "CAW")
 
 
 def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
     """As `as_plain`; no value is NaN, infinite or huge."""
     array = as_plain(array, dims, argument)
-    limit = np.float32(LARGEST_VALUE)  # of this type, as half precision has no such number
-    wrong = ~((array >= -limit) & (array <= limit))
+    wrong = ~((array >= -LARGEST_VALUE) & (array <= LARGEST_VALUE))
     if wrong.any():
         where = np.argwhere(wrong)[0]
         value = array[tuple(where)]
@@ -204,7 +209,6 @@ def _check_pixels(images: np.ndarray, argument: str, observed: np.ndarray, const
         where = np.argwhere(~np.isfinite(images) & observed)[0]
         value = images[tuple(where)]
         raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
-    # in double precision: the bounds overflow and underflow half precision
     highest = np.max(images, axis=(1, 2, 3), where=observed, initial=-np.inf).astype(float)
     lowest = np.min(images, axis=(1, 2, 3), where=observed, initial=np.inf).astype(float)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
