@@ -256,10 +256,11 @@ class DeepDeconvolution(ImageTransformer):
     def deconvolve(self, X) -> xr.Dataset:
         """Maps of images with their axes named, as `gdd.infer` returns them, in the units of the model.
 
-        The coordinates ``row`` and ``col`` are the pixels at which an atom's first row and column lie.
+        The coordinates ``row`` and ``col`` are the pixels at which an atom's first row and column lie; those of
+        labelled images along ``image`` stay.
         """
         check_is_fitted(self)
-        return self._deconvolve(self._checked(X, reset=False))
+        return self._deconvolve(self._checked(X, reset=False)).assign_coords(along_images(X))
 
     def _features(self, array: np.ndarray) -> np.ndarray:
         """`transform` of images that have been checked."""
@@ -474,7 +475,8 @@ def restored(data: xr.Dataset) -> DeepDeconvolution:
 
 def coords_of(images, count: int) -> dict[str, np.ndarray]:
     """Coordinates along ``image`` by name, of labelled images their own."""
-    return {IMAGE: np.arange(count)} | {name: variable.values for name, variable in along_images(images).items()}
+    labels = {name: results.storable(name, variable.values) for name, variable in along_images(images).items()}
+    return {IMAGE: np.arange(count)} | labels
 
 
 def averaged(chains: list[xr.Dataset]) -> xr.Dataset:
