@@ -44,7 +44,7 @@ from gdd.model.state import EMPTY, JointLocal, LayerData
 from gdd.projection import project, render_projected
 from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
-from gdd.sampler.pretrain import Pretrained, check_fits, pretrain_layers, validate_data
+from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, refine_layers
 from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
@@ -224,7 +224,8 @@ class DeepDeconvolution(ImageTransformer):
         Raises
         ------
         GddError
-            Images of other sizes than the chain's model; a chain of a file, which has no images to project by.
+            Images other than those of the chain, or of other sizes; another number of sweeps than its last stage had; a
+            chain of a file, which has no images to project by.
 
         Notes
         -----
@@ -232,17 +233,23 @@ class DeepDeconvolution(ImageTransformer):
         *Departs:* nothing is scaled.
         *Checked:* tests/test_estimator.py (a chain of the same images and seed as a fit).
         """
+        check_kind("trained", trained, (Pretrained, Refined))
+        check_kind("chain", chain, ChainSpec)
         layers = {str(level): layer.traces for level, layer in enumerate(getattr(trained, "layers", ()), 1)}
-        stage = "pretrain" if layers else "refine"
+        stage, traces = "pretrain" if layers else "refine", layers or {results.ALL: trained.traces}
         model = cls(trained.model, random_state=chain.seed, **{stage: (chain.burn_in, chain.collect)})
         array = as_images(images)
         model.layout_, model.scale_ = find_layout(array, labelled=True), Scale(np.zeros(array.shape[1]), 1.0)
         data, _ = scaled_data(array, model.scale_)
         check_fits(data.images, trained.model)
+        check_start(trained, data, trained.model, "trained")
+        check_projection(trained.model)
+        if (sweeps := next(iter(traces.values())).sizes[DRAW]) != chain.sweeps:
+            raise GddError(f"chain: {chain.sweeps} sweeps given; the last stage of trained had {sweeps}")
         model.model_, model.seed_, model.fits_, model.kept_ = trained.model, chain.seed, 1, chain.collect
         model.asked_, model.digest_ = model._asked(), digest_of([data.images, data.mask])
         model.n_features_in_, model.coords_ = prod(array.shape[1:]), coords_of(images, len(array))
-        model.chains_, model.traces_ = [trained], layers or {results.ALL: trained.traces}
+        model.chains_, model.traces_ = [trained], traces
         model._choose()
         return model
 

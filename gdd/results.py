@@ -23,7 +23,7 @@ from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
-from gdd.sampler.pretrain import Fitted, Pretrained, pool_up
+from gdd.sampler.pretrain import Fitted, Pretrained, check_start, pool_up
 from gdd.sampler.refine import Refined
 
 FORMAT, VERSION = "gdd model", 2
@@ -240,8 +240,12 @@ def of_images(trained: Trained, some: slice | np.ndarray) -> Trained:
 
 
 def with_images(trained: Trained, images: np.ndarray) -> Trained:
-    """Return a chain that was read from a file with its images (image, plane, row, col); `gdd.project` needs them."""
+    """Return a chain that was read from a file with its images (image, plane, row, col); `gdd.project` needs them.
+
+    GddError if they are not those whose digest the file has.
+    """
     data = LayerData(np.ascontiguousarray(images, np.float32))
+    check_start(trained, data, trained.model, "trained")
     if isinstance(trained, Refined):
         return trained._replace(data=data)
     pooled = [LayerData(pool_up(one.state.local.w, one.spec)) for one in trained.layers[:-1]]
