@@ -165,6 +165,7 @@ class DeepDeconvolution(ImageTransformer):
         self.asked_ = self._asked()
         data, self.scale_ = scaled_data(self.layout_.arrange(array), None)
         self.model_ = self.model or ModelSpec.for_images(self.layout_.size, self.layout_.planes, self.atoms)
+        check_projection(self.model_)
         self.n_features_in_, self.coords_ = prod(array.shape[1:]), coords_of(X, len(array))
         self.digest_ = digest_of([data.images, data.mask])
         self.seed_, self.fits_, self.chains_, self.traces_ = self._seed(), 0, [None] * count, {}
@@ -478,6 +479,18 @@ def restored(data: xr.Dataset) -> DeepDeconvolution:
     shares.pop("long_name", None)
     model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms", attrs=shares)
     return model
+
+
+def check_projection(model: ModelSpec) -> None:
+    """Refuse a model whose top atoms, once projected, could not explain an image."""
+    for axis, inner, outer in zip((ROW, COL), model.projected_size, model.image_size, strict=True):
+        if inner > outer:
+            raise GddError(
+                f"model: top atoms project to {inner} pixels along axis '{axis}', where images have {outer}; give the"
+                " layers smaller atoms, or smaller pools"
+            )
+    if model.layers[-1].atoms < 2:
+        raise GddError("model: 1 atom in the top layer; the prior odds 1 / (K - 1) of new images need 2 or more")
 
 
 def coords_of(images, count: int) -> dict[str, np.ndarray]:

@@ -180,20 +180,20 @@ class ModelSpec:
     @property
     def projected_size(self) -> Size:
         """(row, col) of a top atom projected to the image plane."""
-        shapes = self.shapes()
-        size = shapes[0].atom_size
-        for layer, below, shape in zip(self.layers, shapes, shapes[1:], strict=False):
-            reach = ((a * p - 1) * s + 1 for a, p, s in zip(shape.atom_size, layer.pool, below.stride, strict=True))
-            size = tuple(n + r - 1 for n, r in zip(size, reach, strict=True))
-        return size
+        below = self.layers[:-1]
+        return tuple(
+            projected_length([one.atom_size[axis] for one in self.layers], [one.pool[axis] for one in below])
+            for axis in (0, 1)
+        )
 
     @classmethod
     def for_images(cls, image_size: Size, planes: int = 1, atoms: Sequence[int] = (32, 64)) -> ModelSpec:
         """Propose a model for images of this size: a layer for every entry of ``atoms``, bottom first.
 
         An atom covers two sevenths of what its layer sees, at most 17 pixels, as the paper's do; pools leave about 7
-        blocks a side to the top layer, whose atoms reach across most of them. An axis of size 1 is left alone, so that
-        signals (1, n) have atoms and blocks of one row. Precisions are those of `with_held` and `with_learned_planes`.
+        blocks a side to the top layer, whose atoms reach across most of them, and when projected not beyond the image.
+        An axis of size 1 is left alone, so that signals (1, n) have atoms and blocks of one row. Precisions are those
+        of `with_held` and `with_learned_planes`.
 
         Raises
         ------
@@ -273,7 +273,17 @@ def propose_sizes(pixels: int, layers: int) -> tuple[list[int], list[int]]:
             break
         atoms, pools, size = [*atoms, atom], [*pools, pool], blocks
     top = ceil(0.8 * size) if pools else min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
+    while projected_length([*atoms, top], pools) > pixels:  # the last block of a row may be a part of one
+        top -= 1
     return [*atoms, top], pools
+
+
+def projected_length(atoms: Sequence[int], pools: Sequence[int]) -> int:
+    """Pixels along an axis of a top atom projected to the image, from the atoms and pools of all layers there."""
+    pixels, stride = atoms[0], 1
+    for atom, pool in zip(atoms[1:], pools, strict=True):
+        pixels, stride = pixels + (atom * pool - 1) * stride, stride * pool
+    return pixels
 
 
 @dataclass(frozen=True)
