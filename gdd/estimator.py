@@ -73,7 +73,8 @@ class DeepDeconvolution(ImageTransformer):
     method : how new images are explained: "sampling"; or "mean field", whose features are the same whatever the seed
         and for which ``infer`` and ``infer_chains`` do not count
     n_chains : chains with seeds of their own; the one of highest likelihood makes the features
-    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there
+    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
+        fits begin beside it
     warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
@@ -137,7 +138,8 @@ class DeepDeconvolution(ImageTransformer):
     def _learn(self, X) -> None:
         """Learn from the beginning, or go on from the last fit."""
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
-        count, folder = check_whole("n_chains", self.n_chains, 1), self._folder()
+        count = check_whole("n_chains", self.n_chains, 1)
+        self._folder()  # refused before any work
         check_choice("method", self.method, list(METHODS))
         data = self._same_data(X, count) if self.warm_start and hasattr(self, "chains_") else self._first_data(X, count)
         noise = self.model_.layers[0].gamma_e
@@ -148,7 +150,7 @@ class DeepDeconvolution(ImageTransformer):
         seed, first = self.seed_, self.seed_ + self.fits_ * count
         if (last := first + count - 1) > LARGEST_SEED:
             raise GddError(f"random_state: {seed} given; {count} chains need seeds up to {last}, beyond 2**63 - 1")
-        with self._threads():
+        with self._threads(), self._unfinished(data) as folder:
             found = [
                 self._run(data, start, first + number, lengths, folder) for number, start in enumerate(self.chains_)
             ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
+from hashlib import sha256
 from numbers import Integral
 from pathlib import Path
 from typing import Self
@@ -19,12 +22,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from tqdm import TqdmWarning
 
-from gdd.base.checks import GddError, check_lengths, check_seed
+from gdd.base.checks import GddError, check_lengths, check_seed, shown
 from gdd.base.compiling import on_threads
 from gdd.base.files import user_path
 from gdd.layout import ImageLayout, Scale, as_images, scaled_data
 from gdd.model.state import LayerData
+from gdd.sampler.checkpoint import digest_of
 
+#: parameters that change no number of a fit, or do so as ``seed_``
+IDLE = ("checkpoint", "n_jobs", "random_state", "verbose")
 #: where scikit-learn keeps what ``set_output`` has chosen
 OUTPUT = "_sklearn_output_config"
 
@@ -91,6 +97,20 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
 
     def _folder(self) -> Path | None:
         return None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True)
+
+    @contextmanager
+    def _unfinished(self, data: LayerData) -> Iterator[Path | None]:
+        """Folder for chains of this fit, named after its images and parameters; removed once the block has ended.
+
+        So other fits begin beside it, as those of a cross-validation do.
+        """
+        if (folder := self._folder()) is None:
+            yield None
+            return
+        asked = {name: value for name, value in self.get_params(deep=False).items() if name not in IDLE}
+        fit = f"{type(self).__name__} {self.seed_} {asked} {digest_of([data.images, data.mask])}"
+        yield (own := folder / f"fit-{sha256(fit.encode()).hexdigest()[:12]}")
+        shutil.rmtree(own, ignore_errors=True)
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
