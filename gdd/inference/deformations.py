@@ -14,7 +14,7 @@ from scipy.ndimage import affine_transform
 from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import IMAGES, ROW
-from gdd.base.checks import GddError, as_plain, check_memory, check_real, check_seed
+from gdd.base.checks import LEAST_CONTRAST, GddError, as_plain, check_memory, check_real, check_seed
 from gdd.base.compiling import share_out
 from gdd.inference.features import unfold
 from gdd.inference.features_kernels import triangular_product
@@ -148,10 +148,9 @@ def learn_whitening(
     Departs: the paper's classifier sees features as they are.
     Checked: tests/test_deformations.py.
     """
-    plain = unfold(make(images)).values
+    plain = unfold(make(images)).values.astype(float)
     check_memory("images, features", plain.shape[1] ** 2)
-    if not (spread := float(plain.var(axis=0).mean())) > 0:
-        raise GddError("images: one sample, or several that are alike, given; a whitening needs images that differ")
+    spread = check_differ(plain)
     covariance, transforms = np.zeros((plain.shape[1],) * 2), deformations.transforms(images.sizes[ROW])
     with threadpool_limits(limits=1, user_api="blas"):  # sums inside BLAS must not depend on the number of threads
         for transform in transforms:
@@ -162,15 +161,27 @@ def learn_whitening(
         covariance.flat[:: len(covariance) + 1] += floor * spread
         root = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
         inverse, _ = dtrtri(root, lower=1, overwrite_c=1)
-    return Whitening(plain.mean(axis=0, dtype=np.float64).astype(np.float32), inverse.T.astype(np.float32, order="C"))
+    return Whitening(plain.mean(axis=0).astype(np.float32), inverse.T.astype(np.float32, order="C"))
+
+
+def check_differ(values: np.ndarray) -> float:
+    """Mean variance of numbers (image, ...) over images; GddError if these do not differ in single precision."""
+    spread, square = float(values.var(axis=0, dtype=float).mean()), float(np.square(values, dtype=float).mean())
+    if not spread > LEAST_CONTRAST**2 * square:
+        raise GddError(
+            "images: one sample, or several that are alike, given; a whitening needs images that differ, or"
+            " whitening=False"
+        )
+    return spread
 
 
 def _add_squares(change: np.ndarray, covariance: np.ndarray) -> None:
-    """Add ``change.T @ change``, part by part, so that no sum depends on threads."""
+    """Add the lower triangle of ``change.T @ change``, part by part, so that no sum depends on threads."""
     lows = range(0, len(covariance), _PART)
 
     def some(parts: slice, _) -> None:
         for low in lows[parts]:
-            covariance[low : low + _PART] += change[:, low : low + _PART].T @ change
+            high = low + _PART
+            covariance[low:high, :high] += change[:, low:high].T @ change[:, :high]
 
     share_out(len(lows), some)
