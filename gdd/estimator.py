@@ -19,11 +19,12 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from gdd import features, plot, results
 from gdd.base import netcdf
-from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, IMAGE, PLANE, ROW
+from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, FEATURE, IMAGE, PLANE, ROW
 from gdd.base.checks import (
     LARGEST_SEED,
     LEAST_CONTRAST,
     GddError,
+    as_finite,
     check_choice,
     check_kind,
     check_memory,
@@ -299,7 +300,7 @@ class DeepDeconvolution(ImageTransformer):
         They are not cut off where pixels of ``fit`` ended, such as at 0 and 255.
         """
         check_is_fitted(self)
-        features = check_array(X, dtype=np.float32)
+        features = as_finite(check_array(X, dtype=np.float32), (IMAGE, FEATURE), "X")
         if features.shape[1] != (wanted := prod(self._map_shape)):
             raise GddError(f"X: {features.shape[1]} features given; {wanted} are needed")
         maps = features.reshape(len(features), *self._map_shape)

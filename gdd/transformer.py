@@ -75,7 +75,8 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
         if isinstance(X, xr.DataArray):
             return as_images(X) if reset else self.layout_.from_labelled(as_images(X))
-        X = X if hasattr(X, "shape") else as_images(X)
+        if not hasattr(X, "shape") or (len(X.shape) == 1 and X.dtype == object):  # a column of pictures
+            X = as_images([*X] if hasattr(X, "shape") else X)
         if not reset:
             self.layout_.check_several(X)
         if len(X.shape) > 2 or np.ma.isMaskedArray(X):
@@ -87,7 +88,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
 
     def _scaled(self, array: np.ndarray) -> LayerData:
         """Checked new images as the model has them."""
-        return scaled_data(self.layout_.arrange(array), self.scale_)[0]
+        return scaled_data(self.layout_.arrange(array), self.scale_, new=True)[0]
 
     def _one_image(self, image) -> np.ndarray:
         """One image that is to be shown, as an array of images."""
@@ -121,7 +122,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         if self.n_jobs is None:
             return nullcontext()
         if not isinstance(self.n_jobs, Integral) or self.n_jobs == 0:
-            raise GddError(f"n_jobs: {self.n_jobs!r} given; a number of threads, -1 for all cores, or None is needed")
+            raise GddError(f"n_jobs: {self.n_jobs!r} given; a whole number, -1 for all cores, or None is needed")
         return on_threads(effective_n_jobs(self.n_jobs))
 
     # ---- files
@@ -165,8 +166,9 @@ def as_tuples(value):
 
 def sweeps_of(name: str, pair: object) -> tuple[int, int]:
     """Sweeps of a chain, thrown away and kept, that a parameter gives."""
+    pair = pair.tolist() if isinstance(pair, np.ndarray) else pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
+        raise GddError(f"{name}: {shown(pair)} given; two numbers of sweeps, thrown away and kept, are needed")
     return check_lengths(*pair)
 
 

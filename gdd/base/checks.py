@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from numbers import Integral, Real
 from reprlib import Repr
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -111,11 +112,13 @@ def check_choice(argument: str, value: object, choices: Sequence[str]) -> str:
     return value
 
 
-def check_kind(argument: str, value: object, kind: type | tuple[type, ...]) -> None:
-    """Refuse an argument that is not of this type, or of one of these."""
+def check_kind(argument: str, value: Any, kind: type | tuple[type, ...]) -> Any:
+    """Value of this type, or of one of these; a truth value of NumPy is one of Python."""
+    value = bool(value) if isinstance(value, np.bool) else value
     if not isinstance(value, kind):
         names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise GddError(f"{argument}: {type(value).__name__} given; {names} is needed")
+    return value
 
 
 def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
@@ -216,7 +219,7 @@ def _check_pixels(images: np.ndarray, argument: str, observed: np.ndarray, const
         n = int(largest.argmax())
         raise GddError(
             f"{argument}: image {n} has a pixel of magnitude {largest[n]:g}; at most {LARGEST_PIXEL:g} is needed, "
-            "such as images / images.max()"
+            "such as images / numpy.abs(images).max()"
         )
     alike = highest - lowest <= np.maximum(LEAST_SPREAD, LEAST_CONTRAST * largest)
     if alike.any() and not constant:

@@ -96,7 +96,7 @@ class LayerSpec:
         check_choice("pooling", self.pooling, ("probabilistic", "max", "average"))
         if self.pool is None and self.pooling != "probabilistic":
             raise GddError(f"pool: None given with pooling '{self.pooling}', which needs the size of its blocks")
-        check_kind("two_steps", self.two_steps, bool)
+        _keep(self, two_steps=check_kind("two_steps", self.two_steps, bool))
         if self.elementwise and self.two_steps:
             raise GddError("two_steps: True given for an elementwise layer; it is for blocks of probabilistic pooling")
         if (self.elementwise or self.two_steps) and self.atoms == 1:
@@ -333,7 +333,7 @@ class ChainSpec:
         _keep(self, scale_every=check_whole("scale_every", self.scale_every, 0))
         check_choice("start", self.start, ("patches", "random"))
         check_kind("pruning", self.pruning, (Pruning, type(None)))
-        check_kind("single_precision", self.single_precision, bool)
+        _keep(self, single_precision=check_kind("single_precision", self.single_precision, bool))
 
     @property
     def sweeps(self) -> int:
@@ -365,7 +365,7 @@ class RefinementSpec:
     def __post_init__(self) -> None:
         check_kind("noise", self.noise, Precision)
         self.noise.check("noise", (IMAGE,))
-        check_kind("empty_blocks", self.empty_blocks, bool)
+        _keep(self, empty_blocks=check_kind("empty_blocks", self.empty_blocks, bool))
         _keep(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
 
     def check_model(self, model: ModelSpec) -> None:
