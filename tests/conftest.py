@@ -21,7 +21,7 @@ REFINING = {
     "single": {
         "test_arrays", "test_caltech", "test_cluster", "test_completion_pages", "test_depth", "test_estimator",
         "test_labels", "test_mnist_pages", "test_models", "test_readme", "test_refinement_experiments", "test_saved",
-        "test_scaling", "test_sums", "test_training",
+        "test_sums", "test_training",
     },
     "double": {
         "test_calibration", "test_fixed_dictionary", "test_interpolation", "test_joint_sampler", "test_joint_sweep",

@@ -7,7 +7,7 @@ import xarray as xr
 from gdd.base.axes import IMAGES, LABEL
 from gdd.model.convolution import synthesise
 from gdd_book.data import datasets
-from gdd_book.experiments.studies.mnist_features import class_energies, class_model, learn_class_atoms
+from gdd_book.experiments.studies.class_wise import class_energies, class_model, learn_class_atoms
 from gdd_book.progress import Run
 from gdd_book.training import HEALTHY_DIGITS
 

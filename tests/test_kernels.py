@@ -16,8 +16,8 @@ from gdd.model.spec import layer_shape
 from gdd.model.state import LayerData, block_positions, maps_of
 from gdd.sampler.conditionals import atom_statistics
 from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplitz
-from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
-from gdd.sampler.kernels.operations import CHUNK, LayerConstants, correlate, count_outcomes
+from gdd.sampler.kernels.layer import Bound, make_atom, make_work, sweep_map
+from gdd.sampler.kernels.operations import CHUNK, SLACK, LayerConstants, correlate, count_outcomes
 from gdd.sampler.random import PRETRAIN, Key, fill_key
 from gdd.sampler.sums import ACCUMULATORS
 from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, static_width_of, sweep
@@ -117,9 +117,11 @@ def scan_repeatedly(image, z, w, atom, lags, layout, prior, static_width, key):
     fill_key(work.stream, key, 0)
     work.residual[:, :] = image
     count_outcomes(z, layout, work.counts)
+    whole = make_atom(atom, lags, 2.0, 0.5)
+    bound = Bound(SLACK * whole.slab.gain, 0.0, whole.slab.factor)
     for _ in range(50):
         correlate(work.residual, atom, work.correlations, constants)
-        sweep_map(z, w, make_atom(atom, lags, 2.0, 0.5), constants, work)
+        sweep_map(z, w, whole, None, bound, constants, work)
     return work.residual, work.correlations, work.counts
 
 

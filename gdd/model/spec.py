@@ -108,12 +108,12 @@ class LayerSpec:
 
     @property
     def elementwise(self) -> bool:
-        """Whether every element of a map has a Bernoulli of its own: the top layer, and max or average pooling."""
+        """Whether every element of a map has a Bernoulli of its own (top layer, max and average pooling)."""
         return self.pool is None or self.pooling != "probabilistic"
 
     @property
     def block(self) -> Size:
-        """Size of the blocks in which at most one position is active: the pool, or (1, 1) if elementwise."""
+        """Size of the blocks in which at most one position is active; (1, 1) if elementwise, the pool if not."""
         return (1, 1) if self.elementwise else self.pool
 
     @property
@@ -174,7 +174,7 @@ class ModelSpec:
 
     @property
     def stride(self) -> Size:
-        """Pixels between neighbouring positions of a projected top atom: the product of the pools below."""
+        """Pixels between neighbouring positions of a projected top atom, the product of the pools below."""
         return self.shapes()[-1].stride
 
     @property

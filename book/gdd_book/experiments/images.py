@@ -13,15 +13,16 @@ from gdd.inference.contrast import normalise_contrast
 from gdd.inference.fixed_dictionary import shared_of
 from gdd.inference.generation import draw_from_prior, positions_of_one_image, resample_top
 from gdd.model.joint import layer_values
-from gdd.model.spec import ChainSpec
+from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec
 from gdd.model.state import JointState
-from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, start_from
 from gdd_book.data import datasets
 from gdd_book.dictionaries import rounded
 from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
+from gdd_book.experiments.atoms import in_own_percents, most_used
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import (
@@ -177,6 +178,45 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
     dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING | HARDER), 12, wrong)
     dataset["wrong_whole"] = float(100 * (svm.predict(test) != test[LABEL].values).mean())
     return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
+
+
+@experiment(
+    "mnist-large-atoms", seed=0, noise_precision=2.0, weight_precision=0.1, atoms=160, atom_size=25,
+    demo={"data": "digits", "n_train": 200, "n_test": 40, "burn_in": 20, "collect": 10, "test_burn_in": 20,
+          "test_collect": 10},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 300, "collect": 100, "test_burn_in": 100,
+           "test_collect": 100},
+)
+def mnist_large_atoms(p: dict, run: Run) -> Outcome:
+    """Fill in the digits of `mnist_interpolation` by one layer whose atoms are as many and as large as two layers' are.
+
+    Is it depth that completes a digit, or reach? The atoms of the paper's layer 1 have 8 pixels, those of its layer 2
+    have 25 in the image plane. The noise precision is that of the refined model.
+    """
+    train, test = digits(p), digits(p, "test")
+    svm = fit_svm(train, train[LABEL].values, seed=p["seed"])
+    layer = LayerSpec(p["atoms"], (p["atom_size"],) * 2)
+    model = ModelSpec((layer,), train.shape[2:]).with_held(p["noise_precision"], p["weight_precision"])
+    chain, folder = chain_of(p), run.folder("mnist-large-atoms", p)
+    with run.bar(chain.sweeps, "learning") as bar:
+        fitted = pretrain(train, model, chain, folder=folder, progress=bar)
+    parts = []
+    for name, hide in (HIDING | HARDER).items():
+        mask, chain = hide(test.shape, p["seed"]), chain_of(p, "test_")
+        with run.bar(len(test) * chain.sweeps, f"filling in, hidden {name}") as bar:
+            filled = interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step).values
+        labels = svm.predict(np.where(mask, test.values, filled))
+        parts.append(xr.Dataset({
+            "hidden_error": (IMAGE, np.float32(hidden_error(filled, test, mask))),
+            "filled": (("example", ROW, COL), rounded(filled[:12, 0])),
+            "wrong": 100 * float((labels != test[LABEL].values).mean()),
+        }))
+    dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(HIDING | HARDER))
+    state = fitted.layers[0].state
+    dataset["most_used"] = (("shown", "plane", "atom_row", "atom_col"), in_own_percents(
+        most_used(state.shared.dictionary, (state.local.z >= 0).sum(axis=(0, 2, 3)))
+    ))
+    return outcome(dataset, p, train, model=model)
 
 
 @experiment(

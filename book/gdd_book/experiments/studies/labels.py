@@ -1,8 +1,8 @@
-"""Table 1 at every number of labels, with the atoms of a model that the book ships.
+"""Table 1 at every number of labels, with atoms from a thousand digits.
 
 The paper learns its atoms from the digits whose labels it uses. Here the atoms come from a thousand digits whatever
 the number of labels, so that the paper's chain lengths can be kept and each digit has one code for all rows of the
-table. Page: book/mnist/error. With the same atoms, other uses of the paper's sample; page: book/model/depth.
+table. Page: book/mnist/error.
 """
 
 from __future__ import annotations
@@ -12,39 +12,47 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from gdd import DeepDeconvolution
-from gdd.base.axes import ATOM, IMAGE, LABEL, MAPS
-from gdd.inference.infer import precisions_of
-from gdd_book import models
+from gdd.base.axes import ATOM, FEATURE, IMAGE, LABEL, MAPS
+from gdd.model.spec import MNIST
 from gdd_book.data import datasets
-from gdd_book.evaluate.classify import FIVE_FOLD, SvmProtocol, best_of, tuning_subset
-from gdd_book.experiments.mnist import KINDS, tuned
+from gdd_book.dictionaries import placed_atoms
+from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
+from gdd_book.experiments.mnist import KINDS
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
-from gdd_book.experiments.studies.depth import damped_magnitudes, other_digits
-from gdd_book.experiments.studies.mnist_features import copies_of
 from gdd_book.experiments.studies.mnist_readings import normalised
+from gdd_book.experiments.studies.precisions import (
+    AT_TEST,
+    ATOMS,
+    STRIDE,
+    WINDOWS,
+    learned_atoms,
+    precisions,
+)
 from gdd_book.progress import Run
 from gdd_book.training import code_of, kept
 
 #: digits that are coded at a time: what an interrupted run loses
 PART = 1000
-#: read from the same atoms without any chain, one number an atom
-UNCHAINED = ("normalised detectors", "mean field")
+#: beside the codes: the code of the same precisions without a choice of what is active, which is linear in the pixels;
+#: each atom's largest normalised correlation; and what owes nothing to the model
+RIDGE, DETECTORS, PIXELS = "ridge regression", "normalised detectors", "raw pixels"
 
 
 @experiment(
-    "mnist-labels", seed=0, model="mnist-1000-refined",
+    "mnist-labels", choices={"atoms": (*ATOMS, WINDOWS)}, seed=0, atoms=ATOMS[2], **AT_TEST,
     demo={"data": "digits", "sizes": (100, 200), "trials": 2, "trials_above": 1, "n_test": 200, "test_burn_in": 20,
           "test_collect": 10},
     paper={"data": "mnist", "sizes": (1000, 2000, 5000, 10000, 60000), "trials": 10, "trials_above": 2,
            "n_test": 10000, "test_burn_in": 500, "test_collect": 200},
 )
 def mnist_labels(p: dict, run: Run) -> Outcome:
-    """Code every training and test digit with the atoms of a model that is shipped; classify with more and more labels.
+    """Code every training and test digit with the same atoms; classify with more and more labels.
 
-    Features: the paper's sample of highest likelihood and the mean of its chain, 640 numbers; the same atoms read
-    without a chain, 160 numbers. From 20,000 labels on the classifier sees the kernel through landmarks.
+    Features: the paper's sample of highest likelihood and the mean of its chain, 640 numbers; as many by ridge
+    regression on the same placed atoms; the same atoms as detectors, 160 numbers; pixels. ``test_noise`` and
+    ``test_ratio`` are gamma_e and rho of `gdd_book.experiments.studies.precisions`, where they were chosen. The record
+    has the labels that the first subset of every size predicts.
     """
     train, test = datasets.load(p["data"], "train"), datasets.load(p["data"], "test", n=p["n_test"], seed=0)
     runs = repeated(p["sizes"], p["trials"], p["trials_above"])
@@ -53,27 +61,51 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     for (_, trial), subset in zip(runs, subsets, strict=True):  # before any chain: enough of each to tune on?
         tuning_subset(subset[LABEL].values, FIVE_FOLD, trial)
     train = train[np.isin(train.number, np.concatenate([subset.number for subset in subsets]))]
-    model = models.load(p["model"])
-    features = [_features(model, images, p, run) for images in (train, test)]
-    errors = []
+    atoms = learned_atoms(p["atoms"], p["seed"]).astype(np.float32)
+    pair = precisions(atoms, p["test_noise"], p["test_ratio"])
+    features = [_features(atoms, pair, images, p, run) for images in (train, test)]
+    errors, predicted = [], []
     with run.bar(len(runs), "classifying") as bar:
-        for (_, trial), subset in zip(runs, subsets, strict=True):
+        for (size, trial), subset in zip(runs, subsets, strict=True):
             rows = np.searchsorted(train.number, np.sort(subset.number))
-            pairs = [(features[0][name][rows], features[1][name]) for name in features[0]]
-            errors.append([tuned(pair, train[rows], test, trial).error.item() for pair in pairs])
+            found = [
+                _classified((features[0][name][rows], features[1][name]), train[rows], test, p | {
+                    "size": size, "trial": trial, "feature": name, "precisions": pair,
+                }, run) for name in features[0]
+            ]
+            errors.append([float(one.error) for one in found])
+            predicted += [] if trial else [[one.predicted.values.astype(np.int8) for one in found]]
             bar.step()
     places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
     table = xr.Dataset({"error": (("run", "feature_kind"), errors)}, {"feature_kind": list(features[0])} | places)
     table = table.set_index(run=["size", "trial"]).unstack("run").transpose("size", "trial", ...)
+    table["predicted"] = ("size", "feature_kind", IMAGE), np.array(predicted)
+    table[LABEL] = IMAGE, test[LABEL].values.astype(np.int8)
     table["active"] = float((features[1][KINDS[0]] != 0).sum(MAPS[1:]).mean())
-    return outcome(table, p, test, model=model.model_, protocol=FIVE_FOLD)
+    table["precisions"] = "precision", list(pair)
+    return outcome(table.assign_coords(precision=["gamma_e", "gamma_w"]), p, test, protocol=FIVE_FOLD)
 
 
-def _features(model: DeepDeconvolution, images: xr.DataArray, p: Mapping, run: Run) -> dict[str, xr.DataArray]:
+def _classified(
+    pair: tuple[xr.DataArray, xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: Mapping, run: Run
+) -> xr.Dataset:
+    """Error and predicted labels by one feature on one subset, which an interrupted run finds again."""
+    settings = {name: p[name] for name in ("data", "seed", "atoms", "test_burn_in", "test_collect", "n_test")}
+    settings |= {name: p[name] for name in ("size", "trial", "feature", "precisions")}
+    folder = run.folder("mnist-labels-classified", settings)
+    return kept(
+        folder and folder / "classified.nc",
+        lambda: classify(pair, train, test, p["trial"])[["error", "predicted"]],
+        train=np.asarray(pair[0]), test=np.asarray(pair[1]), settings=settings,
+    )
+
+
+def _features(
+    atoms: np.ndarray, pair: tuple[float, float], images: xr.DataArray, p: Mapping, run: Run
+) -> dict[str, xr.DataArray]:
     """Features of these digits by name; codes are computed in parts, which an interrupted run finds again."""
-    trained, atoms = model.chains_[0], model.atoms_.values.astype(np.float32)
-    split = images.attrs["split"]
-    depends = {name: p[name] for name in ("data", "seed", "model", "test_burn_in", "test_collect")} | {"split": split}
+    split, names = images.attrs["split"], ("data", "seed", "atoms", "test_burn_in", "test_collect")
+    depends = {name: p[name] for name in names} | {"split": split, "precisions": pair}
     folder, parts = run.folder("mnist-labels", depends | {"n": len(images)}), []
     with run.bar(len(images), f"coding {split} digits") as bar:
         for low in range(0, len(images), PART):
@@ -81,61 +113,23 @@ def _features(model: DeepDeconvolution, images: xr.DataArray, p: Mapping, run: R
             first = low + (0 if split == "train" else FIRST_TEST_IMAGE)
             parts.append(kept(
                 folder and folder / f"{low}.nc",
-                lambda part=part, first=first: encode(
-                    part, atoms, trained.model.stride, precisions_of(trained), p, first_image=first
-                )[[*KINDS]],
+                lambda part=part, first=first: encode(part, atoms, STRIDE, pair, p, first_image=first)[[*KINDS]],
                 images=part, atoms=atoms, settings=depends, code=code_of("inference"),
             ))
             bar.step(len(part))
     codes = xr.concat(parts, IMAGE)
-    read = normalised(images.values, atoms), damped_magnitudes(trained, atoms, images)
-    largest = [xr.DataArray(maps.max(axis=(2, 3)), dims=(IMAGE, ATOM)) for maps in read]
-    return {kind: codes[kind] for kind in KINDS} | dict(zip(UNCHAINED, largest, strict=True))
+    largest = xr.DataArray(normalised(images.values, atoms).max(axis=(2, 3)), dims=(IMAGE, ATOM))
+    ridge = xr.DataArray(images.values.reshape(len(images), -1) @ ridge_map(atoms, *pair), dims=(IMAGE, FEATURE))
+    return {kind: codes[kind] for kind in KINDS} | {RIDGE: ridge, DETECTORS: largest, PIXELS: images}
 
 
-# ---- other uses of the paper's sample
+def ridge_map(atoms: np.ndarray, gamma_e: float, gamma_w: float) -> np.ndarray:
+    r"""Posterior mean of all coefficients were all of them active, as a matrix (pixel, coefficient).
 
-
-@experiment(
-    "mnist-votes", seed=0, model="mnist-1000-refined",
-    demo={"data": "digits", "n_train": 200, "n_others": 100, "test_burn_in": 10, "test_collect": 5, "chains": 3,
-          "copies": 1},
-    paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "test_burn_in": 100, "test_collect": 50, "chains": 9,
-           "copies": 3},
-)
-def mnist_votes(p: dict, run: Run) -> Outcome:
-    """Error in % on other training digits by reading: one sample, deformed copies, several chains' machines voting.
-
-    Each of the ``chains`` codes all digits anew, and a machine learns from its samples alone. The first is tuned; all
-    have its cost and width. Of a vote the class named most often wins, of equal ones the first. With deformed copies
-    the first chain's machine learns from its support vectors again, in ``copies`` changed forms that are coded too.
+    .. math:: \hat S = (A A^\top + \tfrac{\gamma_w}{\gamma_e} I)^{-1} A x
     """
-    train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
-    both, model = (train, other_digits(p, train)), models.load(p["model"])
-    trained, atoms, named = model.chains_[0], model.atoms_.values.astype(np.float32), []
-
-    def sample(images: xr.DataArray, first: int = 0, chain: int = 0) -> xr.DataArray:
-        seed = 1000 * chain + p["seed"]
-        return encode(
-            images, atoms, trained.model.stride, precisions_of(trained), p, seed=seed, first_image=first
-        ).ml_sample
-
-    with run.bar(p["chains"] + 1, "classifying") as bar:
-        for chain in range(p["chains"]):
-            pair = [sample(images, first, chain) for images, first in zip(both, (0, FIRST_TEST_IMAGE), strict=True)]
-            if not chain:
-                alone = classify(once := pair, *both, p["seed"])
-                cost, gamma = best_of(alone.cross_validation)
-                tuned_once = SvmProtocol(costs=(cost,), gammas=(gamma,))
-            named.append(classify(pair, *both, p["seed"], tuned_once).predicted.values)
-            bar.step()
-        copied = classify(once, *both, p["seed"], tuned_once, copies_of(train, sample, p["copies"], p["seed"]))
-        bar.step()
-    names, truth = np.unique(train[LABEL].values), both[1][LABEL].values
-    votes = names[(np.array(named)[:, None] == names[:, None]).sum(axis=0).argmax(axis=0)]
-    each = 100 * (np.array(named) != truth).mean(axis=1)
-    errors = {"one sample": float(alone.error), "one sample, deformed copies": float(copied.error),
-              "several chains, a machine each, voting": 100 * float((votes != truth).mean())}
-    dataset = xr.Dataset({"error": ("reading", list(errors.values())), "each": ("chain", each)},
-                         {"reading": list(errors)})
-    return outcome(dataset, p, train, model=model.model_, protocol=FIVE_FOLD)
+    norms = np.sqrt((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)))
+    placed = placed_atoms(atoms, STRIDE, MNIST.image_size).astype(float)
+    placed *= np.repeat(norms, len(placed) // len(atoms))[:, None]
+    gram = placed @ placed.T + gamma_w / gamma_e * np.eye(len(placed))
+    return np.linalg.solve(gram, placed).T.astype(np.float32)

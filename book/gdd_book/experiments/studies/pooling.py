@@ -1,89 +1,76 @@
-"""What the pooling costs: digits classified after probabilistic, max and average pooling, layer by layer.
+"""What the pooling costs: digits classified after probabilistic, max and average pooling, at equal precisions at test.
 
 With max pooling the first layer is that of the model's predecessor, the hierarchical beta process (HBP in Table 1):
-every element of a map has a Bernoulli of its own, under a Beta(1/K, 1 - 1/K), and maps are pooled afterwards. Both
-layers' features are classified, as there. If it errs as probabilistic pooling does, the gap to the printed numbers
-is not the pooling's. Page: book/mnist/error.
+every element of a map has a Bernoulli of its own, under a Beta(1/K, 1 - 1/K), and maps are pooled afterwards. Models
+differ in the sizes of their projected atoms and in gamma_w, so one deconvolution is compared at the same gamma_e and
+rho (`gdd_book.experiments.studies.precisions`), each with its number of active coefficients. Page: book/mnist/error.
 """
 
 from __future__ import annotations
-
-from itertools import product
 
 import numpy as np
 import xarray as xr
 
 from gdd import project
-from gdd.base.axes import BLOCKS, IMAGE
-from gdd.inference.features import stack_features
-from gdd.inference.fixed_dictionary import infer_layers
-from gdd.inference.infer import precisions_of
-from gdd.sampler.pretrain import Pretrained, pool_up
+from gdd.base.axes import ATOM
 from gdd_book.experiments.atoms import with_pooling
-from gdd_book.experiments.mnist import KINDS, tuned
-from gdd_book.experiments.path import encode
+from gdd_book.experiments.mnist import KINDS
+from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies.precisions import STRIDE, precisions
 from gdd_book.progress import Run
-from gdd_book.training import (
-    DIGITS_CHAIN,
-    HELD_DIGITS,
-    STAGES,
-    digits,
-    digits_model,
-    learned,
-    pretrained_model,
-    setup_of,
-)
+from gdd_book.training import DIGITS_CHAIN, HELD_DIGITS, digits, digits_model, pretrained_model, setup_of
 
 POOLINGS = ("probabilistic", "max", "average")
-#: what is classified: the pooled maps of layer 1, the maps of layer 2, both, and the code by projected atoms
-FEATURES = ("layer 1, pooled", "layer 2", "both layers", "one deconvolution")
 
 
 @experiment(
-    "mnist-pooling", choices={"poolings": POOLINGS}, seed=0, poolings=POOLINGS, learned_planes=True, **HELD_DIGITS,
+    "mnist-pooling", choices={"poolings": POOLINGS}, seeds=(0, 1, 2), poolings=POOLINGS, learned_planes=True,
+    **HELD_DIGITS,
     demo={"data": "digits", "n_train": 200, "n_test": 200, "burn_in": 20, "collect": 10, "test_burn_in": 20,
-          "test_collect": 10},
-    paper={"data": "mnist", "n_train": 10000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60,
-           "test_collect": 20},
+          "test_collect": 10, "noises": (44.0,), "ratios": (0.004, 4.0)},
+    paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60,
+           "test_collect": 40, "noises": (44.0, 1000.0), "ratios": (0.004, 1.0, 20.0)},
 )
 def mnist_pooling(p: dict, run: Run) -> Outcome:
-    """Pretrain with each pooling, infer layer by layer and in one deconvolution, classify the sample and the mean."""
-    train, test = digits(p), digits(p, "test")
-    found, models = [], {}
-    for pooling in p["poolings"]:
-        setup = setup_of(p, run, train)
-        depends = {name: p[name] for name in (*DIGITS_CHAIN, "learned_planes")} | {"pooling": pooling}
-        folder = run.folder("mnist-pooling", depends)
-        setup = setup._replace(model=with_pooling(setup.model, pooling), folders=(folder, None))
-        fitted = pretrained_model(p, run, setup, f"{pooling} pooling, ")
-        models |= learned(f"mnist-{pooling}", {STAGES[0]: fitted}, setup, p)
-        both, errors = [_features(fitted, images, p, run) for images in (train, test)], []
-        for part, kind in product(both, KINDS):
-            part[FEATURES[2], kind] = stack_features(*([one[f, kind] for f in FEATURES[:2]] for one in (part, both[0])))
-        with run.bar(len(both[0]), f"{pooling} pooling, classifying") as bar:
-            for key in product(FEATURES, KINDS):
-                errors.append(tuned([part[key] for part in both], train, test, p["seed"]).error.item())
-                bar.step()
-        found.append(np.reshape(errors, (len(FEATURES), len(KINDS))))
-    dataset = xr.Dataset(
-        {"error": (("pooling", "feature", "feature_kind"), found),
-         "error_of_pixels": tuned([train, test], train, test, p["seed"]).error},
-        {"pooling": list(p["poolings"]), "feature": list(FEATURES), "feature_kind": list(KINDS)},
+    """Pretrain with each pooling, code all digits in one deconvolution, classify the sample and the mean.
+
+    (subset, pooling, noise, ratio): ``error`` in % by kind of feature, ``active`` coefficients of a test digit;
+    ``norm`` (subset, pooling, atom), mean squared one of the projected atoms.
+    """
+    test = digits(p | {"seed": 0}, "test")
+    subsets = []
+    for seed in p["seeds"]:
+        one, rows = p | {"seed": seed}, []
+        train = digits(one)
+        for pooling in p["poolings"]:
+            setup = setup_of(one, run, train)
+            depends = {name: one[name] for name in (*DIGITS_CHAIN, "learned_planes")} | {"pooling": pooling}
+            folder = run.folder("mnist-pooling", depends)
+            setup = setup._replace(model=with_pooling(setup.model, pooling), folders=(folder, None))
+            atoms = project(pretrained_model(one, run, setup, f"{pooling} pooling, ")).values.astype(np.float32)
+            rows.append(_at_all_precisions(atoms, train, test, one, run, pooling))
+        subsets.append(xr.concat(rows, "pooling"))
+    dataset = xr.concat(subsets, "subset").assign_coords(
+        subset=list(p["seeds"]), pooling=list(p["poolings"]), noise=list(p["noises"]), ratio=list(p["ratios"])
     )
-    return outcome(dataset, p, train, models, model=digits_model(p))
+    return outcome(dataset, p, test, model=digits_model(p))
 
 
-def _features(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[tuple[str, str], xr.DataArray]:
-    """Features of these digits by `FEATURES` and kind, but for both layers' together."""
-    number = 0 if images.attrs["split"] == "train" else 1  # training and test digits have different random numbers
-    lengths = {"burn_in": p["test_burn_in"], "collect": p["test_collect"]}
-    with run.bar(2 * sum(lengths.values()) * images.sizes[IMAGE], f"inferring {images.attrs['split']}") as bar:
-        layers = infer_layers(fitted, images, **lengths, seed=2 * p["seed"] + number, progress=bar.step)
-    found, spec = {}, fitted.layers[0].spec
-    for kind in KINDS:
-        pooled = pool_up(layers[0][kind].values, spec)
-        found[FEATURES[0], kind] = xr.DataArray(pooled, layers[1][kind].coords, BLOCKS)
-        found[FEATURES[1], kind] = layers[1][kind]
-    code = encode(images, project(fitted), fitted.model.stride, precisions_of(fitted), p)
-    return found | {(FEATURES[3], kind): code[kind] for kind in KINDS}
+def _at_all_precisions(
+    atoms: np.ndarray, train: xr.DataArray, test: xr.DataArray, p: dict, run: Run, label: str
+) -> xr.Dataset:
+    """Errors and active coefficients with these atoms, (noise, ratio)."""
+    errors = np.empty((len(p["noises"]), len(p["ratios"]), len(KINDS)))
+    active = np.empty(errors.shape[:2])
+    with run.bar(active.size, f"{label} pooling, coding") as bar:
+        for cell in np.ndindex(active.shape):
+            pair = precisions(atoms, p["noises"][cell[0]], p["ratios"][cell[1]])
+            codes = [encode(images, atoms, STRIDE, pair, p) for images in (train, test)]
+            errors[cell] = [error_of([code[kind] for code in codes], train, test, p) for kind in KINDS]
+            active[cell] = (codes[1].ml_sample.values != 0).sum() / len(test)
+            bar.step()
+    return xr.Dataset(
+        {"error": (("noise", "ratio", "feature_kind"), errors), "active": (("noise", "ratio"), active),
+         "norm": (ATOM, (atoms.astype(float) ** 2).sum(axis=(1, 2, 3)))}, {"feature_kind": list(KINDS)},
+    )

@@ -1,0 +1,21 @@
+"""Numbers that the paper does not print: every parameter of an experiment is listed, and every value is in the code."""
+
+import pytest
+from IPython.display import HTML
+
+from gdd_book.pages import held
+
+
+def test_every_parameter_of_an_experiment_is_listed_and_no_other():
+    assert held.parameters() == held.listed(), held.parameters() ^ held.listed()
+
+
+@pytest.mark.parametrize("one", held.load()["held"], ids=lambda one: one["name"])
+def test_values_are_in_the_code(one):
+    for place in one["value"].values():
+        assert not (place.startswith("gdd") and held.value_of(place) == place)
+
+
+def test_the_table_has_a_row_for_each():
+    table = held.table()
+    assert isinstance(table, HTML) and table.data.count("<tr><td>") == len(held.load()["held"])
