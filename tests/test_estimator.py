@@ -242,8 +242,8 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
     hidden = images.where(images < 1)
     few = results.of_images(trained, slice(9))
     for wrong, pixels, message in [
-        (trained, images[:, :, 1:], "axis 'row' has size 27"), (trained, images[:9], "of 12 images; 9 are given"),
-        (trained, other, "trained: trained on other images, image 3 differs"), (few, images, "of 9 images; 12 are"),
+        (trained, images[:, :, 1:], "axis 'row' has size 27"), (trained, images[:9], "axis 'image' has size 12; 9 "),
+        (trained, other, "trained: trained on other images, image 3 differs"), (few, images, "has size 9; 12 "),
         (trained, images[::-1], "trained on other images, image 0"), (trained, hidden, "trained without a mask, and"),
         (loaded, other, "trained: trained on other images, or under another mask"), (3, images, "trained: int given"),
     ]:

@@ -188,9 +188,9 @@ def check_start(start: NamedTuple, data: LayerData, model: ModelSpec, argument: 
     else:
         local, there = start.last.local, start.data
     if start.model != model:
-        raise GddError(f"{argument}: trained with other layers or for other sizes; give that model, start.model")
+        raise GddError(f"{argument}: trained with other layers or for other sizes; give that model, {argument}.model")
     if len(local.z) != len(data.images):
-        raise GddError(f"{argument}: of {len(local.z)} images; {len(data.images)} are given")
+        raise GddError(f"{argument}: axis 'image' has size {len(local.z)}; {len(data.images)} images are given")
     if there is None:
         if start.digest not in (None, digest_of([data.images.astype(np.float32), data.mask])):
             raise GddError(f"{argument}: trained on other images, or under another mask; give those of that training")
