@@ -394,11 +394,11 @@ MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 
 TEXTURED = {"noise": 13.0, "weights": 0.4, "weights_above": 0.04}
 CALTECH101 = ModelSpec(
     (LayerSpec(8, (17, 17), (4, 4)), LayerSpec(12, (9, 9), (2, 2)), LayerSpec(16, (6, 6))), (128, 128)
-).with_held(**TEXTURED)
+).with_held(**TEXTURED).with_learned_planes()
 FACES = ModelSpec(
     (LayerSpec(16, (17, 17), (4, 4)), LayerSpec(24, (9, 9), (2, 2)), LayerSpec(36, (6, 6))), (128, 128)
-).with_held(**TEXTURED)
+).with_held(**TEXTURED).with_learned_planes()
 #: layer sizes from Sec. 4 (Fig. 4); the paper does not say how many atoms, so those of FACES stand in
 FACES_INTERPOLATION = ModelSpec(
     (LayerSpec(16, (14, 14), (3, 3)), LayerSpec(24, (13, 13))), (128, 128)
-).with_held(**TEXTURED)
+).with_held(**TEXTURED).with_learned_planes()

@@ -66,9 +66,10 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
-def at_length(scale: str) -> list[xr.Dataset]:
-    """Records of `caltech-class` that differ from the paper's settings in the class alone."""
+def at_length(scale: str, learned_planes: bool = False) -> list[xr.Dataset]:
+    """Records of `caltech-class` of one class that have the paper's lengths, and this prior of the upper layers."""
     fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k != "classes"}
+    fixed |= {"learned_planes": learned_planes}
     known = [(one, settings(one)) for one in records.every("caltech-class") if one.attrs["scale"] == scale]
     return sorted((one for one, p in known if len(p["classes"]) == 1 and fixed.items() <= p.items()), key=class_of)
 
@@ -295,6 +296,30 @@ def show_class_stages(record: xr.Dataset) -> Figure:
     return finish(figure)
 
 
+def show_layers(found: xr.Dataset, count: int = 9) -> Figure:
+    """As the paper's Fig. 3: atoms of layers 1 and 2, then of the top layer before and after refinement, in one row."""
+    top = _layers(found)[-1]
+    columns = [(1, "refined"), (2, "refined"), (top, "pretrained"), (top, "refined")]
+    figure, axes = new_figure(1, len(columns), height=FULL / len(columns) + 0.3)
+    for panel, (layer, stage) in zip(axes, columns, strict=True):
+        atoms = unpack(found, layer, stage=stage).values[:count]
+        draw_atoms(panel, atoms, round(count**0.5), f"layer {layer}, {stage}", SHOWN)
+    return finish(figure)
+
+
+def show_rows(found: Sequence[xr.Dataset], count: int = 4) -> Figure:
+    """As the paper's Fig. 5: a row for each class, with images of it, then refined atoms of each layer."""
+    figure, axes = new_figure(len(found), 4, height=len(found) * (FULL - 0.9) / 4 + 0.3, squeeze=False)
+    for row, (panels, record) in enumerate(zip(axes, found, strict=True)):
+        parts = [record["images"].values[:, None] / 100, *atoms_of(record, "refined")]
+        titles = ["images", *(f"layer {layer}" for layer in range(1, len(parts)))]
+        for panel, title, part in zip(panels, titles, parts, strict=True):
+            draw_atoms(panel, np.asarray(part)[:count], round(count**0.5), "" if row else title, SHOWN)
+        words = class_of(record).replace(" ", "\n")
+        panels[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=FONT - 1)
+    return finish(figure)
+
+
 def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Median sharpness over the atoms of every layer, before and after refinement: two rows for each class."""
     measures = {"energy above half Nyquist": (high_frequency_share, 3), "gradient kurtosis": (gradient_kurtosis, 1)}
@@ -502,6 +527,18 @@ def paired_table(pairs: Mapping[tuple[str, str], tuple[xr.DataArray, xr.DataArra
     rows = [compare_paired(one.values, other.values) for one, other in pairs.values()]
     table = pd.DataFrame(rows, pd.MultiIndex.from_tuples(pairs, names=["", "beside"]))
     return table.assign(p=table.p.map("{:.2g}".format))
+
+
+def depth_seconds(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """CPU seconds of one test image in records of `caltech-accuracy`, models of two layers and three side by side."""
+    rows = {}
+    for record in (one for one in found if "test_cpu_seconds" in one and settings(one)["per_class"] == 30):
+        p, atoms = settings(record), 16 * record.sizes["class"]
+        seconds = record.test_cpu_seconds.mean([axis for axis in record.test_cpu_seconds.dims if axis != "stage"])
+        for stage, one in seconds.to_series().items():
+            rows[atoms, _sweeps(p, "test_"), stage, LAYERS[p["model"]]] = f"{one:.2f}"
+    names = ["projected atoms", "sweeps", "stage", "seconds of a core"]
+    return pd.Series(rows).rename_axis(names).unstack()
 
 
 def time_table(record: xr.Dataset) -> pd.DataFrame:

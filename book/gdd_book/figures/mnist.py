@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
+from gdd_book.dictionaries import threshold
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import compare_paired, mean_and_error, share_error
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
@@ -64,6 +65,8 @@ LABELLED = {
     "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
 }
 LENGTHS = "sweeps of a layer"
+#: what stands beside two layers where digits are filled in: one layer, as many atoms, as large as theirs
+LARGE = "one layer, 160 atoms of 25 × 25"
 #: of `mnist-readings`, those that are compared between numbers of digits
 MAIN_READINGS = (
     "one sample, the paper's", "one sample, noise precision 44", "mean of the chain", "lasso", "correlations",
@@ -277,6 +280,13 @@ def _finish_curve(figure: Figure, axes: Axes) -> Figure:
 # ---------------------------------------------------------------------------------------- best use, and what it costs
 
 
+def whitened_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of `mnist-whitened`: features down, as they are and whitened across; their number."""
+    errors = with_error(record.error, "trial").transpose("feature_kind", "whitened").to_pandas()
+    errors = errors.rename(columns={False: "as it is", True: "whitened"}).rename_axis(None, axis=1)
+    return errors.assign(numbers=record.features.to_series()).rename_axis("features")
+
+
 def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
 
@@ -414,6 +424,13 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
     return table("way", columns).rename_axis(["hidden", ""], axis=1)
 
 
+def with_large_atoms(found: xr.Dataset, large: xr.Dataset, ways: Sequence[str]) -> xr.Dataset:
+    """Some ways of `mnist-interpolation` and, last, the one layer of `mnist-large-atoms` on the same digits."""
+    names = ["hidden_error", "wrong"]
+    one = large[names].expand_dims(way=[LARGE])
+    return xr.concat([found[names].sel(way=list(ways), hiding=large.hiding.values), one], "way", coords="minimal")
+
+
 def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
     """One method's squared error over another's, and their mean difference in its standard errors, image by image.
 
@@ -450,25 +467,34 @@ def show_drawn(pictures: np.ndarray, across: int = 10) -> Figure:
     return finish(figure)
 
 
-def show_drawing_atoms(found: xr.Dataset, count: int = 36) -> Figure:
-    """Projected top atoms with the largest share of what all atoms draw, stage by stage.
+def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figure:
+    """Top atoms in the image plane as in the paper's Fig. 2a: average pooling, pretrained, refined, thresholded.
 
-    ``found`` : of `gdd_book.models.activations`
+    ``found`` : of `gdd_book.models.activations`; the atoms that draw most
+    ``average`` : record of `mnist-dictionary`; the atoms used most
     """
-    figure, axes = new_figure(1, found.sizes["stage"], height=FULL / 2 + 0.3)
-    for panel, stage in zip(axes, found.stage.values, strict=True):
-        one = found.sel(stage=stage)
-        often = np.argsort(-one.energy.values, kind="stable")[:count]
-        draw_atoms(panel, one.projected_atoms.values[often], 6, stage)
+    pooled = average.most_used.sel(kind="average").transpose("shown", "plane", ...).values[:count].astype(float)
+    order = np.argsort(-found.energy.values, axis=1, kind="stable")[:, :count]
+    before, after = (found.projected_atoms.values[one, most] for one, most in enumerate(order))
+    titles = ("average pooling", "before refinement", "after refinement", "thresholded")
+    figure, axes = new_figure(1, 4, height=FULL / 4 + 0.3)
+    for panel, title, atoms in zip(axes, titles, (pooled, before, after, threshold(after)), strict=True):
+        draw_atoms(panel, atoms, round(count**0.5), title)
     return finish(figure)
 
 
-def drawing_table(found: xr.Dataset) -> pd.DataFrame:
-    """How many top atoms draw half, nine tenths and nearly all of the energy, by stage."""
-    shares = -np.sort(-found.energy.values, axis=1)
-    parts = (0.5, 0.9, 0.99)
-    rows = {f"{100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1 for part in parts}
-    return pd.DataFrame(rows, index=found.stage.values).T.rename_axis("top atoms that draw")
+def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
+    """How many top atoms draw most of the energy, and the fine detail of those that draw most, by stage."""
+    order = np.argsort(-found.energy.values, axis=1, kind="stable")
+    shares = np.take_along_axis(found.energy.values, order, axis=1)
+    rows = {
+        f"top atoms that draw {100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1
+        for part in (0.5, 0.9, 0.99)
+    }
+    detail = [float(high_frequency_share(atoms[most[:count]]).median())
+              for atoms, most in zip(found.projected_atoms.values, order, strict=True)]
+    rows[f"energy above half Nyquist, median of the {count} that draw most"] = [f"{one:.3f}" for one in detail]
+    return pd.DataFrame(rows, index=found.stage.values, dtype=object).T
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
