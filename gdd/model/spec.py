@@ -96,7 +96,7 @@ class LayerSpec:
         check_choice("pooling", self.pooling, ("probabilistic", "max", "average"))
         if self.pool is None and self.pooling != "probabilistic":
             raise GddError(f"pool: None given with pooling '{self.pooling}', which needs the size of its blocks")
-        check_kind("two_steps", self.two_steps, bool)
+        _keep(self, two_steps=check_kind("two_steps", self.two_steps, bool))
         if self.elementwise and self.two_steps:
             raise GddError("two_steps: True given for an elementwise layer; it is for blocks of probabilistic pooling")
         if (self.elementwise or self.two_steps) and self.atoms == 1:
@@ -180,20 +180,20 @@ class ModelSpec:
     @property
     def projected_size(self) -> Size:
         """(row, col) of a top atom projected to the image plane."""
-        shapes = self.shapes()
-        size = shapes[0].atom_size
-        for layer, below, shape in zip(self.layers, shapes, shapes[1:], strict=False):
-            reach = ((a * p - 1) * s + 1 for a, p, s in zip(shape.atom_size, layer.pool, below.stride, strict=True))
-            size = tuple(n + r - 1 for n, r in zip(size, reach, strict=True))
-        return size
+        below = self.layers[:-1]
+        return tuple(
+            projected_length([one.atom_size[axis] for one in self.layers], [one.pool[axis] for one in below])
+            for axis in (0, 1)
+        )
 
     @classmethod
     def for_images(cls, image_size: Size, planes: int = 1, atoms: Sequence[int] = (32, 64)) -> ModelSpec:
         """Propose a model for images of this size: a layer for every entry of ``atoms``, bottom first.
 
         An atom covers two sevenths of what its layer sees, at most 17 pixels, as the paper's do; pools leave about 7
-        blocks a side to the top layer, whose atoms reach across most of them. An axis of size 1 is left alone, so that
-        signals (1, n) have atoms and blocks of one row. Precisions are those of `with_held` and `with_learned_planes`.
+        blocks a side to the top layer, whose atoms reach across most of them, and when projected not beyond the image.
+        An axis of size 1 is left alone, so that signals (1, n) have atoms and blocks of one row. Precisions are those
+        of `with_held` and `with_learned_planes`.
 
         Raises
         ------
@@ -273,7 +273,17 @@ def propose_sizes(pixels: int, layers: int) -> tuple[list[int], list[int]]:
             break
         atoms, pools, size = [*atoms, atom], [*pools, pool], blocks
     top = ceil(0.8 * size) if pools else min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
+    while projected_length([*atoms, top], pools) > pixels:  # the last block of a row may be a part of one
+        top -= 1
     return [*atoms, top], pools
+
+
+def projected_length(atoms: Sequence[int], pools: Sequence[int]) -> int:
+    """Pixels along an axis of a top atom projected to the image, from the atoms and pools of all layers there."""
+    pixels, stride = atoms[0], 1
+    for atom, pool in zip(atoms[1:], pools, strict=True):
+        pixels, stride = pixels + (atom * pool - 1) * stride, stride * pool
+    return pixels
 
 
 @dataclass(frozen=True)
@@ -323,7 +333,7 @@ class ChainSpec:
         _keep(self, scale_every=check_whole("scale_every", self.scale_every, 0))
         check_choice("start", self.start, ("patches", "random"))
         check_kind("pruning", self.pruning, (Pruning, type(None)))
-        check_kind("single_precision", self.single_precision, bool)
+        _keep(self, single_precision=check_kind("single_precision", self.single_precision, bool))
 
     @property
     def sweeps(self) -> int:
@@ -355,7 +365,7 @@ class RefinementSpec:
     def __post_init__(self) -> None:
         check_kind("noise", self.noise, Precision)
         self.noise.check("noise", (IMAGE,))
-        check_kind("empty_blocks", self.empty_blocks, bool)
+        _keep(self, empty_blocks=check_kind("empty_blocks", self.empty_blocks, bool))
         _keep(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
 
     def check_model(self, model: ModelSpec) -> None:
