@@ -271,7 +271,7 @@ class DeepDeconvolution(ImageTransformer):
         burn_in, collect = self._lengths("infer")
         chains = [{}]  # options of each
         if check_choice("method", self.method, list(METHODS)) == "sampling":
-            asked = {"burn_in": burn_in, "collect": collect, "shared_stream": True}
+            asked = {"burn_in": burn_in, "collect": collect, "first_image": None}
             seeds = range(self.seed_, self.seed_ + check_whole("infer_chains", self.infer_chains, 1))
             chains = [asked | {"seed": seed % (LARGEST_SEED + 1)} for seed in seeds]
         data = self._scaled(array)

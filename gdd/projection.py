@@ -68,8 +68,8 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         cut = slice(None if images is None else check_whole("images", images, 1))
         state, data = of_images(trained.state, trained.data, cut)
         dictionaries, votes = state.shared.dictionaries, vote_joint(state, data, trained.model)
-    shares = [float("nan") if vote is None else float(np.nanmean(vote.share)) for vote in votes]
-    positions = [None if vote is None else vote.positions for vote in votes]
+    shares = [float(np.nanmean(vote.share)) for vote in votes]
+    positions = [vote.positions for vote in votes]
     layers = collapse(dictionaries, [layer.pool for layer in trained.model.layers[:-1]], positions)
     return tuple(
         xr.DataArray(atoms, dims=DICTIONARY, name="projected_atoms", attrs={"winning_share": shares[:below]})
@@ -193,8 +193,8 @@ class Vote(NamedTuple):
     share: np.ndarray
 
 
-def vote_pretrained(fitted: Pretrained) -> list[Vote | None]:
-    """Vote of every pooled layer on its own residual, bottom first; None where pooling is not probabilistic."""
+def vote_pretrained(fitted: Pretrained) -> list[Vote]:
+    """Vote of every pooled layer on its own residual, bottom first."""
 
     def vote(below: Fitted, above: Fitted, data: LayerData) -> Vote:
         local, shared = below.state
@@ -204,7 +204,7 @@ def vote_pretrained(fitted: Pretrained) -> list[Vote | None]:
         )
 
     pairs = zip(fitted.layers, fitted.layers[1:], fitted.inputs, strict=False)
-    return [vote(*pair) if pair[0].spec.pooling == "probabilistic" else None for pair in pairs]
+    return [vote(*pair) for pair in pairs]
 
 
 def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vote]:
@@ -227,12 +227,12 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vot
     maps = [unpool(z, w, shape.map_size, shape.block) for (z, w), shape in zip(blocks, shapes, strict=True)]
     votes = [
         vote_positions(
-            data.images, dictionaries[0], blocks[0], local.gamma_e[:, None], shapes[0].block, dictionaries[1], maps[1],
+            data.images, dictionaries[0], blocks[0], local.gamma_e, shapes[0].block, dictionaries[1], maps[1],
             data.mask,
         )
     ]
     residual = joint_residual(state, data, model)
-    weights = _pixel_weights(local.gamma_e[:, None], data.images.shape, data.mask)
+    weights = _pixel_weights(local.gamma_e, data.images.shape, data.mask)
     for layer in range(1, len(shapes) - 1):
         where = block_places(shapes[layer].map_size, shapes[layer].block)
         votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer))]
@@ -255,7 +255,7 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     images : (image, plane, row, col)                      X of this layer
     dictionary : (atom, plane, atom_row, atom_col)         D of this layer
     blocks : z and w, (image, atom, block_row, block_col)  blocks of this layer; z = -1 is empty
-    gamma_e : (image or 1, plane or 1)                     noise precision of this layer
+    gamma_e : (image or 1,)                                noise precision of this layer
     pool : (rows, columns) of a full block of this layer
     upper_dictionary : (atom, plane, atom_row, atom_col)   D of the layer above; its planes are the atoms here
     upper_maps : (image, atom, row, col)                   S of the layer above
@@ -299,7 +299,7 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
 
 def _pixel_weights(gamma_e, shape, mask) -> np.ndarray:
     """Noise precision of every pixel, 0 where it is hidden: (image, plane, row, col)."""
-    weights = np.broadcast_to(np.asarray(gamma_e, float)[:, :, None, None], shape)
+    weights = np.broadcast_to(np.asarray(gamma_e, float)[:, None, None, None], shape)
     return weights if mask is None else weights * mask
 
 

@@ -19,7 +19,7 @@ from gdd.sampler import checkpoint
 from gdd.sampler.pretrain import fit_layer, initial_state, used_atoms
 
 SIZE = (7, 7)
-CHAIN = ChainSpec(burn_in=12, collect=6, seed=4, single_precision=False, scale_every=3)
+CHAIN = ChainSpec(burn_in=12, collect=6, seed=4, single_precision=False)
 
 
 @pytest.fixture

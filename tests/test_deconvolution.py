@@ -388,7 +388,7 @@ def test_a_mask_that_hides_nothing_changes_no_bit():
 
 def test_with_one_stream_for_all_images_each_gives_what_it_gives_alone():
     atoms, images = atoms_and_images((9, 8), 3)
-    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "shared_stream": True}
+    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "first_image": None}
     together = deconvolve(images, atoms, (2, 2), **options)
     for n in range(3):
         alone = deconvolve(images[n : n + 1], atoms, (2, 2), **options)

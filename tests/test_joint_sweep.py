@@ -42,9 +42,8 @@ def test_same_chain_as_the_plain_sweep(name, monkeypatch):
     fast, data, model, spec = draw_joint(name)
     plain = fast
     for number in range(SWEEPS):
-        scale = number % 2 == 0
-        fast, _ = joint_sweep(fast, data, model, spec, key(number), scale)
-        plain = plain_joint_sweep(plain, data, model, spec, key(number), scale)
+        fast, _ = joint_sweep(fast, data, model, spec, key(number))
+        plain = plain_joint_sweep(plain, data, model, spec, key(number))
         assert_same_chain(fast, plain, 1e-8)
 
 
@@ -65,7 +64,7 @@ def test_running_log_joint_is_the_judges(name):
     """At the default tolerance of the solver; what it leaves unsolved must not get into the sums."""
     state, data, model, spec = draw_joint(name)
     for number in range(SWEEPS):
-        state, info = joint_sweep(state, data, model, spec, key(number), scale=number % 2 == 0)
+        state, info = joint_sweep(state, data, model, spec, key(number))
         assert info.log_joint == pytest.approx(joint_log_joint(state, data, model, spec), rel=1e-9)
         assert info.log_likelihood == pytest.approx(joint_log_likelihood(state, data, model).sum(), rel=1e-9)
         assert info.active.sum() == (state.local.z != EMPTY).sum()
@@ -99,7 +98,7 @@ def test_dictionaries_take_turns():
     spec = replace(spec, dictionary_every=3)
     drawn = []
     for number in range(6):
-        new, info = joint_sweep(state, data, model, spec, key(number), scale=False)
+        new, info = joint_sweep(state, data, model, spec, key(number))
         pairs = zip(new.shared.dictionaries, state.shared.dictionaries, strict=True)
         drawn.append([layer for layer, (one, other) in enumerate(pairs) if not np.array_equal(one, other)])
         assert (info.steps > 0).tolist() == [layer in drawn[-1] and layer > 0 for layer in range(3)]

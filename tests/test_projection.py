@@ -20,7 +20,7 @@ relaxed = settings(max_examples=30, deadline=None)
 # ---- the vote
 
 
-def vote_problem(seed, map_size=(6, 7), images=3, gamma=(1, 1)):
+def vote_problem(seed, map_size=(6, 7), images=3, gamma=1):
     """One layer and the layer above it, all random."""
     rng, pool = np.random.default_rng(seed), (2, 3)
     where = block_places(map_size, pool)
@@ -43,7 +43,7 @@ def plain_scores(images, dictionary, blocks, gamma_e, pool, upper_dictionary, up
     z, w = blocks
     map_size = tuple(i - d + 1 for i, d in zip(images.shape[2:], dictionary.shape[2:], strict=True))
     where = block_places(map_size, pool)
-    weights = np.broadcast_to(gamma_e[:, :, None, None], images.shape) * (1.0 if mask is None else mask)
+    weights = np.broadcast_to(gamma_e[:, None, None, None], images.shape) * (1.0 if mask is None else mask)
     residual = images - synthesise(dictionary, unpool(z, w, map_size, pool))
     score = np.zeros((*upper_dictionary.shape, where.shape[2]))
     weight = np.zeros_like(score)
@@ -67,7 +67,7 @@ def placed(atom, place, map_size, image_size):
     return out
 
 
-@pytest.mark.parametrize("gamma", [(1, 1), (3, 1), (1, 2), (3, 2)])
+@pytest.mark.parametrize("gamma", [1, 3])
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("map_size", [(6, 6), (5, 7), (3, 5)])
 def test_vote_is_the_plain_loop(map_size, masked, gamma):

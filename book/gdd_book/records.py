@@ -171,9 +171,9 @@ def _together(found: list[xr.Dataset]) -> xr.Dataset:
 def every(experiment: str) -> list[xr.Dataset]:
     """All records of one experiment, whatever their scale and parameters, in order of file name.
 
-    A damaged one is left out; a line is printed that names it, which a chapter shows and its strict build allows.
+    The experiment may be one whose code has left. A damaged record is left out; a line is printed that names it, which
+    a chapter shows and its strict build allows.
     """
-    experiments.get(experiment)
     found = []
     for path in sorted(checkout.results().glob(f"{experiment}--*.nc")):
         try:

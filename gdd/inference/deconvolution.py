@@ -43,8 +43,8 @@ AVERAGES = ("mean", "inclusion", "magnitude")
 def deconvolve(
     images: np.ndarray | xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: Size, *, gamma_e: float,
     gamma_w: float, mask: np.ndarray | xr.DataArray | None = None, burn_in: int = 500, collect: int = 200,
-    seed: int = 0, start: np.ndarray | None = None, first_image: int = 0, shared_stream: bool = False,
-    trace: bool = False, progress: Callable[[int], None] | None = None,
+    seed: int = 0, start: np.ndarray | None = None, first_image: int | None = 0, trace: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> xr.Dataset:
     r"""Infer the maps of new images by Gibbs sampling, the atoms being known.
 
@@ -62,8 +62,8 @@ def deconvolve(
     seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
     start : (image, atom, row, col), optional   weights to start from; if not given, those of a greedy pursuit: the
         coefficient most probably active gets its conditional mean, until none is more probable than not
-    first_image : number of the first image in the data set, so that a part gives the same as the whole
-    shared_stream : whether all images use the same stream, so that what an image gives depends on it alone
+    first_image : number of the first image in the data set, so that a part gives the same as the whole; None: all
+        images use the stream of image 0, so that what an image gives depends on it alone
     trace : keep the log-likelihood after every sweep
     progress : called with a number of images whenever so many more are done
 
@@ -101,7 +101,7 @@ def deconvolve(
     burn_in, collect = check_lengths(burn_in, collect)
     seed, stride = check_seed(seed), check_pair("stride", stride)
     gamma_e, gamma_w = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
-    first_image, stream_step = check_whole("first_image", first_image, 0), int(not shared_stream)
+    first, stream_step = (0, 0) if first_image is None else (check_whole("first_image", first_image, 0), 1)
     problem = make_problem(atoms.astype(images.dtype), images.shape[2:], stride, gamma_e, gamma_w)
     check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
     shape = (len(images), atoms.shape[0], *problem.grid)
@@ -115,7 +115,7 @@ def deconvolve(
     chunk = max(16, _AT_ONCE // problem.norm.size)
     for low in range(0, len(images), chunk):
         part = slice(low, low + chunk)
-        run = Run(seed, (first_image + low) * stream_step, stream_step, burn_in, collect)
+        run = Run(seed, (first + low) * stream_step, stream_step, burn_in, collect)
         some = [None if whole is None else whole[part] for whole in (seen, start)]
         found = run_problem(problem, images[part] * scale, *some, run, trace)
         for whole, values in zip((*maps.values(), residual, history), found, strict=True):

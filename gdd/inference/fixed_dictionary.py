@@ -21,7 +21,7 @@ from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shard, maps_of
 from gdd.sampler.joint_sweep import local_pass
-from gdd.sampler.pretrain import Fitted, Pretrained, check_fits, pool_up
+from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
 from gdd.sampler.random import TEST, Key, shared_generator
 from gdd.sampler.refine import first_positions
 from gdd.sampler.sweep import image_pass
@@ -89,8 +89,7 @@ def infer_layers(
     Returns
     -------
     tuple of Dataset, bottom layer first
-        As `infer_jointly`, with axes (image, atom, block_row, block_col), before pooling where that is max or average;
-        0 where a block is empty.
+        As `infer_jointly`, with axes (image, atom, block_row, block_col); 0 where a block is empty.
 
     Notes
     -----
@@ -104,7 +103,7 @@ def infer_layers(
     check_fits(data.images, fitted.model)
     for number, layer in enumerate(fitted.layers, 1):
         found.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
-        data = LayerData(pool_up(found[-1].ml_sample.values, layer.spec), shard=shard)
+        data = LayerData(found[-1].ml_sample.values, shard=shard)
     return tuple(found)
 
 
@@ -176,8 +175,7 @@ def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Ch
             continue
         clean = render(local)
         energy = (np.where(seen, data.images - clean, 0.0) ** 2).sum(axis=(1, 2, 3), dtype=float)
-        gamma_e = local.gamma_e.reshape(-1)  # (image or 1,)
-        log_likelihood = 0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * energy
+        log_likelihood = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
         refuse_overflow(log_likelihood)
         yield Draw(local, clean, log_likelihood)
 

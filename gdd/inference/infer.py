@@ -30,7 +30,7 @@ def infer(
     images : (image, plane, row, col), in the units of training
     method : "sampling", a chain for each image; or "mean field", which has no random numbers
     **options : of sampling ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``,
-        ``shared_stream``, ``trace``, ``progress``, see `gdd.inference.deconvolution.deconvolve`; of mean field
+        ``trace``, ``progress``, see `gdd.inference.deconvolution.deconvolve`; of mean field
         ``mask``, ``steps``, ``progress``, see `gdd.inference.mean_field.mean_field`
 
     Returns

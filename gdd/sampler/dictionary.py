@@ -1,4 +1,4 @@
-"""Draws of what all images share: dictionary, precisions, scales.
+"""Draws of what all images share: dictionary and precisions.
 
 The dictionary of whole images is drawn from sums of fixed size, which is all that travels from the image pass. Where
 pixels are missing an atom's Gram is no matter of lags alone: there the residuals are held, with one pass over them for
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gdd.base.compiling import kernel, share_out
-from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
+from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, Precision
 from gdd.model.state import Local, Shard, Shared
 from gdd.sampler.conditionals import sum_shared
@@ -134,7 +134,7 @@ def draw_masked_dictionary(
     """
     dictionary = shared.dictionary.astype(float).copy()
     gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes)).astype(float)
-    gamma_e = np.ascontiguousarray(np.broadcast_to(local.gamma_e[:, 0], len(residual)))
+    gamma_e = np.ascontiguousarray(np.broadcast_to(local.gamma_e, len(residual)))
     for k in range(shape.atoms):
         gram, linear = atom_sums(local, residual, observed[1], gamma_e, shape, k, shard)
         linear += (gram @ dictionary[k].reshape(shape.planes, -1, 1))[..., 0]
@@ -207,17 +207,3 @@ def draw_shared_precision(
         return current
     number, energy = sum_shared(number, current.shape), sum_shared(energy, current.shape)
     return Gamma(prior.shape + number / 2, prior.rate + energy / 2).sample(generator)
-
-
-def draw_scales(
-    dictionary: np.ndarray, per_atom: np.ndarray, shared: Shared, generator: np.random.Generator
-) -> np.ndarray:
-    """Scale s of every atom for the move (D_k, w_k) -> (s D_k, w_k / s): (atom,)."""
-    atoms, planes = dictionary.shape[:2]
-    gamma_d = np.broadcast_to(shared.gamma_d, (atoms, planes))
-    gamma_w = np.broadcast_to(shared.gamma_w, (atoms,))
-    a = (gamma_d * (dictionary**2).sum(axis=(2, 3))).sum(axis=1)
-    b = np.where(per_atom[0] > 0, gamma_w * per_atom[1], 0.0)
-    p = (dictionary[0].size - per_atom[0]) / 2
-    squared = [GeneralisedInverseGaussian(*pab).sample(generator) for pab in zip(p, a, b, strict=True)]
-    return np.sqrt(np.array(squared))

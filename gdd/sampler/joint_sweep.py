@@ -2,7 +2,7 @@
 
 ``joint_sweep(state, data, model, refinement, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each
 image, every top weight, which top coefficients are on, the positions of every pooled layer from the top down, the
-dictionaries from the top down, scales, gamma_d, gamma_w, a shared gamma_e. theta is integrated out.
+dictionaries from the top down, gamma_d, gamma_w, a shared gamma_e. theta is integrated out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.axes import IMAGE
-from gdd.model.distributions import LOG_TWO_PI, Gamma, GeneralisedInverseGaussian
+from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import log_atoms, log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
-from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
-from gdd.sampler.dictionary import draw_gamma_d, draw_scales, draw_shared_precision
+from gdd.model.state import JointLocal, JointShared, JointState, LayerData
+from gdd.sampler.dictionary import draw_gamma_d, draw_shared_precision
 from gdd.sampler.joint_arrays import Arrays, as_arrays
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
@@ -42,7 +42,7 @@ class JointInfo(NamedTuple):
 
 
 def joint_sweep(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool = True
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key
 ) -> tuple[JointState, JointInfo]:
     """Draw every unknown of the joint model once; neither ``state`` nor ``data`` is changed.
 
@@ -51,7 +51,6 @@ def joint_sweep(
     state, data : see `gdd.model.state`
     model, refinement : layers, and what the joint model adds to them
     key : names the random numbers; its ``layer`` is not used. Equal keys give equal sweeps for any number of threads
-    scale : whether to make the scale moves (exact either way)
 
     Notes
     -----
@@ -77,7 +76,7 @@ def joint_sweep(
             held = state.shared.gamma_d[0]
             dictionaries[0], change = draw_bottom_dictionary(arrays, dictionaries[0], held, generator)
             sums.energy[1] += change
-    return finish_sweep(arrays.local(), dictionaries, state.shared, sums, steps, data, model, refinement, key, scale)
+    return finish_sweep(arrays.local(), dictionaries, state.shared, sums, steps, data, model, refinement, key)
 
 
 def local_pass(
@@ -108,9 +107,9 @@ def image_pass(
 
 def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSpec) -> Priors:
     """What the image pass needs of the priors."""
-    noise, (a, b), atoms = refinement.noise, model.layers[-1].beta, model.layers[-1].atoms
+    noise, (a, b) = refinement.noise, model.layers[-1].beta
     return Priors(
-        np.log(a / b), np.broadcast_to(shared.gamma_w, (atoms,)).astype(float), float(refinement.empty_blocks),
+        np.log(a / b), float(shared.gamma_w[0]), float(refinement.empty_blocks),
         noise.shape, noise.rate, noise.fixed is None and IMAGE in noise.axes,
     )
 
@@ -123,15 +122,11 @@ def empty_sums(model: ModelSpec) -> Sums:
 
 def finish_sweep(
     local: JointLocal, dictionaries: list[np.ndarray], shared: JointShared, sums: Sums, steps: np.ndarray,
-    data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
+    data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
 ) -> tuple[JointState, JointInfo]:
-    """Draw scales (if ``scale``), gamma_d, gamma_w and a shared gamma_e, in this order; account for the log joint."""
+    """Draw gamma_d, gamma_w and a shared gamma_e, in this order; account for the log joint."""
     generator = shared_generator(key.seed, key.stage, 0, key.sweep)
     noise = refinement.noise
-    if scale:
-        dictionaries, scales = draw_joint_scales(dictionaries, sums.per_atom, shared, generator)
-        sums = sums._replace(per_atom=sums.per_atom / np.stack([np.ones_like(scales), scales**2]))
-        local = local._replace(w=(local.w / scales[:, None, None].astype(local.w.dtype)).astype(local.w.dtype))
     each = zip(model.layers, dictionaries, shared.gamma_d, strict=True)
     gamma_d = [draw_gamma_d(atoms, spec.gamma_d, old, generator) for spec, atoms, old in each]
     gamma_w = draw_shared_precision(model.layers[-1].gamma_w, *sums.per_atom, shared.gamma_w, generator)
@@ -142,40 +137,6 @@ def finish_sweep(
         sums.energy[1:2], sums.energy[2:3] = energy * new, pixels * np.log(new)
     state = JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
     return state, make_info(state, sums, steps, data, model, refinement)
-
-
-def draw_joint_scales(
-    dictionaries: list[np.ndarray], per_atom: np.ndarray, shared: JointShared, generator: np.random.Generator
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Draw the scale of every top atom against its weights, then of every lower atom against its plane above. Exact.
-
-    Parameters
-    ----------
-    dictionaries : just drawn, bottom first
-    per_atom : (2, atom)      active coefficients and sum of squared weights of the top atoms
-    shared : the precisions that the dictionaries were drawn under
-
-    Returns
-    -------
-    (dictionaries, scales (atom,) of the top layer, by which its weights are to be divided)
-
-    Notes
-    -----
-    *Source:* not in the paper. *Checked:* tests/test_joint_conditionals.py (ratio with Jacobian).
-    """
-    out = [np.array(atoms, float) for atoms in dictionaries]
-    scales = draw_scales(out[-1], per_atom, Shared(out[-1], shared.gamma_d[-1], shared.gamma_w), generator)
-    out[-1] *= scales[:, None, None, None]
-    for layer in range(len(out) - 2, -1, -1):
-        lower, upper = out[layer], out[layer + 1]
-        a = (shared.gamma_d[layer] * (lower**2).sum(axis=(2, 3))).sum(axis=1)
-        b = (shared.gamma_d[layer + 1] * (upper**2).sum(axis=(2, 3))).sum(axis=0)
-        order = (lower[0].size - upper[:, 0].size) / 2
-        squared = [GeneralisedInverseGaussian(order, *ab).sample(generator) for ab in zip(a, b, strict=True)]
-        factor = np.sqrt(np.array(squared))
-        lower *= factor[:, None, None, None]
-        upper /= factor[None, :, None, None]
-    return out, scales
 
 
 def make_info(
@@ -202,7 +163,7 @@ def log_prior_from(
     top, (number, squares) = model.layers[-1], per_atom
     a, b = top.beta
     total = number.sum() * np.log(a) + (data.count * local.z[0].size - number.sum()) * np.log(b)
-    total += log_gaussian(np.broadcast_to(shared.gamma_w, number.shape), number, squares)
+    total += log_gaussian(shared.gamma_w, number, squares)
     total += log_precision(top.gamma_w, shared.gamma_w)
     for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
         total += log_atoms(atoms, gamma_d) + log_precision(spec.gamma_d, gamma_d)

@@ -14,7 +14,6 @@ import xarray as xr
 from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, warn_of_scale
 from gdd.base.files import user_path
-from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
 from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.sampler.chain import label_traces, run_chain
@@ -52,7 +51,7 @@ def pretrain(
     ----------
     images : (image, plane, row, col), background 0, root mean square about 1/3
     model : sizes and priors of the layers
-    chain : lengths, seed and moves of every layer's chain; the paper's by default
+    chain : lengths and seed of every layer's chain; the paper's by default
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from them
     progress : bar over layers x sweeps, optional
@@ -98,7 +97,7 @@ def pretrain_layers(
         first = None if start is None else start.layers[number].state
         fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, first))
         inputs.append(data)
-        data = LayerData(pool_up(fitted[-1].state.local.w, fitted[-1].spec), shard=data.shard)
+        data = LayerData(fitted[-1].state.local.w, shard=data.shard)  # a block's weight is a pixel of the next layer
     return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
 
 
@@ -111,8 +110,7 @@ def fit_layer(
     def step(state: LayerState, sweeps: int):
         atoms = len(state.shared.dictionary)
         here = replace(spec, atoms=atoms), replace(shape, atoms=atoms)
-        scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
-        state, info = sweep(state, data, *here, Key(chain.seed, PRETRAIN, number, sweeps), scale)
+        state, info = sweep(state, data, *here, Key(chain.seed, PRETRAIN, number, sweeps))
         traces = trace(state, info, data, spec)
         if chain.pruning and chain.pruning.is_due(sweeps, chain.burn_in):
             state = take_atoms(state, used_atoms(info.active, chain.pruning))
@@ -253,14 +251,3 @@ def take_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
         local._replace(z=local.z[:, keep].copy(), w=local.w[:, keep].copy()),
         Shared(shared.dictionary[keep], pick(shared.gamma_d), pick(shared.gamma_w)),
     )
-
-
-def pool_up(weights: np.ndarray, spec: LayerSpec) -> np.ndarray:
-    """Input of the next layer, (image, atom, block_row, block_col), from a layer's weights.
-
-    Probabilistic pooling: the weight of each block's active position, 0 if it has none. Max and average pooling: of the
-    maps, whose every element is a block of its own, for the paper's comparison.
-    """
-    if spec.pooling == "probabilistic":
-        return weights
-    return {"max": max_pool, "average": average_pool}[spec.pooling](weights, spec.pool)

@@ -1,7 +1,7 @@
 """One sweep of one layer: an image pass that leaves sums, then the shared draws from them.
 
 ``sweep(state, data, spec, shape, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each image, every
-block (z, w) with theta integrated out, the dictionary, a shared gamma_e, the scale of every atom, gamma_d, gamma_w.
+block (z, w) with theta integrated out, the dictionary, a shared gamma_e, gamma_d, gamma_w.
 
 Missing pixels have no weight. They cost the shortcuts of whole images, so those have kernels of their own. The order of
 draws and the random numbers are the same: if every pixel is observed both ways give the same chain, to rounding.
@@ -26,7 +26,6 @@ from gdd.sampler.dictionary import (
     draw_dictionary,
     draw_gamma_d,
     draw_masked_dictionary,
-    draw_scales,
     draw_shared_precision,
     layout_of,
     plane_last,
@@ -60,7 +59,7 @@ class MaskedPass(NamedTuple):
 
 
 def sweep(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, scale: bool = True
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key
 ) -> tuple[LayerState, Info]:
     """Draw every unknown of a layer once; neither ``state`` nor ``data`` is changed.
 
@@ -69,7 +68,6 @@ def sweep(
     state, data : see `gdd.model.state`; values at hidden pixels may be anything, also NaN
     spec, shape : of the layer
     key : names the random numbers; equal keys give equal sweeps, whatever the number of threads
-    scale : whether to make the scale move (exact either way)
 
     Returns
     -------
@@ -78,11 +76,11 @@ def sweep(
     Notes
     -----
     *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions"; Sec. 4 for missing pixels.
-    *Departs:* exact conditionals throughout (P2-P7); theta integrated out; scale move added.
+    *Departs:* exact conditionals throughout (P2-P7); theta integrated out.
     *Checked:* tests/test_kernels.py, tests/test_masked.py, tests/test_joint.py, tests/test_calibration.py.
     """
     local, sums = image_pass(state, data, spec, shape, key)
-    return draw_shared_part(local, sums, state.shared, data, spec, shape, key, scale)
+    return draw_shared_part(local, sums, state.shared, data, spec, shape, key)
 
 
 def image_pass(
@@ -91,10 +89,10 @@ def image_pass(
     """Update every image given the shared part; return the local part, and what the shared draws need."""
     dtype = data.images.dtype
     pixels, z, w = plane_last(data.images, dtype), state.local.z.copy(), state.local.w.astype(dtype)
-    images = ImageArrays(pixels, z, w, state.local.gamma_e[:, 0].astype(float), data.shard.first)
+    images = ImageArrays(pixels, z, w, state.local.gamma_e.astype(float), data.shard.first)
     run = whole_pass if data.mask is None else masked_pass
     sums = run(images, data, state.shared, spec, shape, key)
-    return Local(z, w, images.gamma_e[:, None]), sums
+    return Local(z, w, images.gamma_e), sums
 
 
 def whole_pass(
@@ -119,7 +117,7 @@ def masked_pass(
     pixels = mask.sum(axis=(1, 2, 3)).astype(float)
     images = images._replace(pixels=np.where(observed[0] > 0, images.pixels, dtype.type(0)))
     chunks, atoms = -(-n // CHUNK), plane_last(shared.dictionary, dtype)
-    atoms = kernels.MaskedAtoms(atoms, atoms**2, gamma_w_of(shared, shape))
+    atoms = kernels.MaskedAtoms(atoms, atoms**2, float(shared.gamma_w[0]))
     constants = LayerConstants(layout_of(shape), prior_of(spec), static_width_of(shape))
     sums = kernels.MaskedSums(np.zeros((chunks, 2, shape.atoms)), np.zeros(chunks), np.zeros(n))
 
@@ -135,7 +133,7 @@ def masked_pass(
 
 def prior_of(spec: LayerSpec) -> Prior:
     """Priors as the kernels want them."""
-    beta = spec.beta if spec.elementwise or spec.two_steps else (0.0, 0.0)
+    beta = spec.beta if spec.elementwise else (0.0, 0.0)
     noise, by_image = spec.gamma_e, IMAGE in spec.gamma_e.axes
     return Prior(*beta, not spec.elementwise, noise.shape, noise.rate, noise.fixed is None and by_image, by_image)
 
@@ -152,15 +150,10 @@ def uses_gram(spec: LayerSpec, shape: LayerShape) -> bool:
     return spec.elementwise and overlapping and numbers <= gram.LARGEST
 
 
-def gamma_w_of(shared: Shared, shape: LayerShape) -> np.ndarray:
-    """gamma_w of every atom."""
-    return np.broadcast_to(shared.gamma_w, (shape.atoms,)).astype(float)
-
-
 def whole_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> kernels.Atoms:
     """The shared part as `gdd.sampler.kernels.layer` wants it."""
     lags = padded_autocorrelations(shared.dictionary, dtype)
-    return kernels.Atoms(plane_last(shared.dictionary, dtype), lags, gamma_w_of(shared, shape))
+    return kernels.Atoms(plane_last(shared.dictionary, dtype), lags, float(shared.gamma_w[0]))
 
 
 def top_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> gram.TopAtoms:
@@ -169,7 +162,7 @@ def top_atoms(shared: Shared, shape: LayerShape, dtype: np.dtype) -> gram.TopAto
     products = gram_slabs(shared.dictionary.astype(dtype), shape.input_size, (1, 1))
     slabs = [slab_index(*sizes, 1) for sizes in zip(shape.map_size, shape.input_size, shape.atom_size, strict=True)]
     placed = np.ascontiguousarray(flat.transpose(1, 2, 0))
-    return gram.TopAtoms(flat, placed, products, *slabs, gamma_w_of(shared, shape))
+    return gram.TopAtoms(flat, placed, products, *slabs, float(shared.gamma_w[0]))
 
 
 def padded_autocorrelations(dictionary: np.ndarray, dtype: np.dtype) -> np.ndarray:
@@ -189,24 +182,17 @@ def empty_sums(shape: LayerShape) -> Sums:
 
 def draw_shared_part(
     local: Local, sums: Sums | MaskedPass, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape,
-    key: Key, scale: bool,
+    key: Key,
 ) -> tuple[LayerState, Info]:
-    """Draw what images share, given what an image pass left: dictionary, gamma_e, scales, gamma_d and gamma_w."""
+    """Draw what images share, given what an image pass left: dictionary, gamma_e, gamma_d and gamma_w."""
     generator = shared_generator(*key)
     draw = draw_from_sums if isinstance(sums, Sums) else draw_from_residuals
     local, dictionary, likelihood, residual, log_counts = draw(local, sums, shared, data, spec, shape, generator)
-    per_atom = sums.per_atom
-    if scale:
-        scales = draw_scales(dictionary, per_atom, shared, generator)
-        dictionary = dictionary * scales[:, None, None, None]
-        per_atom = per_atom / np.stack([np.ones_like(scales), scales**2])
-        dtype = local.w.dtype
-        local = local._replace(w=(local.w / scales[:, None, None].astype(dtype)).astype(dtype))
     gamma_d = draw_gamma_d(dictionary, spec.gamma_d, shared.gamma_d, generator)
-    gamma_w = draw_shared_precision(spec.gamma_w, *per_atom, shared.gamma_w, generator)
+    gamma_w = draw_shared_precision(spec.gamma_w, *sums.per_atom, shared.gamma_w, generator)
     state = LayerState(local, Shared(dictionary, gamma_d, gamma_w))
-    joint = likelihood + log_prior_from(state, log_counts, per_atom, data, spec, shape)
-    return state, Info(likelihood, joint, residual, per_atom[0])
+    joint = likelihood + log_prior_from(state, log_counts, sums.per_atom, data, spec, shape)
+    return state, Info(likelihood, joint, residual, sums.per_atom[0])
 
 
 def draw_from_sums(
@@ -215,15 +201,15 @@ def draw_from_sums(
 ) -> tuple[Local, np.ndarray, float, float, float]:
     """Dictionary and shared gamma_e of whole images: (local, dictionary, log likelihood, residual, log counts)."""
     by_image = IMAGE in spec.gamma_e.axes
-    gamma_e, size = 1.0 if by_image else float(local.gamma_e[0, 0]), data.count * data.images[0].size
+    gamma_e, size = 1.0 if by_image else float(local.gamma_e[0]), data.count * data.images[0].size
     dictionary, change = draw_dictionary(sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator)
     energy = (sums.energy[1] if by_image else gamma_e * sums.energy[0]) + change  # sum gamma_e ||E||^2
     if not by_image:
-        pixels, squares = np.full((1, 1), float(size)), np.full((1, 1), energy / gamma_e)
+        pixels, squares = np.array([float(size)]), np.array([energy / gamma_e])
         new = draw_shared_precision(spec.gamma_e, pixels, squares, local.gamma_e, generator)
-        energy *= float(new[0, 0]) / gamma_e
+        energy *= float(new[0]) / gamma_e
         local = local._replace(gamma_e=new)
-    precisions = np.broadcast_to(local.gamma_e, data.images.shape[:2])
+    precisions = np.broadcast_to(local.gamma_e[:, None], data.images.shape[:2])
     noise, = add_images(data.shard, np.log(precisions) - LOG_TWO_PI)
     likelihood = 0.5 * data.images[0, 0].size * noise - 0.5 * energy
     residual = np.sqrt(sums.energy[0] / size)
@@ -239,9 +225,9 @@ def draw_from_residuals(
     residual = np.sqrt(squares / max(number, 1.0))
     dictionary = draw_masked_dictionary(shared, local, sums.residual, sums.observed, shape, generator, data.shard)
     share_out(len(sums.residual), lambda some, _: kernels.energies(sums.residual[some], sums.energy[some]))
-    pixels, energy = sums.pixels[:, None], sums.energy[:, None]
+    pixels, energy = sums.pixels, sums.energy
     if IMAGE not in spec.gamma_e.axes:
-        everywhere = (np.full((1, 1), value) for value in add_images(data.shard, pixels, energy))
+        everywhere = (np.array([value]) for value in add_images(data.shard, pixels, energy))
         local = local._replace(gamma_e=draw_shared_precision(spec.gamma_e, *everywhere, local.gamma_e, generator))
     terms = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
     return local, dictionary, *add_images(data.shard, terms), float(residual), sums.log_counts
@@ -252,8 +238,7 @@ def log_prior_from(
 ) -> float:
     """Log prior of all unknowns, from sums: the running twin of the prior part of `gdd.model.layer.log_joint`.
 
-    log_counts : sum of lgamma(alpha + count) - lgamma(alpha) over images, maps, block shapes and outcomes; see
-        `gdd.sampler.kernels.operations.log_counts` for two steps
+    log_counts : sum of lgamma(alpha + count) - lgamma(alpha) over images, maps, block shapes and outcomes
     per_atom : (2, atom), active blocks and sum of squared weights
     """
     local, shared = state
@@ -263,7 +248,7 @@ def log_prior_from(
         total = active * np.log(a) + (data.count * local.z[0].size - active) * np.log(b)
     else:
         total = log_counts - data.count * shape.atoms * sum(gammaln(1.0 + g[0].sum()) for g in block_groups(shape))
-    total += log_gaussian(gamma_w_of(shared, shape), *per_atom)
+    total += log_gaussian(shared.gamma_w, *per_atom)
     total += log_atoms(shared.dictionary, shared.gamma_d)
     if spec.gamma_e.fixed is None:
         terms = Gamma(spec.gamma_e.shape, spec.gamma_e.rate).logpdf(local.gamma_e.astype(float))

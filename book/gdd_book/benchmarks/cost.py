@@ -85,11 +85,11 @@ def pass_job(layer: Fitted, data: LayerData, key: Key) -> Callable[[], object]:
 
 
 def sweep_job(layer: Fitted, data: LayerData, sweeps: int, seed: int) -> Callable[[], object]:
-    """Some whole sweeps without the scale move, all from the same state."""
+    """Some whole sweeps, all from the same state."""
 
     def job():
         for number in range(sweeps):
-            sweep(layer.state, data, layer.spec, layer.shape, Key(seed, PRETRAIN, 0, 10**6 + number), False)
+            sweep(layer.state, data, layer.spec, layer.shape, Key(seed, PRETRAIN, 0, 10**6 + number))
 
     return job
 
@@ -152,7 +152,7 @@ def _layer_jobs(fitted: Pretrained, p: dict) -> dict[str, Timing]:
     for number, (layer, data) in enumerate(zip(fitted.layers, fitted.inputs, strict=True)):
         name, n, key = f"layer {number + 1}", len(data.images), Key(p["seed"], PRETRAIN, number, p["warm_up"])
         local, sums = image_pass(layer.state, data, layer.spec, layer.shape, key)
-        draws = local, sums, layer.state.shared, data, layer.spec, layer.shape, key, False
+        draws = local, sums, layer.state.shared, data, layer.spec, layer.shape, key
         jobs[f"{name}: image pass"] = Timing(pass_job(layer, data, key), n)
         jobs[f"{name}: shared draws"] = Timing(lambda draws=draws: draw_shared_part(*draws))  # per sweep, not per image
         jobs |= bound(name, layer.shape, n)

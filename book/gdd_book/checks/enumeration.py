@@ -63,7 +63,7 @@ def active_atoms(z: np.ndarray, state: LayerState, shape: LayerShape) -> tuple[n
     where = np.argwhere(z != EMPTY)
     rows = placed_atoms(state, shape)
     placed = np.array([rows[(*at, z[tuple(at)])] for at in where]).reshape(len(where), rows.shape[-1])
-    return placed, 1 / np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[where[:, 0]]
+    return placed, np.full(len(where), 1 / state.shared.gamma_w[0])
 
 
 def placed_atoms(state: LayerState, shape: LayerShape) -> np.ndarray:

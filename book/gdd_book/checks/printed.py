@@ -63,7 +63,7 @@ def draw_weighed(
     stream: Stream, weight: Weight,
 ) -> int:
     """Draw a position with probability in proportion to prior * weight(Y); empty counts its prior."""
-    gamma_w = float(np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[where[1]])
+    gamma_w = float(state.shared.gamma_w[0])
     w = np.array([stream.normal() for _ in choice.mean]) / np.sqrt(gamma_w)
     old = int(state.local.z[where])
     if old != EMPTY:
@@ -130,8 +130,8 @@ def gamma_e_printed(
     With ``whole_shape`` the shape is right, a + pixels/2, and only the missing 1/2 is left of the misprint.
     """
     seen = np.ones(data.images.shape) if data.mask is None else data.mask
-    energy = sum_shared((residual(state, data, shape) ** 2).sum(axis=(2, 3)), state.local.gamma_e.shape)
-    pixels = sum_shared(seen.sum(axis=(2, 3)), state.local.gamma_e.shape)
+    energy = sum_shared((residual(state, data, shape) ** 2).sum(axis=(1, 2, 3)), state.local.gamma_e.shape)
+    pixels = sum_shared(seen.sum(axis=(1, 2, 3)), state.local.gamma_e.shape)
     half = pixels / 2 if whole_shape else np.full(energy.shape, 0.5)
     return Gamma(spec.gamma_e.shape + half, spec.gamma_e.rate + energy)
 

@@ -38,8 +38,6 @@ from gdd.sampler.joint_conditionals import (
     layer_state,
     of_image,
     position_given_rest,
-    squared_scale_between_layers,
-    squared_scale_given_rest,
     unit_images,
     weight_design,
     weights_given_rest,
@@ -87,7 +85,7 @@ def perturb_and_solve(
     active, gamma_e = active_coefficients(state), state.local.gamma_e[0]
     _, planes, rows, cols = data.images.shape
     pixels = stream.normals(planes * rows * cols).reshape(rows, cols, planes)
-    gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[active[:, 0]]
+    gamma_w = float(state.shared.gamma_w[0])
     right = choice.precision @ state.local.w[0][tuple(active.T)] + choice.linear
     right += math.sqrt(gamma_e) * design.T @ pixels.transpose(2, 0, 1).ravel()
     right += np.sqrt(gamma_w) * np.array([stream.normal() for _ in active])
@@ -107,8 +105,7 @@ def draw_switch(
     """
     choice = coefficient_given_rest(state, data, model, where)
     exact = float(choice.log_weight[0] - choice.log_weight[1])
-    gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
-    gamma_e, (a, b) = float(state.local.gamma_e[0]), model.layers[-1].beta
+    gamma_e, gamma_w, (a, b) = float(state.local.gamma_e[0]), float(state.shared.gamma_w[0]), model.layers[-1].beta
     precision, screen = float(choice.precision[0]), gamma_e * guess + gamma_w
     c = float(choice.mean[0]) * precision
 
@@ -225,7 +222,7 @@ CORRECT = Pieces()
 
 
 def plain_joint_sweep(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool = True
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key
 ) -> JointState:
     """Draw every unknown of the joint model once, as `gdd.sampler.joint_sweep.joint_sweep` does.
 
@@ -233,7 +230,7 @@ def plain_joint_sweep(
     *Departs:* as the conditionals say. *Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
     """
     state = plain_local_pass(state, data, model, refinement, key)
-    return draw_joint_shared(state, data, model, refinement, key, scale, CORRECT)
+    return draw_joint_shared(state, data, model, refinement, key, CORRECT)
 
 
 def plain_local_pass(
@@ -279,10 +276,9 @@ def draw_joint_image(
 
 
 def draw_joint_shared(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
-    pieces: Pieces,
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, pieces: Pieces
 ) -> JointState:
-    """Dictionaries whose turn it is from the top down, scales, precisions of dictionaries, weights and shared noise."""
+    """Dictionaries whose turn it is from the top down, precisions of dictionaries, weights and shared noise."""
     seed, stage, _, sweep = key
     due = [layer for layer in range(len(model.layers)) if (sweep + layer) % refinement.dictionary_every == 0]
     for layer in reversed([layer for layer in due if layer]):
@@ -293,10 +289,7 @@ def draw_joint_shared(
         parts = bottom_atom_given_rest(state, data, model, k)
         atoms[k] = draw_atom(parts, layer_state(state, model, 0), model.shapes()[0], k, generator)
         state = with_dictionary(state, 0, atoms)
-    generator = shared_generator(seed, stage, 0, sweep)
-    if scale:
-        state = draw_joint_scales(state, model, generator)
-    return draw_joint_precisions(state, data, model, refinement, generator)
+    return draw_joint_precisions(state, data, model, refinement, shared_generator(seed, stage, 0, sweep))
 
 
 def with_dictionary(state: JointState, layer: int, dictionary: np.ndarray) -> JointState:
@@ -304,23 +297,6 @@ def with_dictionary(state: JointState, layer: int, dictionary: np.ndarray) -> Jo
     parts = list(state.shared.dictionaries)
     parts[layer] = dictionary
     return state._replace(shared=state.shared._replace(dictionaries=tuple(parts)))
-
-
-def draw_joint_scales(state: JointState, model: ModelSpec, generator: np.random.Generator) -> JointState:
-    """Scale of every top atom against its weights, then of every lower atom against its plane in the layer above."""
-    top = len(model.layers) - 1
-    squared = [squared_scale_given_rest(state, model, k).sample(generator) for k in range(model.layers[top].atoms)]
-    scale = np.sqrt(np.array(squared))
-    state = with_dictionary(state, top, state.shared.dictionaries[top] * scale[:, None, None, None])
-    state = state._replace(local=state.local._replace(w=state.local.w / scale[:, None, None]))
-    for layer in range(top - 1, -1, -1):
-        for k in range(model.layers[layer].atoms):
-            scale = math.sqrt(squared_scale_between_layers(state, layer, k).sample(generator))
-            lower, upper = (state.shared.dictionaries[layer + t].copy() for t in (0, 1))
-            lower[k] *= scale
-            upper[:, k] /= scale
-            state = with_dictionary(with_dictionary(state, layer, lower), layer + 1, upper)
-    return state
 
 
 def draw_joint_precisions(

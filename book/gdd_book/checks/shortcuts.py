@@ -46,8 +46,7 @@ def switch_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
 ) -> JointState:
     """Switch by the odds under a guess of the norm, with no acceptance step; a new weight is drawn correctly."""
-    choice = coefficient_given_rest(state, data, model, where)
-    gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
+    choice, gamma_w = coefficient_given_rest(state, data, model, where), float(state.shared.gamma_w[0])
     screen, c = float(state.local.gamma_e[0]) * guess + gamma_w, float(choice.mean[0] * choice.precision[0])
     a, b = model.layers[-1].beta
     if stream.uniform() >= float(expit(log_odds(c, screen, gamma_w, math.log(a / b)))):

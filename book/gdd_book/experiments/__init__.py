@@ -29,7 +29,6 @@ from gdd_book.experiments.studies import (  # noqa: F401
     neighbour,
     one_step,
     planted,
-    pooling,
     precisions,
     printed,
     scaling,

@@ -49,7 +49,7 @@ class TopAtoms(NamedTuple):
     gram: np.ndarray  # (atom, row slab, col slab, atom), see `gdd.model.placement.gram_slabs`
     row_slab: np.ndarray  # (rows, rows): slab of a pair of positions
     col_slab: np.ndarray  # (cols, cols)
-    gamma_w: np.ndarray  # (atom,)
+    gamma_w: float
 
 
 @subkernel()
@@ -92,7 +92,7 @@ def visit_all(z, w, correlations, atoms, gamma_e, prior, work):
     outcomes, stream, flat = work.outcomes, work.stream, correlations.reshape(correlations.size)
     for k in range(number):
         norm = np.float64(atoms.gram[k, rows - 1, cols - 1, k])
-        slab = slab_of(gamma_e, norm, atoms.gamma_w[k])
+        slab = slab_of(gamma_e, norm, atoms.gamma_w)
         for i in range(rows):
             for j in range(cols):
                 uniform = next_uniform(stream)

@@ -2,7 +2,7 @@ r"""Which top coefficients of the joint model are on, and their weights, compile
 
 All top weights of one image at once: a Gaussian draw that needs no matrix, made exact by an accept step. The weights w
 of the coefficients that are on are Gaussian given all positions, with precision
-:math:`Q = \gamma_e A'A + \mathrm{diag}(\gamma_w)`; column by column A holds the images of units. Then
+:math:`Q = \gamma_e A'A + \gamma_w I`; column by column A holds the images of units. Then
 (Gilavert, Moussaoui and Idier 2015):
 
 1. perturb: :math:`\eta = Q w + \gamma_e A'x + \xi` with :math:`\xi \sim N(0, Q)`, one way up;
@@ -78,7 +78,7 @@ def draw_weights(image, gamma_w, shared, work, tally):
     perturb_image(image, shared, work)
     for e in range(count):
         k, start = entries.atoms[e], place_of(top, entries.rows[e], entries.cols[e])
-        prior = gamma_w[k] * np.float64(entries.values[e]) + math.sqrt(gamma_w[k]) * next_normal(image.stream)
+        prior = gamma_w * np.float64(entries.values[e]) + math.sqrt(gamma_w) * next_normal(image.stream)
         residual[e] = np.float64(dot_atom(work.values, start, k, top, shared)) + prior
     tally[STEPS] += solve_weights(entries, image, gamma_w, shared, work, residual, solved)
     exponent = 0.0
@@ -117,7 +117,7 @@ def solve_weights(entries, image, gamma_w, shared, work, residual, solved):
     diagonal, direction, product = np.empty(count), np.empty(count), np.empty(count)
     lag = layer_of(shared.table, shared.table.shape[0] - 1).lag
     for e in range(count):
-        diagonal[e] = image.gamma_e * shared.lags[lag + entries.atoms[e]] + gamma_w[entries.atoms[e]]
+        diagonal[e] = image.gamma_e * shared.lags[lag + entries.atoms[e]] + gamma_w
         direction[e] = residual[e] / diagonal[e]
         size += residual[e] * direction[e]
     for step in range(MOST_STEPS):
@@ -154,7 +154,7 @@ def times_precision(entries, image, gamma_w, shared, work, direction, product):
     for e in range(len(direction)):
         k = entries.atoms[e]
         inner = np.float64(dot_atom(change, place_of(top, entries.rows[e], entries.cols[e]), k, top, shared))
-        product[e] = image.gamma_e * inner + gamma_w[k] * direction[e]
+        product[e] = image.gamma_e * inner + gamma_w * direction[e]
 
 
 # Switches
@@ -187,7 +187,7 @@ def draw_switches(image, log_prior, gamma_w, shared, work, tally):
             for k in range(top.atoms):
                 b = block_of(k, i, j, top)
                 product = np.float64(dot_atom(work.back, place_of(top, i, j), k, top, shared))
-                prior = log_prior, gamma_w[k], shared.lags[top.lag + k]
+                prior = log_prior, gamma_w, shared.lags[top.lag + k]
                 old, new = w[b], 0.0
                 if z[top.block + b] >= 0:
                     switched = switch_off(Block(k, i, j), np.float64(old), product, prior, image, shared, work, tally)

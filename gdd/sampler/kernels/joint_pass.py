@@ -26,7 +26,7 @@ class Priors(NamedTuple):
     """What the image pass needs of the priors."""
 
     log_odds: float  # of a top coefficient
-    gamma_w: np.ndarray  # (atom,)
+    gamma_w: float
     empty: float  # 1 if a pooling block may be empty, else 0
     shape: float  # of gamma_e
     rate: float

@@ -56,7 +56,7 @@ class Atoms(NamedTuple):
 
     pixels: np.ndarray  # (atom, atom_row, atom_col * plane)
     lags: np.ndarray  # (atom, 2 atom_row - 1, 3 atom_col): autocorrelations, then zeros
-    gamma_w: np.ndarray  # (atom,)
+    gamma_w: float
 
 
 class Bound(NamedTuple):
@@ -210,8 +210,7 @@ def bound_weights(block, counts, constants, factor):
     """Lower bound on the weight of empty, upper bound on the total of the positions, for empty blocks of a group.
 
     With theta integrated out the block itself does not count. The bound has room: alpha, below 1, is left out of the
-    first, and all positions' alphas, below 1 together, are made 1 in the second. In two steps b0 is left out of the
-    first, and a0 is made 1 in the second.
+    first, and all positions' alphas, below 1 together, are made 1 in the second.
     """
     if not constants.prior.counted:
         return constants.prior.empty, factor * block.rows * block.cols * constants.prior.active
@@ -233,11 +232,11 @@ def update_image(n, images, atoms, constants, work, sums):
     for k in range(z.shape[0]):
         correlate(work.residual, atoms.pixels[k], work.correlations, constants)
         count_outcomes(z[k], constants.layout, work.counts)
-        atom = make_atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w[k])
+        atom = make_atom(atoms.pixels[k], atoms.lags[k], precision, atoms.gamma_w)
         bound = Bound(SLACK * atom.slab.gain, 0.0, atom.slab.factor)
         sweep_map(z[k], w[k], atom, None, bound, constants, work)
         if constants.prior.counted:
-            sums.energy[2] += log_counts(work.counts, constants.layout, constants.prior)
+            sums.energy[2] += log_counts(work.counts, constants.layout)
     count = list_active(z, w, constants.layout, work.active)
     add_sums(work.active, count, image, work.residual, precision, constants, work.near, sums)
 
@@ -266,7 +265,7 @@ class MaskedAtoms(NamedTuple):
 
     pixels: np.ndarray  # (atom, atom_row, atom_col * plane)
     squares: np.ndarray  # the same, squared
-    gamma_w: np.ndarray  # (atom,)
+    gamma_w: float
 
 
 class MaskedAtom(NamedTuple):
@@ -406,12 +405,12 @@ def update_masked_image(n, images, observed, pixels, atoms, constants, work, nor
     for k in range(z.shape[0]):
         correlate(observed, atoms.squares[k], norms, constants)
         count_outcomes(z[k], layout, work.counts)
-        atom = MaskedAtom(atoms.pixels[k], observed, norms, precision, atoms.gamma_w[k])
+        atom = MaskedAtom(atoms.pixels[k], observed, norms, precision, atoms.gamma_w)
         correlate(residual, atoms.pixels[k], work.correlations, constants)
         scale_correlations(atom, (0, layout.map_row), (0, layout.map_col), layout, work)
         sweep_map(z[k], w[k], None, atom, bound_of(atom, layout), constants, work)
         if constants.prior.counted:
-            sums.log_counts[chunk] += log_counts(work.counts, layout, constants.prior)
+            sums.log_counts[chunk] += log_counts(work.counts, layout)
     add_weights(work.active, list_active(z, w, layout, work.active), sums.per_atom[chunk])
     sums.energy[n] = energy_of(residual)
     images.pixels[n] = residual

@@ -40,9 +40,9 @@ class Layout(NamedTuple):
 
 
 class Prior(NamedTuple):
-    """Priors of a block's outcomes, a0 and b0 or counts over the other blocks of the map or both, and of gamma_e."""
+    """Priors of a block's outcomes, a0 and b0 or counts over the other blocks of the map, and of gamma_e."""
 
-    active: float  # a0, and b0: 0 if not used. With counts, the prior in two steps
+    active: float  # a0, and b0: 0 if counted
     empty: float
     counted: bool
     noise_shape: float
@@ -150,14 +150,8 @@ def place_in_map(i, j, position, layout):
 @subkernel()
 def fill_prior(block, counts, layout, prior, weight):
     """Prior weights of a block's positions given the other blocks, into ``weight``; returns that of empty."""
-    if prior.counted and prior.active == 0.0:
-        return fill_counted(block, counts, layout, 1, weight)
     if prior.counted:
-        fill_counted(block, counts, layout, 0, weight)
-        active = counts[block.group, :-1].sum()
-        for t in range(block.rows * block.cols):
-            weight[t] *= (prior.active + active) / (1.0 + active)
-        return prior.empty + counts[block.group, -1]
+        return fill_counted(block, counts, layout, 1, weight)
     for t in range(block.rows * block.cols):
         weight[t] = prior.active
     return prior.empty
@@ -412,23 +406,15 @@ def count_outcomes(z, layout, counts):
 
 
 @subkernel()
-def log_counts(counts, layout, prior):
-    """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's groups of blocks and their outcomes.
-
-    In two steps the alphas are 1/B of a position and b0 of empty; with n active blocks a group has another
-    lgamma(a0 + n) - lgamma(a0) - lgamma(1 + n).
-    """
-    total, two_steps = 0.0, prior.active > 0.0
+def log_counts(counts, layout):
+    """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's groups of blocks and their outcomes."""
+    total = 0.0
     for group in range(4):
         rows = layout.map_row % layout.pool_row if group >= 2 else layout.pool_row
         cols = layout.map_col % layout.pool_col if group % 2 else layout.pool_col
-        alpha = 1.0 / max(1, rows * cols + (not two_steps))
+        alpha = 1.0 / (rows * cols + 1)
         rising = 1.0  # product of alpha (alpha + 1) ... for small counts: one logarithm for all of them
-        if two_steps:
-            empty, active = counts[group, -1], counts[group, :-1].sum()
-            total += math.lgamma(prior.empty + empty) - math.lgamma(prior.empty)
-            total += math.lgamma(prior.active + active) - math.lgamma(prior.active) - math.lgamma(1.0 + active)
-        for outcome in range(counts.shape[1] - two_steps):
+        for outcome in range(counts.shape[1]):
             count = counts[group, outcome]
             if count > SMALL_COUNT or rising > 1e200:
                 total += math.lgamma(alpha + count) - math.lgamma(alpha)

@@ -175,7 +175,7 @@ def refinement_pace(p: dict, run: Run) -> Outcome:
             for number, spec in enumerate(specs):
                 begun = time.process_time()
                 states[number], info = joint_sweep(
-                    states[number], data, fitted.model, spec, Key(p["seed"], REFINE, 0, sweep), scale=False
+                    states[number], data, fitted.model, spec, Key(p["seed"], REFINE, 0, sweep)
                 )
                 seconds = time.process_time() - begun
                 turned = float(paired_cosine_distances(flat(states[number].shared.dictionaries[-1]), atoms).mean())

@@ -56,7 +56,7 @@ PARTS = (1, 2, 3)
 
 @experiment(
     "mnist-depth", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4, top_atoms=160,
-    two_steps=False, random_start=False, empty_blocks=False, first_noise=0.0,
+    random_start=False, empty_blocks=False, first_noise=0.0,
     demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "burn_in": 30, "collect": 10,
           "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 44.0, 100.0),

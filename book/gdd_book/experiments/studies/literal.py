@@ -134,7 +134,7 @@ def learn(images: np.ndarray, model: ModelSpec, reading: str, p: Mapping) -> Lea
         inputs, held = best.blocks.w, None
     (bottom, blocks, gamma_e), (top, above, _) = kept
     pool = model.layers[0].pool
-    vote = vote_positions(images.astype(float), bottom, blocks, gamma_e[:, None], pool, top, above.w)
+    vote = vote_positions(images.astype(float), bottom, blocks, gamma_e, pool, top, above.w)
     return Learned(bottom, collapse([bottom, top], [pool], [vote.positions])[-1])
 
 
