@@ -22,7 +22,7 @@ from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import Blocks, Size, block_places, cut_into_blocks, repeat_blocks, spread, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState, LayerData, maps_of
-from gdd.sampler.joint_conditionals import of_images
+from gdd.reference.joint_conditionals import of_images
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.refine import Refined
 

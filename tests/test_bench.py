@@ -7,7 +7,7 @@ import pytest
 
 from gdd.base.checks import GddError
 from gdd.model.spec import ChainSpec, layer_shape
-from gdd.sampler.random import Stream
+from gdd.reference.random import Stream
 from gdd_book import experiments
 from gdd_book.benchmarks import cost, harness
 from gdd_book.experiments.studies import cost as experiment

@@ -14,7 +14,7 @@ from tiny import LAYERS, draw, with_local, with_shared
 from gdd.model import distributions
 from gdd.model.layer import log_joint, log_positions_given
 from gdd.model.state import EMPTY, block_positions, with_block
-from gdd.sampler import conditionals
+from gdd.reference import conditionals
 
 TOLERANCE = 1e-9
 HELPERS = {"pixel_precision", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}

@@ -12,18 +12,18 @@ from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
 from gdd.inference import deconvolution_kernels as kernels
 from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
-from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
+from gdd.model.placement import correlate_at_stride, dense_gram, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
-from gdd.sampler.random import TEST, WORDS, Stream, fill_key
-from gdd_book.checks.deconvolution_plain import (
+from gdd.reference.deconvolution import (
     coefficient_given_rest,
-    dense_gram,
     draw_gap,
     draw_weight,
-    pursue_plain,
-    sweep_plain,
+    plain_coefficients,
+    plain_pursuit,
 )
+from gdd.reference.random import TEST, Stream
+from gdd.sampler.kernels.random import WORDS, fill_key
 
 GAMMA_E, GAMMA_W = 3.0, 0.5
 
@@ -45,6 +45,11 @@ def placed(atoms, size, stride):
         large[:, i * stride[0] : i * stride[0] + atom.shape[1], j * stride[1] : j * stride[1] + atom.shape[2]] = atom
         pictures.append(large[:, : size[0], : size[1]])
     return np.array(pictures)
+
+
+def gram_of(problem):
+    """(coefficient, coefficient)."""
+    return dense_gram(problem.gram, problem.row_slab, problem.col_slab)
 
 
 def scaled_atoms(problem):
@@ -73,7 +78,7 @@ def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
     atoms, images = atoms_and_images(size)
     pictures = placed(atoms, size, stride).reshape(-1, images[0].size)
     problem = make_problem(atoms, size, stride, 1.0, GAMMA_W)
-    assert_allclose(dense_gram(problem), pictures @ pictures.T, atol=1e-12)
+    assert_allclose(gram_of(problem), pictures @ pictures.T, atol=1e-12)
     assert_allclose(problem.norm, (pictures**2).sum(1), atol=1e-12)
     given = correlate_at_stride(images, atoms, stride)
     assert_allclose(given.reshape(3, -1), images.reshape(3, -1) @ pictures.T, atol=1e-12)
@@ -151,9 +156,10 @@ def plain_chain(image, problem, sweeps, seed, number):
     """States after each sweep, by the plain twin."""
     scaled = image * np.sqrt(GAMMA_E)
     correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), problem.stride).ravel()
-    (weight, correlation), states = pursue_plain(correlation, problem), []
+    known, states = (gram_of(problem), GAMMA_W, 1 / 2), []
+    weight, correlation = plain_pursuit(correlation, *known)
     for t in range(sweeps):
-        weight, correlation = sweep_plain(weight, correlation, problem, Stream(seed, TEST, 0, t, number))
+        weight, correlation = plain_coefficients(weight, correlation, *known, Stream(seed, TEST, 0, t, number))
         states.append(weight)
     return np.array(states)
 
@@ -194,13 +200,14 @@ def test_compiled_chain_is_the_plain_chain_where_pixels_are_missing(case, pursue
         problem, gram = masked_problem(atoms, size, stride, seen)
         scaled = (np.sqrt(GAMMA_E) * pictures[:, seen]) @ (np.sqrt(GAMMA_E) * images[n][seen])
         if pursued:
-            weight, correlation = pursue_plain(scaled, problem, gram)
+            weight, correlation = plain_pursuit(scaled, gram, GAMMA_W, 1 / 2)
         else:
             weight = unfolded(start)[n]
             correlation = scaled - gram @ weight
         states = []
         for t in range(sweeps):
-            weight, correlation = sweep_plain(weight, correlation, problem, Stream(5, TEST, 0, t, n), gram)
+            given = weight, correlation, gram, GAMMA_W, 1 / 2
+            weight, correlation = plain_coefficients(*given, Stream(5, TEST, 0, t, n))
             states.append(weight)
         left = images[n][seen] - np.tensordot(states, pictures[:, seen], 1)
         log_likelihood = norm.logpdf(left, scale=GAMMA_E**-0.5).sum(axis=1)
@@ -233,7 +240,7 @@ def test_greedy_beginning_is_the_plain_one_and_leaves_nothing_worth_adding(case)
         correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), stride).ravel()
         weight, left = np.zeros_like(correlation), correlation.copy()
         kernels.pursue(weight, left, problem)
-        expected, expected_left = pursue_plain(correlation, problem)
+        expected, expected_left = plain_pursuit(correlation, gram_of(problem), GAMMA_W, 1 / 2)
         assert 0 < (weight != 0).sum() < weight.size
         assert_allclose(weight, expected, atol=1e-12)
         assert_allclose(left, expected_left, atol=1e-10)
@@ -247,7 +254,7 @@ def test_averages_are_those_of_the_conditionals_at_each_visit():
     size, stride = CASES["ragged"]
     atoms, images = atoms_and_images(size, 1)
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
-    gram, norm, stream = dense_gram(problem), problem.norm, Stream(0, TEST, 0, 0, 0)
+    gram, norm, stream = gram_of(problem), problem.norm, Stream(0, TEST, 0, 0, 0)
     scaled = images * np.sqrt(GAMMA_E)
     correlation = correlate_at_stride(scaled, scaled_atoms(problem), stride).ravel()
     expected, proposed = [], draw_gap(stream)

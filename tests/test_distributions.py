@@ -11,7 +11,7 @@ from gdd.model.distributions import (
     Gamma,
     Gaussian,
 )
-from gdd.sampler.random import Stream
+from gdd.reference.random import Stream
 
 DRAWS = 4000
 P_VALUE = 1e-4  # every test of draws fails once in 10 000 seeds; the seed is fixed

@@ -12,7 +12,7 @@ from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
 from gdd.inference.deconvolution import deconvolve
 from gdd.inference.features import one_step_codes, one_step_features, stack_features, unfold
-from gdd_book.checks.deconvolution_plain import coefficient_given_rest
+from gdd.reference.deconvolution import coefficient_given_rest
 
 GAMMA_E, GAMMA_W = 4.0, 0.6
 

@@ -20,9 +20,9 @@ from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelih
 from gdd.model.layer import log_likelihood
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
+from gdd.reference.random import TEST, Key
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import TEST, Key
 from gdd.sampler.sweep import image_pass
 from gdd_book.training import with_dictionaries
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import gdd
-from gdd.sampler import conditionals, joint_conditionals
+from gdd.reference import conditionals, joint_conditionals
 from gdd_book.pages import index, sources
 
 ROWS = [row for part in index.sections().values() for row in part]

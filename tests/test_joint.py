@@ -12,7 +12,8 @@ from tiny import LAYERS, layer
 
 from gdd.model.spec import layer_shape
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared
-from gdd.sampler.random import PRETRAIN, Stream
+from gdd.reference.layer_sweep import draw_map, one_image
+from gdd.reference.random import PRETRAIN, Stream
 from gdd.sampler.sweep import Key, image_pass
 from gdd_book.checks.calibration import (
     STATISTICS,
@@ -26,7 +27,6 @@ from gdd_book.checks.calibration import (
 )
 from gdd_book.checks.enumeration import draw_weights, frequencies
 from gdd_book.checks.enumeration import enumerated as enumerate_positions
-from gdd_book.checks.plain import draw_map, one_image
 from gdd_book.checks.printed import MENDED, MISPRINTS, draw_map_at_once, draw_map_weighed
 
 PASSES, FAILS = 1e-3, 1e-6

@@ -15,7 +15,7 @@ from tiny_joint import JOINTS, draw_joint
 from gdd.model import distributions
 from gdd.model.joint import joint_log_joint, joint_residual, layer_values
 from gdd.model.state import EMPTY, block_positions, with_block
-from gdd.sampler import joint_conditionals
+from gdd.reference import joint_conditionals
 
 TOLERANCE = 1e-9
 HELPERS = {

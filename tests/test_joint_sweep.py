@@ -16,13 +16,13 @@ from gdd.base.axes import IMAGE
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_joint, joint_log_likelihood, joint_residual
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY
+from gdd.reference.joint_conditionals import dictionary_given_rest
+from gdd.reference.joint_sweep import plain_joint_sweep, plain_local_pass
+from gdd.reference.random import REFINE, Key
 from gdd.sampler import joint_dictionary
 from gdd.sampler.joint_arrays import as_arrays, flat_images
-from gdd.sampler.joint_conditionals import dictionary_given_rest
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
-from gdd.sampler.random import REFINE, Key
 from gdd.sampler.sums import BATCH
-from gdd_book.checks.refine_plain import plain_joint_sweep, plain_local_pass
 
 SWEEPS = 4
 SOLVED = 1e-13  # tolerance of the solver at which its draw is the plain twin's to rounding

@@ -14,14 +14,15 @@ from gdd.base.axes import IMAGE
 from gdd.model.layer import block_groups, draw_data, draw_state, log_joint, log_likelihood, outcome_counts, residual
 from gdd.model.spec import layer_shape
 from gdd.model.state import LayerData, block_positions, maps_of
-from gdd.sampler.conditionals import atom_statistics
+from gdd.reference.conditionals import atom_statistics
+from gdd.reference.layer_sweep import plain_sweep
+from gdd.reference.random import PRETRAIN, Key
 from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplitz
 from gdd.sampler.kernels.layer import make_atom, make_work, sweep_map
 from gdd.sampler.kernels.operations import CHUNK, LayerConstants, correlate, count_outcomes
-from gdd.sampler.random import PRETRAIN, Key, fill_key
+from gdd.sampler.kernels.random import fill_key
 from gdd.sampler.sums import ACCUMULATORS
 from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, static_width_of, sweep
-from gdd_book.checks.plain import plain_sweep
 
 SWEEPS = 4
 

@@ -9,12 +9,12 @@ from gdd.base.compiling import on_threads
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
 from gdd.model.state import EMPTY, LayerData, Local, Shard, block_positions
-from gdd.sampler import conditionals
+from gdd.reference import conditionals
+from gdd.reference.layer_sweep import CORRECT, draw_image, one_image
+from gdd.reference.random import Key, Stream
 from gdd.sampler.dictionary import atom_sums, plane_last
-from gdd.sampler.random import Key, Stream
 from gdd.sampler.sweep import image_pass, sweep
 from gdd_book.checks.calibration import Case, compiled_step, exact_start, holm
-from gdd_book.checks.plain import CORRECT, draw_image, one_image
 
 BY_ATOM, BY_IMAGE = Precision((ATOM,), 4.0, 3.0), Precision((IMAGE,), 5.0, 2.0)
 PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0, 5.0)}

@@ -19,7 +19,7 @@ from gdd.model.layer import (
 )
 from gdd.model.spec import layer_shape
 from gdd.model.state import EMPTY, block_positions, maps_of
-from gdd.sampler.conditionals import theta_given_z
+from gdd.reference.conditionals import theta_given_z
 from gdd_book.checks.enumeration import frequencies
 
 #: pooled: one 3x5 map, two full blocks, one at the right, two at the bottom, one in the corner. Top: two 2x2 maps

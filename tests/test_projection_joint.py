@@ -24,7 +24,7 @@ from gdd.projection import (
     unit_images,
     vote_joint,
 )
-from gdd.sampler.joint_conditionals import of_images
+from gdd.reference.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import threshold
 

@@ -7,7 +7,7 @@ same window, which is kept flat while they are visited.
 
 Coefficients are numbered with the atom running fastest, ``i = (row * cols + col) * atoms + atom``. Images and atoms
 come scaled by the square root of the noise precision, so that here the noise has precision 1. The plain twin is
-`gdd_book.checks.deconvolution_plain`; all use the same random numbers in the same order.
+`gdd.reference.deconvolution`; all use the same random numbers in the same order.
 
 Nearly all coefficients are idle and almost surely stay so. They are not drawn one by one: each is *proposed* with
 probability `RARE`, the gaps between proposals being geometric numbers, and a proposed one becomes active with
@@ -27,14 +27,15 @@ from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
 from gdd.base.compiling import FAST, borrowed, kernel
+from gdd.reference.deconvolution import MIN_PROPOSAL_PROBABILITY
+from gdd.reference.random import TEST
 from gdd.sampler.kernels.gram import explain_unfused
-from gdd.sampler.random import TEST, WORDS, fill_key, next_normal, next_uniform
+from gdd.sampler.kernels.random import WORDS, fill_key, next_normal, next_uniform
 
 #: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
 REFRESH = 16
 
-#: probability below which a coefficient is drawn only if proposed
-RARE = 1 / 64
+RARE = MIN_PROPOSAL_PROBABILITY
 LOG_RARE = math.log(RARE / (1 - RARE))
 LOG_NOT_PROPOSED = math.log(1 - RARE)
 #: bound of an active coefficient: below any squared correlation
@@ -203,7 +204,7 @@ def next_visit(correlation, bound, start, stop):
 
 @kernel(forceinline=True)
 def log_ratio(c, inverse, log_odds):
-    """Log odds of a coefficient being active, see `gdd_book.checks.deconvolution_plain.coefficient_given_rest`."""
+    """Log odds of a coefficient being active, see `gdd.reference.deconvolution.coefficient_given_rest`."""
     return log_odds + 0.5 * c * c * inverse
 
 

@@ -20,9 +20,9 @@ from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shard, maps_of
+from gdd.reference.random import TEST, Key, shared_generator
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
-from gdd.sampler.random import TEST, Key, shared_generator
 from gdd.sampler.refine import first_positions
 from gdd.sampler.sweep import image_pass
 

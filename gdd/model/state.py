@@ -52,7 +52,7 @@ class LayerData(NamedTuple):
 class Local(NamedTuple):
     """The part of a state that belongs to each image.
 
-    theta is not here: the sampler integrates it out, and `gdd.sampler.conditionals.theta_given_z` draws it when wanted.
+    theta is not here: the sampler integrates it out. `gdd.reference.conditionals.theta_given_z` draws it when wanted.
     """
 
     z: np.ndarray  # (image, atom, block_row, block_col) of int16: active position, EMPTY for none

@@ -13,7 +13,7 @@ from gdd.base.compiling import kernel, share_out
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, Precision
 from gdd.model.state import Local, Shard, Shared
-from gdd.sampler.conditionals import sum_shared
+from gdd.reference.conditionals import sum_shared
 from gdd.sampler.kernels import layer
 from gdd.sampler.kernels.operations import Layout, Sums
 from gdd.sampler.sums import Share, add_up

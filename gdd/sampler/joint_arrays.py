@@ -9,9 +9,9 @@ import numpy as np
 from gdd.base.compiling import MOST_THREADS
 from gdd.model.spec import LayerShape, ModelSpec
 from gdd.model.state import JointLocal, JointState, LayerData, Shard
+from gdd.reference.screening import MeanAtomImages, mean_atom_images
 from gdd.sampler.kernels.joint import ImageArrays, Layer, SharedArrays, Work
 from gdd.sampler.kernels.windows import static_size
-from gdd.sampler.screening import Average, average_images
 
 
 class Arrays(NamedTuple):
@@ -19,7 +19,7 @@ class Arrays(NamedTuple):
 
     images: ImageArrays
     shared: SharedArrays
-    averages: tuple[Average, ...]  # of what is below each layer, and of the top layer's atoms
+    averages: tuple[MeanAtomImages, ...]  # of what is below each layer, and of the top layer's atoms
     work: tuple[Work, ...]  # one a thread
     shapes: tuple[LayerShape, ...]
     shard: Shard
@@ -71,7 +71,7 @@ def as_arrays(state: JointState, data: LayerData, model: ModelSpec) -> Arrays:
     z = np.concatenate([flat_images(each, np.int16) for each in (*local.positions, local.z)], axis=1)
     gamma_e, residuals = local.gamma_e.astype(float), np.empty_like(pixels)
     images = ImageArrays(pixels, masks, z, flat_images(local.w, dtype), gamma_e, residuals, data.shard.first)
-    averages = average_images(shared.dictionaries, [shape.block for shape in shapes])
+    averages = mean_atom_images(shared.dictionaries, [shape.block for shape in shapes])
     sizes = static_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
     table, places = layer_table(shapes, bool(sizes[0]))
     flat = SharedArrays(

@@ -7,19 +7,18 @@ Yuille 2010). The solver stops at a small residual; how small is `TOLERANCE`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gdd.base.compiling import share_out
 from gdd.model.pooling import unpool
+from gdd.reference.random import shared_generator
+from gdd.reference.solver import conjugate_gradients
 from gdd.sampler.dictionary import draw_atom, toeplitz
 from gdd.sampler.joint_arrays import Arrays, plane_last, plane_second
 from gdd.sampler.kernels import joint_dictionary as kernels
 from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.preconditioner import precondition_by_atom, precondition_by_frequency, precondition_by_plane
-from gdd.sampler.random import shared_generator
 from gdd.sampler.sums import ACCUMULATORS, Share, add_chunks, add_up
 
 #: the solver stops when about this share of the way to the exact draw is left
@@ -87,32 +86,6 @@ def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
 
     share_out(len(out), run)
     return out
-
-
-def conjugate_gradients(
-    times: Callable[[np.ndarray], np.ndarray], right: np.ndarray, guess: Callable[[np.ndarray], np.ndarray],
-    most: int, relative: float = 0.0, absolute: float = 0.0,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Solve P x = right from x = 0 until what is left, in the norm of the guessed inverse of P, is small enough.
-
-    Small enough is ``absolute``, or ``relative`` to the norm of ``right``. Returns (x, residual right - P x, number of
-    products with P). It is not scipy's ``cg`` because that judges by the plain norm, which says less about
-    what is left of a move.
-    """
-    x, residual = np.zeros_like(right), right.copy()
-    direction = guess(residual)
-    size = first = float(residual @ direction)
-    for steps in range(most):
-        if size <= max(absolute**2, relative**2 * first):
-            return x, residual, steps
-        product = times(direction)
-        length = size / float(direction @ product)
-        x += length * direction
-        residual -= length * product
-        scaled = guess(residual)
-        size, former = float(residual @ scaled), size
-        direction = scaled + (size / former) * direction
-    return x, residual, most
 
 
 def draw_bottom_dictionary(

@@ -16,11 +16,11 @@ from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import log_atoms, log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointLocal, JointShared, JointState, LayerData
+from gdd.reference.random import Key, shared_generator
 from gdd.sampler.dictionary import draw_gamma_d, draw_shared_precision
 from gdd.sampler.joint_arrays import Arrays, as_arrays
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
 from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
-from gdd.sampler.random import Key, shared_generator
 from gdd.sampler.sums import BATCH, Share, add_entries, add_up
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise

@@ -16,9 +16,9 @@ from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_mem
 from gdd.base.files import user_path
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
 from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, precision_shapes
+from gdd.reference.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain, digest_of
-from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.sums import add_entries, batches
 from gdd.sampler.sweep import Info, sweep
 

@@ -19,12 +19,12 @@ from gdd.base.files import user_path
 from gdd.model.layer import block_groups, draw_outcomes, draw_positions
 from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Shard, precision_shapes
+from gdd.reference.conditionals import theta_given_z
+from gdd.reference.random import REFINE, START, Key, shared_generator
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
-from gdd.sampler.conditionals import theta_given_z
 from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, check_start, initial_state, mean_entry, validate_data, variance
-from gdd.sampler.random import REFINE, START, Key, shared_generator
 from gdd.sampler.sums import batches
 
 #: what the image pass counts of the moves that switch top coefficients and redraw their weights

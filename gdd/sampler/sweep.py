@@ -22,6 +22,7 @@ from gdd.model.layer import block_groups, log_atoms, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs, slab_index
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, Local, Shared
+from gdd.reference.random import Key, shared_generator
 from gdd.sampler.dictionary import (
     draw_dictionary,
     draw_gamma_d,
@@ -34,7 +35,6 @@ from gdd.sampler.kernels import gram
 from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.kernels.operations import CHUNK, ImageArrays, LayerConstants, Prior, Sums
 from gdd.sampler.kernels.windows import SHORTEST
-from gdd.sampler.random import Key, shared_generator
 from gdd.sampler.sums import add_chunks, add_entries, add_images, add_up
 
 

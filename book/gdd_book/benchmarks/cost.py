@@ -19,12 +19,14 @@ from gdd import infer, project
 from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.inference.features import one_step_features
 from gdd.inference.infer import precisions_of
-from gdd.model.placement import placement_grid
+from gdd.model.placement import dense_gram, placement_grid
 from gdd.model.spec import CALTECH101, ChainSpec, ModelSpec, Precision, layer_shape
 from gdd.model.state import LayerData
+from gdd.reference.deconvolution import plain_coefficients
+from gdd.reference.layer_sweep import CORRECT, draw_image, one_image
+from gdd.reference.random import PRETRAIN, REFINE, TEST, Stream
 from gdd.sampler.joint_sweep import joint_sweep
 from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, initial_state, pretrain
-from gdd.sampler.random import PRETRAIN, REFINE, TEST, Stream
 from gdd.sampler.refine import refine
 from gdd.sampler.sweep import Key, draw_shared_part, image_pass, sweep
 from gdd_book.benchmarks.harness import (
@@ -40,8 +42,6 @@ from gdd_book.benchmarks.harness import (
     single,
     time_in_turn,
 )
-from gdd_book.checks.deconvolution_plain import sweep_plain
-from gdd_book.checks.plain import CORRECT, draw_image, one_image
 from gdd_book.data import datasets
 from gdd_book.data.sources import inventory
 from gdd_book.progress import Run
@@ -191,8 +191,9 @@ def _plain_twins(fitted: Pretrained, hidden: LayerData, images: xr.DataArray, se
     problem = make_problem(atoms.values, images.shape[2:], fitted.model.stride, *precisions_of(fitted))
     weight = infer(fitted, atoms, images[:1].astype(float), burn_in=LONG[0], collect=1).ml_sample
     weight = weight.values[0].transpose(1, 2, 0).ravel()
-    correlation = np.zeros_like(weight)  # any will do: a plain sweep takes the same time
-    return twins | {DECONVOLUTION: lambda: sweep_plain(weight, correlation, problem, Stream(seed, TEST, 0, 0, 0))}
+    gram, odds = dense_gram(problem.gram, problem.row_slab, problem.col_slab), 1 / (len(atoms) - 1)
+    given = weight, np.zeros_like(weight), gram, problem.gamma_w, odds  # any correlations take the same time
+    return twins | {DECONVOLUTION: lambda: plain_coefficients(*given, Stream(seed, TEST, 0, 0, 0))}
 
 
 # ---- threads, numbers of images, sizes of atoms, memory

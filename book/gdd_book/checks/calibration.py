@@ -24,9 +24,9 @@ from scipy import stats
 from gdd.model.layer import draw_data, draw_state, log_likelihood, reconstruction
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
-from gdd.sampler.random import PRETRAIN, Key, shared_generator
+from gdd.reference.layer_sweep import CORRECT, draw_map, draw_shared, plain_sweep
+from gdd.reference.random import PRETRAIN, Key, shared_generator
 from gdd.sampler.sweep import image_pass, sweep
-from gdd_book.checks.plain import CORRECT, draw_map, draw_shared, plain_sweep
 from gdd_book.checks.printed import Pieces
 
 

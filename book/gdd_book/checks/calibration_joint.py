@@ -13,11 +13,11 @@ import numpy as np
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
-from gdd.sampler.joint_conditionals import layer_state
+from gdd.reference.joint_conditionals import layer_state
+from gdd.reference.joint_sweep import CORRECT, Pieces, draw_joint_shared, plain_local_pass
+from gdd.reference.random import Key
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
-from gdd.sampler.random import Key
 from gdd_book.checks.calibration import Step, blocks_alike, layer_statistics
-from gdd_book.checks.refine_plain import CORRECT, Pieces, draw_joint_shared, plain_local_pass
 
 
 class JointCase(NamedTuple):

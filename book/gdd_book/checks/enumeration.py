@@ -18,7 +18,7 @@ from gdd.model.layer import log_positions
 from gdd.model.pooling import block_places
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
-from gdd.sampler.conditionals import pixel_precision
+from gdd.reference.conditionals import pixel_precision
 
 MOST = 5000  # outcomes: beyond this the enumeration takes minutes
 

@@ -1,7 +1,7 @@
 """The paper's misprinted conditionals, as samplers: negative controls for the tests, evidence for the errata chapter.
 
-Each is a `Pieces` for `gdd_book.checks.plain.plain_sweep`: one piece is the paper's, all others are right. Where the
-print is no sampler at all (a negative probability, an elementwise precision where one number is meant), the nearest
+Each is a `Pieces` for `gdd.reference.layer_sweep.plain_sweep`: one piece is the paper's, all others are right. Where
+the print is no sampler at all (a negative probability, an elementwise precision where one number is meant), the nearest
 reading that can be run is taken and stated. `MENDED` is P2's code with its misprint mended; it must pass.
 
 *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions for Gibbs Sampling".
@@ -19,9 +19,9 @@ from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, with_block
-from gdd.sampler.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared
-from gdd.sampler.random import Stream
-from gdd_book.checks.plain import Pieces
+from gdd.reference.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared
+from gdd.reference.layer_sweep import Pieces
+from gdd.reference.random import Stream
 
 Weight = Callable[[np.ndarray], np.ndarray]
 

@@ -35,7 +35,7 @@ from gdd.sampler.kernels.operations import (
     slab_of,
     surely_empty,
 )
-from gdd.sampler.random import fill_key, next_uniform
+from gdd.sampler.kernels.random import fill_key, next_uniform
 
 #: largest Gram matrix, in numbers, that is worth its memory: 134 MB in single precision
 LARGEST = 2**25

@@ -48,7 +48,7 @@ class SharedArrays(NamedTuple):
     table: np.ndarray  # (layer, field of `Layer`) of int64
     dictionaries: np.ndarray  # layer after layer, (atom, atom_row, atom_col, plane)
     places: np.ndarray  # layer after layer, (position,): where it is in the input, from the block's first place
-    lags: np.ndarray  # layer after layer, (atom, lag_row, lag_col): see `gdd.sampler.screening`; exact in the bottom
+    lags: np.ndarray  # layer after layer, (atom, lag_row, lag_col): see `gdd.reference.screening`; exact in the bottom
     rows: tuple  # as many zeros as an atom of the bottom layer has rows: a size known when compiled
     columns: tuple  # or columns; both empty for sizes known when run
 

@@ -11,7 +11,7 @@ of the coefficients that are on are Gaussian given all positions, with precision
    :math:`\min\{1, \exp[(\tilde w - w)'(\eta - Q f)]\}`.
 
 Given :math:`\eta` the step is its own inverse, so that the accept step makes it exact for any f; solved exactly it is a
-fresh draw, always accepted. The guess of the norms (`gdd.sampler.screening`) scales the solver.
+fresh draw, always accepted. The guess of the norms (`gdd.reference.screening`) scales the solver.
 
 Which coefficients are on: a Gibbs scan over all of them, place by place. The residual is correlated up to the top once.
 Then the log odds of a coefficient cost one small inner product, under the guess of the norm of its image, and most are
@@ -31,6 +31,7 @@ import math
 import numpy as np
 
 from gdd.base.compiling import kernel
+from gdd.reference.joint_sweep import MAX_WEIGHT_STEPS, WEIGHT_TOLERANCE
 from gdd.sampler.kernels.joint import (
     Block,
     add_atom,
@@ -49,12 +50,8 @@ from gdd.sampler.kernels.joint import (
     synthesise_values,
     whole_box,
 )
-from gdd.sampler.random import fill_normals, next_normal, next_uniform
+from gdd.sampler.kernels.random import fill_normals, next_normal, next_uniform
 
-#: the solver stops where its error, in the norm of the scaled system, is so many posterior standard deviations
-LEFT = 0.1
-#: and after so many steps in any case
-MOST_STEPS = 100
 #: below this log odds the chance of a proposal is under 1/100, and most draws need no exponential
 RARE = -4.6
 
@@ -120,8 +117,8 @@ def solve_weights(entries, image, gamma_w, shared, work, residual, solved):
         diagonal[e] = image.gamma_e * shared.lags[lag + entries.atoms[e]] + gamma_w
         direction[e] = residual[e] / diagonal[e]
         size += residual[e] * direction[e]
-    for step in range(MOST_STEPS):
-        if size <= LEFT * LEFT:
+    for step in range(MAX_WEIGHT_STEPS):
+        if size <= WEIGHT_TOLERANCE**2:
             return step
         times_precision(entries, image, gamma_w, shared, work, direction, product)
         curvature = 0.0
@@ -134,7 +131,7 @@ def solve_weights(entries, image, gamma_w, shared, work, residual, solved):
             size += residual[e] * residual[e] / diagonal[e]
         for e in range(count):
             direction[e] = residual[e] / diagonal[e] + size / former * direction[e]
-    return MOST_STEPS
+    return MAX_WEIGHT_STEPS
 
 
 @kernel()

@@ -28,8 +28,8 @@ from gdd.sampler.kernels.joint import (
     whole_box,
 )
 from gdd.sampler.kernels.operations import CHUNK
+from gdd.sampler.kernels.random import WORDS, fill_key, fill_normals
 from gdd.sampler.kernels.windows import add_observed, static_add, window_add
-from gdd.sampler.random import WORDS, fill_key, fill_normals
 
 #: what `solve_images` does: adjoint of the residual, perturbed; A and its adjoint; take A off the residual
 PERTURB, APPLY, FINISH = range(3)

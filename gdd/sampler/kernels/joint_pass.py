@@ -3,7 +3,7 @@
 All of an image's layers explain one residual. It is kept current, and with it, where that is needed next, its
 correlations with a unit in every block of each level. So a coefficient or a position costs one small inner product.
 Where the squared norm of an upper atom's image matters, a proposal is made with a guess of it
-(`gdd.sampler.screening`) and corrected by an accept step with the true one, which costs a way down the layers.
+(`gdd.reference.screening`) and corrected by an accept step with the true one, which costs a way down the layers.
 
 *Checked:* tests/test_joint_sweep.py (same chain as the plain twin).
 """
@@ -19,7 +19,7 @@ from gdd.base.compiling import borrowed, kernel
 from gdd.sampler.kernels.joint import image_of, layer_of, synthesise_values, synthesise_whole
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_positions import draw_bottom_positions, draw_upper_positions
-from gdd.sampler.random import WORDS, fill_key, next_gamma
+from gdd.sampler.kernels.random import WORDS, fill_key, next_gamma
 
 
 class Priors(NamedTuple):

@@ -1,7 +1,7 @@
 """Where pooled blocks of the joint model are active, compiled. A block's value comes from the layers above it.
 
 Positions of the bottom layer are drawn from their exact conditional. Above it a position is proposed with a guess of
-how far apart the images of an atom are (`gdd.sampler.screening`), and accepted or not by the true distance. theta is
+how far apart the images of an atom are (`gdd.reference.screening`), and accepted or not by the true distance. theta is
 integrated out. For the arguments see `gdd.sampler.kernels.joint`.
 
 *Checked:* tests/test_joint_sweep.py (same chain as the plain twin).
@@ -31,8 +31,8 @@ from gdd.sampler.kernels.joint import (
     synthesise_down,
 )
 from gdd.sampler.kernels.operations import block_at, count_outcomes, fill_counted, pick, place_in_map
+from gdd.sampler.kernels.random import next_uniform
 from gdd.sampler.kernels.windows import add_observed, window_dot
-from gdd.sampler.random import next_uniform
 
 #: borders of the classes of |value| * ||atom|| * sqrt(gamma_e) by which moves are counted
 BORDERS = (0.1, 1.0, 3.0)

@@ -48,7 +48,7 @@ from gdd.sampler.kernels.operations import (
     subtract_observed,
     surely_empty,
 )
-from gdd.sampler.random import WORDS, fill_key, next_uniform
+from gdd.sampler.kernels.random import WORDS, fill_key, next_uniform
 
 
 class Atoms(NamedTuple):

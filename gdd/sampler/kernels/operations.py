@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.compiling import subkernel
-from gdd.sampler.random import next_gamma, next_normal
+from gdd.sampler.kernels.random import next_gamma, next_normal
 
 #: images whose sums are added up one after another, in one accumulator
 CHUNK = 64

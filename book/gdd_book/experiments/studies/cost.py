@@ -21,6 +21,7 @@ from gdd.base.axes import DRAW
 from gdd.base.compiling import kernel
 from gdd.inference.contrast import normalise_contrast
 from gdd.model.spec import CALTECH101, ChainSpec, LayerShape, ModelSpec, Precision, RefinementSpec
+from gdd.reference.random import REFINE, Key, shared_generator
 from gdd.sampler import joint_dictionary as dictionary
 from gdd.sampler.joint_arrays import Arrays, as_arrays
 from gdd.sampler.joint_sweep import empty_sums, image_priors, joint_sweep
@@ -28,8 +29,8 @@ from gdd.sampler.kernels.joint import image_of, synthesise_values, synthesise_wh
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_pass import begin_image
 from gdd.sampler.kernels.joint_positions import draw_bottom_positions, draw_upper_positions
+from gdd.sampler.kernels.random import WORDS, fill_key
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import REFINE, WORDS, Key, fill_key, shared_generator
 from gdd.sampler.refine import Refined, refine, start_from
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.harness import as_dataset, on_threads, single

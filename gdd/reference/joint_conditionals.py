@@ -4,7 +4,7 @@ afresh through all layers, and returns a distribution.
 Slow and plain. tests/test_joint_conditionals.py holds every one to ``joint_log_joint`` by exact ratios, and
 tests/test_joint_sweep.py holds the compiled sweep to these. Layers are counted from 0, bottom first. Given what is
 above it, any layer is a layer of `gdd.model.layer`: what depends on one layer alone stands in
-`gdd.sampler.conditionals`.
+`gdd.reference.conditionals`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gdd.model.state import (
     block_positions,
     with_block,
 )
-from gdd.sampler import conditionals
+from gdd.reference import conditionals
 
 Where = tuple[int, int, int, int]
 

@@ -1,8 +1,8 @@
-"""The sweep once more, as the equations read: no sums, no caches, everything computed afresh from the conditionals.
+"""A sweep of one layer as the equations read: no sums, no caches, everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.sweep`, so that both give the same chain
-(tests/test_kernels.py). It is far slower. A piece of it can be exchanged, which is how `gdd_book.checks.printed` puts
-the paper's misprints into an otherwise right sampler.
+(tests/test_kernels.py). A piece of it can be exchanged, which is how `gdd_book.checks.printed` puts the paper's
+misprints into an otherwise right sampler.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gdd.base.axes import IMAGE
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, with_block
-from gdd.sampler.conditionals import (
+from gdd.reference.conditionals import (
     atom_given_rest,
     block_in_layer,
     gamma_d_given_rest,
     gamma_e_given_rest,
     gamma_w_given_rest,
 )
-from gdd.sampler.random import Key, Stream, shared_generator
+from gdd.reference.random import Key, Stream, shared_generator
 
 
 def draw_map(
