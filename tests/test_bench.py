@@ -89,8 +89,8 @@ def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
     layer = cost.fit_layer(data, spec, layer_shape(spec, (28, 28), 1), ChainSpec(0, 1))
     few, of_few = cost.first_images(layer, data, 4)
     key = cost.Key(0, cost.PRETRAIN, 0, 5)
-    whole, _ = cost.image_pass(layer.state, data, spec, layer.shape, key)
-    part, _ = cost.image_pass(few.state, of_few, spec, layer.shape, key)
+    whole = cost.image_pass(layer.state, data, spec, layer.shape, key).local
+    part = cost.image_pass(few.state, of_few, spec, layer.shape, key).local
     np.testing.assert_array_equal(part.w, whole.w[:4])
 
 

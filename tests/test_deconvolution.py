@@ -10,12 +10,12 @@ from scipy.stats import foldnorm, multivariate_normal, norm
 
 from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
-from gdd.inference import deconvolution_kernels as kernels
 from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
 from gdd.model.placement import correlate_at_stride, dense_gram, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd.reference.deconvolution import (
+    MIN_PROPOSAL_PROBABILITY,
     coefficient_given_rest,
     draw_gap,
     draw_weight,
@@ -23,7 +23,8 @@ from gdd.reference.deconvolution import (
     plain_pursuit,
 )
 from gdd.reference.random import TEST, Stream
-from gdd.sampler.kernels.random import WORDS, fill_key
+from gdd.sampler.kernels import coefficients as kernels
+from gdd.sampler.kernels.random import fill_key
 
 GAMMA_E, GAMMA_W = 3.0, 0.5
 
@@ -54,7 +55,26 @@ def gram_of(problem):
 
 def scaled_atoms(problem):
     """(atom, plane, atom_row, atom_col), in units of noise precision 1."""
-    return problem.atoms.transpose(3, 0, 1, 2)
+    rows, length, number = problem.atoms.shape
+    return problem.atoms.reshape(rows, length // problem.planes, problem.planes, number).transpose(3, 2, 0, 1)
+
+
+def plane_last(image):
+    """(plane, row, col) to (row, col * plane)."""
+    return np.ascontiguousarray(image.transpose(1, 2, 0)).reshape(image.shape[1], -1)
+
+
+def odds_of(problem):
+    odds = kernels.Odds(np.empty(problem.norm.size), np.empty(problem.norm.size))
+    kernels.fill_odds(problem, problem.gamma_w, odds)
+    return odds
+
+
+def chain_of(correlation):
+    """A chain with nothing active."""
+    chain = kernels.make_chain(np.zeros_like(correlation))
+    chain.correlation[:] = correlation
+    return chain
 
 
 def unfolded(maps):
@@ -83,7 +103,7 @@ def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
     given = correlate_at_stride(images, atoms, stride)
     assert_allclose(given.reshape(3, -1), images.reshape(3, -1) @ pictures.T, atol=1e-12)
     compiled = np.empty(len(pictures))
-    kernels.correlate_image(images[0], problem, compiled)
+    kernels.correlate_image(plane_last(images[0]), problem, compiled)
     assert_allclose(compiled, given[0].ravel(), atol=1e-12)
     maps = np.random.default_rng(1).normal(size=(3, 3, *problem.grid))
     assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
@@ -95,7 +115,7 @@ def test_positions_need_not_reach_the_far_edge(stride):
     atoms, images = atoms_and_images((7, 9))
     problem = make_problem(atoms, (7, 9), stride, 1.0, GAMMA_W)
     compiled = np.empty(problem.norm.size)
-    kernels.correlate_image(images[0], problem, compiled)
+    kernels.correlate_image(plane_last(images[0]), problem, compiled)
     pictures = placed(atoms, (7, 9), stride).reshape(len(compiled), -1)
     assert_allclose(compiled, pictures @ images[0].ravel(), atol=1e-12)
 
@@ -120,7 +140,7 @@ def masked_problem(atoms, size, stride, seen):
     """What the chain of an image needs of which only some pixels were seen, and the Gram matrix of these."""
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
     pictures = placed(atoms, size, stride)[:, seen] * np.sqrt(GAMMA_E)
-    return under_mask(problem, problem._replace(atoms=problem.atoms**2), seen), pictures @ pictures.T
+    return under_mask(problem, plane_last(seen)), pictures @ pictures.T
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -238,8 +258,9 @@ def test_greedy_beginning_is_the_plain_one_and_leaves_nothing_worth_adding(case)
     for image in images:
         scaled = image * np.sqrt(GAMMA_E)
         correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), stride).ravel()
-        weight, left = np.zeros_like(correlation), correlation.copy()
-        kernels.pursue(weight, left, problem)
+        chain = chain_of(correlation)
+        kernels.pursue(chain, problem, odds_of(problem))
+        weight, left = chain.weight, chain.correlation
         expected, expected_left = plain_pursuit(correlation, gram_of(problem), GAMMA_W, 1 / 2)
         assert 0 < (weight != 0).sum() < weight.size
         assert_allclose(weight, expected, atol=1e-12)
@@ -278,19 +299,19 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     problem = make_problem(atoms.astype(dtype), size, stride, 1.0, GAMMA_W)
     image = images.astype(dtype)
     given = correlate_at_stride(image, scaled_atoms(problem), stride).ravel()
-    weight, correlation, stream = np.zeros_like(given), given.copy(), np.empty(WORDS, np.uint64)
-    bound, sums = np.empty_like(given), np.zeros((3, given.size))
-    kernels.idle_bounds(problem.inverse, problem.log_odds, weight, bound)
+    chain, odds = chain_of(given), odds_of(problem)
+    weight, correlation = chain.weight, chain.correlation
+    kernels.idle_bounds(odds, weight, chain.bound)
     for t in range(100):
-        fill_key(stream, (0, TEST, 0, t), 0)
-        kernels.sweep(weight, correlation, bound, problem, stream, sums, False)
+        fill_key(chain.stream, (0, TEST, 0, t), 0)
+        kernels.sweep(chain, problem, odds, False)
     residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
     fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
     running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
     assert_allclose(running, (residual**2).sum(), rtol=tolerance)
-    correlation[:] = 0
-    kernels.refresh(correlation, given, weight, problem)
+    correlation[:] = given
+    kernels.explain_all(correlation, weight, problem)
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
 
 
@@ -437,28 +458,28 @@ def test_without_data_the_prior():
 
 def test_idle_coefficients_are_drawn_with_their_probability():
     """Proposals decide about rare coefficients, bounds about which are rare; collecting changes no draw."""
-    atoms, count = 250, 1000
-    norm, inverse = np.ones(count), np.full(count, 0.5)
-    log_odds = np.linspace(kernels.LOG_RARE - 2.0, kernels.LOG_RARE + 0.5, count)
-    slabs, stream = [slab_index(2, 4, 3, 1)] * 2, np.empty(WORDS, np.uint64)
-    gram, unused = np.zeros((atoms, 3, 3, atoms)), np.zeros((1, 3, 3, atoms))
-    problem = kernels.Problem(unused, np.ones(2, int), gram, *slabs, norm, inverse, log_odds, 1.0)
+    atoms, count, slabs = 250, 1000, [slab_index(2, 4, 3, 1)] * 2
+    log_odds = np.linspace(kernels.LOG_MIN_ODDS - 2.0, kernels.LOG_MIN_ODDS + 0.5, count)
+    odds = kernels.Odds(np.full(count, 0.5), log_odds)
+    gram, unused = np.zeros((atoms, 3, 3, atoms)), np.zeros((3, 3, atoms))
+    problem = kernels.Problem(unused, 1, np.ones(2, int), gram, *slabs, np.ones(count), 1.0, 0.0)
     correlation = np.where(np.arange(count) % 3, 0.0, 1.0)
     active = np.zeros(count)
     for t in range(400):
         weights = []
         for collected in (False, True):
-            fill_key(stream, (0, TEST, 0, t), 0)
-            weight, bound, sums = np.zeros(count), np.empty(count), np.zeros((3, count))
-            kernels.idle_bounds(inverse, log_odds, weight, bound)
-            kernels.sweep(weight, correlation.copy(), bound, problem, stream, sums, collected)
-            weights.append(weight)
+            chain = chain_of(correlation)
+            fill_key(chain.stream, (0, TEST, 0, t), 0)
+            kernels.idle_bounds(odds, chain.weight, chain.bound)
+            kernels.sweep(chain, problem, odds, collected)
+            weights.append(chain.weight)
         assert_array_equal(*weights)
-        assert_array_equal(bound < 0, (weight != 0) | (log_odds >= kernels.LOG_RARE))
-        active += weight != 0
+        assert_array_equal(chain.bound < 0, (chain.weight != 0) | (log_odds >= kernels.LOG_MIN_ODDS))
+        active += chain.weight != 0
     expected = 1 / (1 + np.exp(-log_odds - 0.25 * correlation**2))
-    assert_allclose(sums[1], expected, rtol=1e-12)
-    for part in (expected < kernels.RARE, expected >= kernels.RARE):
+    assert_allclose(chain.sums[1], expected, rtol=1e-12)
+    rare = expected < MIN_PROPOSAL_PROBABILITY
+    for part in (rare, ~rare):
         error = np.sqrt((expected * (1 - expected))[part].sum() / 400)
         assert abs(active[part].sum() / 400 - expected[part].sum()) < 4.5 * error
 

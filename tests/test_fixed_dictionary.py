@@ -147,7 +147,7 @@ def test_chain_is_the_passes_of_pretraining_and_the_best_sample_goes_up(fitted, 
         state = start_layer(layer, len(images), np.float64)
         weights, likelihoods = [], []
         for sweep in range(6):
-            local, _ = image_pass(state, data, layer.spec, layer.shape, Key(5, TEST, number, sweep))
+            local = image_pass(state, data, layer.spec, layer.shape, Key(5, TEST, number, sweep)).local
             state = state._replace(local=local)
             weights.append(local.w)
             likelihoods.append(log_likelihood(state, data, layer.shape))

@@ -113,7 +113,7 @@ def test_brute_force(name):
     images = LayerData(np.repeat(data.images, 4000, axis=0))
     state = state._replace(local=Local(*many, state.local.gamma_e))
     for number in range(60):
-        local, _ = image_pass(state, images, spec, shape, Key(9, PRETRAIN, 0, number))
+        local = image_pass(state, images, spec, shape, Key(9, PRETRAIN, 0, number)).local
         state = state._replace(local=local)
     assert p_value_of(state.local.z, space, probability) > PASSES
     assert p_value_of(state.local.z, space, np.roll(probability, 1)) < FAILS

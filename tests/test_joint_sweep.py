@@ -20,7 +20,7 @@ from gdd.reference.joint_conditionals import dictionary_given_rest
 from gdd.reference.joint_sweep import plain_joint_sweep, plain_local_pass
 from gdd.reference.random import REFINE, Key
 from gdd.sampler import joint_dictionary
-from gdd.sampler.joint_arrays import as_arrays, flat_images
+from gdd.sampler.arrays import allocate_buffers, plane_last
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
 from gdd.sampler.sums import BATCH
 
@@ -116,6 +116,18 @@ def test_fixed_precisions_stay():
     assert all((each == 1.5).all() for each in new.shared.gamma_d)
 
 
+def test_buffers_of_a_chain_change_no_bit():
+    """Two sweeps through the same buffers; the first one's state stays as it was."""
+    state, data, model, spec = draw_joint("three layers, empty blocks, masked")
+    buffers = allocate_buffers(data, model)
+    one, _ = joint_sweep(state, data, model, spec, key(0), buffers)
+    before = deepcopy(arrays_of(one))
+    two, _ = joint_sweep(one, data, model, spec, key(1), buffers)
+    np.testing.assert_equal(arrays_of(one), before)
+    again, _ = joint_sweep(state, data, model, spec, key(0))
+    np.testing.assert_equal(arrays_of(joint_sweep(again, data, model, spec, key(1))[0]), arrays_of(two))
+
+
 @two_cores
 def test_threads_change_no_bit():
     """More than a batch of images; one thread and two."""
@@ -159,15 +171,15 @@ def solver_draws(name, number, dtype=float):
     state, data, model, spec = draw_joint(name)
     data = data._replace(images=data.images.astype(dtype))
     layer, out = len(model.layers) - 1, []
-    held = as_arrays(state, data, model)
-    residual = flat_images(joint_residual(state, data, model), dtype)
+    buffers = allocate_buffers(data, model).load(state)
+    residual = plane_last(joint_residual(state, data, model), dtype)
     for n in range(number):
-        held.images.residuals[:] = residual
+        buffers.images.residuals[:] = residual
         named = (3, REFINE, layer + 1, n)
-        found, _, _ = joint_dictionary.draw_upper_dictionary(
-            held, layer, state.shared.dictionaries[layer], state.shared.gamma_d[layer], named
+        dictionary, _, _ = joint_dictionary.draw_upper_dictionary(
+            buffers, layer, state.shared.dictionaries[layer], state.shared.gamma_d[layer], named
         )
-        out.append(found.ravel())
+        out.append(dictionary.ravel())
     return np.array(out), dictionary_given_rest(state, data, model, layer)
 
 

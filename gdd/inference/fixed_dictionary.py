@@ -21,6 +21,7 @@ from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shard, maps_of
 from gdd.reference.random import TEST, Key, shared_generator
+from gdd.sampler.arrays import allocate_buffers
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
 from gdd.sampler.refine import first_positions
@@ -138,8 +139,11 @@ def joint_draws(
     gamma_e = check_precision("gamma_e", refinement.noise.fixed if gamma_e is None else gamma_e)
     local = start_joint(len(data.images), model, refinement, chain.seed, gamma_e, data.images.dtype)
 
+    buffers = allocate_buffers(data, model)
+
     def update(local: JointLocal, number: int) -> JointLocal:
-        return local_pass(JointState(local, shared), data, model, refinement, Key(chain.seed, TEST, 0, number))[0]
+        key = Key(chain.seed, TEST, 0, number)
+        return local_pass(JointState(local, shared), data, model, refinement, key, buffers)[0]
 
     def render(local: JointLocal) -> np.ndarray:
         return layer_values(local, shared.dictionaries, model.shapes())[0]
@@ -155,7 +159,7 @@ def layer_draws(
     atoms = begin.shared.dictionary.astype(data.images.dtype)
 
     def update(local: Local, step: int) -> Local:
-        return image_pass(LayerState(local, begin.shared), data, spec, shape, Key(chain.seed, TEST, number, step))[0]
+        return image_pass(LayerState(local, begin.shared), data, spec, shape, Key(chain.seed, TEST, number, step)).local
 
     def render(local: Local) -> np.ndarray:
         return synthesise(atoms, maps_of(local, shape))

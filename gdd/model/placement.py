@@ -26,7 +26,7 @@ def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
 def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> np.ndarray:
     """Inner products of every image with every placed atom: (image, row, col, atom).
 
-    The readable twin of `gdd.inference.deconvolution_kernels.correlate_image`.
+    The readable twin of `gdd.sampler.kernels.coefficients.correlate_image`.
     """
     grid, (h, w) = placement_grid(images.shape[2:], atoms.shape[2:], stride), atoms.shape[2:]
     out = np.empty((len(images), *grid, len(atoms)), np.result_type(images, atoms))

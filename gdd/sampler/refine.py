@@ -21,15 +21,13 @@ from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Shard, precision_shapes
 from gdd.reference.conditionals import theta_given_z
 from gdd.reference.random import REFINE, START, Key, shared_generator
+from gdd.sampler.arrays import allocate_buffers
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
 from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, check_start, initial_state, mean_entry, validate_data, variance
 from gdd.sampler.sums import batches
 
-#: what the image pass counts of the moves that switch top coefficients and redraw their weights
-SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "weights_proposed",
-            "weights_accepted", "weight_steps")
 #: axes of traces that have more than one number a sweep
 TRACE_AXES = {"steps": ("layer",), "gamma_d": ("layer",), "visited": ("pooled_layer", "strength"),
               "moved": ("pooled_layer", "strength")}
@@ -121,9 +119,10 @@ def run_joint_chain(
     folder: Path | None = None, progress=None,
 ) -> Refined:
     """Run the chain from a first state, or from its checkpoint in ``folder``."""
+    buffers = allocate_buffers(data, model)
 
     def step(state: JointState, sweeps: int):
-        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps))
+        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), buffers)
         return state, info.log_likelihood, trace(state, info, data, refinement)
 
     path = Path(folder) / "refined.npz" if folder else None
@@ -143,7 +142,7 @@ def trace(state: JointState, info: JointInfo, data: LayerData, refinement: Refin
         "active": info.active.sum() / images, "gamma_e": gamma_e, "gamma_w": shared.gamma_w.mean(),
         "gamma_d": np.array([part.mean() for part in shared.gamma_d]), "steps": info.steps,
         "visited": info.visited / images, "moved": info.moved / images,
-    } | dict(zip(SWITCHES, info.switches / images, strict=True))
+    } | {name: count / images for name, count in info.switches.items()}
 
 
 def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) -> JointState:

@@ -67,7 +67,7 @@ def on_images(layer: Fitted, images: np.ndarray, seed: int) -> tuple[Fitted, Lay
     data = LayerData(images)
     state = initial_state(data, layer.spec, layer.shape, ChainSpec(seed=seed), 0)._replace(shared=layer.state.shared)
     for number in range(3):
-        local, _ = image_pass(state, data, layer.spec, layer.shape, Key(seed, PRETRAIN, 0, number))
+        local = image_pass(state, data, layer.spec, layer.shape, Key(seed, PRETRAIN, 0, number)).local
         state = state._replace(local=local)
     return layer._replace(state=state), data
 
@@ -151,8 +151,8 @@ def _layer_jobs(fitted: Pretrained, p: dict) -> dict[str, Timing]:
     jobs = {}
     for number, (layer, data) in enumerate(zip(fitted.layers, fitted.inputs, strict=True)):
         name, n, key = f"layer {number + 1}", len(data.images), Key(p["seed"], PRETRAIN, number, p["warm_up"])
-        local, sums = image_pass(layer.state, data, layer.spec, layer.shape, key)
-        draws = local, sums, layer.state.shared, data, layer.spec, layer.shape, key
+        passed = image_pass(layer.state, data, layer.spec, layer.shape, key)
+        draws = passed, layer.state.shared, data, layer.spec, layer.shape, key
         jobs[f"{name}: image pass"] = Timing(pass_job(layer, data, key), n)
         jobs[f"{name}: shared draws"] = Timing(lambda draws=draws: draw_shared_part(*draws))  # per sweep, not per image
         jobs |= bound(name, layer.shape, n)

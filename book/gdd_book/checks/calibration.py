@@ -73,7 +73,7 @@ def plain_step(pieces: Pieces = CORRECT) -> Step:
         noise_in_pass = len(state.local.gamma_e) > 1 and pieces.gamma_e is not CORRECT.gamma_e
         if pieces.map is not draw_map or noise_in_pass:
             return plain_sweep(state, data, spec, shape, key, pieces)
-        local, _ = image_pass(state, data, spec, shape, key)
+        local = image_pass(state, data, spec, shape, key).local
         return draw_shared(state._replace(local=local), data, spec, shape, shared_generator(*key), pieces)
 
     return step
