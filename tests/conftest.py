@@ -20,8 +20,7 @@ from gdd_book.data.subsets import generator
 REFINING = {
     "single": {
         "test_caltech", "test_cluster", "test_completion_pages", "test_depth", "test_estimator", "test_mnist_pages",
-        "test_models", "test_readme", "test_refinement_experiments", "test_saved", "test_scaling", "test_sums",
-        "test_training",
+        "test_models", "test_readme", "test_refinement_experiments", "test_saved", "test_sums", "test_training",
     },
     "double": {
         "test_calibration", "test_fixed_dictionary", "test_interpolation", "test_joint_sampler", "test_joint_sweep",

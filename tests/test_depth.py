@@ -1,14 +1,11 @@
 """Depth by noise precision: what an atom is made of, digits not learned from, and the studies at their smallest."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
-from gdd.model.spec import Precision
 from gdd.projection import collapse
 from gdd_book import experiments, training
 from gdd_book.experiments.studies import control, depth
@@ -70,7 +67,7 @@ def test_scan_holds_every_precision_in_order(scan):
     assert (scan.explained.diff("parts") >= 0).all()
     assert (scan.hidden_error > 0).all() and (scan.plain_error > 0).all()
     assert ((scan.told_apart >= 0) & (scan.told_apart <= 100)).all()
-    assert scan.reading.values.tolist() == ["normalised detectors", "mean field", "sample", "mean"]
+    assert scan.reading.values.tolist() == ["normalised detectors", "sample", "mean"]
     assert ((scan.winning_share > 1 / 9) & (scan.winning_share < 1)).all()
 
 
@@ -96,16 +93,13 @@ def test_variants_stand_beside_the_scan(scan):
     assert [(name, float(text.split()[0])) for name, text in found.items()] == [
         ("40 top atoms", 0.25), ("160 top atoms", 0), ("blocks in two steps", 0.5), ("one precision for all planes", 1),
     ]
-    votes = xr.Dataset({"error": ("reading", [30.0, 20, 10])}, {"reading": ["as it is", "copies", "votes"]})
     readings = xr.Dataset(
         {"error": (("subset", "stage", "reading"), np.full((2, 1, 3), 5.0)), "error_of_pixels": 4.0},
         {"stage": ["refined"], "reading": ["a", "b", "c"]},
     )
-    above, below = figures.show_every_error(variants, votes, readings, 1.66).axes
-    rows = [*variants.run.values, "as it is", "copies", "votes"]
-    assert [text.get_text() for text in above.get_yticklabels()] == rows[::-1]
-    sample = above.lines[0]
-    assert dict(zip(sample.get_ydata(), sample.get_xdata(), strict=True))[0] == 10
+    above, below = figures.show_every_error(variants, readings, 1.66).axes
+    assert [text.get_text() for text in above.get_yticklabels()] == [*variants.run.values[::-1]]
+    np.testing.assert_array_equal(above.lines[0].get_xdata(), variants.error.isel(subset=0).sel(reading="sample"))
     assert len(above.lines[1].get_xdata()) == 4 and [text.get_text() for text in below.get_yticklabels()] == list("cba")
 
 
@@ -157,20 +151,6 @@ def test_control_at_its_smallest():
     assert dict(found.error.sizes) == {"positions": 2, "stage": 2, "reading": 2}
     assert ((found.correlation >= 0) & (found.correlation <= 1 + 1e-9)).all()
     assert figures.control_table(found).shape == (2, 6)
-
-
-def test_mean_field_of_atoms_apart_is_the_exact_mean():
-    """Atoms on pixels of their own do not explain each other away: one step leads to the posterior mean of each."""
-    generator = np.random.default_rng(0)
-    atoms, images = np.zeros((2, 1, 4, 4)), generator.standard_normal((5, 1, 4, 4))
-    atoms[0, :, :2], atoms[1, :, 2:] = generator.standard_normal((2, 1, 2, 4))
-    gamma_e, gamma_w = 3.0, 0.5
-    stub = SimpleNamespace(refinement=SimpleNamespace(noise=Precision(fixed=gamma_e)),
-                           state=SimpleNamespace(shared=SimpleNamespace(gamma_w=np.array([gamma_w]))))
-    found = depth.damped_magnitudes(stub, atoms, xr.DataArray(images, dims=IMAGES))
-    pull, precision = gamma_e * np.einsum("nchw,kchw->nk", images, atoms), gamma_e * (atoms**2).sum((1, 2, 3)) + gamma_w
-    on = 1 / (1 + np.sqrt(precision / gamma_w) * np.exp(-(pull**2) / (2 * precision)))  # prior odds 1 / (K - 1) = 1
-    np.testing.assert_allclose(found[..., 0, 0], np.abs(on * pull / precision), rtol=1e-4)
 
 
 @pytest.mark.slow

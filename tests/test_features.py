@@ -7,12 +7,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.integrate import quad
 from scipy.stats import foldnorm, norm
 
-from gdd.base.axes import BLOCKS, MAPS
+from gdd.base.axes import BLOCKS
 from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
-from gdd.inference.deconvolution import deconvolve
-from gdd.inference.features import one_step_codes, one_step_features, stack_features, unfold
-from gdd.reference.deconvolution import coefficient_given_rest
+from gdd.inference.features import one_step_features, stack_features, unfold
 
 GAMMA_E, GAMMA_W = 4.0, 0.6
 
@@ -110,15 +108,12 @@ def test_hidden_pixels_play_no_part_and_the_formula_is_that_of_what_is_seen():
                     one_step_features(images, atoms, (4, 3), **given), rtol=1e-9)
 
 
-@pytest.mark.parametrize("read", [one_step_features, one_step_codes])
-def test_labels_are_kept_and_strong_evidence_survives_single_precision(read):
+def test_labels_are_kept_and_strong_evidence_survives_single_precision():
     images, atoms = example(np.float32)
     labelled = xr.DataArray(images * 1000, {"label": ("image", np.arange(70))}, ("image", "plane", "row", "col"))
-    found = read(labelled, atoms, (3, 2), gamma_e=1e4, gamma_w=1e-3)
-    ours = found if read is one_step_codes else found.to_dataset(name="magnitude")
+    ours = one_step_features(labelled, atoms, (3, 2), gamma_e=1e4, gamma_w=1e-3)
     assert_array_equal(ours.label, labelled.label)
-    assert all(ours[name].dtype == np.float32 and np.isfinite(ours[name]).all() for name in ours)
-    assert float(ours.magnitude.min()) > 0
+    assert ours.dtype == np.float32 and np.isfinite(ours).all() and float(ours.min()) > 0
 
 
 @pytest.mark.parametrize(
@@ -126,66 +121,17 @@ def test_labels_are_kept_and_strong_evidence_survives_single_precision(read):
     [
         ({"gamma_e": -1.0}, "gamma_e"),
         ({"gamma_w": 0.0}, "gamma_w: 0.0"),
-        ({"step": (0, 2)}, "pool|stride"),
-        ({"atoms": np.ones((3, 1, 3, 2))}, "plane"),
-        ({"atoms": np.ones((3, 2, 9, 2))}, "row"),
+        ({"pool": (0, 2)}, "pool"),
+        ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
+        ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
         ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
     ],
 )
-@pytest.mark.parametrize("read", [one_step_features, one_step_codes])
-def test_bad_input_is_named(read, change, message):
+def test_bad_input_is_named(change, message):
     images, atoms = example()
-    arguments = {"images": images, "atoms": atoms, "step": (3, 2), "gamma_e": 1.0, "gamma_w": 1.0} | change
-    plain = [arguments.pop(name) for name in ("images", "atoms", "step")]
+    arguments = {"images": images, "dictionary": atoms, "pool": (3, 2), "gamma_e": 1.0, "gamma_w": 1.0} | change
     with pytest.raises(GddError, match=message):
-        read(*plain, **arguments)
-
-
-def test_one_step_codes_are_the_plain_conditional_of_an_atom_alone():
-    """Images of 8 x 7, atoms of 3 x 2 every (3, 2): the last row and column of positions stick out, and are cut."""
-    images, atoms = example()
-    ours = one_step_codes(images, atoms, (3, 2), gamma_e=GAMMA_E, gamma_w=GAMMA_W)
-    assert ours.magnitude.dims == MAPS and ours.magnitude.shape == (70, 3, 3, 4)
-    scale = np.sqrt(GAMMA_E)
-    padded = np.pad(images * scale, ((0, 0), (0, 0), (0, 1), (0, 1)))
-    inside = np.pad(np.ones((8, 7)), ((0, 1), (0, 1)))
-    for n, k, i, j in [(0, 0, 0, 0), (5, 2, 1, 3), (69, 1, 2, 2), (40, 0, 2, 3)]:
-        cut = np.s_[3 * i : 3 * i + 3, 2 * j : 2 * j + 2]
-        placed = atoms[k] * scale * inside[cut]
-        choice = coefficient_given_rest((padded[n, :, *cut] * placed).sum(), (placed**2).sum(), GAMMA_W, 1 / 2)
-        p, mean, sd = np.exp(choice.log_probability[0]), choice.mean[0], choice.precision[0] ** -0.5
-        size = foldnorm.mean(abs(mean) / sd, scale=sd)
-        found = [float(ours[name][n, k, i, j]) for name in ("mean", "inclusion", "magnitude")]
-        assert_allclose(found, [p * mean, p, p * size], rtol=1e-10)
-
-
-def test_one_step_codes_are_the_chains_averages_where_atoms_do_not_overlap():
-    """Three atoms on different rows, placed side by side: nothing to explain away, so no sweep changes the rest.
-
-    The last row and column of positions stick out: the images are 8 x 7, the atoms 3 x 2 every (3, 2) pixels.
-    """
-    rng = np.random.default_rng(4)
-    atoms = np.zeros((3, 1, 3, 2))
-    atoms[np.arange(3), 0, np.arange(3)] = rng.normal(size=(3, 2))
-    images = rng.normal(size=(5, 1, 8, 7)) * 2
-    given = {"gamma_e": 1.7, "gamma_w": GAMMA_W}
-    chain = deconvolve(images, atoms, (3, 2), burn_in=1, collect=3, **given)
-    ours = one_step_codes(images, atoms, (3, 2), **given)
-    assert ours.magnitude.shape == (5, 3, 3, 4)
-    for name in ours:
-        assert_allclose(ours[name], chain[name], rtol=1e-5, atol=1e-9)
-
-
-def test_a_stride_wider_than_an_atom_leaves_pixels_out():
-    """Images of 8 x 7 have two rows of atoms of 3 x 2 every 6 pixels, the second cut off; one every 9, none outside."""
-    images, atoms = example()
-    given = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W}
-    every = one_step_codes(images, atoms, (1, 1), **given)
-    assert one_step_codes(images, atoms, (6, 5), **given).sizes["row"] == 2
-    wide = one_step_codes(images, atoms, (9, 9), **given)
-    for name in wide:
-        assert_array_equal(wide[name].shape, (70, 3, 1, 1))
-        assert_allclose(wide[name][..., 0, 0], every[name][..., 0, 0], rtol=1e-10)
+        one_step_features(**arguments)
 
 
 def test_unfold_puts_image_first_and_keeps_labels():

@@ -50,7 +50,7 @@ def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
 
 def test_a_misspelt_option_of_infer_is_named(digits):
     fitted = pretrain(digits, ModelSpec((LayerSpec(4, (8, 8)),), (28, 28)), CHAIN)
-    with pytest.raises(GddError, match="burnin: not an option of infer by sampling; these are mask, burn_in, collect"):
+    with pytest.raises(GddError, match="burnin: not an option of infer; these are mask, burn_in, collect"):
         infer(fitted, project(fitted), digits, burnin=10)
     with pytest.raises(GddError, match="gamma_e: not an option"):
         infer(fitted, project(fitted), digits, gamma_e=10.0)

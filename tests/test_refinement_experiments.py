@@ -59,15 +59,6 @@ def test_starts_are_not_compared_under_a_learned_noise():
 
 
 @pytest.mark.slow
-def test_pace_counts_what_a_second_gives():
-    settings = {"n_train": 40, "burn_in": 3, "collect": 2, "sweeps": 4, "every": (1, 4)}
-    found = experiments.run("refinement-pace", settings).dataset
-    assert found.cpu_seconds.shape == (2, 4) and (found.cpu_seconds > 0).all()
-    assert np.isfinite(found.log_joint).all() and ((found.turned >= 0) & (found.turned <= 2)).all()
-    np.testing.assert_array_equal(found.turned.sel(every=4)[1:3], found.turned.sel(every=4)[0])  # no draw in between
-
-
-@pytest.mark.slow
 def test_planes_are_compared_under_four_settings():
     settings = {"n_train": 30, "burn_in": 3, "collect": 2, "refine_burn_in": 3, "refine_collect": 1}
     found = experiments.run("mnist-planes", settings).dataset

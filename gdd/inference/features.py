@@ -1,19 +1,17 @@
 """Features of images for a classifier that need no chain, and how features are unfolded and stacked.
 
-One step gives the posterior moments of every pooling block of a layer, or of every placed atom at test time, with all
-others set to zero.
+One step gives the posterior mean magnitude of every pooling block of a layer with all others set to zero.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import BLOCKS, FEATURE, IMAGE, IMAGES, MAPS
+from gdd.base.axes import BLOCKS, FEATURE, IMAGE, IMAGES
 from gdd.base.checks import (
     GddError,
     as_array,
@@ -21,16 +19,13 @@ from gdd.base.checks import (
     as_pixels,
     as_plain,
     check_block,
-    check_memory,
-    check_pair,
     check_precision,
     check_whole,
 )
 from gdd.base.compiling import kernel, share_out
-from gdd.inference.deconvolution import AVERAGES, along_images, check_atoms, prior_odds
+from gdd.inference.deconvolution import along_images, check_atoms
 from gdd.inference.features_kernels import all_magnitudes, magnitudes_of_maps
 from gdd.model.convolution import correlate, correlate_each, valid_size
-from gdd.model.placement import correlate_at_stride, placement_grid, sum_at_stride
 from gdd.model.pooling import block_grid
 
 Array = np.ndarray | xr.DataArray
@@ -133,12 +128,12 @@ def block_magnitudes(
         elif part.dtype == np.float32:
             parts.append(_magnitudes(part, atoms, precision, gamma_w, blocks))
             continue
-        parts.append(_moments(correlate(part, atoms), given, gamma_w, 1.0, blocks)[2])
+        parts.append(_magnitudes_given(correlate(part, atoms), given, gamma_w, blocks))
     return np.concatenate(parts)
 
 
 def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
-    """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision; see `_moments`."""
+    """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision."""
     sd, log_odds = (precision**-0.5).astype(np.float32), (0.5 * np.log(gamma_w / precision)).astype(np.float32)
     out = np.empty((len(images), len(atoms), *block_grid(valid_size(images, atoms), blocks[:2])), np.float32)
     direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
@@ -153,145 +148,52 @@ def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int
     return out
 
 
-def one_step_codes(
-    images: Array, atoms: Array, stride: tuple[int, int], *, gamma_e: float, gamma_w: float
-) -> xr.Dataset:
-    r"""Posterior moments of each coefficient of a deconvolution with all others set to zero.
-
-    No chain, no random numbers:
-
-    .. math:: p_i = \sigma\left(\log\frac{1}{K - 1} + \tfrac12 \log\frac{\gamma_w}{\lambda_i}
-              + \frac{\lambda_i \mu_i^2}{2}\right), \qquad
-              E s_i = p_i \mu_i, \qquad E|s_i| = p_i\, E|\mathcal N(\mu_i, \lambda_i^{-1})|
-
-    with :math:`\mu_i = \gamma_e \langle x, d_i \rangle / \lambda_i` and
-    :math:`\lambda_i = \gamma_e \|d_i\|^2 + \gamma_w`.
-
-    Parameters
-    ----------
-    images : (image, plane, row, col)
-    atoms : (atom, plane, atom_row, atom_col)   projected top atoms, Dtilde in the paper
-    stride : pixels (row, col) between positions
-    gamma_e : noise precision
-    gamma_w : precision of the weights
-
-    Returns
-    -------
-    Dataset
-        ``mean``, ``inclusion``, ``magnitude`` (image, atom, row, col): of S, of Z and of \|S\|, in the type of the
-        images; positions and names as those of `gdd.inference.deconvolution.deconvolve`.
-
-    Notes
-    -----
-    Source: none in the paper; the conditional of its supplement, "Testing", used as a feed-forward feature.
-    Departs: the paper takes its features from a chain, in which atoms share what they explain.
-    Checked: tests/test_features.py (against the plain conditional; equal to the chain's averages where atoms do not
-    overlap).
-    """
-    coords = along_images(images)
-    images, placed = place(images, atoms, stride, gamma_e, gamma_w, numbers=3)
-    norm = placed.norms(np.ones_like(images[:1]))[0]
-    chunks = (images[low : low + CHUNK] for low in range(0, len(images), CHUNK))
-    parts = [placed.moments(placed.correlations(part), norm) for part in chunks]
-    found = zip(AVERAGES, np.concatenate(parts, axis=1), strict=True)
-    return xr.Dataset({name: (MAPS, values) for name, values in found}, coords)
-
-
-class Placed(NamedTuple):
-    """Atoms at every position of a deconvolution, in units of noise precision 1. Maps: (image, atom, row, col)."""
-
-    atoms: np.ndarray  # (atom, plane, atom_row, atom_col)
-    stride: tuple[int, int]
-    image_size: tuple[int, int]
-    gamma_w: float
-
-    def correlations(self, images: np.ndarray, atoms: np.ndarray | None = None) -> np.ndarray:
-        """Inner products of images with every placed atom."""
-        found = correlate_at_stride(images, self.atoms if atoms is None else atoms, self.stride)
-        return np.ascontiguousarray(found.transpose(0, 3, 1, 2))
-
-    def norms(self, seen: np.ndarray) -> np.ndarray:
-        """Squared norms of what is ``seen`` (image, plane, row, col; 1 or 0) of every placed atom."""
-        return self.correlations(seen, self.atoms**2)
-
-    def sums(self, maps: np.ndarray) -> np.ndarray:
-        """Images that the placed atoms add up to."""
-        return sum_at_stride(maps.transpose(0, 2, 3, 1), self.atoms, self.stride, self.image_size)
-
-    def moments(self, correlations: np.ndarray, norm: np.ndarray) -> np.ndarray:
-        """Posterior mean, inclusion, mean magnitude of each coefficient alone: (moment, image, atom, row, col).
-
-        correlations : of what the others leave of the image
-        norm : (atom, row, col)
-        """
-        odds = prior_odds(len(self.atoms))
-        return _moments(correlations, norm.astype(float) + self.gamma_w, self.gamma_w, odds, (1, 1, 0))
-
-
-def place(
-    images: Array, atoms: Array, stride: tuple[int, int], gamma_e: float, gamma_w: float, numbers: int, mask=None
-) -> tuple[np.ndarray, Placed]:
-    """Check images and atoms, and scale both to noise precision 1; ``numbers`` of a coefficient are kept."""
-    images = as_pixels(images, mask=mask, constant=mask is not None)
-    atoms = check_atoms(atoms, images, least=2)
-    scale = np.sqrt(check_precision("gamma_e", gamma_e)).astype(images.dtype)
-    stride, gamma_w = check_pair("stride", stride), check_precision("gamma_w", gamma_w)
-    size = len(images) * len(atoms) * math.prod(placement_grid(images.shape[2:], atoms.shape[2:], stride))
-    check_memory("images, atoms, stride", numbers * size, images.itemsize)
-    return images * scale, Placed(atoms.astype(images.dtype) * scale, stride, images.shape[2:], gamma_w)
-
-
-def _moments(maps, precision, gamma_w: float, odds: float, blocks: tuple[int, int, int]) -> np.ndarray:
-    """Posterior mean, probability of being active and mean magnitude of every block, all others set to zero.
+def _magnitudes_given(maps, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
+    """Mean magnitude of every block, all others set to zero, for whatever precision a position has.
 
     maps : (image, atom, row, col)        correlations, in units of noise precision 1
     precision : (atom, row or 1, col or 1)    of the weights given the image
-    odds : of one position being active against none, before the image is seen
     blocks : rows and columns of a block, margin
     """
     sd = np.broadcast_to(precision**-0.5, maps.shape[1:])
-    log_odds = np.broadcast_to(math.log(odds) + 0.5 * np.log(gamma_w / precision), maps.shape[1:])
-    out = np.empty((3, *maps.shape[:2], *block_grid(maps.shape[2:], blocks[:2])), maps.dtype)
-    share_out(len(maps), lambda some, _: _all_moments((some.start, some.stop), maps, sd, log_odds, blocks, out))
+    log_odds = np.broadcast_to(0.5 * np.log(gamma_w / precision), maps.shape[1:])
+    out = np.empty((*maps.shape[:2], *block_grid(maps.shape[2:], blocks[:2])), maps.dtype)
+    share_out(len(maps), lambda some, _: _fill_magnitudes((some.start, some.stop), maps, sd, log_odds, blocks, out))
     return out
 
 
 @kernel()
-def _all_moments(images, maps, sd, log_odds, blocks, out):
-    """`_moments` of images from one number to another, into ``out`` (moment, image, atom, block_row, block_col)."""
+def _fill_magnitudes(images, maps, sd, log_odds, blocks, out):
+    """`_magnitudes_given` of images from one number to another, into ``out`` (image, atom, block_row, block_col)."""
     rows, cols = maps.shape[2:]
     pool_row, pool_col, margin = blocks
-    log_odds_now, given = np.empty((rows, cols)), np.empty((2, rows, cols))
+    log_odds_now, folded = np.empty((rows, cols)), np.empty((rows, cols))
     for n in range(images[0], images[1]):
         for k in range(maps.shape[1]):
             for a, b in np.ndindex(rows, cols):
                 answer = sd[k, a, b] * maps[n, k, a, b]  # the mean in standard deviations
                 gain = 0.5 * answer**2
-                folded = math.sqrt(2.0 / math.pi) * math.exp(-gain) + answer * math.erf(answer / math.sqrt(2.0))
+                folded[a, b] = math.sqrt(2.0 / math.pi) * math.exp(-gain) + answer * math.erf(answer / math.sqrt(2.0))
                 log_odds_now[a, b] = log_odds[k, a, b] + gain
-                given[0, a, b], given[1, a, b] = answer, folded
-            for i, j in np.ndindex(out.shape[3:]):
+            for i, j in np.ndindex(out.shape[2:]):
                 top, bottom = max(i * pool_row - margin, 0), min((i + 1) * pool_row + margin, rows)
                 left, right = max(j * pool_col - margin, 0), min((j + 1) * pool_col + margin, cols)
                 here = slice(top, bottom), slice(left, right)
-                found = _block_moments(log_odds_now[here], sd[k][here], given[:, top:bottom, left:right])
-                out[0, n, k, i, j], out[1, n, k, i, j], out[2, n, k, i, j] = found
+                out[n, k, i, j] = _block_magnitude(log_odds_now[here], sd[k][here], folded[here])
 
 
 @kernel()
-def _block_moments(log_odds, sd, given):
-    """Mean, inclusion and mean magnitude of one block.
+def _block_magnitude(log_odds, sd, folded):
+    """Mean magnitude of one block.
 
     log_odds : of the positions, the empty outcome having 0
     sd : of the weight, (row, col)
-    given : its mean and its mean magnitude in standard deviations, each (row, col), if that position is the active one
+    folded : its mean magnitude in standard deviations if that position is the active one
     """
     top = max(log_odds.max(), 0.0)  # log-sum-exp offset
-    total, mean, magnitude = 0.0, 0.0, 0.0
+    total, magnitude = 0.0, 0.0
     for a, b in np.ndindex(log_odds.shape):
         odds = np.exp(log_odds[a, b] - top)
         total += odds
-        mean += odds * sd[a, b] * given[0, a, b]
-        magnitude += odds * sd[a, b] * given[1, a, b]
-    norm = total + np.exp(-top)
-    return mean / norm, total / norm, magnitude / norm
+        magnitude += odds * sd[a, b] * folded[a, b]
+    return magnitude / (total + np.exp(-top))

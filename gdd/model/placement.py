@@ -1,4 +1,4 @@
-"""Atoms placed on a grid of the image: their correlations with images, their sum, their Gram matrix.
+"""Atoms placed on a grid of the image: their correlations with images, their Gram matrix.
 
 A projected atom is placed at pixels ``(row, col) * stride``. Where pooling blocks were ragged, an atom in the last row
 or column of the grid reaches beyond the image and is cut off there. `gdd.projection.render_projected` sums
@@ -35,20 +35,6 @@ def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> 
         part = atoms[..., : window.shape[2], : window.shape[3]]
         out[:, i, j] = window.reshape(len(images), -1) @ part.reshape(len(atoms), -1).T
     return out
-
-
-def sum_at_stride(maps: np.ndarray, atoms: np.ndarray, stride: Size, image_size: Size) -> np.ndarray:
-    """Images that placed atoms add up to, (image, plane, row, col): the adjoint of `correlate_at_stride`.
-
-    maps : (image, row, col, atom)
-    """
-    reach = ((n - 1) * s + a for n, s, a in zip(maps.shape[1:3], stride, atoms.shape[2:], strict=True))
-    size = (max(have, need) for have, need in zip(reach, image_size, strict=True))
-    out = np.zeros((len(maps), atoms.shape[1], *size), np.result_type(maps, atoms))
-    for i, j in np.ndindex(maps.shape[1:3]):
-        window = out[..., i * stride[0] :, j * stride[1] :][..., : atoms.shape[2], : atoms.shape[3]]
-        window += (maps[:, i, j] @ atoms.reshape(len(atoms), -1)).reshape(window.shape)
-    return out[..., : image_size[0], : image_size[1]]
 
 
 def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:

@@ -102,10 +102,7 @@ HALF_HIDDEN, ONE_STEP, DECONVOLUTION = "layer 1, half hidden", "one-step feature
 
 
 def kernel_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, Row]:
-    """Every compiled kernel beside its bound and beside its plain twin.
-
-    The kernels of the joint model have an experiment of their own, `gdd_book.experiments.studies.cost.refinement_cost`.
-    """
+    """Every compiled kernel of a layer and of test time beside its bound and beside its plain twin."""
     n, bottom = len(images), fitted.inputs[0]
     hidden = bottom._replace(mask=np.random.default_rng(p["seed"]).random(bottom.images.shape) < 0.5)
     jobs = _layer_jobs(fitted, p) | _other_jobs(fitted, hidden, images, p)
@@ -309,7 +306,7 @@ REFINED_DIGITS, REFINED_PICTURES, BEFORE = 250, 4, 8
 def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -> dict[str, Row]:
     """A sweep of refinement, and over a sweep of every layer in pretraining: at the shapes of MNIST and Caltech 101.
 
-    Caltech's images are stand-ins of the right shape. The book's `refinement-cost` has the parts of such a sweep.
+    Caltech's images are stand-ins of the right shape.
     """
     size, reach, stride, seed = CALTECH101.image_size, CALTECH101.projected_size, CALTECH101.stride, p["seed"]
     pictures = stand_ins(PLACED, size, reach, stride, seed, REFINED_PICTURES)[1]

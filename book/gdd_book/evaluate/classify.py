@@ -24,7 +24,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from gdd.base.axes import IMAGE
-from gdd.base.checks import GddError, check_choice, check_memory
+from gdd.base.checks import GddError, check_memory
 from gdd.base.compiling import thread_count
 from gdd.inference.features import unfold
 
@@ -56,8 +56,6 @@ class SvmProtocol:
         classifier is trained on all
     landmarks : the final classifier sees the kernel through so many training images, drawn at random (Nystroem's
         approximation); 0: the kernel itself, whose cost grows with the square of the images
-    scaling : "overall" divides all features by one number, so that rarely used atoms stay small; "feature" gives every
-        feature mean 0 and standard deviation 1. Both from training images only
     """
 
     costs: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
@@ -65,13 +63,9 @@ class SvmProtocol:
     folds: int = 5
     tune_on: int = 3000
     landmarks: int = 0
-    scaling: str = "overall"
-
-    def __post_init__(self) -> None:
-        check_choice("scaling", self.scaling, ("overall", "feature"))
 
 
-#: the paper's five folds, with grids and scaling of ours
+#: the paper's five folds, with grids of ours
 FIVE_FOLD = SvmProtocol()
 
 
@@ -179,7 +173,7 @@ def fit_svm(
     ----------
     features : (image, ...)   unfolded to (image, feature)
     labels : (image,)
-    protocol : grids, folds, scaling
+    protocol : grids, folds
     seed : of the choice of images for tuning, of the folds and of the landmarks
     copies : features (copy, image, feature) of changed copies of some training images, given the images' numbers; not
         with landmarks. Each class's machine is then trained anew on its own support vectors and their copies, with the
@@ -201,9 +195,8 @@ def fit_svm(
     if labels.shape != (len(features),):
         raise GddError(f"labels: shape {labels.shape} given, {len(features)} images need as many labels")
     scaler = StandardScaler().fit(features)
-    if protocol.scaling == "overall":
-        overall = np.sqrt(scaler.var_.mean())
-        scaler.scale_ = np.full(features.shape[1], overall if overall > 0 else 1.0)
+    overall = np.sqrt(scaler.var_.mean())  # one number for all features, so that rarely used atoms stay small
+    scaler.scale_ = np.full(features.shape[1], overall if overall > 0 else 1.0)
     features, chosen = scaler.transform(features), tuning_subset(labels, protocol, seed)
     distances = euclidean_distances(features[chosen], squared=True)
     median = np.median(distances[np.triu_indices(len(chosen), 1)])

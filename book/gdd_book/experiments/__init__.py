@@ -14,25 +14,19 @@ from gdd_book.experiments import atoms, caltech, images, mnist  # noqa: F401  (i
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
 from gdd_book.experiments.studies import (  # noqa: F401
     calibration,
-    caltech_codes,
     caltech_features,
     class_wise,
     control,
     cost,
     depth,
     labels,
-    leaks,
-    literal,
     mnist_features,
     mnist_readings,
     mnist_refinement,
-    neighbour,
     one_step,
     planted,
     precisions,
     printed,
-    scaling,
-    variational,
     whitened,
 )
 from gdd_book.progress import Run
@@ -40,7 +34,7 @@ from gdd_book.progress import Run
 SCALES = ("demo", "paper")
 DATA = ("digits", "mnist")
 #: endings of the names of counts that may be 0
-FROM_NOTHING = ("burn_in", "warm_up", "copies", "steps")
+FROM_NOTHING = ("burn_in", "warm_up", "copies")
 LARGEST_SEED = 2**31 - 1  # an experiment makes other seeds from it, and scikit-learn takes 32 bits
 
 

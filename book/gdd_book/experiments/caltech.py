@@ -8,8 +8,6 @@ classifier.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +18,7 @@ from skimage.feature import hog
 from gdd.base.axes import ATOM, FEATURE, IMAGE, LABEL
 from gdd.base.checks import check_whole
 from gdd.inference.deconvolution import make_problem, run_problem
-from gdd.inference.features import one_step_codes, stack_features, unfold
+from gdd.inference.features import stack_features, unfold
 from gdd.inference.fixed_dictionary import infer_layers
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
@@ -56,7 +54,7 @@ SMALL = 32  # rows and columns of images as raw pixels, and as what patches are 
 REGIONS = 5  # along each side of an image, for sums of patches: as many as an atom has positions
 
 
-# ---- what all four have in common
+# ---- what all three have in common
 
 
 class Learned(NamedTuple):
@@ -121,8 +119,8 @@ def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.Dat
     return train, test.isel(image=np.sort(chosen))
 
 
-def encode_all(learned: Learned, stage: str, kinds: tuple[str, ...], folder: Path | None, run: Run) -> list[dict]:
-    """Codes of training and of test images by the atoms of all classes, each of ``kinds`` (image, feature).
+def encode_all(learned: Learned, stage: str, folder: Path | None, run: Run) -> list[dict]:
+    """Codes of training and of test images by the atoms of all classes, each of `KINDS` (image, feature).
 
     Parts of them are kept in ``folder``.
     """
@@ -137,11 +135,11 @@ def encode_all(learned: Learned, stage: str, kinds: tuple[str, ...], folder: Pat
                 def compute(some=some, first=begin + low, step=bar.step) -> xr.Dataset:
                     codes = encode(some, atoms, stride, precisions, p, first_image=first, progress=step)
                     return xr.Dataset(
-                        {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in kinds}
+                        {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in KINDS}
                     )
 
                 parts.append(kept(path, compute, images=some, code=code_of("inference"), **depends))
-        found.append({kind: np.concatenate([part[kind].values for part in parts]) for kind in kinds})
+        found.append({kind: np.concatenate([part[kind].values for part in parts]) for kind in KINDS})
     return found
 
 
@@ -193,7 +191,7 @@ def _one_split(learned: Learned, folder: Path | None, run: Run) -> xr.Dataset:
     """Accuracy in % of every feature on one split, over images and of every class; the background is left out."""
     truth, found = learned.test[LABEL].values, {}
     for stage in learned.classes[0].stage.values:
-        codes = encode_all(learned, stage, KINDS, folder, run)
+        codes = encode_all(learned, stage, folder, run)
         found |= {f"{stage}, {kind}": learned.predict([part[kind] for part in codes]) for kind in KINDS}
         del codes
     found |= {name: learned.predict(pair) for name, pair in learned.baselines().items()}
@@ -229,7 +227,7 @@ def caltech_layerwise(p: dict, run: Run) -> Outcome:
     check_enough(p)
     folder = run.folder("caltech-layerwise", p)
     learned = learn(p | {"refined": False}, run)
-    codes = encode_all(learned, STAGES[0], KINDS, folder, run)
+    codes = encode_all(learned, STAGES[0], folder, run)
     features = {(ONE_DECONVOLUTION, kind): [part[kind] for part in codes] for kind in KINDS}
     layers = [_in_layers(learned, part, folder, run) for part in learned.both]
     for kind in KINDS:
@@ -271,97 +269,6 @@ def _in_layers(learned: Learned, images: xr.DataArray, folder: Path | None, run:
             depends = {"train": setup.images, "model": setup.model, "images": images, "code": code_of("inference")}
             found.append(kept(folder and folder / f"layers-{name}-{first}.nc", compute, **depends))
     return {kind: [[v.values for n, v in one.items() if n.startswith(f"{kind} ")] for one in found] for kind in KINDS}
-
-
-# ---- what a classifier can read off the same projected atoms
-
-#: averages of a chain, or of an atom alone with the image, by the words of the record
-AVERAGES = {"mean": "mean", "mean magnitude": "magnitude", "how probably active": "inclusion"}
-SAMPLE = "ml_sample"  # of a chain, the one of highest likelihood: what the paper uses
-PAPERS_READING = "chain, sample"
-#: the normalised pictures themselves, which atoms are held against, and the pictures as they were
-PIXELS = ("normalised pixels", "normalised pixels without signs", "raw pixels")
-WINDOWS = tuple(f"windows {draw} alone, mean magnitude" for draw in (1, 2, 3))
-READINGS = (
-    PAPERS_READING, "chain, sample without signs", *(f"chain, {words}" for words in AVERAGES),
-    *(f"alone, {words}" for words in AVERAGES), *WINDOWS, *PIXELS,
-)
-
-
-@experiment(
-    "caltech-readings", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
-    **HELD_CALTECH,
-    demo={"n_classes": 2, "per_class": 10, "n_test": 5, "burn_in": 15, "collect": 5, "test_burn_in": 30,
-          "test_collect": 10},
-    paper={"n_classes": 101, "per_class": 15, "n_test": 10, "burn_in": 60, "collect": 20, "test_burn_in": 30,
-           "test_collect": 20},
-)
-def caltech_readings(p: dict, run: Run) -> Outcome:
-    """What a classifier can read off the same atoms: from a chain, and from each atom alone with the image.
-
-    Every image is coded in two ways: by the paper's chain, in which atoms share what they explain, and in one step,
-    each coefficient as if it were alone with the image. Weights are read with their sign or without. Windows cut from
-    the training images take the atoms' place, three times; pixels stand beside.
-    """
-    check_enough(p)
-    learned = learn(p | {"refined": False}, run)
-    folder = run.folder("caltech-readings", p)
-    codes = encode_all(learned, STAGES[0], (SAMPLE, *AVERAGES.values()), folder, run)
-    truth = learned.test[LABEL].values
-    pixels = learned.both, [np.abs(part) for part in learned.both], (learned.train, learned.test)
-    small = ([shrink(part) for part in pair] for pair in pixels)
-    pairs = chain(chain_readings(codes), one_step_readings(learned), small)
-    right = [learned.predict(pair) == truth for pair in pairs]
-    return learned.outcome(xr.Dataset(
-        {"right": (("reading", IMAGE), right)},
-        {"reading": list(READINGS), "class": list(learned.p["classes"]), LABEL: (IMAGE, truth)},
-    ))
-
-
-def chain_readings(codes: list[dict[str, np.ndarray]]) -> Iterator[list[np.ndarray]]:
-    """Yield features of training and test images, (image, feature) each, in the order of `READINGS`.
-
-    ``codes`` are used up, as each takes some hundred MB.
-    """
-    sample = [part.pop(SAMPLE) for part in codes]
-    yield sample
-    yield [np.abs(part) for part in sample]
-    del sample
-    for name in AVERAGES.values():
-        yield [part.pop(name) for part in codes]
-
-
-def one_step_readings(learned: Learned) -> Iterator[list[np.ndarray]]:
-    """Yield such features without a chain, by the atoms and then by windows in their place."""
-    atoms, (gamma_e, gamma_w) = learned.together(STAGES[0])
-    stride, random = MODELS[learned.p["model"]].stride, generator(learned.p["seed"])
-
-    def alone(placed: np.ndarray) -> list[xr.Dataset]:
-        return [one_step_codes(part, placed, stride, gamma_e=gamma_e, gamma_w=gamma_w) for part in learned.both]
-
-    codes = alone(atoms)
-    for name in AVERAGES.values():
-        yield [unfold(code[name]).values for code in codes]
-    del codes
-    for _ in WINDOWS:
-        yield [unfold(code["magnitude"]).values for code in alone(cut_windows(learned.both[0], atoms, random))]
-
-
-def cut_windows(images: xr.DataArray, atoms: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """As many windows of training images as there are atoms, of their size, all of the atoms' mean squared norm.
-
-    Each class gives as many; which image, and where in it, is drawn. Returned in the shape of ``atoms``.
-    """
-    values, labels = images.values, images[LABEL].values
-    size, names = atoms.shape[2:], np.unique(labels)
-    cut = []
-    for name in np.repeat(names, len(atoms) // len(names)):
-        image = values[random.choice(np.flatnonzero(labels == name))]
-        top, left = (random.integers(whole - part + 1) for whole, part in zip(image.shape[1:], size, strict=True))
-        cut.append(image[:, top : top + size[0], left : left + size[1]])
-    windows = np.stack(cut)
-    norms = [np.sqrt((each**2).sum((1, 2, 3), keepdims=True, dtype=float)) for each in (windows, atoms)]
-    return (windows / norms[0] * np.sqrt((norms[1] ** 2).mean())).astype(atoms.dtype)
 
 
 # ---- what one test image costs

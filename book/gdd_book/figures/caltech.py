@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
 from math import prod
@@ -12,13 +11,12 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.base.axes import ATOM, DICTIONARY, IMAGE, LABEL
+from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd_book.evaluate.statistics import compare_paired, median_and_error, share_and_error
-from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION, PAPERS_READING, PIXELS, READINGS, WINDOWS
-from gdd_book.experiments.studies.caltech_codes import WINDOWS as CODED_WINDOWS
+from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION
 from gdd_book.experiments.studies.caltech_features import OURS
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -34,7 +32,6 @@ from gdd_book.figures.style import (
     new_figure,
     new_panels,
     plus_minus,
-    plus_minus_each,
     show_value,
     table,
     with_error,
@@ -48,25 +45,8 @@ CLOSE = 0.5  # correlation above which an atom has been found again
 DEALS = 200  # of the classes to the images at random
 SHOWN = 99.5  # percentile of an atom's magnitudes at which a picture is black or white
 LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
-#: readings compared on the same images: each with one that differs from it in one thing; at last the pixels
-PAIRS = (
-    ("chain, sample without signs", PAPERS_READING),
-    ("chain, mean magnitude", "chain, mean"),
-    ("alone, mean magnitude", "alone, mean"),
-    ("alone, mean", "chain, mean"),
-    ("alone, mean magnitude", "chain, mean magnitude"),
-    *(("alone, mean magnitude", windows) for windows in WINDOWS),
-    (PIXELS[1], PIXELS[0]),
-    ("alone, mean magnitude", PIXELS[1]),
-)
-#: readings that have a curve against the length of the chains, and its colour
-CURVES = {
-    PAPERS_READING: "orange", "chain, sample without signs": "red", "chain, how probably active": "purple",
-    "alone, mean magnitude": "blue",
-}
-#: what codes images in `caltech-codes`, and how it is drawn
-CODERS = {STAGES[0]: ("blue", "s"), STAGES[1]: ("orange", "o"), CODED_WINDOWS: ("green", "^")}
-_COLOUR = {"chain": "orange", "alone": "blue", "windows": "green"}  # by a reading's first word; grey for all others
+#: what codes images in records of `caltech-codes`, and how it is drawn
+CODERS = {STAGES[0]: ("blue", "s"), STAGES[1]: ("orange", "o"), "windows of training images": ("green", "^")}
 
 # ------------------------------------------------------------------------------------ which record, and what was run
 
@@ -125,11 +105,6 @@ def chains_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
 
 def _sweeps(p: Mapping, stage: str = "") -> str:
     return f"{p[f'{stage}burn_in']} + {p[f'{stage}collect']}"
-
-
-def lengths(record: xr.Dataset, words: str = "; test ") -> str:
-    """Sweeps of pretraining and of test time with these words between them."""
-    return words.join([_sweeps(settings(record)), _sweeps(settings(record), "test_")])
 
 
 # ------------------------------------------------------------------------------------------------- faces and classes
@@ -393,6 +368,11 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
     return table
 
 
+def _lengths(record: xr.Dataset) -> tuple[int, int]:
+    p = settings(record)
+    return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
+
+
 def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataArray:
     """Accuracy of all classes with this model and so many training images of each, (split, feature_kind).
 
@@ -570,58 +550,6 @@ def best_table(record: xr.Dataset) -> pd.DataFrame:
     })
 
 
-# ------------------------------------------------------------------ several readings of the same atoms, and by length
-
-
-def series(found: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
-    """Most of the records that are alike but for `LENGTHS`, shortest chains first, by length; none if no two are."""
-    groups: dict[str, list] = {}
-    for record in found:
-        alike = {name: value for name, value in settings(record).items() if name not in LENGTHS}
-        groups.setdefault(json.dumps(alike, sort_keys=True), []).append(record)
-    most = sorted(max(groups.values(), key=len, default=[]), key=_lengths)
-    return {lengths(record): record for record in most} if len(most) > 1 else {}
-
-
-def _lengths(record: xr.Dataset) -> tuple[int, int]:
-    p = settings(record)
-    return p["burn_in"] + p["collect"], p["test_burn_in"] + p["test_collect"]
-
-
-def readings_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Accuracy in % with its standard error: a row for each reading, a column for each record."""
-    text = {title: xr.apply_ufunc(plus_minus_each, *share_and_error(record.right, IMAGE), 1)
-            for title, record in found.items()}
-    return table("reading", {title: (one,) for title, one in text.items()}, "reading")
-
-
-def readings_comparison(record: xr.Dataset, pairs: Sequence[tuple[str, str]] = PAIRS) -> pd.DataFrame:
-    """The two readings of each pair on the same images."""
-    return paired_table({pair: tuple(record.right.sel(reading=name) for name in pair) for pair in pairs})
-
-
-def lengths_comparison(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
-    """Each reading of the atoms under the longest chains of a `series` beside the shortest, on the same images."""
-    first, *_, last = found.values()
-    names = [name for name in READINGS if name not in WINDOWS + PIXELS]
-    pairs = {(name, "shortest chains"): (last.right.sel(reading=name), first.right.sel(reading=name)) for name in names}
-    return paired_table(pairs)
-
-
-def show_readings(record: xr.Dataset) -> Figure:
-    """Accuracy of each reading, with two standard errors; dashed: guessing."""
-    names = record.reading.values
-    figure, axes = new_figure(height=0.3 * len(names) + 0.9)
-    share, error = share_and_error(record.right, IMAGE)
-    for place, name in enumerate(names):
-        colour = COLOURS[_COLOUR.get(name.split()[0].strip(","), "grey")]
-        axes.errorbar(share[place], place, xerr=2 * error[place], fmt="o", color=colour, markersize=4)
-    show_value(axes, 100 / record.sizes["class"])
-    axes.set(yticks=range(len(names)), yticklabels=names, xlabel="test images right (%)", xlim=(0, None))
-    axes.invert_yaxis()
-    return finish(figure)
-
-
 def show_codes(found: Sequence[xr.Dataset]) -> Figure:
     """Test images right by feature and by what codes them, a panel for each record of `caltech-codes`, and baselines.
 
@@ -650,77 +578,3 @@ def codes_table(record: xr.Dataset) -> pd.DataFrame:
     share = 100 * record.right.mean(IMAGE)
     columns = {name: (share.sel(feature_kind=name), 1) for name in record.feature_kind.values}
     return table(("atoms", "noise"), {"active": (record.active, 0)} | columns, ("what codes", "noise precision"))
-
-
-def codes_baselines(record: xr.Dataset) -> pd.DataFrame:
-    """The images of `caltech-codes` without the model."""
-    return table("baseline", {"right, %": (100 * record.right_without.mean(IMAGE), 1)})
-
-
-def codes_comparison(record: xr.Dataset) -> pd.DataFrame:
-    """Features of `caltech-codes` at the first noise precision, of the last atoms, beside pixels and windows'."""
-    first = record.right.isel(noise=0)
-    own = first.sel(atoms=[kind for kind in record.atoms.values if kind in STAGES][-1])
-    pairs = {}
-    for name in ("sample", "magnitudes", "energy of each class"):
-        for pixels in ("raw pixels", PIXELS[1]):
-            pairs[name, pixels] = own.sel(feature_kind=name), record.right_without.sel(baseline=pixels)
-        windows = first.sel(feature_kind=name, atoms=CODED_WINDOWS)
-        pairs[name, "the same by windows"] = own.sel(feature_kind=name), windows
-    return paired_table(pairs)
-
-
-def likeness_table(record: xr.Dataset) -> pd.DataFrame:
-    """Mean cosine between the codes of two test images of `caltech-codes`, at the first noise precision."""
-    first = record.cosine.isel(noise=0)
-    columns = {pair: (first.sel(pair=pair), 3) for pair in record.pair.values}
-    return table(("atoms", "signs"), columns, ("what codes", ""))
-
-
-def show_energies(record: xr.Dataset) -> Figure:
-    """Share of what is drawn of test images of each class (rows) by the atoms of each class (columns), in %.
-
-    Of `caltech-codes`, at the first noise precision: a panel for the last atoms that were learned, and for windows.
-    """
-    stage = [kind for kind in record.atoms.values if kind in STAGES][-1]
-    names = [name.replace("_", " ") for name in record["class"].values]
-    figure, axes = new_figure(1, 2, height=0.35 * len(names) + 1.3, sharey=True)
-    for panel, kind in zip(axes, (stage, CODED_WINDOWS), strict=True):
-        energy = record.energy.sel(atoms=kind).isel(noise=0)
-        share = (energy / energy.sum("class")).groupby(LABEL).mean()
-        percent = 100 * share.transpose(LABEL, "class").values
-        panel.imshow(percent, cmap="Greys", vmin=0, vmax=60)
-        for (row, col), value in np.ndenumerate(percent):
-            panel.text(col, row, f"{value:.0f}", ha="center", va="center", fontsize=FONT - 3,
-                       color="white" if value > 35 else "black")
-        panel.set_xticks(range(len(names)), names, rotation=40, ha="right", fontsize=FONT - 3)
-        panel.set_yticks(range(len(names)), names, fontsize=FONT - 3)
-        panel.set_title(kind, fontsize=FONT - 1)
-    axes[0].set_ylabel("test images of", fontsize=FONT - 1)
-    figure.supxlabel("drawn by atoms of, % of what is drawn", fontsize=FONT - 1)
-    return finish(figure)
-
-
-def show_lengths(found: Mapping[str, xr.Dataset]) -> Figure:
-    """Test images right by length, with two standard errors; without marks: windows, pixels, guessing."""
-    group = list(found.values())
-    share, error = share_and_error(xr.concat([record.right for record in group], "length"), IMAGE)
-    figure, axes = new_figure(height=4.4)
-    places = np.arange(len(group))
-    for number, (name, colour) in enumerate(CURVES.items()):
-        bars, shift = 2 * error.sel(reading=name), 0.06 * (number - (len(CURVES) - 1) / 2)
-        style = {"fmt": "o-", "color": COLOURS[colour], "markersize": 4, "linewidth": 1, "label": name}
-        axes.errorbar(places + shift, share.sel(reading=name), yerr=bars, **style)
-    for number, name in enumerate(WINDOWS):
-        label = "windows alone, mean magnitude" if number == 0 else None
-        axes.plot(places, share.sel(reading=name), color=COLOURS["green"], linewidth=1, label=label)
-    for name, dashes in zip(PIXELS, ("-.", "--", ":"), strict=True):
-        known = float(share.sel(reading=name)[0])
-        axes.axhline(known, color=COLOURS["grey"], linestyle=dashes, linewidth=1, label=name)
-    guess = 100 / group[0].sizes["class"]
-    axes.axhline(guess, color=COLOURS["black"], linestyle="--", linewidth=1, label="guessing")
-    ticks = [lengths(record, "\ntest\n") for record in group]
-    axes.set(xticks=places, xticklabels=ticks, xlabel="sweeps of pretraining, and at test time")
-    axes.set(ylabel="test images right (%)", ylim=(0, None))
-    legend_outside(figure, smaller=2)
-    return finish(figure)

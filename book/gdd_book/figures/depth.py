@@ -34,8 +34,7 @@ PRECISION, HALF, SCATTERED = "noise precision", "half as a block", "at random"
 #: lines of the second figure: error on hidden pixels, by way of hiding
 HIDDEN = ((HALF, "a half hidden", "blue"), (SCATTERED, "pixels at random", "orange"))
 PARTS = ((1, "one", "green"), (2, "two", "sky"), (3, "three", "purple"))
-READ = (("sample", "the paper's sample", "red"), ("mean field", "mean field, largest over places", "orange"),
-        ("normalised detectors", "normalised detectors", "blue"))
+READ = (("sample", "the paper's sample", "red"), ("normalised detectors", "normalised detectors", "blue"))
 
 
 def used(record: xr.Dataset) -> xr.DataArray:
@@ -190,18 +189,17 @@ def show_variants(found: xr.Dataset) -> Figure:
     return finish(figure)
 
 
-def show_every_error(found: xr.Dataset, votes: xr.Dataset | None, readings: xr.Dataset, printed: float) -> Figure:
-    """Error of the classifier: above, other ways to learn and to use the sample; below, other ways to code.
+def show_every_error(found: xr.Dataset, readings: xr.Dataset, printed: float) -> Figure:
+    """Error of the classifier: above, other ways to learn; below, other ways to code.
 
-    found : of `variants`; ``votes`` : record of `mnist-votes`, if there is one
+    found : of `variants`
     readings : record of `mnist-readings`, whose refined atoms are shown; ``printed`` : the paper's error
     """
-    names = [*found.run.values, *([] if votes is None else votes.reading.values)]
+    names = found.run.values
     counts = len(names), readings.sizes["reading"]
     figure, (above, below) = new_figure(2, 1, height=0.25 * sum(counts) + 1.7, sharex=True, height_ratios=counts)
-    for reading, words, colour in READ[::2]:
+    for reading, words, colour in READ:
         first, *more = found.error.sel(reading=reading).transpose("subset", "run").values
-        first = np.append(first, votes.error) if votes is not None and reading == "sample" else first
         above.plot(first, len(names) - 1 - np.arange(len(first)), "o", color=COLOURS[colour], label=words)
         for error in more:
             above.plot(error, len(names) - 1 - np.arange(len(error)), "o", color=COLOURS[colour], markersize=3)

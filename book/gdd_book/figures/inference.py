@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 import numpy as np
-import pandas as pd
 import xarray as xr
 from IPython.display import HTML
 from matplotlib.figure import Figure
@@ -19,7 +18,6 @@ from gdd_book.figures.model import show_outcomes
 from gdd_book.figures.slider import slider
 from gdd_book.figures.style import (
     COLOURS,
-    CYCLE,
     FONT,
     INK,
     LINES,
@@ -27,8 +25,6 @@ from gdd_book.figures.style import (
     finish,
     legend_outside,
     new_figure,
-    table,
-    write_ticks,
 )
 
 TRACES = {
@@ -193,50 +189,3 @@ def visiting(space: np.ndarray, exact: np.ndarray, visits: Mapping[str, np.ndarr
         distances = ", ".join(f"{name} {total_variation(exact, found):.2f}" for name, found in here.items())
         frames.append((f"{count:,} sweeps; distance to the exact posterior: {distances}", figure))
     return slider(frames, "share of nine outcomes among the sweeps of two samplers, beside their exact probabilities")
-
-
-# ---- mean field
-
-#: of `mean-field`: what is drawn, by (places, means, reading)
-STOPPED = {
-    "damped means, at the stride": ("at the stride", "damped_mean", "every number"),
-    "damped means, largest over every pixel": ("at every pixel", "damped_mean", "largest of an atom"),
-    "factors, at the stride": ("at the stride", "mean", "every number"),
-    "factors, largest over every pixel": ("at every pixel", "mean", "largest of an atom"),
-}
-
-
-def show_stopping(record: xr.Dataset) -> Figure:
-    """Error of mean-field codes against the number of steps, a panel for each stage."""
-    figure, panels = new_figure(1, record.sizes["stage"], height=3.4, sharey=True)
-    for panel, one in zip(panels, record.stage.values, strict=True):
-        for number, (words, (places, means, reading)) in enumerate(STOPPED.items()):
-            error = record.error.sel(stage=one, places=places, means=means, reading=reading)
-            style = "-o" if means == "damped_mean" else "--s"
-            panel.plot(record.steps, error, style, color=CYCLE[number % 2], label=words if panel is panels[0] else None,
-                       markersize=4)
-        panel.set(title=f"{one} atoms", xscale="symlog", xlabel="steps")
-        write_ticks(panel.xaxis, record.steps.values)
-    panels[0].set(ylabel="error, %")
-    legend_outside(figure, "lower center", columns=1)
-    return finish(figure)
-
-
-def stopping_table(record: xr.Dataset) -> pd.DataFrame:
-    """A row for each stage and number of steps at the stride, and for coefficients moved in turn: bound, use, error."""
-    stepped = record.sel(places="at the stride", reading="every number")
-    stepped = stepped.assign(factors=stepped.error.sel(means="mean"), damped=stepped.error.sel(means="damped_mean"))
-    names = {"in_turn_bound": "bound", "in_turn_active": "active", "in_turn_error": "factors"}
-    in_turn = record[list(names)].rename(names).expand_dims(steps=["in turn"])
-    stepped = stepped[["bound", "active", "change", "damped", "factors"]]
-    stepped = stepped.assign_coords(steps=[f"{steps} steps" for steps in stepped.steps.values])
-    found = xr.concat([stepped, in_turn], "steps")
-    return table(("stage", "steps"), {
-        "bound, nats": (found.bound, 0), "active": (found.active, 1), "change": (found.change, 2),
-        "error of damped means, %": (found.damped, 1), "error of factors, %": (found.factors, 1),
-    }, [None, None])
-
-
-def stopped_table(record: xr.Dataset) -> pd.DataFrame:
-    """Test error in %, a row for each stage: of the reading chosen on training digits, and of the chain."""
-    return table("stage", {code: (record.test_error.sel(code=code), 1) for code in record.code.values})

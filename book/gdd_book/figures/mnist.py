@@ -18,7 +18,7 @@ from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
-from gdd_book.evaluate.statistics import mean_and_error, share_error
+from gdd_book.evaluate.statistics import compare_paired, mean_and_error, share_error
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -57,9 +57,10 @@ READINGS = {
 }
 #: of those readings the last of each kind: from chains, sparse codes without a chain, detectors
 LAST_OF_KIND = ("cooled to a mode", "lasso at every pixel, summed over places", "the same, normalised")
-#: words for the features of `mnist-labels`, and the pixels beside them
+#: words for the features of `mnist-labels`
 LABELLED = {
-    "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"], "mean field": "mean field, stopped early",
+    "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"],
+    "ridge regression": "ridge regression, the same atoms",
     "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
 }
 LENGTHS = "sweeps of a layer"
@@ -215,32 +216,47 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     return _finish_curve(figure, axes)
 
 
-def show_labels(paper: pd.DataFrame, record: xr.Dataset, others: Sequence[xr.Dataset]) -> Figure:
-    """Test error against the number of labels: the paper's, `mnist-labels` by feature, raw pixels of ``others``.
+def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | None) -> Figure:
+    """Test error against the number of labels: the paper's, and every feature of `mnist-labels`.
 
-    ``others`` : records of `mnist-best`, and of `mnist-error`, which have one size each
+    ``chosen`` : at the precisions chosen for coding; ``trained`` : at those that training left, the sample alone
     """
     figure, axes = _learning_curve(paper)
-    for colour, errors in zip((*CYCLE[:4], COLOURS["grey"]), _labelled(record, others), strict=False):
-        draw_subsets(axes, errors, color=colour, label=errors.feature_kind.item())
+    colours = (CYCLE[0], CYCLE[5], CYCLE[4], CYCLE[2], COLOURS["grey"])
+    for colour, (kind, words) in zip(colours, LABELLED.items(), strict=True):
+        draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=colour, label=words)
+    if trained is not None:
+        before = trained.error.sel(feature_kind="ml_sample")
+        draw_subsets(axes, before, color=CYCLE[3], label="most likely sample, precisions of training", fmt="--o")
     return _finish_curve(figure, axes)
 
 
-def labels_table(paper: pd.DataFrame, record: xr.Dataset, others: Sequence[xr.Dataset]) -> pd.DataFrame:
+def labels_table(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | None) -> pd.DataFrame:
     """The numbers of `show_labels`, a row for each number of labels; (subsets)."""
-    ours = subset_table(_labelled(record, others)).rename_axis("labels")
+    columns = {words: chosen.error.sel(feature_kind=kind) for kind, words in LABELLED.items()}
+    if trained is not None:
+        columns["most likely sample, precisions of training"] = trained.error.sel(feature_kind="ml_sample")
+    errors = xr.concat(columns.values(), "feature_kind", coords="minimal", compat="override", join="outer")
+    ours = subset_table(errors.assign_coords(feature_kind=list(columns))).rename_axis("labels")
     ours.insert(0, "the paper, refined", printed_errors(paper).reindex(ours.index))
     return ours
 
 
-def _labelled(record: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.DataArray:
-    """Errors (feature_kind, size, trial) of `mnist-labels`, and of pixels with as many labels."""
-    pixels = [one[["error"]].sel(feature_kind=["raw pixels"]) for one in others if "raw pixels" in one.feature_kind]
-    of_one = [one.expand_dims(size=[settings(one)["n_train"]], trial=1) for one in pixels if "size" not in one.dims]
-    pixels = [one for one in pixels if "size" in one.dims] + of_one
-    errors = subset_errors([record, *pixels], LABELLED)
-    errors = errors.sel(size=[size for size in errors["size"].values if size in record["size"].values])
-    return errors.assign_coords(feature_kind=[LABELLED[kind] for kind in errors.feature_kind.values])
+def against_pixels(record: xr.Dataset, kind: str = "ml_sample") -> pd.DataFrame:
+    """The first subset of every number of labels: test digits that only one feature, only pixels get right, and p.
+
+    p is McNemar's exact one.
+    """
+    right = record.predicted == record.label
+    rows = {}
+    for size in record["size"].values:
+        one, pixels = (right.sel(size=size, feature_kind=name).values for name in (kind, "raw pixels"))
+        wins, losses, p = compare_paired(one, pixels)
+        rows[f"{size:,}"] = {
+            "error, %": f"{100 - 100 * one.mean():.2f}", "of pixels, %": f"{100 - 100 * pixels.mean():.2f}",
+            "only this right": wins, "only pixels right": losses, "p": f"{p:.1g}",
+        }
+    return pd.DataFrame(rows).T.rename_axis("labels")
 
 
 def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes]:
@@ -283,24 +299,6 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     alike = [np.mean([np.corrcoef(*pair)[0, 1] for pair in both.reshape(len(digits), 2, -1)])
              for both in (pairs, features)]
     figure.suptitle("correlation after the shift: {:.2f} of pixels, {:.2f} of features".format(*alike), fontsize=FONT)
-    return finish(figure)
-
-
-def show_ablation(record: xr.Dataset) -> Figure:
-    """Every row of a `mnist-ablation` record, the least error on top; a line at the first row, the paper's protocol."""
-    protocol = float(record.error.isel(row=0).mean())
-    record = record.isel(row=record.error.mean("subset").argsort().values)
-    mean, error = mean_and_error(record.error, "subset")
-    places = np.arange(record.sizes["row"])[::-1]
-    figure, axes = new_figure(height=0.34 * len(places) + 0.7)
-    show_value(axes, protocol)
-    axes.errorbar(mean, places, xerr=error.fillna(0), fmt="o", markersize=5, capsize=2, color=COLOURS["blue"])
-    words = [
-        setting if factor in ("the paper's protocol", "no model") else f"{factor}: {setting}"
-        for factor, setting in zip(record.factor.values, record.setting.values, strict=True)
-    ]
-    names = [word.replace(": ", ":\n") if len(word) > 34 else word for word in words]
-    name_rows(axes, names[::-1], "test error, %")
     return finish(figure)
 
 
@@ -373,21 +371,6 @@ def strokes_table(record: xr.Dataset) -> pd.DataFrame:
             "found again by another subset": f"{np.mean(again):.2f}" if again else "one subset only",
         }
     return pd.DataFrame(columns)
-
-
-def leaks_table(record: xr.Dataset) -> pd.DataFrame:
-    """Error in %, honest and with a leak of labels, and where the leak is."""
-    return table("row", {"error, %": (record.error, 1)})
-
-
-def ablation_table(record: xr.Dataset) -> pd.DataFrame:
-    """Mean test error in % of every row of a `mnist-ablation` record, and its paired difference from the protocol."""
-    found = table("row", {
-        "test error, %": (record.error, 2, "subset"),
-        "beside the protocol": (record.error - record.error.isel(row=0), 2, "subset", "+"),
-    }, ["changed", "into"], pd.MultiIndex.from_arrays([record.factor.values, record.setting.values]))
-    found.iloc[0, 1] = ""
-    return found
 
 
 # ------------------------------------------------------------------- interpolation, generated digits, layer by layer

@@ -344,23 +344,6 @@ def planes_table(found: xr.Dataset) -> pd.DataFrame:
     }).T
 
 
-def pace_table(found: xr.Dataset) -> pd.DataFrame:
-    """Cost of a sweep beside that of drawing all dictionaries in each, and what was reached in the same time."""
-    seconds = found.cpu_seconds.cumsum(DRAW)
-    end, cost = float(seconds.isel({DRAW: -1}).min()), found.cpu_seconds.mean(DRAW)
-    reached = xr.apply_ufunc(
-        lambda spent, values: np.interp(end, spent, values), seconds,
-        found[["log_joint", "residual", "active", "turned"]], input_core_dims=[[DRAW], [DRAW]], vectorize=True,
-    )
-    return table("every", {
-        "sweep, beside drawing all in each": (cost / cost[0],),
-        "strong positions moved a second": (found.strong_moved.sum(DRAW) / found.cpu_seconds.sum(DRAW), 0),
-        f"log joint after {end:.0f} s, thousands": (reached.log_joint / 1e3, 1),
-        "residual": (reached.residual, 4), "active per image": (reached.active, 1),
-        "top atoms turned": (reached.turned,),
-    }, "sweeps between draws of a dictionary")
-
-
 def show_health(found: xr.Dataset) -> Figure:
     """How freely each refinement moves, sweep by sweep: positions of strong blocks, top coefficients, and gamma_e."""
     figure, axes = new_figure(3, 1, height=6.2, sharex=True)

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from gdd_book.experiments.studies.one_step import ATOMS, COMPONENTS, DEFAULT, PATCHES, PIXELS, SCATTERING
 from gdd_book.figures.mnist import draw_subsets
-from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, table, with_error, write_ticks
+from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, table, write_ticks
 
 TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
 TUNED = "preset"  # each set has its own
@@ -41,31 +41,3 @@ def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
     return table("feature_kind", {f"{n} a class": (record.error.sel(count=n), 2, "trial") for n in counts} | {
         f"seconds, {counts.max()} a class": (record.seconds.sel(count=counts.max()).mean("trial"), 0),
     }, "features")
-
-
-def settings_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Errors in % on held-out training images, with standard errors; a column for each `few-labels-settings` record."""
-    columns = {
-        TITLES[record.attrs["data_name"]]: with_error(record.error, "trial", 1).to_series() for record in found
-    }
-    table = pd.DataFrame(columns).reset_index()
-    for axis in ("local_contrast", "whitening"):
-        table[axis] = table[axis].map({0: "no", 1: "yes"})
-    names = {"local_contrast": "contrast normalised", "whitening": "whitened"}
-    return table.rename(columns=names).set_index(["regions", "whitened", "contrast normalised"]).sort_index()
-
-
-def cost_table(record: xr.Dataset) -> pd.DataFrame:
-    """What a `one-step-cost` record says."""
-    return table("feature_kind", {
-        "test error, %": (record.error,), "ms an image": (record.milliseconds,), "learning, s": (record.learning, 0),
-        "numbers": (record.numbers, ","),
-    }, "features")
-
-
-def seeds_table(record: xr.Dataset) -> pd.DataFrame:
-    """Correlation of features at two seeds, by sweeps (rows) and averaged chains, from a `chain-seeds` record."""
-    return table("sweeps", {
-        f"{count} chain{'s' if count > 1 else ''}": (record.correlation.sel(chains=count),)
-        for count in record.chains.values
-    } | {"ms an image and chain": (record.milliseconds, 0)}, "sweeps")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from itertools import cycle, product
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd.sampler.sums import BATCH
-from gdd_book.figures.style import COLOURS, FONT, LINES, finish, new_figure, write_ticks
+from gdd_book.figures.style import COLOURS, FONT, LINES, finish, new_figure
 
 MARKS = "osD^vP*X"
 
@@ -69,18 +68,6 @@ def tables(record: xr.Dataset) -> list[pd.DataFrame]:
     return [part_table(record, *np.unique(record.part)), peer_table(record), goal_table(record)]
 
 
-def cost_table(found: xr.Dataset) -> pd.DataFrame:
-    """Cost of a sweep of refinement by part: milliseconds per image on one core, multiply-adds, their rate."""
-    tables = {}
-    for shape in found["shape"].values:
-        one = found.sel(shape=shape)
-        milli, adds = (one[name].to_series() for name in ("ms_per_image", "multiply_adds"))
-        milli["whole sweep"], adds["whole sweep"] = milli.sum(), adds.sum()
-        columns = {"ms per image": milli, "million multiply-adds": adds, "billions a second": adds / milli}
-        tables[f"{shape}, {float(one.active):.1f} active"] = pd.DataFrame(columns)
-    return pd.concat(tables, axis=1).map(lambda value: "" if np.isnan(value) else f"{value:.2f}")
-
-
 def show_ratios(record: xr.Dataset) -> Figure:
     """Every kernel's time over its bound, medians; the dotted line is the bound."""
     chosen = record.sel(quantity=(record.part == "kernels") & record.quantity.str.endswith("/ bound"))
@@ -125,65 +112,3 @@ def _written(value: float) -> str:
 
 
 # ---- one chain on several workers
-
-
-def cluster_runs(found: list[xr.Dataset]) -> xr.Dataset:
-    """Records of `cluster-cost` as one, medians over repeats; of a size that is in several the most repeated."""
-    found = sorted(found, key=lambda record: -record.sizes["repeat"])
-    kept = {"data_vars": ["seconds", "rounds", "bytes"], "coords": "minimal", "compat": "override"}
-    run = xr.concat([one.assign(seconds=one.seconds.median("repeat")) for one in found], "size", **kept)
-    return run.drop_duplicates("size").sortby("size")
-
-
-def cluster_table(found: xr.Dataset) -> pd.DataFrame:
-    """Seconds of a sweep on one thread, the other ways over it or over two threads, rounds, and the model's error."""
-    seconds, rows = found.seconds, {}
-    for size, stage in product(found["size"].values, found.stage.values):
-        one = {way: float(seconds.sel(way=way, stage=stage, size=size)) for way in found.way.values}
-        meet = found.sel(stage=stage, size=size)
-        rows[f"{size:,} digits", stage] = {
-            "seconds, 1 thread": one["1 thread"],
-            "1 worker / 1 thread": one["1 worker"] / one["1 thread"],
-            "2 workers / 2 threads": one["2 workers"] / one["2 threads"],
-            "rounds": float(meet.rounds), "MB sent": float(meet.bytes) / 1e6,
-            "model / 2 workers": sweep_time(found, stage, size, 2) / one["2 workers"],
-        }
-    return pd.DataFrame(rows).T.round(2)
-
-
-def sweep_time(found: xr.Dataset, stage: str, images: float, workers: float) -> float:
-    """Modelled seconds of a sweep: the images of a worker, a wait for each round, and what goes through the hub.
-
-    An image's time is that of the largest run on one thread; a worker sends at most as many nodes as its number of
-    batches has binary digits, and gets one back.
-    """
-    largest, smallest = found["size"].values[-1], found["size"].values[0]
-    each = float(found.seconds.sel(way="1 thread", stage=stage, size=largest)) / largest
-    wait, longer = found.round_seconds.values
-    rate = 4 * found.message.values[-1] / (longer - wait)  # two workers say it, and two hear it
-    nodes = 1 + np.log2(max(1.0, images / workers / BATCH))
-    sent = float(found.bytes.sel(stage=stage, size=smallest)) / node_count(smallest)
-    rounds = float(found.rounds.sel(stage=stage, size=smallest))
-    return images / workers * each + rounds * wait + workers * sent * (nodes + 1) / rate
-
-
-def node_count(images: int) -> int:
-    """Nodes that a process which holds so many images, all of them, is left with."""
-    return int(-(-images // BATCH)).bit_count()
-
-
-def show_cluster(found: xr.Dataset) -> Figure:
-    """Modelled seconds of a sweep of refinement against workers, for several numbers of images; marks are measured."""
-    stage, workers = found.stage.values[-1], 2.0 ** np.arange(0, 8.5, 0.5)
-    figure, axes = new_figure(height=3.4)
-    for number, (colour, style) in zip((2000, 20000, 10**6, 10**8), LINES, strict=False):
-        some = workers[workers <= number / BATCH]  # each has a batch
-        times = [sweep_time(found, stage, number, one) for one in some]
-        axes.plot(some, times, style, color=colour, label=f"{number:,} images")
-        if number in found["size"].values:
-            seconds = found.seconds.sel(stage=stage, size=number)
-            axes.plot([1, 2], seconds.sel(way=["1 worker", "2 workers"]), "o", color=colour)
-    axes.set(xscale="log", yscale="log", xlabel="workers of one thread", ylabel="seconds a sweep")
-    write_ticks(axes.xaxis, [1, 2, 4, 16, 64, 256], "{:.0f}".format)
-    axes.legend(fontsize=FONT - 2)
-    return finish(figure)

@@ -129,11 +129,11 @@ def legend_outside(figure: Figure, place: str = "upper center", columns: int = 2
     figure.legend(loc=f"outside {place}", ncols=columns, frameon=False, fontsize=FONT - smaller, **kwargs)
 
 
-def write_ticks(axis: Axis, places=None, words="{:g}".format) -> None:
+def write_ticks(axis: Axis, places=None) -> None:
     """Write the ticks of an axis in plain numbers, at exactly these places if any are given; no minor ticks."""
     if places is not None:
         axis.set_major_locator(FixedLocator(list(places)))
-    axis.set_major_formatter(lambda value, _: words(value))
+    axis.set_major_formatter(lambda value, _: f"{value:g}")
     axis.set_minor_formatter(NullFormatter())
 
 

@@ -20,7 +20,6 @@ from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.infer import precisions_of
-from gdd.inference.mean_field import mean_field
 from gdd.projection import project_layers, projection_error
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
@@ -197,22 +196,10 @@ def _readings(
     codes = [encode(images, atoms, one.model.stride, precisions_of(one), p) for images in both]
     found = {
         "normalised detectors": [normalised(images.values, atoms).max(axis=(2, 3)) for images in both],
-        "mean field": [damped_magnitudes(one, atoms, images).max(axis=(2, 3)) for images in both],
         "sample": [code.ml_sample for code in codes], "mean": [code["mean"] for code in codes],
     }
     errors = [error_of(pair, *both, p) for pair in found.values()]
     return xr.Dataset({"error": ("reading", errors)}, {"reading": list(found)})
-
-
-#: of the damped mean field: it is read before its fixed point is reached (book, inference/testing)
-STEPS = 20
-
-
-def damped_magnitudes(one: Refined, atoms: np.ndarray, images: xr.DataArray) -> np.ndarray:
-    """Magnitudes of the damped mean-field means at every pixel: (image, atom, row, col)."""
-    gamma_e, gamma_w = one.refinement.noise.fixed, float(np.mean(one.state.shared.gamma_w))
-    found = mean_field(images, atoms.astype(np.float32), (1, 1), gamma_e=gamma_e, gamma_w=gamma_w, steps=STEPS)
-    return np.abs(found.damped_mean.values)
 
 
 # ---- faces and classes of Caltech 101, three layers

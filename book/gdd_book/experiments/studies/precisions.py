@@ -24,7 +24,8 @@ from gdd.base.checks import GddError
 from gdd.inference.deconvolution import odds_of
 from gdd.model.spec import MNIST, Precision
 from gdd_book import models, records
-from gdd_book.dictionaries import placed_atoms
+from gdd_book.data import datasets
+from gdd_book.dictionaries import cut_atoms, placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, fit_svm
 from gdd_book.experiments.atoms import in_own_percents
 from gdd_book.experiments.mnist import KINDS
@@ -44,6 +45,8 @@ from gdd_book.training import (
 )
 
 ATOMS = ("pretrained", "refined at 44", "refined at 2")
+#: what stands in their place as a control: windows of the digits that they were learned from
+WINDOWS = "windows of digits"
 STRIDE = (3, 3)
 #: the setting chosen: gamma_e and rho
 AT_TEST = {"test_noise": 10000.0, "test_ratio": 20.0}
@@ -55,8 +58,11 @@ def learned_atoms(kind: str, seed: int = 0) -> np.ndarray:
     """Projected atoms (atom, plane, atom_row, atom_col) of the paper's MNIST model, learned from 1,000 digits.
 
     Both stages have the paper's lengths. ``kind`` is one of `ATOMS`; those refined at noise precision 2 are of the
-    models of `mnist-generated`, the others, in whole percents, of the records of `mnist-readings`.
+    models of `mnist-generated`, the others, in whole percents, of the records of `mnist-readings`. Or `WINDOWS`.
     """
+    if kind == WINDOWS:
+        images = datasets.load("mnist", "train", n=1000, seed=seed).values
+        return np.asarray(cut_atoms(images, *(MNIST.layers[-1].atoms, MNIST.projected_size)))
     if kind == ATOMS[2]:
         return models.load("mnist-1000-refined" + (f"--seed-{seed}" if seed else "")).atoms_.values
     found = records.find("mnist-readings", "paper", seeds=(seed,))

@@ -8,7 +8,7 @@ is read as the nearest that can be drawn, and said so. Page: book/model/as-print
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,13 +107,7 @@ def literal_chain(images: np.ndarray, reading: Reading, sweeps: int, seed: int, 
 
     images : (image, row, col)
     """
-    return run_chain(Literal(images, reading, np.random.default_rng(seed)), np.linalg.norm(images), sweeps, bar)
-
-
-def run_chain(
-    chain, norm: float, sweeps: int, bar, after: Callable[[float], None] = lambda residual: None
-) -> xr.Dataset:
-    """`TRACES` of a chain of images with this norm, until it diverges; ``after`` gets the residual of every sweep."""
+    chain, norm = Literal(images, reading, np.random.default_rng(seed)), np.linalg.norm(images)
     traces = np.full((3, sweeps), np.nan)
     for sweep in range(sweeps):
         try:
@@ -123,8 +117,7 @@ def run_chain(
         residual = np.linalg.norm(chain.left) / norm
         if not residual < DIVERGED:
             break
-        traces[:, sweep] = residual, chain.gamma_e.mean(), chain.active()
-        after(residual)
+        traces[:, sweep] = residual, chain.gamma_e.mean(), chain.z.sum() / len(images)
         bar.step()
     bar.step(int(np.isnan(traces[0]).sum()))
     return xr.Dataset({name: ("sweep", trace) for name, trace in zip(TRACES, traces, strict=True)})
@@ -158,10 +151,6 @@ class Literal:
             squares = (self.left**2).sum(axis=(1, 2))
             shape, rate = (0.5 * self.left[0].size, 0.5) if self.reading.shape else (0.5, 1.0)
             self.gamma_e = self.gamma(shape, rate * squares)
-
-    def active(self) -> float:
-        """Active positions of an image."""
-        return self.z.sum() / len(self.z)
 
     def gamma(self, shape, rate) -> np.ndarray:
         """Draw from a gamma distribution, its prior added."""

@@ -1,0 +1,86 @@
+"""The paper's code by the precisions of noise and weights at test: its error, and what kind of a code it is."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+from matplotlib.figure import Figure
+
+from gdd_book.figures.style import (
+    COLOURS,
+    FONT,
+    finish,
+    legend_outside,
+    new_figure,
+    new_panels,
+    write_ticks,
+)
+
+SAMPLE, MEAN = "ml_sample", "mean"
+RATIO = r"ratio of weights' to noise precision, $\rho$"
+#: what a code is like, each as a panel: variable, words, times what
+PANELS = (
+    ("cross_validation", "error, %", 1), ("active", "active\ncoefficients", 1),
+    ("taken", "energy of one\ncoefficient, %", 100), ("jaccard", "shared by\ntwo chains, %", 100),
+    ("detected", "found by\ndetectors, %", 100),
+)
+#: noise precisions of the lines
+LINES = (("44", 44.0, "red"), ("1,000", 1000.0, "orange"), ("10,000", 10000.0, "blue"))
+
+
+def chosen(record: xr.Dataset, kind: str = SAMPLE) -> pd.DataFrame:
+    """For each kind of atoms the setting of least cross-validation error, mean over subsets, and its neighbours' worst.
+
+    Columns: gamma_e, rho, error in %, and the error where gamma_e and rho are as training leaves them.
+    """
+    errors, rows = record.cross_validation.sel(feature_kind=kind).mean("subset"), {}
+    for atoms in record.atoms.values:
+        own = errors.sel(atoms=atoms)
+        best = own.isel(own.argmin(("noise", "ratio")))
+        noise = 44.0 if atoms != "refined at 2" else 10.0
+        rows[atoms] = {
+            "γe": f"{float(best.noise):g}", "ρ": f"{float(best.ratio):g}", "error, %": f"{float(best):.2f}",
+            "at γe 44 (10) and ρ 0.004": f"{float(own.sel(noise=noise, ratio=record.ratio[0])):.2f}",
+        }
+    return pd.DataFrame(rows).T.rename_axis("atoms")
+
+
+def show_surface(record: xr.Dataset, kind: str = SAMPLE, pixels: float | None = None) -> Figure:
+    """Cross-validation error in % by gamma_e and rho, mean over subsets, a panel for each kind of atoms."""
+    errors = record.cross_validation.sel(feature_kind=kind).mean("subset")
+    kinds = list(record.atoms.values)
+    figure, axes = new_panels(len(kinds), 1, 2.1 * len(kinds))
+    for panel, atoms in zip(axes[:, 0], kinds, strict=True):
+        values = errors.sel(atoms=atoms).transpose("noise", "ratio")
+        panel.imshow(np.log(values), cmap="viridis_r", aspect="auto", vmin=np.log(5), vmax=np.log(60))
+        for (row, col), value in np.ndenumerate(values.values):
+            best = value == values.values.min()
+            panel.text(col, row, f"{value:.1f}", ha="center", va="center", fontsize=FONT - 3,
+                       color="white" if value > 12 else "black", fontweight="bold" if best else "normal")
+        panel.set_title(atoms, fontsize=FONT - 1)
+        panel.set_xticks(range(len(values.ratio)), [f"{one:g}" for one in values.ratio.values], fontsize=FONT - 3)
+        panel.set_yticks(range(len(values.noise)), [f"{one:,.0f}" for one in values.noise.values], fontsize=FONT - 3)
+        panel.set_ylabel(r"noise precision, $\gamma_e$", fontsize=FONT - 2)
+    axes[-1, 0].set_xlabel(RATIO, fontsize=FONT - 2)
+    return finish(figure)
+
+
+def show_why(record: xr.Dataset, atoms: str) -> Figure:
+    """Along rho: the error, how many coefficients are active, how strong and how stable they are, what finds them."""
+    figure, axes = new_figure(len(PANELS), 1, height=1.25 * len(PANELS) + 0.6, sharex=True)
+    own, ratio = record.sel(atoms=atoms), record.ratio.values
+    for panel, (name, words, times) in zip(axes, PANELS, strict=True):
+        values = own[name].sel(feature_kind=SAMPLE) if name == "cross_validation" else own[name]
+        for label, noise, colour in LINES:
+            one = times * values.sel(noise=noise)
+            panel.plot(ratio, one.mean("subset"), "-", color=COLOURS[colour], label=rf"$\gamma_e$ {label}")
+            for subset in one.subset:
+                panel.plot(ratio, one.sel(subset=subset), "o", markersize=3, color=COLOURS[colour])
+        panel.set(ylabel=words, xscale="log", ylim=(0, None))
+        panel.yaxis.label.set_fontsize(FONT - 2)
+    axes[2].set(yscale="log", ylim=(None, None))
+    axes[-1].set_xlabel(RATIO)
+    write_ticks(axes[-1].xaxis, ratio)
+    legend_outside(figure, columns=len(LINES), handles=axes[0].lines[:: 1 + record.sizes["subset"]])
+    return finish(figure)
