@@ -8,7 +8,6 @@ misprints into an otherwise right sampler.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy as np
 from gdd.base.axes import IMAGE
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import EMPTY, LayerData, LayerState, with_block
+from gdd.model.state import LayerData, LayerState, with_block
 from gdd.reference.conditionals import (
     atom_given_rest,
     block_in_layer,
@@ -24,11 +23,7 @@ from gdd.reference.conditionals import (
     gamma_e_given_rest,
     gamma_w_given_rest,
 )
-from gdd.reference.deconvolution import draw_gap, draw_weight
 from gdd.reference.random import Key, Stream, shared_generator
-
-#: largest Gram matrix of a top layer, in numbers, that is worth its memory: 134 MB in single precision
-LARGEST_GRAM = 2**25
 
 
 def draw_map(
@@ -38,30 +33,6 @@ def draw_map(
     for i, j in np.ndindex(*shape.grid):
         where = (0, k, i, j)
         state = with_block(state, where, *block_in_layer(state, data, spec, shape, where).sample(stream))
-    return state
-
-
-def visits_coefficients(spec: LayerSpec, shape: LayerShape) -> bool:
-    """Whether whole images of a layer are sampled by `draw_coefficients`, one by one, as new images are.
-
-    So it is in a top layer whose atoms overlap wherever they stand, if their Gram matrix is worth its memory.
-    """
-    numbers = shape.atoms**2 * prod(2 * size - 1 for size in shape.map_size)
-    overlapping = all(size <= atom for size, atom in zip(shape.map_size, shape.atom_size, strict=True))
-    return spec.elementwise and overlapping and numbers <= LARGEST_GRAM
-
-
-def draw_coefficients(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, stream: Stream
-) -> LayerState:
-    """Visit every coefficient of a state of one image, place by place, rare ones if proposed; return the new state."""
-    proposed = draw_gap(stream)
-    for number, (i, j, k) in enumerate(np.ndindex(*shape.grid, shape.atoms)):
-        where = (0, k, i, j)
-        weight = draw_weight(block_in_layer(state, data, spec, shape, where), number == proposed, stream)
-        if number == proposed:
-            proposed += 1 + draw_gap(stream)
-        state = with_block(state, where, 0 if weight else EMPTY, weight)
     return state
 
 
@@ -110,8 +81,6 @@ def draw_image(
         choice = pieces.gamma_e(state, data, spec, shape)
         drawn = np.array([stream.gamma(float(a)) for a in choice.shape.ravel()]).reshape(choice.shape.shape)
         state = state._replace(local=state.local._replace(gamma_e=drawn / choice.rate))
-    if pieces.map is draw_map and data.mask is None and visits_coefficients(spec, shape):
-        return draw_coefficients(state, data, spec, shape, stream)
     for k in range(shape.atoms):
         state = pieces.map(state, data, spec, shape, k, stream)
     return state

@@ -19,7 +19,7 @@ from gdd.sampler.kernels import dictionary as kernels
 from gdd.sampler.kernels.dictionary import AtomSums, MapArrays
 from gdd.sampler.kernels.operations import Layer, Sums
 from gdd.sampler.kernels.windows import Static
-from gdd.sampler.sums import Share, add_up
+from gdd.sampler.sums import WorkItem, add_up
 
 #: atoms drawn between two products that explain away all others at once; fewer atoms than this need no such product
 GROUP = 32
@@ -157,8 +157,8 @@ def draw_from_residuals(
     step, change = np.zeros(size, dtype), 0.0
     for k in range(atoms + 1):  # the last pass only takes the last atom's step off
 
-        def run(share: Share, k: int = k, step: np.ndarray = step) -> None:
-            kernels.pass_atom(k, step, maps.slice(share.images), layer, static, share.sums)
+        def run(item: WorkItem, k: int = k, step: np.ndarray = step) -> None:
+            kernels.pass_atom(k, step, maps.slice(item.images), layer, static, item.sums)
 
         sums = add_up(empty, shard, len(maps.residuals), run)
         if k == atoms:

@@ -18,7 +18,7 @@ from gdd.sampler.dictionary import draw_from_residuals
 from gdd.sampler.kernels import dictionary as kernels
 from gdd.sampler.kernels.dictionary import MapArrays, SolveSums
 from gdd.sampler.preconditioner import precondition_by_atom, precondition_by_frequency, precondition_by_plane
-from gdd.sampler.sums import ACCUMULATORS, Share, add_up
+from gdd.sampler.sums import ACCUMULATORS, WorkItem, add_up
 
 #: the solver stops when about this share of the way to the exact draw is left
 TOLERANCE = 1e-2
@@ -69,12 +69,12 @@ def solve_pass(buffers: JointBuffers, task: int, layer: int, direction: np.ndarr
     """Run `gdd.sampler.kernels.dictionary.solve_images` over all images."""
     sizes = (direction.size,), (buffers.shapes[layer].atoms,), (), ()
 
-    def run(share: Share) -> None:
-        images, work = buffers.images.slice(share.images), buffers.work[share.thread]
-        kernels.solve_images(task, layer, share.each, direction, images, buffers.shared, work, share.sums, key)
+    def run(item: WorkItem) -> None:
+        images, work, length = buffers.images.slice(item.images), buffers.work[item.thread], item.images_per_accumulator
+        kernels.solve_images(task, layer, length, direction, images, buffers.shared, work, item.sums, key)
 
     empty = SolveSums(*map(np.zeros, sizes))
-    return add_up(empty, buffers.shard, len(buffers.images.pixels), run, most=ACCUMULATORS)
+    return add_up(empty, buffers.shard, len(buffers.images.pixels), run, max_accumulators=ACCUMULATORS)
 
 
 def flat_values(buffers: JointBuffers, layer: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from gdd.sampler.arrays import JointBuffers, allocate_buffers
 from gdd.sampler.dictionary import draw_gamma_d, draw_shared_precision
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
 from gdd.sampler.kernels.joint_pass import JointPriors, JointSums, pass_images
-from gdd.sampler.sums import BATCH, Share, add_entries, add_up
+from gdd.sampler.sums import BATCH, WorkItem, add_entries, add_up
 from gdd.sampler.sweep import log_count_norm
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
@@ -111,11 +111,11 @@ def image_pass(
     sizes |= {"visited": by_strength, "moved": by_strength}
     empty = JointSums(*(np.zeros(sizes.get(name, ())) for name in JointSums._fields))
 
-    def run(share: Share) -> None:
-        images, work = buffers.images.slice(share.images), buffers.work[share.thread]
-        pass_images(images, buffers.shared, priors, work, share.sums, named)
+    def run(item: WorkItem) -> None:
+        images, work = buffers.images.slice(item.images), buffers.work[item.thread]
+        pass_images(images, buffers.shared, priors, work, item.sums, named)
 
-    return add_up(empty, buffers.shard, len(buffers.images.pixels), run, most=BATCH)
+    return add_up(empty, buffers.shard, len(buffers.images.pixels), run, max_accumulators=BATCH)
 
 
 def finish_sweep(

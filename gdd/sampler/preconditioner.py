@@ -31,7 +31,7 @@ from gdd.model.pooling import Size
 from gdd.model.spec import LayerShape
 from gdd.model.state import Shard
 from gdd.reference.screening import MeanAtomImages
-from gdd.sampler.sums import Node, batches, complete, push
+from gdd.sampler.sums import Node, append_node, batches, tree_total
 
 #: modes of the mean images weaker than this share of the variance are left to the diagonal
 WEAK = 0.05
@@ -172,14 +172,14 @@ def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size, shard: Shard
     """Products of the maps of two atoms, summed over images: (lag_row, lag_col, atom, atom), lag 0 in the middle."""
     size = tuple(max(length, reach) + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
     nodes: list[Node] = []
-    for batch, where in batches(shard, len(maps)):
+    for number, batch in batches(shard, len(maps)):
         total = 0.0
-        for first in range(where.start, where.stop, AT_ONCE):
-            some = slice(first, min(first + AT_ONCE, where.stop))
-            spectra = rfft2(maps[some].astype(float), size).transpose(2, 3, 0, 1)
-            total = total + np.swapaxes(spectra.conj() * gamma_e[some, None], -1, -2) @ spectra
-        push(nodes, Node(0, batch, (total,)))
-    total, = shard.reduce(complete, nodes)
+        for first in range(batch.start, batch.stop, AT_ONCE):
+            part = slice(first, min(first + AT_ONCE, batch.stop))
+            spectra = rfft2(maps[part].astype(float), size).transpose(2, 3, 0, 1)
+            total = total + np.swapaxes(spectra.conj() * gamma_e[part, None], -1, -2) @ spectra
+        append_node(nodes, Node(0, number, (total,)))
+    total, = shard.reduce(tree_total, nodes)
     row, col = (np.arange(-reach + 1, reach) for reach in grid)
     return irfft2(total, size, axes=(0, 1))[row[:, None], col]
 

@@ -9,7 +9,7 @@ draws and the random numbers are the same: if every pixel is observed both ways 
 
 from __future__ import annotations
 
-from math import log
+from math import log, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +22,6 @@ from gdd.model.layer import block_groups, log_atoms, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs, slab_index
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, Local, Shared
-from gdd.reference.layer_sweep import visits_coefficients
 from gdd.reference.random import Key, shared_generator
 from gdd.sampler.arrays import make_layers, observed_pixels, plane_last
 from gdd.sampler.dictionary import draw_from_residuals, draw_from_sums, draw_gamma_d, draw_shared_precision
@@ -32,7 +31,10 @@ from gdd.sampler.kernels.dictionary import MapArrays
 from gdd.sampler.kernels.layer import LayerConstants
 from gdd.sampler.kernels.operations import ImageArrays, Prior, Sums
 from gdd.sampler.kernels.windows import Static, static_size
-from gdd.sampler.sums import Share, add_entries, add_images, add_up
+from gdd.sampler.sums import WorkItem, add_entries, add_images, add_up
+
+#: largest Gram matrix of a top layer, in numbers, that is worth its memory: 134 MB in single precision
+LARGEST_GRAM = 2**25
 
 
 class Info(NamedTuple):
@@ -84,13 +86,13 @@ def image_pass(state: LayerState, data: LayerData, spec: LayerSpec, shape: Layer
     constants = layer_constants(shared, spec, shape, dtype)
     if data.mask is not None:
         update, given = kernels.pass_masked, constants.layer.dictionary**2
-    elif visits_coefficients(spec, shape):
+    elif uses_gram(spec, shape):
         update, given = pass_top, placed_atoms(shared, spec, shape, dtype)
     else:
         update, given = kernels.pass_whole, padded_autocorrelations(shared.dictionary, dtype)
 
-    def run(share: Share) -> None:
-        update(images.slice(share.images), given, constants, key, share.sums)
+    def run(item: WorkItem) -> None:
+        update(images.slice(item.images), given, constants, key, item.sums)
 
     sums = add_up(empty_sums(shape, data.mask is not None), data.shard, len(pixels), run)
     return ImagePass(Local(z, w, gamma_e), sums, pixels if data.mask is not None else pixels[:0])
@@ -103,6 +105,13 @@ def layer_constants(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: n
     prior = Prior(*beta, not spec.elementwise, float(shared.gamma_w[0]), noise.shape, noise.rate, drawn, by_image)
     static = static_size(*shape.atom_size) if shape.planes == 1 else Static((), ())
     return LayerConstants(make_layers([shape], [shared.dictionary], dtype, static)[0], prior, static)
+
+
+def uses_gram(spec: LayerSpec, shape: LayerShape) -> bool:
+    """Whether correlations are kept current by the atoms' Gram matrix: in a top layer whose atoms always overlap."""
+    numbers = shape.atoms**2 * prod(2 * size - 1 for size in shape.map_size)
+    overlapping = all(size <= atom for size, atom in zip(shape.map_size, shape.atom_size, strict=True))
+    return spec.elementwise and overlapping and numbers <= LARGEST_GRAM
 
 
 def placed_atoms(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: np.dtype) -> Problem:

@@ -3,14 +3,16 @@
 Wherever two atoms stand whose size is near that of the image, they overlap. So correlations of all atoms at all
 positions are formed once per image, and kept current by rows of the atoms' Gram matrix: a change of one coefficient
 costs atoms x positions multiply-adds, and a few dozen change in a sweep. Coefficients are numbered with the atom
-running fastest, ``i = (row * cols + col) * atoms + atom``. Images and weights come in units in which the noise has
-precision 1. The conditional, and how rare coefficients are proposed, are those of `gdd.reference.deconvolution`; both
-use the same random numbers in the same order.
+running fastest, ``i = (row * cols + col) * atoms + atom``.
 
 `pass_top` is the counterpart of `gdd.sampler.kernels.layer.pass_whole` for a layer without pooling whose atoms all but
-fill their input, as a top layer's do. `run_chains` makes the chains of test time, an image with all of its sweeps in
-cache. No Gram matrix holds under a mask: `run_masked_chain` keeps nothing but the residual, which is 0 at hidden
-pixels; each coefficient reads its correlation off it at the visit, and a change of a weight is written back at once.
+fill their input, as a top layer's do.
+
+`run_chains` makes the chains of test time, an image with all of its sweeps in cache. Images and weights come in units
+in which the noise has precision 1. The conditional, and how rare coefficients are proposed, are those of
+`gdd.reference.deconvolution`; both use the same random numbers in the same order. No Gram matrix holds under a mask:
+`run_masked_chain` keeps nothing but the residual, which is 0 at hidden pixels; each coefficient reads its correlation
+off it at the visit, and a change of a weight is written back at once.
 
 *Checked:* tests/test_deconvolution.py, tests/test_kernels.py (same chain as the plain conditionals, exact ratio,
 enumeration).
@@ -25,11 +27,23 @@ import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 from scipy.special import erf
 
-from gdd.base.compiling import borrowed, kernel
+from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.reference.deconvolution import MIN_PROPOSAL_PROBABILITY
 from gdd.reference.random import TEST
 from gdd.sampler.kernels.layer import begin_image, make_work
-from gdd.sampler.kernels.operations import CHUNK, SLACK, add_sums, energy_of, fill_residual, list_active
+from gdd.sampler.kernels.operations import (
+    CHUNK,
+    SLACK,
+    Block,
+    add_sums,
+    certainly_empty,
+    draw_block,
+    energy_of,
+    fill_residual,
+    list_active,
+    set_outcome,
+    slab_of,
+)
 from gdd.sampler.kernels.random import WORDS, fill_key, next_normal, next_uniform
 from gdd.sampler.kernels.windows import add_observed, window_dot
 
@@ -173,8 +187,7 @@ def add_expected(i, c, odds, sums):
 def correlate_image(image, problem, out):
     """Inner products of an image (row, col * plane) with every placed atom, into ``out`` (coefficient,).
 
-    A loop and not a matrix product, so that an image gives the same bits alone and among others. Zeros are skipped: the
-    input of a top layer, pooled maps, is nearly all zeros.
+    A loop and not a matrix product, so that an image gives the same bits alone and among others.
     """
     rows, length, number = problem.atoms.shape
     grid, down, along = (len(problem.row_slab), len(problem.col_slab)), problem.stride[0], problem.stride[1]
@@ -285,57 +298,86 @@ def sweep(chain, problem, odds, collected):
 # The top layer in pretraining
 
 
+#: `explain` where a product may be fused with a sum
+explain_fused = subkernel()(explain.py_func)
+
+
 @kernel()
 def pass_top(images, problem, constants, key, sums):
     """Update images, a chunk to an accumulator; arguments as of `gdd.sampler.kernels.layer.pass_whole`, and `Problem`.
 
-    An image's noise precision is taken into its weights: with x and w times sqrt(gamma_e), and gamma_w over gamma_e,
-    the noise has precision 1.
+    Order and random numbers are those of `pass_whole`, which serves all other layers.
     """
     images, problem, constants, sums = borrowed((images, problem, constants, sums))
-    layer, odds, before = constants.layer, make_odds(problem), 0.0
-    work = make_work(images.z[0], images.pixels[0], layer)
-    scratch = np.zeros((3, len(problem.norm)), images.pixels.dtype)
-    chain = Chain(scratch[0], scratch[1], scratch[2], np.zeros((3, 0)), work.stream)
+    work = make_work(images.z[0], images.pixels[0], constants.layer)
+    correlation = np.empty(len(problem.norm), images.pixels.dtype)
     for n in range(len(images.pixels)):
         fill_key(work.stream, key, images.first + n)
-        image, gamma_e = images.pixels[n], images.gamma_e[n if images.gamma_e.size > 1 else 0]
-        if constants.prior.noise_drawn:
-            gamma_e = begin_image(n, images, image[:0], constants, work)
-        if gamma_e != before:
-            fill_odds(problem, problem.gamma_w / gamma_e, odds)
-            before = gamma_e
-        correlate_image(image.reshape(image.size // layer.width, layer.width), problem, chain.correlation)
-        update_top(images.z[n], images.w[n], gamma_e, chain, problem, odds)
-        # from pixels and not from correlations: where the fit is close, single precision would leave nothing of the
-        # difference of two large numbers
-        count = list_active(images.z[n], images.w[n], layer, work.active)
-        fill_residual(image, image[:0], work.active, count, layer, constants.static, work.residual)
-        add_sums(image, count, gamma_e, constants, work, sums, n // CHUNK)
+        update_top(n, images, problem, constants, work, correlation, sums, n // CHUNK)
 
 
-@kernel()
-def update_top(z, w, gamma_e, chain, problem, odds):
-    """Redraw every coefficient of one image; z, w (atom, row, col). Changes them and the chain.
+@subkernel()
+def update_top(n, images, problem, constants, work, correlation, sums, chunk):
+    """One image of `pass_top`."""
+    image, z, w, layer = images.pixels[n], images.z[n], images.w[n], constants.layer
+    correlate_sparse(image.reshape(image.size // layer.width, layer.width), problem, correlation)
+    count = list_active(z, w, layer, work.active)
+    for e in range(count):
+        k, i, j = work.active.places[e, 0], work.active.places[e, 1], work.active.places[e, 2]
+        explain_fused(correlation, w[k, i, j], (i * layer.map_col + j) * layer.atoms + k, problem)
+    gamma_e = images.gamma_e[n if images.gamma_e.size > 1 else 0]
+    if constants.prior.noise_drawn:
+        gamma_e = begin_image(n, images, image[:0], constants, work)
+    visit_all(z, w, gamma_e, correlation, problem, constants, work)
+    count = list_active(z, w, layer, work.active)
+    # from pixels and not from correlations: where the fit is close, single precision would leave nothing of the
+    # difference of two large numbers
+    fill_residual(image, image[:0], work.active, count, layer, constants.static, work.residual)
+    add_sums(image, count, gamma_e, constants, work, sums, chunk)
 
-    The chain's correlations must be those of the atoms with the image.
-    """
-    weight, root = chain.weight, chain.weight.dtype.type(math.sqrt(gamma_e))
-    atoms, rows, cols = z.shape
-    for k in range(atoms):
-        for i in range(rows):
-            for j in range(cols):
-                weight[(i * cols + j) * atoms + k] = root * w[k, i, j]
-    for i in range(weight.size):
-        chain.correlation[i] *= root
-    explain_all(chain.correlation, weight, problem)
-    idle_bounds(odds, weight, chain.bound)
-    sweep(chain, problem, odds, False)
-    for k in range(atoms):
-        for i in range(rows):
-            for j in range(cols):
-                w[k, i, j] = weight[(i * cols + j) * atoms + k] / root
-                z[k, i, j] = 0 if w[k, i, j] != 0 else -1
+
+@subkernel()
+def correlate_sparse(image, problem, out):
+    """`correlate_image` pixel by pixel, zeros skipped: nearly all pooled maps of the layer below are zeros."""
+    rows, length, number = problem.atoms.shape
+    grid, planes = (len(problem.row_slab), len(problem.col_slab)), problem.planes
+    out[:] = 0
+    for r in range(image.shape[0]):
+        for t in range(image.shape[1]):
+            pixel = image[r, t]
+            if pixel == 0:
+                continue
+            for i in range(max(0, r - rows + 1), min(grid[0], r + 1)):
+                for j in range(max(0, (t - length) // planes + 1), min(grid[1], t // planes + 1)):
+                    first, taps = (i * grid[1] + j) * number, problem.atoms[r - i, t - j * planes]
+                    line = out[first : first + number]
+                    for k in range(number):
+                        line[k] += pixel * taps[k]
+
+
+@subkernel()
+def visit_all(z, w, gamma_e, correlation, problem, constants, work):
+    """Redraw every coefficient of an image, atom by atom; its correlations stay current."""
+    layer, prior, outcomes, stream = constants.layer, constants.prior, work.outcomes, work.stream
+    for k in range(layer.atoms):
+        norm = problem.norm[k]  # the same at all places
+        slab = slab_of(gamma_e, norm, prior.gamma_w)
+        for i in range(layer.map_row):
+            for j in range(layer.map_col):
+                uniform, at = next_uniform(stream), (i * layer.map_col + j) * layer.atoms + k
+                old, c = w[k, i, j], np.float64(correlation[at])
+                if z[k, i, j] < 0:
+                    if certainly_empty(SLACK * slab.gain * c * c, prior.empty, slab.factor * prior.active, uniform):
+                        continue
+                else:
+                    c += np.float64(old) * norm
+                outcomes.weight[0] = prior.active
+                set_outcome(outcomes, 0, c, slab)
+                block = Block(i, j, 1, 1, 0)
+                z[k, i, j], w[k, i, j] = draw_block(block, outcomes, prior.empty, layer, uniform, stream)
+                change = w[k, i, j] - old  # as stored: the correlations must agree with the state to rounding
+                if change != 0:
+                    explain_fused(correlation, change, at, problem)
 
 
 # Test time
@@ -479,12 +521,12 @@ def copy_window(padded, flat, place, problem, out):
     cols = len(problem.col_slab)
     top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1] * problem.planes
     for a in range(rows):
-        here, line = padded[top + a, left : left + length], flat[a * length : (a + 1) * length]
+        row, line = padded[top + a, left : left + length], flat[a * length : (a + 1) * length]
         for b in range(length):
             if out:
-                here[b] = line[b]
+                row[b] = line[b]
             else:
-                line[b] = here[b]
+                line[b] = row[b]
 
 
 @kernel()
