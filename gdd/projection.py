@@ -58,8 +58,8 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         vote of all takes longer than many sweeps
     """
     check_kind("trained", trained, (Pretrained, Refined))
-    there = trained.inputs if isinstance(trained, Pretrained) else trained.data
-    if not there and len(trained.model.layers) > 1:
+    data = trained.inputs if isinstance(trained, Pretrained) else trained.data
+    if not data and len(trained.model.layers) > 1:
         raise GddError("trained: of a file, which has no images to vote; use the `atoms_` of the model that was loaded")
     if isinstance(trained, Pretrained):
         dictionaries = [layer.state.shared.dictionary for layer in trained.layers]
@@ -75,13 +75,6 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         xr.DataArray(atoms, dims=DICTIONARY, name="projected_atoms", attrs={"winning_share": shares[:below]})
         for below, atoms in enumerate(layers)
     )
-
-
-def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
-    """Squared distance of projected from layered images, (image,), as a share of the layered image's energy."""
-    layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    drawn = render_projected(np.asarray(atoms), state.local.w, model.stride, model.image_size)
-    return ((layered - drawn) ** 2).sum(axis=(1, 2, 3)) / (layered**2).sum(axis=(1, 2, 3)).clip(1e-12)
 
 
 # ---- collapse and render
@@ -101,7 +94,7 @@ def collapse(
     dictionaries : per layer, bottom first: (atom, plane, atom_row, atom_col)
     pools : per layer but the top one: (rows, columns) of a block
     positions : per layer but the bottom one, in its dictionary's axes: `Vote.positions` of the pool below it; None
-        spreads a value in equal parts over all positions of its block (average pooling)
+        spreads a value in equal parts over all positions of its block
 
     Returns
     -------
@@ -152,32 +145,6 @@ def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.nd
         if have < need:
             raise GddError(f"image_size: axis '{axis}' has size {need}; atoms and maps reach {have}")
     return images[..., : image_size[0], : image_size[1]]
-
-
-def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:
-    """Blocks under maps of the layer above, each at the position that its largest contribution voted for.
-
-    A block's value is the sum of all contributions; a block that none reaches has the value 0 at position 0. Where only
-    one coefficient reaches each block, `collapse` is exact for these blocks.
-
-    Parameters
-    ----------
-    positions, upper_dictionary : (atom, plane, atom_row, atom_col)     `Vote.positions` and D of the layer above
-    upper_maps : (image, atom, row, col)                                S of the layer above
-
-    Returns
-    -------
-    Blocks : z and w, both (image, plane, block_row, block_col)
-    """
-    w = synthesise(upper_dictionary, upper_maps)
-    z, most = np.zeros(w.shape, np.int16), np.zeros(w.shape)
-    rows, cols = upper_dictionary.shape[2:]
-    for image, atom, row, col in np.argwhere(upper_maps):
-        reach = np.s_[image, :, row : row + rows, col : col + cols]
-        contribution = np.abs(upper_maps[image, atom, row, col] * upper_dictionary[atom])
-        z[reach] = np.where(contribution > most[reach], positions[atom], z[reach])
-        most[reach] = np.maximum(contribution, most[reach])
-    return Blocks(z, np.where(most > 0, w, 0))
 
 
 # ---- the vote
@@ -261,10 +228,6 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     upper_maps : (image, atom, row, col)                   S of the layer above
     mask : (image, plane, row, col) of bool, optional      True where a pixel was observed
 
-    Returns
-    -------
-    Vote
-
     Notes
     -----
     A position that a ragged block does not have scores 0 there; it can win only if the block at shift 0 has it. Sums
@@ -280,21 +243,20 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     map_size = valid_size(images, dictionary)
     where = block_places(map_size, pool)
 
-    def votes_of_chunks():
-        for start in range(0, len(images), CHUNK):
-            part = slice(start, start + CHUNK)
-            left = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
-            gain = correlate(weights[part] * left, dictionary)
-            own = gain, z[part], w[part], np.ascontiguousarray(weights[part])
-            share_out(len(gain), lambda some, _, own=own: _add_own(*(each[some] for each in own), dictionary, where))
-            if mask is None:
-                norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum((2, 3)))
-                norm = np.broadcast_to(norm[..., None, None], gain.shape)
-            else:
-                norm = correlate(weights[part], dictionary**2)
-            yield part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
+    def votes(part: slice) -> tuple[slice, np.ndarray, np.ndarray]:
+        residual = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
+        gain = correlate(weights[part] * residual, dictionary)
+        chunk = gain, z[part], w[part], np.ascontiguousarray(weights[part])
+        share_out(len(gain), lambda some, _: _add_own(*(array[some] for array in chunk), dictionary, where))
+        if mask is None:
+            norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum(axis=(2, 3)))
+            norm = np.broadcast_to(norm[..., None, None], gain.shape)
+        else:
+            norm = correlate(weights[part], dictionary**2)
+        return part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
 
-    return _elect(votes_of_chunks(), z, upper_dictionary, upper_maps, where)
+    chunks = (votes(slice(start, start + CHUNK)) for start in range(0, len(images), CHUNK))
+    return _elect(chunks, z, upper_dictionary, upper_maps, where)
 
 
 def _pixel_weights(gamma_e, shape, mask) -> np.ndarray:
@@ -311,8 +273,8 @@ def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps
     upper, maps = np.ascontiguousarray(upper, float), np.ascontiguousarray(maps, float)
     gain, energy, weight = sums = np.zeros((3, *upper.shape[:2], upper[0, 0].size, where.shape[2]))
     for part, gains, norms in votes:
-        own = gains, norms, z[part], maps[part], upper.shape[2:]
-        share_out(upper.shape[1], lambda some, _, own=own: _add_votes((some.start, some.stop), *own, *sums))
+        chunk = gains, norms, z[part], maps[part], upper.shape[2:]
+        share_out(upper.shape[1], lambda some, _, chunk=chunk: _add_votes((some.start, some.stop), *chunk, *sums))
     pixels = upper.reshape(*upper.shape[:2], -1, 1)
     score, weight = pixels * gain - 0.5 * pixels**2 * energy, weight * (pixels != 0)
     exists = where[: upper.shape[2], : upper.shape[3]].reshape(-1, where.shape[2]) >= 0
@@ -366,8 +328,8 @@ def _add_own(gains, z, w, weights, dictionary, where):
                 for c in range(dictionary.shape[1]):
                     for a in range(max(0, down), min(height, height + down)):
                         for b in range(max(0, right), min(width, width + right)):
-                            here = weights[n, c, row + a, col + b] * dictionary[k, c, a, b]
-                            total += here * dictionary[k, c, a - down, b - right]
+                            pixel = weights[n, c, row + a, col + b] * dictionary[k, c, a, b]
+                            total += pixel * dictionary[k, c, a - down, b - right]
                 gains[n, k, row + down, col + right] += w[n, k, i, j] * total
 
 
@@ -378,17 +340,18 @@ def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: Mod
     """
     z, w = blocks
     gain, norm = np.zeros((2, *z.shape, np.prod(model.shapes()[layer].block)))
-    each = np.arange(len(z))
+    every_image = np.arange(len(z))
     for k, i, j in np.ndindex(z.shape[1:]):
-        window, units = unit_images(state, model, layer, k, (i, j))
-        own = np.where(z[:, k, i, j] >= 0, w[:, k, i, j], 0.0)[:, None, None, None] * units[z[:, k, i, j], each]
+        window, units = unit_responses(state, model, layer, k, (i, j))
+        values = np.where(z[:, k, i, j] >= 0, w[:, k, i, j], 0.0)
+        contribution = values[:, None, None, None] * units[z[:, k, i, j], every_image]
         weighted = weights[window] * units
-        gain[:, k, i, j] = (weighted * (residual[window] + own)).sum(axis=(2, 3, 4)).T
+        gain[:, k, i, j] = (weighted * (residual[window] + contribution)).sum(axis=(2, 3, 4)).T
         norm[:, k, i, j] = (weighted * units).sum(axis=(2, 3, 4)).T
     return gain, norm
 
 
-def unit_images(state: JointState, model: ModelSpec, layer: int, atom: int, block: tuple[int, int]):
+def unit_responses(state: JointState, model: ModelSpec, layer: int, atom: int, block: tuple[int, int]):
     """Images of one atom at every position of one block, down through every training image's own positions.
 
     Returns

@@ -10,7 +10,8 @@ from gdd.base.compiling import on_threads
 from gdd.model import spec
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
-from gdd.projection import blocks_following, collapse, render_projected, vote_positions
+from gdd.projection import collapse, render_projected, vote_positions
+from gdd_book.dictionaries import blocks_from_votes
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
@@ -130,7 +131,7 @@ def test_planted_positions_come_back():
         images.append(synthesise(lower, unpool(position, pooled, (6, 6), (2, 2))))
         z, w, maps = [*z, position], [*w, pooled], [*maps, one]
     images, z, w, maps = (np.concatenate(part) for part in (images, z, w, maps))
-    vote = vote_positions(images, lower, (z, w), np.ones((1, 1)), (2, 2), upper, maps)
+    vote = vote_positions(images, lower, (z, w), np.ones(1), (2, 2), upper, maps)
     np.testing.assert_array_equal(vote.positions, planted)
     np.testing.assert_allclose(vote.share, 1.0)
 
@@ -140,7 +141,7 @@ def test_missing_position_of_a_ragged_block_scores_nothing():
     images = np.zeros((1, 1, 1, 2))
     z, w = np.full((1, 1, 1, 1), 1), np.full((1, 1, 1, 1), -1.0)
     one = np.ones((1, 1, 1, 1))
-    vote = vote_positions(images, one, (z, w), np.ones((1, 1)), (2, 2), one, one)
+    vote = vote_positions(images, one, (z, w), np.ones(1), (2, 2), one, one)
     assert vote.positions.item() == 0  # scores: -1/2, -1/2, then 0 and 0 for the row that is not there
 
 
@@ -244,7 +245,7 @@ def test_blocks_follow_the_largest_contribution():
     upper, positions = np.array([[[[1.0, 2.0]]], [[[3.0, 0.0]]]]), np.array([[[[1, 2]]], [[[3, 4]]]])
     maps = np.zeros((1, 2, 1, 3))
     maps[0, 0, 0, 0], maps[0, 1, 0, 1] = 1.0, -1.0
-    z, w = blocks_following(positions, upper, maps)
+    z, w = blocks_from_votes(positions, upper, maps)
     np.testing.assert_allclose(w[0, 0, 0], [1, -1, 0, 0], atol=1e-12)
     np.testing.assert_array_equal(z[0, 0, 0], [1, 3, 0, 0])
 

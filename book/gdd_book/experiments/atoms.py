@@ -17,7 +17,7 @@ from gdd.inference.contrast import normalise_contrast
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
-from gdd.projection import collapse, project_layers, projection_error
+from gdd.projection import collapse, project_layers
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
@@ -27,6 +27,7 @@ from gdd_book.dictionaries import (
     join_layers,
     match_layers,
     pack,
+    projection_error,
     reaches_of,
     rebuild,
     rounded,
@@ -82,7 +83,7 @@ def describe_projection(atoms: xr.DataArray, state: JointState, model: ModelSpec
     """In how many blocks each projected atom is active, and how well projected atoms speak for the layers.
 
     ``uses`` (atom,); ``winning_share`` of the first pooled layer; ``projection_error`` (image,), see
-    `gdd.projection.projection_error`.
+    `gdd_book.dictionaries.projection_error`.
     """
     return xr.Dataset({
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
@@ -191,7 +192,7 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
     with run.bar(p["sweeps"][-1], "pretraining of layer 2") as bar:
         for done, sweeps in pairwise((0, *p["sweeps"])):
             chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
-            top = fit_layer(begun.inputs[1], *begun.layers[1][:2], chain, 1, progress=bar, first=state)
+            top = fit_layer(begun.inputs[1], *begun.layers[1][:2], chain, 1, progress=bar, start=state)
             state, trained = top.state, begun._replace(layers=(begun.layers[0], top))
             looks.append((STAGES[0], sweeps, project(trained), uses_of(trained)))
     with run.bar(p["refine_sweeps"][-1], "refinement") as bar:
