@@ -126,11 +126,11 @@ def run_joint_chain(
         return state, info.log_likelihood, trace(state, info, data, refinement)
 
     path = Path(folder) / "refined.npz" if folder else None
-    begun = (first.local.w,), first.shared.dictionaries
-    owner = describe_chain(data, (model, chain, refinement), len(model.layers), *begun) if folder else {}
-    at = run_chain(lambda: first, step, chain, "all layers", path, owner, progress, data)
-    traces = label_traces(at, TRACE_AXES).assign_coords(strength=list(STRENGTHS))
-    return Refined(model, refinement, at.best, at.state, traces, data)
+    start_data = (first.local.w,), first.shared.dictionaries
+    owner = describe_chain(data, (model, chain, refinement), len(model.layers), *start_data) if folder else {}
+    chain_state = run_chain(lambda: first, step, chain, "all layers", path, owner, progress, data)
+    traces = label_traces(chain_state, TRACE_AXES).assign_coords(strength=list(STRENGTHS))
+    return Refined(model, refinement, chain_state.best, chain_state.state, traces, data)
 
 
 def trace(state: JointState, info: JointInfo, data: LayerData, refinement: RefinementSpec) -> dict[str, np.ndarray]:
