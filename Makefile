@@ -12,7 +12,7 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/_build/numba
 unexport PYTHONHOME
 unexport PYTHONPATH
 
-.PHONY: book test calibrate lint bench
+.PHONY: book test slow calibrate lint bench
 
 book: $(STAMP)
 	$(BIN)/gdd book
@@ -23,6 +23,10 @@ test: lint
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+
+# hours
+slow: $(STAMP)
+	$(BIN)/pytest -q -m slow -n 2 --dist loadfile --durations 0
 
 # half an hour and more: the full check of the sampler against the model, and of the misprints that must fail it
 calibrate: $(STAMP)

@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 import yaml
 
-from gdd_book.pages import notebooks
+from gdd_book.pages import chapter, notebooks
 
 REFERENCE = Path(__file__).resolve().parent / "reference"
 TEXT = ("text/plain", "text/html", "text/markdown")
@@ -38,7 +38,8 @@ def main(pages: list[str]) -> None:
     for page in pages or notebooks.chapters():
         path = REFERENCE / f"{page}.ipynb"
         path.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(small(notebooks.execute(page, quick.get(page))), path)
+        text = chapter.read(notebooks.text_path(page))
+        nbformat.write(small(chapter.execute(text, page, quick.get(page))), path)
         print(f"{page}: {path.stat().st_size / 1000:.0f} kB")
 
 

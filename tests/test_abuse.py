@@ -133,7 +133,7 @@ TARGETS = {
     "datasets.load": Target(
         datasets.load, lambda: {"name": "digits", "n": 3},
         lambda: {"name": bad.words, "split": bad.words, "n": bad.counts, "seed": bad.seeds, "per_class": bad.counts,
-                 "size": bad.sizes, "colour": st.booleans(),
+                 "size": bad.sizes,
                  "classes": st.lists(st.sampled_from(["1", 3, "x", None]), max_size=3) | bad.numbers},
     ),
     "planted": Target(

@@ -12,8 +12,7 @@ import xarray as xr
 from tiny import CHEAP
 
 from gdd.base.checks import GddError
-from gdd_book import experiments, training
-from gdd_book import run as command
+from gdd_book import experiments, launch, training
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
 
@@ -125,9 +124,9 @@ def test_seconds_of_classes_that_others_learned_are_counted(learned, pictures):
 def test_experiments_without_parts_take_one_job(tmp_path, monkeypatch):
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
     with pytest.raises(GddError, match="jobs: 2 given; planted has no parts"):
-        command.run_experiment("planted", "demo", jobs=2)
+        launch.run_experiment("planted", "demo", jobs=2)
     with pytest.raises(GddError, match="jobs"):
-        command.run_experiment("caltech-accuracy", "demo", jobs=0)
+        launch.run_experiment("caltech-accuracy", "demo", jobs=0)
     assert not any(tmp_path.iterdir())
 
 

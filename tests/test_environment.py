@@ -2,10 +2,9 @@
 
 import ast
 import re
-import subprocess
 import sys
 import tomllib
-from importlib.metadata import distributions, entry_points, version
+from importlib.metadata import distributions, version
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+import gdd
 
 ROOT = Path(__file__).parents[1]
 CONDA_NAMES = {"matplotlib-base": "matplotlib"}
@@ -77,7 +78,9 @@ def test_constraints_are_plain_pins_once_each():
 
 
 def test_version_is_the_same_everywhere():
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == PROJECT["version"]
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == PROJECT["version"] == gdd.__version__
+    theme = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]["html_theme_options"]
+    assert theme["extra_footer"] == f"Version {PROJECT['version']}"
 
 
 def test_every_import_of_the_package_is_required():
@@ -98,20 +101,9 @@ def imported(source: str) -> set[str]:
     return {name.partition(".")[0] for name in whole | parts}
 
 
-@pytest.mark.parametrize("first", ["papermill", "gdd_book.pages.notebooks"])
-def test_command_and_papermill_handler_can_be_loaded(first):
-    """Whichever is imported first: papermill loads our handler while it is itself being imported."""
-    if not any(e.value.startswith("gdd_book.") for e in entry_points(group="papermill.io")):
-        pytest.skip("gdd is on the path but not installed")
-    script = f"""
-import {first}, papermill
-from importlib.metadata import entry_points
-handlers = [e for e in entry_points(group="papermill.io") if e.value.startswith("gdd_book.")]
-assert "book/" in [e.name for e in handlers] and all(hasattr(e.load(), "read") for e in handlers)
-(command,) = (e for e in entry_points(group="console_scripts") if e.name == "gdd")
-assert callable(command.load())
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)
+def test_nothing_of_ours_is_loaded_by_other_programs():
+    """The only entry point is the command: a plug-in of papermill or pytest would be imported by everybody's."""
+    assert "entry-points" not in PROJECT and PROJECT["scripts"] == {"gdd": "gdd_book.run:main"}
 
 
 def test_the_systems_that_are_supported_are_named_alike():

@@ -16,51 +16,23 @@ from gdd.model.pooling import repeat_blocks, spread
 from gdd_book import paper_values
 from gdd_book.checks import enumeration
 from gdd_book.data import sources
-from gdd_book.pages import errata, notebooks
-
-LISTED = errata.load()
-NUMBER = re.compile(r"\bP([1-9][0-9]?)\b")
-PAGE = notebooks.text_path(errata.PAGE).read_text(encoding="utf-8")
-SECTION = re.compile(r"^\((p\d+)\)=\n### (P\d+): .+?$(.*?)(?=^\(p\d+\)=$|^## |\Z)", re.MULTILINE | re.DOTALL)
-SECTIONS = {number: (label, text) for label, number, text in SECTION.findall(PAGE)}
+from gdd_book.pages import lists, notebooks
 
 
-def cited():
-    """Files of the package, the book and the tests, and the numbers in each."""
-    for folder, endings in (("gdd", ("py",)), ("book", ("md", "yml")), ("tests", ("py",))):
-        for ending in endings:
-            for path in sorted((notebooks.ROOT / folder).rglob(f"*.{ending}")):
-                if path != errata.PATH:
-                    yield path, {f"P{digits}" for digits in NUMBER.findall(path.read_text(encoding="utf-8"))}
+def test_every_number_that_is_cited_has_an_entry_and_a_section():
+    known = [entry.number for entry in lists.errata()]
+    assert sorted(known) == sorted(f"P{n}" for n in range(1, len(known) + 1))
+    for folder, ending in (("gdd", "py"), ("book", "md"), ("book", "yml"), ("tests", "py")):
+        for path in (notebooks.ROOT / folder).rglob(f"*.{ending}"):
+            cited = re.findall(r"\bP[1-9][0-9]?\b", path.read_text(encoding="utf-8"))
+            assert {*cited} <= {*known}, path
+    page = notebooks.text_path(lists.ERRATA_PAGE).read_text(encoding="utf-8")
+    assert re.findall(r"^\((p\d+)\)=\n### P\d+: .", page, re.MULTILINE) == [number.lower() for number in known]
 
 
-def test_every_number_that_is_cited_has_an_entry():
-    known = {entry.number for entry in LISTED}
-    unknown = {str(path.relative_to(notebooks.ROOT)): found - known for path, found in cited() if found - known}
-    assert unknown == {}
-    assert known == {f"P{n}" for n in range(1, len(known) + 1)}
-
-
-def test_sections_of_the_page_are_the_entries_in_their_groups_and_order():
-    headings = re.findall(r"^##+ (?:(P\d+): .+|(.+))$", PAGE, re.MULTILINE)
-    expected = []
-    for entry in LISTED:
-        expected += [] if ("", entry.group) in expected else [("", entry.group)]
-        expected.append((entry.number, ""))
-    assert headings == expected
-
-
-@pytest.mark.parametrize("entry", LISTED, ids=lambda entry: entry.number)
-def test_entry_has_a_section_and_evidence(entry):
-    label, text = SECTIONS[entry.number]
-    assert label == entry.number.lower()
-    assert re.search(r"^Printed\n: \S", text, re.MULTILINE)
-    assert re.search(r"^Right\n: \S", text, re.MULTILINE)
-    code = "\n".join(re.findall(r"```\{code-cell\}.*?```", PAGE, re.DOTALL))
-    computed = "```{code-cell}" in text or re.search(rf"\b{entry.number}\b", code)
-    assert computed or entry.pages or entry.tests or ";" in entry.place or " and " in entry.place
+@pytest.mark.parametrize("entry", lists.errata(), ids=lambda entry: entry.number)
+def test_evidence_of_an_entry_is_there(entry):
     for page in entry.pages:
-        assert page in notebooks.pages()
         assert re.search(rf"\b{entry.number}\b", notebooks.text_path(page).read_text(encoding="utf-8")), page
     for test in entry.tests:
         name, _, function = test.partition("::")

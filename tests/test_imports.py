@@ -13,9 +13,9 @@ FLOORS = [
     *("gdd.base", "gdd.model", "gdd.reference", "gdd.layout", "gdd.sampler", "gdd.inference", "gdd.projection"),
     *("gdd.plot", "gdd.results", "gdd.cluster", "gdd.transformer", "gdd.features", "gdd.estimator", "gdd"),
     *("gdd_book.checkout", "gdd_book.data", "gdd_book.evaluate", "gdd_book.checks", "gdd_book.paper_values"),
-    *("gdd_book.progress", "gdd_book.dictionaries"),
+    *("gdd_book.progress", "gdd_book.dictionaries", "gdd_book.parameters"),
     *("gdd_book.training", "gdd_book.models", "gdd_book.benchmarks", "gdd_book.experiments", "gdd_book.records"),
-    *("gdd_book.figures",),
+    *("gdd_book.figures", "gdd_book.launch"),
     *("gdd_book.pages", "gdd_book.run", "gdd_book"),
 ]
 

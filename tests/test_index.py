@@ -1,31 +1,45 @@
-"""The index of the book: every link resolves, every public conditional and every equation of the paper stands in it."""
+"""The index of the book: what a row names exists and is shown, every public conditional stands in it."""
 
-import re
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from docutils import nodes
 
-import gdd
 from gdd.reference import conditionals, joint_conditionals
-from gdd_book.pages import index, sources
+from gdd_book.pages import index
 
 ROWS = [row for part in index.sections().values() for row in part]
-#: every anchor of every page of code, from the page of the index
-SHOWN = {
-    f"{Path(sources.page_of(file)).relative_to('book')}.html#{name}"
-    for file in sources.shown() for name in re.findall(r'<span id="([^"]+)"></span>', sources.body(file))
-}
+
+
+def shown(page, *parts):
+    """A page of these parts once the code is there."""
+    document = nodes.document(None, None)
+    document += list(parts)
+    env = SimpleNamespace(docname=f"book/{page}", note_dependency=lambda file: None)
+    index.show_code(SimpleNamespace(env=env), document)
+    return document
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.word[:40])
-def test_every_link_resolves(row):
-    code, test = index.code_link(row, index.PAGE), index.test_link(row, index.PAGE)
-    name = row.code.rpartition(".")[2]
-    assert code.endswith(f"#{name}") and code in SHOWN or code == f"api.html#gdd.{name}" and name in gdd.__all__
-    assert test in SHOWN and re.search(r"#(test|ratio)_", test)
-    for place in (row.page, *row.also):
-        page, _, anchor = index.link(place).partition("#")
-        assert (index.BOOK / page).with_suffix(".md").is_file() and anchor
+def test_function_and_test_stand_at_the_place_of_the_row(row):
+    page, _, label = row.page.partition("#")
+    places = [place.partition("#") for other in ROWS for place in (other.page, *other.also)]
+    others = {label for name, _, label in places if name == page}
+    document = shown(page, *(nodes.math_block(label=label) for label in others))
+    blocks = [block.astext() for block in document.findall(nodes.literal_block)]
+    for word in (row.code.rpartition(".")[2], row.test.rpartition(":")[2]):
+        assert any(f"def {word}(" in block for block in blocks)
+    assert f'id="{index.anchor_of(row)}"' in "".join(block.astext() for block in document.findall(nodes.raw))
+
+
+def test_code_of_a_section_stands_before_its_first_subsection():
+    row = next(row for row in ROWS if row.page == "inference/gibbs#how-a-sweep-goes")
+    labels = {place.partition("#")[2] for other in ROWS for place in (other.page, *other.also)} - {"how-a-sweep-goes"}
+    below = nodes.section("", nodes.title("", "B"), *(nodes.math_block(label=label) for label in labels))
+    section = nodes.section("", nodes.title("", "A"), nodes.paragraph(), below, ids=["how-a-sweep-goes"])
+    shown(row.page.partition("#")[0], section)
+    kinds = [node.tagname for node in section]
+    assert kinds[:3] == ["title", "paragraph", "raw"] and kinds[-2:] == ["raw", "section"]
 
 
 def test_every_conditional_stands_in_it():
@@ -37,21 +51,9 @@ def test_every_conditional_stands_in_it():
     assert public <= {row.code for row in ROWS}
 
 
-def test_every_page_that_is_named_leads_back():
-    for page in {row.page.partition("#")[0] for row in ROWS} - {"notation"}:
-        assert "](index-of-equations)" in (index.BOOK / f"{page}.md").read_text(encoding="utf-8"), page
-
-
 def test_places_of_a_page_have_the_names_that_sphinx_gives_them():
     places = {
         "inference/gibbs#atom-conditional": "equation-atom-conditional", "model/errata#p2": "p2",
         "inference/gibbs#the-three-precisions": "the-three-precisions", "model/projection#lemma-repeat": "lemma-repeat",
     }
     assert {page: index.link(page).partition("#")[2] for page in places} == places
-
-
-def test_a_link_that_leads_nowhere_is_an_error():
-    with pytest.raises(KeyError, match="no equation, target, figure or heading"):
-        index.link("notation#nowhere")
-    with pytest.raises(KeyError, match="test_nothing"):
-        index.test_link(ROWS[0]._replace(test="test_index.py::test_nothing"), index.PAGE)

@@ -7,6 +7,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import nbformat
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,8 +33,8 @@ for package in (gdd, gdd_book):
 READERS = """
 from gdd.base.checks import GddError
 from gdd_book import paper_values
-from gdd_book.pages import claims, elements, errata, index, notebooks
-calls = [lambda: paper_values.fact("a"), lambda: paper_values.table("a"), claims.load, elements.load, errata.load]
+from gdd_book.pages import index, lists, notebooks
+calls = [lambda: paper_values.fact("a"), lambda: paper_values.table("a"), lists.claims, lists.elements, lists.errata]
 for call in [*calls, index.sections, notebooks.chapters]:
     try:
         call()
@@ -117,17 +118,41 @@ def test_an_experiment_runs(run, installed, tmp_path):
     assert Path(done.stdout.strip()).is_relative_to(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--version"], f"gdd {version('gdd')}"),
-        (["run", "mnist-error", "--parameters"], "n_train"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["--version"], f"gdd {version('gdd')}"), (["--help"], "run an experiment"),
+    (["run", "mnist-error", "--parameters"], "n_train"),
+])
 def test_commands_that_need_no_checkout(run, installed, arguments, said):
     done = run(installed / "bin" / "gdd", *arguments)
     assert (done.returncode, done.stderr) == (0, "")
     assert said in done.stdout
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", "run"])
+@pytest.mark.parametrize("optimize", ["", "2"])
+def test_the_command_imports_nothing_before_it_is_needed(run, installed, optimize, words):
+    done = run("-X", "importtime", installed / "bin" / "gdd", words, PYTHONOPTIMIZE=optimize)
+    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
+    assert done.returncode == (2 if words == "run" else 0) and "argparse" in loaded
+    assert not loaded & {"gdd", "numba", "numpy", "sklearn", "xarray", "papermill", "jupytext"}
+
+
+def test_papermill_runs_others_notebooks_beside_us(run, tmp_path):
+    """With papermill, and without what else the book needs."""
+    cells = [nbformat.v4.new_code_cell("n = 1", metadata={"tags": ["parameters"]}),
+             nbformat.v4.new_code_cell("print(n)")]
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=kernel), tmp_path / "other.ipynb")
+    code = "import sys; sys.modules['jupytext'] = None; from papermill.__main__ import papermill; papermill()"
+    done = run("-c", code, "other.ipynb", "out.ipynb", "-p", "n", "7", EXTRAS="1")
+    assert done.returncode == 0, done.stderr
+    assert nbformat.read(tmp_path / "out.ipynb", 4).cells[-1].outputs[0].text == "7\n"
+
+
+def test_a_chapter_asks_for_the_extra(run, installed):
+    done = run(installed / "bin" / "gdd", "chapter", "a.md", "out.ipynb")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "gdd: pages: the package jupytext is not installed; pip install -e '.[book]'\n"
 
 
 def test_the_book_says_that_it_needs_a_checkout(run, installed):

@@ -12,7 +12,7 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import gdd
-from gdd_book.run import run_watched
+from gdd_book.launch import run_watched
 
 
 def compiled():

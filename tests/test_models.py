@@ -10,7 +10,7 @@ from gdd.model.pooling import unpool
 from gdd.model.state import maps_of
 from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout, models, records
-from gdd_book.run import run_experiment
+from gdd_book.launch import run_experiment
 
 SHORT = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
 

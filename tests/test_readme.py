@@ -57,7 +57,7 @@ def test_figure_can_be_drawn_and_is_small():
 
 
 def test_commands_name_what_exists():
-    chapters = re.findall(r"papermill book/(\S+)\.md", TEXT)
+    chapters = re.findall(r"gdd chapter book/(\S+)\.md", TEXT)
     runs = re.findall(r"gdd run (\S+) --scale (\S+)", TEXT)
     assert chapters
     assert runs

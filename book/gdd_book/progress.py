@@ -1,6 +1,6 @@
 """What a run has besides its parameters: progress bars, log lines, checkpoint folders, and the seconds of all its runs.
 
-A bar shows on a terminal. Its lines go to the logger `LOG`, for which `gdd_book.run` opens a file beside the record.
+A bar shows on a terminal. Its lines go to the logger `LOG`, for which `gdd_book.launch` opens a file beside the record.
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ class ModelSpec:
 
     @property
     def stride(self) -> Size:
-        """Pixels between neighbouring positions of a projected top atom: the product of the pools below."""
+        """Pixels between neighbouring positions of a projected top atom, the product of the pools below."""
         return self.shapes()[-1].stride
 
     @property

@@ -33,12 +33,21 @@ class Fitted(NamedTuple):
 
 
 class Pretrained(NamedTuple):
-    """A model after pretraining, bottom layer first."""
+    """A model after pretraining, bottom layer first.
 
-    model: ModelSpec  # as pruned
+    Attributes
+    ----------
+    model : ModelSpec, as pruned
+    layers : for each layer its ``spec`` as pruned, its ``shape``, its ``state``, the collected sample of highest
+        likelihood, and its ``traces`` (chain, draw)
+    inputs : what each layer explains
+    digest : of the images, where a file had it in their place; or None
+    """
+
+    model: ModelSpec
     layers: tuple[Fitted, ...]
-    inputs: tuple[LayerData, ...]  # what each layer explains
-    digest: str | None = None  # of the images, where a file had it in their place: `gdd.sampler.checkpoint.digest_of`
+    inputs: tuple[LayerData, ...]
+    digest: str | None = None
 
 
 def pretrain(

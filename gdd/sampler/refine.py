@@ -34,15 +34,26 @@ TRACE_AXES = {"steps": ("layer",), "gamma_d": ("layer",), "visited": ("pooled_la
 
 
 class Refined(NamedTuple):
-    """A model after refinement."""
+    """A model after refinement.
+
+    Attributes
+    ----------
+    model : ModelSpec
+    refinement : RefinementSpec
+    state : the collected sample of highest likelihood
+    last : the last sample
+    traces : (chain, draw) and the axes of `TRACE_AXES`; with the seconds and cpu_seconds of all its runs
+    data : the images; None if the model comes from a file
+    digest : of the images, where a file had it in their place; or None
+    """
 
     model: ModelSpec
     refinement: RefinementSpec
-    state: JointState  # the collected sample of highest likelihood
+    state: JointState
     last: JointState
-    traces: xr.Dataset  # dims (chain, draw) and `TRACE_AXES`; attributes: seconds, cpu_seconds of all its runs
-    data: LayerData | None  # None: from a file
-    digest: str | None = None  # of the images, where a file had it in their place
+    traces: xr.Dataset
+    data: LayerData | None
+    digest: str | None = None
 
 
 def refine(

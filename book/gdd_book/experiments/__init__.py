@@ -6,10 +6,11 @@ scale. It computes and returns an `Outcome`; writing the record is the caller's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gdd.base.checks import LARGEST_PRECISION, GddError, check_choice, check_kind, check_real, check_whole, shown
+from gdd_book import parameters
 from gdd_book.experiments import atoms, caltech, images, mnist  # noqa: F401  (importing a family registers it)
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
 from gdd_book.experiments.studies import (  # noqa: F401
@@ -73,14 +74,9 @@ def merge(name: str, scale: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     return known | {key: _checked(key, value, known[key], choices.get(key)) for key, value in changes.items()}
 
 
-def parse(name: str, scale: str, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Every parameter, those given as text converted to the type of their default.
-
-    Sequences are written with commas (``1000,2000``) and take the type of their first default element.
-    """
-    known = defaults(name, scale)
-    changes = {key: _like(known[key], text, key) if key in known else text for key, text in pairs}
-    return merge(name, scale, changes)
+def parse(name: str, scale: str, given: Iterable[Sequence[str]]) -> dict[str, Any]:
+    """Every parameter, those ``given`` as words of a command line: `gdd_book.parameters.parse`."""
+    return merge(name, scale, parameters.parse(name, defaults(name, scale), given))
 
 
 def _checked(key: str, value: Any, default: Any, choices: tuple[str, ...] | None) -> Any:
@@ -103,15 +99,3 @@ def _checked(key: str, value: Any, default: Any, choices: tuple[str, ...] | None
     else:
         check_choice(argument, value, choices) if choices else check_kind(argument, value, str)
     return value
-
-
-def _like(default: Any, text: str, key: str) -> Any:
-    try:
-        if isinstance(default, bool):
-            return {"true": True, "false": False}[text.lower()]
-        if isinstance(default, tuple):
-            return tuple(_like(default[0], part, key) for part in text.split(","))
-        return type(default)(text)
-    except (KeyError, ValueError) as error:
-        wanted = "true or false" if isinstance(default, bool) else f"like its default {default!r}"
-        raise GddError(f"parameter {key}: {shown(text)} given, a value {wanted} needed") from error

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.figures.style import (
-    COLOURS,
-    FONT,
-    finish,
-    legend_outside,
-    new_figure,
-    new_panels,
-    write_ticks,
-)
+from gdd_book.experiments.studies.precisions import ATOMS, CHOSEN
+from gdd_book.figures.style import COLOURS, FONT, finish, legend_outside, new_figure, new_panels, write_ticks
 
-SAMPLE, MEAN = "ml_sample", "mean"
+SAMPLE = "ml_sample"
 RATIO = r"ratio of weights' to noise precision, $\rho$"
 #: what a code is like, each as a panel: variable, words, times what
 PANELS = (
@@ -29,19 +24,22 @@ PANELS = (
 LINES = (("44", 44.0, "red"), ("1,000", 1000.0, "orange"), ("10,000", 10000.0, "blue"))
 
 
-def chosen(record: xr.Dataset, kind: str = SAMPLE) -> pd.DataFrame:
-    """For each kind of atoms the setting of least cross-validation error, mean over subsets, and its neighbours' worst.
+def together(found: Sequence[xr.Dataset]) -> xr.Dataset:
+    """Records of `mnist-precisions` of several subsets as one; NaN where a subset lacks a kind of atoms."""
+    return xr.concat(found, "subset", join="outer", combine_attrs="override").sel(atoms=list(ATOMS)).sortby("subset")
 
-    Columns: gamma_e, rho, error in %, and the error where gamma_e and rho are as training leaves them.
-    """
+
+def chosen(record: xr.Dataset, kind: str = SAMPLE) -> pd.DataFrame:
+    """Cross-validation error in %, mean over subsets: at the chosen precisions, and at the nearest to training's."""
     errors, rows = record.cross_validation.sel(feature_kind=kind).mean("subset"), {}
-    for atoms in record.atoms.values:
+    for atoms, (noise, ratio) in CHOSEN.items():
+        as_trained = {"noise": 10.0 if atoms == ATOMS[2] else 44.0, "ratio": record.ratio.values[0]}
         own = errors.sel(atoms=atoms)
-        best = own.isel(own.argmin(("noise", "ratio")))
-        noise = 44.0 if atoms != "refined at 2" else 10.0
         rows[atoms] = {
-            "γe": f"{float(best.noise):g}", "ρ": f"{float(best.ratio):g}", "error, %": f"{float(best):.2f}",
-            "at γe 44 (10) and ρ 0.004": f"{float(own.sel(noise=noise, ratio=record.ratio[0])):.2f}",
+            "noise precision": f"{noise:,.0f}", "ratio": f"{ratio:g}",
+            "error, %": f"{float(own.sel(noise=noise, ratio=ratio)):.1f}",
+            "as trained, nearly, %": f"{float(own.sel(as_trained)):.1f}",
+            "subsets": int(record.cross_validation.sel(atoms=atoms).isel(noise=0, ratio=0, feature_kind=0).count()),
         }
     return pd.DataFrame(rows).T.rename_axis("atoms")
 
@@ -69,7 +67,7 @@ def show_surface(record: xr.Dataset, kind: str = SAMPLE, pixels: float | None = 
 def show_why(record: xr.Dataset, atoms: str) -> Figure:
     """Along rho: the error, how many coefficients are active, how strong and how stable they are, what finds them."""
     figure, axes = new_figure(len(PANELS), 1, height=1.25 * len(PANELS) + 0.6, sharex=True)
-    own, ratio = record.sel(atoms=atoms), record.ratio.values
+    own, ratio = record.sel(atoms=atoms).dropna("subset", how="all", subset=["active"]), record.ratio.values
     for panel, (name, words, times) in zip(axes, PANELS, strict=True):
         values = own[name].sel(feature_kind=SAMPLE) if name == "cross_validation" else own[name]
         for label, noise, colour in LINES:
@@ -79,7 +77,7 @@ def show_why(record: xr.Dataset, atoms: str) -> Figure:
                 panel.plot(ratio, one.sel(subset=subset), "o", markersize=3, color=COLOURS[colour])
         panel.set(ylabel=words, xscale="log", ylim=(0, None))
         panel.yaxis.label.set_fontsize(FONT - 2)
-    axes[2].set(yscale="log", ylim=(None, None))
+    axes[2].set(yscale="log", ylim=(1e-3, 10))
     axes[-1].set_xlabel(RATIO)
     write_ticks(axes[-1].xaxis, ratio)
     legend_outside(figure, columns=len(LINES), handles=axes[0].lines[:: 1 + record.sizes["subset"]])

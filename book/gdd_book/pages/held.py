@@ -11,7 +11,7 @@ from IPython.display import HTML
 
 from gdd_book import checkout, experiments
 from gdd_book.pages import index
-from gdd_book.pages.claims import html_table
+from gdd_book.pages.lists import html_table
 
 PATH = checkout.BOOK / "held.yml"
 
@@ -56,6 +56,5 @@ def table() -> HTML:
     for one in load()["held"]:
         values = "<br>".join(f"{escape(kind)}: {escape(_in_words(value_of(at)))}" for kind, at in one["value"].items())
         page = f'<a href="{index.link(one["page"])}">{one["page"].partition("#")[0]}</a>'
-        cells = escape(one["name"]), values, escape(one["varied"]), f"{escape(one['matters'])} {page}"
-        rows.append(("", f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>"))
+        rows.append(("", (escape(one["name"]), values, escape(one["varied"]), f"{escape(one['matters'])} {page}")))
     return html_table(head, rows, "claims held")

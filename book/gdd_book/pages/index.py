@@ -1,24 +1,29 @@
-"""The index of the book: every symbol and equation with its code, its test and its page (book/index.yml)."""
+"""The index of the book: every symbol and equation with its function, its test and its page (``book/index.yml``).
+
+It is shown as a table; and on the pages, function and test stand folded below each equation that a row names.
+"""
 
 from __future__ import annotations
 
 import html
-import inspect
 import pkgutil
 import re
+import sys
+from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import yaml
+from docutils import nodes
 from IPython.display import HTML
+from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 
-import gdd
 from gdd_book import checkout
-from gdd_book.pages import sources
 
-BOOK = checkout.BOOK
-PATH = BOOK / "index.yml"
-PAGE = "book/notation"
+PATH = checkout.BOOK / "index.yml"
+ROOT = checkout.BOOK.parent
 
 
 class Row(NamedTuple):
@@ -39,41 +44,16 @@ def sections() -> dict[str, list[Row]]:
     return {part["section"]: [Row(**row) for row in part["rows"]] for part in parts}
 
 
-def function(row: Row) -> object:
-    """The function that a row names; of a compiled one, what was compiled."""
-    return inspect.unwrap(pkgutil.resolve_name(row.code))
-
-
-def code_link(row: Row, page: str) -> str:
-    """Address of a row's function from a page such as ``book/notation``: its entry in the reference, or its source."""
-    found = function(row)
-    if getattr(gdd, found.__name__, None) is found:
-        return sources.relative("book/api", page) + f"#gdd.{found.__name__}"
-    return sources.address(page, *sources.place(found))
-
-
-def test_link(row: Row, page: str) -> str:
-    """Address of a row's test from a page."""
-    file, _, name = row.test.partition("::")
-    return sources.address(page, sources.TESTS / file, name)
-
-
 def link(page: str) -> str:
-    """Address, in the built book, of an equation's label, a target, a figure or a heading of a page."""
+    """Address, in the built book, of a place named page#label: an equation, a target, a figure or a heading."""
     name, _, label = page.partition("#")
-    text = checkout.text(BOOK / f"{name}.md")
-    labelled = re.search(rf"^`+\{{([\w:]+)\}}[^\n]*\n:label: {re.escape(label)}$", text, re.MULTILINE)
-    if labelled:  # an equation, or a lemma or theorem
-        return f"{name}.html#{'equation-' if labelled[1] == 'math' else ''}{label}"
-    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    named = re.search(rf"^\({re.escape(label)}\)=$|^ *:?name: {re.escape(label)}$", text, re.MULTILINE)
-    if not named and label not in {_slug(heading) for heading in headings}:
-        raise KeyError(f"{page}: no equation, target, figure or heading of this name")
-    return f"{name}.html#{label}"
+    text = checkout.text(checkout.BOOK / f"{name}.md")
+    equation = re.search(rf"^`+\{{math\}}\n:label: {re.escape(label)}$", text, re.MULTILINE)
+    return f"{name}.html#{'equation-' if equation else ''}{label}"
 
 
 def table() -> HTML:
-    """Every row under the heading of its section; function and test lead to their code, the page to its place."""
+    """Every row under the heading of its section; function and test lead to the block that shows them."""
     lines = []
     for section, rows in sections().items():
         lines.append(f'<tr><th colspan="3">{html.escape(section)}</th></tr>')
@@ -82,14 +62,55 @@ def table() -> HTML:
     return HTML(f'<table class="index"><thead>{head}</thead><tbody>{"".join(lines)}</tbody></table>')
 
 
+def show_code(app: Sphinx, doctree: nodes.document) -> None:
+    """Below each equation, and at the end of each section, that a row names: the row's function and test, folded."""
+    page, rows = app.env.docname.removeprefix("book/"), defaultdict(list)
+    for row in (row for part in sections().values() for row in part):
+        for place in (row.page, *row.also):
+            name, _, label = place.partition("#")
+            if name == page:
+                rows[label].append(row)
+    for label, found in rows.items():
+        place = next(node for node in doctree.findall(nodes.Element)
+                     if label in node.get("ids", ()) or label == node.get("label"))
+        block = [node for row in found for node in _folded(app, row, row.page == f"{page}#{label}")]
+        if isinstance(place, nodes.section):
+            subsection = next((at for at, child in enumerate(place) if isinstance(child, nodes.section)), len(place))
+            place[subsection:subsection] = block
+        else:
+            at = place.parent.index(place) + 1
+            place.parent[at:at] = block
+
+
+def anchor_of(row: Row) -> str:
+    """Where on its page the code of a row stands."""
+    return f"code-{row.page.partition('#')[2]}-{row.code.rpartition('.')[2]}"
+
+
+def source(file: Path, name: str) -> str:
+    """A function of a file, as it is written."""
+    _, first, last = ModuleAnalyzer.for_file(file, file.stem).find_tags()[name]
+    return "\n".join(checkout.text(file).splitlines()[first - 1 : last])
+
+
+def _folded(app: Sphinx, row: Row, main: bool) -> list[nodes.Node]:
+    code, test = (word.rpartition(mark)[2] for word, mark in ((row.code, "."), (row.test, ":")))
+    anchor = f' id="{anchor_of(row)}"' if main else ""
+    summary = f"<summary>In code: <code>{code}</code>, and its test</summary>"
+    block = [nodes.raw("", f'<details class="beside"{anchor}>{summary}', format="html")]
+    module = sys.modules[pkgutil.resolve_name(row.code).__module__]
+    for file, word in ((Path(module.__file__), code), (ROOT / "tests" / row.test.partition("::")[0], test)):
+        app.env.note_dependency(str(file))
+        text = source(file, word)  # twice, as Sphinx colours only what it finds unchanged
+        block += [nodes.paragraph("", file.relative_to(ROOT).as_posix()),
+                  nodes.literal_block(text, text, language="python")]
+    return [*block, nodes.raw("", "</details>", format="html")]
+
+
 def _cells(row: Row) -> list[str]:
     equation = rf'<span class="mathjax_process">\({html.escape(row.equation)}\)</span>'
-    page = f'<a href="{link(row.page)}">{row.page.partition("#")[0]}</a>'
-    code = f'<a href="{code_link(row, PAGE)}"><code>{row.code.rpartition(".")[2]}</code></a>'
-    test = f'<a href="{test_link(row, PAGE)}"><code>{row.test.rpartition(":")[2]}</code></a>'
-    links = "<br>".join((code, test, page))
-    return [f"{equation}<br><small>{html.escape(row.paper)}</small>", html.escape(row.word), links]
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    block = f"{row.page.partition('#')[0]}.html#{anchor_of(row)}"
+    links = {row.code.rpartition(".")[2]: block, row.test.rpartition(":")[2]: block}
+    links = [f'<a href="{address}"><code>{word}</code></a>' for word, address in links.items()]
+    links.append(f'<a href="{link(row.page)}">{row.page.partition("#")[0]}</a>')
+    return [f"{equation}<br><small>{html.escape(row.paper)}</small>", html.escape(row.word), "<br>".join(links)]

@@ -1,39 +1,31 @@
-"""Chapters (MyST text notebooks) through papermill into jupyter-cache, and from there into the book.
+"""The pages of the book, executed once and built: text by MyST-NB, code by jupyter-cache, two at a time.
 
-`jupyter-book build` takes its outputs from jupyter-cache, which looks at the text of the code cells only. What else a
-page shows (the package, the records, the paper's numbers) is watched here: a chapter whose stamp
-differs from that of its last execution is executed again, all others are left alone.
+`jupyter-book build` takes outputs from jupyter-cache, which looks at the code cells of a page only. What else pages
+show (the package, the records, the lists) is watched here: where it has changed, all of them are executed again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import os
 import platform
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import jupytext
-import nbformat
-import papermill
 import yaml
 from jupyter_cache import get_cache
-from nbformat import NotebookNode
-from papermill.exceptions import PapermillExecutionError
+from jupyter_cache.executors import load_executor
+from jupyter_cache.executors.base import ExecutorRunResult
 
 from gdd.base.checks import GddError
-from gdd_book import checkout, paper_values, records
-from gdd_book.pages import claims, elements, errata, finished, index
-from gdd_book.pages.expected import UNLIKE
+from gdd_book import checkout, records
+from gdd_book.pages import finished
 
 BOOK = checkout.BOOK
 ROOT = BOOK.parent
-EXECUTED = ROOT / "_build" / "executed"
 CACHE = ROOT / "_build" / ".jupyter_cache"  # where jupyter-book looks
 LIBRARIES = ("numpy", "scipy", "matplotlib", "xarray", "pandas")
 
@@ -57,59 +49,33 @@ def text_path(page: str) -> Path:
     return BOOK / f"{page}.md"
 
 
-def stamp(page: str) -> str:
-    """SHA-256 of everything that a page shows or depends on."""
+def stamp() -> str:
+    """SHA-256 of everything that pages show or depend on, but for their own text."""
     versions = [platform.python_version(), *(f"{name} {importlib.metadata.version(name)}" for name in LIBRARIES)]
     digest = hashlib.sha256("\n".join([records.code_checksum(), *versions]).encode())
-    lists = [paper_values.PATH, claims.PATH, elements.PATH, errata.PATH, index.PATH]
-    for path in [text_path(page), *lists, *sorted(checkout.results().glob("*.nc"))]:
+    for path in [*sorted(BOOK.glob("*.yml")), *sorted(checkout.results().glob("*.nc"))]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 
-def execute(page: str, changes: dict | None = None) -> NotebookNode:
-    """Execute a chapter through papermill with these parameters; a GddError names chapter, cell and error."""
-    options = {"cwd": BOOK, "progress_bar": False, "coalesce_streams": True}
-    try:
-        ran = papermill.execute_notebook(jupytext.read(text_path(page)), None, parameters=changes, **options)
-    except PapermillExecutionError as error:
-        raise GddError(f"chapter {page}: cell {error.exec_count} failed: {error.ename}: {error.evalue}") from error
-    printed = "".join(output.get("text", "") for cell in ran.cells for output in cell.get("outputs", []))
-    if not changes and UNLIKE in printed:
-        raise GddError(f"chapter {page}: {UNLIKE}{printed.partition(UNLIKE)[2].splitlines()[0]}")
-    return ran
+def refresh() -> None:
+    """Execute the chapters whose outputs are not in the cache; all of them if anything that they show has changed.
 
-
-def with_outputs(page: str, executed: NotebookNode) -> NotebookNode:
-    """Chapter as written, with the outputs of an execution, and without papermill's marks on its cells."""
-    chapter = jupytext.read(text_path(page))
-    code = ([cell for cell in one.cells if cell.cell_type == "code"] for one in (chapter, executed))
-    for count, (cell, ran) in enumerate(zip(*code, strict=True), 1):
-        cell.outputs, cell.execution_count = ran.outputs, count
-    return chapter
-
-
-def refresh(only: Iterable[str] | None = None) -> list[str]:
-    """Execute the stale chapters, two at a time, and put their outputs where jupyter-book looks; return their names.
-
-    If some fail, a GddError names them at the end; those that succeeded are kept.
+    If some fail, a GddError names them at the end; the outputs of those that succeeded are kept.
     """
-    store = get_cache(str(CACHE))
-    stale = [page for page in only or chapters() if not _is_fresh(page, store)]
-    for page in stale:
-        _forget(page, store)
-    failures = []
-    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), mp_context=get_context("spawn")) as pool:
-        for page, job in [(page, pool.submit(_execute_to_file, page)) for page in stale]:
-            try:
-                job.result()
-                _remember(page, store)
-                print(f"executed {page}", flush=True)
-            except GddError as error:
-                failures.append(str(error))
-    if failures:
-        raise GddError("; ".join(failures))
-    return stale
+    mark, now = CACHE / "stamp", stamp()
+    if not mark.is_file() or mark.read_text() != now:
+        shutil.rmtree(CACHE, ignore_errors=True)
+        CACHE.mkdir(parents=True)
+        mark.write_text(now)
+    store, failed = get_cache(str(CACHE)), []
+    for page in chapters():
+        store.add_nb_to_project(str(text_path(page)), read_data={"name": "myst_nb_md", "type": "plugin"})
+    with ThreadPoolExecutor(2) as pool:  # threads that only wait, each for a kernel
+        for page, ran in zip(chapters(), pool.map(_execute, chapters()), strict=True):
+            failed += [] if ran.succeeded == ran.all() else [page]
+    if failed:
+        raise GddError(f"book: {', '.join(failed)} failed; the lines above say why")
 
 
 def build() -> Path:
@@ -130,39 +96,10 @@ def build() -> Path:
     return html / "index.html"
 
 
-def _execute_to_file(page: str) -> None:
-    target = EXECUTED / f"{page}.ipynb"
-    before = stamp(page)
-    executed = execute(page)
-    executed.metadata["gdd_stamp"] = before
-    target.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(executed, target)
-
-
-def _cached(page: str, store) -> list[int]:
-    """Number of the page's outputs in the cache, if there are any."""
-    try:
-        return [store.match_cache_notebook(jupytext.read(text_path(page))).pk]
-    except KeyError:
-        return []
-
-
-def _is_fresh(page: str, store) -> bool:
-    path = EXECUTED / f"{page}.ipynb"
-    executed = path.exists() and nbformat.read(path, 4).metadata.get("gdd_stamp") == stamp(page)
-    return executed and bool(_cached(page, store))
-
-
-def _forget(page: str, store) -> None:
-    """Drop the outputs of an earlier execution, so that no build can show them."""
-    (EXECUTED / f"{page}.ipynb").unlink(missing_ok=True)
-    for number in _cached(page, store):
-        store.remove_cache(number)
-
-
-def _remember(page: str, store) -> None:
-    notebook = with_outputs(page, nbformat.read(EXECUTED / f"{page}.ipynb", 4))
-    path = EXECUTED / f"{page}.cached.ipynb"
-    nbformat.write(notebook, path)
-    store.cache_notebook_file(str(path), uri=str(text_path(page)), overwrite=True)
-    path.unlink()
+def _execute(page: str) -> ExecutorRunResult:
+    """Execute a page that is not in the cache."""
+    ran = load_executor("local-serial", get_cache(str(CACHE))).run_and_cache(
+        filter_uris=[str(text_path(page))], timeout=None)
+    if ran.succeeded:
+        print(f"executed {page}", flush=True)
+    return ran

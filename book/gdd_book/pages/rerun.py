@@ -5,8 +5,7 @@ Notebook and command are made from the chapter when the book is built, so that t
 
 from __future__ import annotations
 
-import ast
-import shlex
+import re
 from pathlib import Path
 
 import jupytext
@@ -14,7 +13,8 @@ import nbformat
 from docutils import nodes
 from sphinx.application import Sphinx
 
-from gdd_book.pages import notebooks
+from gdd_book.pages import chapter, notebooks
+from gdd_book.parameters import written
 
 #: first cell of a notebook that is read elsewhere than in its book
 NEEDED = """\
@@ -25,40 +25,40 @@ from importlib.util import find_spec
 
 if find_spec("gdd_book") is None:
     raise ModuleNotFoundError("gdd_book is not installed; the lines above say how, then start the kernel anew")"""
-
-
 #: a box that is ticked shows all code of the page, by ``companion.css`` alone
 SWITCH = '<label class="code-switch"><input type="checkbox" autocomplete="off"> Show all code</label>'
-FOLDED = "tag_hide-input"
+#: what Jupyter does not read of a page's text, and what it shows in its place: formulas, places, links, directives
+PLAIN = [
+    (r"\{math\}`([^`]+)`", r"$\1$"),
+    (r"^(`{3,})\{math\}\n(?::.*\n)*\n?([\s\S]*?)\n\1$", r"$$\n\\begin{aligned}\n\2\n\\end{aligned}\n$$"),
+    (r"^\([\w-]+\)=\n", ""), (r"\{[\w:]+\}`([^`<]+?)(?: *<[^>]*>)?`", r"\1"),
+    (r"^(`{3,}|:{3,})\{[\w:-]+\}.*\n(?::[\w-]+:.*\n)*\n?([\s\S]*?)^\1$", r"\2"),
+]
 
 
 def offer_code(app: Sphinx, doctree: nodes.document) -> None:
     """Put the switch below the title of a page that has folded code."""
-    section = next(doctree.findall(nodes.section), None)
-    if section is not None and any(FOLDED in one.get("classes", ()) for one in doctree.findall(nodes.container)):
-        section.insert(1, nodes.raw("", SWITCH, format="html"))
+    if any("tag_hide-input" in one.get("classes", ()) for one in doctree.findall(nodes.container)):
+        next(doctree.findall(nodes.section)).insert(1, nodes.raw("", SWITCH, format="html"))
 
 
 def show_command(app: Sphinx, doctree: nodes.document) -> None:
     """Append link and command to a chapter."""
     page = app.env.docname.removeprefix("book/")
     if page in notebooks.chapters():
-        link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", internal=True)
-        link["classes"].append("download")
+        link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", classes=["download"])
         words = nodes.paragraph("", "Run this page yourself: ", link, nodes.Text(
-            " (its first cell says what it needs), or at other parameters from the top folder of the repository:"))
-        section = next(doctree.findall(nodes.section), doctree)
-        line = command(page)
+            " (its first cell says what it needs), or in the top folder of the repository, after "),
+            nodes.literal("", "make book"), nodes.Text(", with some of these values changed:"))
+        section, line = next(doctree.findall(nodes.section)), command(page)
         section += nodes.container("", words, nodes.literal_block(line, line, language="text"), classes=["rerun"])
 
 
 def command(page: str) -> str:
-    """The line that runs a chapter with its own parameters, to be changed; of numbers and words alone."""
-    cells = [cell for cell in _chapter(page).cells if "parameters" in cell.metadata.get("tags", [])]
-    values = {line.targets[0].id: ast.literal_eval(line.value) for line in ast.parse(cells[0].source).body}
-    plain = {name: value for name, value in values.items() if isinstance(value, int | float | str)}
-    given = [f"-p {name} {shlex.quote(str(value))}" for name, value in plain.items()]
-    return " ".join(["papermill", f"book/{page}.md", "out.ipynb", *given])
+    """The line that runs a chapter with its own parameters, to be changed."""
+    known = chapter.defaults(chapter.read(notebooks.text_path(page)))
+    given = [f"-p {name} {written(value)}" for name, value in known.items()]
+    return " ".join([f".venv/bin/gdd chapter book/{page}.md _build/{Path(page).name}.ipynb", *given])
 
 
 def offer_notebook(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
@@ -69,12 +69,11 @@ def offer_notebook(app: Sphinx, page: str, template: str, context: dict, doctree
 
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every chapter, as a notebook without outputs, beside its page."""
-    if exception is None and app.builder.format == "html":
-        for page in notebooks.chapters():
-            notebook = _chapter(page)
-            notebook.cells.insert(0, nbformat.v4.new_code_cell(NEEDED))
-            jupytext.write(notebook, Path(app.outdir) / "book" / f"{page}.ipynb")
-
-
-def _chapter(page: str):
-    return jupytext.read(notebooks.text_path(page))
+    for page in notebooks.chapters() if exception is None and app.builder.format == "html" else ():
+        notebook = chapter.read(notebooks.text_path(page))
+        for cell in notebook.cells:
+            if cell.cell_type == "markdown":
+                for pattern, plain in PLAIN:
+                    cell.source = re.sub(pattern, plain, cell.source, flags=re.MULTILINE)
+        notebook.cells.insert(0, nbformat.v4.new_code_cell(NEEDED))
+        jupytext.write(notebook, Path(app.outdir) / "book" / f"{page}.ipynb")

@@ -66,10 +66,12 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     features = [_features(atoms, pair, images, p, run) for images in (train, test)]
     errors, predicted = [], []
     with run.bar(len(runs), "classifying") as bar:
-        for (_, trial), subset in zip(runs, subsets, strict=True):
+        for (size, trial), subset in zip(runs, subsets, strict=True):
             rows = np.searchsorted(train.number, np.sort(subset.number))
             found = [
-                classify((features[0][name][rows], features[1][name]), train[rows], test, trial) for name in features[0]
+                _classified((features[0][name][rows], features[1][name]), train[rows], test, p | {
+                    "size": size, "trial": trial, "feature": name, "precisions": pair,
+                }, run) for name in features[0]
             ]
             errors.append([float(one.error) for one in found])
             predicted += [] if trial else [[one.predicted.values.astype(np.int8) for one in found]]
@@ -82,6 +84,20 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     table["active"] = float((features[1][KINDS[0]] != 0).sum(MAPS[1:]).mean())
     table["precisions"] = "precision", list(pair)
     return outcome(table.assign_coords(precision=["gamma_e", "gamma_w"]), p, test, protocol=FIVE_FOLD)
+
+
+def _classified(
+    pair: tuple[xr.DataArray, xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: Mapping, run: Run
+) -> xr.Dataset:
+    """Error and predicted labels by one feature on one subset, which an interrupted run finds again."""
+    settings = {name: p[name] for name in ("data", "seed", "atoms", "test_burn_in", "test_collect", "n_test")}
+    settings |= {name: p[name] for name in ("size", "trial", "feature", "precisions")}
+    folder = run.folder("mnist-labels-classified", settings)
+    return kept(
+        folder and folder / "classified.nc",
+        lambda: classify(pair, train, test, p["trial"])[["error", "predicted"]],
+        train=np.asarray(pair[0]), test=np.asarray(pair[1]), settings=settings,
+    )
 
 
 def _features(

@@ -1,0 +1,73 @@
+"""One chapter, run through papermill at parameters of one's own: ``gdd chapter PAGE.md OUT.ipynb -p NAME VALUE``."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jupytext
+import nbformat
+import papermill
+from nbformat import NotebookNode
+from papermill.exceptions import PapermillExecutionError
+
+from gdd.base.checks import GddError
+from gdd.base.files import user_path
+from gdd_book import checkout, parameters
+
+
+def run(page: str, output: str, given: Iterable[Sequence[str]] = ()) -> Path:
+    """Run a chapter and write it with its outputs; return the path of the notebook.
+
+    Parameters
+    ----------
+    page : path of its text, or - for the standard input
+    output : path of the notebook; its folder is there, it is not
+    given : see `gdd_book.parameters.parse`
+
+    Raises
+    ------
+    GddError
+        Before any work: no chapter, a bad output, a bad parameter. A cell that fails.
+    """
+    target = user_path("output", output)
+    if target.suffix != ".ipynb":
+        raise GddError(f"output {output}: the name of a notebook (.ipynb) is needed")
+    if target.exists():
+        raise GddError(f"output {output}: is there already; remove it, or name another")
+    if not target.parent.is_dir():
+        raise GddError(f"output {output}: there is no folder {target.parent}; make it first")
+    chapter = read(page)
+    changes = parameters.parse(f"chapter {page}", defaults(chapter), given)
+    nbformat.write(execute(chapter, page, changes), target)
+    return target
+
+
+def read(page: str | Path) -> NotebookNode:
+    """A chapter as a notebook without outputs; GddError for what is none."""
+    try:
+        text = sys.stdin.read() if page == "-" else Path(page).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise GddError(f"chapter {page}: cannot be read ({error}); name a page such as book/mnist/error.md") from error
+    chapter = jupytext.reads(text, fmt="md:myst")
+    if not any(cell.cell_type == "code" for cell in chapter.cells):
+        raise GddError(f"chapter {page}: no page with code of this book; name one such as book/mnist/error.md")
+    return chapter
+
+
+def defaults(chapter: NotebookNode) -> dict[str, Any]:
+    """Parameters of a chapter, as it has them."""
+    cells = [cell.source for cell in chapter.cells if "parameters" in cell.metadata.get("tags", ())]
+    return {line.targets[0].id: ast.literal_eval(line.value) for cell in cells for line in ast.parse(cell).body}
+
+
+def execute(chapter: NotebookNode, name: str, changes: Mapping[str, Any] | None = None) -> NotebookNode:
+    """Execute a chapter with these changes of its parameters; a GddError names chapter, cell and error."""
+    changes = {key: list(value) if isinstance(value, tuple) else value for key, value in (changes or {}).items()}
+    try:  # papermill writes no tuple
+        return papermill.execute_notebook(chapter, None, changes, cwd=checkout.BOOK, coalesce_streams=True)
+    except PapermillExecutionError as error:
+        raise GddError(f"chapter {name}: cell {error.exec_count} failed: {error.ename}: {error.evalue}") from error

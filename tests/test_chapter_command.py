@@ -1,0 +1,106 @@
+"""``gdd chapter``: a page runs at a reader's parameters however it is named, or one line says what is wrong."""
+
+import io
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from test_chapters import PAGE, code_cells
+
+from gdd.base.checks import GddError
+from gdd_book import parameters, run
+from gdd_book.pages import chapter, notebooks, rerun
+
+ROOT = notebooks.ROOT
+
+
+@pytest.fixture
+def one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("one.md").write_text(PAGE)
+    return tmp_path
+
+
+def test_a_page_runs_at_parameters_as_people_write_them(one, capsys):
+    assert run.main(["chapter", "one.md", "out.ipynb", "-p", "n=5", "-p", "pool", "[2,", "4]"]) == 0
+    assert capsys.readouterr().out == "out.ipynb\n"
+    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
+
+
+def test_a_page_comes_from_a_pipe(one):
+    words = ["chapter", "-", "out.ipynb", "-p", "n", "2"]
+    command = [sys.executable, "-c", "from gdd_book.run import main; main()", *words]
+    subprocess.run(command, input=PAGE, text=True, check=True, capture_output=True)
+    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 2, pool (3, 3)\n"
+
+
+@pytest.mark.parametrize(("folder", "before"), [
+    (ROOT, "book/"), (ROOT, "./book/"), (ROOT.parent, f"{ROOT.name}/book/"), (ROOT / "book", ""),
+    (ROOT / "book" / "mnist", "../"), (Path("/"), f"{ROOT}/book/"), (None, "linked/"),
+])
+def test_pages_are_found_from_everywhere(folder, before, tmp_path, monkeypatch):
+    (tmp_path / "linked").symlink_to(ROOT / "book")
+    monkeypatch.chdir(folder or tmp_path)
+    for page in notebooks.chapters():
+        assert chapter.read(f"{before}{page}.md").cells, page
+    monkeypatch.chdir((folder or tmp_path) / before / "mnist")
+    assert chapter.read("error.md").cells
+
+
+@pytest.mark.parametrize(("words", "said"), [
+    (["two.md", "out.ipynb"], "chapter two.md: cannot be read ([Errno 2]"),
+    ([".", "out.ipynb"], "chapter .: cannot be read ([Errno 21]"),
+    (["bytes.md", "out.ipynb"], "chapter bytes.md: cannot be read ('utf-8' codec"),
+    (["README.md", "out.ipynb"], "README.md: no page with code of this book; name one such as book/mnist/error.md"),
+    (["a.ipynb", "out.ipynb"], "chapter a.ipynb: no page with code of this book"),
+    (["empty.md", "out.ipynb"], "chapter empty.md: no page with code of this book"),
+    (["one.md", "a.ipynb"], "output a.ipynb: is there already; remove it, or name another"),
+    (["one.md", "out.md"], "output out.md: the name of a notebook (.ipynb) is needed"),
+    (["one.md", "no/out.ipynb"], "output no/out.ipynb: there is no folder no; make it first"),
+    (["one.md", "out.ipynb", "-p", "m", "5"], "chapter one.md has no parameter m; it has n, pool"),
+    (["one.md", "out.ipynb", "-p", "pol", "5"], "has no parameter pol (nearest: pool); it has n, pool"),
+    (["one.md", "out.ipynb", "-p", "n", "5", "-p", "n=6"], "parameter n: given twice"),
+    (["one.md", "out.ipynb", "-p", "n", "x"], "parameter n: 'x' given, a whole number needed, such as -p n 1"),
+])
+def test_one_line_says_what_is_wrong_before_any_work(one, capsys, monkeypatch, words, said):
+    Path("README.md").write_text("# Words\n\n    code\n")
+    Path("bytes.md").write_bytes(b"\xff\xfe")
+    Path("empty.md").touch()
+    nbformat.write(nbformat.v4.new_notebook(), "a.ipynb")
+    monkeypatch.setattr(chapter, "execute", None)
+    assert run.main(["chapter", *words]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_cell_that_fails_is_named_and_nothing_is_written(one, capsys):
+    Path("one.md").write_text(PAGE.replace('print(f"n is {n}, pool {tuple(pool)}")', "1 / (n - 1)"))
+    assert run.main(["chapter", "one.md", "out.ipynb"]) == 2
+    assert "gdd: chapter one.md: cell 2 failed: ZeroDivisionError" in capsys.readouterr().err
+    assert not Path("out.ipynb").exists()
+
+
+@pytest.mark.parametrize("page", notebooks.chapters())
+def test_the_line_at_the_end_of_a_page_has_its_own_parameters(page, monkeypatch):
+    found = []
+    monkeypatch.setattr(chapter, "run", lambda path, output, given: found.extend([path, given]))
+    assert run.main(shlex.split(rerun.command(page))[1:]) == 0
+    known = chapter.defaults(chapter.read(notebooks.text_path(page)))
+    assert found[0] == f"book/{page}.md" and parameters.parse(page, known, found[1]) == known
+
+
+def test_papermill_alone_reads_a_page_from_a_pipe(one):
+    scripts = Path(sys.executable).parent
+    text = subprocess.run([scripts / "jupytext", "--to", "ipynb", "-o", "-", "one.md"], check=True, capture_output=True)
+    subprocess.run([scripts / "papermill", "-", "out.ipynb", "-p", "n", "7"], input=text.stdout, check=True,
+                   capture_output=True)
+    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 7, pool (3, 3)\n"
+
+
+def test_what_is_no_page_is_refused_from_a_pipe(monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
+    with pytest.raises(GddError, match="chapter -: no page with code"):
+        chapter.read("-")
