@@ -5,7 +5,7 @@ Read `gdd.model` first, the density of everything, then here, in this order:
 * `gdd.reference.conditionals`: every conditional of one layer as the equation reads; each returns a distribution.
 * `gdd.reference.layer_sweep`: a sweep made of them, pretraining.
 * `gdd.reference.joint_conditionals` and `gdd.reference.joint_sweep`: the same of all layers together, refinement.
-* `gdd.reference.deconvolution`: the coefficients of new images under known atoms, and of a top layer.
+* `gdd.reference.deconvolution`: the coefficients of new images under known atoms.
 * `gdd.reference.screening`, `gdd.reference.solver`, `gdd.reference.random`: mean images of atoms that proposals are
   made from, conjugate gradients, and which random numbers belong to which draw.
 

@@ -176,19 +176,18 @@ def draw_from_residuals(
 
 def _times(gram: np.ndarray, atom: np.ndarray) -> np.ndarray:
     """Gram (plane or 1, hw, hw) times an atom (plane, hw)."""
-    return (gram @ atom[..., None])[..., 0]
+    return np.einsum("cab,cb->ca", gram, atom)
 
 
 def gram_of(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
     """T of `draw_from_residuals`, (plane or 1, hw, hw), from the sums over pairs of active positions of `AtomSums`."""
     (h, w), reach = atom_size, (lags.shape[0] // 2, lags.shape[1] // 2)
     if lags.shape[2] == 1:
-        half = toeplitz(lags[..., 0], atom_size)[None]
-    else:
-        row, col, inside = pixel_pairs(atom_size, reach)
-        windows = lags.reshape(*lags.shape[:2], h, w, -1)
-        half = windows[row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
-        half = np.where(inside[..., None], half, 0.0).reshape(h * w, h * w, -1).transpose(2, 0, 1)
+        return toeplitz(lags[..., 0], atom_size)[None]
+    row, col, inside = pixel_pairs(atom_size, reach)
+    windows = lags.reshape(*lags.shape[:2], h, w, -1)
+    half = windows[row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
+    half = np.where(inside[..., None], half, 0.0).reshape(h * w, h * w, -1).transpose(2, 0, 1)
     return half + half.transpose(0, 2, 1) - half * np.eye(h * w)  # each pair stands at one lag only
 
 

@@ -383,6 +383,10 @@ def visit_all(z, w, gamma_e, correlation, problem, constants, work):
 # Test time
 
 
+#: `energy_of` with its terms in this order
+energy_in_order = kernel()(energy_of)
+
+
 class Run(NamedTuple):
     """Names of the random numbers, and lengths."""
 
@@ -466,7 +470,7 @@ def run_chains(images, problem, run, chains, pursued):
         if pursued:
             pursue(chain, problem, odds)
         idle_bounds(odds, chain.weight, chain.bound)
-        energy = energy_of(images[n].reshape(images[n].size))
+        energy = energy_in_order(images[n].ravel(), images.shape[2])
         chains.residual[n] = np.inf
         for t in range(run.burn_in + run.collect):
             fill_key(chain.stream, (run.seed, TEST, 0, t), run.first + n * run.stream_step)
@@ -612,5 +616,5 @@ def run_masked_chain(image, observed, problem, atoms, run, chains, pursued):
             refresh_residual(image, chain.weight, masked, problem)
         sweep_masked(chain, masked, problem, odds, t >= run.burn_in)
         if t >= run.burn_in or chains.trace.shape[1] > 0:
-            keep_sample(0, t, chain.weight, energy_of(flat), run, chains)
+            keep_sample(0, t, chain.weight, energy_in_order(flat, image.shape[1]), run, chains)
     chains.averages[0] = chain.sums / run.collect

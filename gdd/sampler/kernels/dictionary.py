@@ -152,8 +152,8 @@ class MapArrays(NamedTuple):
 class AtomSums(NamedTuple):
     """Sums that one atom is drawn from; one more axis, of accumulators, while under way.
 
-    ``lags`` are of pairs of active positions, the first before the second in the map: gamma_e times the products of
-    their weights, by lag; under a mask that times the mask under the first.
+    ``lags`` are of pairs of active positions: gamma_e times the products of their weights, by lag; under a mask that
+    times the mask under the first, and only of pairs whose first comes before the second in the map.
     """
 
     lags: np.ndarray  # (lag_row, lag_col, 1), or under a mask (lag_row, lag_col, atom_row * atom_col * plane)
@@ -220,8 +220,10 @@ def add_lags(active, count, precision, mask, layer, near, lags):
         for q in range(list_near(places, e, stop, h, w, near)):
             f = near[q]
             lag_row, lag_col = row - places[f, 1], col - places[f, 2]
-            line = lags[h + lag_row, w + lag_col]
-            add_pair(lag_row, lag_col, scaled * active.weights[f], start_of(row, col, layer), mask, layer, line)
+            product, line = scaled * active.weights[f], lags[h + lag_row, w + lag_col]
+            add_pair(lag_row, lag_col, product, start_of(row, col, layer), mask, layer, line)
+            if mask.size == 0:
+                lags[h - lag_row, w - lag_col, 0] += product
 
 
 @kernel()

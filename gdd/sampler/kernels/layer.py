@@ -377,7 +377,7 @@ def begin_image(n, images, mask, constants, work):
             observed = 0
             for p in range(mask.size):
                 observed += mask[p] > 0
-        energy = energy_of(work.residual)
+        energy = energy_of(work.residual, constants.layer.width)
         gamma_e[n] = draw_noise(prior.noise_shape, prior.noise_rate, observed, energy, work.stream)
     return gamma_e[n if gamma_e.size > 1 else 0]
 

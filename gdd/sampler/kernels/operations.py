@@ -354,11 +354,13 @@ def fill_residual(image, mask, active, count, layer, static, residual):
 
 
 @subkernel()
-def energy_of(residual):
-    """Sum of squares, in double precision."""
+def energy_of(residual, width):
+    """Sum of squares in double precision, row by row of ``width``."""
     total = 0.0
-    for p in range(len(residual)):
-        total += np.float64(residual[p]) ** 2
+    for i in range(len(residual) // width):
+        row = residual[i * width : (i + 1) * width]
+        for p in range(width):
+            total += np.float64(row[p]) ** 2
     return total
 
 
@@ -404,7 +406,7 @@ def add_sums(image, count, gamma_e, constants, work, sums, n):
     for e in range(count):
         sums.active[n, active.places[e, 0]] += 1.0
         sums.squares[n, active.places[e, 0]] += active.weights[e] * active.weights[e]
-    energy = energy_of(work.residual)
+    energy = energy_of(work.residual, constants.layer.width)
     sums.energy[n] += energy
     sums.weighted_energy[n] += weight * energy
 
