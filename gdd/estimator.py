@@ -19,11 +19,12 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from gdd import features, plot, results
 from gdd.base import netcdf
-from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, IMAGE, PLANE, ROW
+from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, FEATURE, IMAGE, PLANE, ROW
 from gdd.base.checks import (
     LARGEST_SEED,
     LEAST_CONTRAST,
     GddError,
+    as_finite,
     check_choice,
     check_kind,
     check_memory,
@@ -44,7 +45,7 @@ from gdd.model.state import EMPTY, JointLocal, LayerData
 from gdd.projection import project, render_projected
 from gdd.results import Trained
 from gdd.sampler.checkpoint import digest_of
-from gdd.sampler.pretrain import Pretrained, check_fits, pretrain_layers, validate_data
+from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, refine_layers
 from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
@@ -71,7 +72,8 @@ class DeepDeconvolution(ImageTransformer):
     infer : sweeps for new images, (thrown away, averaged)
     infer_chains : chains for new images, whose features are averaged
     n_chains : chains with seeds of their own; the one of highest likelihood makes the features
-    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there
+    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
+        fits begin beside it
     warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
@@ -134,7 +136,8 @@ class DeepDeconvolution(ImageTransformer):
     def _learn(self, X) -> None:
         """Learn from the beginning, or go on from the last fit."""
         lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
-        count, folder = check_whole("n_chains", self.n_chains, 1), self._folder()
+        count = check_whole("n_chains", self.n_chains, 1)
+        self._folder()  # refused before any work
         data = self._same_data(X, count) if self.warm_start and hasattr(self, "chains_") else self._first_data(X, count)
         noise = self.model_.layers[0].gamma_e
         data = validate_data(data.images, self.model_, noise, ChainSpec(), data.mask)
@@ -144,7 +147,7 @@ class DeepDeconvolution(ImageTransformer):
         seed, first = self.seed_, self.seed_ + self.fits_ * count
         if (last := first + count - 1) > LARGEST_SEED:
             raise GddError(f"random_state: {seed} given; {count} chains need seeds up to {last}, beyond 2**63 - 1")
-        with self._threads():
+        with self._threads(), self._unfinished(data) as folder:
             found = [
                 self._run(data, start, first + number, lengths, folder) for number, start in enumerate(self.chains_)
             ]
@@ -161,6 +164,7 @@ class DeepDeconvolution(ImageTransformer):
         self.asked_ = self._asked()
         data, self.scale_ = scaled_data(self.layout_.arrange(array), None)
         self.model_ = self.model or ModelSpec.for_images(self.layout_.size, self.layout_.planes, self.atoms)
+        check_projection(self.model_)
         self.n_features_in_, self.coords_ = prod(array.shape[1:]), coords_of(X, len(array))
         self.digest_ = digest_of([data.images, data.mask])
         self.seed_, self.fits_, self.chains_, self.traces_ = self._seed(), 0, [None] * count, {}
@@ -220,7 +224,8 @@ class DeepDeconvolution(ImageTransformer):
         Raises
         ------
         GddError
-            Images of other sizes than the chain's model; a chain of a file, which has no images to project by.
+            Images other than those of the chain, or of other sizes; another number of sweeps than its last stage had; a
+            chain of a file, which has no images to project by.
 
         Notes
         -----
@@ -228,17 +233,23 @@ class DeepDeconvolution(ImageTransformer):
         *Departs:* nothing is scaled.
         *Checked:* tests/test_estimator.py (a chain of the same images and seed as a fit).
         """
+        check_kind("trained", trained, (Pretrained, Refined))
+        check_kind("chain", chain, ChainSpec)
         layers = {str(level): layer.traces for level, layer in enumerate(getattr(trained, "layers", ()), 1)}
-        stage = "pretrain" if layers else "refine"
+        stage, traces = "pretrain" if layers else "refine", layers or {results.ALL: trained.traces}
         model = cls(trained.model, random_state=chain.seed, **{stage: (chain.burn_in, chain.collect)})
         array = as_images(images)
         model.layout_, model.scale_ = find_layout(array, labelled=True), Scale(np.zeros(array.shape[1]), 1.0)
         data, _ = scaled_data(array, model.scale_)
         check_fits(data.images, trained.model)
+        check_start(trained, data, trained.model, "trained")
+        check_projection(trained.model)
+        if (sweeps := next(iter(traces.values())).sizes[DRAW]) != chain.sweeps:
+            raise GddError(f"chain: {chain.sweeps} sweeps given; the last stage of trained had {sweeps}")
         model.model_, model.seed_, model.fits_, model.kept_ = trained.model, chain.seed, 1, chain.collect
         model.asked_, model.digest_ = model._asked(), digest_of([data.images, data.mask])
         model.n_features_in_, model.coords_ = prod(array.shape[1:]), coords_of(images, len(array))
-        model.chains_, model.traces_ = [trained], layers or {results.ALL: trained.traces}
+        model.chains_, model.traces_ = [trained], traces
         model._choose()
         return model
 
@@ -252,10 +263,11 @@ class DeepDeconvolution(ImageTransformer):
     def deconvolve(self, X) -> xr.Dataset:
         """Maps of images with their axes named, as `gdd.infer` returns them, in the units of the model.
 
-        The coordinates ``row`` and ``col`` are the pixels at which an atom's first row and column lie.
+        The coordinates ``row`` and ``col`` are the pixels at which an atom's first row and column lie; those of
+        labelled images along ``image`` stay.
         """
         check_is_fitted(self)
-        return self._deconvolve(self._checked(X, reset=False))
+        return self._deconvolve(self._checked(X, reset=False)).assign_coords(along_images(X))
 
     def _features(self, array: np.ndarray) -> np.ndarray:
         """`transform` of images that have been checked."""
@@ -281,7 +293,7 @@ class DeepDeconvolution(ImageTransformer):
         They are not cut off where pixels of ``fit`` ended, such as at 0 and 255.
         """
         check_is_fitted(self)
-        features = check_array(X, dtype=np.float32)
+        features = as_finite(check_array(X, dtype=np.float32), (IMAGE, FEATURE), "X")
         if features.shape[1] != (wanted := prod(self._map_shape)):
             raise GddError(f"X: {features.shape[1]} features given; {wanted} are needed")
         maps = features.reshape(len(features), *self._map_shape)
@@ -465,9 +477,22 @@ def restored(data: xr.Dataset) -> DeepDeconvolution:
     return model
 
 
+def check_projection(model: ModelSpec) -> None:
+    """Refuse a model whose top atoms, once projected, could not explain an image."""
+    for axis, inner, outer in zip((ROW, COL), model.projected_size, model.image_size, strict=True):
+        if inner > outer:
+            raise GddError(
+                f"model: top atoms project to {inner} pixels along axis '{axis}', where images have {outer}; give the"
+                " layers smaller atoms, or smaller pools"
+            )
+    if model.layers[-1].atoms < 2:
+        raise GddError("model: 1 atom in the top layer; the prior odds 1 / (K - 1) of new images need 2 or more")
+
+
 def coords_of(images, count: int) -> dict[str, np.ndarray]:
     """Coordinates along ``image`` by name, of labelled images their own."""
-    return {IMAGE: np.arange(count)} | {name: variable.values for name, variable in along_images(images).items()}
+    labels = {name: results.storable(name, variable.values) for name, variable in along_images(images).items()}
+    return {IMAGE: np.arange(count)} | labels
 
 
 def averaged(chains: list[xr.Dataset]) -> xr.Dataset:

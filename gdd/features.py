@@ -19,7 +19,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from gdd import plot, results
-from gdd.base.axes import DICTIONARY, IMAGES, PLANE
+from gdd.base.axes import BLOCKS, DICTIONARY, IMAGES, PLANE
 from gdd.base.checks import (
     GddError,
     check_block,
@@ -32,12 +32,13 @@ from gdd.base.checks import (
 )
 from gdd.base.files import user_path
 from gdd.inference.contrast import filled_in, prepare
-from gdd.inference.deconvolution import check_atoms
-from gdd.inference.deformations import Deformations, Whitening, learn_whitening
+from gdd.inference.deconvolution import along_images, check_atoms
+from gdd.inference.deformations import Deformations, Whitening, check_differ, learn_whitening
 from gdd.inference.features import block_magnitudes
 from gdd.layout import Scale, find_layout, scaled_data
 from gdd.model.pooling import block_grid
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Size, propose_sizes
+from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
 from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
@@ -47,6 +48,8 @@ LEAST_NORM = 0.25
 WIDEST = 2**15 - 1
 #: width of the blur beside the side of an atom: three pixels for atoms of eight
 BLUR = 3 / 8
+#: parameters by which images are read; a fit keeps those that it was made with
+READING = ("margin", "regions", "second", "local_contrast", "noise_precision", "weight_precision")
 #: images that are read at once
 AT_ONCE = 250
 #: dictionaries that this package brings
@@ -122,11 +125,13 @@ class OneStepFeatures(ImageTransformer):
         the blur is subtracted in learning alone, as for the book's record of Caltech 101
     rescale : whether to subtract medians and divide by one number, see ``scale_``; the precisions need it
     noise_precision, weight_precision : held, in learning and in use
-    dictionaries : (atom, plane, atom_row, atom_col) each, to be used in the place of learned ones
+    dictionaries : (atom, plane, atom_row, atom_col) each, to be used in the place of learned ones, for which ``atoms``
+        and ``sweeps`` do not count; ``sizes`` are theirs
     sweeps : of the chain that learns a dictionary, (thrown away, kept)
     learn_from : images at most that are learned from, drawn from those of ``fit``
     image_size : (row, col) of grey images that are given flat; None: signals of one row
-    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there
+    checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
+        fits begin beside it
     random_state : of learning; ``transform`` uses no random number
     n_jobs : threads; None: as many as there are cores. It changes no result
     verbose : whether to show progress, in a notebook or where there is a terminal
@@ -141,6 +146,7 @@ class OneStepFeatures(ImageTransformer):
     scale_ : median of every plane and unit of the pixels, which are subtracted and divided by
     layout_ : axes and sizes of the images
     pool_, blur_, seed_, n_features_in_ : as used
+    settings_ : the other parameters that images are read by, as the fit had them
 
     Notes
     -----
@@ -201,14 +207,24 @@ class OneStepFeatures(ImageTransformer):
         learns it within seconds from digits of your own, in any units and of any size.
 
         ``changes`` : other parameters; with ``sizes=((8, 8),)`` one dictionary, which does as well with few labels and
-        learns in a fifth of the time
+        learns in a fifth of the time. With ``pretrained`` none of how dictionaries are learned; where others than
+        of whitening change, images are read after ``fit`` alone
+
+        Raises
+        ------
+        GddError
+            Changes of how dictionaries are learned, with ``pretrained``.
         """
-        asked = {"sizes": DIGIT_SIZES, "pool": (3, 3), "blur": 3.0}
+        asked = {"pool": (3, 3), "blur": 3.0}
         if not pretrained:
-            return cls(**asked | changes)
+            sizes = {} if "dictionaries" in changes else {"sizes": DIGIT_SIZES}
+            return cls(**asked | sizes | changes)
+        if learning := changes.keys() & {"atoms", "dictionaries", "sizes", "sweeps"}:
+            raise GddError(f"{min(learning)}: given with pretrained=True, which brings dictionaries; leave one out")
         shipped = restored(results.read(SHIPPED / "digits.nc"))
         model = cls(**asked | {"dictionaries": shipped.dictionaries_} | changes)
-        model.__dict__ |= {name: value for name, value in vars(shipped).items() if name.endswith("_")}
+        if changes.keys() <= {"checkpoint", "floor", "learn_from", "n_jobs", "random_state", "verbose", "whitening"}:
+            model.__dict__ |= {name: value for name, value in vars(shipped).items() if name.endswith("_")}
         return model
 
     @classmethod
@@ -228,6 +244,7 @@ class OneStepFeatures(ImageTransformer):
 
     def _learn(self, X) -> None:
         self._forget()
+        self.settings_ = {name: getattr(self, name) for name in READING}
         array = self._checked(X, reset=True)
         self.layout_ = find_layout(array, self.image_size, labelled=isinstance(X, xr.DataArray))
         images = self.layout_.arrange(array)
@@ -242,25 +259,29 @@ class OneStepFeatures(ImageTransformer):
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
         self._check_settings(sizes)
         plan = [self._layer(size) for size in sizes]
-        with self._threads():
-            sharp = None if known else self._prepared(pixels, mask, self.blur_)
-            self.dictionaries_ = known or self._learn_dictionaries(sharp, mask, plan)
+        if self.whitening:
+            check_differ(pixels)
+        with self._threads(), self._unfinished(LayerData(pixels, mask)) as folder:
+            sharp = self._prepared(pixels, mask, None if known else self.blur_)
+            if not sharp.any():
+                raise GddError("images: nothing is left of them without their blur; give blur=0, local_contrast=False")
+            self.dictionaries_ = known or self._learn_dictionaries(sharp, mask, plan, folder)
             self.units_, self.second_, self.whitening_ = [1.0] * len(plan), None, None
             if self.second is not None or self.regions is None:
                 maps = self._maps(self._prepared(pixels, mask), mask)
                 if self.second is not None:
-                    self.second_ = self._learn_second(maps[0])
+                    self.second_ = self._learn_second(maps[0], folder)
                 else:
                     self.units_ = [max(float(one.reshape(len(one), -1).std()), LEAST_UNIT) for one in maps]
             if self.whitening:
                 self.whitening_ = self._learn_whitening(pixels, mask)
 
     def _learn_dictionaries(
-        self, images: np.ndarray, mask: np.ndarray | None, plan: list[ModelSpec]
+        self, images: np.ndarray, mask: np.ndarray | None, plan: list[ModelSpec], folder: Path | None
     ) -> list[xr.DataArray]:
         """Dictionaries of the planned sizes; equal sizes have other seeds."""
         burn_in, collect = sweeps_of("sweeps", self.sweeps)
-        found, sizes, folder = [], [model.layers[0].atom_size for model in plan], self._folder()
+        found, sizes = [], [model.layers[0].atom_size for model in plan]
         with Bar((burn_in + collect) * len(plan), self.verbose) as bar:
             for number, (model, size) in enumerate(zip(plan, sizes, strict=True)):
                 again = sizes[:number].count(size)
@@ -268,10 +289,10 @@ class OneStepFeatures(ImageTransformer):
                 found.append(learn_atoms(images, model, chain, mask, folder and folder / own, bar))
         return found
 
-    def _learn_second(self, maps: np.ndarray) -> LearnedLayer:
+    def _learn_second(self, maps: np.ndarray, folder: Path | None) -> LearnedLayer:
         """Layer 2 from maps of layer 1."""
         asked, chain = self.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
-        centre, folder = maps.mean(axis=(0, 2, 3))[:, None, None], self._folder()
+        centre = maps.mean(axis=(0, 2, 3))[:, None, None]
         found = LearnedLayer(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
         model = one_layer(
             asked.atoms, asked.size, asked.pool, maps.shape[1:], asked.noise_precision, asked.weight_precision
@@ -283,7 +304,7 @@ class OneStepFeatures(ImageTransformer):
     def _learn_whitening(self, pixels: np.ndarray, mask: np.ndarray | None) -> Whitening:
         """Whitening from deformed images; missing pixels are filled in first."""
         whole = xr.DataArray(pixels if mask is None else filled_in(pixels, mask), dims=IMAGES)
-        deformations = Deformations() if self.whitening is True else self.whitening
+        deformations = self.whitening if isinstance(self.whitening, Deformations) else Deformations()
         count = len(deformations.transforms(pixels.shape[2]))
         with Bar(count, self.verbose, "deformations") as bar:
             return learn_whitening(whole, lambda part: self._plain(part.values), deformations, self.floor, bar.step)
@@ -313,6 +334,9 @@ class OneStepFeatures(ImageTransformer):
         if not self.dictionaries:
             raise GddError("dictionaries: none given; at least one is needed, or None")
         found = [check_atoms(one, pixels, "dictionaries") for one in self.dictionaries]
+        sizes = [one.shape[2:] for one in found]
+        if self.sizes is not None and self._sizes() != sizes:
+            raise GddError(f"sizes: {shown(self.sizes)} given, and dictionaries of {shown(sizes)}; leave one out")
         return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in found]
 
     def _check_settings(self, sizes: list[Size]) -> None:
@@ -327,6 +351,7 @@ class OneStepFeatures(ImageTransformer):
         sweeps_of("sweeps", self.sweeps)
         check_kind("second", self.second, (SecondLayer, type(None)))
         check_kind("whitening", self.whitening, (Deformations, bool))
+        self._folder()  # refused before any work
         if self.regions is not None:
             check_kind("regions", self.regions, (tuple, list))
             if not [check_whole("regions", one, 1) for one in self.regions]:
@@ -334,7 +359,8 @@ class OneStepFeatures(ImageTransformer):
         if self.second is not None:
             if len(sizes) > 1:
                 raise GddError(
-                    "second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),)"
+                    "second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),), or"
+                    " second=None"
                 )
             grid = grid_of(size, sizes[0], self.pool_)
             if any(n < a for n, a in zip(grid, self.second.size, strict=True)):
@@ -361,12 +387,13 @@ class OneStepFeatures(ImageTransformer):
         """Expected magnitudes of the blocks under each dictionary, (image, atom, block_row, block_col) each.
 
         As features have them before they are pooled over regions or whitened; the last is that of a second layer.
+        Coordinates of labelled images along ``image`` stay.
         """
         check_is_fitted(self)
-        pixels, mask, _ = self._scaled(self._checked(X, reset=False))
+        (pixels, mask, _), coords = self._scaled(self._checked(X, reset=False)), along_images(X)
         with self._threads():
             found = self._maps(self._prepared(pixels, mask), mask)
-        return [xr.DataArray(one, dims=("image", "atom", "block_row", "block_col"), name="maps") for one in found]
+        return [xr.DataArray(one, coords, BLOCKS, "maps") for one in found]
 
     def for_size(self, image_size: Size, **changes) -> OneStepFeatures:
         """Return the same atoms for images of another size, fitted, such as to read pictures at several sizes.
@@ -375,8 +402,10 @@ class OneStepFeatures(ImageTransformer):
         """
         check_is_fitted(self)
         if self.whitening_ is not None:
-            raise GddError("image_size: the features are whitened, which holds for one size; give whitening=False")
-        other = copy(self).set_params(**changes)
+            raise GddError("image_size: the features are whitened, which holds for one size; fit with whitening=False")
+        settings = self.settings_ | changes
+        other = copy(self).set_params(**settings)
+        other.settings_ = settings
         other.layout_ = self.layout_._replace(size=check_pair("image_size", image_size))
         other.n_features_in_ = prod(other.layout_.shape)
         sizes = [one.shape[2:] for one in self.dictionaries_]
@@ -388,22 +417,24 @@ class OneStepFeatures(ImageTransformer):
 
     def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None, blur: float | None = None) -> np.ndarray:
         """Images as the atoms see them; ``blur`` : None: that of reading."""
-        reading = 0.0 if self.local_contrast else self.blur_
-        return prepare(pixels, seen, reading if blur is None else blur, bool(self.local_contrast))
+        local = bool(self.settings_["local_contrast"])
+        reading = 0.0 if local else self.blur_
+        return prepare(pixels, seen, reading if blur is None else blur, local)
 
     def _maps(self, images: np.ndarray, seen: np.ndarray | None) -> list[np.ndarray]:
         """Answers of every dictionary to prepared images, (image, atom, block_row, block_col) each."""
-        blocks = *self.pool_, self.margin
-        precisions = self.noise_precision, self.weight_precision
+        settings = self.settings_
+        blocks, upper = (*self.pool_, settings["margin"]), settings["second"]
+        precisions = settings["noise_precision"], settings["weight_precision"]
         found = [
             block_magnitudes(images, one.values, blocks, *precisions, seen) / np.float32(unit)
             for one, unit in zip(self.dictionaries_, self.units_, strict=True)
         ]
-        if self.second is None and self.regions is None:
+        if upper is None and settings["regions"] is None:
             return found
         found = [over_norm(one) for one in found]
         if self.second_ is not None:
-            upper, below = self.second, self.second_.standardise(found[0])
+            below = self.second_.standardise(found[0])
             answers = block_magnitudes(
                 below, self.second_.atoms, (*upper.pool, 0), upper.noise_precision, upper.weight_precision
             )
@@ -413,7 +444,8 @@ class OneStepFeatures(ImageTransformer):
     def _plain(self, pixels: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
         """Features that are not whitened of scaled pixels (image, plane, row, col)."""
         maps = self._maps(self._prepared(pixels, seen), seen)
-        parts = [one.reshape(len(one), -1) if self.regions is None else pyramid(one, self.regions) for one in maps]
+        regions = self.settings_["regions"]
+        parts = [one.reshape(len(one), -1) if regions is None else pyramid(one, regions) for one in maps]
         return np.concatenate(parts, axis=1)
 
     # ---- what was learned
@@ -421,10 +453,10 @@ class OneStepFeatures(ImageTransformer):
     def get_feature_names_out(self, input_features=None) -> np.ndarray:
         """Names of the features: dictionary, atom, and the place of the block or region; of whitened ones a number."""
         check_is_fitted(self)
-        names = []
+        names, regions = [], self.settings_["regions"]
         for number, (atoms, grid) in enumerate(self._grids()):
-            places = [("block", grid)] if self.regions is None else [
-                (f"level{level}", tuple(min(level, n) for n in grid)) for level in self.regions
+            places = [("block", grid)] if regions is None else [
+                (f"level{level}", tuple(min(level, n) for n in grid)) for level in regions
             ]
             for word, sizes in places:
                 names += [f"dictionary{number}_atom{k}_{word}_row{i}_col{j}" for k, i, j in np.ndindex(atoms, *sizes)]
@@ -437,7 +469,7 @@ class OneStepFeatures(ImageTransformer):
         found = [(len(one), grid_of(self.layout_.size, one.shape[2:], self.pool_)) for one in self.dictionaries_]
         if self.second_ is not None:
             atoms = self.second_.atoms
-            found.append((len(atoms), grid_of(found[0][1], atoms.shape[2:], self.second.pool)))
+            found.append((len(atoms), grid_of(found[0][1], atoms.shape[2:], self.settings_["second"].pool)))
         return found
 
     def plot_atoms(self, dictionary: int = 0, ax: Axes | None = None) -> Axes:
@@ -474,8 +506,9 @@ class OneStepFeatures(ImageTransformer):
         """Write what was learned to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
         check_is_fitted(self)
         place = user_path("path", path)
+        second = self.settings_["second"]
         attrs = self._attributes(
-            second=self.second and asdict(self.second), dictionaries=self.dictionaries is not None,
+            **self.settings_ | {"second": second and asdict(second)}, dictionaries=self.dictionaries is not None,
             whitening=asdict(self.whitening) if isinstance(self.whitening, Deformations) else self.whitening,
         )
         attrs |= {
@@ -497,6 +530,7 @@ def restored(data: xr.Dataset) -> OneStepFeatures:
     }
     model = OneStepFeatures._from_attributes(attrs, given)
     model.dictionaries_, model.units_ = dictionaries, units
+    model.settings_ = {name: given[name] for name in READING}
     model.pool_, model.blur_ = tuple(int(n) for n in attrs["pool"]), float(attrs["blur"])
     model.second_ = LearnedLayer(
         data.second.values, data.second_centre.values[:, None, None], float(attrs["second_scale"])

@@ -93,7 +93,7 @@ class Scale(NamedTuple):
 def as_images(images: np.ndarray | xr.DataArray) -> np.ndarray:
     """Images as an array of numbers; labelled ones with their axes in the order (image, plane, row, col)."""
     if np.ma.isMaskedArray(images):
-        raise GddError("images: a masked array given; give images.filled(numpy.nan)")
+        raise GddError("images: a masked array given; give images.astype(float).filled(numpy.nan)")
     if isinstance(images, list | tuple):
         sizes = sorted({one.shape for one in images if isinstance(one, np.ndarray)})
         if len(sizes) > 1:
@@ -220,10 +220,10 @@ def warn_of_units(pixels: np.ndarray) -> None:
         )
 
 
-def scaled_data(images: np.ndarray, scale: Scale | None) -> tuple[LayerData, Scale]:
+def scaled_data(images: np.ndarray, scale: Scale | None, new: bool = False) -> tuple[LayerData, Scale]:
     """Images (image, plane, row, col) as a model's input: scaled, single precision, NaN hidden by a mask; their scale.
 
-    ``scale`` : None: that of these images
+    ``scale`` : None: that of these images; ``new`` : whether to warn if they seem to be in other units than those of it
     """
     images = as_plain(images, IMAGES, "images").astype(float)
     seen = ~np.isnan(images)
@@ -239,10 +239,10 @@ def scaled_data(images: np.ndarray, scale: Scale | None) -> tuple[LayerData, Sca
     if largest.max() > LARGEST_PIXEL:
         n = int(largest.argmax())
         raise GddError(
-            f"images: image {n} has a pixel {largest[n]:.2g} units of scale_ from the median of fit; at most "
-            f"{LARGEST_PIXEL:g} is possible: give images in the units of those of fit"
+            f"images: image {n} has a pixel {largest[n]:.2g} units of scale_ from its median; at most {LARGEST_PIXEL:g}"
+            " is possible: give pixels of the same units, such as 0 to 1, to fit and after it"
         )
-    if scale is not None:
+    if new:
         warn_of_units(pixels)
     pixels = pixels.astype(np.float32)
     return LayerData(pixels, None) if seen.all() else LayerData(np.where(seen, pixels, np.float32(0)), seen), own

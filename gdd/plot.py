@@ -165,7 +165,8 @@ def _pictures(pictures: np.ndarray | xr.DataArray, dims: Sequence[str], argument
     """`as_plain` of pictures (..., plane, row, col); another number of planes has no colours."""
     pictures = as_plain(pictures, dims, argument)
     if (planes := pictures.shape[-3]) not in (1, 3):
-        raise GddError(f"{argument}: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes")
+        some = f"{argument}[..., :1, :, :]"
+        raise GddError(f"{argument}: {planes} along axis 'plane'; 1 or 3 can be shown: choose planes, such as {some}")
     return pictures
 
 

@@ -7,21 +7,23 @@ Names end in the number of their layer, from 1 at the bottom, and so do axes tha
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from unicodedata import is_normalized
 
 import numpy as np
 import xarray as xr
 
 from gdd.base import netcdf
 from gdd.base.axes import ATOM, CHAIN, DRAW, IMAGE, PLANE
-from gdd.base.checks import GddError
+from gdd.base.checks import GddError, as_array
 from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
-from gdd.sampler.pretrain import Fitted, Pretrained
+from gdd.sampler.pretrain import Fitted, Pretrained, check_start
 from gdd.sampler.refine import Refined
 
 FORMAT, VERSION = "gdd model", 2
@@ -241,8 +243,12 @@ def of_images(trained: Trained, some: slice | np.ndarray) -> Trained:
 
 
 def with_images(trained: Trained, images: np.ndarray) -> Trained:
-    """Return a chain that was read from a file with its images (image, plane, row, col); `gdd.project` needs them."""
+    """Return a chain that was read from a file with its images (image, plane, row, col); `gdd.project` needs them.
+
+    GddError if they are not those whose digest the file has.
+    """
     data = LayerData(np.ascontiguousarray(images, np.float32))
+    check_start(trained, data, trained.model, "trained")
     if isinstance(trained, Refined):
         return trained._replace(data=data)
     pooled = [LayerData(one.state.local.w) for one in trained.layers[:-1]]
@@ -252,25 +258,55 @@ def with_images(trained: Trained, images: np.ndarray) -> Trained:
 # ---- files
 
 
+def storable(name: str, values: np.ndarray) -> np.ndarray:
+    """Values (image,) of a coordinate of images in a type that a file gives back: numbers, truth values, words, times.
+
+    GddError for other values, and for a name that NetCDF does not have: the model could not be saved.
+    """
+    remedy = f"leave it out, such as by images.drop_vars({[name]})"
+    if not (isinstance(name, str) and name.isprintable() and re.fullmatch(r"\w[^\s/]{0,60}", name)
+            and is_normalized("NFC", name)):
+        raise GddError(f"images: no file can hold a coordinate by the name {name!r}; rename it, or {remedy}")
+    kinds = {type(value) for value in values.tolist()}
+    if values.dtype.kind == "O" and len(kinds) == 1 and issubclass(*kinds, str | int | float | np.generic):
+        values = np.array(values.tolist())
+    match values.dtype.kind:
+        case "U" | "T":
+            stored, what = np.array(values.tolist(), str), "words with null characters or halves of characters"
+            same = not any("\0" in word or word.encode(errors="replace").decode() != word for word in stored)
+        case "M" | "m" as kind:
+            stored, what = values.astype(f"{kind}8[ns]"), "times that have no nanoseconds in 64 bits"
+            same = (np.isnat(values) | (stored.astype(values.dtype) == values)).all()
+        case kind:
+            stored, same = as_array(values, name) if kind in "biuf" else values, kind in "biuf"
+            what = f"{' and '.join(sorted(kind.__name__ for kind in kinds))} ({values.dtype})"
+    if not same:
+        raise GddError(
+            f"images: coordinate {name!r} holds {what}, which no file gives back; make it numbers, words or dates of"
+            f" one type, or {remedy}"
+        )
+    return stored
+
+
 def write(data: xr.Dataset, path: Path) -> None:
     """Write a Dataset whole or not at all, as a file of this version."""
     try:
         netcdf.write(data.assign_attrs(format=FORMAT, version=VERSION), path)
-    except netcdf.UNWRITABLE as error:
+    except (*netcdf.UNWRITABLE, TypeError, ValueError) as error:
         raise GddError(f"path: cannot write {path} ({error}); what was there before is kept") from error
 
 
 def read(path: Path) -> xr.Dataset:
-    """Read a file of `write`; GddError if there is none, or it is damaged, something else, or of another version."""
+    """Read a file of `write`; GddError if there is none, or it is open for writing, damaged, or something else."""
     if not path.is_file():
         raise GddError(f"path: no file {path}")
     try:
         data = netcdf.load(path)
         found, version = data.attrs.get("format"), data.attrs.get("version", 0)
-        if found == FORMAT and version == VERSION and not netcdf.check(data):
-            raise ValueError("it has no checksum")
+        if found == FORMAT and version == VERSION:
+            netcdf.check(data)
     except netcdf.UNREADABLE as error:
-        raise GddError(f"path: {path} is damaged or no NetCDF file ({error})") from error
+        raise GddError(f"path: {path} cannot be read: {error}") from error
     if found != FORMAT:
         raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")
     if version != VERSION:

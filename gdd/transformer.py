@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import warnings
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
+from hashlib import sha256
 from numbers import Integral
 from pathlib import Path
 from typing import Self
@@ -19,12 +22,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from tqdm import TqdmWarning
 
-from gdd.base.checks import GddError, check_lengths, check_seed
+from gdd.base.checks import GddError, check_lengths, check_seed, shown
 from gdd.base.compiling import on_threads
 from gdd.base.files import user_path
 from gdd.layout import ImageLayout, Scale, as_images, scaled_data
 from gdd.model.state import LayerData
+from gdd.sampler.checkpoint import digest_of
 
+#: parameters that change no number of a fit, or do so as ``seed_``
+IDLE = ("checkpoint", "n_jobs", "random_state", "verbose")
 #: where scikit-learn keeps what ``set_output`` has chosen
 OUTPUT = "_sklearn_output_config"
 
@@ -69,7 +75,8 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         """Images as an array: tables by scikit-learn's own checks, arrays of more axes by ours."""
         if isinstance(X, xr.DataArray):
             return as_images(X) if reset else self.layout_.from_labelled(as_images(X))
-        X = X if hasattr(X, "shape") else as_images(X)
+        if not hasattr(X, "shape") or (len(X.shape) == 1 and X.dtype == object):  # a column of pictures
+            X = as_images([*X] if hasattr(X, "shape") else X)
         if not reset:
             self.layout_.check_several(X)
         if len(X.shape) > 2 or np.ma.isMaskedArray(X):
@@ -81,7 +88,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
 
     def _scaled(self, array: np.ndarray) -> LayerData:
         """Checked new images as the model has them."""
-        return scaled_data(self.layout_.arrange(array), self.scale_)[0]
+        return scaled_data(self.layout_.arrange(array), self.scale_, new=True)[0]
 
     def _one_image(self, image) -> np.ndarray:
         """One image that is to be shown, as an array of images."""
@@ -92,6 +99,20 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
     def _folder(self) -> Path | None:
         return None if self.checkpoint is None else user_path("checkpoint", self.checkpoint, folder=True)
 
+    @contextmanager
+    def _unfinished(self, data: LayerData) -> Iterator[Path | None]:
+        """Folder for chains of this fit, named after its images and parameters; removed once the block has ended.
+
+        So other fits begin beside it, as those of a cross-validation do.
+        """
+        if (folder := self._folder()) is None:
+            yield None
+            return
+        asked = {name: value for name, value in self.get_params(deep=False).items() if name not in IDLE}
+        fit = f"{type(self).__name__} {self.seed_} {asked} {digest_of([data.images, data.mask])}"
+        yield (own := folder / f"fit-{sha256(fit.encode()).hexdigest()[:12]}")
+        shutil.rmtree(own, ignore_errors=True)
+
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, np.random.RandomState):
             return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -101,7 +122,7 @@ class ImageTransformer(TransformerMixin, BaseEstimator):
         if self.n_jobs is None:
             return nullcontext()
         if not isinstance(self.n_jobs, Integral) or self.n_jobs == 0:
-            raise GddError(f"n_jobs: {self.n_jobs!r} given; a number of threads, -1 for all cores, or None is needed")
+            raise GddError(f"n_jobs: {self.n_jobs!r} given; a whole number, -1 for all cores, or None is needed")
         return on_threads(effective_n_jobs(self.n_jobs))
 
     # ---- files
@@ -145,8 +166,9 @@ def as_tuples(value):
 
 def sweeps_of(name: str, pair: object) -> tuple[int, int]:
     """Sweeps of a chain, thrown away and kept, that a parameter gives."""
+    pair = pair.tolist() if isinstance(pair, np.ndarray) else pair
     if not isinstance(pair, tuple | list) or len(pair) != 2:
-        raise GddError(f"{name}: {pair!r} given; two numbers of sweeps, thrown away and kept, are needed")
+        raise GddError(f"{name}: {shown(pair)} given; two numbers of sweeps, thrown away and kept, are needed")
     return check_lengths(*pair)
 
 

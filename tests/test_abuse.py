@@ -136,12 +136,6 @@ TARGETS = {
                  "size": bad.sizes,
                  "classes": st.lists(st.sampled_from(["1", 3, "x", None]), max_size=3) | bad.numbers},
     ),
-    "planted": Target(
-        datasets.planted,
-        lambda: {"seed": 0, "images": 3, "size": (6, 7), "atoms": 2, "atom_size": (3, 3), "pool": (2, 2)},
-        lambda: {"seed": bad.seeds, "images": bad.counts, "size": bad.sizes, "planes": bad.counts, "atoms": bad.counts,
-                 "atom_size": bad.sizes, "pool": bad.sizes, "active": bad.reals, "noise_sd": bad.reals},
-    ),
     "normalise_contrast": Target(
         normalise_contrast, lambda: {"images": world().images}, lambda: {"images": _images()},
     ),

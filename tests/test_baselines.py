@@ -16,7 +16,6 @@ from gdd_book.evaluate.baselines import (
     patch_features,
     principal_components,
 )
-from gdd_book.evaluate.interpolation import hidden_error
 from gdd_book.experiments.images import hide_at_random, hide_halves
 
 
@@ -113,15 +112,8 @@ def test_gaussian_fills_in_the_conditional_mean():
 
 def test_number_of_components_is_found_on_training_images():
     train, _ = gaussian_images(60, 1)
-    images, _ = gaussian_images(20, 2)
-    mask = hide_at_random(images.shape, 0)
-    assert choose_components(train, mask, (1, 2, 3)) == 3
-    assert choose_components(train, mask, (3, 30, 47, 1000)) == 3
-    error = hidden_error(fill_by_pca(images, mask, train, 3), images, mask).mean()
-    assert error < hidden_error(fill_by_pca(images, mask, train, 1), images, mask).mean()
-
-
-def test_too_few_training_images_are_named():
-    train, _ = gaussian_images(9, 1)
+    mask = hide_at_random((20, *train.shape[1:]), 0)
+    for candidates in ((1, 2, 3), (3, 30, 47, 1000)):
+        assert choose_components(train, mask, candidates) == 3
     with pytest.raises(GddError, match="at least 10"):
-        choose_components(train, hide_halves(train.shape))
+        choose_components(train[:9], mask)

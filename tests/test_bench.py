@@ -39,20 +39,18 @@ def value(table, name):
 
 
 @pytest.mark.slow
-def test_bound_is_the_sum_of_its_parts(table):
-    for layer in ("layer 1", "layer 2", "deconvolution"):
-        parts = [n for n in table["quantity"].values if n.startswith(f"{layer}: bound,")]
-        assert len(parts) == 3
-        minima = table["minimum"].sel(quantity=parts).sum().item()
-        assert table["minimum"].sel(quantity=f"{layer}: bound").item() >= minima * (1 - 1e-9)
+def test_ratios_are_of_times_in_the_same_table(table):
+    for name in ("layer 1: whole sweep", "layer 2: image pass", cost.HALF_HIDDEN, cost.SWEEP):
+        below = f"{name.split(':')[0].removesuffix(', half hidden')}: bound"
+        assert value(table, f"{name} / bound") == pytest.approx(value(table, name) / value(table, below))
 
 
 @pytest.mark.slow
 def test_refinement_stands_beside_pretraining_at_both_sizes(table):
     for shapes in ("MNIST shapes", "Caltech shapes"):
-        stages = [f"{shapes}: refinement, a sweep", f"{shapes}: pretraining, a sweep of every layer"]
-        above, below = table["minimum"].sel(quantity=stages).values
-        assert table["minimum"].sel(quantity=f"{shapes}: refinement / pretraining") == pytest.approx(above / below)
+        above, below = f"{shapes}: refinement, a sweep", f"{shapes}: pretraining, a sweep of every layer"
+        ratio = value(table, f"{shapes}: refinement / pretraining")
+        assert ratio == pytest.approx(value(table, above) / value(table, below))
 
 
 @pytest.mark.slow
@@ -88,9 +86,7 @@ def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
     data = cost.LayerData(images)
     layer = cost.fit_layer(data, spec, layer_shape(spec, (28, 28), 1), ChainSpec(0, 1))
     few, of_few = cost.first_images(layer, data, 4)
-    key = cost.Key(0, cost.PRETRAIN, 0, 5)
-    whole = cost.image_pass(layer.state, data, spec, layer.shape, key).local
-    part = cost.image_pass(few.state, of_few, spec, layer.shape, key).local
+    whole, part = cost.pass_job(layer, data, 0)().local, cost.pass_job(few, of_few, 0)().local
     np.testing.assert_array_equal(part.w, whole.w[:4])
 
 
@@ -99,9 +95,7 @@ def test_the_generators_share_of_the_bound_is_the_samplers_generator():
     assert harness.many_uniforms(9) == pytest.approx(sum(stream.uniform() for _ in range(9)), rel=1e-14)
 
 
-@pytest.mark.slow
 def test_bound_multiplies_and_exponentiates_as_often_as_the_layer(monkeypatch):
-    shape = model_for(100.0, 0.1).shapes()[0]
     done = {"adds": 0, "exponentials": 0, "calls": 0}
 
     def matmul(left, right, out):
@@ -110,13 +104,11 @@ def test_bound_multiplies_and_exponentiates_as_often_as_the_layer(monkeypatch):
     def exp(values, out):
         done["exponentials"] += values.size
 
-    parts = harness.bound("one", shape, 10)
+    timing = harness.bound(model_for(100.0, 0.1).shapes()[0], 10)
     monkeypatch.setattr(harness.np, "matmul", matmul)
     monkeypatch.setattr(harness.np, "exp", exp)
     monkeypatch.setattr(harness, "many_uniforms", lambda calls: done.update(calls=calls))
-    for part in parts.values():
-        part.job()
-    images = parts["one: bound, product"].images
-    per_image = {name: count / images for name, count in done.items()}
-    assert images >= 10
+    timing.job()
+    assert timing.images >= 10
+    per_image = {name: count / timing.images for name, count in done.items()}
     assert per_image == {"adds": 32 * 21 * 21 * 64, "exponentials": 32 * 21 * 21, "calls": 32 * 49}

@@ -55,13 +55,16 @@ def test_models_of_both_depths_have_the_paper_s_test_time():
     printed = training.caltech_model("three layers", {"noise_precision": 0, "weight_precision": 0.1})
     assert printed == CALTECH101.as_printed()
     for name in ("two layers", "three layers"):
-        model = training.caltech_model(name, {"noise_precision": 3.0, "weight_precision": 0.1})
+        held = {"noise_precision": 3.0, "weight_precision": 0.1, "learned_planes": False}
+        model = training.caltech_model(name, held)
         assert (model.projected_size, model.stride) == ((96, 96), (8, 8))
         assert model.shapes()[-1].map_size == (5, 5)
         bottom, *upper = model.layers
         assert (bottom.gamma_e.fixed, bottom.gamma_w.fixed, bottom.gamma_d.fixed) == (3.0, 0.1, 289.0)
         assert all(layer.gamma_e.fixed is None and layer.gamma_e.axes == () for layer in upper)
         assert all(layer.gamma_w.fixed == pytest.approx(0.01) for layer in upper)
+        learned = training.caltech_model(name, held | {"learned_planes": True})
+        assert learned == model.with_learned_planes() != model
 
 
 def test_class_experiment_adds_up_its_parts(tmp_path):

@@ -130,7 +130,7 @@ def test_experiments_without_parts_take_one_job(tmp_path, monkeypatch):
     assert not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("experiment", ["accuracy", "layerwise", "readings", "best"])
+@pytest.mark.parametrize("experiment", ["accuracy", "layerwise", "best"])
 @pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
 def test_too_few_to_tune_on_is_refused_before_any_data(experiment, name, value, monkeypatch):
     monkeypatch.setattr(caltech.datasets, "class_names", None)

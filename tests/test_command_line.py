@@ -67,10 +67,9 @@ def test_mnist_may_be_unpacked(tmp_path, monkeypatch, way):
             (tmp_path / "mnist" / name).write_bytes(gzip.compress(content) if way == "packed" else content)
             source = source._replace(content=hashlib.sha256(content).hexdigest())
         changed.append(source)
-    for module in (sources, datasets):
-        monkeypatch.setattr(module, "SOURCES", tuple(changed))
+    monkeypatch.setattr(sources, "SOURCES", tuple(changed))
     monkeypatch.setenv("GDD_DATA", str(tmp_path))
-    monkeypatch.setattr(sources, "_fetch_file", None)  # nothing may be fetched
+    monkeypatch.setattr(sources, "_fetch", None)  # nothing may be fetched
     assert datasets.load("mnist", n=5).label.values.tolist() == [0, 1, 2, 3, 4]
 
 
@@ -79,6 +78,6 @@ def test_an_archive_may_be_half_unpacked(pictures):
     whole = pictures / "caltech256" / "256_ObjectCategories"
     (pictures / "caltech101").mkdir()
     shutil.make_archive(str(pictures / "caltech101" / "101_ObjectCategories"), "tar", whole.parent, whole.name)
-    source = next(one for one in sources.SOURCES if one.dataset == "caltech101")
-    assert sources.locate(source).name == "101_ObjectCategories.tar"
-    assert len([*sources.pictures(sources.locate(source))]) == 40
+    (source,) = sources.files_of("caltech101")
+    assert source.path.name == "101_ObjectCategories.tar"
+    assert len([*sources.pictures(source.path)]) == 40

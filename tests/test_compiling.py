@@ -1,6 +1,7 @@
 """Cached kernels: none outlives a change of a kernel that it calls. Threads share work, also after a fork."""
 
 import ast
+import compileall
 import os
 import shutil
 import subprocess
@@ -70,6 +71,28 @@ def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
     assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
+def test_a_relative_folder_stays_where_it_was_when_the_package_was_imported(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    assert compile_anew(tmp_path, NUMBA_CACHE_DIR="kept") == (1, 0)
+    caller = tmp_path / "gdd" / "caller.py"
+    caller.write_text(f"import os, gdd.callee\nos.chdir('elsewhere')\n{CALLER}", encoding="utf-8")
+    assert [run_caller(tmp_path, NUMBA_CACHE_DIR="kept") for _ in range(2)] == [(1, 0), (1, 1)]
+    assert not [*(tmp_path / "elsewhere").iterdir()]
+
+
+def test_without_its_source_files_the_package_keeps_no_kernels(tmp_path):
+    compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
+    compileall.compile_dir(tmp_path / "gdd", quiet=2, legacy=True)
+    for source in (tmp_path / "gdd").rglob("*.py"):
+        source.unlink()
+    assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
+
+
+def test_the_package_can_be_imported_without_its_docstrings():
+    script = "import gdd; assert gdd.__doc__ is None; gdd.Deformations().draw(1)"
+    subprocess.run([sys.executable, "-OO", "-c", script], check=True)
+
+
 @pytest.mark.parametrize(("kept", "size"), [("*.nbi", 0), ("*.nbc", 20)])
 def test_damaged_kernels_are_compiled_again(tmp_path, kept, size):
     there = tmp_path / "kept"
@@ -134,6 +157,7 @@ def test_every_kernel_is_kept_under_the_checksum():
 
 
 SHARED = """
+import os
 import sys
 import numpy as np
 from gdd.base.compiling import kernel, on_threads, share_out
@@ -149,7 +173,6 @@ def work(_=None):
 """
 USES = {
     "a child forked after use": """
-import os
 first = work()
 child = os.fork()
 if child == 0:
@@ -161,6 +184,20 @@ import multiprocessing
 first = work()
 with multiprocessing.get_context("fork").Pool(2) as pool:
     assert pool.map_async(work, range(4)).get(60) == [first] * 4
+""",
+    "a thread that outlives the main one": """
+import threading, time
+first = work()
+def late():
+    threading.main_thread().join()
+    assert work() == first
+    os._exit(7)  # an error in a thread ends nothing
+threading.Thread(target=late).start()
+""",
+    "what is done at the end": """
+import atexit
+first = work()
+atexit.register(lambda: os._exit(7 if work() == first else 1))  # nor does one in a function called at the end
 """,
     "several threads at once": """
 from concurrent.futures import ThreadPoolExecutor
@@ -176,7 +213,7 @@ def test_work_is_shared_out_after_a_fork_and_from_several_threads(use, tmp_path)
     script.write_text(SHARED + USES[use])
     env["NUMBA_CACHE_DIR"] = str(tmp_path)
     ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == 0, ran.stderr
+    assert ran.returncode == (7 if "os._exit(7" in USES[use] else 0), ran.stderr
 
 
 @two_cores

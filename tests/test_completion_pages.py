@@ -47,7 +47,7 @@ def test_better_is_judged_digit_by_digit():
         {"hidden_error": (("hiding", "way", "image"), errors)}, {"hiding": ["h"], "way": ["a", "b", "c"]}
     )
     table = figures.filled_comparison(found, [("a", "b"), ("b", "a"), ("a", "c")])
-    distance = table["h", "difference, standard errors"].astype(float)
+    distance = table["h", "difference, t"].astype(float)
     assert distance["a", "b"] == -distance["b", "a"] < -60 and distance["a", "c"] == 0
     assert table["h", "error over the other's"].tolist() == ["1.00"] * 3
 
@@ -93,5 +93,5 @@ def test_ways_are_compared_with_the_error_of_independent_rates():
     found = xr.Dataset({"error": (("model", "way", "feature_kind"), errors)}, coordinates)
     table = figures.layerwise_comparison(found, 1000, [("a", "b"), ("c", "a")])
     assert table.loc[("m", "posterior mean")].to_dict() == {
-        ("a", "b"): "-1.00 ± 1.02", ("c", "a"): "+15.00 ± 1.44"
+        ("a", "b"): "-1.00 ± 2.00", ("c", "a"): "+15.00 ± 2.82"
     }

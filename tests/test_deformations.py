@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import xarray as xr
+from skimage.transform import AffineTransform, warp
 
 from gdd.base.axes import FEATURE, IMAGE, IMAGES
 from gdd.inference.deformations import Deformations, deform, learn_whitening
@@ -23,6 +24,17 @@ def test_shifts_and_turns_of_a_stroke():
     np.testing.assert_allclose(turned[0, 0], image[0, 0].T, atol=1e-9)
     grown = deform(image, {"scale": 1.5})
     assert grown[0, 0, 4].sum() > image[0, 0, 4].sum() and grown[0, 0, 4, 4] == 1
+
+
+@pytest.mark.parametrize("size", [(9, 12), (1, 17)])
+def test_affine_transforms_are_those_of_scikit_image(size):
+    """Which places coordinates in single precision."""
+    image = np.random.default_rng(0).random((1, 1, *size))
+    centre = AffineTransform(translation=(np.array(size[::-1]) - 1) / 2)
+    for transform in Deformations(2, 30, 0.3, 0.4).draw(5):
+        moved = centre.inverse + AffineTransform(**transform) + centre
+        wanted = warp(image[0, 0], moved.inverse, order=1)
+        np.testing.assert_allclose(deform(xr.DataArray(image, dims=IMAGES), transform)[0, 0], wanted, atol=1e-4)
 
 
 def test_axes_may_come_in_any_order():

@@ -10,12 +10,15 @@ from sklearn.base import clone
 from tiny import QUICK
 
 import gdd
-from gdd import DeepDeconvolution
+from gdd import DeepDeconvolution, results
 from gdd.base.checks import GddError
 from gdd.estimator import warn_of_idle_atoms
 from gdd.layout import find_layout
 from gdd_book.data import datasets
 
+#: models that can be pretrained, after which no new image could be read
+WIDE = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 4)), gdd.LayerSpec(4, (6, 6))), (28, 28))
+ONE_ATOM = gdd.ModelSpec((gdd.LayerSpec(1, (8, 8), (3, 3)),), (28, 28))
 #: a model that can be pretrained and not refined
 
 
@@ -155,7 +158,7 @@ def of_version(number):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda path: path.write_text("hello"), "is damaged or no NetCDF file"),
+        (lambda path: path.write_text("hello"), "cannot be read: it is no NetCDF file"),
         (lambda path: xr.Dataset({"a": 1}).to_netcdf(path), "is no saved model"),
         (of_version(1), "is of version 1, this gdd reads 2"),
         (of_version(99), "is of version 99"),
@@ -205,6 +208,8 @@ def test_plots_draw_on_the_axes_given(digits, fitted):
         ({"model": "MNIST"}, "model: str given; ModelSpec or NoneType is needed"),
         ({"model": gdd.CALTECH101}, "axis 'row' has size 28, the model is for size 128"),
         ({"atoms": 4}, "atoms: int given"),
+        ({"model": WIDE}, "model: top atoms project to 31 pixels along axis 'col', where images have 28; give"),
+        ({"model": ONE_ATOM}, "model: 1 atom in the top layer; .* need 2 or more"),
         ({"n_chains": 0}, "n_chains: 0 given"),
     ],
 )
@@ -230,8 +235,23 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
     for one in (model, gdd.load(tmp_path / "m.nc")):
         np.testing.assert_array_equal(one.to_dataset().label, images.label)
         np.testing.assert_array_equal(one.transform(images), model.transform(images))
-    with pytest.raises(GddError, match="axis 'row' has size 27"):
-        DeepDeconvolution.from_chain(trained, images[:, :, 1:], chain)
+    other, (loaded,) = images.copy(deep=True), gdd.load(tmp_path / "m.nc").chains_
+    other[3, 0, 14, 14] += 0.01
+    hidden = images.where(images < 1)
+    few = results.of_images(trained, slice(9))
+    for wrong, pixels, message in [
+        (trained, images[:, :, 1:], "axis 'row' has size 27"), (trained, images[:9], "axis 'image' has size 12; 9 "),
+        (trained, other, "trained: trained on other images, image 3 differs"), (few, images, "has size 9; 12 "),
+        (trained, images[::-1], "trained on other images, image 0"), (trained, hidden, "trained without a mask, and"),
+        (loaded, other, "trained: trained on other images, or under another mask"), (3, images, "trained: int given"),
+    ]:
+        with pytest.raises(GddError, match=message):
+            DeepDeconvolution.from_chain(wrong, pixels, chain)
+    with pytest.raises(GddError, match="chain: 4 sweeps given; the last stage of trained had 5"):
+        DeepDeconvolution.from_chain(trained, images, gdd.ChainSpec(3, 1, seed=4))
+    with pytest.raises(GddError, match="trained: trained on other images, or under another mask"):
+        results.with_images(loaded, other.values)
+    np.testing.assert_array_equal(gdd.project(results.with_images(loaded, images.values)), model.atoms_)
 
 
 def test_flat_pictures_are_asked_for_their_size():

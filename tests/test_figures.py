@@ -83,10 +83,11 @@ def test_a_notebook_shows_a_figure_once():
     assert figure.number not in plt.get_fignums()
 
 
-def test_a_mean_stands_with_its_error_if_it_has_one():
-    values = xr.DataArray([[3.0, 7.0], [-1.25, np.nan]], dims=("row", "trial"))
-    assert style.with_error(values, "trial").values.tolist() == ["5.00 ± 2.00", "-1.25"]
-    assert style.with_error(values, "trial", 1, "+").values.tolist() == ["+5.0 ± 2.0", "-1.2"]
+def test_a_mean_stands_with_its_interval_and_two_values_as_they_are():
+    nan = np.nan
+    values = xr.DataArray([[3.0, 7.0, 5.0], [1.0, nan, -1.25], [nan, -1.25, nan], [nan] * 3], dims=("row", "trial"))
+    assert style.with_interval(values, "trial").values.tolist() == ["5.00 ± 4.97", "1.00, -1.25", "-1.25", ""]
+    assert style.with_interval(values, "trial", 1, "+").values.tolist() == ["+5.0 ± 5.0", "+1.0, -1.2", "-1.2", ""]
 
 
 def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
@@ -95,7 +96,7 @@ def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
     found = style.table("kind", {"mean": (values, 1, "trial"), "change": (values - 4, 0, "trial", "+"),
                                  "alone": (alone, ",.0f")}, "what")
     assert found.index.name == "what" and found.to_dict("index") == {
-        "a": {"mean": "2.0 ± 0.6", "change": "-2 ± 1", "alone": ""},
+        "a": {"mean": "2.0 ± 2.5", "change": "-2 ± 2", "alone": ""},
         "b": {"mean": "4.0 ± 0.0", "change": "+0 ± 0", "alone": "1,234"},
     }
     both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])

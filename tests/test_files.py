@@ -145,7 +145,8 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_given(home, fitted, monke
     assert names(home) == ["ck", "m.nc"] and names(Path.cwd()) == []
 
 
-WRONG = ["", "a\0b", b"m.nc", None, 3, "\udcff", "~nobody-of-this-name/m.nc", Path("a\0b")]
+WRONG = ["", "a\0b", b"m.nc", None, 3, "\udcff", "~nobody-of-this-name/m.nc", Path("a\0b"), "s3://bucket/m.nc",
+         Path("gs://bucket/m.nc"), "https://example.org/m.nc", "file:///tmp/m.nc", " S3:/b"]
 
 
 @pytest.mark.parametrize("path", WRONG)

@@ -35,13 +35,3 @@ def test_what_claims_and_elements_name_is_there():
         assert not claim.ours or re.fullmatch(r"[0-9.]+\u00a0%", lists.our_number(**claim.ours)), claim.claim
     for name in (name for one in ELEMENTS for name in one.records):
         assert [*checkout.results().glob(f"{name}.nc")], name
-
-
-def test_first_page_counts_the_verdicts():
-    """`intro` says "32 claims: 4 reproduced, 13 partly, ..." in words, and shows it as a bar."""
-    text = " ".join(notebooks.text_path("intro").read_text(encoding="utf-8").split())
-    counts = [sum(claim.verdict == verdict for claim in CLAIMS) for verdict in lists.VERDICTS]
-    words = "its {} claims: {} reproduced, {} partly, {} not, {} open, {} that cannot be judged"
-    assert words.format(len(CLAIMS), *counts) in text
-    shown = lists.bar(CLAIMS).data
-    assert [int(count) for count in re.findall(r'flex-grow: (\d+)">\1<', shown)] == [count for count in counts if count]

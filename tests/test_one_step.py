@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.svm import SVC
 from tiny import ONE_STEP
 
@@ -138,6 +139,13 @@ def test_what_a_missing_pixel_hides_plays_no_part(digits, fitted):
     assert ((found - near) ** 2).sum() < ((found - far) ** 2).sum()
 
 
+def test_the_features_of_an_image_are_those_that_it_has_alone_whatever_pixels_others_miss(digits, fitted):
+    holes = digits.astype(float)
+    holes[4, 3, 14] = np.nan
+    others = np.arange(30) != 4
+    assert_array_equal(fitted.transform(holes)[others], fitted.transform(digits)[others])
+
+
 def test_blank_images_have_features_of_their_own(digits, fitted):
     assert np.isfinite(fitted.transform(np.full_like(digits[:2], 3))).all()
 
@@ -148,6 +156,19 @@ def test_blank_images_have_features_of_their_own(digits, fitted):
 def test_known_dictionaries_are_used_as_they_are(digits, plain):
     again = OneStepFeatures(**ONE_STEP | {"dictionaries": plain.dictionaries_, "atoms": 99}).fit(digits)
     assert_array_equal(again.transform(digits), plain.transform(digits))
+
+
+def test_what_a_fit_was_made_with_stays_until_the_next(digits, tmp_path):
+    """Whatever ``set_params`` asks for; the file has it, and so has the copy for another size."""
+    model = OneStepFeatures(**ONE_STEP | KINDS["two layers"]).fit(digits)
+    before, names = model.transform(digits), model.get_feature_names_out().tolist()
+    asked = {"margin": 2, "regions": None, "second": None, "local_contrast": True, "noise_precision": 1.0,
+             "weight_precision": 1.0, "pool": (4, 4), "blur": 0.0, "whitening": True, "rescale": False, "atoms": 9}
+    model.set_params(**asked).save(tmp_path / "m.nc")
+    for one in (model, gdd.load(tmp_path / "m.nc"), model.for_size((28, 28))):
+        assert_array_equal(one.transform(digits), before)
+        assert one.get_feature_names_out().tolist() == names and one.units_ == [1.0]
+    assert model.fit(digits).pool_ == (4, 4) and model.second_ is None
 
 
 def test_the_same_atoms_read_images_of_another_size(digits):
@@ -163,6 +184,24 @@ def test_the_same_atoms_read_images_of_another_size(digits):
 def test_no_more_images_than_asked_for_are_learned_from(digits, plain):
     few = OneStepFeatures(**ONE_STEP, learn_from=10).fit(digits)
     assert not np.array_equal(few.dictionaries_[0], plain.dictionaries_[0])
+
+
+@pytest.mark.parametrize("images", ["one", "repeated", "repeated but for rounding"])
+def test_a_whitening_of_images_that_do_not_differ_is_refused_before_any_work(images, digits, monkeypatch):
+    same = np.repeat(digits[:1], 6, axis=0).astype(float)
+    rounded = same * (1 + 1e-12 * np.arange(6)[:, None, None])
+    given = {"one": same[:1], "repeated": same, "repeated but for rounding": rounded}[images]
+    monkeypatch.setattr(gdd.features, "learn_atoms", None)  # would be the first work
+    with pytest.raises(GddError, match="one sample, or several that are alike, given; .* or whitening=False"):
+        OneStepFeatures(**ONE_STEP | {"whitening": True}).fit(given)
+
+
+@pytest.mark.parametrize("floor", [1e-9, 1e-7, 1e9])
+def test_every_floor_that_is_allowed_can_be_whitened_with(floor, digits, plain):
+    options = {"whitening": True, "floor": floor, "pool": (5, 5), "dictionaries": plain.dictionaries_}
+    for few in (2, 20):
+        model = OneStepFeatures(**ONE_STEP | options).fit(digits[:few])
+        assert np.isfinite(model.transform(digits)).all()
 
 
 def test_presets(digits):
@@ -233,6 +272,7 @@ def test_plots_draw_on_the_axes_given(digits, coloured, plain):
         ({"dictionaries": []}, None, "dictionaries: none given"),
         ({"noise_precision": 0.0}, None, "noise_precision: 0.0 given"),
         ({"learn_from": 0}, None, "learn_from: 0 given"),
+        ({"dictionaries": [np.ones((3, 1, 4, 4))], "sizes": ((8, 8),)}, None, "sizes: .* given, and dictionaries of"),
     ],
 )
 def test_bad_input_is_named_before_any_work(change, images, message, digits):
@@ -260,3 +300,19 @@ def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():
     again = clone(model).set_params(whitening=False).fit(few)
     for one, other in zip(again.dictionaries_, model.dictionaries_, strict=True):
         assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("change", [
+    {"pool": (6, 6)}, {"blur": 0.0}, {"margin": 0}, {"rescale": False}, {"regions": (1, 2)}, {"noise_precision": 9.0},
+    {"local_contrast": True}, {"image_size": (28, 28)}, {"weight_precision": 1.0},
+])
+def test_what_is_asked_of_dictionaries_that_ship_is_used_by_fit_or_refused(change, digits):
+    """A change of how images are read is not passed over: there is nothing to read by before a fit."""
+    model = OneStepFeatures.digits(pretrained=True, **change | {"whitening": False, "verbose": False})
+    with pytest.raises(NotFittedError):
+        model.transform(digits)
+    model.fit(digits)
+    assert len(model.dictionaries_) == 4 and set(model.units_) != {1.0} or "regions" in change
+    for refused in ({"sizes": ((8, 8),)}, {"atoms": 4}, {"sweeps": (2, 1)}, {"dictionaries": model.dictionaries_}):
+        with pytest.raises(GddError, match=f"{[*refused][0]}: given with pretrained=True, which brings dictionaries"):
+            OneStepFeatures.digits(pretrained=True, **refused)

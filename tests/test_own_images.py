@@ -53,7 +53,7 @@ def test_the_same_units_are_not_warned_of(digits, fitted, coloured):
 
 
 def test_far_too_large_pixels_are_refused_in_the_units_of_the_fit(digits, fitted):
-    with pytest.raises(GddError, match="image 0 has a pixel .* units of scale_ from the median of fit; .* give images"):
+    with pytest.raises(GddError, match="image 0 has a pixel .* units of scale_ from its median; .* give pixels"):
         fitted.transform(digits * 1e9)
 
 

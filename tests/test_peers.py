@@ -68,16 +68,14 @@ def test_tuning_finds_the_weight_by_either_goal():
     def run(weight):
         return Curve(*(np.array([v]) for v in (1.0, weight, 100 / weight)))
 
-    assert peers.tuned(run, 50.0, "active", 1e-3, 1e3) == pytest.approx(2.0, rel=1e-6)
-    assert peers.tuned(run, 0.25, "error", 1e-3, 1e3) == pytest.approx(0.25, rel=1e-6)
+    assert peers.tuned(run, 50.0, "active", 1e-3, 1e3) == pytest.approx(2.0, rel=1e-2)
+    assert peers.tuned(run, 0.25, "error", 1e-3, 1e3) == pytest.approx(0.25, rel=1e-2)
+    assert peers.tuned(run, 50.0, "error", 1e-3, 10.0) == pytest.approx(10.0)  # beyond the range: its end
 
 
-def test_settings_that_get_there_soonest_come_first_then_the_smallest_error():
-    soon = Curve(np.array([1.0, 2.0]), np.array([0.5, 0.1]), np.array([9.0, 3.0]))
-    late = Curve(np.array([1.0, 3.0]), np.array([0.5, 0.1]), np.array([9.0, 3.0]))
-    never = Curve(np.array([0.1, 0.2]), np.array([0.5, 0.2]), np.array([3.0, 3.0]))
-    worse = Curve(np.array([0.1, 0.2]), np.array([0.5, 0.3]), np.array([3.0, 3.0]))
-    assert sorted([worse, late, never, soon], key=lambda c: peers._rank(c, 0.15, 5.0)) == [soon, late, never, worse]
+def test_the_first_iteration_as_good_in_both_counts():
+    curve = Curve(*np.array([[1.0, 2.0, 3.0], [0.5, 0.1, 0.1], [3.0, 9.0, 3.0]]))
+    assert (curve.first(0.15, 5.0), curve.first(0.15, 2.0)) == (2, None)
 
 
 def test_without_peers_ours_is_measured_and_they_are_named(monkeypatch):

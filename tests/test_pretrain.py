@@ -50,6 +50,16 @@ def test_colour(images):
     assert found.layers[0].state.shared.dictionary.shape == (3, 3, 3, 3)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_precision_of_weights_of_which_none_is_on_stays_above_zero(seed):
+    """A flat prior alone is left of it, whose draws are 0 in double precision but for one in a thousand."""
+    spec = ModelSpec((LAYERS[0], LayerSpec(4, (5, 5))), (11, 12)).with_held()
+    noise = np.random.default_rng(seed).standard_normal((1, 1, 11, 12)) / 2
+    traces = pretrain(noise, spec, replace(CHAIN, seed=seed, burn_in=10)).layers[1].traces
+    assert (traces.active == 0).any() and (traces.gamma_w > 0).all()
+    assert np.isfinite(traces.log_joint).all()
+
+
 def test_labelled_images_in_any_order(images):
     labelled = xr.DataArray(images, dims=IMAGES).transpose("row", "image", "col", "plane")
     one, other = pretrain(images, model(1), CHAIN), pretrain(labelled, model(1), CHAIN)

@@ -118,7 +118,7 @@ def test_a_refined_model_goes_on_under_another_noise_precision(images, pretraine
 def test_a_start_for_other_sizes_is_refused(images, pretrained):
     wider = ModelSpec(TWO.layers, (TWO.image_size[0], TWO.image_size[1] + 1))
     pixels = np.concatenate([images, images[..., :1]], axis=3)
-    with pytest.raises(GddError, match="start: a model trained with other layers or for other sizes"):
+    with pytest.raises(GddError, match="start: trained with other layers or for other sizes"):
         pretrain(pixels, wider, CHAIN, start=pretrained)
     with pytest.raises(GddError, match="chain: pruning given with a start"):
         pretrain(images, TWO, replace(CHAIN, pruning=Pruning(1, 1, 0.1)), start=pretrained)

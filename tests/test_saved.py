@@ -6,6 +6,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
@@ -147,7 +148,7 @@ def test_a_part_that_is_zeroed_is_noticed(named, tmp_path):
     whole = path.read_bytes()
     part = named.traces_["1"].residual.values.tobytes()  # smaller than what is compressed
     path.write_bytes(whole.replace(part, bytes(len(part))))
-    with pytest.raises(GddError, match="is damaged or no NetCDF file .its contents do not match their checksum"):
+    with pytest.raises(GddError, match="it is damaged: array trace_1_residual does not match its checksum"):
         gdd.load(path)
 
 
@@ -180,13 +181,58 @@ def test_a_file_of_chains_alone_says_what_reads_it(named, tmp_path):
     results.from_dataset(results.read(path))
 
 
-def test_a_file_without_a_checksum_is_refused(named, tmp_path):
+def test_what_another_tool_adds_to_a_file_does_no_harm(named, table, tmp_path):
+    """A line of history, as NCO and CDO write it; a variable; an attribute of one; chunks of other sizes."""
     named.save(path := tmp_path / "m.nc")
-    data = netcdf.load(path)
-    del data.attrs[netcdf.CHECKSUM]
-    data.to_netcdf(path)
-    with pytest.raises(GddError, match="it has no checksum"):
+    with netCDF4.Dataset(path, "a") as file:
+        file.history = "Sat Nov 28: my note"
+        file["dictionary_1"].comment = "strokes"
+        file.createVariable("mine", "f4", ("image",))[:] = 1.0
+    assert gdd.load(path).transform(table).equals(named.transform(table))
+    xr.load_dataset(path, engine="netcdf4").drop_encoding().to_netcdf(tmp_path / "copy.nc")
+    assert gdd.load(tmp_path / "copy.nc").transform(table).equals(named.transform(table))
+
+
+@pytest.mark.parametrize("part", ["array weight_2", "attribute parameters", "attribute projected_atoms:winning_share"])
+def test_what_another_tool_changes_or_removes_is_named(named, part, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    with netCDF4.Dataset(path, "a") as file:
+        if part == "array weight_2":
+            file["weight_2"][0, 0, 0, 0] += 1.0
+        elif part == "attribute parameters":
+            file.delncattr("parameters")
+        else:
+            file["projected_atoms"].winning_share = 0.5
+    with pytest.raises(GddError, match=f"path: .* cannot be read: it is damaged: {part} does not match its checksum"):
         gdd.load(path)
+
+
+HOLDS = "import netCDF4, sys\nwith netCDF4.Dataset(sys.argv[1], 'a'):\n    print(flush=True)\n    sys.stdin.read()"
+
+
+def test_why_a_file_cannot_be_read_is_told_apart(named, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    command = [sys.executable, "-c", HOLDS, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        other.stdout.readline()
+        with pytest.raises(GddError, match="cannot be read: it is open for writing elsewhere; close it there, and"):
+            gdd.load(path)
+        other.stdin.close()
+    gdd.load(path)
+    path.write_bytes(path.read_bytes()[:20_000])
+    with pytest.raises(GddError, match="cannot be read: it is damaged: "):
+        gdd.load(path)
+    path.write_text("hello")
+    with pytest.raises(GddError, match="cannot be read: it is no NetCDF file"):
+        gdd.load(path)
+
+
+def test_older_files_have_one_checksum_that_is_not_read(named, tmp_path):
+    named.save(path := tmp_path / "m.nc")
+    with netCDF4.Dataset(path, "a") as file:
+        file.delncattr(netcdf.CHECKSUMS)
+        file.content_sha256 = "0" * 64
+    assert "content_sha256" not in results.read(path).attrs
 
 
 # ---- threads, full disks

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gdd.base.checks import GddError
+from gdd.estimator import check_projection
+from gdd.model.placement import placement_grid
 from gdd.model.spec import (
     CALTECH101,
     FACES,
@@ -99,8 +101,9 @@ def test_printed_priors_are_flat_and_held_ones_do_not_run_away(model):
     for layer in printed.layers:
         assert (layer.gamma_e, layer.gamma_w) == (Precision(("image",)), Precision())
         assert layer.gamma_d == Precision(("atom", "plane"))
-    for layer, shape in zip(model.layers, model.shapes(), strict=True):
-        assert layer.gamma_d.fixed == np.prod(shape.dictionary[1:])
+    (bottom, *above), first = model.layers, model.shapes()[0]
+    assert bottom.gamma_d.fixed == np.prod(first.dictionary[1:])
+    assert model is MNIST or all(layer.gamma_d == Precision(("atom", "plane")) for layer in above)
     assert model.layers[0].gamma_e.fixed and model.layers[0].gamma_w.fixed
     assert printed.with_held(3.0).layers[0].gamma_e.fixed == 3.0
     assert printed.with_held(3.0).layers[1].gamma_w.fixed is None
@@ -115,6 +118,7 @@ def test_printed_priors_are_flat_and_held_ones_do_not_run_away(model):
         ((8, 8), (16,), [((3, 3), None)]),
         ((1, 200), (16, 32), [((1, 17), (1, 26)), ((1, 7), None)]),
         ((1, 1), (4,), [((1, 1), None)]),
+        ((9, 9), (8, 16), [((3, 3), (2, 2)), ((3, 3), None)]),  # 4 blocks, of which the last is half a one
     ],
 )
 def test_proposed_sizes(size, atoms, sizes):
@@ -123,12 +127,30 @@ def test_proposed_sizes(size, atoms, sizes):
     assert (model.image_size, model.planes) == (size, 3) and model.layers[0].gamma_e.fixed == 100.0
 
 
-@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 4))
-def test_a_proposal_fits_or_the_error_says_what_does(rows, cols, layers):
-    atoms = tuple(range(4, 4 + layers))
+def usable_proposal(rows, cols, layers):
+    """Propose a model, or one with as many layers as fit; its atoms project into the image, at every place of a map."""
     try:
-        ModelSpec.for_images((rows, cols), 1, atoms)
+        model = ModelSpec.for_images((rows, cols), 1, tuple(range(4, 4 + layers)))
     except GddError as error:
         remedy = eval(re.search(r"such as atoms=(\(.*\))$", str(error)).group(1))
         assert len(remedy) < layers
-        ModelSpec.for_images((rows, cols), 1, remedy)
+        model = ModelSpec.for_images((rows, cols), 1, remedy)
+    check_projection(model)
+    *_, top = model.shapes()
+    assert placement_grid(model.image_size, model.projected_size, model.stride) == top.map_size
+    for places, stride, reach, pixels in zip(
+        top.map_size, model.stride, model.projected_size, model.image_size, strict=True
+    ):
+        assert (places - 1) * stride + reach >= pixels
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 4))
+def test_a_proposal_fits_or_the_error_says_what_does(rows, cols, layers):
+    usable_proposal(rows, cols, layers)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3])
+def test_images_of_every_side_are_proposed_a_model_that_new_ones_can_be_read_with(layers):
+    for side in range(1, 161):
+        for rows, cols in ((side, side), (1, side), (side, 1), (side, 161 - side)):
+            usable_proposal(rows, cols, layers)

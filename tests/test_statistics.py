@@ -1,4 +1,4 @@
-"""Standard errors beside numpy and scipy, and the paired test beside its definition."""
+"""Intervals beside numpy and scipy, and the paired test beside its definition."""
 
 import warnings
 
@@ -10,26 +10,32 @@ from scipy import stats
 from gdd_book.evaluate import statistics
 
 
-def test_mean_and_error_leave_nan_out_without_a_warning():
-    values = xr.DataArray([[1.0, 5.0, np.nan], [2.0, np.nan, np.nan], [np.nan] * 3], dims=("row", "trial"))
+def test_mean_has_students_interval_of_three_or_more_values():
+    values = xr.DataArray([[1.0, 5.0, 4.0, np.nan], [2.0, 3.0, np.nan, np.nan], [np.nan] * 4], dims=("row", "trial"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mean, error = statistics.mean_and_error(values, "trial")
-    np.testing.assert_allclose(mean, [3, 2, np.nan])
-    np.testing.assert_allclose(error, [stats.sem([1.0, 5.0]), np.nan, np.nan])
+        mean, half = statistics.mean_and_interval(values, "trial")
+    low, high = stats.t.interval(0.95, 2, np.mean([1, 5, 4]), stats.sem([1, 5, 4]))
+    np.testing.assert_allclose(mean, [(low + high) / 2, 2.5, np.nan])
+    np.testing.assert_allclose(half, [(high - low) / 2, np.nan, np.nan])
+    wanted = stats.ttest_1samp([1, 5, 4], 0).statistic
+    np.testing.assert_allclose(statistics.t_statistic(values, "trial"), [wanted, np.nan, np.nan])
 
 
-def test_error_of_a_median_is_that_of_repeated_samples():
+def test_nineteen_of_twenty_medians_lie_within_their_interval():
     draws = np.random.default_rng(0).normal(size=(4000, 101))
-    value, error = statistics.median_and_error(xr.DataArray(draws, dims=("sample", "x")), "x")
+    value, half = statistics.median_and_interval(xr.DataArray(draws, dims=("sample", "x")), "x")
     np.testing.assert_allclose(value, np.median(draws, axis=1))
-    assert float(error.mean()) == pytest.approx(float(value.std()), rel=5 / (2 * len(draws)) ** 0.5)
+    assert float((abs(value) < half).mean()) == pytest.approx(0.95, abs=0.01 + 3 * (0.95 * 0.05 / 4000) ** 0.5)
 
 
-def test_share_and_its_error():
-    right = xr.DataArray(np.arange(8) < 2, dims="image")
-    share, error = statistics.share_and_error(right, "image")
-    assert (float(share), float(error)) == (25, pytest.approx(100 * (0.25 * 0.75 / 8) ** 0.5))
+@pytest.mark.parametrize("right", [0, 3, 12, 40, 99, 100])
+def test_interval_of_a_share(right):
+    share, half = statistics.share_and_interval(xr.DataArray(np.arange(100) < right, dims="image"), "image")
+    assert float(share) == right
+    ends = np.array(stats.binomtest(right, 100).proportion_ci(method="wilson"))
+    normal = 100 * stats.norm.ppf(0.975) * (right * (100 - right) / 100**3) ** 0.5
+    assert float(half) == pytest.approx(normal if 10 <= right <= 90 else abs(100 * ends - right).max())
 
 
 def test_paired_counts_and_their_probability():

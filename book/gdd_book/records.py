@@ -116,7 +116,7 @@ def read(path: str | Path) -> xr.Dataset:
     try:
         netcdf.check(record := netcdf.load(path))
     except netcdf.UNREADABLE as error:
-        raise GddError(f"record {path}: truncated, damaged or no NetCDF file ({error}); run it again") from error
+        raise GddError(f"record {path}: cannot be read: {error}; or run it again") from error
     if record.attrs.get("gdd_format") != FORMAT:
         found = record.attrs.get("gdd_format", "none")
         raise GddError(f"record {path}: a NetCDF file of another kind (gdd_format is {found!r}, {FORMAT!r} needed)")

@@ -65,10 +65,12 @@ def _print(*lines: object) -> None:
 
 
 def _data(chosen: argparse.Namespace) -> None:
-    from gdd_book.data import datasets
+    from gdd_book.data import sources
 
-    files = datasets.fetch(chosen.fetch) if chosen.fetch else datasets.inventory()
-    _print(*(f"{one.dataset:12}{one.name:30}{one.path or f'missing; from {one.url}'}" for one in files))
+    files = sources.files_of(chosen.fetch) if chosen.fetch else sources.SOURCES
+    paths = [sources.locate(one) if chosen.fetch else one.path for one in files]
+    pairs = zip(files, paths, strict=True)
+    _print(*(f"{one.dataset:12}{one.name:30}{path or f'missing; from {one.url}'}" for one, path in pairs))
 
 
 def _run(chosen: argparse.Namespace) -> None:

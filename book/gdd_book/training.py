@@ -324,7 +324,7 @@ def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.
             netcdf.check(found := netcdf.load(path))
             there = json.loads(found.attrs.pop("belongs", "{}"))
         except netcdf.UNREADABLE as error:
-            raise GddError(f"{path}: truncated or damaged ({error}); {ASIDE}") from error
+            raise GddError(f"{path}: cannot be read: {error}; or {ASIDE}") from error
         other = [name for name in sorted(here | there) if here.get(name) != there.get(name)]
         if other:
             raise GddError(f"{path}: made from other {', '.join(other)} than this run's; {ASIDE}")

@@ -4,6 +4,8 @@ Every array of the package has its axes named here. A trailing comment such as `
 anywhere in the code uses these words, and so do the error messages.
 """
 
+import re
+
 IMAGE = "image"
 PLANE = "plane"
 ROW = "row"
@@ -22,3 +24,10 @@ IMAGES = (IMAGE, PLANE, ROW, COL)
 DICTIONARY = (ATOM, PLANE, ATOM_ROW, ATOM_COL)
 MAPS = (IMAGE, ATOM, ROW, COL)
 BLOCKS = (IMAGE, ATOM, BLOCK_ROW, BLOCK_COL)
+
+#: names of arrays and axes in our results and files, which no coordinate of a user's images may have
+OURS = re.compile(
+    r"plane|chain|feature|strength|(pooled_)?layer|atom(_\d+)?|(block_|atom_)?(row|col)(_\d+)?|draw(_(\d+|all))?"
+    r"|(dictionary|position|weight|map|gamma_[dew])_\d+|gamma_e|(projected|trace|last)_.*"
+    r"|mean|inclusion|magnitude|ml_sample|log_likelihood|trace|one_step"
+)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from numbers import Integral, Real
 from reprlib import Repr
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -111,11 +112,13 @@ def check_choice(argument: str, value: object, choices: Sequence[str]) -> str:
     return value
 
 
-def check_kind(argument: str, value: object, kind: type | tuple[type, ...]) -> None:
-    """Refuse an argument that is not of this type, or of one of these."""
+def check_kind(argument: str, value: Any, kind: type | tuple[type, ...]) -> Any:
+    """Value of this type, or of one of these; a truth value of NumPy is one of Python."""
+    value = bool(value) if isinstance(value, np.bool) else value
     if not isinstance(value, kind):
         names = " or ".join(one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,)))
         raise GddError(f"{argument}: {type(value).__name__} given; {names} is needed")
+    return value
 
 
 def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
@@ -136,7 +139,10 @@ def as_plain(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: st
 
 
 def as_array(array: np.ndarray, argument: str) -> np.ndarray:
-    """Array of real numbers or truth values."""
+    """Array of real numbers or truth values, in the one form for which kernels are compiled.
+
+    It is contiguous in C order, aligned, writable and in native byte order; floating point is single or double.
+    """
     if any(np.ma.is_masked(part) for part in (array, *(array if isinstance(array, list | tuple) else ()))):
         raise GddError(
             f"{argument}: a masked array given, whose mask would be lost; give its data, such as {argument}.filled(0), "
@@ -149,14 +155,16 @@ def as_array(array: np.ndarray, argument: str) -> np.ndarray:
     check_memory(argument, array.size, array.itemsize)  # a broadcast array takes no memory; every check of it would
     if array.dtype.kind not in "biuf":
         raise GddError(f"{argument}: values of type {array.dtype} given; real numbers are needed")
-    return array
+    dtype = array.dtype.newbyteorder("=")
+    if dtype.kind == "f" and dtype.itemsize not in (4, 8):
+        dtype = np.dtype(np.float32 if dtype.itemsize < 4 else np.float64)
+    return np.require(array, dtype, "CAW")
 
 
 def as_finite(array: np.ndarray | xr.DataArray, dims: Sequence[str], argument: str) -> np.ndarray:
     """As `as_plain`; no value is NaN, infinite or huge."""
     array = as_plain(array, dims, argument)
-    limit = np.float32(LARGEST_VALUE)  # of this type, as half precision has no such number
-    wrong = ~((array >= -limit) & (array <= limit))
+    wrong = ~((array >= -LARGEST_VALUE) & (array <= LARGEST_VALUE))
     if wrong.any():
         where = np.argwhere(wrong)[0]
         value = array[tuple(where)]
@@ -204,7 +212,6 @@ def _check_pixels(images: np.ndarray, argument: str, observed: np.ndarray, const
         where = np.argwhere(~np.isfinite(images) & observed)[0]
         value = images[tuple(where)]
         raise GddError(f"{argument}: pixel {_place(where)} is {value}; replace it, or hide it with a mask")
-    # in double precision: the bounds overflow and underflow half precision
     highest = np.max(images, axis=(1, 2, 3), where=observed, initial=-np.inf).astype(float)
     lowest = np.min(images, axis=(1, 2, 3), where=observed, initial=np.inf).astype(float)
     largest = np.maximum(np.abs(highest), np.abs(lowest))
@@ -212,7 +219,7 @@ def _check_pixels(images: np.ndarray, argument: str, observed: np.ndarray, const
         n = int(largest.argmax())
         raise GddError(
             f"{argument}: image {n} has a pixel of magnitude {largest[n]:g}; at most {LARGEST_PIXEL:g} is needed, "
-            "such as images / images.max()"
+            "such as images / numpy.abs(images).max()"
         )
     alike = highest - lowest <= np.maximum(LEAST_SPREAD, LEAST_CONTRAST * largest)
     if alike.any() and not constant:

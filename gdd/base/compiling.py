@@ -66,14 +66,15 @@ def checksum(package: Path) -> str:
 
 
 def first_writable(folders: Iterable[Path]) -> Path | None:
-    """Make the first folder that can be made and written to; None if there is none."""
+    """Make the first folder that can be made and written to, with its whole path; None if there is none."""
     for folder in folders:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            place = folder.absolute()
+            place.mkdir(parents=True, exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
-            return folder
+        if os.access(place, os.W_OK):
+            return place
     return None
 
 
@@ -127,7 +128,10 @@ def kernel(**options):
             numba.config.CACHE_DIR = str(FOLDER or "")
             made = numba.njit(nogil=True, error_model="numpy", **options)(function)
             if FOLDER is not None:
-                made._cache = KernelCache(function)
+                try:
+                    made._cache = KernelCache(function)
+                except RuntimeError:  # numba keeps a function by its source file
+                    warn_once("gdd is here without its source files; kernels are compiled again in every process")
             return made
         finally:
             numba.config.CACHE_DIR = before
@@ -159,10 +163,21 @@ def share_out(tasks: int, run: Callable[[slice, int], None]) -> None:
     if threads < 2:
         run(slice(0, tasks), 0)
         return
-    runs = [slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads)]
-    others = [_helpers().submit(run, some, thread) for thread, some in enumerate(runs[1:], 1)]
+    runs = {t: slice(tasks * t // threads, tasks * (t + 1) // threads) for t in range(threads)}
+    mine, others = [0], []
+
+    def run_once(thread: int) -> None:
+        if (some := runs.pop(thread, None)) is not None:  # a thread that failed to start may have left it to another
+            run(some, thread)
+
     try:
-        run(runs[0], 0)
+        for thread in range(1, threads):
+            others.append(_helpers().submit(run_once, thread))
+    except RuntimeError:  # none can be started, as the interpreter is ending
+        mine = range(threads)
+    try:
+        for thread in mine:
+            run_once(thread)
     finally:
         wait(others)
     for other in others:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import platform
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ from secrets import token_hex
 
 from gdd.base.checks import GddError, check_kind, shown
 
+#: how an address of another machine begins, also after `pathlib.Path` has taken one of two slashes
+URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]+:/")
 #: seconds after which what another machine was writing is a leftover
 DAY = 86400.0
 
@@ -25,6 +28,8 @@ def user_path(argument: str, path: str | os.PathLike, folder: bool = False) -> P
     text = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text or text != text.encode(errors="replace").decode():
         raise GddError(f"{argument}: {shown(text)} given; a path is needed, in text without null characters")
+    if URL.match(text):
+        raise GddError(f"{argument}: {text} given, an address; a path on this machine is needed")
     if (expanded := os.path.expanduser(text)).startswith("~"):
         raise GddError(f"{argument}: {text} given, and no such home folder is known; write it in full, or ./{text}")
     place = Path(expanded)

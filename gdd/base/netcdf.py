@@ -1,7 +1,8 @@
-"""NetCDF files: read and written by one thread at a time, whole or not at all, with a checksum of what is in them."""
+"""NetCDF files: read and written by one thread at a time, whole or not at all, with checksums of what is in them."""
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import threading
@@ -13,8 +14,10 @@ import xarray as xr
 
 from gdd.base.files import written_whole
 
-#: attribute of a file: SHA-256 over everything else in it
-CHECKSUM = "content_sha256"
+#: attribute of a file: checksums of everything else in it, by name; older files have one of all, which is not read
+CHECKSUMS, OLD = "content_checksums", "content_sha256"
+#: how NetCDF files begin
+MAGIC = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
 #: bytes of an array from which on it becomes smaller when it is compressed
 WORTHWHILE = 4096
 #: what the libraries below raise for a file that is damaged, and for one that cannot be written, as on a full disk
@@ -34,8 +37,8 @@ _LOCK = SerializableRLock()  # the libraries below end the process when several 
 
 
 def write(data: xr.Dataset, path: Path) -> None:
-    """Write a Dataset and its checksum, arrays of `WORTHWHILE` bytes compressed. Raises `UNWRITABLE`."""
-    marked = data.drop_encoding().assign_attrs({CHECKSUM: checksum(data)})
+    """Write a Dataset and its checksums, arrays of `WORTHWHILE` bytes compressed. Raises `UNWRITABLE`."""
+    marked = data.drop_encoding().assign_attrs({CHECKSUMS: json.dumps(checksums(data))})
     packed = {name: {"zlib": True, "complevel": 4} for name, array in marked.variables.items()
               if array.dtype.kind in "fiub" and array.nbytes >= WORTHWHILE}
     with _LOCK, written_whole(path) as part:
@@ -43,12 +46,12 @@ def write(data: xr.Dataset, path: Path) -> None:
 
 
 def load(path: Path) -> xr.Dataset:
-    """Read a Dataset into memory. Raises `UNREADABLE`; `check` finds what the libraries do not notice."""
+    """Read a Dataset into memory. Raises ValueError that says what is wrong; `check` finds what is not noticed here."""
     with _LOCK:
         try:
             return xr.load_dataset(path.absolute(), engine="netcdf4")
         except UNREADABLE as error:
-            message = str(error) or type(error).__name__
+            message = reason(path, str(error) or type(error).__name__)
         gc.collect()  # closes what was left open of the damaged file: until then none at its path can be read
     raise ValueError(message)
 
@@ -58,34 +61,56 @@ def open_several(paths: list[str], along: str) -> xr.Dataset:
     how = {"combine": "nested", "concat_dim": along, "data_vars": "minimal", "coords": "minimal"}
     with _LOCK:
         found = xr.open_mfdataset(paths, engine="netcdf4", lock=_LOCK, **how)
-    found.attrs.pop(CHECKSUM, None)  # of the first
+    for name in (CHECKSUMS, OLD):  # of the first
+        found.attrs.pop(name, None)
     return found
 
 
-def check(data: xr.Dataset) -> bool:
-    """Take the checksum off what was loaded: ValueError if it is another's, False if there is none, as in old files."""
-    stored = data.attrs.pop(CHECKSUM, None)
-    if stored not in (None, checksum(data)):
-        raise ValueError("its contents do not match their checksum")
-    return stored is not None
+def reason(path: Path, error: str) -> str:
+    """Why a file cannot be read, of which the library says ``error``."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            known = file.read(4) in MAGIC
+    except BlockingIOError:
+        return "it is open for writing elsewhere; close it there, and read it again"
+    except OSError as other:
+        return str(other)
+    return f"it is damaged: {error}" if known else "it is no NetCDF file"
 
 
-def checksum(data: xr.Dataset) -> str:
-    """SHA-256 over attributes, names, axes and values, the same before a Dataset is written and after it is read."""
-    digest = sha256(_text(data.attrs))
-    for name in sorted(data.variables, key=str):
-        array, values = data.variables[name], data.variables[name].values
-        digest.update(_text({"name": name, "axes": array.dims, "coordinate": name in data.coords}) + _text(array.attrs))
+def check(data: xr.Dataset) -> None:
+    """Take the checksums off what was loaded. Raises `UNREADABLE` if a part is missing or another's."""
+    data.attrs.pop(OLD, None)
+    stored = json.loads(data.attrs.pop(CHECKSUMS, "{}"))
+    found = checksums(data) if stored else {}
+    for name, digest in stored.items():
+        if found.get(name) != digest:
+            raise ValueError(f"it is damaged: {name} does not match its checksum")
+
+
+def checksums(data: xr.Dataset) -> dict[str, str]:
+    """By name, of every attribute and array: the same before a Dataset is written and after it is read.
+
+    Each has its own, so that what another tool adds to a file, such as its history, does no harm.
+    """
+    parts = {f"attribute {name}": _text(value) for name, value in data.attrs.items()}
+    for name, array in data.variables.items():
+        parts |= {f"attribute {name}:{one}": _text(value) for one, value in array.attrs.items()}
+        values = array.values
+        if values.dtype.kind in "mM":
+            values = values.astype(f"{values.dtype.kind}8[ns]").astype(np.int64)
         if values.dtype.kind in "biufc":
             values = values.astype(values.dtype.newbyteorder("="))
             if values.dtype.kind == "f":
                 values[np.isnan(values)] = np.nan  # of whatever bits
-            digest.update(str((values.shape, values.dtype)).encode() + values.tobytes())
+            content = str((values.shape, values.dtype)).encode() + values.tobytes()
         else:
-            digest.update(_text({"words": values.astype(str)}))
-    return digest.hexdigest()
+            content = _text(values.astype(str))
+        parts[f"array {name}"] = str((array.dims, name in data.coords)).encode() + content
+    return {name: sha256(part).hexdigest()[:16] for name, part in parts.items()}
 
 
-def _text(values: dict) -> bytes:
-    """Values by name; a list of one number is the number, as NetCDF has it."""
-    return json.dumps({str(name): np.ravel(value).tolist() for name, value in values.items()}, sort_keys=True).encode()
+def _text(value: object) -> bytes:
+    """Value of an attribute; a list of one number is the number, as NetCDF has it."""
+    return json.dumps(np.ravel(value).tolist()).encode()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import COL, DICTIONARY, DRAW, IMAGE, IMAGES, MAPS, ROW
+from gdd.base.axes import COL, DICTIONARY, DRAW, IMAGE, IMAGES, MAPS, OURS, ROW
 from gdd.base.checks import (
     REMEDY,
     GddError,
@@ -230,6 +230,16 @@ def refuse_overflow(fits: np.ndarray) -> None:
 
 
 def along_images(images: np.ndarray | xr.DataArray) -> dict[str, xr.Variable]:
-    """Coordinates along ``image``, for results of the same images; none if these have no labels."""
+    """Coordinates along ``image``, for results of the same images; none if these have no labels.
+
+    GddError if one of them has the name of an array or an axis of ours.
+    """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    return {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
+    found = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
+    for name in found:
+        if OURS.fullmatch(str(name)):
+            raise GddError(
+                f"images: coordinate {name!r} has the name of an array of the results; rename it:"
+                f" images.rename({{{name!r}: 'my_{name}'}})"
+            )
+    return found

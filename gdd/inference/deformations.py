@@ -10,11 +10,11 @@ import numpy as np
 import xarray as xr
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
-from skimage.transform import AffineTransform, warp
+from scipy.ndimage import affine_transform
 from threadpoolctl import threadpool_limits
 
 from gdd.base.axes import IMAGES, ROW
-from gdd.base.checks import GddError, as_plain, check_memory, check_real, check_seed
+from gdd.base.checks import LEAST_CONTRAST, GddError, as_plain, check_memory, check_real, check_seed
 from gdd.base.compiling import share_out
 from gdd.inference.features import unfold
 from gdd.inference.features_kernels import triangular_product
@@ -45,7 +45,7 @@ class Deformations:
             check_real(name, getattr(self, name), 0, most)
 
     def transforms(self, rows: int = 2) -> list[dict]:
-        """Arguments of `skimage.transform.AffineTransform`, ten in all; four of signals, which have one row."""
+        """Arguments of `affine`, ten in all; four of signals, which have one row."""
         return [
             argument
             for sign in (-1, 1)
@@ -68,6 +68,20 @@ class Deformations:
         ]
 
 
+def affine(
+    scale: float | tuple[float, float] = 1.0, rotation: float = 0.0, shear: float = 0.0,
+    translation: tuple[float, float] = (0.0, 0.0),
+) -> tuple[np.ndarray, np.ndarray]:
+    """Matrix and shift that take a place (row, col) to another: scaled, sheared and turned, in this order, then moved.
+
+    ``scale``, ``translation`` : of columns, of rows; ``rotation``, ``shear`` : radians, from columns to rows
+    """
+    (right, down), (sine, cosine), tilt = np.broadcast_to(scale, 2), (np.sin(rotation), np.cos(rotation)), np.tan(shear)
+    rows = [down * (cosine - tilt * sine), right * sine]
+    cols = [-down * (tilt * cosine + sine), right * cosine]
+    return np.array([rows, cols]), np.array(translation[::-1], float)
+
+
 def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     """Images after an affine transform about their centre, linearly interpolated, zero beyond the edge.
 
@@ -77,10 +91,11 @@ def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     transform : of `Deformations.transforms` or `Deformations.draw`
     """
     values = as_plain(images, IMAGES, "images")
-    centre = AffineTransform(translation=(np.array(values.shape[:1:-1]) - 1) / 2)
-    moved = centre.inverse + AffineTransform(**transform) + centre
-    planes = values.reshape(-1, *values.shape[2:])
-    out = np.stack([warp(one, moved.inverse, order=1, preserve_range=True) for one in planes])
+    matrix, shift = affine(**transform)
+    back, centre = np.linalg.inv(matrix), (np.array(values.shape[2:]) - 1) / 2
+    offset, planes = centre - back @ (centre + shift), values.reshape(-1, *values.shape[2:])
+    how = {"order": 1, "mode": "grid-constant", "output": float}
+    out = np.stack([affine_transform(one, back, offset, **how) for one in planes])
     return images.transpose(*IMAGES).copy(data=out.reshape(values.shape).astype(values.dtype))
 
 
@@ -133,10 +148,9 @@ def learn_whitening(
     Departs: the paper's classifier sees features as they are.
     Checked: tests/test_deformations.py.
     """
-    plain = unfold(make(images)).values
+    plain = unfold(make(images)).values.astype(float)
     check_memory("images, features", plain.shape[1] ** 2)
-    if not (spread := float(plain.var(axis=0).mean())) > 0:
-        raise GddError("images: one sample, or several that are alike, given; a whitening needs images that differ")
+    spread = check_differ(plain)
     covariance, transforms = np.zeros((plain.shape[1],) * 2), deformations.transforms(images.sizes[ROW])
     with threadpool_limits(limits=1, user_api="blas"):  # sums inside BLAS must not depend on the number of threads
         for transform in transforms:
@@ -147,15 +161,27 @@ def learn_whitening(
         covariance.flat[:: len(covariance) + 1] += floor * spread
         root = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
         inverse, _ = dtrtri(root, lower=1, overwrite_c=1)
-    return Whitening(plain.mean(axis=0, dtype=np.float64).astype(np.float32), inverse.T.astype(np.float32, order="C"))
+    return Whitening(plain.mean(axis=0).astype(np.float32), inverse.T.astype(np.float32, order="C"))
+
+
+def check_differ(values: np.ndarray) -> float:
+    """Mean variance of numbers (image, ...) over images; GddError if these do not differ in single precision."""
+    spread, square = float(values.var(axis=0, dtype=float).mean()), float(np.square(values, dtype=float).mean())
+    if not spread > LEAST_CONTRAST**2 * square:
+        raise GddError(
+            "images: one sample, or several that are alike, given; a whitening needs images that differ, or"
+            " whitening=False"
+        )
+    return spread
 
 
 def _add_squares(change: np.ndarray, covariance: np.ndarray) -> None:
-    """Add ``change.T @ change``, part by part, so that no sum depends on threads."""
+    """Add the lower triangle of ``change.T @ change``, part by part, so that no sum depends on threads."""
     lows = range(0, len(covariance), _PART)
 
     def some(parts: slice, _) -> None:
         for low in lows[parts]:
-            covariance[low : low + _PART] += change[:, low : low + _PART].T @ change
+            high = low + _PART
+            covariance[low:high, :high] += change[:, low:high].T @ change[:, :high]
 
     share_out(len(lows), some)

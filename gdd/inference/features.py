@@ -123,7 +123,7 @@ def block_magnitudes(
     few = max(1, min(CHUNK, _HELD // (len(atoms) * math.prod(valid_size(images, atoms)))))
     for low in range(0, len(images), step := 1 if seen is not None else few):
         part, given = images[low : low + step] * scale, precision[:, None, None]
-        if seen is not None:  # one image, of which only some pixels are observed
+        if seen is not None and not seen[low].all():  # one image, of which only some pixels are observed
             given = correlate(seen[low : low + 1].astype(float), atoms.astype(float) ** 2)[0].clip(0) + gamma_w
         elif part.dtype == np.float32:
             parts.append(_magnitudes(part, atoms, precision, gamma_w, blocks))

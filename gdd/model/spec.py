@@ -169,20 +169,20 @@ class ModelSpec:
     @property
     def projected_size(self) -> Size:
         """(row, col) of a top atom projected to the image plane."""
-        shapes = self.shapes()
-        size = shapes[0].atom_size
-        for layer, below, shape in zip(self.layers, shapes, shapes[1:], strict=False):
-            reach = ((a * p - 1) * s + 1 for a, p, s in zip(shape.atom_size, layer.pool, below.stride, strict=True))
-            size = tuple(n + r - 1 for n, r in zip(size, reach, strict=True))
-        return size
+        below = self.layers[:-1]
+        return tuple(
+            projected_length([one.atom_size[axis] for one in self.layers], [one.pool[axis] for one in below])
+            for axis in (0, 1)
+        )
 
     @classmethod
     def for_images(cls, image_size: Size, planes: int = 1, atoms: Sequence[int] = (32, 64)) -> ModelSpec:
         """Propose a model for images of this size: a layer for every entry of ``atoms``, bottom first.
 
         An atom covers two sevenths of what its layer sees, at most 17 pixels, as the paper's do; pools leave about 7
-        blocks a side to the top layer, whose atoms reach across most of them. An axis of size 1 is left alone, so that
-        signals (1, n) have atoms and blocks of one row. Precisions are those of `with_held` and `with_learned_planes`.
+        blocks a side to the top layer, whose atoms reach across most of them, and when projected not beyond the image.
+        An axis of size 1 is left alone, so that signals (1, n) have atoms and blocks of one row. Precisions are those
+        of `with_held` and `with_learned_planes`.
 
         Raises
         ------
@@ -261,7 +261,17 @@ def propose_sizes(pixels: int, layers: int) -> tuple[list[int], list[int]]:
             break
         atoms, pools, size = [*atoms, atom], [*pools, pool], blocks
     top = ceil(0.8 * size) if pools else min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
+    while projected_length([*atoms, top], pools) > pixels:  # the last block of a row may be a part of one
+        top -= 1
     return [*atoms, top], pools
+
+
+def projected_length(atoms: Sequence[int], pools: Sequence[int]) -> int:
+    """Pixels along an axis of a top atom projected to the image, from the atoms and pools of all layers there."""
+    pixels, stride = atoms[0], 1
+    for atom, pool in zip(atoms[1:], pools, strict=True):
+        pixels, stride = pixels + (atom * pool - 1) * stride, stride * pool
+    return pixels
 
 
 @dataclass(frozen=True)
@@ -308,7 +318,7 @@ class ChainSpec:
         _keep(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
         check_choice("start", self.start, ("patches", "random"))
         check_kind("pruning", self.pruning, (Pruning, type(None)))
-        check_kind("single_precision", self.single_precision, bool)
+        _keep(self, single_precision=check_kind("single_precision", self.single_precision, bool))
 
     @property
     def sweeps(self) -> int:
@@ -340,7 +350,7 @@ class RefinementSpec:
     def __post_init__(self) -> None:
         check_kind("noise", self.noise, Precision)
         self.noise.check("noise", (IMAGE,))
-        check_kind("empty_blocks", self.empty_blocks, bool)
+        _keep(self, empty_blocks=check_kind("empty_blocks", self.empty_blocks, bool))
         _keep(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
 
     def check_model(self, model: ModelSpec) -> None:
@@ -362,11 +372,11 @@ MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 
 TEXTURED = {"noise": 13.0, "weights": 0.4, "weights_above": 0.04}
 CALTECH101 = ModelSpec(
     (LayerSpec(8, (17, 17), (4, 4)), LayerSpec(12, (9, 9), (2, 2)), LayerSpec(16, (6, 6))), (128, 128)
-).with_held(**TEXTURED)
+).with_held(**TEXTURED).with_learned_planes()
 FACES = ModelSpec(
     (LayerSpec(16, (17, 17), (4, 4)), LayerSpec(24, (9, 9), (2, 2)), LayerSpec(36, (6, 6))), (128, 128)
-).with_held(**TEXTURED)
+).with_held(**TEXTURED).with_learned_planes()
 #: layer sizes from Sec. 4 (Fig. 4); the paper does not say how many atoms, so those of FACES stand in
 FACES_INTERPOLATION = ModelSpec(
     (LayerSpec(16, (14, 14), (3, 3)), LayerSpec(24, (13, 13))), (128, 128)
-).with_held(**TEXTURED)
+).with_held(**TEXTURED).with_learned_planes()

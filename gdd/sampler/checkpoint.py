@@ -54,7 +54,10 @@ class ChainState(NamedTuple):
 def code_checksum() -> str:
     """SHA-256 over every Python file of gdd/model, gdd/reference, gdd/sampler: what a chain's numbers depend on."""
     root, digest = Path(gdd.__file__).parent, hashlib.sha256()
-    for path in sorted(path for folder in ("model", "reference", "sampler") for path in (root / folder).rglob("*.py")):
+    files = sorted(path for folder in ("model", "reference", "sampler") for path in (root / folder).rglob("*.py"))
+    if not files:
+        raise GddError("checkpoint: gdd is here without its source files, which say what code made one; leave it out")
+    for path in files:
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gdd.base.checks import SMALLEST_PRECISION
 from gdd.base.compiling import kernel
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, Precision
@@ -206,8 +207,12 @@ def draw_gamma_d(
 def draw_shared_precision(
     prior: Precision, number: np.ndarray, energy: np.ndarray, current: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Draw Gamma(shape + number/2, rate + energy/2), both summed over the axes along which ``current`` has size 1."""
+    """Draw Gamma(shape + number/2, rate + energy/2), both summed over the axes along which ``current`` has size 1.
+
+    Where nothing is on, a flat prior alone is left, nearly all of whose draws would be 0 in double precision.
+    """
     if prior.fixed is not None:
         return current
     number, energy = sum_shared(number, current.shape), sum_shared(energy, current.shape)
-    return Gamma(prior.shape + number / 2, prior.rate + energy / 2).sample(generator)
+    drawn = Gamma(prior.shape + number / 2, prior.rate + energy / 2).sample(generator)
+    return np.maximum(drawn, SMALLEST_PRECISION)

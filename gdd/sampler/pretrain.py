@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -15,7 +14,7 @@ from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, warn_of_scale
 from gdd.base.files import user_path
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
-from gdd.model.state import EMPTY, JointLocal, LayerData, LayerState, Local, Shared, precision_shapes
+from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, precision_shapes
 from gdd.reference.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain, digest_of
@@ -91,7 +90,7 @@ def pretrain(
     if start is not None:
         if chain.pruning:
             raise GddError("chain: pruning given with a start, whose upper layers are for all atoms; leave one out")
-        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
+        check_start(start, data, model)
     return pretrain_layers(data, model, chain, folder, progress, start)
 
 
@@ -177,31 +176,31 @@ def check_fits(images: np.ndarray, model: ModelSpec) -> None:
         check_memory(f"atoms of layer {number}", max(maps, pairs, prod(shape.dictionary)))
 
 
-def check_start(
-    before: ModelSpec, local: Local | JointLocal, inputs: Sequence[LayerData], digest: str | None, data: LayerData,
-    model: ModelSpec,
-) -> None:
-    """Refuse to go on from another model, or one trained on other images or under another mask.
+def check_start(start: NamedTuple, data: LayerData, model: ModelSpec, argument: str = "start") -> None:
+    """Refuse a trained chain of another model, or one that was trained on other images or under another mask.
 
-    ``inputs`` : what the start was trained on, or nothing, as a file does not hold the images; ``digest`` : theirs
+    ``start`` : `Pretrained` or `gdd.sampler.refine.Refined`; of a file it has the digest of its images in their place
     """
-    if before != model:
-        raise GddError("start: a model trained with other layers or for other sizes; give that model, start.model")
+    if isinstance(start, Pretrained):
+        local, there = start.layers[0].state.local, next(iter(start.inputs), None)
+    else:
+        local, there = start.last.local, start.data
+    if start.model != model:
+        raise GddError(f"{argument}: trained with other layers or for other sizes; give that model, {argument}.model")
     if len(local.z) != len(data.images):
-        raise GddError(f"start: axis 'image' has size {len(local.z)}; {len(data.images)} images are given")
-    if not inputs:
-        if digest not in (None, digest_of([data.images.astype(np.float32), data.mask])):
-            raise GddError("start: trained on other images, or under another mask; give those of that training")
+        raise GddError(f"{argument}: axis 'image' has size {len(local.z)}; {len(data.images)} images are given")
+    if there is None:
+        if start.digest not in (None, digest_of([data.images.astype(np.float32), data.mask])):
+            raise GddError(f"{argument}: trained on other images, or under another mask; give those of that training")
         return
-    there = inputs[0]
     if (there.mask is None) != (data.mask is None) or not np.array_equal(there.mask, data.mask):
         had = "without a mask" if there.mask is None else "under a mask"
         now = "none is" if data.mask is None else "another is"
-        raise GddError(f"start: trained {had}, and {now} given; give the mask of that training")
+        raise GddError(f"{argument}: trained {had}, and {now} given; give the mask of that training")
     differ = (there.images.astype(np.float32) != data.images.astype(np.float32)).any(axis=(1, 2, 3))
     if differ.any():
         n = int(differ.argmax())
-        raise GddError(f"start: trained on other images, image {n} differs; give the images of that training")
+        raise GddError(f"{argument}: trained on other images, image {n} differs; give the images of that training")
 
 
 def initial_state(

@@ -99,13 +99,10 @@ def refine(
     data = validate_data(images, model, refinement.noise, chain, mask)
     refinement.check_model(model)
     warn_of_scale(data.images, refinement.noise.fixed)
-    if isinstance(start, Pretrained):
-        check_start(start.model, start.layers[0].state.local, start.inputs[:1], start.digest, data, model)
-    elif isinstance(start, Refined):
-        there = [] if start.data is None else [start.data]
-        check_start(start.model, start.last.local, there, start.digest, data, model)
-        if start.refinement.empty_blocks and not refinement.empty_blocks:
-            raise GddError("refinement: blocks of the start may be empty; empty_blocks=True is needed")
+    if start is not None:
+        check_start(start, data, model)
+    if isinstance(start, Refined) and start.refinement.empty_blocks and not refinement.empty_blocks:
+        raise GddError("refinement: blocks of the start may be empty; empty_blocks=True is needed")
     return refine_layers(data, model, chain, refinement, start, folder, progress)
 
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from functools import cache
 from math import nan, prod
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from gdd.base import compiling
@@ -43,7 +41,7 @@ class Row(NamedTuple):
     median: float
     minimum: float
     unit: str
-    size: float = nan  # number of images, or of an atom's pixels along a side, where a cost is shown against it
+    size: float = nan  # number of images, where a cost is shown against it
 
 
 def row(seconds: np.ndarray, unit: str = "ms per image", size: float = nan) -> Row:
@@ -75,62 +73,52 @@ def on_threads(number: int):
         yield
 
 
-def seconds_of(timing: Timing) -> float:
-    """Time of one call, per image."""
-    clock = time.perf_counter if timing.wall else time.process_time
-    begin = clock()
-    timing.job()
-    return (clock() - begin) / timing.images
-
-
-def time_in_turn(timings: dict[str, Timing], repeats: int, run: Run) -> dict[str, np.ndarray]:
+def time_in_turn(timings: Mapping[str, Timing], repeats: int, run: Run) -> dict[str, np.ndarray]:
     """Seconds per image of every job, ``repeats`` times in turn, after one turn that is not counted."""
     seconds = {name: np.empty(repeats + 1) for name in timings}
     with run.bar((repeats + 1) * len(timings), "timing") as bar:
         for turn in range(repeats + 1):
             for name, timing in timings.items():
+                clock = time.perf_counter if timing.wall else time.process_time
                 with on_threads(timing.threads):
-                    seconds[name][turn] = seconds_of(timing)
+                    begin = clock()
+                    timing.job()
+                    seconds[name][turn] = (clock() - begin) / timing.images
                 bar.step()
     return {name: values[1:] for name, values in seconds.items()}
 
 
-def bound(name: str, shape: LayerShape, images: int) -> dict[str, Timing]:
-    """Parts of a layer's bound for about this many images: bare arithmetic, on arrays of its own."""
-    positions, taps, calls = prod(shape.map_size), prod(shape.dictionary[1:]), shape.atoms * prod(shape.grid)
+def over_bounds(seconds: Mapping[str, np.ndarray], bounds: Mapping[str, str]) -> dict[str, Row]:
+    """Every time, and the ratio of some, ``bounds``, to the name of another: to its bound."""
+    ratios = {f"{name} / bound": ratio(seconds[name], seconds[below]) for name, below in bounds.items()}
+    return {name: row(values) for name, values in seconds.items()} | ratios
+
+
+def bound(shape: LayerShape, images: int, draws: bool = True) -> Timing:
+    """Bound of a layer for about this many images; without ``draws`` no random numbers are in it."""
+    positions, taps, calls = prod(shape.map_size), prod(shape.dictionary[1:]), draws * shape.atoms * prod(shape.grid)
     batch = max(1, ROWS // positions)
-    return bare_work(name, (batch * positions, taps, shape.atoms), positions * shape.atoms, calls, images, batch)
+    return bare_work((batch * positions, taps, shape.atoms), positions * shape.atoms, calls, images, batch)
 
 
-def bare_work(
-    name: str, product: tuple[int, int, int], exponentials: int, calls: int, images: int, batch: int
-) -> dict[str, Timing]:
+def bare_work(product: tuple[int, int, int], exponentials: int, calls: int, images: int, batch: int) -> Timing:
     """One matrix product for every ``batch`` images; so many exponentials and calls of the generator for each image.
 
-    ``product`` : (rows, inner, columns), (rows, inner) times (inner, columns)
+    ``product`` : (rows, inner, columns), (rows, inner) times (inner, columns). All on arrays of its own
     """
-    rows, inner, columns = product
-    generator, batches = np.random.default_rng(0), range(-(-images // batch))
+    (rows, inner, columns), batches = product, -(-images // batch)
+    generator = np.random.default_rng(0)
     left, right = (generator.standard_normal(size, np.float32) for size in ((rows, inner), (inner, columns)))
-    out = np.empty((rows, columns), np.float32)
     exponents = generator.standard_normal(exponentials * batch, np.float32)
-    result, images = np.empty_like(exponents), len(batches) * batch
+    out, result = np.empty((rows, columns), np.float32), np.empty_like(exponents)
 
-    def multiply():
-        for _ in batches:
+    def job() -> None:
+        for _ in range(batches):
             np.matmul(left, right, out=out)
-
-    def exponentiate():
-        for _ in batches:
             np.exp(exponents, out=result)
+        many_uniforms(batches * batch * calls)
 
-    jobs = {"product": multiply, "exponentials": exponentiate, "generator": lambda: many_uniforms(images * calls)}
-    return {f"{name}: bound, {part}": Timing(job, images) for part, job in jobs.items()}
-
-
-def bound_of(name: str, seconds: dict[str, np.ndarray]) -> np.ndarray:
-    """Sum of a bound's parts, turn by turn."""
-    return np.sum([values for part, values in seconds.items() if part.startswith(f"{name}: bound,")], axis=0)
+    return Timing(job, batches * batch)
 
 
 @kernel()
@@ -142,22 +130,3 @@ def many_uniforms(calls):
     for _ in range(calls):
         total += next_uniform(stream)
     return total
-
-
-def bound_in_processes(number: int, shape: LayerShape, images: int) -> Callable[[], object]:
-    """So many processes each do the bound of a layer on one thread, side by side.
-
-    Processes and not threads: what they gain is what the machine gives, free of Python's lock.
-    """
-    return lambda: Parallel(number)(delayed(_do_bound)(shape, images) for _ in range(number))
-
-
-def _do_bound(shape: LayerShape, images: int) -> None:
-    with on_threads(1):
-        for timing in _bound_of_process(shape, images):
-            timing.job()
-
-
-@cache
-def _bound_of_process(shape: LayerShape, images: int) -> list[Timing]:
-    return list(bound("", shape, images).values())

@@ -1,9 +1,9 @@
 """Peers and this package on the same digits: learning 32 atoms of 8 x 8, and coding with given atoms.
 
-Peers live in the extra ``peers`` of this package; those that are not installed are named. Their settings are tuned on
-some of the digits, and tuning is not timed. Then each runs once on the digits that ours ran on. All run on one thread
-and are timed in processor time; what is done only to watch them is not counted. A coefficient counts as active if its
-absolute value, for an atom of unit norm, is above `THRESHOLD`: a thousandth of the way from black to white.
+Peers live in the extra ``peers`` of this package; those that are not installed are named. Each is tuned, which is not
+timed, and runs once on the digits that ours ran on, or on the first of them. All run on one thread and are timed in
+processor time; what is done only to watch them is not counted. A coefficient counts as active if its absolute value,
+for an atom of unit norm, is above `THRESHOLD`: a thousandth of the way from black to white.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
+from scipy.optimize import root_scalar
 
 from gdd import infer, project
 from gdd.model.spec import ChainSpec, ModelSpec
@@ -31,10 +32,10 @@ PACKAGES = {"sporco": "sporco", "spams": "spams-bin", "sklearn": "scikit-learn"}
 #: our chains: sweeps of learning (burn-in, collected); of coding, the third is what peers are held to
 LEARNING, CODING = (60, 20), ((0, 1), (10, 10), (60, 20), (500, 200))
 HELD_TO = 2
-#: iterations of sporco; digits on which its learning is tuned, and on half of which its slow coding is compared
-ITERATIONS, TUNED_ON = 150, 20
-#: sporco's lambda and rho that are tried
-WEIGHTS, PENALTIES = (0.2, 0.3, 0.45), (1.0, 3.0)
+#: iterations of sporco; digits on which its slow coding is compared
+ITERATIONS, SLOW = 150, slice(10)
+#: sporco's lambda and rho in learning: of six pairs tried on twenty digits of MNIST those that came closest to ours
+LEARNING_WEIGHT, LEARNING_PENALTY = 0.2, 1.0
 #: sporco's rho in coding, and bounds of every coding method's lambda
 CODING_PENALTY, RANGE = 5.0, (0.03, 3.0)
 
@@ -81,60 +82,53 @@ def contest(images: xr.DataArray, model: ModelSpec, seed: int, run: Run) -> xr.D
     fit_layer(LayerData(pixels[:2]), model.layers[0], model.shapes()[0], ChainSpec(0, 1, seed))  # compiles
     with run.bar(6, "peers") as bar:
         entries = learning(pixels, model, seed, bar)
-        fitted = pretrain(pixels, model, ChainSpec(*LEARNING, seed))
-        entries += coding(images, fitted, seed, bar)
+        entries += coding(images, pretrain(pixels, model, ChainSpec(*LEARNING, seed)), seed, bar)
     return as_dataset(entries)
 
 
 def learning(pixels: np.ndarray, model: ModelSpec, seed: int, bar) -> list[Entry]:
     """Our chain of layer 1, and sporco from the same first atoms until it is as good in error and in sparsity."""
-    task, layer, chain, watch = "learning", (model.layers[0], model.shapes()[0]), ChainSpec(*LEARNING, seed), _Laps()
+    layer, chain, watch = (model.layers[0], model.shapes()[0]), ChainSpec(*LEARNING, seed), _Laps()
     traces = fit_layer(LayerData(pixels), *layer, chain, progress=watch).traces.isel(chain=0)
     ours = Curve(np.array(watch.laps) / len(pixels), traces.residual.values, traces.active.values)
-    found = [Entry(task, "gdd", ours, len(ours.error) - 1, f"{chain.sweeps} sweeps")]
+    found = [Entry("learning", "gdd", ours, len(ours.error) - 1, f"{chain.sweeps} sweeps")]
     bar.step()
     if not installed("sporco"):
-        return [*found, missing(task, "sporco", "sporco")]
+        return [*found, missing("learning", "sporco", "sporco")]
     atoms = initial_state(LayerData(pixels), *layer, chain, 0).shared.dictionary[:, 0]
-    goal = float(ours.error[-1]), float(ours.active[-1])
-    tried = {
-        (weight, penalty): learn_sporco(pixels[:TUNED_ON, 0], atoms, weight, penalty, ITERATIONS)
-        for weight in WEIGHTS for penalty in PENALTIES
-    }
-    weight, penalty = min(tried, key=lambda settings: _rank(tried[settings], *goal))
-    curve = learn_sporco(pixels[:, 0], atoms, weight, penalty, ITERATIONS)
+    curve = learn_sporco(pixels[:, 0], atoms, LEARNING_WEIGHT, LEARNING_PENALTY, ITERATIONS)
     bar.step()
-    note = f"lambda {weight:g}, rho {penalty:g}, at most {ITERATIONS} iterations"
-    return [*found, Entry(task, "sporco", curve, curve.first(*goal), note)]
+    note = f"lambda {LEARNING_WEIGHT:g}, rho {LEARNING_PENALTY:g}, at most {ITERATIONS} iterations"
+    return [*found, Entry("learning", "sporco", curve, curve.first(ours.error[-1], ours.active[-1]), note)]
 
 
 def coding(images: xr.DataArray, fitted: Pretrained, seed: int, bar) -> list[Entry]:
     """Our deconvolution, and the peers with the same projected atoms."""
-    task, atoms, pixels = "coding", project(fitted), images.astype(np.float32)
+    atoms, pixels = project(fitted), images.astype(np.float32)
     ours, goals = our_coding(fitted, atoms, pixels, seed)
-    found = [Entry(task, "gdd", ours, HELD_TO, "{} + {} sweeps".format(*CODING[HELD_TO]))]
+    found = [Entry("coding", "gdd", ours, HELD_TO, "{} + {} sweeps".format(*CODING[HELD_TO]))]
     bar.step()
     unit = atoms.values[:, 0] / np.sqrt((atoms.values[:, 0] ** 2).sum(axis=(1, 2), keepdims=True))
     columns = np.asfortranarray(placed_atoms(atoms.values, fitted.model.stride, images.shape[2:]).T, np.float32)
-    flat, few = np.asfortranarray(pixels.values.reshape(len(pixels), -1).T), slice(0, TUNED_ON // 2)
+    flat = np.asfortranarray(pixels.values.reshape(len(pixels), -1).T)
     peers = {
         "spams": ("spams-bin lasso", slice(None), lambda part, w: code_spams(flat[:, part], columns, w)),
         "sklearn": ("scikit-learn lasso", slice(None), lambda part, w: code_sklearn(flat[:, part], columns, w)),
-        "sporco": ("sporco", few, lambda part, w: code_sporco(
+        "sporco": ("sporco", SLOW, lambda part, w: code_sporco(
             pixels.values[part, 0], unit, w, CODING_PENALTY, ITERATIONS)),
     }
     for package, (name, part, code) in peers.items():
         if package == "sporco" and installed("spams"):
             greedy = code_spams_greedy(flat, columns, ours.active[HELD_TO])
-            found.append(Entry(task, "spams-bin greedy (OMP)", greedy, 0, "equal active"))
+            found.append(Entry("coding", "spams-bin greedy (OMP)", greedy, 0, "equal active"))
         if not installed(package):
-            found.append(missing(task, name, package))
+            found.append(missing("coding", name, package))
             continue
         for of, goal in goals(part).items():  # tuned to ours in active coefficients, and in error
             weight = tuned(lambda w, part=part, code=code: code(part, w), goal, of, *RANGE)
             curve, digits = code(part, weight), f", {part.stop} digits" if part.stop else ""
             note = f"equal {of}, lambda {weight:.3g}{digits}"
-            found.append(Entry(task, name, curve, len(curve.error) - 1, note))
+            found.append(Entry("coding", name, curve, len(curve.error) - 1, note))
         bar.step()
     return found
 
@@ -156,40 +150,40 @@ def our_coding(
         squares.append(((images.values - drawn) ** 2).mean(axis=(1, 2, 3)))
         active.append((codes != 0).sum(axis=(1, 2, 3)))
         rows.append((spent / len(images), float(np.sqrt(squares[-1].mean())), float(active[-1].mean())))
-
-    def goals(part: slice) -> dict[str, float]:
-        return {"active": float(active[HELD_TO][part].mean()), "error": float(np.sqrt(squares[HELD_TO][part].mean()))}
-
+    goals = lambda part: {  # noqa: E731
+        "active": float(active[HELD_TO][part].mean()), "error": float(np.sqrt(squares[HELD_TO][part].mean()))
+    }
     return Curve(*np.array(rows).T), goals
 
 
 def as_dataset(entries: list[Entry]) -> xr.Dataset:
     """Entries along ``entry``: where each is compared, its time over ours on that task, and its curve."""
-    first = {}
-    for one in entries:
-        first.setdefault(one.task, one.curve.seconds[one.at])
     out = xr.Dataset({
         f"peer_{name}": ("entry", [getattr(one, name) for one in entries]) for name in ("task", "method", "note")
     })
     longest = max(len(one.curve.error) for one in entries)
     for name in Curve._fields:
-        curves = np.full((len(entries), longest), np.nan)
-        for line, one in zip(curves, entries, strict=True):
-            values = getattr(one.curve, name)
-            line[: len(values)] = values
-        out[f"curve_{name}"] = (("entry", "iteration"), curves)
-        compared = [np.nan if o.at is None else line[o.at] for o, line in zip(entries, curves, strict=True)]
-        out[f"peer_{name}"] = ("entry", compared)
-    return out.assign(peer_ratio=out.peer_seconds / np.array([first[one.task] for one in entries]))
+        values = [getattr(one.curve, name) for one in entries]
+        curves = np.stack([np.pad(line, (0, longest - len(line)), constant_values=np.nan) for line in values])
+        compared = [np.nan if one.at is None else line[one.at] for one, line in zip(entries, curves, strict=True)]
+        out = out.assign({f"curve_{name}": (("entry", "iteration"), curves), f"peer_{name}": ("entry", compared)})
+    ours = {one.task: one.curve.seconds[one.at] for one in entries if one.method == "gdd"}
+    return out.assign(peer_ratio=out.peer_seconds / np.array([ours[one.task] for one in entries]))
 
 
-def _rank(curve: Curve, error: float, active: float) -> tuple[float, float]:
-    """Order of tried settings: soonest there; else the smallest error among those sparse enough."""
-    there = curve.first(error, active)
-    if there is not None:
-        return (curve.seconds[there], 0.0)
-    sparse = curve.error[curve.active <= active]
-    return (np.inf, float(sparse.min()) if len(sparse) else np.inf)
+def tuned(run: Callable[[float], Curve], goal: float, of: str, low: float, high: float) -> float:
+    """Weight of the penalty at which a method ends with about this ``error``, or this number ``active``.
+
+    Secant steps between logarithms, which lie nearly on a line, from the middle of the range.
+    """
+
+    def excess(log_weight: float) -> float:
+        return np.log(max(float(getattr(run(np.exp(np.clip(log_weight, *ends))), of)[-1]), 1e-12) / goal)
+
+    ends = np.log([low, high])
+    with warnings.catch_warnings(action="ignore"):  # where it comes to an end of the range
+        found = root_scalar(excess, x0=ends.mean(), x1=ends.mean() + 0.5, method="secant", xtol=1e-2, maxiter=4)
+    return float(np.exp(np.clip(found.root, *ends)))
 
 
 class _Laps:
@@ -288,16 +282,12 @@ def code_spams_greedy(pixels: np.ndarray, columns: np.ndarray, count: float) -> 
 
 
 def code_sklearn(pixels: np.ndarray, columns: np.ndarray, weight: float) -> Curve:
-    """Lasso by coordinate descent."""
+    """Lasso by coordinate descent, until it has converged or for a thousand rounds."""
     from sklearn.decomposition import sparse_encode
-    from sklearn.exceptions import ConvergenceWarning
 
-    def solve():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return sparse_encode(pixels.T, columns.T, algorithm="lasso_cd", alpha=weight, max_iter=1000, n_jobs=1).T
-
-    return _once(solve, pixels, columns)
+    settings = {"algorithm": "lasso_cd", "alpha": weight, "max_iter": 1000, "n_jobs": 1}
+    with warnings.catch_warnings(action="ignore"):
+        return _once(lambda: sparse_encode(pixels.T, columns.T, **settings).T, pixels, columns)
 
 
 def _once(solve: Callable[[], object], pixels: np.ndarray, columns: np.ndarray) -> Curve:
@@ -307,20 +297,3 @@ def _once(solve: Callable[[], object], pixels: np.ndarray, columns: np.ndarray) 
     codes = codes.toarray() if hasattr(codes, "toarray") else codes
     error, n = float(np.sqrt(((pixels - columns @ codes) ** 2).mean())), pixels.shape[1]
     return Curve(*(np.array([v]) for v in (spent / n, error, float((abs(codes) > THRESHOLD).sum()) / n)))
-
-
-def tuned(run: Callable[[float], Curve], goal: float, of: str, low: float, high: float, tries: int = 5) -> float:
-    """Weight of the penalty at which a method ends with about this ``error``, or this number ``active``.
-
-    Secant steps between logarithms, which lie nearly on a line, from the middle of the range; the closest of all tries.
-    """
-    tried = []
-    weight = float(np.sqrt(low * high))
-    for _ in range(tries):
-        found = float(getattr(run(weight), of)[-1])
-        tried.append((np.log(weight), np.log(max(found, 1e-12) / goal)))
-        slope = -1.0 if of == "active" else 1.0
-        if len(tried) > 1 and tried[-1][0] != tried[-2][0]:
-            slope = (tried[-1][1] - tried[-2][1]) / (tried[-1][0] - tried[-2][0]) or slope
-        weight = float(np.clip(np.exp(tried[-1][0] - tried[-1][1] / slope), low, high))
-    return float(np.exp(min(tried, key=lambda one: abs(one[1]))[0]))

@@ -5,22 +5,13 @@ from __future__ import annotations
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import ATOM_COL, ATOM_ROW, BLOCKS, DICTIONARY, IMAGES
-from gdd.base.checks import LARGEST_PIXEL, GddError, check_block, check_memory, check_pair, check_real, check_whole
+from gdd.base.axes import BLOCKS, DICTIONARY, IMAGES
 from gdd_book.data.subsets import generator
 
 
 def planted(
-    seed: int,
-    *,
-    images: int = 300,
-    size: tuple[int, int] = (28, 28),
-    planes: int = 1,
-    atoms: int = 8,
-    atom_size: tuple[int, int] = (8, 8),
-    pool: tuple[int, int] = (3, 3),
-    active: float = 0.05,
-    noise_sd: float = 0.1,
+    seed: int, *, images: int = 300, size: tuple[int, int] = (28, 28), planes: int = 1, atoms: int = 8,
+    atom_size: tuple[int, int] = (8, 8), pool: tuple[int, int] = (3, 3), active: float = 0.05, noise_sd: float = 0.1,
 ) -> xr.Dataset:
     """Draw images whose atoms are known, to see whether a chain finds them again.
 
@@ -49,17 +40,6 @@ def planted(
     Departs: the probabilities of the positions are set, not drawn, so that sparsity is known.
     Checked: tests/test_datasets.py (rates, norms, residual equal to the noise, ragged blocks).
     """
-    counts = {"images": images, "planes": planes, "atoms": atoms}
-    images, planes, atoms = (check_whole(name, count, least=1) for name, count in counts.items())
-    size, atom_size, pool = check_pair("size", size), check_pair("atom_size", atom_size), check_block("pool", pool)
-    for axis, of_image, of_atom in zip((ATOM_ROW, ATOM_COL), size, atom_size, strict=True):
-        if of_atom > of_image:
-            raise GddError(f"atom_size: axis '{axis}' is {of_atom}, the image has {of_image}; at most that is needed")
-    active = check_real("active", active, 0, 1, "a share")
-    noise_sd = check_real("noise_sd", noise_sd, 0, LARGEST_PIXEL)
-    check_memory("images, size", images * planes * size[0] * size[1])
-    check_memory("images, atoms", images * atoms * (size[0] - atom_size[0] + 1) * (size[1] - atom_size[1] + 1))
-    check_memory("atoms, atom_size", atoms * planes * atom_size[0] * atom_size[1])
     random = generator(seed)
     dictionary = random.standard_normal((atoms, planes, *atom_size))
     dictionary /= np.sqrt((dictionary**2).sum(axis=(1, 2, 3), keepdims=True))

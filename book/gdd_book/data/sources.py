@@ -1,4 +1,4 @@
-"""Where the files of the data sets are: in ``GDD_DATA``, in the user's cache, or fetched into that cache.
+"""Where the files of the data sets are: in ``GDD_DATA``, in the user's cache, or fetched into that cache by pooch.
 
 The *content* is checked (decompressed numbers, bytes of the pictures), because the same data are distributed in
 differently compressed files.
@@ -23,8 +23,6 @@ import platformdirs
 from gdd.base.checks import GddError, check_choice
 from gdd.base.files import user_path
 
-LARGEST_PICTURE = 2**26  # bytes of a file in an archive; the pictures have some thousands
-
 
 class Source(NamedTuple):
     """A file of a data set: its name under a data folder, where it comes from, what it must contain."""
@@ -32,18 +30,35 @@ class Source(NamedTuple):
     dataset: str
     name: str
     url: str
-    known_hash: str  # of the file behind the url, as published
-    content: str | None = None  # sha256 of the content
+    published: str = ""  # MD5 of the file behind the url
+    content: str | None = None  # sha256 of the content; None: not known, an archive must be the published file
     member: str | None = None  # path of the file in the zip archive behind the url
+
+    @property
+    def path(self) -> Path | None:
+        """Where the file is, in ``GDD_DATA`` or in the cache; None where it is missing."""
+        if self.dataset == "digits":
+            return Path(str(files("sklearn.datasets.data") / self.name))
+        # what is unpacked may stand in: a file or a tar archive without .gz, a folder for an archive
+        names = self.name, self.name.removesuffix(".gz"), self.name.partition(".tar")[0]
+        paths = (root / self.dataset / name for root in _roots() for name in names)
+        return next((path for path in paths if path.exists()), None)
+
+    def check(self, path: Path, digest: str) -> None:
+        """Refuse a file whose content is not the published one."""
+        if self.content and digest != self.content:
+            raise damaged(path, f"its content has sha256 {digest}, {self.content} is needed")
 
 
 def _mnist(name: str, published: str, content: str) -> Source:
-    return Source("mnist", name, "https://ossci-datasets.s3.amazonaws.com/mnist/" + name, "md5:" + published, content)
+    return Source("mnist", name, f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}", published, content)
 
 
 # The contents' hashes are of the decompressed idx files, whose MD5 are the published ones, and of the pictures as in
 # `tree_index`.
+CALTECH = "https://data.caltech.edu/records"
 SOURCES = (
+    Source("digits", "digits.csv.gz", "installed with scikit-learn"),
     _mnist("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873",
            "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
     _mnist("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432",
@@ -52,63 +67,23 @@ SOURCES = (
            "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
     _mnist("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c",
            "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
-    Source("caltech101", "101_ObjectCategories.tar.gz",
-           "https://data.caltech.edu/records/mzrjq-6wc02/files/caltech-101.zip", "md5:3138e1922a9193bfa496528edbbc45d0",
-           "951b982f7e4f4cf1bd67e90fc3a7a408ce82cfecdd44e9f36d8de7b073f441ee",
+    Source("caltech101", "101_ObjectCategories.tar.gz", f"{CALTECH}/mzrjq-6wc02/files/caltech-101.zip",
+           "3138e1922a9193bfa496528edbbc45d0", "951b982f7e4f4cf1bd67e90fc3a7a408ce82cfecdd44e9f36d8de7b073f441ee",
            "caltech-101/101_ObjectCategories.tar.gz"),
-    Source("caltech256", "256_ObjectCategories.tar",
-           "https://data.caltech.edu/records/nyy15-4j048/files/256_ObjectCategories.tar",
-           "md5:67b4f42ca05d46448c6bb8ecd2220f6d"),
+    Source("caltech256", "256_ObjectCategories.tar", f"{CALTECH}/nyy15-4j048/files/256_ObjectCategories.tar",
+           "67b4f42ca05d46448c6bb8ecd2220f6d"),
 )
 
 
-class Found(NamedTuple):
-    """A file of a data set: ``path`` is None where it is missing."""
-
-    dataset: str
-    name: str
-    path: Path | None
-    url: str
+def files_of(dataset: str) -> list[Source]:
+    """Files that a data set needs; nothing is fetched."""
+    check_choice("name", dataset, tuple(dict.fromkeys(source.dataset for source in SOURCES)))
+    return [source for source in SOURCES if source.dataset == dataset]
 
 
-def digits_file() -> Path:
-    """The file of scikit-learn's handwritten digits, installed with it."""
-    return Path(str(files("sklearn.datasets.data") / "digits.csv.gz"))
-
-
-def inventory() -> list[Found]:
-    """List every file that a data set needs, and where it was found; nothing is fetched."""
-    digits = Found("digits", "digits.csv.gz", digits_file(), "installed with scikit-learn")
-    return [digits, *(Found(s.dataset, s.name, _find(s), s.url) for s in SOURCES)]
-
-
-def fetch(dataset: str) -> list[Found]:
-    """Fetch into the cache the files of a data set that are missing; return where all of them are now."""
-    check_choice("name", dataset, tuple(dict.fromkeys(found.dataset for found in inventory())))
-    for source in SOURCES:
-        if source.dataset == dataset:
-            locate(source)
-    return [found for found in inventory() if found.dataset == dataset]
-
-
-def locate(source: Source) -> Path:
-    """Find a file in ``GDD_DATA``, then in the cache; fetch it where it is in neither."""
-    return _find(source) or _fetch_file(source)
-
-
-def _find(source: Source) -> Path | None:
-    # what is unpacked may stand in: a file or a tar archive without .gz, a folder for an archive
-    names = (source.name, source.name.removesuffix(".gz"), source.name.partition(".tar")[0])
-    paths = (root / source.dataset / name for root in _roots() for name in names)
-    return next((path for path in paths if path.exists()), None)
-
-
-def _roots() -> list[Path]:
-    own = os.environ.get("GDD_DATA")
-    folder = user_path("GDD_DATA", own, folder=True) if own else None
-    if folder and not folder.is_dir():
-        raise GddError(f"GDD_DATA: {own!r} is no folder; set it to the folder that holds mnist/ and so on, or unset it")
-    return [*([folder] if folder else []), cache_folder()]
+def is_here(dataset: str) -> bool:
+    """Whether every file of a data set is on this machine."""
+    return all(source.path for source in files_of(dataset))
 
 
 def cache_folder() -> Path:
@@ -116,31 +91,36 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir("gdd"))
 
 
-def _fetch_file(source: Source) -> Path:
+def _roots() -> list[Path]:
+    chosen = os.environ.get("GDD_DATA")
+    folders = [user_path("GDD_DATA", chosen, folder=True)] if chosen else []
+    if folders and not folders[0].is_dir():
+        raise GddError(f"GDD_DATA: {chosen!r} is no folder; give the one that holds mnist/ and so on, or unset it")
+    return [*folders, cache_folder()]
+
+
+def locate(source: Source) -> Path:
+    """Find a file in ``GDD_DATA``, then in the cache; fetch it where it is in neither."""
+    return source.path or _fetch(source)
+
+
+def _fetch(source: Source) -> Path:
     import pooch  # here: its progress bar warns on import inside a notebook, and pages that fetch nothing stay silent
 
-    folder, archive = cache_folder() / source.dataset, Path(source.url).name
-    target = folder / source.name
-    unzip = pooch.Unzip([source.member], extract_dir=".") if source.member else None
+    folder, archive, bar = cache_folder() / source.dataset, Path(source.url).name, sys.stderr.isatty()
+    target, unzip = folder / source.name, pooch.Unzip([source.member], ".") if source.member else None
     try:
-        got = pooch.retrieve(source.url, source.known_hash, archive, folder, unzip, progressbar=sys.stderr.isatty())
-        if source.member:
-            Path(got[0]).replace(target)
+        found = pooch.retrieve(source.url, f"md5:{source.published}", archive, folder, unzip, progressbar=bar)
+        if unzip:
+            Path(found[0]).replace(target)
             (folder / archive).unlink()
     except (OSError, ValueError) as error:  # requests' errors are OSErrors; a wrong checksum is a ValueError
+        fetch = f"fetch it by hand, take {source.member} out of it," if unzip else "fetch it by hand"
         raise GddError(
-            f"{source.dataset}: {source.name} was found in none of {', '.join(str(r) for r in _roots())}, and could "
-            f"not be fetched from {source.url} ({error}). Fetch it by hand"
-            + (f", take {source.member} out of it," if source.member else "")
-            + f" and put it at {target}, or set GDD_DATA to a folder that holds {source.dataset}/{source.name}"
+            f"{source.dataset}: {source.name} is in none of {', '.join(map(str, _roots()))}, and {source.url} could "
+            f"not be fetched ({error}); {fetch} and put it at {target}, or in the folder {source.dataset} of GDD_DATA"
         ) from error
     return target
-
-
-def check_content(source: Source, path: Path, digest: str) -> None:
-    """Refuse a file whose content is not the published one."""
-    if source.content is not None and digest != source.content:
-        raise damaged(path, f"its content has sha256 {digest}, {source.content} is needed")
 
 
 def damaged(path: Path, what: object) -> GddError:
@@ -149,51 +129,37 @@ def damaged(path: Path, what: object) -> GddError:
 
 
 @lru_cache(maxsize=8)
-def tree_index(path: Path, changed: int) -> tuple[tuple[str, ...], str]:
+def tree_index(source: Source, path: Path, changed: int) -> tuple[tuple[str, ...], str]:
     """Return the names of all pictures ``class/file.jpg``, ascending, and the sha256 of names and bytes.
 
     The digest does not depend on how the pictures are packed. ``changed`` is the path's time of change: a file
     replaced by another one is read again.
     """
+    if source.content is None and path.is_file():  # tarfile may read a truncated archive as whole
+        with open(path, "rb") as archive:
+            digest = hashlib.file_digest(archive, "md5").hexdigest()
+        if digest != source.published:
+            raise damaged(path, f"its MD5 is {digest}, {source.published} is needed")
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in pictures(path)}
-    lines = (f"{digests[name]}  {name}\n" for name in sorted(digests))
-    return tuple(sorted(digests)), hashlib.sha256("".join(lines).encode()).hexdigest()
+    if not digests:
+        raise damaged(path, "no picture of the form class/file.jpg is in it")
+    whole = hashlib.sha256("".join(f"{digests[name]}  {name}\n" for name in sorted(digests)).encode()).hexdigest()
+    source.check(path, whole)
+    return tuple(sorted(digests)), whole
 
 
 def pictures(path: Path, wanted: Collection[str] | None = None) -> Iterator[tuple[str, bytes]]:
-    """Yield (``class/file.jpg``, bytes) from a folder of class folders, or from a tar archive of one.
-
-    Stops as soon as every one ``wanted`` was seen. The archive is streamed, not unpacked.
-    """
+    """Yield (``class/file.jpg``, bytes) from a folder of class folders, or from a tar archive of one, streamed."""
     if path.is_dir():
-        names = (p.relative_to(path).as_posix() for p in path.glob("*/*.jpg")) if wanted is None else wanted
-        for name in sorted(names):
-            yield name, (path / name).read_bytes()
+        names = (found.relative_to(path).as_posix() for found in path.glob("*/*.jpg")) if wanted is None else wanted
+        yield from ((name, (path / name).read_bytes()) for name in names)
         return
-    left = None if wanted is None else set(wanted)
-    _check_end(path)
     try:
         with tarfile.open(path, "r|*") as archive:
             for entry in archive:
-                if entry.size > LARGEST_PICTURE:
-                    raise damaged(path, f"a file in it claims {entry.size} bytes")
                 name = entry.name.removeprefix("./").partition("/")[2]  # without the archive's top folder
                 is_picture = entry.isfile() and name.count("/") == 1 and name.endswith(".jpg")
-                if is_picture and (left is None or name in left):
+                if is_picture and (wanted is None or name in wanted):
                     yield name, archive.extractfile(entry).read()
-                    if left is not None:
-                        left.remove(name)
-                        if not left:
-                            return
     except (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise damaged(path, error) from error
-
-
-def _check_end(path: Path) -> None:
-    """Refuse a truncated tar archive: tarfile may read one as whole. (A compressed one has a checksum of its own.)"""
-    if path.suffix == ".tar":
-        with open(path, "rb") as archive:
-            archive.seek(max(0, path.stat().st_size - 1024))
-            last = archive.read()
-        if len(last) < 1024 or last.strip(b"\0"):
-            raise damaged(path, "it does not end with two empty blocks, as tar archives do")

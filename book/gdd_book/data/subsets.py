@@ -19,20 +19,19 @@ def balanced_subset(labels: np.ndarray, n: int, seed: int | None) -> np.ndarray:
     Where n is no multiple of the number of classes, the classes that give one image more are drawn too. If n is the
     number of images, all are returned, whatever the sizes of the classes.
     """
-    labels, n = np.asarray(labels), check_whole("n", n, least=1)
+    labels, n = np.asarray(labels), check_whole("n", n, 1)
     if n > labels.size:
         raise GddError(f"n: {n} images asked for, axis '{IMAGE}' has {labels.size}; ask for at most {labels.size}")
     if seed is None or n == labels.size:
         return np.arange(n)
-    random = generator(seed)
-    classes, counts = np.unique(labels, return_counts=True)
+    random, (classes, counts) = generator(seed), np.unique(labels, return_counts=True)
     share = np.full(classes.size, n // classes.size)
     share[random.permutation(classes.size)[: n % classes.size]] += 1
-    for label, have, want in zip(classes, counts, share, strict=True):
-        if want > have:
-            raise GddError(
-                f"n: {n} images over {classes.size} classes takes {want} of class {label!s}, which has {have}; "
-                f"ask for at most {counts.min() * classes.size}, or take the first n (seed=None)"
-            )
+    if (share > counts).any():
+        k = int(np.argmax(share > counts))
+        raise GddError(
+            f"n: {n} images over {classes.size} classes takes {share[k]} of class {classes[k]!s}, which has "
+            f"{counts[k]}; ask for at most {counts.min() * classes.size}, or take the first n (seed=None)"
+        )
     chosen = [random.permutation(np.flatnonzero(labels == k))[:m] for k, m in zip(classes, share, strict=True)]
     return np.sort(np.concatenate(chosen))

@@ -4,7 +4,8 @@ The measures of sharpness were defined before any atom was seen, that of strokes
 Neither measure of sharpness says whether an atom is good. White noise scores higher than any drawing on the first, a
 single bright pixel on the second. So they are shown only beside two criteria: whether a chain on other data finds the
 same atoms (`match_atoms`), and how well images that training never saw are put together from them. `stroke_share` is
-low for speckle and for a flat ground alike.
+low for speckle and for a flat ground alike. None is in the paper, which calls refined atoms sharper by eye (Sec. 4,
+Fig. 2a). All take atoms (atom, plane, atom_row, atom_col); tests/test_atoms.py checks them.
 """
 
 from __future__ import annotations
@@ -34,34 +35,23 @@ def match_atoms(found: Array, true: Array, reach: int = REACH) -> xr.Dataset:
     The correlation of two atoms is the inner product over the norms, both on the pixels where the two overlap after a
     whole-pixel shift; of all shifts up to ``reach`` in each axis the one with the largest magnitude counts.
 
-    Parameters
-    ----------
-    found : (atom, plane, atom_row, atom_col)     any number of atoms
-    true : the same axes, the same planes and sizes
-    reach : pixels, less than the atom's size
-
     Returns
     -------
     Dataset
         For every true atom (``atom``): ``correlation`` in -1..1, 0 without a partner; ``partner``, index of the found
         atom, -1 for none; ``row``, ``col``, the shift in pixels that puts the true atom under its partner:
         found[a + row, b + col] is compared with true[a, b].
-
-    Notes
-    -----
-    Source: not in the paper; the measure of the planted-data experiment.
-    Checked: tests/test_atoms.py (signs, shifts, permutation, fewer and more atoms, the overlap alone counts).
     """
     found, true = (as_plain(part, DICTIONARY, "atoms").astype(float) for part in (found, true))
     shifts = [(i, j) for i in range(-reach, reach + 1) for j in range(-reach, reach + 1)]
     each = np.stack([_correlations(found, true, shift) for shift in shifts])  # (shift, found, true)
     best = np.abs(each).argmax(axis=0)
-    strongest = np.take_along_axis(each, best[None], axis=0)[0]  # (found, true)
+    strongest = np.take_along_axis(each, best[None], axis=0)[0]
     rows, columns = linear_sum_assignment(-np.abs(strongest))
-    partner, chosen, correlation = np.full(len(true), -1), np.zeros((len(true), 2), int), np.zeros(len(true))
+    partner, shift, correlation = np.full(len(true), -1), np.zeros((len(true), 2), int), np.zeros(len(true))
     partner[columns], correlation[columns] = rows, strongest[rows, columns]
-    chosen[columns] = np.array(shifts)[best[rows, columns]]
-    out = {"correlation": correlation, "partner": partner, "row": chosen[:, 0], "col": chosen[:, 1]}
+    shift[columns] = np.array(shifts)[best[rows, columns]]
+    out = {"correlation": correlation, "partner": partner, "row": shift[:, 0], "col": shift[:, 1]}
     return xr.Dataset({name: (ATOM, value) for name, value in out.items()})
 
 
@@ -75,26 +65,13 @@ def _correlations(found: np.ndarray, true: np.ndarray, shift: tuple[int, int]) -
 
 
 def high_frequency_share(atoms: Array) -> xr.DataArray:
-    r"""Share of an atom's spectral energy above half the Nyquist frequency, in 0..1.
+    r"""Share of an atom's spectral energy above half the Nyquist frequency, in 0..1: (atom,), NaN if all is zero.
 
     .. math:: \sum_{|f| > 1/4} |\hat D(f)|^2 \Big/ \sum_f |\hat D(f)|^2
 
-    with f in cycles per pixel, radial. The atom stands on a background of zeros, as it does in an image: it is padded
-    to twice its size, so that its rim counts as the edge that it is, and its mean is kept.
-
-    Parameters
-    ----------
-    atoms : (atom, plane, atom_row, atom_col)     energies of all planes are added
-
-    Returns
-    -------
-    DataArray (atom,)
-        White noise and a single pixel give about 0.80, the area outside the circle. NaN for an atom that is all zero.
-
-    Notes
-    -----
-    Source: not in the paper, which calls refined atoms sharper by eye (Sec. 4, Fig. 2a).
-    Checked: tests/test_atoms.py.
+    with f in cycles per pixel, radial; energies of all planes are added. The atom stands on a background of zeros, as
+    it does in an image: it is padded to twice its size, so that its rim counts as the edge that it is, and its mean is
+    kept. White noise and a single pixel give about 0.80, the area outside the circle.
     """
     atoms = scaled(atoms)
     size = [2 * n for n in atoms.shape[2:]]
@@ -104,24 +81,10 @@ def high_frequency_share(atoms: Array) -> xr.DataArray:
 
 
 def gradient_kurtosis(atoms: Array) -> xr.DataArray:
-    """Fourth moment of an atom's gradients over the square of their second, both about zero.
+    """Fourth moment of an atom's gradients over the square of their second, about zero: (atom,), NaN if it has none.
 
-    The gradients are all differences between neighbours along rows and along columns inside the atom. Gaussian noise
-    has 3; few steep edges on a flat ground have much more; a ramp along one axis has 2.
-
-    Parameters
-    ----------
-    atoms : (atom, plane, atom_row, atom_col)     differences of all planes are pooled
-
-    Returns
-    -------
-    DataArray (atom,)
-        NaN for an atom without any gradient.
-
-    Notes
-    -----
-    Source: not in the paper.
-    Checked: tests/test_atoms.py.
+    The gradients are all differences between neighbours along rows and along columns inside the atom, of all planes.
+    Gaussian noise has 3; few steep edges on a flat ground have much more; a ramp along one axis has 2.
     """
     atoms = scaled(atoms)
     steps = np.concatenate([np.diff(atoms, axis=axis).reshape(len(atoms), -1) for axis in (2, 3)], axis=1)
@@ -129,24 +92,10 @@ def gradient_kurtosis(atoms: Array) -> xr.DataArray:
 
 
 def stroke_share(atoms: Array) -> xr.DataArray:
-    """Share of an atom's energy in its largest stroke, in 0..1.
+    """Share of an atom's energy in its largest stroke, in 0..1, planes added: (atom,), NaN if all is zero.
 
     A stroke is a connected set of pixels of one sign whose magnitude is at least `STROKE` of the atom's largest;
     neighbours share an edge. White noise of 25 x 25 pixels has about 0.05, a drawn line 1.
-
-    Parameters
-    ----------
-    atoms : (atom, plane, atom_row, atom_col)     planes are added
-
-    Returns
-    -------
-    DataArray (atom,)
-        NaN for an atom that is all zero.
-
-    Notes
-    -----
-    Source: not in the paper.
-    Checked: tests/test_atoms.py.
     """
     atoms = scaled(atoms).sum(axis=1)
     energy, least = atoms**2, STROKE * np.abs(atoms).max(axis=(1, 2), keepdims=True)
@@ -160,10 +109,7 @@ def stroke_share(atoms: Array) -> xr.DataArray:
 
 
 def best_parts(pictures: np.ndarray, bottom: np.ndarray) -> np.ndarray:
-    """Of each picture (picture, plane, row, col) what one atom explains of it, the one, place and weight that do most.
-
-    ``bottom`` : (atom, plane, atom_row, atom_col)
-    """
+    """Of each picture (picture, plane, row, col) what one atom explains at most, at its best place and weight."""
     unit = bottom / np.sqrt((bottom**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
     parts, (height, width) = np.zeros_like(pictures), bottom.shape[2:]
     for part, gains in zip(parts, correlate(pictures, unit), strict=True):

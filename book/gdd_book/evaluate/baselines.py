@@ -1,4 +1,7 @@
-"""Baselines that know no layers: features (principal components, k-means of patches) and filled-in pixels."""
+"""Baselines that know no layers: features (principal components, k-means of patches) and filled-in pixels.
+
+None is in the paper; tests/test_baselines.py checks all of them.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +45,7 @@ class PatchDictionary(NamedTuple):
 
 
 def principal_components(train: Array, count: int) -> Callable[[Array], np.ndarray]:
-    """Coordinates of images along the training images' first ``count`` principal components, as a function of images.
-
-    Its values are (image, feature).
-    """
+    """Coordinates (image, feature) along the training images' first ``count`` components, as a function of images."""
     train = unfold(train).values.astype(float)
     count = check_whole("count", count, 1, min(train.shape))
     wide = train.shape[1] > train.shape[0]  # more columns than rows: no use in forming their covariance
@@ -54,20 +54,10 @@ def principal_components(train: Array, count: int) -> Callable[[Array], np.ndarr
 
 
 def learn_patches(images: Array, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:
-    """Cluster patches of images, their contrast normalised, then whitened.
+    """Cluster patches of images (image, plane, row, col), their contrast normalised, then whitened.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col)   labels are ignored
-    count : centroids
-    size : rows and columns of a patch
-    seed : of the choice of patches and of the start
-
-    Notes
-    -----
     Source: Coates, Ng & Lee, AISTATS 2011 (pre-processing, k-means, "triangle" activation, sums over regions).
     Departs: regularisers scaled to pixels of 0 to 1; as many regions as asked for, where they take quadrants.
-    Checked: tests/test_baselines.py.
     """
     patches, mean, whitening = _whitened(images, size, seed)
     machine = MiniBatchKMeans(count, random_state=seed, n_init=1, batch_size=2048).fit(patches)
@@ -75,14 +65,10 @@ def learn_patches(images: Array, count: int, size: int = 6, seed: int = 0) -> Pa
 
 
 def learn_patch_atoms(images: Array, count: int, size: int = 6, seed: int = 0) -> PatchDictionary:
-    """Learn atoms that add up sparsely to patches, prepared as in `learn_patches`; parameters as there.
+    """Learn atoms that add up sparsely to patches, prepared as in `learn_patches`.
 
-    Notes
-    -----
     Source: Coates & Ng, ICML 2011 (sparse coding in learning, a soft threshold in use, both signs);
     `sklearn.decomposition.MiniBatchDictionaryLearning` as it comes.
-    Departs: as `learn_patches`.
-    Checked: tests/test_baselines.py.
     """
     patches, mean, whitening = _whitened(images, size, seed)
     machine = MiniBatchDictionaryLearning(count, random_state=seed).fit(patches)
@@ -92,47 +78,37 @@ def learn_patch_atoms(images: Array, count: int, size: int = 6, seed: int = 0) -
 def patch_features(images: Array, learned: PatchDictionary, regions: int = 4) -> xr.DataArray:
     """What patches have of each centroid or atom, summed over ``regions`` x ``regions`` parts of the image.
 
-    Of a centroid: how much nearer than the average centroid it is. Of an atom: how far the correlation exceeds the
-    threshold, positive ones and negative ones apart.
-
-    Parameters
-    ----------
-    images : (image, plane, row, col)
-    learned : as `learn_patches` or `learn_patch_atoms` return
-    regions : along each side
+    Of a centroid: how much nearer than the average centroid it is ("triangle"). Of an atom: how far the correlation
+    exceeds the threshold, positive ones and negative ones apart ("soft threshold").
 
     Returns
     -------
     (image, feature)    centroids x regions x regions, of atoms twice as many; never negative
-
-    Notes
-    -----
-    Source: Coates, Ng & Lee, AISTATS 2011, "triangle"; Coates & Ng, ICML 2011, "soft threshold".
-    Departs: see `learn_patches`.
-    Checked: tests/test_baselines.py (written out for one patch).
     """
     images = as_pixels(images)
     places = [n - learned.size + 1 for n in images.shape[2:]]
     starts = [[part[0] for part in np.array_split(np.arange(n), regions)] for n in places]
-    answers = _nearer if learned.threshold is None else _above
-    out = []
+    answers, out = _nearer if learned.threshold is None else _above, []
     for low in range(0, len(images), _CHUNK):
-        some = images[low : low + _CHUNK]
-        windows = np.lib.stride_tricks.sliding_window_view(some, (learned.size, learned.size), (2, 3))
-        patches = _normalised(windows.transpose(0, 2, 3, 1, 4, 5).reshape(-1, len(learned.mean)))
-        found = answers((patches - learned.mean) @ learned.whitening, learned).reshape(len(some), *places, -1)
+        windows = _windows(images[low : low + _CHUNK], learned.size)
+        patches = _normalised(windows.reshape(-1, len(learned.mean)))
+        found = answers((patches - learned.mean) @ learned.whitening, learned).reshape(*windows.shape[:3], -1)
         sums = np.add.reduceat(np.add.reduceat(found, starts[0], axis=1), starts[1], axis=2)
-        out.append(sums.reshape(len(some), -1).astype(np.float32))
+        out.append(sums.reshape(len(windows), -1).astype(np.float32))
     return xr.DataArray(np.concatenate(out), dims=(IMAGE, FEATURE), name="patches")
+
+
+def _windows(images: np.ndarray, size: int) -> np.ndarray:
+    """Every patch of this size, (image, row, col, plane, patch row, patch col)."""
+    return np.lib.stride_tricks.sliding_window_view(images, (size, size), (2, 3)).transpose(0, 2, 3, 1, 4, 5)
 
 
 def _whitened(images: Array, size: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Patches at random places, normalised and whitened, (patch, pixel); the mean and the matrix that whitens."""
-    images, random = as_pixels(images), generator(seed)
-    windows = np.lib.stride_tricks.sliding_window_view(images, (size, size), (2, 3))
-    rows, cols = (random.integers(0, n, (len(images), PATCHES_PER_IMAGE)) for n in windows.shape[2:4])
-    cut = windows[np.arange(len(images))[:, None], :, rows, cols]
-    patches = _normalised(cut.reshape(-1, images.shape[1] * size**2))
+    windows, random = _windows(as_pixels(images), size), generator(seed)
+    rows, cols = (random.integers(0, n, (len(windows), PATCHES_PER_IMAGE)) for n in windows.shape[1:3])
+    cut = windows[np.arange(len(windows))[:, None], rows, cols]
+    patches = _normalised(cut.reshape(-1, windows[0, 0, 0].size))
     mean = patches.mean(0)
     values, vectors = np.linalg.eigh(np.cov(patches.T))
     whitening = (vectors / np.sqrt(values + LEAST_EIGENVALUE)) @ vectors.T
@@ -172,11 +148,6 @@ def fill_by_neighbour(images: Array, mask: Array, train: Array, neighbours: int 
     Returns
     -------
     (image, plane, row, col), observed pixels as they are
-
-    Notes
-    -----
-    Source: none in the paper; `sklearn.impute.KNNImputer`.
-    Checked: tests/test_baselines.py.
     """
     holed, flat = _flat(images, mask, train)
     imputer = KNNImputer(n_neighbors=neighbours, keep_empty_features=True).fit(flat)
@@ -189,13 +160,8 @@ def fill_by_pca(images: Array, mask: Array, train: Array, components: int) -> np
     .. math:: \hat x_h = \mu_h + C_{ho}\, C_{oo}^{-1} (x_o - \mu_o), \qquad C = V V^\top + \sigma^2 I
 
     The covariance is that of probabilistic principal components (Tipping & Bishop 1999), and the gain is computed as
-    :math:`V_h (\sigma^2 I + V_o^\top V_o)^{-1} V_o^\top`, so no matrix of all pixels is made. Parameters and result as
-    in `fill_by_neighbour`; ``components`` is the number of columns of V, see `choose_components`.
-
-    Notes
-    -----
-    Source: none in the paper; covariance by `sklearn.decomposition.PCA`.
-    Checked: tests/test_baselines.py (against the conditional mean of a known Gaussian).
+    :math:`V_h (\sigma^2 I + V_o^\top V_o)^{-1} V_o^\top`, so no matrix of all pixels is made. Arguments and result as
+    in `fill_by_neighbour`; ``components`` is the number of columns of V.
     """
     out, flat = _flat(images, mask, train)
     model = PCA(components, svd_solver="full").fit(flat)
@@ -212,11 +178,7 @@ def fill_by_pca(images: Array, mask: Array, train: Array, components: int) -> np
 def choose_components(train: Array, mask: Array, candidates: Sequence[int] = COMPONENTS) -> int:
     """Number of components that fills best in training images: a fifth of them is held out and hidden by these masks.
 
-    Parameters
-    ----------
-    train : (image, plane, row, col), at least 10 images
-    mask : (image, plane, row, col) of bool: of the images to be filled in later, in turn
-    candidates : those too large for the other four fifths are left out
+    ``mask`` : of the images to be filled in later, in turn. Candidates too large for the other four fifths are left out
     """
     train, mask = as_pixels(train, "train"), as_plain(mask, IMAGES, "mask")
     if len(train) < 10:

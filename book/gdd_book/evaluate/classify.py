@@ -1,8 +1,8 @@
 """The classifier of every table: one-vs-all support vector machines with a Gaussian kernel, tuned by cross-validation.
 
 Tuning sees training images only. Every number that the protocol depends on is a field of `SvmProtocol`, and the result
-carries the chosen values. The machines are scikit-learn's. Kernel matrices are formed outside of them, once for all
-classes, folds and penalties (up to 20,000 images): left to libsvm, the same search takes ten times as long.
+carries the chosen values. The machines of two classes are scikit-learn's. Kernel matrices are formed outside of them,
+once for all classes, folds and penalties: left to libsvm, the same search takes ten times as long.
 """
 
 from __future__ import annotations
@@ -10,21 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 from joblib import Parallel, delayed
 from sklearn import config_context
-from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.kernel_approximation import Nystroem
 from sklearn.metrics.pairwise import euclidean_distances, rbf_kernel
 from sklearn.model_selection import StratifiedKFold, train_test_split
-from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
-from sklearn.svm import SVC, LinearSVC
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from gdd.base.axes import IMAGE
-from gdd.base.checks import GddError, check_memory
+from gdd.base.checks import GddError
 from gdd.base.compiling import thread_count
 from gdd.inference.features import unfold
 
@@ -33,7 +31,7 @@ Array = np.ndarray | xr.DataArray
 Copies = Callable[[np.ndarray], Iterable[Array]]
 
 COST, WIDTH = "cost", "gamma"
-#: images whose kernel values are held at once when labels are predicted
+#: images whose kernel values are held at once when decisions are computed
 _CHUNK = 500
 #: training images up to which the kernel matrix is formed at once (3.2 GB)
 _WHOLE_KERNEL = 20000
@@ -54,15 +52,12 @@ class SvmProtocol:
     folds : of the stratified cross-validation
     tune_on : at most so many training images, drawn by class in proportion, are used for cross-validation; the final
         classifier is trained on all
-    landmarks : the final classifier sees the kernel through so many training images, drawn at random (Nystroem's
-        approximation); 0: the kernel itself, whose cost grows with the square of the images
     """
 
     costs: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
     gammas: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 4.0)
     folds: int = 5
     tune_on: int = 3000
-    landmarks: int = 0
 
 
 #: the paper's five folds, with grids of ours
@@ -71,97 +66,42 @@ FIVE_FOLD = SvmProtocol()
 
 @dataclass(frozen=True)
 class Svm:
-    """A trained classifier: scaling, kernel, and one machine per class.
+    """A trained classifier: scaling, support vectors, and the chosen penalty and width.
 
     Attributes
     ----------
-    machine : scikit-learn's pipeline
+    vectors : (vector, feature), scaled
+    weights : (vector, class) in each class's machine, 0 where the vector is none of its own
+    offsets : (class,)
     cost, gamma : chosen; gamma for scaled features, in absolute terms
     table : cross-validation error in %, (cost, gamma), gamma in the protocol's units
     """
 
-    machine: Pipeline = field(repr=False)
+    scaler: StandardScaler = field(repr=False)
+    classes: np.ndarray
+    vectors: np.ndarray = field(repr=False)
+    weights: np.ndarray = field(repr=False)
+    offsets: np.ndarray = field(repr=False)
     cost: float
     gamma: float
     table: xr.DataArray = field(repr=False)
 
+    def decide(self, features: Array) -> np.ndarray:
+        """Decision of every class's machine on every image, (image, class)."""
+        features = self.scaler.transform(unfold(features).values.astype(float))
+        return _decide(features, self.vectors, self.weights, self.gamma) + self.offsets
+
     def predict(self, features: Array) -> np.ndarray:
-        """Label of every image."""
-        features = unfold(features).values
-        parts = range(0, len(features), _CHUNK)
-        return np.concatenate([self.machine.predict(features[low : low + _CHUNK].astype(float)) for low in parts])
+        """Label of every image: the class of the largest decision."""
+        return self.classes[self.decide(features).argmax(1)]
 
 
-class WorkingSet(BaseEstimator):
-    """scikit-learn's machine of two classes, trained on the images that matter, as the kernel of all may not fit.
+class Machine(NamedTuple):
+    """A machine of two classes: numbers of its support vectors, their signed weights, its offset."""
 
-    Of more than ``_WHOLE_KERNEL`` images it is trained on half so many, drawn at random. Then it is trained on their
-    support vectors and on all images within its margin; those that it newly has there are added, until there are none
-    (chunking; Osuna, Freund & Girosi, IEEE NNSP 1997). This is the machine that all images give, up to ``_SLACK``.
-
-    Attributes
-    ----------
-    support_ : numbers of the support vectors, ascending
-    """
-
-    def __init__(self, cost: float = 1.0, gamma: float = 1.0):
-        self.cost = cost
-        self.gamma = gamma
-
-    def fit(self, features, right):
-        """Train; ``right``: (image,), whether an image is of the class."""
-        some, in_parts = np.arange(len(features)), len(features) > _WHOLE_KERNEL
-        if in_parts:
-            some = train_test_split(some, train_size=_WHOLE_KERNEL // 2, stratify=right, random_state=0)[0]
-        self._fit(features, right, np.sort(some))
-        some, sign = self.support_, np.where(right, 1, -1)
-        while in_parts:
-            within = np.flatnonzero(sign * self.decision_function(features) < 1 - _SLACK)
-            grown = np.union1d(some, within)
-            if len(grown) == len(some):
-                break
-            some = grown
-            self._fit(features, right, some)
-        return self
-
-    def _fit(self, features, right, some):
-        check_memory("features, those within the margin", len(some) ** 2)
-        kernel = rbf_kernel(features[some], gamma=self.gamma)
-        found = SVC(C=self.cost, kernel="precomputed", cache_size=500).fit(kernel, right[some])
-        self.support_, self.weights_, self.offset_ = some[found.support_], found.dual_coef_[0], found.intercept_[0]
-        self.vectors_ = features[self.support_]
-
-    def decision_function(self, features):
-        """Decision on every image, (image,)."""
-        parts = (features[low : low + _CHUNK] for low in range(0, len(features), _CHUNK))
-        kernels = (rbf_kernel(part, self.vectors_, self.gamma) for part in parts)
-        return np.concatenate([kernel @ self.weights_ for kernel in kernels]) + self.offset_
-
-
-class OneVsRest(ClassifierMixin, BaseEstimator):
-    """A copy of a machine for each class against all others; the largest decision wins.
-
-    scikit-learn's own resets, in threads, the warnings of the whole process, and then warns that there are none.
-    """
-
-    def __init__(self, machine, threads: int = 1):
-        self.machine = machine
-        self.threads = threads
-
-    def fit(self, features, labels):
-        """Fit every class in a thread."""
-        classes = np.unique(labels)
-        fits = (delayed(clone(self.machine).fit)(features, labels == one) for one in classes)
-        self.classes_, self.estimators_ = classes, Parallel(self.threads, "threading")(fits)
-        return self
-
-    def decision_function(self, features):
-        """Decision of every machine, (image, class)."""
-        return np.stack([machine.decision_function(features) for machine in self.estimators_], axis=1)
-
-    def predict(self, features):
-        """Label of every image."""
-        return self.classes_[self.decision_function(features).argmax(1)]
+    rows: np.ndarray
+    weights: np.ndarray
+    offset: float
 
 
 def fit_svm(
@@ -174,10 +114,10 @@ def fit_svm(
     features : (image, ...)   unfolded to (image, feature)
     labels : (image,)
     protocol : grids, folds
-    seed : of the choice of images for tuning, of the folds and of the landmarks
-    copies : features (copy, image, feature) of changed copies of some training images, given the images' numbers; not
-        with landmarks. Each class's machine is then trained anew on its own support vectors and their copies, with the
-        cost and the width chosen before (virtual support vectors, DeCoste & Schölkopf, Machine Learning 46, 2002)
+    seed : of the choice of images for tuning and of the folds
+    copies : features (copy, image, feature) of changed copies of some training images, given the images' numbers. Each
+        class's machine is then trained anew on its own support vectors and their copies, with the cost and the width
+        chosen before (virtual support vectors, DeCoste & Schölkopf, Machine Learning 46, 2002)
 
     Notes
     -----
@@ -185,18 +125,15 @@ def fit_svm(
 
     Source: Pu, Yuan & Carin 2015, supplement, "Testing": one-vs-all, Gaussian kernel, 5-fold cross-validation.
     Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling, and does not
-    mention copies. With landmarks the final machines are scikit-learn's linear ones: errors count squared, the
-    intercept is penalised too, and C is the one that was best without either. Beyond 20,000 images see `WorkingSet`.
+    mention copies.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
     """
-    if copies is not None and protocol.landmarks:
-        raise GddError(f"copies: given with {protocol.landmarks} landmarks, which leave no support vectors; give 0")
     features, labels = unfold(features).values.astype(float), np.asarray(labels)
     if labels.shape != (len(features),):
         raise GddError(f"labels: shape {labels.shape} given, {len(features)} images need as many labels")
     scaler = StandardScaler().fit(features)
-    overall = np.sqrt(scaler.var_.mean())  # one number for all features, so that rarely used atoms stay small
-    scaler.scale_ = np.full(features.shape[1], overall if overall > 0 else 1.0)
+    # one number for all features, so that rarely used atoms stay small
+    scaler.scale_ = np.full(features.shape[1], np.sqrt(scaler.var_.mean()) or 1.0)
     features, chosen = scaler.transform(features), tuning_subset(labels, protocol, seed)
     distances = euclidean_distances(features[chosen], squared=True)
     median = np.median(distances[np.triu_indices(len(chosen), 1)])
@@ -204,44 +141,79 @@ def fit_svm(
         raise GddError("features: half of all pairs of images have the same features, and cannot be told apart")
     table = cross_validate(distances / median, labels[chosen], protocol, seed)
     cost, gamma = best_of(table)[0], best_of(table)[1] / median
-    threads = thread_count()
-    if protocol.landmarks:
-        kernel = Nystroem(kernel="rbf", gamma=gamma, n_components=protocol.landmarks, random_state=seed)
-        each = LinearSVC(C=cost, dual=False)
-    elif len(features) <= _WHOLE_KERNEL:
-        kernel = FunctionTransformer(rbf_kernel, kw_args={"Y": features, "gamma": gamma})
-        each = SVC(C=cost, kernel="precomputed", cache_size=500)
-    else:
-        kernel, each = "passthrough", WorkingSet(cost, gamma)
-    machine = make_pipeline(scaler, kernel, OneVsRest(each, threads))
-    machine[1:].fit(features, labels)
+    classes, in_threads = np.unique(labels), Parallel(thread_count(), "threading")  # libsvm releases Python's lock
+    start = _start(features, labels, gamma)
+    machines = in_threads(delayed(_train)(features, labels == name, start, cost, gamma) for name in classes)
+    used = _used(machines)
     if copies is not None:
-        used = np.unique(np.concatenate([one.support_ for one in machine[-1].estimators_]))
         changed = [scaler.transform(unfold(one).values.astype(np.float32)) for one in copies(used)]
         if any(len(one) != len(used) for one in changed):
             raise GddError(f"copies: {len(used)} images asked for, {[len(one) for one in changed]} given")
-        rows = [features[used].astype(np.float32), *changed]
-        machine = make_pipeline(scaler, _retrained(machine[-1], rows, used, labels, WorkingSet(cost, gamma)))
-    return Svm(machine, cost, gamma, table)
+        features, labels = np.concatenate([features[used].astype(np.float32), *changed]), labels[used]
+        places = (np.searchsorted(used, one.rows) for one in machines)
+        again = (delayed(_train_again)(features, labels == name, own, cost, gamma)
+                 for name, own in zip(classes, places, strict=True))
+        machines = in_threads(again)
+        used = _used(machines)
+    weights = np.zeros((len(used), len(classes)))
+    for column, one in zip(weights.T, machines, strict=True):
+        column[np.searchsorted(used, one.rows)] = one.weights
+    offsets = np.array([one.offset for one in machines])
+    return Svm(scaler, classes, features[used].astype(float), weights, offsets, cost, gamma, table)
 
 
-def _retrained(
-    first: OneVsRest, rows: list[np.ndarray], used: np.ndarray, labels: np.ndarray, machine: WorkingSet
-) -> OneVsRest:
-    """The machine of every class, trained on the support vectors of its first one and on their copies.
+def _start(features: np.ndarray, labels: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
+    """Which images machines are trained on at first, all or as many as their kernel matrix may fit, and that matrix."""
+    rows = np.arange(len(features))
+    if len(rows) > _WHOLE_KERNEL:
+        rows = np.sort(train_test_split(rows, train_size=_WHOLE_KERNEL // 2, stratify=labels, random_state=0)[0])
+    return rows, rbf_kernel(features[rows], gamma=gamma)
 
-    rows : (image, feature) of the images themselves and of each copy; ``used`` : the images' numbers, ascending
+
+def _train(
+    features: np.ndarray, right: np.ndarray, start: tuple[np.ndarray, np.ndarray], cost: float, gamma: float
+) -> Machine:
+    """Train one class against the rest; ``right`` (image,): whether an image is of the class.
+
+    Where ``start`` does not have all images, the machine is trained again on its support vectors and all images within
+    its margin, with those that it newly has there, until there are none (chunking; Osuna, Freund & Girosi, IEEE NNSP
+    1997). This is the machine that all images give, up to ``_SLACK``.
     """
+    rows, kernel = start
+    machine, sign = _train_on_kernel(kernel, right, rows, cost), np.where(right, 1, -1)
+    whole, rows = len(rows) == len(features), machine.rows
+    while not whole:
+        decided = _decide(features, features[machine.rows], machine.weights, gamma) + machine.offset
+        grown = np.union1d(rows, np.flatnonzero(sign * decided < 1 - _SLACK))
+        if len(grown) == len(rows):
+            break
+        rows = grown
+        machine = _train_on_kernel(rbf_kernel(features[rows], gamma=gamma), right, rows, cost)
+    return machine
 
-    def again(one: SVC | WorkingSet, name) -> WorkingSet:
-        places = np.searchsorted(used, one.support_)
-        own = np.concatenate([copy[places] for copy in rows])
-        return clone(machine).fit(own, np.tile(labels[one.support_] == name, len(rows)))
 
-    second = OneVsRest(machine, first.threads)
-    second.classes_, pairs = first.classes_, zip(first.estimators_, first.classes_, strict=True)
-    second.estimators_ = Parallel(first.threads, "threading")(delayed(again)(*pair) for pair in pairs)
-    return second
+def _train_again(features: np.ndarray, right: np.ndarray, places: np.ndarray, cost: float, gamma: float) -> Machine:
+    """Train on the images at these places and on their copies; ``features`` has all images, copy by copy."""
+    rows = np.arange(len(features)).reshape(-1, len(right))[:, places].ravel()
+    own, right = features[rows], right[rows % len(right)]
+    machine = _train(own, right, _start(own, right, gamma), cost, gamma)
+    return machine._replace(rows=rows[machine.rows])
+
+
+def _used(machines: Iterable[Machine]) -> np.ndarray:
+    """Numbers of all support vectors, ascending."""
+    return np.unique(np.concatenate([machine.rows for machine in machines]))
+
+
+def _train_on_kernel(kernel: np.ndarray, right: np.ndarray, rows: np.ndarray, cost: float) -> Machine:
+    found = SVC(C=cost, kernel="precomputed", cache_size=500).fit(kernel, right[rows])
+    return Machine(rows[found.support_], found.dual_coef_[0], found.intercept_[0])
+
+
+def _decide(features: np.ndarray, vectors: np.ndarray, weights: np.ndarray, gamma: float) -> np.ndarray:
+    """Decisions without their offsets, a part of the images at a time."""
+    parts = (features[low : low + _CHUNK] for low in range(0, len(features), _CHUNK))
+    return np.concatenate([rbf_kernel(part, vectors, gamma) @ weights for part in parts])
 
 
 def error(
@@ -285,7 +257,6 @@ def tuning_subset(labels: np.ndarray, protocol: SvmProtocol, seed: int) -> np.nd
         raise GddError(f"labels: all are {names[0]}; at least two classes are needed")
     if protocol.tune_on < protocol.folds * len(names):
         raise GddError(f"tune_on: {protocol.tune_on} given; {protocol.folds} folds of {len(names)} classes need more")
-    check_memory("features, tune_on", min(len(labels), protocol.tune_on) ** 2)
     if len(labels) >= protocol.tune_on + len(names) and counts.min() >= protocol.folds:
         chosen = np.sort(train_test_split(chosen, train_size=protocol.tune_on, stratify=labels, random_state=seed)[0])
         names, counts = np.unique(labels[chosen], return_counts=True)
@@ -300,18 +271,18 @@ def tuning_subset(labels: np.ndarray, protocol: SvmProtocol, seed: int) -> np.nd
 def cross_validate(distances: np.ndarray, labels: np.ndarray, protocol: SvmProtocol, seed: int) -> xr.DataArray:
     """Cross-validation error in %, (cost, gamma), from squared distances (image, image) in units of their median."""
     folds = list(StratifiedKFold(protocol.folds, shuffle=True, random_state=seed).split(labels, labels))
+    classes = np.unique(labels)
 
     def count_wrong(kernel: np.ndarray, cost: float, train: np.ndarray, test: np.ndarray) -> int:
-        machines = OneVsRest(SVC(C=cost, kernel="precomputed"))
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            machines.fit(kernel[np.ix_(train, train)], labels[train])
-            return (machines.predict(kernel[np.ix_(test, train)]) != labels[test]).sum()
+            inner, outer = kernel[np.ix_(train, train)], kernel[test]
+            machines = [_train_on_kernel(inner, labels == name, train, cost) for name in classes]
+        decided = [outer[:, rows] @ weights + offset for rows, weights, offset in machines]
+        return (classes[np.argmax(decided, axis=0)] != labels[test]).sum()
 
-    in_threads = Parallel(thread_count(), "threading")  # libsvm releases the interpreter's lock
-    wrong = []  # (gamma, cost, fold)
+    in_threads, wrong = Parallel(thread_count(), "threading"), []  # (gamma, cost, fold)
     for gamma in protocol.gammas:
-        kernel = np.exp(-gamma * distances)
-        jobs = product(protocol.costs, folds)
+        kernel, jobs = np.exp(-gamma * distances), product(protocol.costs, folds)
         wrong.append(in_threads(delayed(count_wrong)(kernel, cost, *fold) for cost, fold in jobs))
     wrong = np.reshape(wrong, (len(protocol.gammas), len(protocol.costs), -1)).sum(2).T
     grid = {COST: list(protocol.costs), WIDTH: list(protocol.gammas)}

@@ -26,18 +26,13 @@ def interpolate_joint(
     images: Array, mask: Array, model: ModelSpec, shared: JointShared, refinement: RefinementSpec, chain: ChainSpec,
     gamma_e: float | None = None, progress: Progress = None,
 ) -> xr.DataArray:
-    """Fill in missing pixels by all layers at once, the dictionaries held.
+    """Fill in missing pixels by all layers at once, the dictionaries held: posterior mean, at observed pixels too.
 
     Parameters
     ----------
     images : (image, plane, row, col); anything where the mask is False, also NaN
     mask : (image, plane, row, col) of bool, True = observed
     model, shared, refinement, chain, gamma_e, progress : as in `gdd.inference.fixed_dictionary.infer_jointly`
-
-    Returns
-    -------
-    (image, plane, row, col)
-        Posterior mean of the noise-free images, at observed pixels too.
 
     Notes
     -----
@@ -53,10 +48,10 @@ def interpolate_joint(
 def interpolate_one_layer(
     images: Array, mask: Array, layer: Fitted, chain: ChainSpec, progress: Progress = None
 ) -> xr.DataArray:
-    """Fill in missing pixels by the bottom layer of a pretrained model alone, its dictionary held.
+    """Fill in missing pixels by the bottom layer of a pretrained model alone, as `interpolate_joint`.
 
-    ``layer`` is `Pretrained.layers[0]`; all else as in `interpolate_joint`. A noise precision that training learned for
-    each image is drawn here too, starting from its mean; any other is held.
+    ``layer`` is `Pretrained.layers[0]`. A noise precision that training learned for each image is drawn here too,
+    starting from its mean; any other is held.
     """
     data, size = _masked(images, mask), (layer.shape.planes, *layer.shape.input_size)
     if data.images.shape[1:] != size:

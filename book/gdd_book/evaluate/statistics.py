@@ -1,4 +1,4 @@
-"""Means with their standard errors, and two methods compared on the same images."""
+"""Means, medians and shares with 95 % intervals, and two methods compared on the same images."""
 
 from __future__ import annotations
 
@@ -6,17 +6,22 @@ from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
-from scipy.stats import binomtest
+from scipy.stats import binomtest, norm, t
 
+CONFIDENCE = 0.95
+#: half-width of the interval in standard errors, for many values
+WIDE = float(norm.ppf((1 + CONFIDENCE) / 2))
 #: standard error of a median over that of a mean, for Gaussian values
 MEDIAN = (np.pi / 2) ** 0.5
+#: right or wrong images below which the interval of a share is Wilson's
+FEW = 10
 
 
 class Estimate(NamedTuple):
-    """A mean or a median, and its standard error."""
+    """A mean, median or share, and the half-width of its 95 % interval."""
 
     value: xr.DataArray
-    error: xr.DataArray
+    half: xr.DataArray
 
 
 class Paired(NamedTuple):
@@ -27,27 +32,43 @@ class Paired(NamedTuple):
     p: float  # of so uneven a split, were both as good
 
 
-def mean_and_error(values: xr.DataArray, over: str) -> Estimate:
-    """Mean over an axis, NaN left out, and its standard error, which is NaN where fewer than two values are left."""
-    count, mean = values.count(over), values.mean(over)
-    squares = ((values - mean) ** 2).sum(over)
-    return Estimate(mean, (squares / (count - 1) / count).where(count > 1) ** 0.5)
+def mean_and_interval(values: xr.DataArray, over: str) -> Estimate:
+    """Mean over an axis, NaN left out, with Student's interval; fewer than three values have none (NaN)."""
+    count, error = values.count(over), _standard_error(values, over)
+    return Estimate(values.mean(over), error * t.ppf((1 + CONFIDENCE) / 2, (count - 1).clip(2)))
 
 
-def median_and_error(values: xr.DataArray, over: str | None = None) -> Estimate:
-    """Median over an axis, or over all, and its standard error by the Gaussian formula."""
-    return Estimate(values.median(over), MEDIAN * values.std(over) / np.sqrt(values.count(over)))
+def t_statistic(values: xr.DataArray, over: str) -> xr.DataArray:
+    """Mean over an axis in its standard errors; of fewer than three values NaN."""
+    return values.mean(over) / _standard_error(values, over)
 
 
-def share_error(percent: np.ndarray | xr.DataArray, count: int) -> np.ndarray | xr.DataArray:
-    """Standard error of a share in % of so many independent images."""
-    return (percent * (100 - percent) / count) ** 0.5
+def _standard_error(values: xr.DataArray, over: str) -> xr.DataArray:
+    count, squares = values.count(over), ((values - values.mean(over)) ** 2).sum(over)
+    return (squares / (count - 1) / count).where(count > 2) ** 0.5
 
 
-def share_and_error(right: xr.DataArray, over: str) -> Estimate:
-    """Share in % of what is true along an axis, and its standard error."""
+def median_and_interval(values: xr.DataArray, over: str | None = None) -> Estimate:
+    """Median over an axis, or over all, with the interval of a median of many Gaussian values."""
+    return Estimate(values.median(over), WIDE * MEDIAN * values.std(over) / np.sqrt(values.count(over)))
+
+
+def share_interval(percent: xr.DataArray, count: int) -> xr.DataArray:
+    """Half-width of the interval of a share in % of so many independent images, by the normal approximation.
+
+    Where fewer than `FEW` images are right, or wrong, it reaches to the further end of Wilson's interval.
+    """
+    share, small = percent / 100, WIDE**2 / count
+    variance = share * (1 - share) / count
+    wilson = (small * abs(0.5 - share) + WIDE * (variance + small / (4 * count)) ** 0.5) / (1 + small)
+    few = count * np.minimum(share, 1 - share) < FEW
+    return 100 * xr.where(few, wilson, WIDE * variance**0.5)
+
+
+def share_and_interval(right: xr.DataArray, over: str) -> Estimate:
+    """Share in % of what is true along an axis, with its interval."""
     share = 100 * right.mean(over)
-    return Estimate(share, share_error(share, right.sizes[over]))
+    return Estimate(share, share_interval(share, right.sizes[over]))
 
 
 def compare_paired(one: np.ndarray, other: np.ndarray) -> Paired:

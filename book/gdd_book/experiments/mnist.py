@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import xarray as xr
 
@@ -33,8 +31,6 @@ from gdd_book.training import (
 #: features from one test-time chain: the paper's, and what the whole chain says
 CODES = ("ml_sample", "mean", "magnitude", "inclusion")
 KINDS = CODES[:2]
-#: from so many training digits on, the final classifier sees the kernel through so many
-MANY, LANDMARKS = 20_000, 2_000
 
 
 # ---- Table 1
@@ -57,7 +53,7 @@ def mnist_error(p: dict, run: Run) -> Outcome:
     test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes[IMAGE]))
     fitted = pretrained_model(p, run)
     features = features_of(fitted, train, test, p, run)
-    results = {kind: tuned(pair, train, test, p["seed"]) for kind, pair in features.items()}
+    results = {kind: classify(pair, train, test, p["seed"]) for kind, pair in features.items()}
     dataset = xr.Dataset({
         "error": ("feature_kind", [r.error.item() for r in results.values()]),
         "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
@@ -87,11 +83,6 @@ def one_step(fitted: Pretrained, images: xr.DataArray, atoms: np.ndarray | None 
     return one_step_features(images, atoms.astype(np.float32), bottom.spec.pool, **precisions)
 
 
-def tuned(pair: list[xr.DataArray], train: xr.DataArray, test: xr.DataArray, seed: int) -> xr.Dataset:
-    """Classify; with very many training digits through landmarks."""
-    return classify(pair, train, test, seed, replace(FIVE_FOLD, landmarks=LANDMARKS if len(train) >= MANY else 0))
-
-
 @experiment(
     "mnist-curve", choices={"codes": CODES}, codes=KINDS, **HELD_DIGITS,
     demo={"data": "digits", "sizes": (200, 400), "trials": 3, "trials_above": 2, "n_test": 500, "burn_in": 60,
@@ -113,7 +104,7 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
         one = p | {"n_train": size, "seed": trial}
         train = digits(one)
         features = features_of(pretrained_model(one, run), train, test, one, run)
-        errors = [tuned(pair, train, test, trial).error.item() for pair in features.values()]
+        errors = [classify(pair, train, test, trial).error.item() for pair in features.values()]
         found.append(xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)}))
     places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
     table = xr.concat(found, "run").assign_coords(places).set_index(run=["size", "trial"]).unstack("run")

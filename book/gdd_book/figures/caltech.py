@@ -15,7 +15,7 @@ from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd_book import experiments, paper_values, records
 from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
-from gdd_book.evaluate.statistics import compare_paired, median_and_error, share_and_error
+from gdd_book.evaluate.statistics import WIDE, compare_paired, median_and_interval, share_and_interval
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION
 from gdd_book.experiments.studies.caltech_features import OURS
 from gdd_book.figures.model import draw_atoms
@@ -34,7 +34,7 @@ from gdd_book.figures.style import (
     plus_minus,
     show_value,
     table,
-    with_error,
+    with_interval,
 )
 from gdd_book.records import settings
 from gdd_book.training import CALTECH, MODELS, STAGES
@@ -66,9 +66,10 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
-def at_length(scale: str) -> list[xr.Dataset]:
-    """Records of `caltech-class` that differ from the paper's settings in the class alone."""
+def at_length(scale: str, learned_planes: bool = False) -> list[xr.Dataset]:
+    """Records of `caltech-class` of one class that have the paper's lengths, and this prior of the upper layers."""
     fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k != "classes"}
+    fixed |= {"learned_planes": learned_planes}
     known = [(one, settings(one)) for one in records.every("caltech-class") if one.attrs["scale"] == scale]
     return sorted((one for one, p in known if len(p["classes"]) == 1 and fixed.items() <= p.items()), key=class_of)
 
@@ -160,18 +161,18 @@ def show_joint(found: xr.Dataset, stage: str) -> Figure:
 def match_table(found: xr.Dataset) -> pd.DataFrame:
     """Median correlation of matched atoms by layer and stage: two sets of one class, two classes, and the difference.
 
-    Then how many of the pairs match closer than `CLOSE`, in %. The standard error of the difference takes atoms as
+    Then how many of the pairs match closer than `CLOSE`, in %. The 95 % interval of the difference takes atoms as
     independent.
     """
     columns = {}
     for stage, layer in product(found.stage.values, _layers(found)):
         part = of_layer(found.sel(stage=stage), layer)
-        same, other = median_and_error(part.same), median_and_error(part.different)
-        error = np.hypot(same.error, other.error)
+        same, other = median_and_interval(part.same), median_and_interval(part.different)
+        half = np.hypot(same.half, other.half)
         close = [f"{100 * float((one > CLOSE).sum() / one.count()):.0f}" for one in (part.same, part.different)]
         for name, text in (
             ("same class", f"{float(same.value):.2f}"), ("two classes", f"{float(other.value):.2f}"),
-            ("difference", plus_minus(float(other.value - same.value), error, sign="+")),
+            ("difference", plus_minus(float(other.value - same.value), half, sign="+")),
             (f"% above {CLOSE}, same class", close[0]), (f"% above {CLOSE}, two classes", close[1]),
         ):
             columns.setdefault((stage, name), {})[layer] = text
@@ -182,7 +183,7 @@ def share_table(found: xr.Dataset) -> pd.DataFrame:
     """How one-sided the atoms of `caltech-joint` are, by stage and layer: largest share of a class in an atom's weight.
 
     Its median over atoms, and the atoms of which one class has more than half; beside both the same for classes dealt
-    out to the images at random, mean and standard deviation over `DEALS` deals. At last the atoms of which one image
+    out to the images at random, mean of `DEALS` deals and what holds 95 % of them. At last the atoms of which one image
     has more than half.
     """
     rows, classes = {}, found["class"].values
@@ -193,9 +194,9 @@ def share_table(found: xr.Dataset) -> pd.DataFrame:
         dealt = [_largest_share(shares, generator.permutation(classes)) for _ in range(DEALS)]
         medians, halves = np.nanmedian(dealt, axis=1), (np.array(dealt) > 0.5).sum(axis=1)
         rows[stage, layer] = {
-            "median": f"{np.nanmedian(own):.2f}", "median, at random": plus_minus(medians.mean(), medians.std()),
+            "median": f"{np.nanmedian(own):.2f}", "median, at random": plus_minus(medians.mean(), WIDE * medians.std()),
             "more than half": f"{(own > 0.5).sum()} of {len(own)}",
-            "more than half, at random": plus_minus(halves.mean(), halves.std(), 1),
+            "more than half, at random": plus_minus(halves.mean(), WIDE * halves.std(), 1),
             "by one image": f"{(shares.max(axis=0) > 0.5).sum()}",
         }
     return pd.DataFrame(rows).T.rename_axis(["stage", "layer"])
@@ -295,6 +296,30 @@ def show_class_stages(record: xr.Dataset) -> Figure:
     return finish(figure)
 
 
+def show_layers(found: xr.Dataset, count: int = 9) -> Figure:
+    """As the paper's Fig. 3: atoms of layers 1 and 2, then of the top layer before and after refinement, in one row."""
+    top = _layers(found)[-1]
+    columns = [(1, "refined"), (2, "refined"), (top, "pretrained"), (top, "refined")]
+    figure, axes = new_figure(1, len(columns), height=FULL / len(columns) + 0.3)
+    for panel, (layer, stage) in zip(axes, columns, strict=True):
+        atoms = unpack(found, layer, stage=stage).values[:count]
+        draw_atoms(panel, atoms, round(count**0.5), f"layer {layer}, {stage}", SHOWN)
+    return finish(figure)
+
+
+def show_rows(found: Sequence[xr.Dataset], count: int = 4) -> Figure:
+    """As the paper's Fig. 5: a row for each class, with images of it, then refined atoms of each layer."""
+    figure, axes = new_figure(len(found), 4, height=len(found) * (FULL - 0.9) / 4 + 0.3, squeeze=False)
+    for row, (panels, record) in enumerate(zip(axes, found, strict=True)):
+        parts = [record["images"].values[:, None] / 100, *atoms_of(record, "refined")]
+        titles = ["images", *(f"layer {layer}" for layer in range(1, len(parts)))]
+        for panel, title, part in zip(panels, titles, parts, strict=True):
+            draw_atoms(panel, np.asarray(part)[:count], round(count**0.5), "" if row else title, SHOWN)
+        words = class_of(record).replace(" ", "\n")
+        panels[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=FONT - 1)
+    return finish(figure)
+
+
 def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Median sharpness over the atoms of every layer, before and after refinement: two rows for each class."""
     measures = {"energy above half Nyquist": (high_frequency_share, 3), "gradient kurtosis": (gradient_kurtosis, 1)}
@@ -355,7 +380,7 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Accuracy in % by training images per class: the paper's rows, then ours.
 
     Ours are of records with all classes: over images, background left out, the feature of highest likelihood; with a
-    standard error where there are several splits.
+    95 % interval where there are three splits or more.
     """
     method = paper.method + paper.detail.map(lambda text: f" {text}" if isinstance(text, str) else "")
     table = pd.DataFrame({"method": method, 15: paper.train_15, 30: paper.train_30}).set_index("method")
@@ -388,9 +413,9 @@ def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataA
 
 
 def over_splits(accuracy: xr.DataArray) -> str:
-    """Mean over the splits that have this feature, its standard error, their number; of one split the value alone."""
+    """Mean over the splits that have this feature, with its 95 % interval and their number; one or two as they are."""
     values = accuracy.dropna("split")
-    return with_error(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
+    return with_interval(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
 
 
 def feature_words(kind: str) -> str:
@@ -419,7 +444,7 @@ def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
 def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Change of the mean accuracy over classes by refinement, in points, a row for each refined record.
 
-    The standard error is that over classes of the change of each, so that only what differs on the same images counts.
+    The 95 % interval is that over classes of the change of each, so that only what differs on the same images counts.
     """
     rows = {}
     for record in (record for record in found if settings(record)["refined"]):
@@ -427,7 +452,7 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         row = rows[LAYERS[p["model"]], record.sizes["class"], p["per_class"], ", ".join(map(str, p["seeds"]))] = {}
         for name in (name for name in own.feature_kind.values if name.startswith("refined, ")):
             change = own.sel(feature_kind=name) - own.sel(feature_kind=name.replace("refined", "pretrained"))
-            row[name.removeprefix("refined, ")] = with_error(change, "class", 1, "+").item()
+            row[name.removeprefix("refined, ")] = with_interval(change, "class", 1, "+").item()
     return pd.DataFrame(rows).T.rename_axis(["model", "classes", "images a class", "seeds"]).rename(columns=KIND_WORDS)
 
 
@@ -504,6 +529,18 @@ def paired_table(pairs: Mapping[tuple[str, str], tuple[xr.DataArray, xr.DataArra
     return table.assign(p=table.p.map("{:.2g}".format))
 
 
+def depth_seconds(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """CPU seconds of one test image in records of `caltech-accuracy`, models of two layers and three side by side."""
+    rows = {}
+    for record in (one for one in found if "test_cpu_seconds" in one and settings(one)["per_class"] == 30):
+        p, atoms = settings(record), 16 * record.sizes["class"]
+        seconds = record.test_cpu_seconds.mean([axis for axis in record.test_cpu_seconds.dims if axis != "stage"])
+        for stage, one in seconds.to_series().items():
+            rows[atoms, _sweeps(p, "test_"), stage, LAYERS[p["model"]]] = f"{one:.2f}"
+    names = ["projected atoms", "sweeps", "stage", "seconds of a core"]
+    return pd.Series(rows).rename_axis(names).unstack()
+
+
 def time_table(record: xr.Dataset) -> pd.DataFrame:
     """What a test image costs, of `caltech-testing`."""
     seconds = record.cpu_seconds.values
@@ -544,7 +581,7 @@ def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
 
 
 def best_table(record: xr.Dataset) -> pd.DataFrame:
-    """Accuracy in % of every feature of `caltech-best`, with its standard error over splits."""
+    """Accuracy in % of every feature of `caltech-best`, with its 95 % interval over splits."""
     return table("feature_kind", {
         f"{n} images": (record.accuracy.sel(count=n), 1, "split") for n in record["count"].values
     })
@@ -553,15 +590,15 @@ def best_table(record: xr.Dataset) -> pd.DataFrame:
 def show_codes(found: Sequence[xr.Dataset]) -> Figure:
     """Test images right by feature and by what codes them, a panel for each record of `caltech-codes`, and baselines.
 
-    At the first noise precision. Bars: two standard errors.
+    At the first noise precision. Bars: 95 % intervals.
     """
     figure, panels = new_figure(1, len(found), height=3.3, sharey=True, squeeze=False)
     for axes, record in zip(panels[0], found, strict=True):
-        share, error = share_and_error(record.right.isel(noise=0), IMAGE)
+        share, half = share_and_interval(record.right.isel(noise=0), IMAGE)
         rows = np.arange(record.sizes["feature_kind"])[::-1]
         for number, (kind, (colour, mark)) in enumerate(CODERS.items()):
             if kind in record.atoms:
-                bars, style = 2 * error.sel(atoms=kind), {"color": COLOURS[colour], "markersize": 4, "label": kind}
+                bars, style = half.sel(atoms=kind), {"color": COLOURS[colour], "markersize": 4, "label": kind}
                 axes.errorbar(share.sel(atoms=kind), rows + 0.2 * (1 - number), xerr=bars, fmt=mark, **style)
         for place, name in enumerate(("raw pixels", "gradients")):
             show_value(axes, 100 * float(record.right_without.sel(baseline=name).mean()), name, 4.5 + 0.3 * place)

@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, PLANE
-from gdd_book.evaluate.statistics import mean_and_error
+from gdd_book.evaluate.statistics import mean_and_interval
 from gdd_book.figures.mnist import reading_words
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -203,8 +203,8 @@ def show_every_error(found: xr.Dataset, readings: xr.Dataset, printed: float) ->
         above.plot(first, len(names) - 1 - np.arange(len(first)), "o", color=COLOURS[colour], label=words)
         for error in more:
             above.plot(error, len(names) - 1 - np.arange(len(error)), "o", color=COLOURS[colour], markersize=3)
-    mean, error = mean_and_error(readings.error.sel(stage="refined"), "subset")
-    below.errorbar(mean, np.arange(counts[1])[::-1], xerr=error.fillna(0), fmt="s", markersize=4, capsize=2,
+    mean, half = mean_and_interval(readings.error.sel(stage="refined"), "subset")
+    below.errorbar(mean, np.arange(counts[1])[::-1], xerr=half.fillna(0), fmt="s", markersize=4, capsize=2,
                    color=COLOURS["black"], label="as the row says")
     for axes, one, words in ((above, found.isel(subset=0), names), (below, readings, reading_words(readings))):
         name_rows(axes, words[::-1], "error, %", smaller=4)

@@ -17,8 +17,9 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
+from gdd_book.dictionaries import threshold
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
-from gdd_book.evaluate.statistics import compare_paired, mean_and_error, share_error
+from gdd_book.evaluate.statistics import compare_paired, mean_and_interval, share_interval, t_statistic
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
 from gdd_book.figures.model import draw_atoms
 from gdd_book.figures.style import (
@@ -36,7 +37,7 @@ from gdd_book.figures.style import (
     plus_minus_each,
     show_value,
     table,
-    with_error,
+    with_interval,
     write_ticks,
     written,
 )
@@ -64,6 +65,8 @@ LABELLED = {
     "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
 }
 LENGTHS = "sweeps of a layer"
+#: what stands beside two layers where digits are filled in: one layer, as many atoms, as large as theirs
+LARGE = "one layer, 160 atoms of 25 × 25"
 #: of `mnist-readings`, those that are compared between numbers of digits
 MAIN_READINGS = (
     "one sample, the paper's", "one sample, noise precision 44", "mean of the chain", "lasso", "correlations",
@@ -111,7 +114,7 @@ def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEAT
 def subset_table(errors: xr.DataArray) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
     count = errors.count("trial").astype(str)
-    text = (with_error(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
+    text = (with_interval(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
     return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
 
 
@@ -133,9 +136,9 @@ def printed_errors(paper: pd.DataFrame, form: str = "{:.2f}") -> pd.Series:
 
 
 def draw_subsets(axes: Axes, errors: xr.DataArray, **style) -> None:
-    """Mean error (size, trial) against the number of training digits, with standard errors."""
-    mean, error = mean_and_error(errors.dropna("size", how="all"), "trial")
-    axes.errorbar(mean["size"], mean, error.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | style))
+    """Mean error (size, trial) against the number of training digits, with 95 % intervals."""
+    mean, half = mean_and_interval(errors.dropna("size", how="all"), "trial")
+    axes.errorbar(mean["size"], mean, half.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | style))
 
 
 def whole_runs(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
@@ -187,7 +190,7 @@ def show_learning_curve(
     ----------
     paper : the paper's table of errors
     found : records of `mnist-error`; `whole_runs` are drawn, filled
-    short : records of `mnist-curve`, hollow, with standard errors
+    short : records of `mnist-curve`, hollow, with 95 % intervals
     """
     figure, axes = _learning_curve(paper)
     several, full = subset_errors(short), whole_runs(found)
@@ -227,7 +230,7 @@ def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | N
         draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=colour, label=words)
     if trained is not None:
         before = trained.error.sel(feature_kind="ml_sample")
-        draw_subsets(axes, before, color=CYCLE[3], label="most likely sample, precisions of training", fmt="--o")
+        draw_subsets(axes, before, color=CYCLE[3], label="the sample, training's precisions", fmt="--o")
     return _finish_curve(figure, axes)
 
 
@@ -277,6 +280,13 @@ def _finish_curve(figure: Figure, axes: Axes) -> Figure:
 # ---------------------------------------------------------------------------------------- best use, and what it costs
 
 
+def whitened_table(record: xr.Dataset) -> pd.DataFrame:
+    """Test error in % of `mnist-whitened`: features down, as they are and whitened across; their number."""
+    errors = with_interval(record.error, "trial").transpose("feature_kind", "whitened").to_pandas()
+    errors = errors.rename(columns={False: "as it is", True: "whitened"}).rename_axis(None, axis=1)
+    return errors.assign(numbers=record.features.to_series()).rename_axis("features")
+
+
 def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
 
@@ -309,13 +319,13 @@ def reading_words(record: xr.Dataset) -> list[str]:
 
 def show_readings(record: xr.Dataset) -> Figure:
     """Error of every reading of `mnist-readings`, pretrained and refined, kind by kind; a line for raw pixels."""
-    mean, error = mean_and_error(record.error, "subset")
+    mean, half = mean_and_interval(record.error, "subset")
     places = np.arange(record.sizes["reading"])[::-1]
     figure, axes = new_figure(height=0.31 * len(places) + 1.1)
     show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(places) - 0.4)
     for number, (stage, marker) in enumerate(zip(record.stage.values, "os", strict=True)):
         at = places + 0.12 * (1 - 2 * number)
-        axes.errorbar(mean.sel(stage=stage), at, xerr=error.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
+        axes.errorbar(mean.sel(stage=stage), at, xerr=half.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
                       capsize=2, color=CYCLE[number], label=stage)
     name_rows(axes, reading_words(record)[::-1], "test error, %")
     for place in places[np.isin(record.reading, LAST_OF_KIND)]:
@@ -332,7 +342,7 @@ def readings_table(record: xr.Dataset) -> pd.DataFrame:
     } | {
         f"numbers, {stage}": (record.numbers.sel(stage=stage).mean("subset"), 1) for stage in errors
     }, index=reading_words(record))
-    found.loc["raw pixels"] = [with_error(record.error_of_pixels, "subset").item()] * 2 + [""] * 3
+    found.loc["raw pixels"] = [with_interval(record.error_of_pixels, "subset").item()] * 2 + [""] * 3
     return found
 
 
@@ -343,8 +353,8 @@ def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         p = settings(record)
         chains = f"{p['burn_in']} + {p['collect']}, {p['refine_burn_in']} + {p['refine_collect']}"
         for stage in record.stage.values:
-            error = with_error(record.error.sel(stage=stage, reading=list(MAIN_READINGS)), "subset").to_series()
-            pixels = with_error(record.error_of_pixels, "subset").item()
+            error = with_interval(record.error.sel(stage=stage, reading=list(MAIN_READINGS)), "subset").to_series()
+            pixels = with_interval(record.error_of_pixels, "subset").item()
             columns[f"{p['n_train']:,} digits", f"sweeps {chains}", stage] = {**error, "raw pixels": pixels}
     return pd.DataFrame(columns).rename(index=READINGS)
 
@@ -402,7 +412,7 @@ def show_filled(
 
 
 def filled_table(found: xr.Dataset) -> pd.DataFrame:
-    """Mean squared error on hidden pixels, with its standard error, by method and by what was hidden.
+    """Mean squared error on hidden pixels, with its 95 % interval, by method and by what was hidden.
 
     Beside it, where the experiment has a classifier, the share in % of filled-in images that it gets wrong.
     """
@@ -414,18 +424,25 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
     return table("way", columns).rename_axis(["hidden", ""], axis=1)
 
 
+def with_large_atoms(found: xr.Dataset, large: xr.Dataset, ways: Sequence[str]) -> xr.Dataset:
+    """Some ways of `mnist-interpolation` and, last, the one layer of `mnist-large-atoms` on the same digits."""
+    names = ["hidden_error", "wrong"]
+    one = large[names].expand_dims(way=[LARGE])
+    return xr.concat([found[names].sel(way=list(ways), hiding=large.hiding.values), one], "way", coords="minimal")
+
+
 def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """One method's squared error over another's, and their mean difference in its standard errors, image by image.
+    """One method's squared error over another's, and Student's t of their difference, image by image.
 
     Differences below zero are in favour of the first.
     """
     errors = found.hidden_error.astype(float)
     one, other = (errors.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
-    ratio, (mean, error) = one.mean(IMAGE) / other.mean(IMAGE), mean_and_error(one - other, IMAGE)
+    ratio, t = one.mean(IMAGE) / other.mean(IMAGE), t_statistic(one - other, IMAGE)
     columns = {}
     for hiding in found.hiding.values:
         columns[hiding, "error over the other's"] = ratio.sel(hiding=hiding), 2
-        columns[hiding, "difference, standard errors"] = (mean / error).sel(hiding=hiding), 1, None, "+"
+        columns[hiding, "difference, t"] = t.sel(hiding=hiding), 1, None, "+"
     return table("way", columns, ["method", "beside"], pd.MultiIndex.from_tuples(pairs))
 
 
@@ -450,32 +467,41 @@ def show_drawn(pictures: np.ndarray, across: int = 10) -> Figure:
     return finish(figure)
 
 
-def show_drawing_atoms(found: xr.Dataset, count: int = 36) -> Figure:
-    """Projected top atoms with the largest share of what all atoms draw, stage by stage.
+def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figure:
+    """Top atoms in the image plane as in the paper's Fig. 2a: average pooling, pretrained, refined, thresholded.
 
-    ``found`` : of `gdd_book.models.activations`
+    ``found`` : of `gdd_book.models.activations`; the atoms that draw most
+    ``average`` : record of `mnist-dictionary`; the atoms used most
     """
-    figure, axes = new_figure(1, found.sizes["stage"], height=FULL / 2 + 0.3)
-    for panel, stage in zip(axes, found.stage.values, strict=True):
-        one = found.sel(stage=stage)
-        often = np.argsort(-one.energy.values, kind="stable")[:count]
-        draw_atoms(panel, one.projected_atoms.values[often], 6, stage)
+    pooled = average.most_used.sel(kind="average").transpose("shown", "plane", ...).values[:count].astype(float)
+    order = np.argsort(-found.energy.values, axis=1, kind="stable")[:, :count]
+    before, after = (found.projected_atoms.values[one, most] for one, most in enumerate(order))
+    titles = ("average pooling", "before refinement", "after refinement", "thresholded")
+    figure, axes = new_figure(1, 4, height=FULL / 4 + 0.3)
+    for panel, title, atoms in zip(axes, titles, (pooled, before, after, threshold(after)), strict=True):
+        draw_atoms(panel, atoms, round(count**0.5), title)
     return finish(figure)
 
 
-def drawing_table(found: xr.Dataset) -> pd.DataFrame:
-    """How many top atoms draw half, nine tenths and nearly all of the energy, by stage."""
-    shares = -np.sort(-found.energy.values, axis=1)
-    parts = (0.5, 0.9, 0.99)
-    rows = {f"{100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1 for part in parts}
-    return pd.DataFrame(rows, index=found.stage.values).T.rename_axis("top atoms that draw")
+def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
+    """How many top atoms draw most of the energy, and the fine detail of those that draw most, by stage."""
+    order = np.argsort(-found.energy.values, axis=1, kind="stable")
+    shares = np.take_along_axis(found.energy.values, order, axis=1)
+    rows = {
+        f"top atoms that draw {100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1
+        for part in (0.5, 0.9, 0.99)
+    }
+    detail = [float(high_frequency_share(atoms[most[:count]]).median())
+              for atoms, most in zip(found.projected_atoms.values, order, strict=True)]
+    rows[f"energy above half Nyquist, median of the {count} that draw most"] = [f"{one:.3f}" for one in detail]
+    return pd.DataFrame(rows, index=found.stage.values, dtype=object).T
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `mnist-generated`, a row for each model and source; a guess is right in half of the cases."""
-    errors = share_error(found.told_apart, found.sizes[IMAGE])  # of all pictures and digits half
+    halves = share_interval(found.told_apart, found.sizes[IMAGE])  # of all pictures and digits half
     return table("kind", {
-        "told from real digits, %": (xr.apply_ufunc(plus_minus_each, found.told_apart, errors, 1),),
+        "told from real digits, %": (xr.apply_ufunc(plus_minus_each, found.told_apart, halves, 1),),
         "distance to nearest training digit": (found.nearest, 3, IMAGE),
         "rms of a pixel": (found.rms, 3), "energy below zero": (found.negative, 3),
     }, ["model", "drawn from"], pd.MultiIndex.from_arrays([found.model.values, found.source.values]))
@@ -504,13 +530,13 @@ def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
-    """Test error in % of one way less another's, over ``tested`` digits taken as independent.
+    """Test error in % of one way less another's, over ``tested`` digits taken as independent, with 95 % intervals.
 
     A row for each model and feature, a column for each pair of ways.
     """
     one, other = (found.error.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
-    error = np.hypot(share_error(one, tested), share_error(other, tested))
-    text = xr.apply_ufunc(plus_minus_each, one - other, error, kwargs={"sign": "+"})
+    half = np.hypot(share_interval(one, tested), share_interval(other, tested))
+    text = xr.apply_ufunc(plus_minus_each, one - other, half, kwargs={"sign": "+"})
     names = pd.MultiIndex.from_tuples(pairs, names=["way", "minus"])
     return layerwise_table(xr.Dataset({"error": text})).set_axis(names).T
 

@@ -419,7 +419,7 @@ def show_starts(found: xr.Dataset) -> Figure:
 
 
 def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
-    """Last quarter of every chain of `mnist-starts`, mean over seeds with its standard error.
+    """Last quarter of every chain of `mnist-starts`, mean over seeds with its 95 % interval.
 
     The last rows have the differences to the usual start; chains of one seed share their digits.
     """

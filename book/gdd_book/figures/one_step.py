@@ -17,7 +17,7 @@ TUNED = "preset"  # each set has its own
 
 
 def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
-    """Test error by labelled images of a class, a panel for each record of `few-labels`, with standard errors."""
+    """Test error by labelled images of a class, a panel for each record of `few-labels`, with 95 % intervals."""
     figure, axes = new_figure(1, len(found), height=3.4, squeeze=False)
     colours = {
         PIXELS: COLOURS["grey"], COMPONENTS: CYCLE[4], PATCHES: CYCLE[2], ATOMS: CYCLE[1], SCATTERING: CYCLE[3],
@@ -36,7 +36,7 @@ def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
 
 
 def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
-    """Test errors in %, with standard errors over the subsets, of one record of `few-labels`."""
+    """Test errors in %, with 95 % intervals over the subsets, of one record of `few-labels`."""
     counts = record["count"].values
     return table("feature_kind", {f"{n} a class": (record.error.sel(count=n), 2, "trial") for n in counts} | {
         f"seconds, {counts.max()} a class": (record.seconds.sel(count=counts.max()).mean("trial"), 0),

@@ -80,5 +80,5 @@ def show_why(record: xr.Dataset, atoms: str) -> Figure:
     axes[2].set(yscale="log", ylim=(1e-3, 10))
     axes[-1].set_xlabel(RATIO)
     write_ticks(axes[-1].xaxis, ratio)
-    legend_outside(figure, columns=len(LINES), handles=axes[0].lines[:: 1 + record.sizes["subset"]])
+    legend_outside(figure, columns=len(LINES), handles=axes[0].lines[:: 1 + own.sizes["subset"]])
     return finish(figure)

@@ -1,4 +1,4 @@
-"""The first page in one figure: what the atoms become, how a digit is put together from them, what that is worth."""
+"""What a code is worth, against the number of labels; how a digit is put together from its pieces."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from gdd import MNIST
 from gdd.base.axes import ATOM, PLANE
 from gdd_book import paper_values
+from gdd_book.experiments.mnist import KINDS
+from gdd_book.experiments.studies.labels import DETECTORS, PIXELS, RIDGE
 from gdd_book.experiments.studies.mnist_features import COPIED
 from gdd_book.figures.mnist import draw_subsets, subset_errors
 from gdd_book.figures.model import draw_atoms, pieces_of
@@ -33,32 +35,48 @@ from gdd_book.figures.style import (
     write_ticks,
 )
 
-#: readings of `mnist-readings`: the paper's, and the best one of the same atoms
-PAPERS, BEST = "one sample, the paper's", "the same, normalised"
-#: noise precisions of refinement, and what they teach
-LITTLE_NOISE, MUCH_NOISE = (44.0, "little noise: strokes"), (2.0, "much noise: digits")
+SAMPLE = KINDS[0]
 #: the learning curve: kind of feature in `mnist-best`, what it is called, colour; where the words stand: at which
 #: of its points, and by what factors away from it
 LINES = (
-    ("raw pixels", "raw pixels", "grey", -1, (1.08, 1), {"va": "center"}),
-    ("scattering", "scattering", "green", -1, (1.08, 1), {"va": "center"}),
+    ("scattering", "scattering", "green", -1, (1.08, 0.9), {"va": "center"}),
     ("whitened one-step features", "layer 1, whitened", "blue", -1, (1, 1.45), {"va": "bottom", "ha": "right"}),
     (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple",
      0, (1, 0.3), {}),
 )
+#: the paper's features in `mnist-labels`, and pixels: at the precisions of training or at the chosen ones; the point
+#: where the words stand, and by what factor above it
+SAMPLES = (
+    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, 1.25),
+    ("chosen", PIXELS, "raw pixels", "grey", 0, 1.2),
+    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, 2.5),
+)
 
 
-def show_story(record: xr.Dataset, scan: xr.Dataset, best: Sequence[xr.Dataset], digit: int = 2) -> Figure:
-    """Atoms refined with little and with much noise; a digit and its strongest pieces; the learning curve."""
-    with plt.rc_context(RC):
-        figure = plt.figure(figsize=(FULL, 7.2), FigureClass=Drawn)
-        above, middle, below = figure.subfigures(3, 1, height_ratios=(3.0, 1.1, 3.1))
-        curve = below.subplots()
-    often = scan.most_used.isel(subset=0, shown=slice(16)).transpose(..., "shown", PLANE, "atom_row", "atom_col")
-    for panel, (noise, words) in zip(above.subplots(1, 2), (LITTLE_NOISE, MUCH_NOISE), strict=True):
-        draw_atoms(bare(panel), often.sel(noise=noise), 4, words)
-    _draw_pieces(middle.subplots(1, 7), *_example(record, digit))
-    _draw_curve(curve, record, best)
+def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -> Figure:
+    """Test error against training digits, every line with its name beside it.
+
+    ``labelled`` : records of `mnist-labels`, ``trained`` at the precisions of training, ``chosen`` at those chosen
+    """
+    figure, axes = new_figure(height=3.4)
+    row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
+    axes.plot(row.n_train, row.error, "k-s", markersize=4)
+    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=FONT - 2)
+    for name, kind, words, colour, at, up in SAMPLES:
+        one = labelled[name].error.sel(feature_kind=kind).dropna("size", how="all")
+        draw_subsets(axes, one, color=COLOURS[colour])
+        point = one.isel(size=at)
+        axes.text(point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2,
+                  ha="right" if at else "left")
+    kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
+    for kind, words, colour, at, (right, up), place in LINES:
+        one = kinds[kind].dropna("size", how="all")
+        draw_subsets(axes, one, color=COLOURS[colour])
+        point = one.isel(size=at)
+        axes.text(right * point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2, **place)
+    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
+    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
+    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
     return finish(figure)
 
 
@@ -81,24 +99,23 @@ def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
     })
 
 
-def key_numbers(record: xr.Dataset, best: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """What the story's figure says, in numbers: test errors after 1,000 training digits."""
-    error = record.error.mean("subset")
-    printed = paper_values.table("mnist_error")
-    kinds = [kind for kind, *_ in LINES[-2:]]
-    whitened, copied = subset_errors(best).sel(feature_kind=kinds, size=1000).mean("trial").values
-    rows = [
-        ("test error of the paper's features, refined at noise precision 44",
-         f"{float(error.sel(stage='refined', reading=PAPERS)):.1f} %",
-         f"{printed.query('ours and n_train == 1000').error.item():g} %"),
-        ("of raw pixels", f"{float(record.error_of_pixels.mean()):.1f} %", ""),
-        ("of the same atoms as detectors: largest normalised correlations",
-         f"{float(error.sel(stage='refined', reading=BEST)):.1f} %", ""),
-        ("of four first layers side by side, whitened", f"{whitened:.1f} %", ""),
-        ("the same, with a classifier trained on deformed copies too", f"{copied:.1f} %", ""),
-    ]
-    return pd.DataFrame(rows, columns=["1,000 digits of MNIST", "we find", "the paper prints"]).set_index(
-        "1,000 digits of MNIST")
+def key_numbers(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Test errors after 1,000 labels, of MNIST, as `show_story` draws them."""
+    chosen, trained = (labelled[one].error.sel(size=1000).mean("trial") for one in ("chosen", "trained"))
+    printed = paper_values.table("mnist_error").query("ours and n_train == 1000").error.item()
+    whitened, copied = subset_errors(best).sel(feature_kind=[line[0] for line in LINES[-2:]], size=1000).mean("trial")
+    rows = {
+        "the paper's code, as printed": printed,
+        "the paper's code, at the precisions that training leaves": trained.sel(feature_kind=SAMPLE),
+        "the same code, at precisions chosen on training digits": chosen.sel(feature_kind=SAMPLE),
+        "ridge regression on the same placed atoms": chosen.sel(feature_kind=RIDGE),
+        "the same atoms as detectors": chosen.sel(feature_kind=DETECTORS),
+        "raw pixels": chosen.sel(feature_kind=PIXELS),
+        "four first layers side by side, whitened, in one step": whitened,
+        "the same, with a classifier trained on deformed copies too": copied,
+    }
+    return pd.DataFrame({"test error, %": [f"{float(one):.1f}" if one is not printed else f"{one:g}"
+                                           for one in rows.values()]}, pd.Index(rows, name="1,000 labels of MNIST"))
 
 
 def rebuilding(record: xr.Dataset, digit: int = 2) -> HTML:
@@ -189,24 +206,3 @@ def _draw_pieces(panels, whole: np.ndarray, found: np.ndarray, title: str = "a d
         else:
             draw_picture(panel, picture, words)
 
-
-def _draw_curve(axes, record: xr.Dataset, best: Sequence[xr.Dataset]) -> None:
-    """Test error against training digits, every line with its name beside it."""
-    row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
-    axes.plot(row.n_train, row.error, "k-s", markersize=4)
-    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=FONT - 2)
-    errors = record.error.sel(reading=PAPERS).mean("subset")
-    axes.plot([1000, 1000], errors, "-", color=COLOURS["red"], linewidth=1)
-    for stage, marker in zip(record.stage.values, ("o", "s"), strict=True):
-        axes.plot(1000, errors.sel(stage=stage), marker, color=COLOURS["red"], markersize=6)
-        axes.text(1080, errors.sel(stage=stage), f"we find, {stage}", color=INK["red"], va="center",
-                  fontsize=FONT - 2)
-    kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
-    for kind, words, colour, at, (right, up), place in LINES:
-        one = kinds[kind].dropna("size", how="all")
-        draw_subsets(axes, one, color=COLOURS[colour])
-        point = one.isel(size=at)
-        axes.text(right * point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2, **place)
-    axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
-    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
-    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))

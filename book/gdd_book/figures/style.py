@@ -1,4 +1,4 @@
-"""How figures and tables of the book look: widths, fonts, colours, a mean with its error; no global setting is changed.
+"""How figures and tables look: widths, fonts, colours, a mean with its interval; no global setting is changed.
 
 Widths are chosen so that text stays readable when a page is shown 360 pixels wide.
 """
@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullFormatter
 
-from gdd_book.evaluate.statistics import mean_and_error
+from gdd_book.evaluate.statistics import mean_and_interval
 
 FULL = 5.4  # inches: the width of the text column; every figure takes it, so that all text has one size
 DPI = 170
@@ -154,27 +154,39 @@ def name_rows(axes: Axes, names: Sequence[str], xlabel: str, smaller: int = 3, x
 # ---- tables
 
 
-def plus_minus(value: float, error: float = np.nan, digits: int = 2, sign: str = "") -> str:
-    """Value with its standard error, if it has one; ``sign`` "+" writes the sign of positive values."""
-    return f"{value:{sign}.{digits}f}" + ("" if np.isnan(error) else f" ± {error:.{digits}f}")
+def plus_minus(value: float, half: float, digits: int = 2, sign: str = "") -> str:
+    """Value with the half-width of its 95 % interval; ``sign`` "+" writes the sign of positive values."""
+    return f"{value:{sign}.{digits}f} ± {half:.{digits}f}"
 
 
 #: the same for arrays: an array of text
 plus_minus_each = np.vectorize(plus_minus, otypes=[object])
 
 
-def with_error(values: xr.DataArray, over: str, digits: int = 2, sign: str = "") -> xr.DataArray:
-    """Mean over an axis with its standard error, as text, for every entry of the other axes."""
-    return xr.apply_ufunc(plus_minus_each, *mean_and_error(values, over), kwargs={"digits": digits, "sign": sign})
+def with_interval(values: xr.DataArray, over: str, digits: int = 2, sign: str = "") -> xr.DataArray:
+    """Mean over an axis with its 95 % interval, as text, for every entry of the other axes.
+
+    One or two values, which have no interval that says anything, stand as they are.
+    """
+
+    def text(along: np.ndarray, mean: float, half: float) -> str:
+        along = along[~np.isnan(along)]
+        few = ", ".join(f"{value:{sign}.{digits}f}" for value in along)
+        return few if along.size < 3 else plus_minus(mean, half, digits, sign)
+
+    return xr.apply_ufunc(
+        text, values, *mean_and_interval(values, over), input_core_dims=[[over], [], []], vectorize=True,
+        output_dtypes=[object],
+    )
 
 
 def written(values: xr.DataArray, digits: int | str = 2, over: str | None = None, sign: str = "") -> xr.DataArray:
-    """Numbers as text: their means `with_error` where an axis is given to take them over; blank where there is none.
+    """Numbers as text: their means `with_interval` where an axis is given to take them over; blank where there is none.
 
     ``digits`` : behind the point, or a format such as ",.0f"; text is left as it is
     """
     if over is not None:
-        return with_error(values, over, digits, sign)
+        return with_interval(values, over, digits, sign)
     form = digits if isinstance(digits, str) else f"{sign}.{digits}f"
     write = np.vectorize(lambda value: "" if np.isnan(value) else format(value, form), otypes=[object])
     return values if values.dtype == object else xr.apply_ufunc(write, values)

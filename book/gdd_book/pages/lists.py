@@ -26,7 +26,7 @@ VERDICTS = {
     "reproduced": "checked here as claimed, at the scale of the paper where a scale matters",
     "partly": "a part of the claim holds, or holds under conditions that the paper does not state; the text says which",
     "not reproduced": "another outcome, at the paper's size, or so far off that shorter runs do not explain it",
-    "open": "no run of the needed size yet; the finding says which command would close it",
+    "open": "no run of the needed size, number of chains or prior yet; the finding says what is missing",
     "cannot be judged": "a machine or a choice that was never published decides",
 }
 #: each status of an element and what it means

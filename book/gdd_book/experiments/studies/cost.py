@@ -19,12 +19,12 @@ from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, model_for
 
-PARTS = ("kernels", "refinement", "threads", "images", "atoms", "memory", "testing", "peers")
+PARTS = ("kernels", "refinement", "threads", "images", "memory", "testing", "peers")
 
 
 @experiment("bench", {
     "parts": PARTS, "data": "mnist", "images": 1000, "warm_up": 60, "repeats": 9, "seed": 0,
-    "sizes": (1000, 4000, 16000, 60000), "atom_sizes": (4, 8, 12, 16), "caltech_atoms": 1616, "peer_images": 200,
+    "sizes": (1000, 4000, 16000, 60000), "caltech_atoms": 1616, "peer_images": 200,
 }, choices={"parts": PARTS})
 def bench(p: dict, run: Run) -> Outcome:
     """Warm chains up, time every part that is asked for, form the ratios.
@@ -41,7 +41,6 @@ def bench(p: dict, run: Run) -> Outcome:
             "refinement": lambda: cost.refinement_rows(images, model, p, run),
             "threads": lambda: cost.thread_rows(fitted, p, run),
             "images": lambda: cost.image_rows(fitted, everything, p, run),
-            "atoms": lambda: cost.atom_rows(fitted, p, run),
             "memory": lambda: cost.memory_rows(fitted, p),
             "testing": lambda: cost.testing_rows(fitted, images, p, run),
         }

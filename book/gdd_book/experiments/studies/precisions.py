@@ -19,11 +19,12 @@ import numpy as np
 import xarray as xr
 
 from gdd import project
+from gdd.base import netcdf
 from gdd.base.axes import ATOM, LABEL
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import prior_odds
 from gdd.model.spec import MNIST, Precision
-from gdd_book import models, records
+from gdd_book import checkout, models
 from gdd_book.data import datasets
 from gdd_book.dictionaries import cut_atoms, placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, fit_svm
@@ -68,11 +69,10 @@ def learned_atoms(kind: str, seed: int = 0) -> np.ndarray:
         return np.asarray(cut_atoms(images, *(MNIST.layers[-1].atoms, MNIST.projected_size)))
     if kind == ATOMS[2]:
         return models.load("mnist-1000-refined" + (f"--seed-{seed}" if seed else "")).atoms_.values
-    found = records.find("mnist-readings", "paper", seeds=(seed,))
-    if found is None:
-        raise GddError(f"atoms: no record of mnist-readings with seeds {seed}; gdd run mnist-readings --scale paper "
-                       f"-p seeds {seed} makes it")
-    one = found.isel(subset=0).sel(stage=kind.split()[0])
+    path = checkout.results() / f"mnist-readings--paper--seeds-{seed}.nc"
+    if not path.exists():
+        raise GddError(f"atoms: no {path}; gdd run mnist-readings --scale paper -p seeds {seed} makes it")
+    one = netcdf.load(path).isel(subset=0).sel(stage=kind.split()[0])
     return one.projected_atoms.values / 100 * one.largest.values[:, None, None, None]
 
 
