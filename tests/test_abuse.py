@@ -191,7 +191,7 @@ TARGETS = {
 
 
 #: the chains of the others take minutes to compile
-CASES = [(name, 20) for name in ("LayerSpec", "ModelSpec", "ChainSpec", "Pruning", "RefinementSpec", "planted")]
+CASES = [(name, 20) for name in ("LayerSpec", "ModelSpec", "ChainSpec", "Pruning", "RefinementSpec")]
 CASES += [(name, 20) for name in ("SecondLayer", "Deformations")]
 CASES += [pytest.param(name, 140, marks=pytest.mark.slow) for name in TARGETS]
 

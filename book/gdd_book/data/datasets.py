@@ -20,8 +20,8 @@ from PIL import Image
 from scipy.ndimage import zoom
 from sklearn.datasets import load_digits
 
-from gdd.base.axes import COL, IMAGE, IMAGES, LABEL, ROW
-from gdd.base.checks import GddError, check_choice, check_pair, check_seed, check_whole, shown
+from gdd.base.axes import IMAGE, IMAGES, LABEL
+from gdd.base.checks import GddError, check_choice, check_memory, check_pair, check_seed, check_whole, shown
 from gdd_book.data.planted import planted
 from gdd_book.data.sources import Source, damaged, files_of, locate, pictures, tree_index
 from gdd_book.data.subsets import balanced_subset, generator
@@ -30,7 +30,6 @@ __all__ = ["NAMES", "class_names", "load", "planted"]
 
 NUMBER = "number"  # coordinate: position of an image in the whole data set, the same in every split
 DIGITS_TEST, DIGITS_SEED = 500, 0  # how many of the 1797 digits are for testing, equally many of every class
-LARGEST_SIDE = 4096  # pixels
 
 
 def load(
@@ -70,15 +69,14 @@ def load(
         per_class = check_whole("per_class", per_class, 1)
     if seed is not None:
         check_seed(seed)
-    if size is not None:
-        size = check_pair("size", size)
-        check_whole(f"size, axis '{ROW if size[0] > size[1] else COL}'", max(size), 1, LARGEST_SIDE)
     opened = OPENERS[name]()
+    size = opened.size if size is None else check_pair("size", size)
     chosen = _choose_split(opened, name, split, _choose_classes(opened, name, classes), per_class, seed)
     if n is not None:
         chosen = chosen[balanced_subset(opened.labels[chosen], n, seed)]
+    check_memory("size", len(chosen) * size[0] * size[1], 4)
     return xr.DataArray(
-        opened.read(chosen, size or opened.size)[:, None], dims=IMAGES, name="images",
+        opened.read(chosen, size)[:, None], dims=IMAGES, name="images",
         coords={LABEL: (IMAGE, opened.labels[chosen]), NUMBER: (IMAGE, chosen)},
         attrs={"name": name, "split": split, "scale": "pixels, 0 to 1", "checksum": "sha256:" + opened.digest,
                "label_names": ",".join(opened.class_names)},

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
-from math import prod
 
 import numpy as np
 import pandas as pd
@@ -343,34 +342,6 @@ def class_match_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         pairs = xr.concat([match_layers(b, a, reaches) for a, b in combinations(stacks, 2)], "pair")
         columns[stage] = pairs.groupby(LAYER).median(...).to_series().map("{:.2f}".format)
     return pd.DataFrame(columns)
-
-
-def rise_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Rise of the log joint over the kept sweeps of refinement, beside its spread about a straight line there.
-
-    With it, how many top coefficients are active on an image, before and after.
-    """
-    rows = {}
-    for record in found:
-        kept = record.log_joint.values[settings(record)["refine_burn_in"] :]
-        sweeps = np.arange(len(kept))
-        slope, level = np.polyfit(sweeps, kept, 1)
-        rise, spread = slope * len(kept), (kept - slope * sweeps - level).std()
-        rows[class_of(record)] = {
-            "kept sweeps": f"{len(kept)}", "rise of the log joint": f"{rise:,.0f}",
-            "rise over spread": f"{rise / spread:.1f}",
-            "active: end of pretraining": f"{record.pre_active.values[-1, -1]:.0f}",
-            "first sweep of refinement": f"{record.active.values[0]:.0f}", "last": f"{record.active.values[-1]:.0f}",
-        }
-    return pd.DataFrame(rows).T
-
-
-def winning_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
-    """Share in % of the weight at the positions that the projection chose, refined; at last what any one has evenly."""
-    pooled = [layer for layer in MODELS[settings(found[0])["model"]].layers if layer.pool]
-    rows = {class_of(record): 100 * record.winning_share.sel(stage="refined").values for record in found}
-    rows["spread evenly"] = [100 / prod(layer.pool) for layer in pooled]
-    return pd.DataFrame(rows, [f"layer {n}, %" for n in range(1, len(pooled) + 1)]).T.map("{:.0f}".format)
 
 
 # ---------------------------------------------------------------------------------------------------------- accuracy
