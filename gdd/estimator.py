@@ -282,7 +282,7 @@ class DeepDeconvolution(ImageTransformer):
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
         with self._threads(), Bar(len(seeds) * len(data.images), self.verbose, "images") as bar:
             known = self.chains_[self.best_], self.atoms_, data.images
-            asked = {"mask": mask, "burn_in": burn_in, "collect": collect, "shared_stream": True, "progress": bar.step}
+            asked = {"mask": mask, "burn_in": burn_in, "collect": collect, "first_image": None, "progress": bar.step}
             found = averaged([infer(*known, **asked, seed=seed % (LARGEST_SEED + 1)) for seed in seeds])
         down, right = self.model_.stride
         return found.assign_coords({ROW: np.arange(found.sizes[ROW]) * down, COL: np.arange(found.sizes[COL]) * right})

@@ -22,7 +22,7 @@ from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import Blocks, Size, block_places, cut_into_blocks, repeat_blocks, spread, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState, LayerData, maps_of
-from gdd.sampler.joint_conditionals import of_images
+from gdd.reference.joint_conditionals import of_images
 from gdd.sampler.pretrain import Fitted, Pretrained
 from gdd.sampler.refine import Refined
 
@@ -58,8 +58,8 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         vote of all takes longer than many sweeps
     """
     check_kind("trained", trained, (Pretrained, Refined))
-    there = trained.inputs if isinstance(trained, Pretrained) else trained.data
-    if not there and len(trained.model.layers) > 1:
+    data = trained.inputs if isinstance(trained, Pretrained) else trained.data
+    if not data and len(trained.model.layers) > 1:
         raise GddError("trained: of a file, which has no images to vote; use the `atoms_` of the model that was loaded")
     if isinstance(trained, Pretrained):
         dictionaries = [layer.state.shared.dictionary for layer in trained.layers]
@@ -68,20 +68,13 @@ def project_layers(trained: Pretrained | Refined, images: int | None = None) -> 
         cut = slice(None if images is None else check_whole("images", images, 1))
         state, data = of_images(trained.state, trained.data, cut)
         dictionaries, votes = state.shared.dictionaries, vote_joint(state, data, trained.model)
-    shares = [float("nan") if vote is None else float(np.nanmean(vote.share)) for vote in votes]
-    positions = [None if vote is None else vote.positions for vote in votes]
+    shares = [float(np.nanmean(vote.share)) for vote in votes]
+    positions = [vote.positions for vote in votes]
     layers = collapse(dictionaries, [layer.pool for layer in trained.model.layers[:-1]], positions)
     return tuple(
         xr.DataArray(atoms, dims=DICTIONARY, name="projected_atoms", attrs={"winning_share": shares[:below]})
         for below, atoms in enumerate(layers)
     )
-
-
-def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
-    """Squared distance of projected from layered images, (image,), as a share of the layered image's energy."""
-    layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    drawn = render_projected(np.asarray(atoms), state.local.w, model.stride, model.image_size)
-    return ((layered - drawn) ** 2).sum(axis=(1, 2, 3)) / (layered**2).sum(axis=(1, 2, 3)).clip(1e-12)
 
 
 # ---- collapse and render
@@ -101,7 +94,7 @@ def collapse(
     dictionaries : per layer, bottom first: (atom, plane, atom_row, atom_col)
     pools : per layer but the top one: (rows, columns) of a block
     positions : per layer but the bottom one, in its dictionary's axes: `Vote.positions` of the pool below it; None
-        spreads a value in equal parts over all positions of its block (average pooling)
+        spreads a value in equal parts over all positions of its block
 
     Returns
     -------
@@ -154,32 +147,6 @@ def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.nd
     return images[..., : image_size[0], : image_size[1]]
 
 
-def blocks_following(positions, upper_dictionary, upper_maps) -> Blocks:
-    """Blocks under maps of the layer above, each at the position that its largest contribution voted for.
-
-    A block's value is the sum of all contributions; a block that none reaches has the value 0 at position 0. Where only
-    one coefficient reaches each block, `collapse` is exact for these blocks.
-
-    Parameters
-    ----------
-    positions, upper_dictionary : (atom, plane, atom_row, atom_col)     `Vote.positions` and D of the layer above
-    upper_maps : (image, atom, row, col)                                S of the layer above
-
-    Returns
-    -------
-    Blocks : z and w, both (image, plane, block_row, block_col)
-    """
-    w = synthesise(upper_dictionary, upper_maps)
-    z, most = np.zeros(w.shape, np.int16), np.zeros(w.shape)
-    rows, cols = upper_dictionary.shape[2:]
-    for image, atom, row, col in np.argwhere(upper_maps):
-        reach = np.s_[image, :, row : row + rows, col : col + cols]
-        contribution = np.abs(upper_maps[image, atom, row, col] * upper_dictionary[atom])
-        z[reach] = np.where(contribution > most[reach], positions[atom], z[reach])
-        most[reach] = np.maximum(contribution, most[reach])
-    return Blocks(z, np.where(most > 0, w, 0))
-
-
 # ---- the vote
 
 
@@ -193,8 +160,8 @@ class Vote(NamedTuple):
     share: np.ndarray
 
 
-def vote_pretrained(fitted: Pretrained) -> list[Vote | None]:
-    """Vote of every pooled layer on its own residual, bottom first; None where pooling is not probabilistic."""
+def vote_pretrained(fitted: Pretrained) -> list[Vote]:
+    """Vote of every pooled layer on its own residual, bottom first."""
 
     def vote(below: Fitted, above: Fitted, data: LayerData) -> Vote:
         local, shared = below.state
@@ -204,7 +171,7 @@ def vote_pretrained(fitted: Pretrained) -> list[Vote | None]:
         )
 
     pairs = zip(fitted.layers, fitted.layers[1:], fitted.inputs, strict=False)
-    return [vote(*pair) if pair[0].spec.pooling == "probabilistic" else None for pair in pairs]
+    return [vote(*pair) for pair in pairs]
 
 
 def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vote]:
@@ -227,12 +194,12 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vot
     maps = [unpool(z, w, shape.map_size, shape.block) for (z, w), shape in zip(blocks, shapes, strict=True)]
     votes = [
         vote_positions(
-            data.images, dictionaries[0], blocks[0], local.gamma_e[:, None], shapes[0].block, dictionaries[1], maps[1],
+            data.images, dictionaries[0], blocks[0], local.gamma_e, shapes[0].block, dictionaries[1], maps[1],
             data.mask,
         )
     ]
     residual = joint_residual(state, data, model)
-    weights = _pixel_weights(local.gamma_e[:, None], data.images.shape, data.mask)
+    weights = _pixel_weights(local.gamma_e, data.images.shape, data.mask)
     for layer in range(1, len(shapes) - 1):
         where = block_places(shapes[layer].map_size, shapes[layer].block)
         votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer))]
@@ -255,15 +222,11 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     images : (image, plane, row, col)                      X of this layer
     dictionary : (atom, plane, atom_row, atom_col)         D of this layer
     blocks : z and w, (image, atom, block_row, block_col)  blocks of this layer; z = -1 is empty
-    gamma_e : (image or 1, plane or 1)                     noise precision of this layer
+    gamma_e : (image or 1,)                                noise precision of this layer
     pool : (rows, columns) of a full block of this layer
     upper_dictionary : (atom, plane, atom_row, atom_col)   D of the layer above; its planes are the atoms here
     upper_maps : (image, atom, row, col)                   S of the layer above
     mask : (image, plane, row, col) of bool, optional      True where a pixel was observed
-
-    Returns
-    -------
-    Vote
 
     Notes
     -----
@@ -280,26 +243,25 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
     map_size = valid_size(images, dictionary)
     where = block_places(map_size, pool)
 
-    def votes_of_chunks():
-        for start in range(0, len(images), CHUNK):
-            part = slice(start, start + CHUNK)
-            left = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
-            gain = correlate(weights[part] * left, dictionary)
-            own = gain, z[part], w[part], np.ascontiguousarray(weights[part])
-            share_out(len(gain), lambda some, _, own=own: _add_own(*(each[some] for each in own), dictionary, where))
-            if mask is None:
-                norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum((2, 3)))
-                norm = np.broadcast_to(norm[..., None, None], gain.shape)
-            else:
-                norm = correlate(weights[part], dictionary**2)
-            yield part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
+    def votes(part: slice) -> tuple[slice, np.ndarray, np.ndarray]:
+        residual = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
+        gain = correlate(weights[part] * residual, dictionary)
+        chunk = gain, z[part], w[part], np.ascontiguousarray(weights[part])
+        share_out(len(gain), lambda some, _: _add_own(*(array[some] for array in chunk), dictionary, where))
+        if mask is None:
+            norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum(axis=(2, 3)))
+            norm = np.broadcast_to(norm[..., None, None], gain.shape)
+        else:
+            norm = correlate(weights[part], dictionary**2)
+        return part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
 
-    return _elect(votes_of_chunks(), z, upper_dictionary, upper_maps, where)
+    chunks = (votes(slice(start, start + CHUNK)) for start in range(0, len(images), CHUNK))
+    return _elect(chunks, z, upper_dictionary, upper_maps, where)
 
 
 def _pixel_weights(gamma_e, shape, mask) -> np.ndarray:
     """Noise precision of every pixel, 0 where it is hidden: (image, plane, row, col)."""
-    weights = np.broadcast_to(np.asarray(gamma_e, float)[:, :, None, None], shape)
+    weights = np.broadcast_to(np.asarray(gamma_e, float)[:, None, None, None], shape)
     return weights if mask is None else weights * mask
 
 
@@ -311,8 +273,8 @@ def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps
     upper, maps = np.ascontiguousarray(upper, float), np.ascontiguousarray(maps, float)
     gain, energy, weight = sums = np.zeros((3, *upper.shape[:2], upper[0, 0].size, where.shape[2]))
     for part, gains, norms in votes:
-        own = gains, norms, z[part], maps[part], upper.shape[2:]
-        share_out(upper.shape[1], lambda some, _, own=own: _add_votes((some.start, some.stop), *own, *sums))
+        chunk = gains, norms, z[part], maps[part], upper.shape[2:]
+        share_out(upper.shape[1], lambda some, _, chunk=chunk: _add_votes((some.start, some.stop), *chunk, *sums))
     pixels = upper.reshape(*upper.shape[:2], -1, 1)
     score, weight = pixels * gain - 0.5 * pixels**2 * energy, weight * (pixels != 0)
     exists = where[: upper.shape[2], : upper.shape[3]].reshape(-1, where.shape[2]) >= 0
@@ -366,8 +328,8 @@ def _add_own(gains, z, w, weights, dictionary, where):
                 for c in range(dictionary.shape[1]):
                     for a in range(max(0, down), min(height, height + down)):
                         for b in range(max(0, right), min(width, width + right)):
-                            here = weights[n, c, row + a, col + b] * dictionary[k, c, a, b]
-                            total += here * dictionary[k, c, a - down, b - right]
+                            pixel = weights[n, c, row + a, col + b] * dictionary[k, c, a, b]
+                            total += pixel * dictionary[k, c, a - down, b - right]
                 gains[n, k, row + down, col + right] += w[n, k, i, j] * total
 
 
@@ -378,17 +340,18 @@ def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: Mod
     """
     z, w = blocks
     gain, norm = np.zeros((2, *z.shape, np.prod(model.shapes()[layer].block)))
-    each = np.arange(len(z))
+    every_image = np.arange(len(z))
     for k, i, j in np.ndindex(z.shape[1:]):
-        window, units = unit_images(state, model, layer, k, (i, j))
-        own = np.where(z[:, k, i, j] >= 0, w[:, k, i, j], 0.0)[:, None, None, None] * units[z[:, k, i, j], each]
+        window, units = unit_responses(state, model, layer, k, (i, j))
+        values = np.where(z[:, k, i, j] >= 0, w[:, k, i, j], 0.0)
+        contribution = values[:, None, None, None] * units[z[:, k, i, j], every_image]
         weighted = weights[window] * units
-        gain[:, k, i, j] = (weighted * (residual[window] + own)).sum(axis=(2, 3, 4)).T
+        gain[:, k, i, j] = (weighted * (residual[window] + contribution)).sum(axis=(2, 3, 4)).T
         norm[:, k, i, j] = (weighted * units).sum(axis=(2, 3, 4)).T
     return gain, norm
 
 
-def unit_images(state: JointState, model: ModelSpec, layer: int, atom: int, block: tuple[int, int]):
+def unit_responses(state: JointState, model: ModelSpec, layer: int, atom: int, block: tuple[int, int]):
     """Images of one atom at every position of one block, down through every training image's own positions.
 
     Returns

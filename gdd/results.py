@@ -23,7 +23,7 @@ from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
-from gdd.sampler.pretrain import Fitted, Pretrained, check_start, pool_up
+from gdd.sampler.pretrain import Fitted, Pretrained, check_start
 from gdd.sampler.refine import Refined
 
 FORMAT, VERSION = "gdd model", 2
@@ -120,9 +120,12 @@ def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]
 
 
 def spec_from(fields: dict) -> ModelSpec:
-    """Model of the fields that `dataclasses.asdict` gave."""
+    """Model of the fields that `dataclasses.asdict` gave; files of earlier versions name two that had one value."""
     precisions = ("gamma_e", "gamma_d", "gamma_w")
     layers = [one | {name: Precision(**one[name]) for name in precisions} for one in fields["layers"]]
+    for layer in layers:
+        if layer.pop("pooling", "probabilistic") != "probabilistic" or layer.pop("two_steps", False):
+            raise GddError("path: a model with max or average pooling or two_steps; use the gdd that saved it")
     return ModelSpec(**fields | {"layers": tuple(LayerSpec(**one) for one in layers)})
 
 
@@ -158,7 +161,7 @@ def pretrained_arrays(model: Pretrained) -> dict[str, tuple]:
         local, blocks = layer.state.local, dims_of(level)[1]
         out |= shared_arrays(level, layer.state.shared)
         out |= {f"position_{level}": (blocks, local.z), f"weight_{level}": (blocks, local.w)}
-        out[f"gamma_e_{level}"] = varying(local.gamma_e, (IMAGE, PLANE))
+        out[f"gamma_e_{level}"] = varying(local.gamma_e, (IMAGE,))
     return out
 
 
@@ -186,7 +189,7 @@ def shared_from(data: xr.Dataset, level: int, gamma_w: str) -> Shared:
 def layer_state(data: xr.Dataset, level: int) -> LayerState:
     """State of a pretrained layer."""
     z, w = data[f"position_{level}"].values, data[f"weight_{level}"].values
-    gamma_e = data[f"gamma_e_{level}"].values.reshape(-1, 1)
+    gamma_e = np.atleast_1d(data[f"gamma_e_{level}"].values)
     return LayerState(Local(z, w, gamma_e), shared_from(data, level, f"gamma_w_{level}"))
 
 
@@ -248,7 +251,7 @@ def with_images(trained: Trained, images: np.ndarray) -> Trained:
     check_start(trained, data, trained.model, "trained")
     if isinstance(trained, Refined):
         return trained._replace(data=data)
-    pooled = [LayerData(pool_up(one.state.local.w, one.spec)) for one in trained.layers[:-1]]
+    pooled = [LayerData(one.state.local.w) for one in trained.layers[:-1]]
     return trained._replace(inputs=(data, *pooled))
 
 

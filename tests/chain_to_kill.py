@@ -79,7 +79,7 @@ def run(folder, length, progress=None):
     """Digest of everything that pretraining and refinement return, traces included."""
     images = draw_joint("two layers", 40).data.images
     pruning = Pruning(length // 4, 2, 0.5)
-    chain = ChainSpec(length, length // 2, 5, pruning, single_precision=False, scale_every=3)
+    chain = ChainSpec(length, length // 2, 5, pruning, single_precision=False)
     refinement = RefinementSpec(Precision(fixed=4.0))
     fitted = pretrain(images, TWO, chain, folder=folder, progress=progress)
     refined = refine(images, fitted.model, chain, refinement, start=fitted, folder=folder, progress=progress)

@@ -69,8 +69,8 @@ def _refine(images, mask, model, chain, added, start):
     return gdd.refine(images, model, chain, added, start, mask).traces
 
 
-def _layer(atoms, atom_size, pool, pooling, **precision):
-    return LayerSpec(atoms, atom_size, pool, pooling, Precision(**precision))
+def _layer(atoms, atom_size, pool, **precision):
+    return LayerSpec(atoms, atom_size, pool, Precision(**precision))
 
 
 precisions = st.builds(
@@ -80,7 +80,6 @@ precisions = st.builds(
 chains = st.fixed_dictionaries({}, optional={
     "seed": bad.seeds, "burn_in": st.sampled_from([0, 2, -1, None, 1.5]),
     "collect": st.sampled_from([1, 0, "1", np.int8(2)]),
-    "scale_every": st.sampled_from([0, 1, -1, 2**31]),
     "start": bad.words, "pruning": st.sampled_from([None, Pruning(0, 1, 1.5), 3]),
 })
 priors = st.fixed_dictionaries({}, optional={
@@ -111,8 +110,8 @@ def _others() -> st.SearchStrategy:
 
 TARGETS = {
     "LayerSpec": Target(
-        _layer, lambda: {"atoms": 3, "atom_size": (3, 3), "pool": (2, 2), "pooling": "max"},
-        lambda: {"atoms": bad.counts, "atom_size": bad.sizes, "pool": bad.sizes, "pooling": bad.words,
+        _layer, lambda: {"atoms": 3, "atom_size": (3, 3), "pool": (2, 2)},
+        lambda: {"atoms": bad.counts, "atom_size": bad.sizes, "pool": bad.sizes,
                  "shape": bad.reals, "axes": st.tuples(bad.words) | bad.words, "rate": bad.reals, "fixed": bad.reals},
     ),
     "ModelSpec": Target(
@@ -124,8 +123,7 @@ TARGETS = {
     "ChainSpec": Target(
         ChainSpec, dict,
         lambda: {"burn_in": bad.counts, "collect": bad.counts, "seed": bad.seeds, "pruning": bad.numbers,
-                 "start": bad.words, "scale_every": bad.counts,
-                 "single_precision": bad.numbers},
+                 "start": bad.words, "single_precision": bad.numbers},
     ),
     "Pruning": Target(Pruning, dict, lambda: {"start": bad.counts, "every": bad.counts, "share": bad.reals}),
     "RefinementSpec": Target(

@@ -7,7 +7,7 @@ import pytest
 
 from gdd.base.checks import GddError
 from gdd.model.spec import ChainSpec, layer_shape
-from gdd.sampler.random import Stream
+from gdd.reference.random import Stream
 from gdd_book import experiments
 from gdd_book.benchmarks import cost, harness
 from gdd_book.experiments.studies import cost as experiment
@@ -86,7 +86,7 @@ def test_a_sweep_of_the_first_images_is_that_of_a_smaller_set():
     data = cost.LayerData(images)
     layer = cost.fit_layer(data, spec, layer_shape(spec, (28, 28), 1), ChainSpec(0, 1))
     few, of_few = cost.first_images(layer, data, 4)
-    (whole, _), (part, _) = cost.pass_job(layer, data, 0)(), cost.pass_job(few, of_few, 0)()
+    whole, part = cost.pass_job(layer, data, 0)().local, cost.pass_job(few, of_few, 0)().local
     np.testing.assert_array_equal(part.w, whole.w[:4])
 
 

@@ -14,7 +14,7 @@ from tiny import LAYERS, draw, with_local, with_shared
 from gdd.model import distributions
 from gdd.model.layer import log_joint, log_positions_given
 from gdd.model.state import EMPTY, block_positions, with_block
-from gdd.sampler import conditionals
+from gdd.reference import conditionals
 
 TOLERANCE = 1e-9
 HELPERS = {"pixel_precision", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
@@ -49,9 +49,8 @@ def ratio_block_given_rest(tiny, rng):
     positions = np.flatnonzero(block_positions(shape)[0, 0])
     cut = [np.s_[:, m // q : m // q + h, m % q : m % q + w] for m in positions]
     prior = conditionals.log_block_prior(emptied.local.z, spec, shape, where)[[*positions, -1]]
-    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[k]
     windows, weights = np.stack([left[c] for c in cut]), np.stack([precision[c] for c in cut])
-    choice = conditionals.block_given_rest(windows, weights, state.shared.dictionary[k], prior, gamma_w)
+    choice = conditionals.block_given_rest(windows, weights, state.shared.dictionary[k], prior, state.shared.gamma_w[0])
     for t, m in enumerate(positions):
         for value in rng.standard_normal(2):
             yield choice.logpdf(t, value), log_joint(with_block(state, where, m, value), data, spec, shape)
@@ -60,12 +59,12 @@ def ratio_block_given_rest(tiny, rng):
 
 def ratio_theta_given_z(tiny, rng):
     state, data, spec, shape = tiny
-    choices = conditionals.theta_given_z(state.local.z, spec, shape)
+    choices = conditionals.theta_given_z(state.local.z, shape)
     for _ in range(3):
         theta = [rng.dirichlet(np.ones(c.alpha.shape[2]), c.alpha.shape[:2]) for c in choices]
         judged = log_joint(state, data, spec, shape, theta)
         yield sum(c.logpdf(t).sum() for c, t in zip(choices, theta, strict=True)), judged
-        assert np.isfinite(log_positions_given(state.local.z, theta, spec, shape))
+        assert np.isfinite(log_positions_given(state.local.z, theta, shape))
 
 
 def ratio_atom_given_rest(tiny, rng):
@@ -105,23 +104,6 @@ def ratio_gamma_e_given_rest(tiny, rng):
         value = rng.gamma(2.0, size=state.local.gamma_e.shape)
         other = with_local(state, gamma_e=value)
         yield choice.logpdf(value).sum(), log_joint(other, data, spec, shape)
-
-
-def ratio_squared_scale_given_rest(tiny, rng):
-    """Density of u = s^2 along the orbit (s D, w / s): the joint, times |s|^(pixels - weights), per du / u."""
-    state, data, spec, shape = tiny
-    unused = with_block(state, np.s_[:, -1], EMPTY, 0.0)
-    for case, k in ((state, 0), (unused, shape.atoms - 1)):  # a used atom, an unused one
-        choice = conditionals.squared_scale_given_rest(case, shape, k)
-        active = (case.local.z[:, k] != EMPTY).sum()
-        for u in rng.gamma(2.0, size=3):
-            dictionary, weights = case.shared.dictionary.copy(), case.local.w.copy()
-            dictionary[k] *= np.sqrt(u)
-            weights[:, k] /= np.sqrt(u)
-            moved = with_shared(with_local(case, w=weights), dictionary=dictionary)
-            jacobian = 0.5 * (dictionary[k].size - active) * np.log(u) - np.log(u)
-            yield choice.logpdf(u), log_joint(moved, data, spec, shape) + jacobian
-        yield None
 
 
 RATIOS = [f for name, f in sorted(globals().items()) if name.startswith("ratio_")]

@@ -10,20 +10,21 @@ from scipy.stats import foldnorm, multivariate_normal, norm
 
 from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
-from gdd.inference import deconvolution_kernels as kernels
 from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
-from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
+from gdd.model.placement import correlate_at_stride, dense_gram, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
-from gdd.sampler.random import TEST, WORDS, Stream, fill_key
-from gdd_book.checks.deconvolution_plain import (
+from gdd.reference.deconvolution import (
+    MIN_PROPOSAL_PROBABILITY,
     coefficient_given_rest,
-    dense_gram,
     draw_gap,
     draw_weight,
-    pursue_plain,
-    sweep_plain,
+    plain_coefficients,
+    plain_pursuit,
 )
+from gdd.reference.random import TEST, Stream
+from gdd.sampler.kernels import coefficients as kernels
+from gdd.sampler.kernels.random import fill_key
 
 GAMMA_E, GAMMA_W = 3.0, 0.5
 
@@ -47,9 +48,33 @@ def placed(atoms, size, stride):
     return np.array(pictures)
 
 
+def gram_of(problem):
+    """(coefficient, coefficient)."""
+    return dense_gram(problem.gram, problem.row_slab, problem.col_slab)
+
+
 def scaled_atoms(problem):
     """(atom, plane, atom_row, atom_col), in units of noise precision 1."""
-    return problem.atoms.transpose(3, 0, 1, 2)
+    rows, length, number = problem.atoms.shape
+    return problem.atoms.reshape(rows, length // problem.planes, problem.planes, number).transpose(3, 2, 0, 1)
+
+
+def plane_last(image):
+    """(plane, row, col) to (row, col * plane)."""
+    return np.ascontiguousarray(image.transpose(1, 2, 0)).reshape(image.shape[1], -1)
+
+
+def odds_of(problem):
+    odds = kernels.Odds(np.empty(problem.norm.size), np.empty(problem.norm.size))
+    kernels.fill_odds(problem, problem.gamma_w, odds)
+    return odds
+
+
+def chain_of(correlation):
+    """A chain with nothing active."""
+    chain = kernels.make_chain(np.zeros_like(correlation))
+    chain.correlation[:] = correlation
+    return chain
 
 
 def unfolded(maps):
@@ -73,12 +98,12 @@ def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
     atoms, images = atoms_and_images(size)
     pictures = placed(atoms, size, stride).reshape(-1, images[0].size)
     problem = make_problem(atoms, size, stride, 1.0, GAMMA_W)
-    assert_allclose(dense_gram(problem), pictures @ pictures.T, atol=1e-12)
+    assert_allclose(gram_of(problem), pictures @ pictures.T, atol=1e-12)
     assert_allclose(problem.norm, (pictures**2).sum(1), atol=1e-12)
     given = correlate_at_stride(images, atoms, stride)
     assert_allclose(given.reshape(3, -1), images.reshape(3, -1) @ pictures.T, atol=1e-12)
     compiled = np.empty(len(pictures))
-    kernels.correlate_image(images[0], problem, compiled)
+    kernels.correlate_image(plane_last(images[0]), problem, compiled)
     assert_allclose(compiled, given[0].ravel(), atol=1e-12)
     maps = np.random.default_rng(1).normal(size=(3, 3, *problem.grid))
     assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
@@ -90,7 +115,7 @@ def test_positions_need_not_reach_the_far_edge(stride):
     atoms, images = atoms_and_images((7, 9))
     problem = make_problem(atoms, (7, 9), stride, 1.0, GAMMA_W)
     compiled = np.empty(problem.norm.size)
-    kernels.correlate_image(images[0], problem, compiled)
+    kernels.correlate_image(plane_last(images[0]), problem, compiled)
     pictures = placed(atoms, (7, 9), stride).reshape(len(compiled), -1)
     assert_allclose(compiled, pictures @ images[0].ravel(), atol=1e-12)
 
@@ -115,7 +140,7 @@ def masked_problem(atoms, size, stride, seen):
     """What the chain of an image needs of which only some pixels were seen, and the Gram matrix of these."""
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
     pictures = placed(atoms, size, stride)[:, seen] * np.sqrt(GAMMA_E)
-    return under_mask(problem, problem._replace(atoms=problem.atoms**2), seen), pictures @ pictures.T
+    return under_mask(problem, plane_last(seen)), pictures @ pictures.T
 
 
 @pytest.mark.parametrize("hidden", [False, True])
@@ -151,9 +176,10 @@ def plain_chain(image, problem, sweeps, seed, number):
     """States after each sweep, by the plain twin."""
     scaled = image * np.sqrt(GAMMA_E)
     correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), problem.stride).ravel()
-    (weight, correlation), states = pursue_plain(correlation, problem), []
+    known, states = (gram_of(problem), GAMMA_W, 1 / 2), []
+    weight, correlation = plain_pursuit(correlation, *known)
     for t in range(sweeps):
-        weight, correlation = sweep_plain(weight, correlation, problem, Stream(seed, TEST, 0, t, number))
+        weight, correlation = plain_coefficients(weight, correlation, *known, Stream(seed, TEST, 0, t, number))
         states.append(weight)
     return np.array(states)
 
@@ -194,13 +220,14 @@ def test_compiled_chain_is_the_plain_chain_where_pixels_are_missing(case, pursue
         problem, gram = masked_problem(atoms, size, stride, seen)
         scaled = (np.sqrt(GAMMA_E) * pictures[:, seen]) @ (np.sqrt(GAMMA_E) * images[n][seen])
         if pursued:
-            weight, correlation = pursue_plain(scaled, problem, gram)
+            weight, correlation = plain_pursuit(scaled, gram, GAMMA_W, 1 / 2)
         else:
             weight = unfolded(start)[n]
             correlation = scaled - gram @ weight
         states = []
         for t in range(sweeps):
-            weight, correlation = sweep_plain(weight, correlation, problem, Stream(5, TEST, 0, t, n), gram)
+            given = weight, correlation, gram, GAMMA_W, 1 / 2
+            weight, correlation = plain_coefficients(*given, Stream(5, TEST, 0, t, n))
             states.append(weight)
         left = images[n][seen] - np.tensordot(states, pictures[:, seen], 1)
         log_likelihood = norm.logpdf(left, scale=GAMMA_E**-0.5).sum(axis=1)
@@ -231,9 +258,10 @@ def test_greedy_beginning_is_the_plain_one_and_leaves_nothing_worth_adding(case)
     for image in images:
         scaled = image * np.sqrt(GAMMA_E)
         correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), stride).ravel()
-        weight, left = np.zeros_like(correlation), correlation.copy()
-        kernels.pursue(weight, left, problem)
-        expected, expected_left = pursue_plain(correlation, problem)
+        chain = chain_of(correlation)
+        kernels.pursue(chain, problem, odds_of(problem))
+        weight, left = chain.weight, chain.correlation
+        expected, expected_left = plain_pursuit(correlation, gram_of(problem), GAMMA_W, 1 / 2)
         assert 0 < (weight != 0).sum() < weight.size
         assert_allclose(weight, expected, atol=1e-12)
         assert_allclose(left, expected_left, atol=1e-10)
@@ -247,7 +275,7 @@ def test_averages_are_those_of_the_conditionals_at_each_visit():
     size, stride = CASES["ragged"]
     atoms, images = atoms_and_images(size, 1)
     problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
-    gram, norm, stream = dense_gram(problem), problem.norm, Stream(0, TEST, 0, 0, 0)
+    gram, norm, stream = gram_of(problem), problem.norm, Stream(0, TEST, 0, 0, 0)
     scaled = images * np.sqrt(GAMMA_E)
     correlation = correlate_at_stride(scaled, scaled_atoms(problem), stride).ravel()
     expected, proposed = [], draw_gap(stream)
@@ -271,19 +299,19 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     problem = make_problem(atoms.astype(dtype), size, stride, 1.0, GAMMA_W)
     image = images.astype(dtype)
     given = correlate_at_stride(image, scaled_atoms(problem), stride).ravel()
-    weight, correlation, stream = np.zeros_like(given), given.copy(), np.empty(WORDS, np.uint64)
-    bound, sums = np.empty_like(given), np.zeros((3, given.size))
-    kernels.idle_bounds(problem.inverse, problem.log_odds, weight, bound)
+    chain, odds = chain_of(given), odds_of(problem)
+    weight, correlation = chain.weight, chain.correlation
+    kernels.idle_bounds(odds, weight, chain.bound)
     for t in range(100):
-        fill_key(stream, (0, TEST, 0, t), 0)
-        kernels.sweep(weight, correlation, bound, problem, stream, sums, False)
+        fill_key(chain.stream, (0, TEST, 0, t), 0)
+        kernels.sweep(chain, problem, odds, False)
     residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
     fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
     running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
     assert_allclose(running, (residual**2).sum(), rtol=tolerance)
-    correlation[:] = 0
-    kernels.refresh(correlation, given, weight, problem)
+    correlation[:] = given
+    kernels.explain_all(correlation, weight, problem)
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
 
 
@@ -388,7 +416,7 @@ def test_a_mask_that_hides_nothing_changes_no_bit():
 
 def test_with_one_stream_for_all_images_each_gives_what_it_gives_alone():
     atoms, images = atoms_and_images((9, 8), 3)
-    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "shared_stream": True}
+    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "first_image": None}
     together = deconvolve(images, atoms, (2, 2), **options)
     for n in range(3):
         alone = deconvolve(images[n : n + 1], atoms, (2, 2), **options)
@@ -430,28 +458,28 @@ def test_without_data_the_prior():
 
 def test_idle_coefficients_are_drawn_with_their_probability():
     """Proposals decide about rare coefficients, bounds about which are rare; collecting changes no draw."""
-    atoms, count = 250, 1000
-    norm, inverse = np.ones(count), np.full(count, 0.5)
-    log_odds = np.linspace(kernels.LOG_RARE - 2.0, kernels.LOG_RARE + 0.5, count)
-    slabs, stream = [slab_index(2, 4, 3, 1)] * 2, np.empty(WORDS, np.uint64)
-    gram, unused = np.zeros((atoms, 3, 3, atoms)), np.zeros((1, 3, 3, atoms))
-    problem = kernels.Problem(unused, np.ones(2, int), gram, *slabs, norm, inverse, log_odds, 1.0)
+    atoms, count, slabs = 250, 1000, [slab_index(2, 4, 3, 1)] * 2
+    log_odds = np.linspace(kernels.LOG_MIN_ODDS - 2.0, kernels.LOG_MIN_ODDS + 0.5, count)
+    odds = kernels.Odds(np.full(count, 0.5), log_odds)
+    gram, unused = np.zeros((atoms, 3, 3, atoms)), np.zeros((3, 3, atoms))
+    problem = kernels.Problem(unused, 1, np.ones(2, int), gram, *slabs, np.ones(count), 1.0, 0.0)
     correlation = np.where(np.arange(count) % 3, 0.0, 1.0)
     active = np.zeros(count)
     for t in range(400):
         weights = []
         for collected in (False, True):
-            fill_key(stream, (0, TEST, 0, t), 0)
-            weight, bound, sums = np.zeros(count), np.empty(count), np.zeros((3, count))
-            kernels.idle_bounds(inverse, log_odds, weight, bound)
-            kernels.sweep(weight, correlation.copy(), bound, problem, stream, sums, collected)
-            weights.append(weight)
+            chain = chain_of(correlation)
+            fill_key(chain.stream, (0, TEST, 0, t), 0)
+            kernels.idle_bounds(odds, chain.weight, chain.bound)
+            kernels.sweep(chain, problem, odds, collected)
+            weights.append(chain.weight)
         assert_array_equal(*weights)
-        assert_array_equal(bound < 0, (weight != 0) | (log_odds >= kernels.LOG_RARE))
-        active += weight != 0
+        assert_array_equal(chain.bound < 0, (chain.weight != 0) | (log_odds >= kernels.LOG_MIN_ODDS))
+        active += chain.weight != 0
     expected = 1 / (1 + np.exp(-log_odds - 0.25 * correlation**2))
-    assert_allclose(sums[1], expected, rtol=1e-12)
-    for part in (expected < kernels.RARE, expected >= kernels.RARE):
+    assert_allclose(chain.sums[1], expected, rtol=1e-12)
+    rare = expected < MIN_PROPOSAL_PROBABILITY
+    for part in (rare, ~rare):
         error = np.sqrt((expected * (1 - expected))[part].sum() / 400)
         assert abs(active[part].sum() / 400 - expected[part].sum()) < 4.5 * error
 

@@ -13,7 +13,7 @@ from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.figures import depth as figures
 from gdd_book.progress import Run
 from gdd_book.records import as_json
-from gdd_book.training import digits, digits_model
+from gdd_book.training import digits
 
 BARS = control.planted_dictionaries(1, np.random.default_rng(0))[0][:, 0]
 SMALL = {"n_train": 60, "n_others": 60, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
@@ -101,12 +101,6 @@ def test_variants_stand_beside_the_scan(scan):
     assert [text.get_text() for text in above.get_yticklabels()] == [*variants.run.values[::-1]]
     np.testing.assert_array_equal(above.lines[0].get_xdata(), variants.error.isel(subset=0).sel(reading="sample"))
     assert len(above.lines[1].get_xdata()) == 4 and [text.get_text() for text in below.get_yticklabels()] == list("cba")
-
-
-def test_blocks_in_two_steps_are_those_of_layer_1():
-    known = {"noise_precision": 100.0, "weight_precision": 0.1}
-    assert [layer.two_steps for layer in digits_model(known | {"two_steps": True}).layers] == [True, False]
-    assert digits_model(known | {"two_steps": False}) == digits_model(known)
 
 
 def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):

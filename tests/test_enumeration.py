@@ -10,10 +10,10 @@ from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
 from gdd.model.state import EMPTY, LayerData, with_block
-from gdd.sampler.conditionals import block_in_layer
-from gdd.sampler.random import PRETRAIN, Stream
+from gdd.reference.conditionals import block_in_layer
+from gdd.reference.layer_sweep import draw_map
+from gdd.reference.random import PRETRAIN, Stream
 from gdd_book.checks import enumeration, printed
-from gdd_book.checks.plain import draw_map
 
 PASSES, FAILS = 1e-3, 1e-6
 HELD = {f"gamma_{part}": Precision(fixed=value) for part, value in (("e", 4.0), ("d", 1.0), ("w", 1.0))}

@@ -20,7 +20,6 @@ from gdd_book.data import datasets
 WIDE = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 4)), gdd.LayerSpec(4, (6, 6))), (28, 28))
 ONE_ATOM = gdd.ModelSpec((gdd.LayerSpec(1, (8, 8), (3, 3)),), (28, 28))
 #: a model that can be pretrained and not refined
-AVERAGED = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 3), "average"), gdd.LayerSpec(4, (6, 6))), (28, 28))
 
 
 def test_pixels_are_taken_from_their_median_in_units_of_three_root_mean_squares(digits, fitted):
@@ -208,7 +207,6 @@ def test_plots_draw_on_the_axes_given(digits, fitted):
         ({"atoms": (4, 4, 4, 4, 4)}, r"atoms: 5 layers given; images of 28 x 28 have room for \d"),
         ({"model": "MNIST"}, "model: str given; ModelSpec or NoneType is needed"),
         ({"model": gdd.CALTECH101}, "axis 'row' has size 28, the model is for size 128"),
-        ({"model": AVERAGED, "refine": (3, 2)}, "layer 1 has pooling 'average'; the joint model needs"),
         ({"atoms": 4}, "atoms: int given"),
         ({"model": WIDE}, "model: top atoms project to 31 pixels along axis 'col', where images have 28; give"),
         ({"model": ONE_ATOM}, "model: 1 atom in the top layer; .* need 2 or more"),
@@ -231,7 +229,7 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
         trained = gdd.refine(images, trained.model, chain, start=trained)
     model = DeepDeconvolution.from_chain(trained, images, chain).set_params(infer=(3, 2), verbose=False)
     np.testing.assert_array_equal(model.atoms_, gdd.project(trained))
-    codes = gdd.infer(trained, model.atoms_, images.values, burn_in=3, collect=2, seed=4, shared_stream=True)
+    codes = gdd.infer(trained, model.atoms_, images.values, burn_in=3, collect=2, seed=4, first_image=None)
     np.testing.assert_array_equal(model.transform(images), codes["mean"].values.reshape(12, -1))
     model.save(tmp_path / "m.nc")
     for one in (model, gdd.load(tmp_path / "m.nc")):

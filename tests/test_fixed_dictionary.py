@@ -12,19 +12,17 @@ from gdd.inference.fixed_dictionary import (
     infer_jointly,
     infer_layers,
     joint_draws,
-    layer_draws,
     shared_of,
     start_joint,
     start_layer,
 )
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
 from gdd.model.layer import log_likelihood
-from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
+from gdd.reference.random import TEST, Key
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import pretrain
-from gdd.sampler.random import TEST, Key
 from gdd.sampler.sweep import image_pass
 from gdd_book.training import with_dictionaries
 
@@ -149,7 +147,7 @@ def test_chain_is_the_passes_of_pretraining_and_the_best_sample_goes_up(fitted, 
         state = start_layer(layer, len(images), np.float64)
         weights, likelihoods = [], []
         for sweep in range(6):
-            local, _ = image_pass(state, data, layer.spec, layer.shape, Key(5, TEST, number, sweep))
+            local = image_pass(state, data, layer.spec, layer.shape, Key(5, TEST, number, sweep)).local
             state = state._replace(local=local)
             weights.append(local.w)
             likelihoods.append(log_likelihood(state, data, layer.shape))
@@ -199,15 +197,3 @@ def test_bad_input_of_layers(fitted, images):
         infer_layers(fitted, images[..., :9], 1, 1, 0)
     with pytest.raises(GddError, match="collect"):
         infer_layers(fitted, images, 1, 0, 0)
-
-
-@pytest.mark.parametrize(("pooling", "pool"), [("max", max_pool), ("average", average_pool)])
-def test_layers_after_other_poolings(images, pooling, pool):
-    """Layer 2 explains layer 1's best sample, pooled: the code of a layer alone, from that input, is the same."""
-    spec = ModelSpec((LayerSpec(3, (3, 3), (2, 2), pooling=pooling), OWN_LAYERS[1]), (9, 10))
-    fitted, chain = pretrain(images, spec, ChainSpec(1, 1)), ChainSpec(1, 2, 5)
-    bottom, top = infer_layers(fitted, images, 1, 2, 5)
-    assert bottom.ml_sample.shape == (len(images), 3, 7, 8)
-    inputs = LayerData(pool(bottom.ml_sample.values, (2, 2)))
-    last = [draw.local.w for draw in layer_draws(inputs, fitted.layers[1], 2, chain)]
-    np.testing.assert_allclose(top["mean"], sum(last) / 2, rtol=1e-6)

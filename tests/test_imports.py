@@ -10,7 +10,7 @@ PACKAGES = {"gdd": ROOT / "gdd", "gdd_book": ROOT / "book" / "gdd_book"}
 
 #: from the ground up; a file that stands directly in a package is a floor of its own
 FLOORS = [
-    *("gdd.base", "gdd.model", "gdd.layout", "gdd.sampler", "gdd.inference", "gdd.projection"),
+    *("gdd.base", "gdd.model", "gdd.reference", "gdd.layout", "gdd.sampler", "gdd.inference", "gdd.projection"),
     *("gdd.plot", "gdd.results", "gdd.cluster", "gdd.transformer", "gdd.features", "gdd.estimator", "gdd"),
     *("gdd_book.checkout", "gdd_book.data", "gdd_book.evaluate", "gdd_book.checks", "gdd_book.paper_values"),
     *("gdd_book.progress", "gdd_book.dictionaries", "gdd_book.parameters"),
@@ -74,3 +74,16 @@ def test_no_circles():
         assert free, f"these import each other: {sorted(waiting)}"
         for name in free:
             del waiting[name]
+
+
+@pytest.mark.parametrize("folder", ["gdd.model", "gdd.reference"])
+def test_the_readable_mathematics_imports_no_compiler(folder):
+    """Nor does anything that it imports; ``gdd`` itself, which imports all, aside."""
+    waiting, seen = [name for name in MODULES if name.startswith(folder)], {"gdd"}
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            assert "numba" not in MODULES[name].read_text(encoding="utf-8"), name
+            waiting += imported(MODULES[name], name)
+    assert len(seen) > 8

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from docutils import nodes
 
-from gdd.sampler import conditionals, joint_conditionals
+from gdd.reference import conditionals, joint_conditionals
 from gdd_book.pages import index
 
 ROWS = [row for part in index.sections().values() for row in part]

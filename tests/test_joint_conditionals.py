@@ -15,7 +15,7 @@ from tiny_joint import JOINTS, draw_joint
 from gdd.model import distributions
 from gdd.model.joint import joint_log_joint, joint_residual, layer_values
 from gdd.model.state import EMPTY, block_positions, with_block
-from gdd.sampler import joint_conditionals
+from gdd.reference import joint_conditionals
 
 TOLERANCE = 1e-9
 HELPERS = {
@@ -133,40 +133,6 @@ def ratio_gamma_e_given_rest(tiny, rng):
         yield choice.logpdf(value).sum(), joint_log_joint(with_local(state, gamma_e=value), data, model, spec)
 
 
-def ratio_squared_scale_given_rest(tiny, rng):
-    """Density of u = s^2 along the orbit (s D, w / s): the joint, times |s|^(pixels - weights), per du / u."""
-    state, data, model, spec = tiny
-    top = len(model.layers) - 1
-    unused = with_block(state, np.s_[:, -1], EMPTY, 0.0)
-    for case, k in ((state, 0), (unused, state.local.z.shape[1] - 1)):  # a used atom, an unused one
-        choice = joint_conditionals.squared_scale_given_rest(case, model, k)
-        active = (case.local.z[:, k] != EMPTY).sum()
-        for u in rng.gamma(2.0, size=3):
-            dictionary, weights = case.shared.dictionaries[top].copy(), case.local.w.copy()
-            dictionary[k] *= np.sqrt(u)
-            weights[:, k] /= np.sqrt(u)
-            moved = with_dictionary(with_local(case, w=weights), top, dictionary)
-            jacobian = 0.5 * (dictionary[k].size - active) * np.log(u) - np.log(u)
-            yield choice.logpdf(u), joint_log_joint(moved, data, model, spec) + jacobian
-        yield None
-
-
-def ratio_squared_scale_between_layers(tiny, rng):
-    """Density of u = s^2 along the orbit (s D, plane above / s): the joint, times |s|^(pixels - pixels), per du / u."""
-    state, data, model, spec = tiny
-    for layer in range(len(model.layers) - 1):
-        for k in range(model.layers[layer].atoms):
-            choice = joint_conditionals.squared_scale_between_layers(state, layer, k)
-            for u in rng.gamma(2.0, size=3):
-                lower, upper = (state.shared.dictionaries[layer + t].copy() for t in (0, 1))
-                lower[k] *= np.sqrt(u)
-                upper[:, k] /= np.sqrt(u)
-                moved = with_dictionary(with_dictionary(state, layer, lower), layer + 1, upper)
-                jacobian = 0.5 * (lower[k].size - upper[:, k].size) * np.log(u) - np.log(u)
-                yield choice.logpdf(u), joint_log_joint(moved, data, model, spec) + jacobian
-            yield None
-
-
 RATIOS = [f for name, f in sorted(globals().items()) if name.startswith("ratio_")]
 
 
@@ -175,7 +141,6 @@ def applies(ratio, name):
     model, spec, _ = JOINTS[name]
     return {
         ratio_position_given_rest: len(model.layers) > 1,
-        ratio_squared_scale_between_layers: len(model.layers) > 1,
         ratio_gamma_e_given_rest: spec.noise.fixed is None,  # else never drawn
     }.get(ratio, True)
 

@@ -106,7 +106,7 @@ def test_one_layer_alone_is_the_layers_own_model(axes, masked):
     mask = generator.random((3, 1, 6, 5)) < 0.7 if masked else None
     data = draw_joint_data(state, ONE, generator, mask)
     layer = replace(ONE.layers[0], gamma_e=spec.noise)
-    local = Local(state.local.z, state.local.w, state.local.gamma_e[:, None])
+    local = Local(state.local.z, state.local.w, state.local.gamma_e)
     alone = LayerState(local, Shared(state.shared.dictionaries[0], state.shared.gamma_d[0], state.shared.gamma_w))
     alone_log_joint = log_joint(alone, data, layer, ONE.shapes()[0])
     assert joint_log_joint(state, data, ONE, spec) == pytest.approx(alone_log_joint, rel=1e-12)

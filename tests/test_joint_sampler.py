@@ -19,7 +19,7 @@ from gdd.model.joint import layer_values
 from gdd.model.layer import log_positions
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, with_block
-from gdd.sampler.joint_conditionals import (
+from gdd.reference.joint_conditionals import (
     coefficient_given_rest,
     dictionary_given_rest,
     of_image,
@@ -27,12 +27,12 @@ from gdd.sampler.joint_conditionals import (
     weights_given_rest,
     with_position,
 )
+from gdd.reference.joint_sweep import CORRECT, with_dictionary, with_weights
+from gdd.reference.random import REFINE, Key, Stream
+from gdd.reference.screening import mean_atom_images
 from gdd.sampler.joint_sweep import local_pass
-from gdd.sampler.random import REFINE, Key, Stream
-from gdd.sampler.screening import average_images
 from gdd_book.checks.calibration import exact_start, geweke, holm
 from gdd_book.checks.calibration_joint import JointCase, joint_step
-from gdd_book.checks.refine_plain import CORRECT, with_dictionary, with_weights
 from gdd_book.checks.shortcuts import SHORTCUTS
 
 PASSES, FAILS = 1e-3, 1e-6
@@ -169,7 +169,7 @@ def p_value_of_weights(local, state, data, model):
 def test_brute_force(name):
     """4000 independent chains of one image, from its first outcome; some passes on, the enumerated posterior.
 
-    How many: with three layers so small that guesses of norms are poor, 60 were seen to be too few, and 300 enough.
+    How many: with three layers so small that expected norms are poor, 60 were seen to be too few, and 300 enough.
     """
     state, data, model, spec, space, probability = enumerated(name)
     chain, images = repeated(state, data, [space[0]] * 4000, [state.local.w] * 4000)
@@ -185,8 +185,8 @@ def test_brute_force(name):
 
 #: three layers, pixels missing
 SOFT = "three layers, empty blocks, masked"
-#: (gamma_e, image, atom, row, col): places where no outcome is certain, and norms are far from their guesses, or differ
-#: much from position to position
+#: (gamma_e, image, atom, row, col): places where no outcome is certain, and norms are far from the expected ones, or
+#: differ much from position to position
 TOP = ((0.3, 2, 1, 0, 0), (0.3, 1, 0, 1, 0))
 UPPER = ((1.0, 2, 2, 0, 0),)
 UPPER_NORMS = ((1.0, 0, 1, 0, 0),)
@@ -194,12 +194,12 @@ BOTTOM = ((3.0, 0, 1, 0, 0), (3.0, 2, 0, 0, 1))
 
 
 def soft(gamma_e, n, *place):
-    """State and data of one image, what the guesses of its steps are, and a place in it."""
+    """State and data of one image, the expected overlaps of its atoms' images, and a place in it."""
     state, data, model, spec = draw_joint(SOFT)
     one, alone = of_image(state, data, n)
-    averages = average_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
-    guesses = tuple(average.overlaps for average in averages[1:])
-    return with_local(one, gamma_e=np.full(1, gamma_e)), alone, model, spec, guesses, (0, *place)
+    means = mean_atom_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
+    overlaps = tuple(mean.overlaps for mean in means[1:])
+    return with_local(one, gamma_e=np.full(1, gamma_e)), alone, model, spec, overlaps, (0, *place)
 
 
 def excess(found, log_probability):
@@ -219,12 +219,12 @@ def after_switches(pieces, repeats=250):
     """
     chi_square, white = np.zeros(2), []
     for t, place in enumerate(TOP):
-        state, data, model, _, guesses, where = soft(*place)
+        state, data, model, _, overlaps, where = soft(*place)
         choice, found = coefficient_given_rest(state, data, model, where), []
         for n in range(repeats):
             stream = Stream(12, REFINE, t, 0, n)
             start = with_block(state, where, *choice.sample(stream))
-            local = pieces.switch(start, data, model, float(guesses[-1][where[1], 0, 0]), where, stream).local
+            local = pieces.switch(start, data, model, float(overlaps[-1][where[1], 0, 0]), where, stream).local
             found.append(local.z[where])
             if local.z[where] != EMPTY:
                 white.append((local.w[where] - choice.mean[0]) * np.sqrt(choice.precision[0]))
@@ -234,13 +234,13 @@ def after_switches(pieces, repeats=250):
 
 def after_weights(pieces, repeats=400):
     """P-values of mean and covariance of all weights of an image that are on."""
-    state, data, model, _, guesses, _ = soft(*TOP[0])
+    state, data, model, _, overlaps, _ = soft(*TOP[0])
     state = with_local(state, z=np.zeros_like(state.local.z), w=np.ones_like(state.local.w))
     choice = weights_given_rest(state, data, model)
     generator, draws = np.random.default_rng(16), []
     for n in range(repeats):
         start = with_weights(state, choice.sample(generator))
-        after = pieces.weights(start, data, model, guesses[-1][:, 0, 0], Stream(17, REFINE, 0, 0, n))
+        after = pieces.weights(start, data, model, overlaps[-1][:, 0, 0], Stream(17, REFINE, 0, 0, n))
         draws.append(after.local.w.ravel())
     return p_values_of_draws(np.array(draws), choice)
 
@@ -249,12 +249,12 @@ def after_positions(step, layer, places, repeats):
     """P-value that blocks of a layer are at every position as often as they were."""
     chi_square = np.zeros(2)
     for t, place in enumerate(places):
-        state, data, model, spec, guesses, where = soft(*place)
+        state, data, model, spec, overlaps, where = soft(*place)
         choice, found = position_given_rest(state, data, model, spec, layer, where), []
         for n in range(repeats):
             stream = Stream(13, REFINE, t, layer, n)
             start = with_position(state, layer, where, choice.sample(stream))
-            after = step(start, data, model, spec, layer, where, guesses[layer], stream)
+            after = step(start, data, model, spec, layer, where, overlaps[layer], stream)
             found.append(after.local.positions[layer][where])
         chi_square += excess(found, choice.log_probability)
     return stats.chi2.sf(*chi_square)

@@ -16,13 +16,13 @@ from gdd.base.axes import IMAGE
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_joint, joint_log_likelihood, joint_residual
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY
+from gdd.reference.joint_conditionals import dictionary_given_rest
+from gdd.reference.joint_sweep import plain_joint_sweep, plain_local_pass
+from gdd.reference.random import REFINE, Key
 from gdd.sampler import joint_dictionary
-from gdd.sampler.joint_arrays import as_arrays, flat_images
-from gdd.sampler.joint_conditionals import dictionary_given_rest
+from gdd.sampler.arrays import allocate_buffers, plane_last
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
-from gdd.sampler.random import REFINE, Key
 from gdd.sampler.sums import BATCH
-from gdd_book.checks.refine_plain import plain_joint_sweep, plain_local_pass
 
 SWEEPS = 4
 SOLVED = 1e-13  # tolerance of the solver at which its draw is the plain twin's to rounding
@@ -42,9 +42,8 @@ def test_same_chain_as_the_plain_sweep(name, monkeypatch):
     fast, data, model, spec = draw_joint(name)
     plain = fast
     for number in range(SWEEPS):
-        scale = number % 2 == 0
-        fast, _ = joint_sweep(fast, data, model, spec, key(number), scale)
-        plain = plain_joint_sweep(plain, data, model, spec, key(number), scale)
+        fast, _ = joint_sweep(fast, data, model, spec, key(number))
+        plain = plain_joint_sweep(plain, data, model, spec, key(number))
         assert_same_chain(fast, plain, 1e-8)
 
 
@@ -65,7 +64,7 @@ def test_running_log_joint_is_the_judges(name):
     """At the default tolerance of the solver; what it leaves unsolved must not get into the sums."""
     state, data, model, spec = draw_joint(name)
     for number in range(SWEEPS):
-        state, info = joint_sweep(state, data, model, spec, key(number), scale=number % 2 == 0)
+        state, info = joint_sweep(state, data, model, spec, key(number))
         assert info.log_joint == pytest.approx(joint_log_joint(state, data, model, spec), rel=1e-9)
         assert info.log_likelihood == pytest.approx(joint_log_likelihood(state, data, model).sum(), rel=1e-9)
         assert info.active.sum() == (state.local.z != EMPTY).sum()
@@ -99,7 +98,7 @@ def test_dictionaries_take_turns():
     spec = replace(spec, dictionary_every=3)
     drawn = []
     for number in range(6):
-        new, info = joint_sweep(state, data, model, spec, key(number), scale=False)
+        new, info = joint_sweep(state, data, model, spec, key(number))
         pairs = zip(new.shared.dictionaries, state.shared.dictionaries, strict=True)
         drawn.append([layer for layer, (one, other) in enumerate(pairs) if not np.array_equal(one, other)])
         assert (info.steps > 0).tolist() == [layer in drawn[-1] and layer > 0 for layer in range(3)]
@@ -115,6 +114,18 @@ def test_fixed_precisions_stay():
     assert (new.local.gamma_e == 2.0).all()
     assert new.shared.gamma_w == 2.5
     assert all((each == 1.5).all() for each in new.shared.gamma_d)
+
+
+def test_buffers_of_a_chain_change_no_bit():
+    """Two sweeps through the same buffers; the first one's state stays as it was."""
+    state, data, model, spec = draw_joint("three layers, empty blocks, masked")
+    buffers = allocate_buffers(data, model)
+    one, _ = joint_sweep(state, data, model, spec, key(0), buffers)
+    before = deepcopy(arrays_of(one))
+    two, _ = joint_sweep(one, data, model, spec, key(1), buffers)
+    np.testing.assert_equal(arrays_of(one), before)
+    again, _ = joint_sweep(state, data, model, spec, key(0))
+    np.testing.assert_equal(arrays_of(joint_sweep(again, data, model, spec, key(1))[0]), arrays_of(two))
 
 
 @two_cores
@@ -160,15 +171,15 @@ def solver_draws(name, number, dtype=float):
     state, data, model, spec = draw_joint(name)
     data = data._replace(images=data.images.astype(dtype))
     layer, out = len(model.layers) - 1, []
-    held = as_arrays(state, data, model)
-    residual = flat_images(joint_residual(state, data, model), dtype)
+    buffers = allocate_buffers(data, model).load(state)
+    residual = plane_last(joint_residual(state, data, model), dtype)
     for n in range(number):
-        held.images.residuals[:] = residual
+        buffers.images.residuals[:] = residual
         named = (3, REFINE, layer + 1, n)
-        found, _, _ = joint_dictionary.draw_upper_dictionary(
-            held, layer, state.shared.dictionaries[layer], state.shared.gamma_d[layer], named
+        dictionary, _, _ = joint_dictionary.draw_upper_dictionary(
+            buffers, layer, state.shared.dictionaries[layer], state.shared.gamma_d[layer], named
         )
-        out.append(found.ravel())
+        out.append(dictionary.ravel())
     return np.array(out), dictionary_given_rest(state, data, model, layer)
 
 

@@ -13,15 +13,17 @@ from tiny import LAYERS, WHOLE, draw, layer, proper
 from gdd.base.axes import IMAGE
 from gdd.model.layer import block_groups, draw_data, draw_state, log_joint, log_likelihood, outcome_counts, residual
 from gdd.model.spec import layer_shape
-from gdd.model.state import LayerData, block_positions, maps_of
-from gdd.sampler.conditionals import atom_statistics
-from gdd.sampler.dictionary import explain_atoms, layout_of, plane_last, toeplitz
-from gdd.sampler.kernels.layer import Bound, make_atom, make_work, sweep_map
-from gdd.sampler.kernels.operations import CHUNK, SLACK, LayerConstants, correlate, count_outcomes
-from gdd.sampler.random import PRETRAIN, Key, fill_key
+from gdd.model.state import LayerData, Shared, block_positions, maps_of
+from gdd.reference.conditionals import atom_statistics
+from gdd.reference.layer_sweep import plain_sweep
+from gdd.reference.random import PRETRAIN, Key
+from gdd.sampler.arrays import plane_last
+from gdd.sampler.dictionary import explain_atoms, toeplitz
+from gdd.sampler.kernels.layer import Bound, WholeAtom, correlate, make_work, sweep_map
+from gdd.sampler.kernels.operations import CHUNK, SLACK, count_outcomes, slab_of
+from gdd.sampler.kernels.random import fill_key
 from gdd.sampler.sums import ACCUMULATORS
-from gdd.sampler.sweep import image_pass, padded_autocorrelations, prior_of, static_width_of, sweep
-from gdd_book.checks.plain import plain_sweep
+from gdd.sampler.sweep import image_pass, layer_constants, padded_autocorrelations, sweep
 
 SWEEPS = 4
 
@@ -35,9 +37,8 @@ def test_same_chain_as_the_plain_sweep(name):
     fast, data, spec, shape = draw(name)
     plain = fast
     for number in range(SWEEPS):
-        scale = number % 2 == 0
-        fast, _ = sweep(fast, data, spec, shape, key(number), scale)
-        plain = plain_sweep(plain, data, spec, shape, key(number), scale)
+        fast, _ = sweep(fast, data, spec, shape, key(number))
+        plain = plain_sweep(plain, data, spec, shape, key(number))
         assert_same_chain(fast, plain, 1e-8)
 
 
@@ -77,7 +78,7 @@ def test_one_image_is_no_special_case(name):
 def test_running_log_joint_is_that_of_the_model(name):
     state, data, spec, shape = draw(name)
     for number in range(SWEEPS):
-        state, info = sweep(state, data, spec, shape, key(number), scale=number % 2 == 0)
+        state, info = sweep(state, data, spec, shape, key(number))
         assert info.log_joint == pytest.approx(log_joint(state, data, spec, shape), rel=1e-9)
         assert info.log_likelihood == pytest.approx(log_likelihood(state, data, shape).sum(), rel=1e-9)
         assert info.active.sum() == (state.local.z >= 0).sum()
@@ -88,40 +89,40 @@ def test_sums_are_those_of_the_state(name):
     """After a pass over every block: residual, Gram and linear terms equal freshly computed ones."""
     state, data, spec, shape = draw(name, images=5)
     for number in range(3):
-        local, sums = image_pass(state, data, spec, shape, key(number))
+        local, sums, _ = image_pass(state, data, spec, shape, key(number))
         state = state._replace(local=local)
     by_image = IMAGE in spec.gamma_e.axes
-    gamma_e = np.broadcast_to(local.gamma_e, (5, 1)) if by_image else np.ones((5, 1))
+    gamma_e = np.broadcast_to(local.gamma_e, 5) if by_image else np.ones(5)
     energy = (residual(state, data, shape) ** 2).sum(axis=(1, 2, 3))
-    assert sums.energy[0] == pytest.approx(energy.sum(), rel=1e-10)
-    assert sums.energy[1] == pytest.approx((gamma_e[:, 0] * energy).sum(), rel=1e-10)
+    assert sums.energy == pytest.approx(energy.sum(), rel=1e-10)
+    assert sums.weighted_energy == pytest.approx((gamma_e * energy).sum(), rel=1e-10)
     weighed = state._replace(local=local._replace(gamma_e=gamma_e))
-    atoms = plane_last(state.shared.dictionary, float)
+    rows = shape.atom_size[0]
+    atoms = plane_last(state.shared.dictionary, float).reshape(shape.atoms, rows, -1)
     for k in range(shape.atoms):
         gram, linear = atom_statistics(weighed, data, shape, k)
         found = toeplitz(sums.pairs[k, k], shape.atom_size)
         np.testing.assert_allclose(found, gram[0], rtol=1e-9, atol=1e-9)
-        out = sums.cross[k].copy()
+        out = sums.cross[k].reshape(rows, -1).copy()
         explain_atoms(k, 0, shape.atoms, sums.pairs, atoms, shape.planes, out)
-        rows = out.reshape(-1, shape.planes).T
-        np.testing.assert_allclose(rows, linear, rtol=1e-8, atol=1e-8)
-        assert sums.per_atom[0, k] == (local.z[:, k] >= 0).sum()
-        assert sums.per_atom[1, k] == pytest.approx((local.w[:, k] ** 2).sum(), rel=1e-10)
+        np.testing.assert_allclose(out.reshape(-1, shape.planes).T, linear, rtol=1e-8, atol=1e-8)
+        assert sums.active[k] == (local.z[:, k] >= 0).sum()
+        assert sums.squares[k] == pytest.approx((local.w[:, k] ** 2).sum(), rel=1e-10)
 
 
 @njit
-def scan_repeatedly(image, z, w, atom, lags, layout, prior, static_width, key):
+def scan_repeatedly(image, z, w, lags, constants, key):
     """Fifty scans of one map with the residual carried along; returns residual, correlations and counts."""
-    constants = LayerConstants(layout, prior, static_width)
-    work = make_work(z.reshape((1, *z.shape)), lags, image, layout)
+    layer = constants.layer
+    work = make_work(z.reshape((1, *z.shape)), image, layer)
     fill_key(work.stream, key, 0)
-    work.residual[:, :] = image
-    count_outcomes(z, layout, work.counts)
-    whole = make_atom(atom, lags, 2.0, 0.5)
-    bound = Bound(SLACK * whole.slab.gain, 0.0, whole.slab.factor)
+    work.residual[:] = image
+    count_outcomes(z, layer, work.counts)
+    slab = slab_of(2.0, lags[lags.shape[0] // 2, lags.shape[1] // 3 - 1], constants.prior.gamma_w)
     for _ in range(50):
-        correlate(work.residual, atom, work.correlations, constants)
-        sweep_map(z, w, whole, None, bound, constants, work)
+        correlate(work.residual, layer.dictionary, 0, layer, constants.static, work.correlations)
+        bound = Bound(SLACK * slab.gain, 0.0, slab.factor)
+        sweep_map(z, w, WholeAtom(0, lags, slab), None, bound, constants, work)
     return work.residual, work.correlations, work.counts
 
 
@@ -132,13 +133,13 @@ def test_caches_inside_a_map_are_current():
     image, atom = data.images[0, 0], np.ascontiguousarray(state.shared.dictionary[0, 0])
     lags = padded_autocorrelations(state.shared.dictionary, float)[0]
     z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
-    arguments = atom, lags, layout_of(shape), prior_of(spec), static_width_of(shape), key(0)
-    left, correlations, counts = scan_repeatedly(image, z, w, *arguments)
+    constants = layer_constants(state.shared, spec, shape, np.dtype(float))
+    residuals, correlations, counts = scan_repeatedly(image.ravel(), z, w, lags, constants, tuple(key(0)))
     local = state.local._replace(z=z[None, None], w=w[None, None])
     alone = state._replace(local=local, shared=state.shared._replace(dictionary=state.shared.dictionary[:1]))
     expected = residual(alone, data, replace(shape, atoms=1))[0, 0]
     assert (z >= 0).any()
-    np.testing.assert_allclose(left, expected, atol=1e-11)
+    np.testing.assert_allclose(residuals.reshape(expected.shape), expected, atol=1e-11)
     (rows, cols), width = shape.map_size, shape.input_size[1]
     found = correlations[: rows * width].reshape(rows, width)[:, :cols]
     last = (shape.grid[0] - 1) * shape.block[0]  # earlier rows are not kept, nothing reads them again
@@ -149,8 +150,8 @@ def test_caches_inside_a_map_are_current():
 
 
 @njit
-def correlate_once(left, atom, out, layout, prior, static_width):
-    correlate(left, atom, out, LayerConstants(layout, prior, static_width))
+def correlate_once(image, constants, out):
+    correlate(image, constants.layer.dictionary, 1, constants.layer, constants.static, out)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -158,14 +159,15 @@ def correlate_once(left, atom, out, layout, prior, static_width):
 @pytest.mark.parametrize("size", [(28, 28), (9, 40), (11, 12)])
 def test_correlations(size, planes, dtype):
     rng = np.random.default_rng(0)
-    image, atom = rng.normal(size=(*size, planes)).astype(dtype), rng.normal(size=(8, 8, planes)).astype(dtype)
+    image, atoms = rng.normal(size=(*size, planes)).astype(dtype), rng.normal(size=(2, planes, 8, 8))
     spec = layer(2, (8, 8), (3, 3))
     shape = layer_shape(spec, size, planes)
     rows, cols = shape.map_size
     out = np.full(rows * size[1] + 1, -7.0, dtype)
-    flat = image.reshape(size[0], -1), atom.reshape(8, -1)
-    correlate_once(*flat, out, layout_of(shape), prior_of(spec), static_width_of(shape))
-    expected = sum(scipy_correlate(image[..., c], atom[..., c], "valid") for c in range(planes))
+    constants = layer_constants(Shared(atoms, np.ones((1, 1)), np.ones(1)), spec, shape, np.dtype(dtype))
+    correlate_once(image.ravel(), constants, out)
+    atom = atoms[1].astype(dtype)
+    expected = sum(scipy_correlate(image[..., c], atom[c], "valid") for c in range(planes))
     found = out[:-1].reshape(rows, size[1])[:, :cols]
     np.testing.assert_allclose(found, expected, atol=400 * np.finfo(dtype).eps)
     assert out[-1] == -7.0  # nothing is written past the map's last row

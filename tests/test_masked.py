@@ -3,18 +3,21 @@
 import numpy as np
 import pytest
 from agreement import arrays_of, assert_same_chain, assert_threads_change_no_bit, two_cores
+from tiny import with_shared
 
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.compiling import on_threads
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
-from gdd.model.state import EMPTY, LayerData, Local, Shard, block_positions
-from gdd.sampler import conditionals
-from gdd.sampler.dictionary import atom_sums, plane_last
-from gdd.sampler.random import Key, Stream
-from gdd.sampler.sweep import image_pass, sweep
+from gdd.model.state import EMPTY, LayerData, Local, block_positions
+from gdd.reference import conditionals
+from gdd.reference.layer_sweep import CORRECT, draw_image, one_image
+from gdd.reference.random import Key, Stream
+from gdd.sampler.arrays import plane_last
+from gdd.sampler.dictionary import gram_of
+from gdd.sampler.kernels.dictionary import AtomSums, MapArrays, pass_atom
+from gdd.sampler.sweep import image_pass, layer_constants, sweep
 from gdd_book.checks.calibration import Case, compiled_step, exact_start, holm
-from gdd_book.checks.plain import CORRECT, draw_image, one_image
 
 BY_ATOM, BY_IMAGE = Precision((ATOM,), 4.0, 3.0), Precision((IMAGE,), 5.0, 2.0)
 PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0, 5.0)}
@@ -42,7 +45,7 @@ def drawn(spec, size, planes, hidden, images=3):
 def run(state, data, spec, shape, sweeps):
     infos = []
     for number in range(sweeps):
-        state, info = sweep(state, data, spec, shape, Key(5, 0, 0, number), number % 2 == 0)
+        state, info = sweep(state, data, spec, shape, Key(5, 0, 0, number))
         infos.append(info)
     return state, infos
 
@@ -81,25 +84,37 @@ def test_blocks_that_a_bound_passes_over_would_have_stayed_empty(name, active, p
     state = state._replace(local=Local(np.where(kept, z, EMPTY), np.where(kept, w, 0.0), precise * gamma_e))
     data.mask[:, :, : size[0] // 2, : size[1] // 2] = False
     data = model.draw_data(state, shape, generator, data.mask)
-    local, _ = image_pass(state, data, spec, shape, Key(5, 0, 0, 0))
+    local = image_pass(state, data, spec, shape, Key(5, 0, 0, 0)).local
     for n in range(len(z)):
         plain = draw_image(one_image(state, data, n), spec, shape, Stream(5, 0, 0, 0, n), CORRECT).local
         np.testing.assert_array_equal(local.z[n], plain.z[0])
         np.testing.assert_allclose(local.w[n], plain.w[0], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("hidden", [0.3, None])
 @pytest.mark.parametrize("name", ["one plane", "planes"])
-def test_sums_equal_the_plain_statistics(name):
+def test_sums_equal_the_plain_statistics(name, hidden):
+    """Each atom's, after a step of the one before."""
     spec, size, planes = LAYERS[name]
-    state, data, shape = drawn(spec, size, planes, images=4, hidden=0.3)
-    left = plane_last(model.residual(state, data, shape), float)
+    state, data, shape = drawn(spec, size, planes, images=4, hidden=hidden)
+    constants, atoms = layer_constants(state.shared, spec, shape, np.dtype(float)), state.shared.dictionary.copy()
+    masks = np.empty((0, 1)) if hidden is None else plane_last(data.mask, float)
+    residuals, step = plane_last(model.residual(state, data, shape), float), np.zeros(atoms[0].size)
+    maps = MapArrays(state.local.z, state.local.w, state.local.gamma_e, residuals, masks)
+    reach = (2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
+    empty = AtomSums(np.zeros((1, *reach, 1 if hidden is None else step.size)), np.zeros((1, step.size)))
     for k in range(shape.atoms):
-        seen, gamma_e = data.mask.astype(float), state.local.gamma_e[:, 0]
-        gram, linear = atom_sums(state.local, left, seen, gamma_e, shape, k, Shard())
-        plain, whole = conditionals.atom_statistics(state, data, shape, k)
-        np.testing.assert_allclose(gram, plain, rtol=1e-10, atol=1e-10)
-        atom = state.shared.dictionary[k].reshape(shape.planes, -1)
+        sums = AtomSums(*map(np.zeros_like, empty))
+        pass_atom(k, step, maps, constants.layer, constants.static, sums)
+        gram, linear = gram_of(sums.lags[0], shape.atom_size), sums.linear[0].reshape(-1, planes).T
+        now = with_shared(state, dictionary=atoms)
+        plain, whole = conditionals.atom_statistics(now, data, shape, k)
+        np.testing.assert_allclose(np.broadcast_to(gram, plain.shape), plain, rtol=1e-10, atol=1e-10)
+        atom = atoms[k].reshape(planes, -1)
         np.testing.assert_allclose(linear + (gram @ atom[..., None])[..., 0], whole, rtol=1e-9, atol=1e-9)
+        move = np.random.default_rng(k).standard_normal((1, *atoms[k].shape))
+        atoms[k] += move[0]
+        step = plane_last(move, float)[0]
 
 
 @two_cores

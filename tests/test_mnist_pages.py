@@ -19,15 +19,15 @@ def tiny():
 def test_experiment_measures_every_kind_on_both_halves(tiny):
     found = tiny.dataset
     assert tuple(found.kind.values) == dictionary.KINDS
-    assert dict(found.high_frequency_share.sizes) == {"kind": 6, "half": 2, "atom": 160}
-    assert found.most_used.shape == (6, 25, 1, *MNIST.projected_size)
+    assert dict(found.high_frequency_share.sizes) == {"kind": 5, "half": 2, "atom": 160}
+    assert found.most_used.shape == (5, 25, 1, *MNIST.projected_size)
     np.testing.assert_allclose(np.abs(found.most_used).max(("plane", "atom_row", "atom_col")), 1)
     assert ((found.correlation >= 0) & (found.correlation <= 1)).all()
     assert ((found.rms > 0) & (found.rms < 2 * found.rms_of_images)).all()
     digits = found.sel(kind="training digits")
     assert (digits.uses == 1).all()
     assert (digits.most_used >= 0).all()  # pixels: the other kinds have both signs
-    signed = ["probabilistic", "average", "probabilistic, no vote", "refined"]
+    signed = ["probabilistic", "probabilistic, no vote", "refined"]
     assert (found.most_used.sel(kind=signed).min(("shown", "plane", "atom_row", "atom_col")) < 0).all()
     refined = found.most_used.sel(kind="refined")
     cut = found.most_used.sel(kind="refined, thresholded")

@@ -36,14 +36,6 @@ def test_projected_atoms_have_the_size_that_the_spec_derives(digits, layers):
     np.testing.assert_array_equal(every[-1], atoms)
 
 
-@pytest.mark.parametrize("pooling", ["average", "max"])
-def test_other_poolings_project(digits, pooling):
-    layers = (replace(SMALL.layers[0], pooling=pooling), LayerSpec(4, (6, 6)))
-    atoms = project(pretrain(digits, replace(SMALL, layers=layers), CHAIN))
-    assert np.isfinite(atoms).all()
-    assert np.isnan(atoms.attrs["winning_share"]).all()
-
-
 def test_codes_reconstruct_the_images_that_the_likelihood_says(digits):
     fitted = pretrain(digits, model_for(100.0, 0.1), CHAIN)
     atoms = project(fitted)

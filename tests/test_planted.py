@@ -8,7 +8,7 @@ from gdd_book import experiments
 from gdd_book.data import datasets
 from gdd_book.experiments.studies import planted
 
-SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2, "settings": ("no moves", "scale")}
+SMALL = {"images": 60, "seeds": 2, "burn_in": 6, "collect": 2}
 
 
 @pytest.fixture(scope="module")
@@ -27,4 +27,4 @@ def test_the_planted_state_leaves_only_the_noise():
 
 def test_a_chain_started_at_the_truth_stays_and_fits_better_than_a_short_random_one(record):
     assert (record.truth_recovered == 8).all()
-    assert (record.truth_log_likelihood > record.log_likelihood.sel(setting="no moves")).all()
+    assert (record.truth_log_likelihood > record.log_likelihood.sel(setting=planted.NO_MOVES)).all()

@@ -1,18 +1,15 @@
 """Blocks, the operators f, f^-1, g and h with their five lemmas, and the two other kinds of pooling."""
 
 import numpy as np
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import (
-    average_pool,
     block_grid,
     block_places,
     cut_into_blocks,
-    max_pool,
     one_hot,
     pool_sum,
     repeat_blocks,
@@ -141,7 +138,6 @@ def test_pooling_inverts_unpooling(seed, map_size, pool):
     z, w = random_blocks(seed, map_size, pool)
     maps = unpool(z, w, map_size, pool)
     np.testing.assert_array_equal(pool_sum(maps, pool), w)
-    np.testing.assert_array_equal(max_pool(maps, pool), w)
     cut = cut_into_blocks(maps, pool)
     np.testing.assert_array_equal(np.where(cut.any(-1), (cut != 0).argmax(-1), -1), z)
 
@@ -153,17 +149,6 @@ def test_summing_is_the_adjoint_of_repeating(seed, map_size, pool):
     maps, values = rng.integers(-9, 10, map_size), rng.integers(-9, 10, block_grid(map_size, pool))
     repeated = repeat_blocks(values, pool)[: map_size[0], : map_size[1]]
     assert np.vdot(pool_sum(maps, pool), values) == np.vdot(maps, repeated)
-
-
-@given(seeds, map_sizes, pools)
-@relaxed
-def test_max_and_average_against_a_loop_over_blocks(seed, map_size, pool):
-    maps = np.random.default_rng(seed).normal(size=(2, 1, *map_size))
-    largest, mean = max_pool(maps, pool), average_pool(maps, pool)
-    for n, i, j in np.ndindex(2, *block_grid(map_size, pool)):
-        block = maps[n, 0, i * pool[0] : (i + 1) * pool[0], j * pool[1] : (j + 1) * pool[1]].ravel()
-        assert largest[n, 0, i, j] == max(block, key=abs)
-        assert mean[n, 0, i, j] == pytest.approx(block.mean(), abs=1e-14)
 
 
 def test_faces_interpolation_is_ragged():

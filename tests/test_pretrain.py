@@ -8,13 +8,11 @@ import xarray as xr
 
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
-from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning
-from gdd.model.state import maps_of
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import refine
 
-CHAIN = ChainSpec(burn_in=3, collect=2, seed=1, scale_every=2)
+CHAIN = ChainSpec(burn_in=3, collect=2, seed=1)
 LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), (2, 2)), LayerSpec(5, (1, 2)))
 
 
@@ -60,16 +58,6 @@ def test_a_precision_of_weights_of_which_none_is_on_stays_above_zero(seed):
     traces = pretrain(noise, spec, replace(CHAIN, seed=seed, burn_in=10)).layers[1].traces
     assert (traces.active == 0).any() and (traces.gamma_w > 0).all()
     assert np.isfinite(traces.log_joint).all()
-
-
-@pytest.mark.parametrize(("pooling", "pool"), [("max", max_pool), ("average", average_pool)])
-def test_max_and_average_pooling(images, pooling, pool):
-    found = pretrain(images, model(2, pooling=pooling), CHAIN)
-    fitted = found.layers[0]
-    assert fitted.state.local.z.shape == (5, 3, 9, 10)  # element by element
-    assert set(np.unique(fitted.state.local.z)) <= {-1, 0}
-    np.testing.assert_array_equal(found.inputs[1].images, pool(maps_of(fitted.state.local, fitted.shape), (2, 2)))
-    assert found.inputs[1].images.shape == (5, 3, 5, 5)
 
 
 def test_labelled_images_in_any_order(images):
@@ -164,7 +152,7 @@ def test_held_precisions_belong_to_a_scale_of_the_pixels(images):
         (one, two), held = model(2).with_held(64.0 / unit**2, 0.5 / unit**2, 0.5 / unit**2).layers, 16.0 / unit**2
         return replace(model(2), layers=(one, replace(two, gamma_e=Precision(fixed=held))))
 
-    chain = ChainSpec(4, 3, scale_every=2)
+    chain = ChainSpec(4, 3)
     once, twice = (pretrain(images * unit, layers(unit), chain).layers for unit in (1, 2))
     for one, two in zip(once, twice, strict=True):
         np.testing.assert_array_equal(one.state.local.z, two.state.local.z)

@@ -14,19 +14,10 @@ from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, l
 from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
-from gdd.projection import (
-    blocks_following,
-    collapse,
-    project,
-    project_layers,
-    projection_error,
-    render_projected,
-    unit_images,
-    vote_joint,
-)
-from gdd.sampler.joint_conditionals import of_images
+from gdd.projection import collapse, project, project_layers, render_projected, unit_responses, vote_joint
+from gdd.reference.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
-from gdd_book.dictionaries import threshold
+from gdd_book.dictionaries import blocks_from_votes, projection_error, threshold
 
 NOISE = refinement(IMAGE)
 #: maps of 9x9 in blocks of 3x3, under 2x2
@@ -64,7 +55,7 @@ def single(model, seed, coefficients=1, case=""):
     w[0, :coefficients, 0, 0] = 2 + rng.random(coefficients)
     positions, maps = [], w
     for vote, dictionary, shape in zip(votes[::-1], dictionaries[:0:-1], shapes[-2::-1], strict=True):
-        blocks = blocks_following(vote, dictionary, maps)
+        blocks = blocks_from_votes(vote, dictionary, maps)
         positions.insert(0, blocks.z)
         maps = unpool(blocks.z, blocks.w, shape.map_size, shape.block)
     local = JointLocal(tuple(positions), np.where(w != 0, 0, EMPTY).astype(np.int16), w, np.ones(1))
@@ -179,7 +170,7 @@ def test_vote_is_the_plain_loop(layer, masked):
 def test_images_of_units_go_through_the_positions_of_their_image(block):
     state, _ = problem(THREE, 2)
     where = block_places((3, 3), (2, 2))[block]
-    window, units = unit_images(state, THREE, 1, 1, block)
+    window, units = unit_responses(state, THREE, 1, 1, block)
     assert units.shape[:2] == (4, 4)
     for m, n in np.ndindex(4, 4):
         picture = np.zeros((1, THREE.planes, *THREE.image_size))

@@ -4,17 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.sampler import random
-from gdd.sampler.random import (
-    PRETRAIN,
-    WORDS,
-    Stream,
-    fill_key,
-    next_gamma,
-    next_normal,
-    next_uniform,
-    shared_generator,
-)
+from gdd.reference.random import PRETRAIN, Stream, shared_generator
+from gdd.sampler.kernels import random
+from gdd.sampler.kernels.random import WORDS, fill_key, next_gamma, next_normal, next_uniform
 
 #: Random123's known answers for philox4x64-10 (kat_vectors): counter, key, words
 KNOWN = [

@@ -6,6 +6,7 @@ import pytest
 from gdd.model.joint import layer_values
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd.model.state import EMPTY, JointLocal, Shard
+from gdd.reference.screening import mean_atom_images
 from gdd.sampler.preconditioner import (
     design_products,
     map_products,
@@ -14,7 +15,6 @@ from gdd.sampler.preconditioner import (
     precondition_by_plane,
     unit_designs,
 )
-from gdd.sampler.screening import average_images
 
 TWO = ModelSpec((LayerSpec(2, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (8, 8))
 THREE = ModelSpec((LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2), (2, 2)), LayerSpec(2, (2, 2))), (11, 11))
@@ -28,7 +28,7 @@ def test_expected_norms_and_mean_images(model, low):
     """
     generator, shapes, number = np.random.default_rng(1), model.shapes(), 20000
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    average = average_images(dictionaries, [shape.block for shape in shapes])[-1]
+    average = mean_atom_images(dictionaries, [shape.block for shape in shapes])[-1]
     positions = tuple(
         generator.integers(0, shape.block[0] * shape.block[1], (number, shape.atoms, *shape.grid)).astype(np.int16)
         for shape in shapes[:-1]
@@ -51,7 +51,7 @@ def upper_layer():
     """Shape of the upper of two layers, average images of the one below, and the generator that drew their atoms."""
     generator, shapes = np.random.default_rng(2), TWO.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    return shapes[1], average_images(dictionaries, [(2, 2), (1, 1)])[1], generator
+    return shapes[1], mean_atom_images(dictionaries, [(2, 2), (1, 1)])[1], generator
 
 
 def symmetric(apply, shape):
@@ -88,7 +88,7 @@ def test_products_by_lag_are_those_of_the_design():
     """Atoms, blocks and steps that are not square."""
     generator = np.random.default_rng(5)
     dictionaries = [generator.standard_normal(size) for size in ((3, 2, 4, 5), (2, 3, 3, 2))]
-    below = average_images(dictionaries, [(2, 3), (1, 1)])[1]
+    below = mean_atom_images(dictionaries, [(2, 3), (1, 1)])[1]
     size = tuple((n - 1) * step + m for n, step, m in zip((3, 2), below.stride, below.images.shape[2:], strict=True))
     design = unit_designs(below, (3, 2), size)
     np.testing.assert_allclose(design_products(below, (3, 2)), design @ design.T, atol=1e-4)  # single precision
@@ -113,7 +113,7 @@ def test_guess_is_exact_where_nothing_is_left_out():
     model = ModelSpec((LayerSpec(3, (4, 4), (1, 1)), LayerSpec(2, (1, 1))), (4, 4))
     shapes = model.shapes()
     dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = average_images(dictionaries, [(1, 1), (1, 1)])[1]
+    below = mean_atom_images(dictionaries, [(1, 1), (1, 1)])[1]
     below = below._replace(stride=(4, 4))  # units at other places do not meet
     weights, gamma_e, gamma_d = generator.standard_normal((5, 2)), generator.gamma(2.0, size=5), 0.7
     maps, prior = weights[:, :, None, None], np.full((1, 1), gamma_d)

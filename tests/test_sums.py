@@ -14,7 +14,7 @@ from gdd.sampler import chain as chains
 from gdd.sampler import sums
 from gdd.sampler.pretrain import Pretrained, pretrain_layers
 from gdd.sampler.refine import fresh_start, run_joint_chain, start_from
-from gdd.sampler.sums import BATCH, Node, add_chunks, add_images, add_up, complete, push
+from gdd.sampler.sums import BATCH, Node, add_images, add_up, append_node, tree_total
 
 #: atoms of the size of MNIST's, whose kernels other tests have compiled; maps of 4 x 4 and 1 x 1
 MODEL = ModelSpec((LayerSpec(3, (8, 8), (2, 2)), LayerSpec(2, (2, 2))), (11, 11)).with_held(25.0, 1.0)
@@ -96,10 +96,10 @@ def test_nodes_of_any_parts_give_the_tree(number):
         for first, last in pairwise(edges):
             nodes = []
             for n in range(first, last):
-                push(nodes, Node(0, n, (values[n],)))
+                append_node(nodes, Node(0, n, (values[n],)))
             assert len(nodes) <= 2 * number.bit_length()
             parts.append(nodes)
-        assert complete(parts)[0] == tree(list(values))
+        assert tree_total(parts)[0] == tree(list(values))
 
 
 @pytest.mark.parametrize("edges", PARTITIONS)
@@ -107,15 +107,14 @@ def test_sums_over_images_do_not_depend_on_the_parts(edges):
     values = np.random.default_rng(0).standard_normal((edges[-1], 2)) * 1e8
 
     def of_part(shard, own):
-        def run(share):
-            for n, value in enumerate(own[share.images]):
-                share.sums[0][n // share.each] += value
+        def run(item):
+            for n, value in enumerate(own[item.images]):
+                item.sums[0][n // item.images_per_accumulator] += value
 
-        chunks = np.stack([own[at : at + sums.CHUNK].sum(axis=0) for at in range(0, len(own), sums.CHUNK)])
         return np.concatenate([
-            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run), *add_chunks((chunks,), shard),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=sums.ACCUMULATORS),
-            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, most=BATCH),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, max_accumulators=sums.ACCUMULATORS),
+            *add_up(Pair(np.zeros(2), np.zeros(1)), shard, len(own), run, max_accumulators=BATCH),
             add_images(shard, own, own[:, 0]),
         ])
 

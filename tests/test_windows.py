@@ -5,7 +5,7 @@ import pytest
 from numba import njit
 
 from gdd.sampler.kernels import windows
-from gdd.sampler.kernels.joint import Layer
+from gdd.sampler.kernels.operations import Layer
 from gdd.sampler.kernels.windows import static_size, window_add, window_dot
 
 

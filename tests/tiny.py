@@ -32,10 +32,8 @@ def proper(*axes, fixed=None):
     return Precision(axes, 4.0, 3.0, fixed)
 
 
-def layer(atoms=2, atom_size=(3, 3), pool=(2, 2), noise=(IMAGE,), dictionary=(ATOM, PLANE), weights=(), **more):
-    return LayerSpec(
-        atoms, atom_size, pool, gamma_e=proper(*noise), gamma_d=proper(*dictionary), gamma_w=proper(*weights), **more
-    )
+def layer(atoms=2, atom_size=(3, 3), pool=(2, 2), noise=(IMAGE,), dictionary=(ATOM, PLANE)):
+    return LayerSpec(atoms, atom_size, pool, proper(*noise), proper(*dictionary), proper())
 
 
 #: name -> (spec, planes, input size, masked). Mostly 5x5 maps under 2x2 blocks, ragged on both sides
@@ -48,22 +46,18 @@ LAYERS = {
     "gamma_d by plane": (layer(2, dictionary=(PLANE,)), 2, (6, 5), False),
     "gamma_d by atom": (layer(2, dictionary=(ATOM,)), 2, (6, 5), False),
     "top": (layer(3, (3, 2), None), 1, (6, 5), False),
-    "top, planes": (layer(4, (3, 2), None, weights=(ATOM,)), 2, (6, 5), False),
-    "max pooling": (layer(3, (3, 3), (2, 2), pooling="max"), 1, (7, 7), False),
+    "top, planes": (layer(4, (3, 2), None), 2, (6, 5), False),
+    "top, large maps": (layer(3, (3, 3), None), 1, (7, 7), False),
     "gamma_e shared": (layer(noise=()), 1, (7, 7), False),
-    "gamma_e fixed": (LayerSpec(2, (3, 3), (2, 2), gamma_e=proper(fixed=2.0), gamma_d=proper(), gamma_w=proper()), 1,
-                      (6, 6), False),
+    "gamma_e fixed": (LayerSpec(2, (3, 3), (2, 2), proper(fixed=2.0), proper(), proper()), 1, (6, 6), False),
     "gamma_e fixed by image": (LayerSpec(2, (3, 3), (2, 2), gamma_e=proper(IMAGE, fixed=2.0), gamma_d=proper(),
                                          gamma_w=proper()), 1, (6, 6), False),
-    "gamma_w by atom": (layer(3, weights=(ATOM,)), 1, (7, 7), False),
     "atom larger than map": (layer(2, (5, 4), (2, 2)), 1, (7, 6), False),
     "masked, planes": (layer(2), 2, (6, 6), True),
     "masked": (layer(2), 1, (7, 7), True),
     "masked, planes, top": (layer(3, (3, 2), None, noise=()), 2, (6, 5), True),
     "top, atoms fill the input": (layer(4, (4, 4), None), 2, (6, 5), False),
-    "top, filled, gamma_e shared": (layer(3, (4, 4), None, noise=(), weights=(ATOM,)), 1, (6, 5), False),
-    "two steps, ragged": (layer(two_steps=True), 1, (7, 7), False),
-    "two steps, masked": (layer(3, (2, 3), (3, 2), two_steps=True), 2, (6, 7), True),
+    "top, filled, gamma_e shared": (layer(3, (4, 4), None, noise=()), 1, (6, 5), False),
 }
 #: layers whose images are whole
 WHOLE = [name for name, (*_, masked) in LAYERS.items() if not masked]

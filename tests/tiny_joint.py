@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 from tiny import layer, proper
 
-from gdd.base.axes import ATOM, IMAGE, PLANE
+from gdd.base.axes import IMAGE, PLANE
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import JointState, LayerData
@@ -21,8 +21,8 @@ class TinyJoint(NamedTuple):
     refinement: RefinementSpec
 
 
-def top(atoms=3, atom_size=(2, 2), weights=(), **more):
-    return layer(atoms, atom_size, None, weights=weights, **more)
+def top(atoms=3, atom_size=(2, 2), **more):
+    return layer(atoms, atom_size, None, **more)
 
 
 def refinement(*axes, fixed=None, **more):
@@ -31,7 +31,7 @@ def refinement(*axes, fixed=None, **more):
 
 ONE = ModelSpec((top(3, (3, 2)),), (6, 5))
 #: 5x6 maps under 2x2 blocks, ragged at the bottom
-TWO = ModelSpec((layer(2, (3, 3), (2, 2)), top(weights=(ATOM,))), (7, 8))
+TWO = ModelSpec((layer(2, (3, 3), (2, 2)), top()), (7, 8))
 #: 7x8 maps under 2x3 blocks, ragged on both sides, then 3x2 maps under 2x2 blocks
 THREE = ModelSpec((layer(2, (2, 2), (2, 3)), layer(3, (2, 2), (2, 2)), top(2, (1, 1))), (8, 9))
 #: one row: 17 positions under blocks of 3, then 4 positions under blocks of 3
@@ -40,7 +40,7 @@ SIGNAL = ModelSpec((layer(2, (1, 4), (1, 3)), layer(2, (1, 3), (1, 3)), top(2, (
 #: name -> (model, refinement, masked)
 JOINTS = {
     "one layer": (ONE, refinement(), False),
-    "one layer, planes, masked": (ModelSpec((top(4, (3, 2), (ATOM,)),), (6, 5), 2), refinement(IMAGE), True),
+    "one layer, planes, masked": (ModelSpec((top(4, (3, 2)),), (6, 5), 2), refinement(IMAGE), True),
     "two layers": (TWO, refinement(IMAGE), False),
     "two layers, fixed noise": (TWO, refinement(fixed=2.0), False),
     "two layers, empty blocks": (TWO, refinement(IMAGE, empty_blocks=True), False),

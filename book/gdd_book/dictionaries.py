@@ -14,8 +14,12 @@ import xarray as xr
 from gdd.base.axes import ATOM, DICTIONARY, IMAGE
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
+from gdd.model.convolution import synthesise
+from gdd.model.joint import layer_values
 from gdd.model.placement import placement_grid
+from gdd.model.pooling import Blocks
 from gdd.model.spec import ModelSpec
+from gdd.model.state import JointState
 from gdd.projection import render_projected
 from gdd_book.evaluate.atoms import match_atoms, scaled
 
@@ -133,3 +137,36 @@ def threshold(atoms: Atoms, share: float = 0.3) -> np.ndarray:
     strongest = np.take_along_axis(flat, np.abs(flat).argmax(axis=1)[:, None], axis=1)[:, :, None, None]
     flipped = atoms * np.sign(strongest)
     return np.where(flipped >= share * np.abs(strongest), flipped, 0.0)
+
+
+def projection_error(state: JointState, model: ModelSpec, atoms: xr.DataArray) -> np.ndarray:
+    """Squared distance of projected from layered images, (image,), as a share of the layered image's energy."""
+    layered = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
+    drawn = render_projected(np.asarray(atoms), state.local.w, model.stride, model.image_size)
+    return ((layered - drawn) ** 2).sum(axis=(1, 2, 3)) / (layered**2).sum(axis=(1, 2, 3)).clip(1e-12)
+
+
+def blocks_from_votes(positions, upper_dictionary, upper_maps) -> Blocks:
+    """Blocks under maps of the layer above, each at the position that its largest contribution voted for.
+
+    A block's value is the sum of all contributions; a block that none reaches has the value 0 at position 0. Where only
+    one coefficient reaches each block, `gdd.projection.collapse` is exact for these blocks.
+
+    Parameters
+    ----------
+    positions, upper_dictionary : (atom, plane, atom_row, atom_col)     `Vote.positions` and D of the layer above
+    upper_maps : (image, atom, row, col)                                S of the layer above
+
+    Returns
+    -------
+    Blocks : z and w, both (image, plane, block_row, block_col)
+    """
+    w = synthesise(upper_dictionary, upper_maps)
+    z, most = np.zeros(w.shape, np.int16), np.zeros(w.shape)
+    rows, cols = upper_dictionary.shape[2:]
+    for image, atom, row, col in np.argwhere(upper_maps):
+        reach = np.s_[image, :, row : row + rows, col : col + cols]
+        contribution = np.abs(upper_maps[image, atom, row, col] * upper_dictionary[atom])
+        z[reach] = np.where(contribution > most[reach], positions[atom], z[reach])
+        most[reach] = np.maximum(contribution, most[reach])
+    return Blocks(z, np.where(most > 0, w, 0))

@@ -65,7 +65,7 @@ _CHAIN = ("seed", "burn_in", "collect", "noise_precision", "weight_precision")
 DIGITS_CHAIN, CALTECH_CHAIN = ("data", "n_train", *_CHAIN), ("data", "classes", "per_class", "model", *_CHAIN)
 REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
 #: settings that only some experiments have, of the model and pretraining, and of refinement as in `RefinementSpec`
-LEARNED = ("learned_planes", "top_atoms", "two_steps", "random_start")
+LEARNED = ("learned_planes", "top_atoms", "random_start")
 SETTINGS = ("dictionary_every", "empty_blocks")
 #: noise precisions of a refinement that begins at another than it ends at, ``first_noise``
 RUNGS = 3
@@ -93,12 +93,10 @@ def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
 def digits_model(p: Mapping[str, Any]) -> ModelSpec:
     """Return the model of digits of these parameters.
 
-    With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's;
-    ``two_steps`` : the other prior of the blocks of layer 1.
+    With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's.
     """
     model = model_for(p["noise_precision"], p["weight_precision"])
     lower, upper = model.layers
-    lower = replace(lower, two_steps=p.get("two_steps", False))
     model = replace(model, layers=(lower, replace(upper, atoms=p.get("top_atoms", upper.atoms))))
     return model.with_learned_planes() if p.get("learned_planes") else model
 

@@ -52,8 +52,9 @@ _KERNELS = re.compile(rb"^(@(sub)?kernel\(|(from|import) numba)", re.MULTILINE)
 
 
 def kernel_files(package: Path) -> list[Path]:
-    """Every file of a package with kernels."""
-    return [path for path in sorted(package.rglob("*.py")) if _KERNELS.search(path.read_bytes())]
+    """Every file of a package with kernels, and of `gdd.reference`, whose constants are compiled into them."""
+    files = sorted(package.rglob("*.py"))
+    return [path for path in files if path.parent.name == "reference" or _KERNELS.search(path.read_bytes())]
 
 
 def checksum(package: Path) -> str:

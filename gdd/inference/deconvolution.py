@@ -30,9 +30,9 @@ from gdd.base.checks import (
     check_whole,
 )
 from gdd.base.compiling import share_out
-from gdd.inference.deconvolution_kernels import Chains, Problem, Run, correlate_image, run_chains, run_masked_chain
 from gdd.model.placement import gram_slabs, placement_grid, slab_index
 from gdd.model.pooling import Size
+from gdd.sampler.kernels.coefficients import Chains, Problem, Run, correlate_image, run_chains, run_masked_chain
 
 #: coefficients, of all images together, whose chains are held at once
 _AT_ONCE = 2**19
@@ -43,8 +43,8 @@ AVERAGES = ("mean", "inclusion", "magnitude")
 def deconvolve(
     images: np.ndarray | xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: Size, *, gamma_e: float,
     gamma_w: float, mask: np.ndarray | xr.DataArray | None = None, burn_in: int = 500, collect: int = 200,
-    seed: int = 0, start: np.ndarray | None = None, first_image: int = 0, shared_stream: bool = False,
-    trace: bool = False, progress: Callable[[int], None] | None = None,
+    seed: int = 0, start: np.ndarray | None = None, first_image: int | None = 0, trace: bool = False,
+    progress: Callable[[int], None] | None = None,
 ) -> xr.Dataset:
     r"""Infer the maps of new images by Gibbs sampling, the atoms being known.
 
@@ -62,8 +62,8 @@ def deconvolve(
     seed : of every random number; image n uses the stream (seed, TEST, 0, sweep, first_image + n)
     start : (image, atom, row, col), optional   weights to start from; if not given, those of a greedy pursuit: the
         coefficient most probably active gets its conditional mean, until none is more probable than not
-    first_image : number of the first image in the data set, so that a part gives the same as the whole
-    shared_stream : whether all images use the same stream, so that what an image gives depends on it alone
+    first_image : number of the first image in the data set, so that a part gives the same as the whole; None: all
+        images use the stream of image 0, so that what an image gives depends on it alone
     trace : keep the log-likelihood after every sweep
     progress : called with a number of images whenever so many more are done
 
@@ -95,13 +95,13 @@ def deconvolve(
     cache with missing pixels too).
     """
     coords = along_images(images)
-    seen = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
-    images = as_pixels(images, "images", seen, mask is not None)
+    observed = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
+    images = as_pixels(images, "images", observed, mask is not None)
     atoms = check_atoms(atoms, images, least=2)
     burn_in, collect = check_lengths(burn_in, collect)
     seed, stride = check_seed(seed), check_pair("stride", stride)
     gamma_e, gamma_w = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
-    first_image, stream_step = check_whole("first_image", first_image, 0), int(not shared_stream)
+    first, stream_step = (0, 0) if first_image is None else (check_whole("first_image", first_image, 0), 1)
     problem = make_problem(atoms.astype(images.dtype), images.shape[2:], stride, gamma_e, gamma_w)
     check_memory("images, burn_in, collect", len(images) * (burn_in + collect) if trace else 0)
     shape = (len(images), atoms.shape[0], *problem.grid)
@@ -115,16 +115,16 @@ def deconvolve(
     chunk = max(16, _AT_ONCE // problem.norm.size)
     for low in range(0, len(images), chunk):
         part = slice(low, low + chunk)
-        run = Run(seed, (first_image + low) * stream_step, stream_step, burn_in, collect)
-        some = [None if whole is None else whole[part] for whole in (seen, start)]
-        found = run_problem(problem, images[part] * scale, *some, run, trace)
-        for whole, values in zip((*maps.values(), residual, history), found, strict=True):
-            whole[part] = values
+        run = Run(seed, (first + low) * stream_step, stream_step, burn_in, collect)
+        given = [None if array is None else array[part] for array in (observed, start)]
+        codes = run_problem(problem, images[part] * scale, *given, run, trace)
+        for array, values in zip((*maps.values(), residual, history), codes, strict=True):
+            array[part] = values
         if progress is not None:
-            progress(len(found[0]))
+            progress(len(codes.residual))
     refuse_overflow(residual)
-    pixels = np.full(images.shape[:2], prod(images.shape[2:])) if seen is None else seen.sum(axis=(2, 3))
-    constant = 0.5 * pixels @ np.log(np.full(images.shape[1], gamma_e) / (2 * pi))
+    pixels = np.full(len(images), images[0].size) if observed is None else observed.sum(axis=(1, 2, 3))
+    constant = 0.5 * pixels * log(gamma_e / (2 * pi))
     out = {name: (MAPS, values) for name, values in maps.items()}
     out["log_likelihood"] = IMAGE, constant - 0.5 * residual
     if trace:
@@ -134,7 +134,7 @@ def deconvolve(
 
 
 class Codes(NamedTuple):
-    """What the chains of some images have found."""
+    """What the chains of some images leave."""
 
     ml_sample: np.ndarray  # (image, atom, row, col): of least residual
     mean: np.ndarray  # (image, atom, row, col): posterior mean of S
@@ -147,65 +147,59 @@ class Codes(NamedTuple):
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: float, gamma_w: float) -> Problem:
     """What the chains of all images share; arguments as those of `deconvolve`, once they are checked."""
     atoms = atoms * np.sqrt(gamma_e).astype(atoms.dtype)
-    grid = placement_grid(image_size, atoms.shape[2:], stride)
-    check_memory("atoms, stride", 4 * len(atoms) ** 2 * prod(grid), atoms.itemsize)
+    grid, (number, planes, rows, cols) = placement_grid(image_size, atoms.shape[2:], stride), atoms.shape
+    check_memory("atoms, stride", 4 * number**2 * prod(grid), atoms.itemsize)
     gram = gram_slabs(atoms, image_size, stride)
-    slabs = [slab_index(*sizes) for sizes in zip(grid, image_size, atoms.shape[2:], stride, strict=True)]
+    slabs = [slab_index(*sizes) for sizes in zip(grid, image_size, (rows, cols), stride, strict=True)]
     row, col = (np.diagonal(index) for index in slabs)
     norm = np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]].ravel().astype(np.float64)
-    inverse, log_odds = odds_of(norm, gamma_w, len(atoms))
-    atoms_last = np.ascontiguousarray(atoms.transpose(1, 2, 3, 0))
-    return Problem(atoms_last, np.array(stride), gram, *slabs, norm, inverse, log_odds, float(gamma_w))
+    atoms_last = np.ascontiguousarray(atoms.transpose(2, 3, 1, 0)).reshape(rows, cols * planes, number)
+    return Problem(
+        atoms_last, planes, np.array(stride), gram, *slabs, norm, float(gamma_w), log(prior_odds(number))
+    )
 
 
-def odds_of(norm: np.ndarray, gamma_w: float, atoms: int) -> tuple[np.ndarray, np.ndarray]:
-    """Variance of each coefficient's weight if active, and the log odds of that without its correlation."""
-    inverse = 1.0 / (norm + gamma_w)
-    return inverse, log(prior_odds(atoms)) + 0.5 * np.log(gamma_w * inverse)
-
-
-def under_mask(problem: Problem, squared: Problem, seen: np.ndarray) -> Problem:
-    """Return a problem with the norms and the odds of an image of which only some pixels were ``seen``.
-
-    ``squared`` : the same with squared atoms
-    """
+def under_mask(problem: Problem, observed: np.ndarray) -> Problem:
+    """Return a problem with the norms of an image (row, col * plane) of which only some pixels are ``observed``."""
     norm = np.empty(problem.norm.size, problem.atoms.dtype)
-    correlate_image(seen.astype(norm.dtype), squared, norm)
-    inverse, log_odds = odds_of(norm.astype(np.float64), problem.gamma_w, problem.atoms.shape[-1])
-    return problem._replace(norm=norm.astype(np.float64), inverse=inverse, log_odds=log_odds)
+    correlate_image(observed.astype(norm.dtype), problem._replace(atoms=problem.atoms**2), norm)
+    return problem._replace(norm=norm.astype(np.float64))
 
 
 def run_problem(
-    problem: Problem, scaled: np.ndarray, seen: np.ndarray | None, start: np.ndarray | None, run: Run, trace: bool
+    problem: Problem, scaled: np.ndarray, observed: np.ndarray | None, start: np.ndarray | None, run: Run, trace: bool
 ) -> Codes:
     """Run the chains of some scaled images, from ``start`` (image, atom, row, col) or else from a greedy pursuit.
 
-    ``seen`` : bool like the images, True where a pixel was observed; None: everywhere
+    ``observed`` : bool like the images, True where a pixel was observed; None: everywhere
     """
-    number, coefficients, run = len(scaled), problem.norm.size, Run(*run)
-    best = np.zeros((number, coefficients), scaled.dtype)
+    number, run = len(scaled), Run(*run)
+    best = np.zeros((number, problem.norm.size), scaled.dtype)
     if start is not None:
         best[:] = start.transpose(0, 2, 3, 1).reshape(number, -1)
-    averages = np.empty((number, 3, coefficients), scaled.dtype)
+    averages = np.empty((number, 3, problem.norm.size), scaled.dtype)
     chains = Chains(best, np.empty(number), averages, np.empty((number, run.burn_in + run.collect if trace else 0)))
-    partly = np.zeros(number, bool) if seen is None else ~seen.all(axis=(1, 2, 3))
-    if partly.any():
-        squared = problem._replace(atoms=problem.atoms**2)
-        atoms = np.ascontiguousarray(problem.atoms.transpose(3, 0, 1, 2).reshape(problem.atoms.shape[3], -1))
+    partly = np.zeros(number, bool) if observed is None else ~observed.all(axis=(1, 2, 3))
+    pixels, atoms = _plane_last(scaled), problem.atoms.reshape(-1, problem.atoms.shape[2]).T.ravel()
+    masks = None if observed is None else _plane_last(observed)
 
     def run_some(some: slice, _) -> None:
         for part in [slice(n, n + 1) for n in range(some.start, some.stop)] if partly.any() else [some]:
             own = run._replace(first=run.first + part.start * run.stream_step)
             if not partly[part].any():
-                run_chains(scaled[part], problem, own, chains.some(part), start is None)
+                run_chains(pixels[part], problem, own, chains.slice(part), start is None)
             else:
-                (image,), (shown,) = scaled[part], seen[part]
-                masked = under_mask(problem, squared, shown)
-                run_masked_chain(image, shown, masked, atoms, own, chains.some(part), start is None)
+                (image,), (mask,) = pixels[part], masks[part]
+                run_masked_chain(image, mask, under_mask(problem, mask), atoms, own, chains.slice(part), start is None)
 
     share_out(number, run_some)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
     return Codes(*maps, chains.residual, chains.trace)
+
+
+def _plane_last(images: np.ndarray) -> np.ndarray:
+    """(image, plane, row, col) to (image, row, col * plane)."""
+    return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).reshape(len(images), images.shape[2], -1)
 
 
 def prior_odds(atoms: int) -> float:

@@ -20,9 +20,10 @@ from gdd.model.distributions import LOG_TWO_PI
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shard, maps_of
+from gdd.reference.random import TEST, Key, shared_generator
+from gdd.sampler.arrays import allocate_buffers
 from gdd.sampler.joint_sweep import local_pass
-from gdd.sampler.pretrain import Fitted, Pretrained, check_fits, pool_up
-from gdd.sampler.random import TEST, Key, shared_generator
+from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
 from gdd.sampler.refine import first_positions
 from gdd.sampler.sweep import image_pass
 
@@ -89,8 +90,7 @@ def infer_layers(
     Returns
     -------
     tuple of Dataset, bottom layer first
-        As `infer_jointly`, with axes (image, atom, block_row, block_col), before pooling where that is max or average;
-        0 where a block is empty.
+        As `infer_jointly`, with axes (image, atom, block_row, block_col); 0 where a block is empty.
 
     Notes
     -----
@@ -104,7 +104,7 @@ def infer_layers(
     check_fits(data.images, fitted.model)
     for number, layer in enumerate(fitted.layers, 1):
         found.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
-        data = LayerData(pool_up(found[-1].ml_sample.values, layer.spec), shard=shard)
+        data = LayerData(found[-1].ml_sample.values, shard=shard)
     return tuple(found)
 
 
@@ -139,8 +139,11 @@ def joint_draws(
     gamma_e = check_precision("gamma_e", refinement.noise.fixed if gamma_e is None else gamma_e)
     local = start_joint(len(data.images), model, refinement, chain.seed, gamma_e, data.images.dtype)
 
+    buffers = allocate_buffers(data, model)
+
     def update(local: JointLocal, number: int) -> JointLocal:
-        return local_pass(JointState(local, shared), data, model, refinement, Key(chain.seed, TEST, 0, number))[0]
+        key = Key(chain.seed, TEST, 0, number)
+        return local_pass(JointState(local, shared), data, model, refinement, key, buffers)[0]
 
     def render(local: JointLocal) -> np.ndarray:
         return layer_values(local, shared.dictionaries, model.shapes())[0]
@@ -156,7 +159,7 @@ def layer_draws(
     atoms = begin.shared.dictionary.astype(data.images.dtype)
 
     def update(local: Local, step: int) -> Local:
-        return image_pass(LayerState(local, begin.shared), data, spec, shape, Key(chain.seed, TEST, number, step))[0]
+        return image_pass(LayerState(local, begin.shared), data, spec, shape, Key(chain.seed, TEST, number, step)).local
 
     def render(local: Local) -> np.ndarray:
         return synthesise(atoms, maps_of(local, shape))
@@ -176,8 +179,7 @@ def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Ch
             continue
         clean = render(local)
         energy = (np.where(seen, data.images - clean, 0.0) ** 2).sum(axis=(1, 2, 3), dtype=float)
-        gamma_e = local.gamma_e.reshape(-1)  # (image or 1,)
-        log_likelihood = 0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * energy
+        log_likelihood = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
         refuse_overflow(log_likelihood)
         yield Draw(local, clean, log_likelihood)
 

@@ -9,7 +9,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 from scipy.linalg.lapack import dpotrf, dtrtrs  # called many times a sweep on small matrices: no checks around them
 
 LOG_TWO_PI = math.log(2 * math.pi)
@@ -81,29 +81,6 @@ class DiagonalShiftGaussian(NamedTuple):
         precision = np.maximum(values, 0.0) + self.shift[:, None]
         noise = generator.standard_normal(self.linear.shape)
         return ((self.linear @ vectors) / precision + (noise @ vectors) / np.sqrt(precision)) @ vectors.T
-
-
-class GeneralisedInverseGaussian(NamedTuple):
-    """Density proportional to x^(p-1) exp(-(a x + b / x) / 2) on x > 0; a, b > 0, or b = 0 with p > 0."""
-
-    p: float
-    a: float
-    b: float
-
-    def logpdf(self, x: float) -> float:
-        """Log density at x; NaN at orders p of several hundred, where its constant is beyond scipy."""
-        if self.b == 0:
-            return float(Gamma(self.p, self.a / 2).logpdf(x))
-        root, scale = math.sqrt(self.a * self.b), math.sqrt(self.b / self.a)
-        return float(stats.geninvgauss.logpdf(x, self.p, root, scale=scale))
-
-    def sample(self, generator: np.random.Generator) -> float:
-        """Draw one number."""
-        if self.b == 0:
-            return float(generator.standard_gamma(self.p) / (self.a / 2))
-        root = math.sqrt(self.a * self.b)
-        scale = math.sqrt(self.b / self.a)
-        return float(stats.geninvgauss.rvs(self.p, root, scale=scale, random_state=generator))
 
 
 class Dirichlet(NamedTuple):

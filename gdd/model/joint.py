@@ -73,7 +73,7 @@ def joint_residual(state: JointState, data: LayerData, model: ModelSpec) -> np.n
 
 def joint_log_likelihood(state: JointState, data: LayerData, model: ModelSpec) -> np.ndarray:
     """log p(X | everything else) of each image, observed pixels only: (image,)."""
-    return log_residuals(joint_residual(state, data, model), state.local.gamma_e[:, None], data.mask)
+    return log_residuals(joint_residual(state, data, model), state.local.gamma_e, data.mask)
 
 
 def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec) -> float:
@@ -82,8 +82,8 @@ def joint_log_joint(state: JointState, data: LayerData, model: ModelSpec, refine
     Notes
     -----
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3.
-    *Departs:* theta integrated out, one per block shape, Dir(1/B) where blocks cannot be empty; one gamma_w unless the
-    spec says otherwise (P7); the noise precision's prior is the refinement's (P15).
+    *Departs:* theta integrated out, one per block shape, Dir(1/B) where blocks cannot be empty; one gamma_w (P7); the
+    noise precision's prior is the refinement's (P15).
     *Checked:* tests/test_joint_model.py (sums to one; one layer alone is `gdd.model.layer.log_joint`).
     """
     local, shared = state
@@ -130,4 +130,4 @@ def draw_joint_data(
 ) -> LayerData:
     """Draw the data given all unknowns; ``mask`` (image, plane, row, col) is True where a pixel is observed."""
     clean = layer_values(state.local, state.shared.dictionaries, model.shapes())[0]
-    return add_noise(clean, state.local.gamma_e[:, None], generator, mask)
+    return add_noise(clean, state.local.gamma_e, generator, mask)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import betaln, gammaln
+from scipy.special import gammaln
 
 from gdd.model.convolution import synthesise
 from gdd.model.distributions import LOG_TWO_PI, Dirichlet, Gamma
@@ -39,10 +39,12 @@ def log_likelihood(state: LayerState, data: LayerData, shape: LayerShape) -> np.
 
 
 def log_residuals(error: np.ndarray, gamma_e: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Log density of residuals (image, plane, row, col) that are zero where the mask hides a pixel: (image,)."""
-    gamma_e = np.broadcast_to(gamma_e, error.shape[:2])
-    pixels = error[0, 0].size if mask is None else mask.sum(axis=(2, 3))
-    return (0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * (error**2).sum(axis=(2, 3))).sum(axis=1)
+    """Log density of residuals (image, plane, row, col) that are zero where the mask hides a pixel: (image,).
+
+    gamma_e : (image or 1,)
+    """
+    pixels = error[0].size if mask is None else mask.sum(axis=(1, 2, 3))
+    return 0.5 * pixels * (np.log(gamma_e) - LOG_TWO_PI) - 0.5 * gamma_e * (error**2).sum(axis=(1, 2, 3))
 
 
 def log_joint(
@@ -59,12 +61,12 @@ def log_joint(
     Notes
     -----
     *Source:* Pu, Yuan & Carin 2015, Eqs. 1-4, 7 and Sec. 2.2.
-    *Departs:* one gamma_w per layer unless the spec says otherwise (P7).
+    *Departs:* one gamma_w per layer (P7).
     *Checked:* tests/test_model.py (densities integrate to one where that can be enumerated).
     """
     local, shared = state
     total = log_likelihood(state, data, shape).sum()
-    total += log_positions(local.z, spec, shape) if theta is None else log_positions_given(local.z, theta, spec, shape)
+    total += log_positions(local.z, spec, shape) if theta is None else log_positions_given(local.z, theta, shape)
     total += log_weights(local.z, local.w, shared.gamma_w) + log_atoms(shared.dictionary, shared.gamma_d)
     for prior, value in ((spec.gamma_e, local.gamma_e), (spec.gamma_d, shared.gamma_d), (spec.gamma_w, shared.gamma_w)):
         total += log_precision(prior, value)
@@ -72,8 +74,8 @@ def log_joint(
 
 
 def log_weights(z: np.ndarray, w: np.ndarray, gamma_w: np.ndarray) -> float:
-    """Log p(w | z, gamma_w) of the active weights; z, w (image, atom, block_row, block_col), gamma_w (atom or 1,)."""
-    return log_gaussian(gamma_w, (z != EMPTY).sum(axis=(0, 2, 3)), (w.astype(float) ** 2).sum(axis=(0, 2, 3)))
+    """Log p(w | z, gamma_w) of the active weights; z, w (image, atom, block_row, block_col), gamma_w (1,)."""
+    return log_gaussian(gamma_w, (z != EMPTY).sum(), (w.astype(float) ** 2).sum())
 
 
 def log_atoms(dictionary: np.ndarray, gamma_d: np.ndarray) -> float:
@@ -114,7 +116,6 @@ def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool
     """Log p(z), with theta (or pi, in an elementwise layer) integrated out.
 
     Without ``empty`` a pooling block has no such outcome, as in the joint model; then a z that has it gets -inf.
-    In two steps pi is integrated out too, see `log_active`.
     """
     if spec.elementwise:
         a, b = spec.beta
@@ -125,33 +126,19 @@ def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool
         counts = outcome_counts(z, group)
         if not empty and counts[..., -1].any():
             return -math.inf
-        total += log_active(counts, spec) if spec.two_steps and empty else 0.0
-        counts = counts[..., : len(group[1]) + (empty and not spec.two_steps)]
+        counts = counts[..., : len(group[1]) + empty]
         alpha = 1.0 / counts.shape[2]
         total += (gammaln(alpha + counts) - gammaln(alpha)).sum() - gammaln(1.0 + counts.sum(axis=2)).sum()
     return float(total)
 
 
-def log_active(counts: np.ndarray, spec: LayerSpec) -> float:
-    """Log p(which blocks of one group are active) in two steps, pi ~ Beta(a0, b0) of each map integrated out.
-
-    ``counts`` : see `outcome_counts`
-    """
-    numbers = counts[..., :-1].sum(axis=2), counts[..., -1]
-    return float((betaln(*(a + n for a, n in zip(spec.beta, numbers, strict=True))) - betaln(*spec.beta)).sum())
-
-
-def log_positions_given(z: np.ndarray, theta: list[np.ndarray], spec: LayerSpec, shape: LayerShape) -> float:
-    """Log p(z, theta) for given multinomial probabilities of each block shape.
-
-    In two steps these are of the positions of an active block, and pi is integrated out.
-    """
+def log_positions_given(z: np.ndarray, theta: list[np.ndarray], shape: LayerShape) -> float:
+    """Log p(z, theta) for given multinomial probabilities of each block shape."""
     total = 0.0
     for group, probabilities in zip(block_groups(shape), theta, strict=True):
-        outcomes, counts = probabilities.shape[2], outcome_counts(z, group)
+        outcomes = probabilities.shape[2]
         total += Dirichlet(np.full(outcomes, 1.0 / outcomes)).logpdf(probabilities).sum()
-        total += (counts[..., :outcomes] * np.log(probabilities)).sum()
-        total += log_active(counts, spec) if spec.two_steps else 0.0
+        total += (outcome_counts(z, group) * np.log(probabilities)).sum()
     return float(total)
 
 
@@ -169,14 +156,11 @@ def draw_positions(
         return z
     for group in block_groups(shape):
         blocks, positions = group
-        outcomes = len(positions) + (empty and not spec.two_steps)
+        outcomes = len(positions) + empty
         alpha = np.full((images, shape.atoms, outcomes), 1.0 / outcomes)
         if given is not None:
             alpha += outcome_counts(given, group)[..., :outcomes]
         theta = Dirichlet(alpha).sample(generator)
-        if spec.two_steps and empty:
-            pi = generator.beta(*spec.beta, (images, shape.atoms, 1))
-            theta = np.concatenate([pi * theta, 1 - pi], axis=2)
         drawn = draw_outcomes(theta, int(blocks.sum()), generator)
         z[:, :, blocks] = np.append(positions, EMPTY)[drawn]
     return z
@@ -206,7 +190,7 @@ def draw_state(images: int, spec: LayerSpec, shape: LayerShape, generator: np.ra
 
 def draw_weights(z: np.ndarray, gamma_w: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Weights from their prior, 0 where a block is empty: (image, atom, block_row, block_col)."""
-    return np.where(z == EMPTY, 0.0, generator.standard_normal(z.shape) / np.sqrt(gamma_w)[:, None, None])
+    return np.where(z == EMPTY, 0.0, generator.standard_normal(z.shape) / np.sqrt(gamma_w))
 
 
 def draw_atoms(shape: LayerShape, gamma_d: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -224,5 +208,5 @@ def draw_data(
 def add_noise(
     clean: np.ndarray, gamma_e: np.ndarray, generator: np.random.Generator, mask: np.ndarray | None
 ) -> LayerData:
-    """Data around images without noise (image, plane, row, col); gamma_e (image or 1, plane or 1)."""
-    return LayerData(clean + generator.standard_normal(clean.shape) / np.sqrt(gamma_e)[:, :, None, None], mask)
+    """Data around images without noise (image, plane, row, col); gamma_e (image or 1,)."""
+    return LayerData(clean + generator.standard_normal(clean.shape) / np.sqrt(gamma_e)[:, None, None, None], mask)

@@ -26,7 +26,7 @@ def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
 def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> np.ndarray:
     """Inner products of every image with every placed atom: (image, row, col, atom).
 
-    The readable twin of `gdd.inference.deconvolution_kernels.correlate_image`.
+    The readable twin of `gdd.sampler.kernels.coefficients.correlate_image`.
     """
     grid, (h, w) = placement_grid(images.shape[2:], atoms.shape[2:], stride), atoms.shape[2:]
     out = np.empty((len(images), *grid, len(atoms)), np.result_type(images, atoms))
@@ -43,7 +43,7 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
     Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
     reach beyond the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
     gives the entry of a pair of positions. All that a change of one coefficient needs is contiguous. The whole
-    matrix, (positions x atoms) squared, is `gdd_book.checks.deconvolution_plain.dense_gram`.
+    matrix, (positions x atoms) squared, is `dense_gram`.
     """
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     cuts = []
@@ -77,3 +77,10 @@ def slab_index(positions: int, size: int, reach: int, step: int) -> np.ndarray:
     if size - (positions - 1) * step < reach:
         index[-1, -1] = 2 * positions - 1
     return index
+
+
+def dense_gram(slabs: np.ndarray, row_slab: np.ndarray, col_slab: np.ndarray) -> np.ndarray:
+    """Gram matrix (coefficient, coefficient) from `gram_slabs` and `slab_index`; (row, col, atom), atom fastest."""
+    full = slabs[:, row_slab[:, None, :, None], col_slab[None, :, None, :]]  # (atom, row, col, row', col', atom')
+    size = slabs.shape[0] * len(row_slab) * len(col_slab)
+    return full.transpose(1, 2, 0, 3, 4, 5).reshape(size, size)

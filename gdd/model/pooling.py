@@ -1,4 +1,4 @@
-r"""Pooling blocks: the operators f, f\ :sup:`-1`, g and h of the paper, ragged edges, max and average pooling.
+r"""Pooling blocks: the operators f, f\ :sup:`-1`, g and h of the paper, and ragged edges.
 
 A map is cut into p x q blocks from its top left corner. Where the map's size is no multiple of the block's, the
 blocks at the right and bottom edges are *ragged*: some of their positions do not exist. Positions are numbered
@@ -142,30 +142,3 @@ def unpool(z: np.ndarray, w: np.ndarray, map_size: Size, pool: Size) -> np.ndarr
     maps = np.zeros((*z.shape[:2], map_size[0] * map_size[1]), w.dtype)
     maps[image, atom, block_places(map_size, pool)[row, col, z[active]]] = w[active]
     return maps.reshape(*z.shape[:2], *map_size)
-
-
-def max_pool(maps: np.ndarray, pool: Size) -> np.ndarray:
-    """The value of largest magnitude in each block, with its sign; of equals, the one at the lowest position.
-
-    Parameters and result as in `pool_sum`.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.2 ("largest-amplitude element") and Table 1, max pooling.
-    Departs: the sign is kept, as probabilistic pooling keeps it; the paper does not say.
-    Checked: tests/test_pooling.py (against a loop over blocks).
-    """
-    blocks = cut_into_blocks(maps, pool)
-    return np.take_along_axis(blocks, np.abs(blocks).argmax(-1, keepdims=True), axis=-1)[..., 0]
-
-
-def average_pool(maps: np.ndarray, pool: Size) -> np.ndarray:
-    """Mean over the positions that each block has. Parameters and result as in `pool_sum`.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Table 1, average pooling.
-    Departs: a ragged block divides by the number of its own positions.
-    Checked: tests/test_pooling.py (against a loop over blocks).
-    """
-    return pool_sum(maps, pool) / (block_places(np.shape(maps)[-2:], pool) >= 0).sum(-1)

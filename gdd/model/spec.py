@@ -57,6 +57,8 @@ class Precision:
 
     def check(self, name: str, allowed: tuple[str, ...]) -> None:
         """Refuse axes that this precision cannot have, and values that are not positive."""
+        if self.axes and not allowed:
+            raise GddError(f"{name}.axes: {self.axes} given; it is one number for the whole layer, () is needed")
         for axis in self.axes:
             check_choice(f"{name}.axes", axis, allowed)
         for label, value in (("shape", self.shape), ("rate", self.rate), ("fixed", self.fixed)):
@@ -73,52 +75,40 @@ class LayerSpec:
     atoms : K
     atom_size : (atom_row, atom_col)
     pool : (row, col) of a pooling block; None for a top layer, whose elements are Bernoulli one by one
-    pooling : "probabilistic" (the paper's), or "max" / "average": Bernoulli elements, pooled afterwards
     gamma_e : noise precision; may vary by image. Default: by image (the paper's tables)
     gamma_d : precision of the dictionary; may vary by atom and plane. Default: by both
-    gamma_w : precision of the weights; may vary by atom. Default: one per layer (P7 in the errata)
-    two_steps : prior of a pooling block in pretraining, by the words of the paper's Sec. 2.2 and not its Eq. 7: whether
-        the block is active, with a Beta(1/K, 1 - 1/K) for each map and block shape, and then where, with a Dir(1/B)
+    gamma_w : precision of the weights, one number (P7 in the errata)
     """
 
     atoms: int
     atom_size: Size
     pool: Size | None = None
-    pooling: str = "probabilistic"
     gamma_e: Precision = field(default_factory=lambda: Precision((IMAGE,)))
     gamma_d: Precision = field(default_factory=lambda: Precision((ATOM, PLANE)))
     gamma_w: Precision = field(default_factory=Precision)
-    two_steps: bool = False
 
     def __post_init__(self) -> None:
         _keep(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
         _keep(self, pool=None if self.pool is None else check_block("pool", self.pool))
-        check_choice("pooling", self.pooling, ("probabilistic", "max", "average"))
-        if self.pool is None and self.pooling != "probabilistic":
-            raise GddError(f"pool: None given with pooling '{self.pooling}', which needs the size of its blocks")
-        _keep(self, two_steps=check_kind("two_steps", self.two_steps, bool))
-        if self.elementwise and self.two_steps:
-            raise GddError("two_steps: True given for an elementwise layer; it is for blocks of probabilistic pooling")
-        if (self.elementwise or self.two_steps) and self.atoms == 1:
-            kind = "an elementwise layer" if self.elementwise else "a layer with two_steps"
-            raise GddError(f"atoms: 1 given in {kind}, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
-        for name, allowed in (("gamma_e", (IMAGE,)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", (ATOM,))):
+        if self.elementwise and self.atoms == 1:
+            raise GddError("atoms: 1 given in a top layer, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
+        for name, allowed in (("gamma_e", (IMAGE,)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", ())):
             check_kind(name, getattr(self, name), Precision)
             getattr(self, name).check(name, allowed)
 
     @property
     def elementwise(self) -> bool:
-        """Whether every element of a map has a Bernoulli of its own (top layer, max and average pooling)."""
-        return self.pool is None or self.pooling != "probabilistic"
+        """Whether every element of a map has a Bernoulli of its own, as in a top layer."""
+        return self.pool is None
 
     @property
     def block(self) -> Size:
-        """Size of the blocks in which at most one position is active; (1, 1) if elementwise, the pool if not."""
-        return (1, 1) if self.elementwise else self.pool
+        """Size of the blocks in which at most one position is active: the pool, or (1, 1) in a top layer."""
+        return self.pool or (1, 1)
 
     @property
     def beta(self) -> tuple[float, float]:
-        """(a0, b0) = (1/K, 1 - 1/K), the Beta prior of an element (paper, Sec. 4), and of a block in two steps."""
+        """(a0, b0) = (1/K, 1 - 1/K), the Beta prior of an element of a top layer (paper, Sec. 4)."""
         return 1 / self.atoms, 1 - 1 / self.atoms
 
 
@@ -132,8 +122,7 @@ class LayerShape:
     atom_size: Size
     map_size: Size
     block: Size
-    grid: Size
-    output_size: Size
+    grid: Size  # blocks, which are the rows and columns of the next layer's input
     stride: Size
 
     @property
@@ -168,8 +157,8 @@ class ModelSpec:
         shapes, size, planes, stride = [], self.image_size, self.planes, (1, 1)
         for number, layer in enumerate(self.layers, 1):
             shapes.append(layer_shape(layer, size, planes, stride, f"layer {number}"))
-            size, planes = shapes[-1].output_size, layer.atoms
-            stride = tuple(s * p for s, p in zip(stride, layer.pool or (1, 1), strict=True))
+            size, planes = shapes[-1].grid, layer.atoms
+            stride = tuple(s * p for s, p in zip(stride, layer.block, strict=True))
         return tuple(shapes)
 
     @property
@@ -240,12 +229,11 @@ class ModelSpec:
         which refinement can only silence by letting atoms of the layer below vanish.
         """
         bottom, *above = self.layers
-        return replace(self, layers=(bottom, *(replace(one, gamma_d=Precision((ATOM, PLANE))) for one in above)))
+        return replace(self, layers=(bottom, *(replace(layer, gamma_d=Precision((ATOM, PLANE))) for layer in above)))
 
     def as_printed(self) -> ModelSpec:
         """Return the same layers under the paper's flat priors, each precision with the axes of its tables."""
-        bare = [LayerSpec(one.atoms, one.atom_size, one.pool, one.pooling) for one in self.layers]
-        return replace(self, layers=tuple(bare))
+        return replace(self, layers=tuple(LayerSpec(layer.atoms, layer.atom_size, layer.pool) for layer in self.layers))
 
 
 def layer_shape(
@@ -256,8 +244,8 @@ def layer_shape(
         if inner > outer:
             raise GddError(f"{name}: atom of size {inner} along axis '{axis}' is larger than its input of size {outer}")
     map_size = tuple(n - a + 1 for n, a in zip(input_size, layer.atom_size, strict=True))
-    grid, output = (block_grid(map_size, block) for block in (layer.block, layer.pool or (1, 1)))
-    return LayerShape(planes, input_size, layer.atoms, layer.atom_size, map_size, layer.block, grid, output, stride)
+    grid = block_grid(map_size, layer.block)
+    return LayerShape(planes, input_size, layer.atoms, layer.atom_size, map_size, layer.block, grid, stride)
 
 
 def propose_sizes(pixels: int, layers: int) -> tuple[list[int], list[int]]:
@@ -315,7 +303,6 @@ class ChainSpec:
     seed : of every random number of the chain
     pruning : None keeps every atom
     start : "patches" of the data, or "random" atoms
-    scale_every : sweeps between two scale moves; 0 for never
     single_precision : arithmetic of the image pass; sums and shared draws are double always
     """
 
@@ -324,13 +311,11 @@ class ChainSpec:
     seed: int = 0
     pruning: Pruning | None = None
     start: str = "patches"
-    scale_every: int = 0
     single_precision: bool = True
 
     def __post_init__(self) -> None:
         burn_in, collect = check_lengths(self.burn_in, self.collect)
         _keep(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
-        _keep(self, scale_every=check_whole("scale_every", self.scale_every, 0))
         check_choice("start", self.start, ("patches", "random"))
         check_kind("pruning", self.pruning, (Pruning, type(None)))
         _keep(self, single_precision=check_kind("single_precision", self.single_precision, bool))
@@ -369,15 +354,8 @@ class RefinementSpec:
         _keep(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
 
     def check_model(self, model: ModelSpec) -> None:
-        """Refuse models that have no joint form: another pooling than the probabilistic, a top layer that is pooled."""
+        """Refuse a model whose top layer is pooled, which has no joint form."""
         check_kind("model", model, ModelSpec)
-        for number, layer in enumerate(model.layers, 1):
-            if layer.pooling != "probabilistic":
-                raise GddError(
-                    f"layers: layer {number} has pooling '{layer.pooling}'; the joint model needs 'probabilistic'"
-                )
-            if layer.two_steps and self.empty_blocks:
-                raise GddError(f"layers: layer {number} has two_steps; with empty_blocks=True it must be False")
         if model.layers[-1].pool is not None:
             raise GddError(f"layers: the top layer has pool {model.layers[-1].pool}; the joint model needs None")
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.model.pooling import EMPTY as EMPTY
 from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import LayerShape, LayerSpec
@@ -51,12 +52,12 @@ class LayerData(NamedTuple):
 class Local(NamedTuple):
     """The part of a state that belongs to each image.
 
-    theta is not here: the sampler integrates it out, and `gdd.sampler.conditionals.theta_given_z` draws it when wanted.
+    theta is not here: the sampler integrates it out. `gdd.reference.conditionals.theta_given_z` draws it when wanted.
     """
 
     z: np.ndarray  # (image, atom, block_row, block_col) of int16: active position, EMPTY for none
     w: np.ndarray  # (image, atom, block_row, block_col): weight of the active position, 0 where empty
-    gamma_e: np.ndarray  # (image or 1, plane or 1)
+    gamma_e: np.ndarray  # (image or 1,): precision of the noise
 
 
 class Shared(NamedTuple):
@@ -64,7 +65,7 @@ class Shared(NamedTuple):
 
     dictionary: np.ndarray  # (atom, plane, atom_row, atom_col)
     gamma_d: np.ndarray  # (atom or 1, plane or 1)
-    gamma_w: np.ndarray  # (atom or 1,)
+    gamma_w: np.ndarray  # (1,)
 
 
 class LayerState(NamedTuple):
@@ -99,7 +100,7 @@ class JointShared(NamedTuple):
 
     dictionaries: tuple[np.ndarray, ...]  # (atom, plane, atom_row, atom_col)
     gamma_d: tuple[np.ndarray, ...]  # (atom or 1, plane or 1)
-    gamma_w: np.ndarray  # top layer, (atom or 1,)
+    gamma_w: np.ndarray  # top layer, (1,)
 
 
 class JointState(NamedTuple):
@@ -117,14 +118,10 @@ def with_block(state: LayerState | JointState, where, position, weight) -> Layer
 
 
 def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, tuple, tuple]:
-    """Shapes of gamma_e, gamma_d and gamma_w under a spec's sharing axes."""
-    sizes = {"image": images, "plane": planes, "atom": spec.atoms}
-    shape = lambda precision, axes: tuple(sizes[a] if a in precision.axes else 1 for a in axes)  # noqa: E731
-    return (
-        shape(spec.gamma_e, ("image", "plane")),
-        shape(spec.gamma_d, ("atom", "plane")),
-        shape(spec.gamma_w, ("atom",)),
-    )
+    """Shapes of gamma_e (image or 1,), gamma_d (atom or 1, plane or 1) and gamma_w (1,)."""
+    sizes = {ATOM: spec.atoms, PLANE: planes}
+    gamma_d = tuple(sizes[axis] if axis in spec.gamma_d.axes else 1 for axis in (ATOM, PLANE))
+    return (images if IMAGE in spec.gamma_e.axes else 1,), gamma_d, (1,)
 
 
 def block_positions(shape: LayerShape) -> np.ndarray:

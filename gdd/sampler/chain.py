@@ -30,14 +30,14 @@ Step = Callable[[State, int], tuple[State, float, Mapping[str, np.ndarray]]]
 
 
 def run_chain(
-    first: Callable[[], State], step: Step, chain: ChainSpec, label: str, path: Path | None, owner: dict, progress,
-    data: LayerData,
+    initial_state: Callable[[], State], step: Step, chain: ChainSpec, label: str, path: Path | None, owner: dict,
+    progress, data: LayerData,
 ) -> ChainState:
     """Make every sweep that is missing. A checkpoint is written at the start, every few minutes, and at the end.
 
     Parameters
     ----------
-    first : gives the first state; called only if there is no checkpoint
+    initial_state : gives the first state; called only if there is no checkpoint
     step : makes one sweep
     chain : lengths
     label : what progress and errors call the chain
@@ -56,53 +56,55 @@ def run_chain(
     *Checked:* tests/test_chain.py, tests/test_refine.py, tests/test_killed.py (stopped, killed, resumed: same bits).
     """
     shard, ended = data.shard, False
-    at = checkpoint.read(path, owner, data) if path else None
-    if at is None:
-        at = ChainState(0, first(), None, -np.inf, {})
+    chain_state = checkpoint.read(path, owner, data) if path else None
+    if chain_state is None:
+        chain_state = ChainState(0, initial_state(), None, -np.inf, {})
         if path:
-            checkpoint.write(path, owner, at, data)
+            checkpoint.write(path, owner, chain_state, data)
     if progress is not None:
-        progress.begin(label, chain.sweeps, at.done, at.seconds, str(path))
-    begun, written, pause = time.monotonic(), at.done, SECONDS_BETWEEN_CHECKPOINTS
-    saved, before, cpu_before = begun, at.seconds - begun, at.cpu_seconds - time.process_time()
+        progress.begin(label, chain.sweeps, chain_state.done, chain_state.seconds, str(path))
+    saved, written, pause = time.monotonic(), chain_state.done, SECONDS_BETWEEN_CHECKPOINTS
+    before, cpu_before = chain_state.seconds - saved, chain_state.cpu_seconds - time.process_time()
     try:
         with threadpool_limits(limits=1, user_api="blas"):  # sums inside BLAS must not depend on the number of threads
-            while at.done < chain.sweeps:
-                at = advance(at, step, chain, label)
-                at = at._replace(seconds=before + time.monotonic(), cpu_seconds=cpu_before + time.process_time())
+            while chain_state.done < chain.sweeps:
+                chain_state = advance(chain_state, step, chain, label)
+                chain_state = chain_state._replace(
+                    seconds=before + time.monotonic(), cpu_seconds=cpu_before + time.process_time()
+                )
                 if progress is not None:
-                    progress.step(residual=float(at.traces["residual"][-1]), active=float(at.traces["active"][-1]))
+                    progress.step(**{name: float(chain_state.traces[name][-1]) for name in ("residual", "active")})
                 if path and shard.reduce(itemgetter(0), time.monotonic() - saved >= pause):
                     now = time.monotonic()
-                    checkpoint.write(path, owner, at, data)
-                    written, saved = at.done, time.monotonic()
+                    checkpoint.write(path, owner, chain_state, data)
+                    written, saved = chain_state.done, time.monotonic()
                     pause = max(SECONDS_BETWEEN_CHECKPOINTS, (saved - now) / SHARE_OF_WRITING)
         ended = True
     finally:
-        if path and at.done > written and (ended or shard.allreduce is None):  # one shard alone cannot write
-            checkpoint.write(path, owner, at, data)
-    return at
+        if path and chain_state.done > written and (ended or shard.allreduce is None):  # one shard alone cannot write
+            checkpoint.write(path, owner, chain_state, data)
+    return chain_state
 
 
-def advance(at: ChainState, step: Step, chain: ChainSpec, label: str) -> ChainState:
+def advance(chain_state: ChainState, step: Step, chain: ChainSpec, label: str) -> ChainState:
     """Make one sweep; keep its state if it is collected and more likely than all before."""
-    what = f"images: {label}, sweep {at.done} left the range of numbers"
+    what = f"images: {label}, sweep {chain_state.done} left the range of numbers"
     try:
-        state, log_likelihood, row = step(at.state, at.done)
+        state, log_likelihood, row = step(chain_state.state, chain_state.done)
     except np.linalg.LinAlgError as error:
         raise GddError(f"{what} ({error}); {REMEDY}") from error
     if not np.isfinite(log_likelihood):
         raise GddError(f"{what}, log-likelihood {log_likelihood}; {REMEDY}")
-    before = at.traces or {name: np.empty((0, *np.shape(new))) for name, new in row.items()}
+    before = chain_state.traces or {name: np.empty((0, *np.shape(new))) for name, new in row.items()}
     traces = {name: np.append(before[name], [new], axis=0) for name, new in row.items()}
-    at = at._replace(done=at.done + 1, state=state, traces=traces)
-    if at.done > chain.burn_in and (at.best is None or log_likelihood > at.best_likelihood):
-        at = at._replace(best=state, best_likelihood=log_likelihood)
-    return at
+    chain_state = chain_state._replace(done=chain_state.done + 1, state=state, traces=traces)
+    if chain_state.done > chain.burn_in and (chain_state.best is None or log_likelihood > chain_state.best_likelihood):
+        chain_state = chain_state._replace(best=state, best_likelihood=log_likelihood)
+    return chain_state
 
 
-def label_traces(at: ChainState, axes: Mapping[str, tuple[str, ...]] | None = None) -> xr.Dataset:
+def label_traces(chain_state: ChainState, axes: Mapping[str, tuple[str, ...]] | None = None) -> xr.Dataset:
     """Traces with dims (chain, draw) of one chain, and ``axes`` by name where a sweep has more than one number."""
-    dims = {name: (CHAIN, DRAW, *(axes or {}).get(name, ())) for name in at.traces}
-    labelled = {name: (dims[name], np.asarray(values, float)[None]) for name, values in at.traces.items()}
-    return xr.Dataset(labelled, attrs={"seconds": at.seconds, "cpu_seconds": at.cpu_seconds})
+    dims = {name: (CHAIN, DRAW, *(axes or {}).get(name, ())) for name in chain_state.traces}
+    labelled = {name: (dims[name], np.asarray(values, float)[None]) for name, values in chain_state.traces.items()}
+    return xr.Dataset(labelled, attrs={"seconds": chain_state.seconds, "cpu_seconds": chain_state.cpu_seconds})

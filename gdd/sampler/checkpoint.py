@@ -52,9 +52,9 @@ class ChainState(NamedTuple):
 
 @cache
 def code_checksum() -> str:
-    """SHA-256 over every Python file of gdd/model and gdd/sampler: the code that a chain's numbers depend on."""
+    """SHA-256 over every Python file of gdd/model, gdd/reference, gdd/sampler: what a chain's numbers depend on."""
     root, digest = Path(gdd.__file__).parent, hashlib.sha256()
-    files = sorted(path for folder in ("model", "sampler") for path in (root / folder).rglob("*.py"))
+    files = sorted(path for folder in ("model", "reference", "sampler") for path in (root / folder).rglob("*.py"))
     if not files:
         raise GddError("checkpoint: gdd is here without its source files, which say what code made one; leave it out")
     for path in files:
@@ -216,7 +216,7 @@ def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: dict) -> None
     differing = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
     if differing == ["code"]:
         raise GddError(
-            f"checkpoint: {path} was made by other code: gdd/model and gdd/sampler have changed since "
+            f"checkpoint: {path} was made by other code: gdd/model, gdd/reference or gdd/sampler have changed since "
             f"({there['code']:.12} there, {here['code']:.12} here); {ASIDE}"
         )
     if differing:

@@ -1,8 +1,8 @@
-"""Draws of what all images share: dictionary, precisions, scales.
+"""Draws of what all images share: the dictionary of a bottom layer, and precisions.
 
-The dictionary of whole images is drawn from sums of fixed size, which is all that travels from the image pass. Where
-pixels are missing an atom's Gram is no matter of lags alone: there the residuals are held, with one pass over them for
-each atom.
+Of whole images a dictionary is drawn from sums of fixed size, which is all that travels from the image pass. Where
+pixels are missing, or a layer above the bottom one sets its values, it is drawn from the residuals, with one pass over
+them for each atom.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 import numpy as np
 
 from gdd.base.checks import SMALLEST_PRECISION
-from gdd.base.compiling import kernel, share_out
-from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian, GeneralisedInverseGaussian
+from gdd.base.compiling import kernel
+from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, Precision
-from gdd.model.state import Local, Shard, Shared
-from gdd.sampler.conditionals import sum_shared
-from gdd.sampler.kernels import layer
-from gdd.sampler.kernels.operations import Layout, Sums
-from gdd.sampler.sums import Share, add_up
+from gdd.model.state import Shard
+from gdd.reference.conditionals import sum_shared
+from gdd.sampler.arrays import plane_last
+from gdd.sampler.kernels import dictionary as kernels
+from gdd.sampler.kernels.dictionary import AtomSums, MapArrays
+from gdd.sampler.kernels.operations import Layer, Sums
+from gdd.sampler.kernels.windows import Static
+from gdd.sampler.sums import WorkItem, add_up
 
 #: atoms drawn between two products that explain away all others at once; fewer atoms than this need no such product
 GROUP = 32
@@ -28,7 +31,7 @@ def draw_atom(
 ) -> np.ndarray:
     """Draw an atom (plane, hw), from gram (plane or 1, hw, hw), linear (plane, hw) and gamma_d (plane,)."""
     eye = np.eye(gram.shape[1])
-    if len(gram) > 1:
+    if (gram != gram[0]).any():  # planes with masks of their own
         parts = [Gaussian(t + g * eye, b) for t, g, b in zip(gram, gamma_d, linear, strict=True)]
         return np.stack([part.sample(generator) for part in parts])
     if (gamma_d == gamma_d[0]).all():
@@ -36,7 +39,10 @@ def draw_atom(
     return DiagonalShiftGaussian(gram[0], gamma_d, linear).sample(generator)
 
 
-def draw_dictionary(
+# ---- from sums
+
+
+def draw_from_sums(
     sums: Sums, dictionary: np.ndarray, gamma_d: np.ndarray, shape: LayerShape, generator: np.random.Generator
 ) -> tuple[np.ndarray, float]:
     """Draw every atom given the others, from the sums over whole images.
@@ -47,7 +53,7 @@ def draw_dictionary(
     atoms = np.array(dictionary.transpose(0, 2, 3, 1), float, order="C").reshape(shape.atoms, h, -1)  # a copy
     gamma_d = np.broadcast_to(gamma_d, (shape.atoms, planes))
     grams = toeplitz(np.stack([sums.pairs[k, k] for k in range(shape.atoms)]), shape.atom_size)
-    linear_terms, change = sums.cross.copy(), 0.0
+    linear_terms, change = sums.cross.reshape(atoms.shape).copy(), 0.0
     for k in range(shape.atoms):
         first, last = k - k % GROUP, min(k - k % GROUP + GROUP, shape.atoms)
         if k == first and shape.atoms > GROUP:
@@ -124,71 +130,69 @@ def toeplitz(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
     return np.where(inside, lags[..., row, col], 0.0).reshape(*lags.shape[:-2], size, size)
 
 
-def draw_masked_dictionary(
-    shared: Shared, local: Local, residual: np.ndarray, observed: tuple[np.ndarray, np.ndarray], shape: LayerShape,
+# ---- from residuals
+
+
+def draw_from_residuals(
+    dictionary: np.ndarray, gamma_d: np.ndarray, maps: MapArrays, layer: Layer, static: Static,
     generator: np.random.Generator, shard: Shard,
-) -> np.ndarray:
-    """Draw every atom given the others: (atom, plane, atom_row, atom_col). Changes ``residual``, which stays current.
+) -> tuple[np.ndarray, float]:
+    r"""Draw every atom given the others, one after another. Changes the residuals of ``maps``, which stay current.
 
-    residual : (image, row, col * plane), 0 where hidden
-    observed : 1 or 0; (image, row, col * plane), and (image, plane or 1, row, col) with one plane if all agree
-    """
-    dictionary = shared.dictionary.astype(float).copy()
-    gamma_d = np.broadcast_to(shared.gamma_d, (shape.atoms, shape.planes)).astype(float)
-    gamma_e = np.ascontiguousarray(np.broadcast_to(local.gamma_e[:, 0], len(residual)))
-    for k in range(shape.atoms):
-        gram, linear = atom_sums(local, residual, observed[1], gamma_e, shape, k, shard)
-        linear += (gram @ dictionary[k].reshape(shape.planes, -1, 1))[..., 0]
-        new = draw_atom(gram, linear, gamma_d[k], generator).reshape(1, shape.planes, *shape.atom_size)
-        change = plane_last(new, residual.dtype) - plane_last(dictionary[k : k + 1], residual.dtype)
-
-        def update(some: slice, _, k: int = k, change: np.ndarray = change) -> None:
-            arrays = (array[some] for array in (residual, observed[0], local.z[:, k], local.w[:, k]))
-            layer.change_atom(*arrays, change, layout_of(shape))
-
-        share_out(len(residual), update)
-        dictionary[k] = new[0]
-    return dictionary
-
-
-def atom_sums(
-    local: Local, residual: np.ndarray, observed: np.ndarray, gamma_e: np.ndarray, shape: LayerShape, k: int,
-    shard: Shard,
-) -> tuple[np.ndarray, np.ndarray]:
-    r"""Sums over masked images for atom k: gram (plane or 1, hw, hw) and linear (plane, hw).
+    The sums over images for an atom, of maps S, masks M and residuals E, are
 
     .. math:: T_{aa'} = \sum_n \gamma_e \sum_u M_u S(u - a) S(u - a'), \qquad
               b_a = \sum_n \gamma_e \sum_u M_u E(u) S(u - a)
 
-    with E the residual as it is, atom k not added back: that is T times the atom.
-    ``observed`` (image, plane or 1, row, col) is M, ``gamma_e`` (image,).
+    and T times the atom is added to b.
+
+    Returns (dictionary (atom, plane, atom_row, atom_col), change of sum gamma_e ||E||^2).
+
+    *Source:* supplement, "Sample D". *Departs:* P4. *Checked:* tests/test_masked.py, tests/test_joint_sweep.py.
     """
-    (h, w), planes = shape.atom_size, shape.planes
-    reach = tuple(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
-    empty = layer.MaskedAtomSums(np.zeros((observed.shape[1], *reach, h, w)), np.zeros((h, w * planes)))
-    z, w_k, layout = local.z[:, k], local.w[:, k], layout_of(shape)
+    (atoms, planes, h, w), dtype = dictionary.shape, maps.residuals.dtype
+    reach = 2 * min(h, layer.map_row) - 1, 2 * min(w, layer.map_col) - 1
+    size = h * w * planes
+    empty = AtomSums(np.zeros((*reach, size if len(maps.masks) else 1)), np.zeros(size))
+    new, gamma_d = dictionary.astype(float), np.broadcast_to(gamma_d, (atoms, planes))
+    step, change = np.zeros(size, dtype), 0.0
+    for k in range(atoms + 1):  # the last pass only takes the last atom's step off
 
-    def run(share: Share) -> None:
-        images = (array[share.images] for array in (residual, observed, gamma_e, z, w_k))
-        layer.add_atom(*images, layout, share.sums)
+        def run(item: WorkItem, k: int = k, step: np.ndarray = step) -> None:
+            kernels.pass_atom(k, step, maps.slice(item.images), layer, static, item.sums)
 
-    lags, linear = add_up(empty, shard, len(residual), run)
-    row, col, inside = pixel_pairs(shape.atom_size, (reach[0] // 2, reach[1] // 2))
-    half = lags[:, row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
-    half = np.where(inside, half, 0.0).reshape(-1, h * w, h * w)  # each pair of positions stands at one lag only
-    gram = half + half.transpose(0, 2, 1) - half * np.eye(h * w)
-    return gram, np.ascontiguousarray(linear.reshape(h * w, planes).T)
+        sums = add_up(empty, shard, len(maps.residuals), run)
+        if k == atoms:
+            break
+        gram, old = gram_of(sums.lags, (h, w)), new[k].reshape(planes, -1)
+        linear = sums.linear.reshape(h * w, planes).T + _times(gram, old)
+        drawn = draw_atom(gram, linear, gamma_d[k], generator)
+        for part, sign in ((drawn, 1), (old, -1)):
+            change += sign * float(((_times(gram, part) - 2 * linear) * part).sum())
+        before = new[k : k + 1].astype(dtype)
+        new[k] = drawn.reshape(new[k].shape)
+        step = plane_last(new[k : k + 1].astype(dtype) - before, dtype)[0]
+    return new, change
 
 
-def layout_of(shape: LayerShape) -> Layout:
-    """Sizes as the kernels want them."""
-    return Layout(*shape.map_size, *shape.block, shape.planes, shape.input_size[1])
+def _times(gram: np.ndarray, atom: np.ndarray) -> np.ndarray:
+    """Gram (plane or 1, hw, hw) times an atom (plane, hw)."""
+    return np.einsum("cab,cb->ca", gram, atom)
 
 
-def plane_last(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """(n, plane, row, col) to (n, row, col * plane)."""
-    n, planes, rows, cols = array.shape
-    return np.ascontiguousarray(array.transpose(0, 2, 3, 1), dtype).reshape(n, rows, cols * planes)
+def gram_of(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
+    """T of `draw_from_residuals`, (plane or 1, hw, hw), from the sums over pairs of active positions of `AtomSums`."""
+    (h, w), reach = atom_size, (lags.shape[0] // 2, lags.shape[1] // 2)
+    if lags.shape[2] == 1:
+        return toeplitz(lags[..., 0], atom_size)[None]
+    row, col, inside = pixel_pairs(atom_size, reach)
+    windows = lags.reshape(*lags.shape[:2], h, w, -1)
+    half = windows[row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
+    half = np.where(inside[..., None], half, 0.0).reshape(h * w, h * w, -1).transpose(2, 0, 1)
+    return half + half.transpose(0, 2, 1) - half * np.eye(h * w)  # each pair stands at one lag only
+
+
+# ---- precisions
 
 
 def draw_gamma_d(
@@ -212,17 +216,3 @@ def draw_shared_precision(
     number, energy = sum_shared(number, current.shape), sum_shared(energy, current.shape)
     drawn = Gamma(prior.shape + number / 2, prior.rate + energy / 2).sample(generator)
     return np.maximum(drawn, SMALLEST_PRECISION)
-
-
-def draw_scales(
-    dictionary: np.ndarray, per_atom: np.ndarray, shared: Shared, generator: np.random.Generator
-) -> np.ndarray:
-    """Scale s of every atom for the move (D_k, w_k) -> (s D_k, w_k / s): (atom,)."""
-    atoms, planes = dictionary.shape[:2]
-    gamma_d = np.broadcast_to(shared.gamma_d, (atoms, planes))
-    gamma_w = np.broadcast_to(shared.gamma_w, (atoms,))
-    a = (gamma_d * (dictionary**2).sum(axis=(2, 3))).sum(axis=1)
-    b = np.where(per_atom[0] > 0, gamma_w * per_atom[1], 0.0)
-    p = (dictionary[0].size - per_atom[0]) / 2
-    squared = [GeneralisedInverseGaussian(*pab).sample(generator) for pab in zip(p, a, b, strict=True)]
-    return np.sqrt(np.array(squared))

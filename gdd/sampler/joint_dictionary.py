@@ -1,26 +1,24 @@
 """Draws of the joint model's dictionaries: upper ones by perturb and solve, the bottom one atom by atom.
 
 An upper dictionary has as many unknowns as a small image collection has pixels, and its precision P is costly to form.
-A draw from N(P^-1 b, P^-1) needs only products with P: perturb b by noise of covariance P, and solve (Papandreou and
-Yuille 2010). The solver stops at a small residual; how small is `TOLERANCE`.
+A draw from N(P^-1 b, P^-1) needs only products with P, see `gdd.reference.solver`. The solver stops at a small
+residual; how small is `TOLERANCE`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 
 from gdd.base.compiling import share_out
 from gdd.model.pooling import unpool
-from gdd.sampler.dictionary import draw_atom, toeplitz
-from gdd.sampler.joint_arrays import Arrays, plane_last, plane_second
-from gdd.sampler.kernels import joint_dictionary as kernels
-from gdd.sampler.kernels.joint_dictionary import AtomSums, SolveSums
-from gdd.sampler.kernels.operations import CHUNK
+from gdd.reference.random import shared_generator
+from gdd.reference.solver import conjugate_gradients
+from gdd.sampler.arrays import JointBuffers, plane_last, plane_second
+from gdd.sampler.dictionary import draw_from_residuals
+from gdd.sampler.kernels import dictionary as kernels
+from gdd.sampler.kernels.dictionary import MapArrays, SolveSums
 from gdd.sampler.preconditioner import precondition_by_atom, precondition_by_frequency, precondition_by_plane
-from gdd.sampler.random import shared_generator
-from gdd.sampler.sums import ACCUMULATORS, Share, add_chunks, add_up
+from gdd.sampler.sums import ACCUMULATORS, WorkItem, add_up
 
 #: the solver stops when about this share of the way to the exact draw is left
 TOLERANCE = 1e-2
@@ -30,126 +28,76 @@ MOST_COUPLED = 64
 
 
 def draw_upper_dictionary(
-    arrays: Arrays, layer: int, dictionary: np.ndarray, gamma_d: np.ndarray, key: tuple[int, int, int, int],
-) -> tuple[np.ndarray, np.ndarray, int]:
+    buffers: JointBuffers, layer: int, dictionary: np.ndarray, gamma_d: np.ndarray, key: tuple[int, int, int, int],
+) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
     """Draw all atoms of a layer above the bottom one, given all else.
 
-    Changes the residuals of ``arrays`` to what is left under the new dictionary.
+    Changes the residuals of ``buffers`` to what is left under the new dictionary.
 
-    Returns (dictionary (atom, plane, atom_row, atom_col), (||r||^2, sum gamma_e ||r||^2), steps of the solver).
+    Returns (dictionary (atom, plane, atom_row, atom_col), energies of the new residuals by their names in
+    `gdd.sampler.kernels.joint_pass.JointSums`, steps of the solver).
 
     *Source:* the paper draws elementwise. *Departs:* P4. *Checked:* tests/test_joint_sweep.py (covariance of draws).
     """
-    shape, dtype, before = arrays.shapes[layer], arrays.images.pixels.dtype, plane_last(dictionary)
-    prior = plane_last(np.broadcast_to(gamma_d[:, :, None, None], shape.dictionary)).astype(float)
-    start = solve_pass(arrays, kernels.PERTURB, layer, np.zeros(prior.size, dtype), key)
-    noise = plane_last(shared_generator(*key).standard_normal(dictionary.shape))
-    right = start.gradient - prior * before + np.sqrt(prior) * noise
+    shape, dtype, before = buffers.shapes[layer], buffers.images.pixels.dtype, plane_last(dictionary, float).ravel()
+    prior = plane_last(np.broadcast_to(gamma_d[:, :, None, None], shape.dictionary), float).ravel()
+    start = solve_pass(buffers, kernels.PERTURB, layer, np.zeros(prior.size, dtype), key)
+    noise = plane_last(shared_generator(*key).standard_normal(dictionary.shape), float).ravel()
+    rhs = start.gradient - prior * before + np.sqrt(prior) * noise
+    below = buffers.means[layer]
     if gamma_d.shape[1] > 1:
-        guess = precondition_by_plane(arrays.averages[layer], shape, start.weights, gamma_d)
+        precondition = precondition_by_plane(below, shape, start.weights, gamma_d)
     elif shape.atoms > MOST_COUPLED:
-        guess = precondition_by_atom(arrays.averages[layer], shape, start.weights, gamma_d)
+        precondition = precondition_by_atom(below, shape, start.weights, gamma_d)
     else:
-        z = arrays.local()
-        z = [*z.positions, z.z][layer]
-        maps = unpool(z, arrays.by_layer(layer, flat_values(arrays, layer)), shape.map_size, shape.block)
-        gamma_e = np.broadcast_to(arrays.images.gamma_e, len(maps))
-        guess = precondition_by_frequency(arrays.averages[layer], shape, maps, gamma_e, gamma_d, arrays.shard)
+        values = buffers.blocks_of(layer, flat_values(buffers, layer))
+        maps = unpool(buffers.positions(layer), values, shape.map_size, shape.block)
+        gamma_e = np.broadcast_to(buffers.images.gamma_e, len(maps))
+        precondition = precondition_by_frequency(below, shape, maps, gamma_e, gamma_d, buffers.shard)
 
-    def times(direction: np.ndarray) -> np.ndarray:
-        return solve_pass(arrays, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction
+    def apply_precision(direction: np.ndarray) -> np.ndarray:
+        return solve_pass(buffers, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction
 
-    step, _, steps = conjugate_gradients(times, right, guess, MOST_STEPS, relative=TOLERANCE)
+    step, _, steps = conjugate_gradients(apply_precision, rhs, precondition, MOST_STEPS, relative=TOLERANCE)
     after = before + step
     change = after.astype(dtype) - before.astype(dtype)  # as the next pass will see it
-    energy = solve_pass(arrays, kernels.FINISH, layer, change, key).energy
-    return plane_second(after, shape), energy, steps
+    end = solve_pass(buffers, kernels.FINISH, layer, change, key)
+    return plane_second(after, shape), {name: getattr(end, name) for name in ("energy", "weighted_energy")}, steps
 
 
-def solve_pass(arrays: Arrays, task: int, layer: int, direction: np.ndarray, key: tuple) -> SolveSums:
-    """Run `kernels.solve_images` over all images."""
-    empty = SolveSums(np.zeros(direction.size), np.zeros(arrays.shapes[layer].atoms), np.zeros(2))
+def solve_pass(buffers: JointBuffers, task: int, layer: int, direction: np.ndarray, key: tuple) -> SolveSums:
+    """Run `gdd.sampler.kernels.dictionary.solve_images` over all images."""
+    sizes = (direction.size,), (buffers.shapes[layer].atoms,), (), ()
 
-    def run(share: Share) -> None:
-        images, work = arrays.images.some(share.images), arrays.work[share.thread]
-        kernels.solve_images(task, layer, share.each, direction, images, arrays.shared, work, share.sums, key)
+    def run(item: WorkItem) -> None:
+        images, work, length = buffers.images.slice(item.images), buffers.work[item.thread], item.images_per_accumulator
+        kernels.solve_images(task, layer, length, direction, images, buffers.shared, work, item.sums, key)
 
-    return add_up(empty, arrays.shard, len(arrays.images.pixels), run, most=ACCUMULATORS)
+    empty = SolveSums(*map(np.zeros, sizes))
+    return add_up(empty, buffers.shard, len(buffers.images.pixels), run, max_accumulators=ACCUMULATORS)
 
 
-def flat_values(arrays: Arrays, layer: int) -> np.ndarray:
+def flat_values(buffers: JointBuffers, layer: int) -> np.ndarray:
     """Values of a layer's blocks, 0 where one is empty: (image, row * col * atom)."""
-    shape = arrays.shapes[layer]
-    out = np.empty((len(arrays.images.pixels), shape.atoms * shape.grid[0] * shape.grid[1]), arrays.images.w.dtype)
+    shape = buffers.shapes[layer]
+    out = np.empty((len(buffers.images.pixels), shape.atoms * shape.grid[0] * shape.grid[1]), buffers.images.w.dtype)
 
     def run(some: slice, thread: int) -> None:
-        kernels.block_values(layer, arrays.images.some(some), arrays.shared, arrays.work[thread], out[some])
+        kernels.block_values(layer, buffers.images.slice(some), buffers.shared, buffers.work[thread], out[some])
 
     share_out(len(out), run)
     return out
 
 
-def conjugate_gradients(
-    times: Callable[[np.ndarray], np.ndarray], right: np.ndarray, guess: Callable[[np.ndarray], np.ndarray],
-    most: int, relative: float = 0.0, absolute: float = 0.0,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Solve P x = right from x = 0 until what is left, in the norm of the guessed inverse of P, is small enough.
-
-    Small enough is ``absolute``, or ``relative`` to the norm of ``right``. Returns (x, residual right - P x, number of
-    products with P). It is not scipy's ``cg`` because that judges by the plain norm, which says less about
-    what is left of a move.
-    """
-    x, residual = np.zeros_like(right), right.copy()
-    direction = guess(residual)
-    size = first = float(residual @ direction)
-    for steps in range(most):
-        if size <= max(absolute**2, relative**2 * first):
-            return x, residual, steps
-        product = times(direction)
-        length = size / float(direction @ product)
-        x += length * direction
-        residual -= length * product
-        scaled = guess(residual)
-        size, former = float(residual @ scaled), size
-        direction = scaled + (size / former) * direction
-    return x, residual, most
-
-
 def draw_bottom_dictionary(
-    arrays: Arrays, dictionary: np.ndarray, gamma_d: np.ndarray, generator: np.random.Generator
+    buffers: JointBuffers, dictionary: np.ndarray, gamma_d: np.ndarray, generator: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """Draw the bottom layer's atoms one after another, each given all else.
+    """Draw the bottom layer's atoms one after another, each given all else, as of `draw_from_residuals`.
 
-    Changes the residuals of ``arrays``. Returns (dictionary, change of sum gamma_e ||r||^2).
-
-    *Source:* supplement, "Sample D". *Departs:* P4. *Checked:* tests/test_joint_sweep.py.
+    Changes the residuals of ``buffers``. Returns (dictionary, change of sum gamma_e ||r||^2).
     """
-    (atoms, planes, h, w), dtype = dictionary.shape, arrays.images.pixels.dtype
-    pixels, chunks = h * w, -(-len(arrays.images.pixels) // CHUNK)
-    values = flat_values(arrays, 0)
-    gram_size = (planes, pixels, pixels) if len(arrays.images.masks) else (0, 0, 0)
-    sums = AtomSums(*(np.empty((chunks, *size)) for size in ((2 * h - 1, 2 * w - 1), (pixels * planes,), gram_size)))
-    new, gamma_d = dictionary.astype(float), np.broadcast_to(gamma_d, (atoms, planes))
-    step, change = np.zeros(pixels * planes, dtype), 0.0
-    for k in range(atoms + 1):
-        for array in sums:
-            array[:] = 0.0
-
-        def run(some: slice, _, k: int = k, step: np.ndarray = step) -> None:
-            where, mine = slice(some.start * CHUNK, some.stop * CHUNK), sums._make(array[some] for array in sums)
-            kernels.atom_images(k, step, values[where], arrays.images.some(where), arrays.shared, mine)
-
-        share_out(chunks, run)
-        if k == atoms:
-            break
-        lags, linear, gram = add_chunks(sums, arrays.shard)
-        gram = gram if len(gram) else toeplitz(lags, (h, w))[None]
-        old = new[k].reshape(planes, pixels)
-        linear = linear.reshape(pixels, planes).T + np.einsum("cab,cb->ca", gram, old)
-        drawn = draw_atom(gram, linear, gamma_d[k], generator)
-        for part, sign in ((drawn, 1), (old, -1)):
-            change += sign * float(((np.einsum("cab,cb->ca", gram, part) - 2 * linear) * part).sum())
-        before = new[k].astype(dtype)
-        new[k] = drawn.reshape(new[k].shape)
-        step = plane_last((new[k].astype(dtype) - before)[None])
-    return new, change
+    values, (layer, *_) = buffers.blocks_of(0, flat_values(buffers, 0)), buffers.shared.layers
+    maps = MapArrays(
+        buffers.positions(0), values, buffers.images.gamma_e, buffers.images.residuals, buffers.images.masks
+    )
+    return draw_from_residuals(dictionary, gamma_d, maps, layer, buffers.shared.static, generator, buffers.shard)

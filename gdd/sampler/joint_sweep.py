@@ -2,7 +2,7 @@
 
 ``joint_sweep(state, data, model, refinement, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each
 image, every top weight, which top coefficients are on, the positions of every pooled layer from the top down, the
-dictionaries from the top down, scales, gamma_d, gamma_w, a shared gamma_e. theta is integrated out.
+dictionaries from the top down, gamma_d, gamma_w, a shared gamma_e. theta is integrated out.
 """
 
 from __future__ import annotations
@@ -12,23 +12,27 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.axes import IMAGE
-from gdd.model.distributions import LOG_TWO_PI, Gamma, GeneralisedInverseGaussian
+from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import log_atoms, log_gaussian, log_precision
 from gdd.model.spec import ModelSpec, RefinementSpec
-from gdd.model.state import JointLocal, JointShared, JointState, LayerData, Shared
-from gdd.sampler.dictionary import draw_gamma_d, draw_scales, draw_shared_precision
-from gdd.sampler.joint_arrays import Arrays, as_arrays
+from gdd.model.state import JointLocal, JointShared, JointState, LayerData
+from gdd.reference.random import Key, shared_generator
+from gdd.sampler.arrays import JointBuffers, allocate_buffers
+from gdd.sampler.dictionary import draw_gamma_d, draw_shared_precision
 from gdd.sampler.joint_dictionary import draw_bottom_dictionary, draw_upper_dictionary
-from gdd.sampler.kernels.joint_pass import Priors, Sums, run_images
-from gdd.sampler.random import Key, shared_generator
-from gdd.sampler.sums import BATCH, Share, add_entries, add_up
+from gdd.sampler.kernels.joint_pass import JointPriors, JointSums, pass_images
+from gdd.sampler.sums import BATCH, WorkItem, add_entries, add_up
+from gdd.sampler.sweep import log_count_norm
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
+#: what a pass counts of the moves that switch top coefficients and redraw their weights, see `JointSums`
+SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "weights_proposed", "weights_accepted",
+            "weight_steps")
 
 
 class JointInfo(NamedTuple):
-    """Result of a sweep of the joint model besides the new state."""
+    """Diagnostics of one joint sweep."""
 
     log_likelihood: float
     log_joint: float
@@ -36,13 +40,13 @@ class JointInfo(NamedTuple):
     active: np.ndarray  # (atom,): active coefficients of each top atom, over all images
     visited: np.ndarray  # (pooled layer, strength): blocks whose position was drawn
     moved: np.ndarray  # (pooled layer, strength): those that came out elsewhere
-    switches: np.ndarray  # (7,): top coefficients proposed on, switched on, proposed off, switched off; images whose
-    # top weights were proposed, and accepted, steps of their solver
+    switches: dict[str, float]  # by the names of `SWITCHES`, over all images
     steps: np.ndarray  # (layer,): of the solver that drew the layer's dictionary, 500 if it gave up; bottom layer 0
 
 
 def joint_sweep(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool = True
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
+    buffers: JointBuffers | None = None,
 ) -> tuple[JointState, JointInfo]:
     """Draw every unknown of the joint model once; neither ``state`` nor ``data`` is changed.
 
@@ -51,7 +55,7 @@ def joint_sweep(
     state, data : see `gdd.model.state`
     model, refinement : layers, and what the joint model adds to them
     key : names the random numbers; its ``layer`` is not used. Equal keys give equal sweeps for any number of threads
-    scale : whether to make the scale moves (exact either way)
+    buffers : of the chain, `gdd.sampler.arrays.allocate_buffers` of data and model; None: made for this sweep
 
     Notes
     -----
@@ -60,150 +64,100 @@ def joint_sweep(
     be held or shared (P15, P21).
     *Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
     """
-    arrays = as_arrays(state, data, model)
-    sums = image_pass(arrays, state.shared, model, refinement, key)
+    buffers = (buffers or allocate_buffers(data, model)).load(state)
+    sums = image_pass(buffers, state.shared, model, refinement, key)
     dictionaries, steps = list(state.shared.dictionaries), np.zeros(len(model.layers), int)
     for layer in range(len(model.layers) - 1, -1, -1):
         if (key.sweep + layer) % refinement.dictionary_every:
             continue
+        given = dictionaries[layer], state.shared.gamma_d[layer]
         if layer:
             named = (key.seed, key.stage, layer + 1, key.sweep)
-            dictionaries[layer], sums.energy[:2], steps[layer] = draw_upper_dictionary(
-                arrays, layer, dictionaries[layer], state.shared.gamma_d[layer], named
-            )
-            arrays = arrays.with_dictionary(layer, dictionaries[layer])
+            dictionaries[layer], energies, steps[layer] = draw_upper_dictionary(buffers, layer, *given, named)
+            sums = sums._replace(**energies)
+            buffers = buffers.with_dictionary(layer, dictionaries[layer])
         else:
             generator = shared_generator(key.seed, key.stage, 1, key.sweep)
-            held = state.shared.gamma_d[0]
-            dictionaries[0], change = draw_bottom_dictionary(arrays, dictionaries[0], held, generator)
-            sums.energy[1] += change
-    return finish_sweep(arrays.local(), dictionaries, state.shared, sums, steps, data, model, refinement, key, scale)
+            dictionaries[0], change = draw_bottom_dictionary(buffers, *given, generator)
+            sums = sums._replace(weighted_energy=sums.weighted_energy + change)
+    return finish_sweep(buffers.local(), dictionaries, state.shared, sums, steps, data, model, refinement, key)
 
 
 def local_pass(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
+    buffers: JointBuffers | None = None,
 ) -> tuple[JointLocal, JointInfo]:
     """Draw what belongs to the images, everything shared held: inference for new images, or for missing pixels.
 
     Parameters and notes as in `joint_sweep`; a shared noise precision is held too.
     """
-    arrays = as_arrays(state, data, model)
-    sums = image_pass(arrays, state.shared, model, refinement, key)
-    held = state._replace(local=arrays.local())
-    return held.local, make_info(held, sums, np.zeros(len(model.layers), int), data, model, refinement)
+    buffers = (buffers or allocate_buffers(data, model)).load(state)
+    sums = image_pass(buffers, state.shared, model, refinement, key)
+    state = state._replace(local=buffers.local())
+    return state.local, make_info(state, sums, np.zeros(len(model.layers), int), data, model, refinement)
 
 
 def image_pass(
-    arrays: Arrays, shared: JointShared, model: ModelSpec, refinement: RefinementSpec, key: Key
-) -> Sums:
-    """Update the local part in ``arrays``; return the sums."""
-    priors, named = image_priors(shared, model, refinement), (key.seed, key.stage, 0, key.sweep)
-
-    def run(share: Share) -> None:
-        images, work = arrays.images.some(share.images), arrays.work[share.thread]
-        run_images(images, arrays.shared, priors, work, share.sums, named)
-
-    return add_up(empty_sums(model), arrays.shard, len(arrays.images.pixels), run, most=BATCH)
-
-
-def image_priors(shared: JointShared, model: ModelSpec, refinement: RefinementSpec) -> Priors:
-    """What the image pass needs of the priors."""
-    noise, (a, b), atoms = refinement.noise, model.layers[-1].beta, model.layers[-1].atoms
-    return Priors(
-        np.log(a / b), np.broadcast_to(shared.gamma_w, (atoms,)).astype(float), float(refinement.empty_blocks),
-        noise.shape, noise.rate, noise.fixed is None and IMAGE in noise.axes,
+    buffers: JointBuffers, shared: JointShared, model: ModelSpec, refinement: RefinementSpec, key: Key
+) -> JointSums:
+    """Update the local part in ``buffers``; return the sums."""
+    (a, b), noise = model.layers[-1].beta, refinement.noise
+    priors = JointPriors(
+        np.log(a / b), float(shared.gamma_w[0]), float(refinement.empty_blocks), noise.shape, noise.rate,
+        noise.fixed is None and IMAGE in noise.axes,
     )
+    named, by_strength = (key.seed, key.stage, 0, key.sweep), (len(model.layers), len(STRENGTHS))
+    sizes = {"active": (model.layers[-1].atoms,), "squares": (model.layers[-1].atoms,)}
+    sizes |= {"visited": by_strength, "moved": by_strength}
+    empty = JointSums(*(np.zeros(sizes.get(name, ())) for name in JointSums._fields))
 
+    def run(item: WorkItem) -> None:
+        images, work = buffers.images.slice(item.images), buffers.work[item.thread]
+        pass_images(images, buffers.shared, priors, work, item.sums, named)
 
-def empty_sums(model: ModelSpec) -> Sums:
-    """Sums of an image pass, all zero."""
-    by_strength = len(model.layers), len(STRENGTHS)
-    return Sums(*map(np.zeros, ((2, model.layers[-1].atoms), 5, by_strength, by_strength, 7)))
+    return add_up(empty, buffers.shard, len(buffers.images.pixels), run, max_accumulators=BATCH)
 
 
 def finish_sweep(
-    local: JointLocal, dictionaries: list[np.ndarray], shared: JointShared, sums: Sums, steps: np.ndarray,
-    data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
+    local: JointLocal, dictionaries: list[np.ndarray], shared: JointShared, sums: JointSums, steps: np.ndarray,
+    data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
 ) -> tuple[JointState, JointInfo]:
-    """Draw scales (if ``scale``), gamma_d, gamma_w and a shared gamma_e, in this order; account for the log joint."""
-    generator = shared_generator(key.seed, key.stage, 0, key.sweep)
-    noise = refinement.noise
-    if scale:
-        dictionaries, scales = draw_joint_scales(dictionaries, sums.per_atom, shared, generator)
-        sums = sums._replace(per_atom=sums.per_atom / np.stack([np.ones_like(scales), scales**2]))
-        local = local._replace(w=(local.w / scales[:, None, None].astype(local.w.dtype)).astype(local.w.dtype))
-    each = zip(model.layers, dictionaries, shared.gamma_d, strict=True)
-    gamma_d = [draw_gamma_d(atoms, spec.gamma_d, old, generator) for spec, atoms, old in each]
-    gamma_w = draw_shared_precision(model.layers[-1].gamma_w, *sums.per_atom, shared.gamma_w, generator)
+    """Draw gamma_d, gamma_w and a shared gamma_e, in this order; account for the log joint."""
+    generator, noise = shared_generator(key.seed, key.stage, 0, key.sweep), refinement.noise
+    layers = zip(model.layers, dictionaries, shared.gamma_d, strict=True)
+    gamma_d = [draw_gamma_d(atoms, spec.gamma_d, old, generator) for spec, atoms, old in layers]
+    gamma_w = draw_shared_precision(model.layers[-1].gamma_w, sums.active, sums.squares, shared.gamma_w, generator)
     if noise.fixed is None and IMAGE not in noise.axes:
-        pixels, energy = sums.energy[4:], sums.energy[1:2] / local.gamma_e
+        pixels, energy = np.atleast_1d(sums.pixels), sums.weighted_energy / local.gamma_e
         new = draw_shared_precision(noise, pixels, energy, local.gamma_e, generator)
         local = local._replace(gamma_e=new)
-        sums.energy[1:2], sums.energy[2:3] = energy * new, pixels * np.log(new)
+        sums = sums._replace(weighted_energy=(energy * new)[0], log_noise=(pixels * np.log(new))[0])
     state = JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
     return state, make_info(state, sums, steps, data, model, refinement)
 
 
-def draw_joint_scales(
-    dictionaries: list[np.ndarray], per_atom: np.ndarray, shared: JointShared, generator: np.random.Generator
-) -> tuple[list[np.ndarray], np.ndarray]:
-    """Draw the scale of every top atom against its weights, then of every lower atom against its plane above. Exact.
-
-    Parameters
-    ----------
-    dictionaries : just drawn, bottom first
-    per_atom : (2, atom)      active coefficients and sum of squared weights of the top atoms
-    shared : the precisions that the dictionaries were drawn under
-
-    Returns
-    -------
-    (dictionaries, scales (atom,) of the top layer, by which its weights are to be divided)
-
-    Notes
-    -----
-    *Source:* not in the paper. *Checked:* tests/test_joint_conditionals.py (ratio with Jacobian).
-    """
-    out = [np.array(atoms, float) for atoms in dictionaries]
-    scales = draw_scales(out[-1], per_atom, Shared(out[-1], shared.gamma_d[-1], shared.gamma_w), generator)
-    out[-1] *= scales[:, None, None, None]
-    for layer in range(len(out) - 2, -1, -1):
-        lower, upper = out[layer], out[layer + 1]
-        a = (shared.gamma_d[layer] * (lower**2).sum(axis=(2, 3))).sum(axis=1)
-        b = (shared.gamma_d[layer + 1] * (upper**2).sum(axis=(2, 3))).sum(axis=0)
-        order = (lower[0].size - upper[:, 0].size) / 2
-        squared = [GeneralisedInverseGaussian(order, *ab).sample(generator) for ab in zip(a, b, strict=True)]
-        factor = np.sqrt(np.array(squared))
-        lower *= factor[:, None, None, None]
-        upper /= factor[None, :, None, None]
-    return out, scales
-
-
 def make_info(
-    state: JointState, sums: Sums, steps: np.ndarray, data: LayerData, model: ModelSpec, refinement: RefinementSpec
+    state: JointState, sums: JointSums, steps: np.ndarray, data: LayerData, model: ModelSpec,
+    refinement: RefinementSpec,
 ) -> JointInfo:
     """Form the running log joint and the rest of the info from the sums."""
-    energy, weighted, log_noise, log_positions, pixels = sums.energy
-    likelihood = 0.5 * (log_noise - pixels * LOG_TWO_PI - weighted)
-    joint = likelihood + log_positions + log_prior_from(state, sums.per_atom, data, model, refinement)
-    pooled = len(model.layers) - 1
+    likelihood = 0.5 * (sums.log_noise - sums.pixels * LOG_TWO_PI - sums.weighted_energy)
+    joint, pooled = likelihood + log_prior_from(state, sums, data, model, refinement), len(model.layers) - 1
     return JointInfo(
-        float(likelihood), float(joint), float(np.sqrt(energy / pixels)), sums.per_atom[0], sums.visited[:pooled],
-        sums.moved[:pooled], sums.tally, steps,
+        float(likelihood), float(joint), float(np.sqrt(sums.energy / sums.pixels)), sums.active, sums.visited[:pooled],
+        sums.moved[:pooled], {name: float(getattr(sums, name)) for name in SWITCHES}, steps,
     )
 
 
 def log_prior_from(
-    state: JointState, per_atom: np.ndarray, data: LayerData, model: ModelSpec, refinement: RefinementSpec
+    state: JointState, sums: JointSums, data: LayerData, model: ModelSpec, refinement: RefinementSpec
 ) -> float:
-    """Log prior of all unknowns but the positions of pooled layers: the running twin of
-    `gdd.model.joint.joint_log_joint`.
-    """
-    (local, shared), noise = state, refinement.noise
-    top, (number, squares) = model.layers[-1], per_atom
+    """Log prior of all unknowns: the running twin of `gdd.model.joint.joint_log_joint`."""
+    (local, shared), noise, top, active = state, refinement.noise, model.layers[-1], sums.active.sum()
     a, b = top.beta
-    total = number.sum() * np.log(a) + (data.count * local.z[0].size - number.sum()) * np.log(b)
-    total += log_gaussian(np.broadcast_to(shared.gamma_w, number.shape), number, squares)
-    total += log_precision(top.gamma_w, shared.gamma_w)
+    total = active * np.log(a) + (data.count * local.z[0].size - active) * np.log(b)
+    total += sums.log_counts + data.count * sum(map(log_count_norm, model.shapes()[:-1]))
+    total += log_gaussian(shared.gamma_w, sums.active, sums.squares) + log_precision(top.gamma_w, shared.gamma_w)
     for spec, atoms, gamma_d in zip(model.layers, shared.dictionaries, shared.gamma_d, strict=True):
         total += log_atoms(atoms, gamma_d) + log_precision(spec.gamma_d, gamma_d)
     if noise.fixed is None:

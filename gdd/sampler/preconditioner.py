@@ -1,10 +1,10 @@
-r"""Guesses of an upper dictionary's precision that are easily inverted, for the solver of its draw.
+r"""Preconditioners for the conjugate-gradient draw of an upper layer's dictionary.
 
 Given all positions and values, the precision of a layer's dictionary is
 :math:`\sum_n \gamma_e S_n' A_n' A_n S_n + \gamma_d`: its maps S_n convolve the dictionary, A_n takes the result down to
 the image. Averaged over the positions below, A'A is one matrix that depends only on how far two entries are apart:
-products of mean images, and a variance on its diagonal (`gdd.sampler.screening`). The solver makes up for what a guess
-leaves out.
+products of mean images, and a variance on its diagonal (`gdd.reference.screening`). The solver makes up for what a
+preconditioner leaves out.
 
 *By atom*, for layers of many atoms: atoms that share an image are left out, and the diagonal of S'S is kept.
 
@@ -30,8 +30,8 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from gdd.model.pooling import Size
 from gdd.model.spec import LayerShape
 from gdd.model.state import Shard
-from gdd.sampler.screening import Average
-from gdd.sampler.sums import Node, batches, complete, push
+from gdd.reference.screening import MeanAtomImages
+from gdd.sampler.sums import Node, append_node, batches, tree_total
 
 #: modes of the mean images weaker than this share of the variance are left to the diagonal
 WEAK = 0.05
@@ -65,7 +65,7 @@ def products_by_lag(images: np.ndarray, stride: Size, reach: Size) -> np.ndarray
 # By atom
 
 
-def precondition_by_atom(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
+def precondition_by_atom(below: MeanAtomImages, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
     """Return the product with the inverse of a guess of a layer's precision, symmetric and positive.
 
     weights : (atom,), gamma_e times the sum of squared weights of each atom; gamma_d : (atom or 1, plane or 1)
@@ -94,7 +94,7 @@ def precondition_by_atom(below: Average, shape: LayerShape, weights: np.ndarray,
     return apply
 
 
-def unit_designs(below: Average, atom: Size, size: Size) -> np.ndarray:
+def unit_designs(below: MeanAtomImages, atom: Size, size: Size) -> np.ndarray:
     """Mean image of a unit in every entry of an atom: (atom_row * atom_col * plane, pixel)."""
     (rows, cols), (planes, images, height, width) = atom, below.images.shape
     design = np.zeros((rows, cols, planes, images, *size), np.float32)  # a guess needs no more digits
@@ -104,7 +104,7 @@ def unit_designs(below: Average, atom: Size, size: Size) -> np.ndarray:
     return design.reshape(rows * cols * planes, -1)
 
 
-def design_products(below: Average, atom: Size) -> np.ndarray:
+def design_products(below: MeanAtomImages, atom: Size) -> np.ndarray:
     """Inner products of the rows of `unit_designs`; they depend on lags alone, which are far fewer."""
     rows, cols = atom
     apart = products_by_lag(below.images.astype(np.float32), below.stride, atom)
@@ -116,7 +116,7 @@ def design_products(below: Average, atom: Size) -> np.ndarray:
 # By plane
 
 
-def precondition_by_plane(below: Average, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
+def precondition_by_plane(below: MeanAtomImages, shape: LayerShape, weights: np.ndarray, gamma_d: np.ndarray) -> Apply:
     """Return what `precondition_by_atom` does. gamma_d : (atom or 1, plane)"""
     matrix, places = design_products(below, shape.atom_size).astype(float), shape.atom_size[0] * shape.atom_size[1]
     matrix[np.diag_indices(len(matrix))] += np.tile(below.variance, places)
@@ -144,7 +144,7 @@ def precondition_by_plane(below: Average, shape: LayerShape, weights: np.ndarray
 
 
 def precondition_by_frequency(
-    below: Average, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray, shard: Shard
+    below: MeanAtomImages, shape: LayerShape, maps: np.ndarray, gamma_e: np.ndarray, gamma_d: np.ndarray, shard: Shard
 ) -> Apply:
     """Return what `precondition_by_atom` does. maps : (image, atom, row, col); gamma_e : (image,)"""
     rows, cols = shape.atom_size
@@ -172,19 +172,19 @@ def map_products(maps: np.ndarray, gamma_e: np.ndarray, grid: Size, shard: Shard
     """Products of the maps of two atoms, summed over images: (lag_row, lag_col, atom, atom), lag 0 in the middle."""
     size = tuple(max(length, reach) + reach - 1 for length, reach in zip(maps.shape[2:], grid, strict=True))
     nodes: list[Node] = []
-    for batch, where in batches(shard, len(maps)):
+    for number, batch in batches(shard, len(maps)):
         total = 0.0
-        for first in range(where.start, where.stop, AT_ONCE):
-            some = slice(first, min(first + AT_ONCE, where.stop))
-            spectra = rfft2(maps[some].astype(float), size).transpose(2, 3, 0, 1)
-            total = total + np.swapaxes(spectra.conj() * gamma_e[some, None], -1, -2) @ spectra
-        push(nodes, Node(0, batch, (total,)))
-    total, = shard.reduce(complete, nodes)
+        for first in range(batch.start, batch.stop, AT_ONCE):
+            part = slice(first, min(first + AT_ONCE, batch.stop))
+            spectra = rfft2(maps[part].astype(float), size).transpose(2, 3, 0, 1)
+            total = total + np.swapaxes(spectra.conj() * gamma_e[part, None], -1, -2) @ spectra
+        append_node(nodes, Node(0, number, (total,)))
+    total, = shard.reduce(tree_total, nodes)
     row, col = (np.arange(-reach + 1, reach) for reach in grid)
     return irfft2(total, size, axes=(0, 1))[row[:, None], col]
 
 
-def mean_products(below: Average, grid: Size) -> np.ndarray:
+def mean_products(below: MeanAtomImages, grid: Size) -> np.ndarray:
     """Expected products of the images of two units below: (lag_row, lag_col, plane, plane), lag 0 in the middle."""
     products = products_by_lag(below.images, below.stride, grid)
     centre = products[grid[0] - 1, grid[1] - 1]

@@ -13,12 +13,11 @@ import xarray as xr
 from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_kind, check_memory, warn_of_scale
 from gdd.base.files import user_path
-from gdd.model.pooling import average_pool, max_pool
 from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, Precision, Pruning, layer_shape
 from gdd.model.state import EMPTY, LayerData, LayerState, Local, Shared, precision_shapes
+from gdd.reference.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain, digest_of
-from gdd.sampler.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.sums import add_entries, batches
 from gdd.sampler.sweep import Info, sweep
 
@@ -60,7 +59,7 @@ def pretrain(
     ----------
     images : (image, plane, row, col), background 0, root mean square about 1/3
     model : sizes and priors of the layers
-    chain : lengths, seed and moves of every layer's chain; the paper's by default
+    chain : lengths and seed of every layer's chain; the paper's by default
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
     folder : of checkpoints; a run that finds its own there goes on from them
     progress : bar over layers x sweeps, optional
@@ -103,36 +102,35 @@ def pretrain_layers(
     fitted, inputs = [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
-        first = None if start is None else start.layers[number].state
-        fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, first))
+        before = None if start is None else start.layers[number].state
+        fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, before))
         inputs.append(data)
-        data = LayerData(pool_up(fitted[-1].state.local.w, fitted[-1].spec), shard=data.shard)
+        data = LayerData(fitted[-1].state.local.w, shard=data.shard)  # a block's weight is a pixel of the next layer
     return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
 
 
 def fit_layer(
     data: LayerData, spec: LayerSpec, shape: LayerShape, chain: ChainSpec, number: int = 0,
-    folder: Path | None = None, progress=None, first: LayerState | None = None,
+    folder: Path | None = None, progress=None, start: LayerState | None = None,
 ) -> Fitted:
-    """Run the chain of one layer from its start, from ``first``, or from its checkpoint in ``folder``."""
+    """Run the chain of one layer from its first state, from ``start``, or from its checkpoint in ``folder``."""
 
     def step(state: LayerState, sweeps: int):
         atoms = len(state.shared.dictionary)
-        here = replace(spec, atoms=atoms), replace(shape, atoms=atoms)
-        scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
-        state, info = sweep(state, data, *here, Key(chain.seed, PRETRAIN, number, sweeps), scale)
+        layer = replace(spec, atoms=atoms), replace(shape, atoms=atoms)
+        state, info = sweep(state, data, *layer, Key(chain.seed, PRETRAIN, number, sweeps))
         traces = trace(state, info, data, spec)
         if chain.pruning and chain.pruning.is_due(sweeps, chain.burn_in):
             state = take_atoms(state, used_atoms(info.active, chain.pruning))
         return state, info.log_likelihood, traces
 
     path = Path(folder) / f"layer{number + 1}.npz" if folder else None
-    begun = ((), ()) if first is None else ((first.local.z, first.local.w), (first.shared.dictionary,))
-    owner = describe_chain(data, (spec, chain), number, *begun) if folder else {}
-    begin = lambda: initial_state(data, spec, shape, chain, number) if first is None else first  # noqa: E731
-    at = run_chain(begin, step, chain, f"layer {number + 1}", path, owner, progress, data)
-    atoms = len(at.best.shared.dictionary)
-    return Fitted(replace(spec, atoms=atoms), replace(shape, atoms=atoms), at.best, label_traces(at))
+    start_data = ((), ()) if start is None else ((start.local.z, start.local.w), (start.shared.dictionary,))
+    owner = describe_chain(data, (spec, chain), number, *start_data) if folder else {}
+    begin = lambda: initial_state(data, spec, shape, chain, number) if start is None else start  # noqa: E731
+    chain_state = run_chain(begin, step, chain, f"layer {number + 1}", path, owner, progress, data)
+    atoms = len(chain_state.best.shared.dictionary)
+    return Fitted(replace(spec, atoms=atoms), replace(shape, atoms=atoms), chain_state.best, label_traces(chain_state))
 
 
 def trace(state: LayerState, info: Info, data: LayerData, spec: LayerSpec) -> dict[str, float]:
@@ -217,9 +215,11 @@ def initial_state(
         (h, w), (rows, cols) = shape.atom_size, shape.map_size
         for k in range(shape.atoms):
             n, i, j = (generator.integers(0, size, 20) for size in (data.count, rows, cols))
-            here = [at for at in range(20) if 0 <= n[at] - shard.first < len(images)]
-            patches = [images[n[at] - shard.first, :, i[at] : i[at] + h, j[at] : j[at] + w] for at in here]
-            best = shard.reduce(_strongest, [(at, patch) for at, patch in zip(here, patches, strict=True)])
+            patches = [
+                (t, images[n[t] - shard.first, :, i[t] : i[t] + h, j[t] : j[t] + w])
+                for t in range(20) if 0 <= n[t] - shard.first < len(images)
+            ]
+            best = shard.reduce(_strongest, patches)
             atoms[k] = best + 1e-3 * max(float(np.abs(best).max()), 1e-6) * atoms[k]
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
     sizes = precision_shapes(spec, len(images), shape.planes)
@@ -261,14 +261,3 @@ def take_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
         local._replace(z=local.z[:, keep].copy(), w=local.w[:, keep].copy()),
         Shared(shared.dictionary[keep], pick(shared.gamma_d), pick(shared.gamma_w)),
     )
-
-
-def pool_up(weights: np.ndarray, spec: LayerSpec) -> np.ndarray:
-    """Input of the next layer, (image, atom, block_row, block_col), from a layer's weights.
-
-    Probabilistic pooling: the weight of each block's active position, 0 if it has none. Max and average pooling: of the
-    maps, whose every element is a block of its own, for the paper's comparison.
-    """
-    if spec.pooling == "probabilistic":
-        return weights
-    return {"max": max_pool, "average": average_pool}[spec.pooling](weights, spec.pool)

@@ -17,19 +17,17 @@ from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError, check_kind, warn_of_scale
 from gdd.base.files import user_path
 from gdd.model.layer import block_groups, draw_outcomes, draw_positions
-from gdd.model.spec import ChainSpec, LayerShape, LayerSpec, ModelSpec, RefinementSpec
+from gdd.model.spec import ChainSpec, LayerShape, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, Shard, precision_shapes
+from gdd.reference.conditionals import theta_given_z
+from gdd.reference.random import REFINE, START, Key, shared_generator
+from gdd.sampler.arrays import allocate_buffers
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain
-from gdd.sampler.conditionals import theta_given_z
 from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, check_start, initial_state, mean_entry, validate_data, variance
-from gdd.sampler.random import REFINE, START, Key, shared_generator
 from gdd.sampler.sums import batches
 
-#: what the image pass counts of the moves that switch top coefficients and redraw their weights
-SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "weights_proposed",
-            "weights_accepted", "weight_steps")
 #: axes of traces that have more than one number a sweep
 TRACE_AXES = {"steps": ("layer",), "gamma_d": ("layer",), "visited": ("pooled_layer", "strength"),
               "moved": ("pooled_layer", "strength")}
@@ -70,7 +68,7 @@ def refine(
     images : (image, plane, row, col), in the units of `gdd.pretrain`
     model : sizes and priors of the layers; with ``start`` that of the pretrained model, as pruned. Layer 1 stays
         healthy where `ModelSpec.with_learned_planes` has been called
-    chain : lengths, seed and moves; the paper's by default. Its ``start`` counts if ``start`` is None
+    chain : lengths and seed; the paper's by default. Its ``start`` counts if ``start`` is None
     refinement : what the joint model adds; noise of fixed precision by default
     start : a model pretrained on the same images, or a refined one, whose chain goes on from its last state, with
         another seed; None starts from atoms of noise or of patches of the images, with no top coefficient active
@@ -129,18 +127,18 @@ def run_joint_chain(
     folder: Path | None = None, progress=None,
 ) -> Refined:
     """Run the chain from a first state, or from its checkpoint in ``folder``."""
+    buffers = allocate_buffers(data, model)
 
     def step(state: JointState, sweeps: int):
-        scale = bool(chain.scale_every) and sweeps % chain.scale_every == 0
-        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), scale)
+        state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), buffers)
         return state, info.log_likelihood, trace(state, info, data, refinement)
 
     path = Path(folder) / "refined.npz" if folder else None
-    begun = (first.local.w,), first.shared.dictionaries
-    owner = describe_chain(data, (model, chain, refinement), len(model.layers), *begun) if folder else {}
-    at = run_chain(lambda: first, step, chain, "all layers", path, owner, progress, data)
-    traces = label_traces(at, TRACE_AXES).assign_coords(strength=list(STRENGTHS))
-    return Refined(model, refinement, at.best, at.state, traces, data)
+    start_data = (first.local.w,), first.shared.dictionaries
+    owner = describe_chain(data, (model, chain, refinement), len(model.layers), *start_data) if folder else {}
+    chain_state = run_chain(lambda: first, step, chain, "all layers", path, owner, progress, data)
+    traces = label_traces(chain_state, TRACE_AXES).assign_coords(strength=list(STRENGTHS))
+    return Refined(model, refinement, chain_state.best, chain_state.state, traces, data)
 
 
 def trace(state: JointState, info: JointInfo, data: LayerData, refinement: RefinementSpec) -> dict[str, np.ndarray]:
@@ -152,7 +150,7 @@ def trace(state: JointState, info: JointInfo, data: LayerData, refinement: Refin
         "active": info.active.sum() / images, "gamma_e": gamma_e, "gamma_w": shared.gamma_w.mean(),
         "gamma_d": np.array([part.mean() for part in shared.gamma_d]), "steps": info.steps,
         "visited": info.visited / images, "moved": info.moved / images,
-    } | dict(zip(SWITCHES, info.switches / images, strict=True))
+    } | {name: count / images for name, count in info.switches.items()}
 
 
 def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) -> JointState:
@@ -167,21 +165,19 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
         for batch, where in batches(data.shard, len(data.images)):
             generator = shared_generator(chain.seed, START, len(start.layers), 1, batch)
             for z, layer in zip(positions, start.layers, strict=False):
-                z[where] = without_empty(z[where], layer.spec, layer.shape, generator)
+                z[where] = without_empty(z[where], layer.shape, generator)
     top = start.layers[-1].state
-    noise, by_image = start.layers[0].state.local.gamma_e.mean(axis=1), IMAGE in start.layers[0].spec.gamma_e.axes
+    noise, by_image = start.layers[0].state.local.gamma_e, IMAGE in start.layers[0].spec.gamma_e.axes
     local = JointLocal(tuple(positions), top.local.z, top.local.w, first_noise(refinement, noise, by_image, data))
     shared = [layer.state.shared for layer in start.layers]
     dictionaries = tuple(part.dictionary.astype(float) for part in shared)
     return JointState(local, JointShared(dictionaries, tuple(part.gamma_d for part in shared), top.shared.gamma_w))
 
 
-def without_empty(
-    z: np.ndarray, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator
-) -> np.ndarray:
+def without_empty(z: np.ndarray, shape: LayerShape, generator: np.random.Generator) -> np.ndarray:
     """Give a position to the blocks of ``z`` that are empty; see `start_from`."""
     z = z.copy()
-    for (blocks, places), theta in zip(block_groups(shape), theta_given_z(z, spec, shape), strict=True):
+    for (blocks, places), theta in zip(block_groups(shape), theta_given_z(z, shape), strict=True):
         drawn = places[draw_outcomes(theta.sample(generator)[..., : len(places)], int(blocks.sum()), generator)]
         z[:, :, blocks] = np.where(z[:, :, blocks] == EMPTY, drawn, z[:, :, blocks])
     return z

@@ -36,12 +36,12 @@ class Node(NamedTuple):
     sums: tuple[np.ndarray, ...]
 
 
-class Share(NamedTuple):
+class WorkItem(NamedTuple):
     """What one thread adds up of a batch: images that fill a run of accumulators."""
 
     sums: tuple[np.ndarray, ...]  # of the sums' type, with an axis of accumulators first
     images: slice  # which of the shard's
-    each: int  # images to an accumulator, the last one's may be fewer
+    images_per_accumulator: int  # the last one's may be fewer
     thread: int  # number of the thread
 
 
@@ -51,49 +51,42 @@ def batches(shard: Shard, images: int) -> Iterator[tuple[int, slice]]:
         yield (shard.first + first) // BATCH, slice(first, min(first + BATCH, images))
 
 
-def add_up(empty: Sums, shard: Shard, images: int, run: Callable[[Share], None], most: int | None = None) -> Sums:
-    """Sum over the images of all shards of what ``run(share)`` adds to its accumulators, on several threads.
+def add_up(
+    empty: Sums, shard: Shard, images: int, run: Callable[[WorkItem], None], max_accumulators: int | None = None
+) -> Sums:
+    """Sum over the images of all shards of what ``run(item)`` adds to its accumulators, on several threads.
 
     empty : sums over no image; images : of this shard
-    most : accumulators that the images of a batch share evenly, with one image each at least; None: one a chunk
+    max_accumulators : that the images of a batch share evenly, with one image each at least; None: one a chunk
     """
-    accumulators = empty._make(np.zeros((min(most or ACCUMULATORS, images), *array.shape)) for array in empty)
+    room = min(max_accumulators or ACCUMULATORS, images)
+    accumulators = empty._make(np.zeros((room, *array.shape)) for array in empty)
     nodes: list[Node] = []
-    for batch, where in batches(shard, images):
-        size, total = where.stop - where.start, [np.zeros(array.shape) for array in empty]
-        each = -(-size // min(most, size)) if most else CHUNK
-        used = min(most, size) if most else -(-size // CHUNK)
+    for number, batch in batches(shard, images):
+        size, batch_sums = batch.stop - batch.start, [np.zeros(array.shape) for array in empty]
+        length = -(-size // min(max_accumulators, size)) if max_accumulators else CHUNK
+        used = min(max_accumulators, size) if max_accumulators else -(-size // CHUNK)
         for array in accumulators:
             array[:used] = 0.0
 
-        def run_share(some: slice, thread: int, each: int = each, where: slice = where) -> None:
-            mine = slice(where.start + some.start * each, min(where.start + some.stop * each, where.stop))
-            run(Share(accumulators._make(array[some] for array in accumulators), mine, each, thread))
+        def run_part(part: slice, thread: int, length: int = length, batch: slice = batch) -> None:
+            where = slice(batch.start + part.start * length, min(batch.start + part.stop * length, batch.stop))
+            run(WorkItem(accumulators._make(array[part] for array in accumulators), where, length, thread))
 
-        share_out(used, run_share)
-        for whole, array in zip(total, accumulators, strict=True):
-            for one in array[:used]:
-                whole += one
-        push(nodes, Node(0, batch, tuple(total)))
-    return empty._make(map(np.array, shard.reduce(complete, nodes)))  # copies, to be changed
-
-
-def add_chunks(sums: Sums, shard: Shard) -> Sums:
-    """Sum over the images of all shards of arrays (chunk, ...), given for the chunks of this shard."""
-    nodes = []
-    for batch, where in batches(shard, len(sums[0]) * CHUNK):
-        some = slice(where.start // CHUNK, where.stop // CHUNK)
-        push(nodes, Node(0, batch, tuple(np.asarray(array[some].sum(axis=0)) for array in sums)))
-    total = shard.reduce(complete, nodes)
-    return total if type(sums) is tuple else sums._make(total)
+        share_out(used, run_part)
+        for total, array in zip(batch_sums, accumulators, strict=True):
+            for accumulator in array[:used]:
+                total += accumulator
+        append_node(nodes, Node(0, number, tuple(batch_sums)))
+    return empty._make(map(np.array, shard.reduce(tree_total, nodes)))  # copies, to be changed
 
 
 def add_images(shard: Shard, *values: np.ndarray) -> tuple[float, ...]:
     """Sum over the images of all shards, and over all further axes, of arrays (image, ...) of this shard."""
     nodes = []
-    for batch, where in batches(shard, len(values[0])):
-        push(nodes, Node(0, batch, tuple(np.asarray(array[where].sum(), float) for array in values)))
-    return tuple(map(float, shard.reduce(complete, nodes)))
+    for number, batch in batches(shard, len(values[0])):
+        append_node(nodes, Node(0, number, tuple(np.asarray(array[batch].sum(), float) for array in values)))
+    return tuple(map(float, shard.reduce(tree_total, nodes)))
 
 
 def add_entries(shard: Shard, values: np.ndarray, by_image: bool) -> float:
@@ -101,18 +94,18 @@ def add_entries(shard: Shard, values: np.ndarray, by_image: bool) -> float:
     return add_images(shard, values)[0] if by_image else float(values.sum())
 
 
-def push(nodes: list[Node], node: Node) -> None:
+def append_node(nodes: list[Node], node: Node) -> None:
     """Put a node behind those to its left; two that are one node of the next level become it. Changes ``nodes``."""
     while nodes and nodes[-1].level == node.level and node.number % 2:
         node = Node(node.level + 1, node.number // 2, _added(nodes.pop().sums, node.sums))
     nodes.append(node)
 
 
-def complete(parts: Iterable[list[Node]]) -> tuple[np.ndarray, ...]:
+def tree_total(parts: Iterable[list[Node]]) -> tuple[np.ndarray, ...]:
     """Sum over all batches from the nodes of all shards, in order."""
     nodes: list[Node] = []
     for node in chain.from_iterable(parts):
-        push(nodes, node)
+        append_node(nodes, node)
     total = nodes.pop().sums
     while nodes:
         total = _added(nodes.pop().sums, total)

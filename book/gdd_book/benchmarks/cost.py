@@ -21,11 +21,11 @@ from gdd.inference.features import one_step_features
 from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101, ChainSpec, ModelSpec
 from gdd.model.state import LayerData
+from gdd.reference.random import PRETRAIN, REFINE, Key
 from gdd.sampler.joint_sweep import joint_sweep
 from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, pretrain
-from gdd.sampler.random import PRETRAIN, REFINE
 from gdd.sampler.refine import refine
-from gdd.sampler.sweep import Key, image_pass, sweep
+from gdd.sampler.sweep import image_pass, sweep
 from gdd_book.benchmarks.harness import (
     Row,
     Timing,
@@ -70,9 +70,9 @@ def pass_job(layer: Fitted, data: LayerData, seed: int) -> Callable[[], object]:
 
 
 def sweep_job(layer: Fitted, data: LayerData, seed: int, sweeps: int = 1) -> Callable[[], object]:
-    """Some whole sweeps without the scale move, all from the same state."""
+    """Some whole sweeps, all from the same state."""
     keys = [Key(seed, PRETRAIN, 0, LATER + number) for number in range(sweeps)]
-    return lambda: [sweep(layer.state, data, layer.spec, layer.shape, key, False) for key in keys]
+    return lambda: [sweep(layer.state, data, layer.spec, layer.shape, key) for key in keys]
 
 
 # ---- kernels beside their bounds

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from gdd.base import compiling
 from gdd.base.compiling import kernel
 from gdd.model.spec import LayerShape
-from gdd.sampler.random import WORDS, fill_key, next_uniform
+from gdd.sampler.kernels.random import WORDS, fill_key, next_uniform
 from gdd_book.progress import Run
 
 #: rows of a matrix product in the bound: enough images at once for the product to reach its full speed

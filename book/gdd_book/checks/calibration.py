@@ -24,9 +24,9 @@ from scipy import stats
 from gdd.model.layer import draw_data, draw_state, log_likelihood, reconstruction
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState
-from gdd.sampler.random import PRETRAIN, Key, shared_generator
+from gdd.reference.layer_sweep import CORRECT, draw_map, draw_shared, plain_sweep
+from gdd.reference.random import PRETRAIN, Key, shared_generator
 from gdd.sampler.sweep import image_pass, sweep
-from gdd_book.checks.plain import CORRECT, draw_map, draw_shared, plain_sweep
 from gdd_book.checks.printed import Pieces
 
 
@@ -60,21 +60,21 @@ Step = Callable[[LayerState, LayerData, Case, Key], LayerState]
 Progress = Callable[[Iterable[int]], Iterable[int]]
 
 
-def compiled_step(state: LayerState, data: LayerData, case: Case, key: Key, scale: bool = True) -> LayerState:
-    """One sweep of the sampler, every second time with the scale move; never without ``scale``."""
-    return sweep(state, data, case.spec, case.shape, key, scale=scale and key.sweep % 2 == 0)[0]
+def compiled_step(state: LayerState, data: LayerData, case: Case, key: Key) -> LayerState:
+    """One sweep of the sampler."""
+    return sweep(state, data, case.spec, case.shape, key)[0]
 
 
 def plain_step(pieces: Pieces = CORRECT) -> Step:
     """Build a step from exchangeable pieces, through the compiled image pass where none of its pieces is exchanged."""
 
     def step(state: LayerState, data: LayerData, case: Case, key: Key) -> LayerState:
-        spec, shape, scale = case.spec, case.shape, key.sweep % 2 == 0
+        spec, shape = case.spec, case.shape
         noise_in_pass = len(state.local.gamma_e) > 1 and pieces.gamma_e is not CORRECT.gamma_e
         if pieces.map is not draw_map or noise_in_pass:
-            return plain_sweep(state, data, spec, shape, key, scale, pieces)
-        local, _ = image_pass(state, data, spec, shape, key)
-        return draw_shared(state._replace(local=local), data, spec, shape, shared_generator(*key), scale, pieces)
+            return plain_sweep(state, data, spec, shape, key, pieces)
+        local = image_pass(state, data, spec, shape, key).local
+        return draw_shared(state._replace(local=local), data, spec, shape, shared_generator(*key), pieces)
 
     return step
 

@@ -13,11 +13,11 @@ import numpy as np
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData
-from gdd.sampler.joint_conditionals import layer_state
+from gdd.reference.joint_conditionals import layer_state
+from gdd.reference.joint_sweep import CORRECT, Pieces, draw_joint_shared, plain_local_pass
+from gdd.reference.random import Key
 from gdd.sampler.joint_sweep import joint_sweep, local_pass
-from gdd.sampler.random import Key
 from gdd_book.checks.calibration import Step, blocks_alike, layer_statistics
-from gdd_book.checks.refine_plain import CORRECT, Pieces, draw_joint_shared, plain_local_pass
 
 
 class JointCase(NamedTuple):
@@ -64,19 +64,19 @@ class JointCase(NamedTuple):
 
 
 def joint_step(state: JointState, data: LayerData, case: JointCase, key: Key) -> JointState:
-    """One compiled sweep, every second time with the scale moves."""
-    return joint_sweep(state, data, case.model, case.refinement, key, scale=key.sweep % 2 == 0)[0]
+    """One compiled sweep."""
+    return joint_sweep(state, data, case.model, case.refinement, key)[0]
 
 
 def joint_plain_step(pieces: Pieces = CORRECT) -> Step:
     """Build a step from exchangeable pieces, through the compiled image pass if only the dictionary's is exchanged."""
 
     def step(state: JointState, data: LayerData, case: JointCase, key: Key) -> JointState:
-        model, refinement, scale = case.model, case.refinement, key.sweep % 2 == 0
+        model, refinement = case.model, case.refinement
         if pieces._replace(dictionary=CORRECT.dictionary) == CORRECT:
             state = state._replace(local=local_pass(state, data, model, refinement, key)[0])
         else:
             state = plain_local_pass(state, data, model, refinement, key, pieces)
-        return draw_joint_shared(state, data, model, refinement, key, scale, pieces)
+        return draw_joint_shared(state, data, model, refinement, key, pieces)
 
     return step

@@ -18,7 +18,7 @@ from gdd.model.layer import log_positions
 from gdd.model.pooling import block_places
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
-from gdd.sampler.conditionals import pixel_precision
+from gdd.reference.conditionals import pixel_precision
 
 MOST = 5000  # outcomes: beyond this the enumeration takes minutes
 
@@ -63,7 +63,7 @@ def active_atoms(z: np.ndarray, state: LayerState, shape: LayerShape) -> tuple[n
     where = np.argwhere(z != EMPTY)
     rows = placed_atoms(state, shape)
     placed = np.array([rows[(*at, z[tuple(at)])] for at in where]).reshape(len(where), rows.shape[-1])
-    return placed, 1 / np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[where[:, 0]]
+    return placed, np.full(len(where), 1 / state.shared.gamma_w[0])
 
 
 def placed_atoms(state: LayerState, shape: LayerShape) -> np.ndarray:

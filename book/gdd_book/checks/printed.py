@@ -1,7 +1,7 @@
 """The paper's misprinted conditionals, as samplers: negative controls for the tests, evidence for the errata chapter.
 
-Each is a `Pieces` for `gdd_book.checks.plain.plain_sweep`: one piece is the paper's, all others are right. Where the
-print is no sampler at all (a negative probability, an elementwise precision where one number is meant), the nearest
+Each is a `Pieces` for `gdd.reference.layer_sweep.plain_sweep`: one piece is the paper's, all others are right. Where
+the print is no sampler at all (a negative probability, an elementwise precision where one number is meant), the nearest
 reading that can be run is taken and stated. `MENDED` is P2's code with its misprint mended; it must pass.
 
 *Source:* Pu, Yuan & Carin 2015, supplement, "Conditional Posteriori Distributions for Gibbs Sampling".
@@ -19,9 +19,9 @@ from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import EMPTY, LayerData, LayerState, with_block
-from gdd.sampler.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared
-from gdd.sampler.random import Stream
-from gdd_book.checks.plain import Pieces
+from gdd.reference.conditionals import atom_given_rest, block_in_layer, log_block_prior, sum_shared
+from gdd.reference.layer_sweep import Pieces
+from gdd.reference.random import Stream
 
 Weight = Callable[[np.ndarray], np.ndarray]
 
@@ -63,7 +63,7 @@ def draw_weighed(
     stream: Stream, weight: Weight,
 ) -> int:
     """Draw a position with probability in proportion to prior * weight(Y); empty counts its prior."""
-    gamma_w = float(np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[where[1]])
+    gamma_w = float(state.shared.gamma_w[0])
     w = np.array([stream.normal() for _ in choice.mean]) / np.sqrt(gamma_w)
     old = int(state.local.z[where])
     if old != EMPTY:
@@ -130,8 +130,8 @@ def gamma_e_printed(
     With ``whole_shape`` the shape is right, a + pixels/2, and only the missing 1/2 is left of the misprint.
     """
     seen = np.ones(data.images.shape) if data.mask is None else data.mask
-    energy = sum_shared((residual(state, data, shape) ** 2).sum(axis=(2, 3)), state.local.gamma_e.shape)
-    pixels = sum_shared(seen.sum(axis=(2, 3)), state.local.gamma_e.shape)
+    energy = sum_shared((residual(state, data, shape) ** 2).sum(axis=(1, 2, 3)), state.local.gamma_e.shape)
+    pixels = sum_shared(seen.sum(axis=(1, 2, 3)), state.local.gamma_e.shape)
     half = pixels / 2 if whole_shape else np.full(energy.shape, 0.5)
     return Gamma(spec.gamma_e.shape + half, spec.gamma_e.rate + energy)
 

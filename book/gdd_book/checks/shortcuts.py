@@ -18,8 +18,8 @@ from gdd.model.distributions import PositionChoice
 from gdd.model.joint import layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData, with_block
-from gdd.sampler.conditionals import log_block_prior
-from gdd.sampler.joint_conditionals import (
+from gdd.reference.conditionals import log_block_prior
+from gdd.reference.joint_conditionals import (
     Where,
     active_coefficients,
     block_places_of,
@@ -30,27 +30,26 @@ from gdd.sampler.joint_conditionals import (
     unit_images,
     with_position,
 )
-from gdd.sampler.joint_dictionary import conjugate_gradients
-from gdd.sampler.random import Key, Stream
-from gdd_book.checks.refine_plain import (
+from gdd.reference.joint_sweep import (
     Pieces,
-    guess_of_moves,
     log_odds,
     noise_of_covariance,
     perturb_and_solve,
+    position_proposal,
     with_weights,
 )
+from gdd.reference.random import Key, Stream
+from gdd.reference.solver import conjugate_gradients
 
 
 def switch_unaccepted(
-    state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
+    state: JointState, data: LayerData, model: ModelSpec, norm: float, where: Where, stream: Stream
 ) -> JointState:
-    """Switch by the odds under a guess of the norm, with no acceptance step; a new weight is drawn correctly."""
-    choice = coefficient_given_rest(state, data, model, where)
-    gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
-    screen, c = float(state.local.gamma_e[0]) * guess + gamma_w, float(choice.mean[0] * choice.precision[0])
+    """Switch by the odds under the expected norm, with no acceptance step; a new weight is drawn correctly."""
+    choice, gamma_w = coefficient_given_rest(state, data, model, where), float(state.shared.gamma_w[0])
+    expected, c = float(state.local.gamma_e[0]) * norm + gamma_w, float(choice.mean[0] * choice.precision[0])
     a, b = model.layers[-1].beta
-    if stream.uniform() >= float(expit(log_odds(c, screen, gamma_w, math.log(a / b)))):
+    if stream.uniform() >= float(expit(log_odds(c, expected, gamma_w, math.log(a / b)))):
         return with_block(state, where, EMPTY, 0.0)
     if state.local.z[where] != EMPTY:
         return state
@@ -73,8 +72,8 @@ def position_unaccepted(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
 ) -> JointState:
-    """Move an upper position wherever the guess proposes, with no acceptance step."""
-    choice = guess_of_moves(state, data, model, refinement, layer, where, overlaps)
+    """Move an upper position wherever it is proposed, with no acceptance step."""
+    choice = position_proposal(state, data, model, refinement, layer, where, overlaps)
     return with_position(state, layer, where, choice.sample(stream))
 
 
@@ -112,8 +111,8 @@ def dictionary_cut_off(state: JointState, data: LayerData, model: ModelSpec, lay
     """Perturb and solve, but leave the solver (conjugate gradients, from the present dictionary) after two steps."""
     choice, design = dictionary_given_rest(state, data, model, layer), dictionary_design(state, data, model, layer)
     x, size = state.shared.dictionaries[layer].ravel().astype(float), model.shapes()[layer].dictionary
-    right = choice.linear + noise_of_covariance(state, data, design, layer, size, key)
-    move, *_ = conjugate_gradients(lambda v: choice.precision @ v, right - choice.precision @ x, np.copy, 2)
+    rhs = choice.linear + noise_of_covariance(state, data, design, layer, size, key)
+    move, *_ = conjugate_gradients(lambda v: choice.precision @ v, rhs - choice.precision @ x, np.copy, 2)
     return (x + move).reshape(size)
 
 

@@ -26,7 +26,6 @@ from gdd_book.experiments.studies import (  # noqa: F401
     mnist_refinement,
     one_step,
     planted,
-    pooling,
     precisions,
     printed,
     whitened,

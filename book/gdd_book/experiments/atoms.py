@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -18,7 +17,7 @@ from gdd.inference.contrast import normalise_contrast
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
-from gdd.projection import collapse, project_layers, projection_error
+from gdd.projection import collapse, project_layers
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
@@ -28,6 +27,7 @@ from gdd_book.dictionaries import (
     join_layers,
     match_layers,
     pack,
+    projection_error,
     reaches_of,
     rebuild,
     rounded,
@@ -83,7 +83,7 @@ def describe_projection(atoms: xr.DataArray, state: JointState, model: ModelSpec
     """In how many blocks each projected atom is active, and how well projected atoms speak for the layers.
 
     ``uses`` (atom,); ``winning_share`` of the first pooled layer; ``projection_error`` (image,), see
-    `gdd.projection.projection_error`.
+    `gdd_book.dictionaries.projection_error`.
     """
     return xr.Dataset({
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
@@ -109,12 +109,9 @@ def in_own_percents(images: np.ndarray) -> np.ndarray:
 
 # ---- Fig. 2a
 
-POOLINGS = ("probabilistic", "average")
-NO_VOTE, YARDSTICK, REFINED, THRESHOLDED = (
-    "probabilistic, no vote", "training digits", "refined", "refined, thresholded"
-)
-#: what the record compares: two pretrained models, two yardsticks, and the first model after refinement
-KINDS = (*POOLINGS, NO_VOTE, YARDSTICK, REFINED, THRESHOLDED)
+PRETRAINED, NO_VOTE, YARDSTICK, REFINED, THRESHOLDED = KINDS = (
+    "probabilistic", "probabilistic, no vote", "training digits", "refined", "refined, thresholded"
+)  # a pretrained model, two yardsticks, and the model after refinement; the paper-scale record has average pooling too
 REACH = 3  # pixels; a whole stride, by which an atom can move at no cost
 TEST_PRECISIONS = (100.0, 0.1)  # of noise and weights in reconstructions, the same for every kind
 
@@ -127,9 +124,9 @@ TEST_PRECISIONS = (100.0, 0.1)  # of noise and weights in reconstructions, the s
            "refine_collect": 20, "test_burn_in": 150, "test_collect": 50},
 )
 def mnist_dictionary(p: dict, run: Run) -> Outcome:
-    """Top atoms in the image plane, after pretraining by kind of pooling, after refinement, and thresholded.
+    """Top atoms in the image plane, after pretraining, after refinement, and thresholded.
 
-    Each model is trained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
+    The model is trained twice, on disjoint halves of the training digits. Its projected atoms get the two measures of
     sharpness of `gdd_book.evaluate.atoms`, and two judges: how well atoms of one half match those of the other, and how
     well digits that training never saw are reconstructed from them. Beside the models stand two yardsticks: our
     pretrained atoms projected without the vote, and training digits taken as atoms.
@@ -140,32 +137,22 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     atoms, uses = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
     for half in (0, 1):
         images = train.isel(image=slice(half, None, 2))
-        for pooling in POOLINGS:
-            folders = own_folders("mnist-dictionary", p, run, f"{pooling}{half}")
-            setup = Setup(images, with_pooling(model, pooling), 2 * p["seed"] + half, folders)
-            stages = STAGES if pooling == POOLINGS[0] else STAGES[:1]
-            trained = trained_models(p | {"stages": stages}, run, setup, f"{pooling} pooling, half {half + 1}, ")
-            one = trained[STAGES[0]]
-            found = {pooling: project(one)}
-            if pooling == POOLINGS[0]:
-                dictionaries = [layer.state.shared.dictionary for layer in one.layers]
-                found[NO_VOTE] = collapse(dictionaries, [one.layers[0].spec.pool], [None])[-1]
-                found[YARDSTICK] = cut_atoms(images.values, len(dictionaries[-1]), model.projected_size)
-                found[REFINED] = project(trained[STAGES[1]])
-                found[THRESHOLDED] = threshold(found[REFINED])
-            for kind, part in found.items():
-                atoms[kind].append(part)
-                used = uses_of(trained[STAGES[1]] if kind in (REFINED, THRESHOLDED) else one)
-                uses[kind].append(np.ones_like(used) if kind == YARDSTICK else used)
+        setup = Setup(images, model, 2 * p["seed"] + half, own_folders("mnist-dictionary", p, run, f"half{half}"))
+        pretrained, refined = trained_models(p | {"stages": STAGES}, run, setup, f"half {half + 1}, ").values()
+        dictionaries = [layer.state.shared.dictionary for layer in pretrained.layers]
+        projected = {
+            PRETRAINED: project(pretrained), NO_VOTE: collapse(dictionaries, [model.layers[0].pool], [None])[-1],
+            YARDSTICK: cut_atoms(images.values, len(dictionaries[-1]), model.projected_size),
+            REFINED: project(refined),
+        }
+        projected[THRESHOLDED] = threshold(projected[REFINED])
+        for kind, part in projected.items():
+            atoms[kind].append(part)
+            used = uses_of(refined if kind in (REFINED, THRESHOLDED) else pretrained)
+            uses[kind].append(np.ones_like(used) if kind == YARDSTICK else used)
     dataset = _measure_halves(atoms, uses).merge(judge(atoms, "half", held_out, model.stride, TEST_PRECISIONS, p))
     chains = [chain_of(p, stage, 2 * p["seed"] + half) for stage in ("", "refine_") for half in (0, 1)]
     return outcome(dataset, p, train, model=model, chains=chains)
-
-
-def with_pooling(model: ModelSpec, pooling: str) -> ModelSpec:
-    """Return the same model with another pooling of its first layer."""
-    lower, *upper = model.layers
-    return replace(model, layers=(replace(lower, pooling=pooling), *upper))
 
 
 def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
@@ -205,7 +192,7 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
     with run.bar(p["sweeps"][-1], "pretraining of layer 2") as bar:
         for done, sweeps in pairwise((0, *p["sweeps"])):
             chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
-            top = fit_layer(begun.inputs[1], *begun.layers[1][:2], chain, 1, progress=bar, first=state)
+            top = fit_layer(begun.inputs[1], *begun.layers[1][:2], chain, 1, progress=bar, start=state)
             state, trained = top.state, begun._replace(layers=(begun.layers[0], top))
             looks.append((STAGES[0], sweeps, project(trained), uses_of(trained)))
     with run.bar(p["refine_sweeps"][-1], "refinement") as bar:

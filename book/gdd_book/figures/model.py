@@ -22,7 +22,7 @@ from gdd.model.distributions import Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision
 from gdd.plot import GAP, draw_mosaic, over_largest
 from gdd.projection import render_projected
-from gdd.sampler.conditionals import block_given_rest
+from gdd.reference.conditionals import block_given_rest
 from gdd_book.figures.slider import slider
 from gdd_book.figures.style import (
     COLOURS,

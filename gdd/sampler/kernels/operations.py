@@ -1,10 +1,11 @@
-"""What every kernel of a layer is made of: sizes and priors, the choice within a block, correlations, counts, sums.
+"""Primitives that all kernels share: a layer's sizes, its blocks and their priors, the choice within a block, atoms.
 
-Inside a kernel the plane is the last axis, merged with the column: images and residuals (row, col * plane), atoms
-(atom_row, atom_col * plane). Correlations of an atom with a residual are flat, with as many columns as the image:
-entry ``row * width + col`` belongs to a position, entries past the map's last column to nothing.
+Inside a kernel the plane is the last axis, merged with the column, and all is flat: an image or a residual is
+(row * col * plane,), a dictionary (atom * atom_row * atom_col * plane,). The joint model has several *levels* in one
+array, level after level: level 0 is the image, level l the input of layer l, counted from 0. One layer alone is the
+same with one level.
 
-*Checked:* tests/test_kernels.py.
+*Checked:* tests/test_kernels.py, tests/test_joint_sweep.py.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gdd.base.compiling import subkernel
-from gdd.sampler.random import next_gamma, next_normal
+from gdd.base.compiling import kernel, subkernel
+from gdd.sampler.kernels.random import next_gamma, next_normal
+from gdd.sampler.kernels.windows import add_observed, static_add, static_dot, window_add, window_dot
 
 #: images whose sums are added up one after another, in one accumulator
 CHUNK = 64
-#: columns are searched in multiples of this number, so that none is left to go one by one
-LANES = 8
 #: makes up for the rounding of squares in single precision where a bound is wanted
 SLACK = 1.0 + 1e-5
 SAFE_EXPONENT = 80.0
@@ -28,50 +28,57 @@ SAFE_EXPONENT = 80.0
 SMALL_COUNT = 8
 
 
-class Layout(NamedTuple):
-    """Sizes of one layer."""
+class Layer(NamedTuple):
+    """Sizes of a layer, its dictionary, and where its input and its blocks begin among those of all layers."""
 
+    atoms: int
+    height: int  # rows of an atom
+    length: int  # numbers in a row of an atom, atom_col * plane
+    planes: int
+    width: int  # numbers in a row of its input, col * plane
     map_row: int
     map_col: int
     pool_row: int
     pool_col: int
-    planes: int
-    width: int  # columns of an image
+    grid_row: int
+    grid_col: int
+    block: int  # of its first block
+    input: int  # of its input, a level
+    output: int  # of the values of its blocks, the level above
+    static: bool  # whether `Static` has the size of its atoms
+    dictionary: np.ndarray  # (atom * atom_row * atom_col * plane,)
+    places: np.ndarray  # (position,): where each is in the input, from the block's first place
+    overlaps: np.ndarray  # (atom * lag_row * lag_col,): expected, `gdd.reference.screening`; exact in the bottom layer
 
 
 class Prior(NamedTuple):
-    """Priors of a block's outcomes, a0 and b0 or counts over the other blocks of the map or both, and of gamma_e."""
+    """Priors of the outcomes of a layer's blocks, a0 and b0 or counts over the map's other blocks; and precisions."""
 
-    active: float  # a0, and b0: 0 if not used. With counts, the prior in two steps
+    active: float  # a0, and b0: 0 if counted
     empty: float
     counted: bool
+    gamma_w: float
     noise_shape: float
     noise_rate: float
     noise_drawn: bool  # for each image
     noise_by_image: bool
 
 
-class LayerConstants(NamedTuple):
-    """All that a kernel knows of a layer besides its state."""
-
-    layout: Layout
-    prior: Prior
-    static_width: tuple  # zeros, one a column of an atom of one plane; none for more. Its length is known when compiled
-
-
 class ImageArrays(NamedTuple):
-    """Images and their part of the state, which a pass changes."""
+    """Images and their part of a layer's state, which a pass changes."""
 
-    pixels: np.ndarray  # (image, row, col * plane)
+    pixels: np.ndarray  # (image, row * col * plane); where some are hidden, 0 there
+    masks: np.ndarray  # the same, 1 where observed, else 0; no image at all if every pixel is observed
     z: np.ndarray  # (image, atom, block_row, block_col)
     w: np.ndarray  # (image, atom, block_row, block_col)
     gamma_e: np.ndarray  # (image or 1,)
     first: int  # number of the first one in its chain
 
-    def some(self, where: slice) -> ImageArrays:
+    def slice(self, where: slice) -> ImageArrays:
         """Views of these of the images."""
-        gamma_e = self.gamma_e[where] if len(self.gamma_e) > 1 else self.gamma_e
-        return ImageArrays(self.pixels[where], self.z[where], self.w[where], gamma_e, self.first + where.start)
+        masks, gamma_e = (array[where] if len(array) > 1 else array for array in (self.masks, self.gamma_e))
+        pixels, z, w = (array[where] for array in (self.pixels, self.z, self.w))
+        return ImageArrays(pixels, masks, z, w, gamma_e, self.first + where.start)
 
 
 class Slab(NamedTuple):
@@ -83,14 +90,6 @@ class Slab(NamedTuple):
     factor: float  # of the odds
 
 
-class Atom(NamedTuple):
-    """One atom, its autocorrelation summed over planes, and what follows for its weights."""
-
-    pixels: np.ndarray  # (atom_row, atom_col * plane)
-    lags: np.ndarray  # (2 atom_row - 1, 3 atom_col): see `shift_correlations`
-    slab: Slab
-
-
 class Outcomes(NamedTuple):
     """Posterior of a block's positions, each (position,): a weight is N(linear / precision, 1 / precision)."""
 
@@ -100,19 +99,6 @@ class Outcomes(NamedTuple):
     weight: np.ndarray  # their factor
 
 
-class Sums(NamedTuple):
-    """What a pass over whole images leaves for the shared draws, summed over images in double precision."""
-
-    pairs: np.ndarray  # (atom, atom, lag_row, lag_col): sum gamma_e S_k(u) S_k'(u - lag), for k <= k'
-    cross: np.ndarray  # (atom, atom_row, atom_col * plane): sum gamma_e <X, S_k shifted>
-    per_atom: np.ndarray  # (2, atom): active blocks, sum of squared weights
-    energy: np.ndarray  # (3,): ||E||^2, sum gamma_e ||E||^2, log counts of the positions
-
-    def scaled(self, gamma_e: float) -> Sums:
-        """Return the sums as if every image had been weighted by one noise precision."""
-        return self._replace(pairs=self.pairs * gamma_e, cross=self.cross * gamma_e)
-
-
 class Active(NamedTuple):
     """Active positions of an image, atom by atom."""
 
@@ -120,7 +106,7 @@ class Active(NamedTuple):
     weights: np.ndarray  # (entry,)
 
 
-# The choice within a block
+# Blocks and their priors
 
 
 class Block(NamedTuple):
@@ -134,44 +120,79 @@ class Block(NamedTuple):
 
 
 @subkernel()
-def block_at(i, j, layout):
+def block_at(i, j, layer):
     """Block (i, j) of a map."""
-    row, col = i * layout.pool_row, j * layout.pool_col
-    rows, cols = min(layout.pool_row, layout.map_row - row), min(layout.pool_col, layout.map_col - col)
-    return Block(row, col, rows, cols, 2 * (rows < layout.pool_row) + (cols < layout.pool_col))
+    row, col = i * layer.pool_row, j * layer.pool_col
+    rows, cols = min(layer.pool_row, layer.map_row - row), min(layer.pool_col, layer.map_col - col)
+    return Block(row, col, rows, cols, 2 * (rows < layer.pool_row) + (cols < layer.pool_col))
 
 
 @subkernel()
-def place_in_map(i, j, position, layout):
+def place_in_map(i, j, position, layer):
     """Row and column of the map of a position of block (i, j)."""
-    return i * layout.pool_row + position // layout.pool_col, j * layout.pool_col + position % layout.pool_col
+    return i * layer.pool_row + position // layer.pool_col, j * layer.pool_col + position % layer.pool_col
 
 
 @subkernel()
-def fill_prior(block, counts, layout, prior, weight):
-    """Prior weights of a block's positions given the other blocks, into ``weight``; returns that of empty."""
-    if prior.counted and prior.active == 0.0:
-        return fill_counted(block, counts, layout, 1, weight)
+def start_of(row, col, layer):
+    """Where the window of an atom at a place of a layer's map starts, among all levels."""
+    return layer.input + row * layer.width + col * layer.planes
+
+
+@subkernel()
+def count_outcomes(z, layer, counts):
+    """Outcomes of one map by group of blocks, into ``counts`` (4, position + 1); the last column is empty, as z[-1]."""
+    counts[:] = 0
+    for i in range(z.shape[0]):
+        for j in range(z.shape[1]):
+            counts[block_at(i, j, layer).group, z[i, j]] += 1
+
+
+@subkernel()
+def collapsed_prior_weights(block, counts, layer, empty, weight):
+    """Prior weights of a block's positions given the other blocks, theta integrated out, into ``weight``.
+
+    ``empty`` : 1 if a block may be empty, else 0. The block itself must not be in ``counts``. Returns that of empty.
+    """
+    alpha, t = 1.0 / (block.rows * block.cols + empty), 0
+    for a in range(block.rows):
+        for b in range(block.cols):
+            weight[t] = alpha + counts[block.group, a * layer.pool_col + b]
+            t += 1
+    return (alpha + counts[block.group, -1]) * empty
+
+
+@subkernel()
+def prior_weights(block, counts, layer, prior, weight):
+    """Prior weights of a block's positions, into ``weight``; returns that of empty."""
     if prior.counted:
-        fill_counted(block, counts, layout, 0, weight)
-        active = counts[block.group, :-1].sum()
-        for t in range(block.rows * block.cols):
-            weight[t] *= (prior.active + active) / (1.0 + active)
-        return prior.empty + counts[block.group, -1]
-    for t in range(block.rows * block.cols):
-        weight[t] = prior.active
+        return collapsed_prior_weights(block, counts, layer, 1, weight)
+    weight[0] = prior.active
     return prior.empty
 
 
 @subkernel()
-def fill_counted(block, counts, layout, empty, weight):
-    """`fill_prior` with theta integrated out, the block not in ``counts``; ``empty`` : 1 if it may be empty, else 0."""
-    alpha, t = 1.0 / (block.rows * block.cols + empty), 0
-    for a in range(block.rows):
-        for b in range(block.cols):
-            weight[t] = alpha + counts[block.group, a * layout.pool_col + b]
-            t += 1
-    return (alpha + counts[block.group, -1]) * empty
+def log_counts(counts, layer, empty):
+    """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's groups of blocks and their outcomes."""
+    total = 0.0
+    for group in range(4):
+        rows = layer.map_row % layer.pool_row if group >= 2 else layer.pool_row
+        cols = layer.map_col % layer.pool_col if group % 2 else layer.pool_col
+        alpha = 1.0 / max(1, rows * cols + empty)  # with no position there is no such block either
+        rising = 1.0  # product of alpha (alpha + 1) ... for small counts: one logarithm for all of them
+        for outcome in range(counts.shape[1]):
+            count = counts[group, outcome]
+            if count > SMALL_COUNT or rising > 1e200:
+                total += math.lgamma(alpha + count) - math.lgamma(alpha)
+            else:
+                for t in range(count):
+                    rising *= alpha + t
+        if rising != 1.0:
+            total += math.log(rising)
+    return total
+
+
+# The choice within a block
 
 
 @subkernel()
@@ -193,34 +214,22 @@ def set_outcome(outcomes, t, correlation, slab):
 
 
 @subkernel()
-def apply_gains(outcomes, positions, empty, largest):
-    """Weights of positions and of empty, all over exp(largest), into ``outcomes``; returns (empty, sum of all)."""
-    empty *= math.exp(-largest)
+def apply_gains(weight, gain, positions, empty, largest):
+    """Multiply the weights of positions by the exponentials of their gains, and all by exp(-largest).
+
+    Returns (weight of empty, sum of all weights). Changes ``weight``.
+    """
+    if empty > 0.0:  # 0 times an overflow would not be 0
+        empty *= math.exp(-largest)
     total = empty
     for t in range(positions):
-        outcomes.weight[t] *= math.exp(outcomes.gain[t] - largest)
-        total += outcomes.weight[t]
+        weight[t] *= math.exp(gain[t] - largest)
+        total += weight[t]
     return empty, total
 
 
 @subkernel()
-def choose(outcomes, positions, empty, uniform):
-    """Pick an outcome by inverse cumulative weight: empty (-1) first, then positions.
-
-    If an upper bound on the positions already decides for empty, nothing else is computed.
-    """
-    largest, total = 0.0, 0.0
-    for t in range(positions):
-        largest = max(largest, outcomes.gain[t])
-        total += outcomes.weight[t]
-    if largest < SAFE_EXPONENT and uniform * (empty + total * math.exp(largest)) < empty:
-        return -1
-    empty, total = apply_gains(outcomes, positions, empty, largest)
-    return pick(outcomes.weight[:positions], empty, uniform * total)
-
-
-@subkernel()
-def pick(weights, empty, target):
+def sample_outcome(weights, empty, target):
     """Outcome at which the running sum of weights, empty (-1) first, passes ``target``; else the last possible one."""
     total, last = empty, -1
     if target < total:
@@ -235,7 +244,7 @@ def pick(weights, empty, target):
 
 
 @subkernel()
-def surely_empty(gain, empty, others, uniform):
+def certainly_empty(gain, empty, others, uniform):
     """Whether a draw falls on empty, as far as a bound without an exponential shows: exp(-g) >= (1 - g / 16)^16.
 
     ``gain`` is the largest exponent of the block, ``others`` the total weight of its positions.
@@ -251,151 +260,82 @@ def surely_empty(gain, empty, others, uniform):
 
 
 @subkernel()
-def draw_slab(linear, precision, stream):
-    """Weight of an active position."""
-    return linear / precision + next_normal(stream) / math.sqrt(precision)
+def draw_block(block, outcomes, empty, layer, uniform, stream):
+    """Position (-1: empty) and weight of a block, from its outcomes; ``empty`` is the prior weight of that one.
 
-
-@subkernel()
-def draw_block(block, outcomes, empty, layout, uniform, stream):
-    """Position (-1: empty) and weight of a block, from its outcomes; ``empty`` is the prior weight of that one."""
-    t = choose(outcomes, block.rows * block.cols, empty, uniform)
+    If an upper bound on the positions already decides for empty, no exponential is computed.
+    """
+    positions, largest, total = block.rows * block.cols, 0.0, 0.0
+    for t in range(positions):
+        largest = max(largest, outcomes.gain[t])
+        total += outcomes.weight[t]
+    if largest < SAFE_EXPONENT and uniform * (empty + total * math.exp(largest)) < empty:
+        return -1, 0.0
+    empty, total = apply_gains(outcomes.weight, outcomes.gain, positions, empty, largest)
+    t = sample_outcome(outcomes.weight[:positions], empty, uniform * total)
     if t < 0:
         return -1, 0.0
-    position = t // block.cols * layout.pool_col + t % block.cols
-    return position, draw_slab(outcomes.linear[t], outcomes.precision[t], stream)
+    weight = outcomes.linear[t] / outcomes.precision[t] + next_normal(stream) / math.sqrt(outcomes.precision[t])
+    return t // block.cols * layer.pool_col + t % block.cols, weight
 
 
 @subkernel()
-def draw_noise(prior, pixels, energy, stream):
+def draw_noise(shape, rate, pixels, energy, stream):
     """gamma_e of one image given its residual's energy."""
-    return next_gamma(stream, prior.noise_shape + 0.5 * pixels) / (prior.noise_rate + 0.5 * energy)
+    return next_gamma(stream, shape + 0.5 * pixels) / (rate + 0.5 * energy)
 
 
-# Residuals and correlations
+# Atoms
 
 
-@subkernel()
-def subtract_atom(residual, atom, row, col, weight, constants):
-    """Residual -= weight * atom placed at (row, col)."""
-    if len(constants.static_width) > 0:
-        for a in range(atom.shape[0]):
-            here, line = residual[row + a, col : col + len(constants.static_width)], atom[a]
-            for b in range(len(constants.static_width)):
-                here[b] -= weight * line[b]
+@kernel(forceinline=True)
+def add_atom(levels, start, k, amount, layer, static):
+    """Add ``amount`` times atom k to a window of a layer's input. Changes ``levels``.
+
+    Inlined, like `dot_atom`: otherwise a sweep of refinement takes 1.7 times as long at Caltech's sizes.
+    """
+    first = k * layer.height * layer.length
+    if layer.static:  # written out: one more call slows the innermost loop down
+        static_add(
+            levels, start, layer.width, layer.dictionary, first, layer.length, amount, static.rows, static.columns
+        )
     else:
-        first = col * constants.layout.planes
-        for a in range(atom.shape[0]):
-            here, line = residual[row + a, first : first + atom.shape[1]], atom[a]
-            for t in range(atom.shape[1]):
-                here[t] -= weight * line[t]
+        window_add(levels, start, layer.width, layer.dictionary, first, layer.length, amount, layer)
+
+
+@kernel(forceinline=True)
+def add_where_observed(levels, mask, start, k, amount, layer, static):
+    """`add_atom` where pixels are observed; ``mask`` is empty if all are."""
+    if mask.size == 0:
+        add_atom(levels, start, k, amount, layer, static)
+    else:
+        add_observed(levels, mask, start, layer.dictionary, k * layer.height * layer.length, amount, layer)
+
+
+@kernel(forceinline=True)
+def dot_atom(levels, start, k, layer, static):
+    """Inner product of atom k with a window of a layer's input."""
+    first = k * layer.height * layer.length
+    if layer.static:
+        return static_dot(levels, start, layer.width, layer.dictionary, first, static.rows, static.columns)
+    return window_dot(levels, start, layer.dictionary, first, layer)
 
 
 @subkernel()
-def subtract_observed(residual, observed, atom, row, first, weight):
-    """Residual -= weight * atom placed at (row, col * plane), where observed."""
-    for a in range(atom.shape[0]):
-        here, there = residual[row + a, first : first + atom.shape[1]], observed[row + a, first : first + atom.shape[1]]
-        line = atom[a]
-        for t in range(atom.shape[1]):
-            here[t] -= weight * there[t] * line[t]
+def make_active(size):
+    """Allocate space for so many active positions."""
+    return Active(np.empty((size, 3), np.int64), np.empty(size))
 
 
 @subkernel()
-def fill_residual(image, atoms, count, constants, work):
-    """Image less its ``count`` active atoms, which are listed in ``work.active``, into ``work.residual``."""
-    residual, active = work.residual, work.active
-    for i in range(image.shape[0]):
-        for j in range(image.shape[1]):  # an assignment of slices would allocate
-            residual[i, j] = image[i, j]
-    for e in range(count):
-        place, weight = active.places[e], residual.dtype.type(active.weights[e])
-        subtract_atom(residual, atoms[place[0]], place[1], place[2], weight, constants)
-
-
-@subkernel()
-def energy_of(residual):
-    """Sum of squares, in double precision."""
-    total = 0.0
-    for i in range(residual.shape[0]):
-        for j in range(residual.shape[1]):
-            total += np.float64(residual[i, j]) ** 2
-    return total
-
-
-@subkernel()
-def correlate(residual, atom, out, constants):
-    """Inner products of an atom with every window of ``residual`` (row, col * plane), into ``out``.
-
-    One plane: all rows in one run, so that the loop is long; windows that go on in the next row belong to nothing.
-    """
-    layout, planes, width = constants.layout, constants.layout.planes, constants.layout.width
-    if len(constants.static_width) > 0:
-        flat, length = residual.reshape(residual.size), (layout.map_row - 1) * width + layout.map_col
-        for p in range(length):
-            out[p] = 0.0
-        for a in range(atom.shape[0]):
-            here, tap = flat[a * width :], atom[a]
-            for p in range(length):
-                total = out[p]
-                for b in range(len(constants.static_width)):
-                    total += tap[b] * here[p + b]
-                out[p] = total
-        return
-    length = atom.shape[1]
-    for i in range(0, layout.map_row, 2):  # four windows at once; at an odd edge some are the same
-        below = min(i + 1, layout.map_row - 1)
-        for j in range(0, layout.map_col, 2):
-            beside = min(j + 1, layout.map_col - 1)
-            c00 = residual[0, 0] * 0
-            c01, c10, c11 = c00, c00, c00
-            for a in range(atom.shape[0]):
-                line = atom[a]
-                l00 = residual[i + a, j * planes : j * planes + length]
-                l01 = residual[i + a, beside * planes : beside * planes + length]
-                l10 = residual[below + a, j * planes : j * planes + length]
-                l11 = residual[below + a, beside * planes : beside * planes + length]
-                for t in range(length):
-                    c00 += line[t] * l00[t]
-                    c01 += line[t] * l01[t]
-                    c10 += line[t] * l10[t]
-                    c11 += line[t] * l11[t]
-            out[i * width + j], out[i * width + beside] = c00, c01
-            out[below * width + j], out[below * width + beside] = c10, c11
-
-
-@subkernel()
-def shift_correlations(out, lags, row, col, weight, first_row, constants):
-    """Change correlations from ``first_row`` on for a weight added at (row, col): out -= weight * autocorrelation.
-
-    ``lags`` (lag_row, 3 atom_col) ends in atom_col + 1 columns of zeros, so that every row takes as many terms; those
-    past the image's right edge are zero.
-    """
-    h, w = lags.shape[0] // 2, lags.shape[1] // 3
-    start, layout = max(0, col - w + 1), constants.layout
-    for i in range(max(first_row, row - h), min(layout.map_row, row + h + 1)):
-        # unsigned: such an index needs no check for counting from the end
-        place, skip, lag = np.uintp(i * layout.width + start), np.uintp(start - col + w - 1), lags[i - row + h]
-        if len(constants.static_width) > 0:
-            for t in range(np.uintp(2 * len(constants.static_width))):
-                out[place + t] -= weight * lag[skip + t]
-        else:
-            for t in range(np.uintp(2 * w)):
-                out[place + t] -= weight * lag[skip + t]
-
-
-# Lists, counts, sums
-
-
-@subkernel()
-def list_active(z, w, layout, active):
+def list_active(z, w, layer, active):
     """Active positions of maps z, w (atom, block_row, block_col), into ``active``; returns how many."""
     count = 0
     for k in range(z.shape[0]):
         for i in range(z.shape[1]):
             for j in range(z.shape[2]):
                 if z[k, i, j] >= 0:
-                    row, col = place_in_map(i, j, z[k, i, j], layout)
+                    row, col = place_in_map(i, j, z[k, i, j], layer)
                     active.places[count, 0], active.places[count, 1], active.places[count, 2] = k, row, col
                     active.weights[count] = w[k, i, j]
                     count += 1
@@ -403,80 +343,89 @@ def list_active(z, w, layout, active):
 
 
 @subkernel()
-def count_outcomes(z, layout, counts):
-    """Outcomes of one map by group of blocks, into ``counts`` (4, position + 1); the last column is empty, as z[-1]."""
-    counts[:] = 0
-    for i in range(z.shape[0]):
-        for j in range(z.shape[1]):
-            counts[block_at(i, j, layout).group, z[i, j]] += 1
+def fill_residual(image, mask, active, count, layer, static, residual):
+    """Image less its ``count`` active atoms, where observed, into ``residual``."""
+    for p in range(len(image)):  # an assignment of slices would allocate
+        residual[p] = image[p]
+    for e in range(count):
+        k, row, col = active.places[e, 0], active.places[e, 1], active.places[e, 2]
+        amount = residual.dtype.type(-active.weights[e])
+        add_where_observed(residual, mask, start_of(row, col, layer), k, amount, layer, static)
 
 
 @subkernel()
-def log_counts(counts, layout, prior):
-    """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's groups of blocks and their outcomes.
-
-    In two steps the alphas are 1/B of a position and b0 of empty; with n active blocks a group has another
-    lgamma(a0 + n) - lgamma(a0) - lgamma(1 + n).
-    """
-    total, two_steps = 0.0, prior.active > 0.0
-    for group in range(4):
-        rows = layout.map_row % layout.pool_row if group >= 2 else layout.pool_row
-        cols = layout.map_col % layout.pool_col if group % 2 else layout.pool_col
-        alpha = 1.0 / max(1, rows * cols + (not two_steps))
-        rising = 1.0  # product of alpha (alpha + 1) ... for small counts: one logarithm for all of them
-        if two_steps:
-            empty, active = counts[group, -1], counts[group, :-1].sum()
-            total += math.lgamma(prior.empty + empty) - math.lgamma(prior.empty)
-            total += math.lgamma(prior.active + active) - math.lgamma(prior.active) - math.lgamma(1.0 + active)
-        for outcome in range(counts.shape[1] - two_steps):
-            count = counts[group, outcome]
-            if count > SMALL_COUNT or rising > 1e200:
-                total += math.lgamma(alpha + count) - math.lgamma(alpha)
-            else:
-                for t in range(count):
-                    rising *= alpha + t
-        if rising != 1.0:
-            total += math.log(rising)
+def energy_of(residual, width):
+    """Sum of squares in double precision, row by row of ``width``."""
+    total = 0.0
+    for i in range(len(residual) // width):
+        row = residual[i * width : (i + 1) * width]
+        for p in range(width):
+            total += np.float64(row[p]) ** 2
     return total
 
 
 @subkernel()
-def add_weights(active, count, per_atom):
-    """Add an image's numbers of active blocks and its squared weights to ``per_atom`` (2, atom)."""
-    for e in range(count):
-        per_atom[0, active.places[e, 0]] += 1.0
-        per_atom[1, active.places[e, 0]] += active.weights[e] * active.weights[e]
+def list_near(places, e, last, h, w, near):
+    """Entries after ``e`` at most (h, w) away, whose atoms overlap its own, into ``near``; returns how many.
 
-
-@subkernel()
-def add_sums(active, count, image, residual, gamma_e, constants, near, sums):
-    """Add one image, its residual and its noise precision to the sums of a chunk."""
-    weight = gamma_e if constants.prior.noise_by_image else 1.0
-    add_pairs(active, count, image, weight, constants.layout.planes, near, sums.pairs, sums.cross)
-    add_weights(active, count, sums.per_atom)
-    energy = energy_of(residual)
-    sums.energy[0] += energy
-    sums.energy[1] += weight * energy
-
-
-@subkernel()
-def add_pairs(active, count, image, gamma_e, planes, near, pairs, cross):
-    """Add one image to the sums that the dictionary is drawn from.
-
-    pairs (atom, atom, lag_row, lag_col): gamma_e * sum of S_k(u) S_k'(u - lag), filled for k <= k' in list order
-    cross (atom, atom_row, atom_col * plane): gamma_e * correlation of the image with S_k
+    Half of all pairs do, in no order: writing down every one, and moving on after those that do, spares the processor
+    a wrong prediction at every other pair.
     """
+    count = 0
+    for f in range(e + 1, last):
+        near[count] = f
+        count += (abs(places[e, 1] - places[f, 1]) <= h) & (abs(places[e, 2] - places[f, 2]) <= w)
+    return count
+
+
+# What the shared draws of a layer need of its images
+
+
+class Sums(NamedTuple):
+    """What an image pass of a layer leaves, summed over images; one more axis, of accumulators, while under way."""
+
+    pairs: np.ndarray  # (atom, atom, lag_row, lag_col): sum gamma_e S_k(u) S_k'(u - lag), for k <= k'
+    cross: np.ndarray  # (atom, atom_row * atom_col * plane): sum gamma_e <X, S_k shifted>; both empty under a mask
+    active: np.ndarray  # (atom,): active blocks
+    squares: np.ndarray  # (atom,): sum of squared weights
+    energy: np.ndarray  # (): ||E||^2
+    weighted_energy: np.ndarray  # (): sum gamma_e ||E||^2
+    log_counts: np.ndarray  # (): sum of `log_counts`
+
+    def scaled(self, gamma_e: float) -> Sums:
+        """Return the sums as if every image had been weighted by one noise precision."""
+        return self._replace(pairs=self.pairs * gamma_e, cross=self.cross * gamma_e)
+
+
+@subkernel()
+def add_sums(image, count, gamma_e, constants, work, sums, n):
+    """Add an image, its ``count`` active positions and its residual, both in ``work``, to accumulator ``n``."""
+    active, weight = work.active, gamma_e if constants.prior.noise_by_image else 1.0
+    if sums.pairs.size > 0:
+        add_pairs(active, count, image, weight, constants.layer, work.near, sums.pairs[n], sums.cross[n])
+    for e in range(count):
+        sums.active[n, active.places[e, 0]] += 1.0
+        sums.squares[n, active.places[e, 0]] += active.weights[e] * active.weights[e]
+    energy = energy_of(work.residual, constants.layer.width)
+    sums.energy[n] += energy
+    sums.weighted_energy[n] += weight * energy
+
+
+@subkernel()
+def add_pairs(active, count, image, gamma_e, layer, near, pairs, cross):
+    """Add one image to the sums that the dictionary is drawn from; pairs are filled for k <= k' in list order."""
     atoms, _, high, wide = pairs.shape
     h, w, size = high // 2, wide // 2, high * wide
     flat = pairs.reshape(atoms, atoms * size)
     for e in range(count):
         k, i, j = active.places[e, 0], active.places[e, 1], active.places[e, 2]
         scaled, lags, middle = gamma_e * active.weights[e], flat[k], h * wide + w
-        for a in range(cross.shape[1]):
-            here = image[i + a, j * planes : j * planes + cross.shape[2]]
-            line = cross[k, a]
-            for t in range(cross.shape[2]):
-                line[t] += scaled * here[t]
+        for a in range(layer.height):
+            start = start_of(i + a, j, layer)
+            window = image[start : start + layer.length]
+            line = cross[k, a * layer.length : (a + 1) * layer.length]
+            for t in range(layer.length):
+                line[t] += scaled * window[t]
         lags[k * size + middle] += scaled * active.weights[e]
         for q in range(list_near(active.places, e, count, h, w, near)):
             f = np.uintp(near[q])
@@ -485,17 +434,3 @@ def add_pairs(active, count, image, gamma_e, planes, near, pairs, cross):
             lags[np.uintp(active.places[f, 0] * size + middle + lag)] += product
             if active.places[f, 0] == k:
                 lags[np.uintp(k * size + middle - lag)] += product
-
-
-@subkernel()
-def list_near(places, e, last, h, w, near):
-    """Entries after ``e`` at most (h, w) away, whose atoms overlap its own, into ``near``; returns how many.
-
-    Half of all pairs do, in no order: writing down every one, and moving on after those that do, spares the processor
-    a wrong guess at every other pair.
-    """
-    count = 0
-    for f in range(e + 1, last):
-        near[count] = f
-        count += (abs(places[e, 1] - places[f, 1]) <= h) & (abs(places[e, 2] - places[f, 2]) <= w)
-    return count

@@ -61,11 +61,10 @@ NOISE = RefinementSpec(proper(IMAGE))
 EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True)
 CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
     "pooled": (SMALL, compiled_step),
-    "no scale move": (SMALL, partial(compiled_step, scale=False)),
     "plain": (SMALL, plain_step()),
     "P2 mended": (SMALL, plain_step(MENDED["P2"])),
     "noise by image": (case(BY_IMAGE, (5, 6)), compiled_step),
-    "two planes": (case(replace(BY_IMAGE, gamma_w=proper(ATOM)), (5, 6), 2), compiled_step),
+    "two planes": (case(BY_IMAGE, (5, 6), 2), compiled_step),
     "top layer": (case(replace(BY_IMAGE, atoms=3, pool=None), (4, 5), 2), compiled_step),
     "pixels missing": (case(BY_IMAGE, (5, 6), 1, 0.3), compiled_step),
     "joint, 2 layers": (JointCase(TWO, NOISE, 2), joint_step),

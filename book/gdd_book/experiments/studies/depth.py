@@ -20,11 +20,11 @@ from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.infer import precisions_of
-from gdd.projection import project_layers, projection_error
+from gdd.projection import project_layers
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 from gdd_book.data import datasets
-from gdd_book.dictionaries import rounded
+from gdd_book.dictionaries import projection_error, rounded
 from gdd_book.evaluate.atoms import best_parts
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
@@ -55,7 +55,7 @@ PARTS = (1, 2, 3)
 
 @experiment(
     "mnist-depth", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4, top_atoms=160,
-    two_steps=False, random_start=False, empty_blocks=False, first_noise=0.0,
+    random_start=False, empty_blocks=False, first_noise=0.0,
     demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "burn_in": 30, "collect": 10,
           "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 44.0, 100.0),

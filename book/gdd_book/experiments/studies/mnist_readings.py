@@ -194,7 +194,7 @@ def cooled(atoms: Atoms, images: xr.DataArray, seed: int) -> np.ndarray:
         problem = make_problem(values, size, stride, gamma_e / cold, gamma_w / cold)
         odds = (math.log(prior_odds(len(values))) + 0.5 * math.log(gamma_w / (2 * math.pi))) / cold
         odds -= 0.5 * math.log(gamma_w / (2 * math.pi * cold)) + math.log(prior_odds(len(values)))
-        problem = problem._replace(log_odds=problem.log_odds + odds)
+        problem = problem._replace(log_prior_odds=problem.log_prior_odds + odds)
         scaled = images.values.astype(np.float32) * np.float32((gamma_e / cold) ** 0.5)
         for low in range(0, len(images), part):
             run = (seed + 100 * (1 + number), first + low, 1, SWEEPS, 1)

@@ -15,12 +15,12 @@ from gdd.base.checks import GddError
 from gdd.model.joint import joint_residual
 from gdd.model.spec import ChainSpec, ModelSpec, Pruning, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointState, LayerData
-from gdd.projection import projection_error
+from gdd.reference.random import REFINE, TEST, Key
 from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
-from gdd.sampler.random import REFINE, TEST, Key
 from gdd.sampler.refine import Refined, fresh_start, start_from
 from gdd_book.data import datasets
+from gdd_book.dictionaries import projection_error
 from gdd_book.experiments.atoms import SHARPNESS, describe_projection
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run

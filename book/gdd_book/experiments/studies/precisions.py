@@ -22,7 +22,7 @@ from gdd import project
 from gdd.base import netcdf
 from gdd.base.axes import ATOM, LABEL
 from gdd.base.checks import GddError
-from gdd.inference.deconvolution import odds_of
+from gdd.inference.deconvolution import prior_odds
 from gdd.model.spec import MNIST, Precision
 from gdd_book import checkout, models
 from gdd_book.data import datasets
@@ -159,8 +159,9 @@ def describe_code(
     placed = placed_atoms(atoms, STRIDE, images.shape[2:])  # (coefficient, pixel), of unit norm
     norm = np.repeat((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)), len(placed) // len(atoms))
     placed, energy = (placed * np.sqrt(norm)[:, None]).astype(np.float32), (flat.astype(float) ** 2).sum(axis=1)
-    inverse, log_odds = odds_of(pair[0] * norm, pair[1], len(atoms))
-    alone = log_odds + 0.5 * inverse * (pair[0] * (flat @ placed.T)) ** 2
+    precision = pair[0] * norm + pair[1]
+    log_odds = np.log(prior_odds(len(atoms))) + 0.5 * np.log(pair[1] / precision)
+    alone = log_odds + (pair[0] * (flat @ placed.T)) ** 2 / (2 * precision)
     on, also = coded != 0, twin != 0
     active = on.sum(axis=1)
     order = np.argsort(np.argsort(-alone, axis=1), axis=1)

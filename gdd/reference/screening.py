@@ -1,13 +1,13 @@
-"""What an upper atom's image is like on average over all pooling positions: guesses that quicken exact draws.
+"""The mean image of an upper atom over all pooling positions: what proposals and preconditioners are made from.
 
-In the joint model an upper atom looks different in every image, and its norm there is costly. Where a proposal is made
-with a guess of the norm, and an accept step with the true one follows, only proposals that pass need the true one. A
-solver that starts from a good guess of a matrix needs few steps. A guess must not depend on what is being drawn; these
-depend on the dictionaries alone.
+In the joint model an upper atom looks different in every image, and its norm there is costly. A proposal is made under
+the norm that is expected, and an accept step with the true one follows; so only proposals that pass need the true one.
+A solver with a good preconditioner needs few steps. Neither may depend on what is being drawn; these depend on the
+dictionaries alone.
 
-Positions are taken as independent and uniform over a full block: then an expected inner product is that of the mean
+Positions are taken as independent and uniform over a full block. Then an expected inner product is that of the mean
 images, plus the variance that the unknown positions add where two images share a block. With three layers and more this
-leaves out that blocks of a middle layer share blocks below them, so that the guessed norm is somewhat low.
+leaves out that blocks of a middle layer share blocks below them, so that the expected norm is somewhat low.
 
 *Checked:* tests/test_screening.py (against an average over drawn positions).
 """
@@ -22,7 +22,7 @@ import numpy as np
 from gdd.model.pooling import Size
 
 
-class Average(NamedTuple):
+class MeanAtomImages(NamedTuple):
     """Images of one layer's atoms, averaged over all positions of their own blocks and those below."""
 
     images: np.ndarray  # (atom, image plane, row, col)
@@ -31,14 +31,14 @@ class Average(NamedTuple):
     stride: Size  # pixels between neighbouring blocks
 
 
-def average_images(dictionaries: Sequence[np.ndarray], blocks: Sequence[Size]) -> tuple[Average, ...]:
-    """Average images of what is below every layer, bottom first: of a pixel, then of every layer's atoms.
+def mean_atom_images(dictionaries: Sequence[np.ndarray], blocks: Sequence[Size]) -> tuple[MeanAtomImages, ...]:
+    """Mean images of what is below every layer, bottom first: of a pixel, then of every layer's atoms.
 
     dictionaries : per layer, bottom first: (atom, plane, atom_row, atom_col)
     blocks : per layer: (rows, columns) of a block; those of the top layer are single positions
     """
     planes = dictionaries[0].shape[1]
-    out = [Average(np.eye(planes)[:, :, None, None], np.zeros(planes), np.ones((planes, 1, 1)), (1, 1))]
+    out = [MeanAtomImages(np.eye(planes)[:, :, None, None], np.zeros(planes), np.ones((planes, 1, 1)), (1, 1))]
     for atoms, block in zip((np.asarray(part, float) for part in dictionaries), blocks, strict=True):
         below, step = out[-1], out[-1].stride
         placed = place_images(atoms, below.images, step)  # at one position
@@ -47,10 +47,10 @@ def average_images(dictionaries: Sequence[np.ndarray], blocks: Sequence[Size]) -
             lag = i - block[0] + 1, j - block[1] + 1
             overlaps[:, i, j] = at_lag(placed, (lag[0] * step[0], lag[1] * step[1])).sum(axis=1)
             overlaps[:, i, j] += at_lag(atoms, lag) @ below.variance
-        each = np.eye(len(atoms))[:, :, None, None] * np.full(block, 1 / (block[0] * block[1]))
-        images = place_images(each, placed, step)
+        everywhere = np.eye(len(atoms))[:, :, None, None] * np.full(block, 1 / (block[0] * block[1]))
+        images = place_images(everywhere, placed, step)
         variance = overlaps[:, block[0] - 1, block[1] - 1] - (images**2).sum(axis=(1, 2, 3))
-        out.append(Average(images, variance, overlaps, (step[0] * block[0], step[1] * block[1])))
+        out.append(MeanAtomImages(images, variance, overlaps, (step[0] * block[0], step[1] * block[1])))
     return tuple(out)
 
 
@@ -62,8 +62,8 @@ def place_images(weights: np.ndarray, images: np.ndarray, step: Size) -> np.ndar
     (sums, _, rows, cols), (_, planes, height, width) = weights.shape, images.shape
     out = np.zeros((sums, planes, (rows - 1) * step[0] + height, (cols - 1) * step[1] + width))
     for i, j in np.ndindex(rows, cols):
-        here = out[:, :, i * step[0] : i * step[0] + height, j * step[1] : j * step[1] + width]
-        here += np.tensordot(weights[:, :, i, j], images, 1)
+        window = out[:, :, i * step[0] : i * step[0] + height, j * step[1] : j * step[1] + width]
+        window += np.tensordot(weights[:, :, i, j], images, 1)
     return out
 
 

@@ -4,7 +4,7 @@ afresh through all layers, and returns a distribution.
 Slow and plain. tests/test_joint_conditionals.py holds every one to ``joint_log_joint`` by exact ratios, and
 tests/test_joint_sweep.py holds the compiled sweep to these. Layers are counted from 0, bottom first. Given what is
 above it, any layer is a layer of `gdd.model.layer`: what depends on one layer alone stands in
-`gdd.sampler.conditionals`.
+`gdd.reference.conditionals`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gdd.model.convolution import synthesise
-from gdd.model.distributions import BlockChoice, Gamma, Gaussian, GeneralisedInverseGaussian, PositionChoice
+from gdd.model.distributions import BlockChoice, Gamma, Gaussian, PositionChoice
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerShape, ModelSpec, RefinementSpec
@@ -29,7 +29,7 @@ from gdd.model.state import (
     block_positions,
     with_block,
 )
-from gdd.sampler import conditionals
+from gdd.reference import conditionals
 
 Where = tuple[int, int, int, int]
 
@@ -130,8 +130,7 @@ def coefficient_given_rest(state: JointState, data: LayerData, model: ModelSpec,
     one, alone = of_image(with_block(state, where, EMPTY, 0.0), data, n)
     image = unit_images(one, alone, model, len(model.layers) - 1, k, [(i, j)])
     precision = np.full(image.shape, one.local.gamma_e[0])
-    gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[k]
-    prior = np.log(np.array(model.layers[-1].beta))
+    prior, gamma_w = np.log(np.array(model.layers[-1].beta)), float(state.shared.gamma_w[0])
     return conditionals.block_given_rest(joint_residual(one, alone, model), precision, image[0], prior, gamma_w)
 
 
@@ -150,14 +149,14 @@ def weight_design(state: JointState, data: LayerData, model: ModelSpec) -> np.nd
 def weights_given_rest(state: JointState, data: LayerData, model: ModelSpec) -> Gaussian:
     r"""Weights of one image's `active_coefficients` given all else; A is their `weight_design`.
 
-    .. math:: w \sim N(Q^{-1} \gamma_e A'x, Q^{-1}), \quad Q = \gamma_e A'A + \mathrm{diag}(\gamma_w)
+    .. math:: w \sim N(Q^{-1} \gamma_e A'x, Q^{-1}), \quad Q = \gamma_e A'A + \gamma_w I
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* all of an image's weights at once. *Checked:* ratio test.
     """
     design, gamma_e = weight_design(state, data, model), state.local.gamma_e[0]
     image = np.where(True if data.mask is None else data.mask, data.images, 0.0).ravel()
-    gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[active_coefficients(state)[:, 0]]
-    return Gaussian(gamma_e * design.T @ design + np.diag(gamma_w), gamma_e * design.T @ image)
+    prior = float(state.shared.gamma_w[0]) * np.eye(design.shape[1])
+    return Gaussian(gamma_e * design.T @ design + prior, gamma_e * design.T @ image)
 
 
 def dictionary_design(state: JointState, data: LayerData, model: ModelSpec, layer: int) -> np.ndarray:
@@ -195,7 +194,7 @@ def layer_state(state: JointState, model: ModelSpec, layer: int) -> LayerState:
     local, shared = state
     z = [*local.positions, local.z][layer]
     values = [*layer_values(local, shared.dictionaries, model.shapes())[1:], local.w.astype(float)][layer]
-    held = Local(z, np.where(z == EMPTY, 0.0, values), local.gamma_e[:, None])
+    held = Local(z, np.where(z == EMPTY, 0.0, values), local.gamma_e)
     return LayerState(held, Shared(shared.dictionaries[layer], shared.gamma_d[layer], shared.gamma_w))
 
 
@@ -227,25 +226,3 @@ def gamma_e_given_rest(
     pixels = observed.sum(axis=(1, 2, 3)).astype(float)
     pixels, energy = (conditionals.sum_shared(each, state.local.gamma_e.shape) for each in (pixels, energy))
     return Gamma(refinement.noise.shape + pixels / 2, refinement.noise.rate + energy / 2)
-
-
-def squared_scale_given_rest(state: JointState, model: ModelSpec, k: int) -> GeneralisedInverseGaussian:
-    """s^2 of the move (D_k, w_k) -> (s D_k, w_k / s) of a top atom. *Source:* not the paper. *Checked:* ratio test."""
-    top = len(model.layers) - 1
-    return conditionals.squared_scale_given_rest(layer_state(state, model, top), model.shapes()[top], k)
-
-
-def squared_scale_between_layers(state: JointState, layer: int, k: int) -> GeneralisedInverseGaussian:
-    r"""s^2 of the move that multiplies atom k of a pooled layer by s and divides its plane in the layer above by s.
-
-    No image changes. :math:`s^2 \sim \mathrm{GIG}(p = (C h w - K' h' w')/2, a, b)`, primes for the layer above, a and b
-    the two squared norms weighed by gamma_d; the Jacobian of the move is in p.
-
-    *Source:* not in the paper. *Checked:* ratio test, with Jacobian.
-    """
-    dictionaries, gamma_d = state.shared.dictionaries, state.shared.gamma_d
-    lower, upper = dictionaries[layer][k], dictionaries[layer + 1][:, k]
-    below = np.broadcast_to(gamma_d[layer], dictionaries[layer].shape[:2])[k]
-    above = np.broadcast_to(gamma_d[layer + 1], dictionaries[layer + 1].shape[:2])[:, k]
-    a, b = (float((g[:, None, None] * d**2).sum()) for g, d in ((below, lower), (above, upper)))
-    return GeneralisedInverseGaussian((lower.size - upper.size) / 2, a, b)

@@ -1,8 +1,8 @@
-"""The sweep once more, as the equations read: no sums, no caches, everything computed afresh from the conditionals.
+"""A sweep of one layer as the equations read: no sums, no caches, everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.sweep`, so that both give the same chain
-(tests/test_kernels.py). It is far slower. A piece of it can be exchanged, which is how `gdd_book.checks.printed` puts
-the paper's misprints into an otherwise right sampler.
+(tests/test_kernels.py). A piece of it can be exchanged, which is how `gdd_book.checks.printed` puts the paper's
+misprints into an otherwise right sampler.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from gdd.base.axes import IMAGE
 from gdd.model.distributions import DiagonalShiftGaussian, Gamma, Gaussian
 from gdd.model.spec import LayerShape, LayerSpec
 from gdd.model.state import LayerData, LayerState, with_block
-from gdd.sampler.conditionals import (
+from gdd.reference.conditionals import (
     atom_given_rest,
     block_in_layer,
     gamma_d_given_rest,
     gamma_e_given_rest,
     gamma_w_given_rest,
-    squared_scale_given_rest,
 )
-from gdd.sampler.random import Key, Stream, shared_generator
+from gdd.reference.random import Key, Stream, shared_generator
 
 
 def draw_map(
@@ -50,8 +49,7 @@ CORRECT = Pieces()
 
 
 def plain_sweep(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, scale: bool = True,
-    pieces: Pieces = CORRECT,
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, pieces: Pieces = CORRECT
 ) -> LayerState:
     """Draw every unknown of a layer once, as `gdd.sampler.sweep.sweep` does.
 
@@ -63,7 +61,7 @@ def plain_sweep(
     ]
     z, w, gamma_e = (np.concatenate(parts) for parts in zip(*(image.local for image in images), strict=True))
     state = state._replace(local=state.local._replace(z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)]))
-    return draw_shared(state, data, spec, shape, shared_generator(*key), scale, pieces)
+    return draw_shared(state, data, spec, shape, shared_generator(*key), pieces)
 
 
 def one_image(state: LayerState, data: LayerData, n: int) -> tuple[LayerState, LayerData]:
@@ -90,9 +88,9 @@ def draw_image(
 
 def draw_shared(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator,
-    scale: bool, pieces: Pieces,
+    pieces: Pieces,
 ) -> LayerState:
-    """Dictionary, a noise precision that images share, scales, precisions of dictionary and weights, in this order."""
+    """Dictionary, a noise precision that images share, precisions of dictionary and weights, in this order."""
     for k in range(shape.atoms):
         dictionary = state.shared.dictionary.copy()
         dictionary[k] = draw_atom(pieces.atom(state, data, shape, k), state, shape, k, generator)
@@ -100,11 +98,6 @@ def draw_shared(
     if spec.gamma_e.fixed is None and IMAGE not in spec.gamma_e.axes:
         gamma_e = pieces.gamma_e(state, data, spec, shape).sample(generator)
         state = state._replace(local=state.local._replace(gamma_e=gamma_e))
-    if scale:
-        squared = [squared_scale_given_rest(state, shape, k).sample(generator) for k in range(shape.atoms)]
-        scales = np.sqrt(np.array(squared))
-        state = with_dictionary(state, state.shared.dictionary * scales[:, None, None, None])
-        state = state._replace(local=state.local._replace(w=state.local.w / scales[:, None, None]))
     gamma_d = state.shared.gamma_d if spec.gamma_d.fixed else pieces.gamma_d(state, spec, shape).sample(generator)
     gamma_w = state.shared.gamma_w if spec.gamma_w.fixed else gamma_w_given_rest(state, spec).sample(generator)
     return state._replace(shared=state.shared._replace(gamma_d=gamma_d, gamma_w=gamma_w))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian, GeneralisedInverseGaussian
+from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec, Precision
 from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of, with_block
@@ -53,8 +53,8 @@ def block_given_rest(
 
 def pixel_precision(state: LayerState, data: LayerData) -> np.ndarray:
     """gamma_e at every pixel, 0 where it is missing: (image, plane, row, col)."""
-    gamma_e = np.broadcast_to(state.local.gamma_e, data.images.shape[:2])[:, :, None, None]
-    return np.where(True if data.mask is None else data.mask, gamma_e, 0.0) * np.ones(data.images.shape)
+    gamma_e = np.broadcast_to(state.local.gamma_e[:, None, None, None], data.images.shape)
+    return np.where(True if data.mask is None else data.mask, gamma_e, 0.0)
 
 
 def block_in_layer(
@@ -73,8 +73,8 @@ def block_in_layer(
     col = np.minimum(j * q + m % q, shape.map_size[1] - 1)
     log_prior = log_block_prior(emptied.local.z, spec, shape, where)
     log_prior[:-1][~have] = -np.inf
-    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[k]
-    return block_given_rest(windows[row, col], precision[row, col], state.shared.dictionary[k], log_prior, gamma_w)
+    atom, gamma_w = state.shared.dictionary[k], float(state.shared.gamma_w[0])
+    return block_given_rest(windows[row, col], precision[row, col], atom, log_prior, gamma_w)
 
 
 def log_block_prior(
@@ -84,7 +84,6 @@ def log_block_prior(
 
     (position + 1,); the block itself must be empty in ``z``. A pooled block: 1/(B+1) + counts over the other blocks of
     its shape in the map; without ``empty`` 1/B + counts, and -inf for the last outcome. An element: a0 and b0.
-    In two steps, with n of the others active: (1/B + counts) (a0 + n) / (1 + n), and b0 + the number of empty ones.
     """
     n, k, i, j = where
     p, q = shape.block
@@ -95,27 +94,22 @@ def log_block_prior(
         if group[0][i, j]:
             counts = outcome_counts(z[n : n + 1, k : k + 1], group)[0, 0].astype(float)
             counts[-1] -= 1  # the block itself
-            weight = counts + 1.0 / (len(group[1]) + (empty and not spec.two_steps))
-            if spec.two_steps and empty:
-                (a, b), active = spec.beta, counts[:-1].sum()
-                weight = np.append(weight[:-1] * (a + active) / (1 + active), b + counts[-1])
-            out[np.append(group[1], p * q)] = np.log(weight)
+            out[np.append(group[1], p * q)] = np.log(counts + 1.0 / (len(group[1]) + empty))
     if not empty:
         out[-1] = -np.inf
     return out
 
 
-def theta_given_z(z: np.ndarray, spec: LayerSpec, shape: LayerShape) -> list[Dirichlet]:
+def theta_given_z(z: np.ndarray, shape: LayerShape) -> list[Dirichlet]:
     """Multinomial probabilities of each block shape given the positions: Dirichlet(1/(B+1) + counts).
 
     One `Dirichlet` with alpha (image, atom, outcome) per block shape, in the order of `gdd.model.layer.block_groups`.
-    In two steps the outcomes are the positions of an active block: Dirichlet(1/B + counts).
 
     *Source:* supplement, "Sample theta". *Departs:* one theta per block shape, so that ragged edges are exact.
     *Checked:* tests/test_conditionals.py.
     """
-    counts = [outcome_counts(z, group)[..., : -1 if spec.two_steps else None] for group in block_groups(shape)]
-    return [Dirichlet(each + 1.0 / each.shape[2]) for each in counts]
+    counts = [outcome_counts(z, group) for group in block_groups(shape)]
+    return [Dirichlet(part + 1.0 / part.shape[2]) for part in counts]
 
 
 def atom_statistics(
@@ -155,16 +149,15 @@ def gamma_d_given_rest(state: LayerState, spec: LayerSpec, shape: LayerShape) ->
 
 def gamma_w_given_rest(state: LayerState, spec: LayerSpec) -> Gamma:
     """Precision of the weights: a + (active)/2, b + (sum of w^2)/2. *Departs:* P7. *Checked:* ratio test."""
-    active = (state.local.z != EMPTY).sum(axis=(0, 2, 3)).astype(float)  # (atom,)
-    energy = (state.local.w.astype(float) ** 2).sum(axis=(0, 2, 3))
-    return _precision_given(spec.gamma_w, active, energy, state.shared.gamma_w.shape)
+    active, energy = (state.local.z != EMPTY).sum(), (state.local.w.astype(float) ** 2).sum()
+    return _precision_given(spec.gamma_w, np.array([active], float), np.array([energy]), (1,))
 
 
 def gamma_e_given_rest(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape) -> Gamma:
     """Precision of the noise: a + (observed pixels)/2, b + ||E||^2/2. *Departs:* P6. *Checked:* ratio test."""
-    energy = (residual(state, data, shape) ** 2).sum(axis=(2, 3))  # (image, plane)
+    energy = (residual(state, data, shape) ** 2).sum(axis=(1, 2, 3))  # (image,)
     pixels = np.ones(data.images.shape) if data.mask is None else data.mask
-    return _precision_given(spec.gamma_e, pixels.sum(axis=(2, 3)).astype(float), energy, state.local.gamma_e.shape)
+    return _precision_given(spec.gamma_e, pixels.sum(axis=(1, 2, 3)).astype(float), energy, state.local.gamma_e.shape)
 
 
 def sum_shared(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -177,23 +170,6 @@ def sum_shared(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 def _precision_given(prior: Precision, number: np.ndarray, energy: np.ndarray, shape: tuple[int, ...]) -> Gamma:
     return Gamma(prior.shape + sum_shared(number, shape) / 2, prior.rate + sum_shared(energy, shape) / 2)
-
-
-def squared_scale_given_rest(state: LayerState, shape: LayerShape, k: int) -> GeneralisedInverseGaussian:
-    r"""s^2 of the move (D_k, w_k) -> (s D_k, w_k / s), which leaves the likelihood alone.
-
-    :math:`s^2 \sim \mathrm{GIG}(p = (C h w - n_k)/2, a = \sum_c \gamma_{d,kc} \lVert D_{kc} \rVert^2,
-    b = \gamma_w \sum w_k^2)`; the Jacobian of the move is in p.
-
-    *Source:* not in the paper. *Checked:* tests/test_conditionals.py (ratio with Jacobian).
-    """
-    atom = state.shared.dictionary[k].astype(float)
-    gamma_d = np.broadcast_to(state.shared.gamma_d, (shape.atoms, shape.planes))[k]
-    gamma_w = np.broadcast_to(state.shared.gamma_w, (shape.atoms,))[k]
-    active = int((state.local.z[:, k] != EMPTY).sum())
-    energy = float(gamma_w * (state.local.w[:, k].astype(float) ** 2).sum())
-    a = float((gamma_d * (atom**2).sum(axis=(1, 2))).sum())
-    return GeneralisedInverseGaussian((atom.size - active) / 2, a, energy if active else 0.0)
 
 
 def design_of(maps: np.ndarray, shape: LayerShape) -> np.ndarray:

@@ -1,12 +1,12 @@
-"""The sweep of the joint model once more, as the equations read: everything computed afresh from the conditionals.
+"""A sweep of the joint model as the equations read: everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.joint_sweep`, so that both give the same chain
-(tests/test_joint_sweep.py). It is far slower. A piece of it can be exchanged, which is how `gdd_book.checks.shortcuts`
-puts a wrong step into an otherwise right sampler.
+(tests/test_joint_sweep.py). A piece of it can be exchanged, which is how `gdd_book.checks.shortcuts` puts a wrong step
+into an otherwise right sampler.
 
-A switch of a top coefficient and a position of an upper layer are screened: proposed under a guess of their images'
-norms, then accepted by the exact conditional. The top weights of an image, and a dictionary of an upper layer, are
-drawn by perturbing and solving.
+A switch of a top coefficient and a position of an upper layer are proposed under the expected norm of their images
+(`gdd.reference.screening`), then accepted by the exact conditional. The top weights of an image, and a dictionary of an
+upper layer, are drawn by perturbing and solving.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from gdd.model.distributions import PositionChoice
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData, with_block
-from gdd.sampler.conditionals import log_block_prior
-from gdd.sampler.joint_conditionals import (
+from gdd.reference.conditionals import log_block_prior
+from gdd.reference.joint_conditionals import (
     Where,
     active_coefficients,
     block_places_of,
@@ -38,40 +38,38 @@ from gdd.sampler.joint_conditionals import (
     layer_state,
     of_image,
     position_given_rest,
-    squared_scale_between_layers,
-    squared_scale_given_rest,
     unit_images,
     weight_design,
     weights_given_rest,
     with_position,
 )
-from gdd.sampler.joint_dictionary import conjugate_gradients
-from gdd.sampler.kernels.joint_coefficients import LEFT, MOST_STEPS
-from gdd.sampler.random import Key, Stream, shared_generator
-from gdd.sampler.screening import average_images
-from gdd_book.checks.plain import draw_atom
+from gdd.reference.layer_sweep import draw_atom
+from gdd.reference.random import Key, Stream, shared_generator
+from gdd.reference.screening import mean_atom_images
+from gdd.reference.solver import conjugate_gradients
+
+#: of the solver of the top weights: it stops where its error, in the norm of the scaled system, is so many posterior
+#: standard deviations, and after so many steps in any case
+WEIGHT_TOLERANCE, MAX_WEIGHT_STEPS = 0.1, 100
 
 
-def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) -> float:
-    """Log odds that a top coefficient is active, its weight integrated out."""
-    return log_prior_odds + 0.5 * math.log(gamma_w / precision) + c * c / (2 * precision)
+# ---- top layer
 
 
 def draw_weights(
     state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
 ) -> JointState:
-    """Draw all weights of one image that are on: perturb, solve, accept. ``norms`` (atom,): guessed.
+    """Draw all weights of one image that are on: perturb, solve, accept. ``norms`` (atom,): expected ones.
 
     How and why: `gdd.sampler.kernels.joint_coefficients`.
     """
     active = active_coefficients(state)
     if not len(active):
         return state
-    solved, left = perturb_and_solve(state, data, model, norms, stream, MOST_STEPS)
+    solved, residual = perturb_and_solve(state, data, model, norms, stream, MAX_WEIGHT_STEPS)
     before = state.local.w[0][tuple(active.T)]
-    if math.log(stream.uniform()) >= (solved - 2 * before) @ left:
-        return state
-    return with_weights(state, solved - before)
+    log_ratio = (solved - 2 * before) @ residual
+    return with_weights(state, solved - before) if math.log(stream.uniform()) < log_ratio else state
 
 
 def with_weights(state: JointState, weights: np.ndarray) -> JointState:
@@ -80,63 +78,69 @@ def with_weights(state: JointState, weights: np.ndarray) -> JointState:
 
 
 def perturb_and_solve(
-    state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream, most: int
+    state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream, max_steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solution of the perturbed system of the weights in at most ``most`` steps, and the residual of the system."""
+    """Solution of the perturbed system of the weights in at most ``max_steps``, and the residual of the system."""
     choice, design = weights_given_rest(state, data, model), weight_design(state, data, model)
-    active, gamma_e = active_coefficients(state), state.local.gamma_e[0]
+    active, gamma_e, gamma_w = active_coefficients(state), state.local.gamma_e[0], float(state.shared.gamma_w[0])
     _, planes, rows, cols = data.images.shape
     pixels = stream.normals(planes * rows * cols).reshape(rows, cols, planes)
-    gamma_w = np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[active[:, 0]]
-    right = choice.precision @ state.local.w[0][tuple(active.T)] + choice.linear
-    right += math.sqrt(gamma_e) * design.T @ pixels.transpose(2, 0, 1).ravel()
-    right += np.sqrt(gamma_w) * np.array([stream.normal() for _ in active])
+    rhs = choice.precision @ state.local.w[0][tuple(active.T)] + choice.linear
+    rhs += math.sqrt(gamma_e) * design.T @ pixels.transpose(2, 0, 1).ravel()
+    rhs += math.sqrt(gamma_w) * np.array([stream.normal() for _ in active])
     diagonal = gamma_e * norms[active[:, 0]] + gamma_w
     return conjugate_gradients(
-        lambda v: choice.precision @ v, right, lambda v: v / diagonal, most, absolute=LEFT
+        lambda v: choice.precision @ v, rhs, lambda v: v / diagonal, max_steps, absolute=WEIGHT_TOLERANCE
     )[:2]
 
 
+def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) -> float:
+    """Log odds that a top coefficient is active, its weight integrated out."""
+    return log_prior_odds + 0.5 * math.log(gamma_w / precision) + c * c / (2 * precision)
+
+
 def draw_switch(
-    state: JointState, data: LayerData, model: ModelSpec, guess: float, where: Where, stream: Stream
+    state: JointState, data: LayerData, model: ModelSpec, norm: float, where: Where, stream: Stream
 ) -> JointState:
-    """Propose to switch by odds under a guess of the norm, accept by the exact odds.
+    """Propose to switch by odds under the expected norm of the coefficient's image, accept by the exact odds.
 
     A coefficient that is switched on draws its weight from the exact conditional; one that stays on keeps its weight.
-    While it is on, the guess also stands for the norm in its contribution, which is added back to the residual.
+    While it is on, the expected norm also stands for the true one in its contribution, which is added back to the
+    residual.
     """
     choice = coefficient_given_rest(state, data, model, where)
     exact = float(choice.log_weight[0] - choice.log_weight[1])
-    gamma_w = float(np.broadcast_to(state.shared.gamma_w, state.local.z.shape[1])[where[1]])
-    gamma_e, (a, b) = float(state.local.gamma_e[0]), model.layers[-1].beta
-    precision, screen = float(choice.precision[0]), gamma_e * guess + gamma_w
+    gamma_e, gamma_w, (a, b) = float(state.local.gamma_e[0]), float(state.shared.gamma_w[0]), model.layers[-1].beta
+    precision, expected = float(choice.precision[0]), gamma_e * norm + gamma_w
     c = float(choice.mean[0]) * precision
 
-    def odds(with_weight: float) -> float:
-        """Log odds under the guess, of a coefficient with this weight (0: off)."""
-        seen = c + (screen - precision) * with_weight
-        return log_odds(seen, screen, gamma_w, math.log(a / b))
+    def proposal_odds(with_weight: float) -> float:
+        """Log odds under the expected norm, of a coefficient with this weight (0: off)."""
+        return log_odds(c + (expected - precision) * with_weight, expected, gamma_w, math.log(a / b))
 
     old, uniform = float(state.local.w[where]), stream.uniform()
     if state.local.z[where] != EMPTY:
-        if uniform >= expit(-odds(old)):
+        if uniform >= expit(-proposal_odds(old)):
             return state
-        ratio = log_expit(odds(0.0)) - log_expit(-odds(old)) - exact
-        return with_block(state, where, EMPTY, 0.0) if math.log(stream.uniform()) < ratio else state
-    if uniform >= expit(odds(0.0)):
+        log_ratio = log_expit(proposal_odds(0.0)) - log_expit(-proposal_odds(old)) - exact
+        return with_block(state, where, EMPTY, 0.0) if math.log(stream.uniform()) < log_ratio else state
+    if uniform >= expit(proposal_odds(0.0)):
         return state
     weight = float(choice.mean[0] + stream.normal() / math.sqrt(precision))
-    ratio = exact + log_expit(-odds(weight)) - log_expit(odds(0.0))
-    return with_block(state, where, 0, weight) if math.log(stream.uniform()) < ratio else state
+    log_ratio = exact + log_expit(-proposal_odds(weight)) - log_expit(proposal_odds(0.0))
+    return with_block(state, where, 0, weight) if math.log(stream.uniform()) < log_ratio else state
 
 
-def guess_of_moves(
+# ---- positions
+
+
+def position_proposal(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray,
 ) -> PositionChoice:
     """Proposal of a position from the present one: exact but for the squared distance between two of its images.
 
-    ``overlaps`` (atom, lag_row, lag_col): guessed inner products of an atom's images at two positions.
+    ``overlaps`` (atom, lag_row, lag_col): expected inner products of an atom's images at two positions.
     """
     k, shape = where[1], model.shapes()[layer]
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
@@ -147,12 +151,12 @@ def guess_of_moves(
     norm, old = overlaps[k, *centre], state.local.positions[layer][where]
     slot = len(positions) if old == EMPTY else int(np.flatnonzero(positions == old)[0])
     if old == EMPTY:
-        apart = np.full(len(positions), norm)
+        distance = np.full(len(positions), norm)
     else:
         lags = centre + np.array(places) - np.array(places[slot])
-        apart = 2 * (norm - overlaps[k, lags[:, 0], lags[:, 1]])
-    apart = np.append(apart, 0.0 if old == EMPTY else norm)
-    gain = state.local.gamma_e[0] * (value * (correlation - correlation[slot]) - 0.5 * value**2 * apart)
+        distance = 2 * (norm - overlaps[k, lags[:, 0], lags[:, 1]])
+    distance = np.append(distance, 0.0 if old == EMPTY else norm)
+    gain = state.local.gamma_e[0] * (value * (correlation - correlation[slot]) - 0.5 * value**2 * distance)
     z = with_position(state, layer, where, EMPTY).local.positions[layer]
     log_weight = log_block_prior(z, model.layers[layer], shape, where, refinement.empty_blocks)
     log_weight[np.append(positions, -1)] += gain
@@ -163,33 +167,36 @@ def draw_upper_position(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
 ) -> JointState:
-    """Propose a position by a guess, accept it by the exact conditional."""
+    """Propose a position under the expected overlaps, accept it by the exact conditional."""
     given = (data, model, refinement, layer, where)
-    forward, old = guess_of_moves(state, *given, overlaps), int(state.local.positions[layer][where])
+    forward, old = position_proposal(state, *given, overlaps), int(state.local.positions[layer][where])
     new = forward.sample(stream)
     if new == old:
         return state
     moved = with_position(state, layer, where, new)
-    exact, back = position_given_rest(state, *given), guess_of_moves(moved, *given, overlaps)
-    ratio = exact.logpdf(new) - exact.logpdf(old) + back.logpdf(old) - forward.logpdf(new)
-    return moved if math.log(stream.uniform()) < ratio else state
+    exact, backward = position_given_rest(state, *given), position_proposal(moved, *given, overlaps)
+    log_ratio = exact.logpdf(new) - exact.logpdf(old) + backward.logpdf(old) - forward.logpdf(new)
+    return moved if math.log(stream.uniform()) < log_ratio else state
 
 
 def draw_bottom_position(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
 ) -> JointState:
-    """Draw a position from its exact conditional; the guess is not used."""
+    """Draw a position from its exact conditional; the overlaps are not used."""
     choice = position_given_rest(state, data, model, refinement, layer, where)
     return with_position(state, layer, where, choice.sample(stream))
+
+
+# ---- dictionaries of upper layers
 
 
 def draw_upper_dictionary(state: JointState, data: LayerData, model: ModelSpec, layer: int, key: Key) -> np.ndarray:
     """Perturb the linear term by noise of covariance P, then solve; exactly, where the compiled twin iterates."""
     choice, design = dictionary_given_rest(state, data, model, layer), dictionary_design(state, data, model, layer)
     shape = model.shapes()[layer]
-    right = choice.linear + noise_of_covariance(state, data, design, layer, shape.dictionary, key)
-    return np.linalg.solve(choice.precision, right).reshape(shape.dictionary)
+    rhs = choice.linear + noise_of_covariance(state, data, design, layer, shape.dictionary, key)
+    return np.linalg.solve(choice.precision, rhs).reshape(shape.dictionary)
 
 
 def noise_of_covariance(
@@ -203,8 +210,8 @@ def noise_of_covariance(
     gamma_e = np.broadcast_to(state.local.gamma_e, images)
     for n in range(images):
         stream = Stream(seed, stage, layer + 1, sweep, n)
-        each = stream.normals(rows * cols * planes).reshape(rows, cols, planes)
-        noise = noise + np.sqrt(gamma_e[n]) * design[n].T @ each.transpose(2, 0, 1).ravel()
+        pixels = stream.normals(rows * cols * planes).reshape(rows, cols, planes)
+        noise = noise + np.sqrt(gamma_e[n]) * design[n].T @ pixels.transpose(2, 0, 1).ravel()
     return noise
 
 
@@ -225,7 +232,7 @@ CORRECT = Pieces()
 
 
 def plain_joint_sweep(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool = True
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key
 ) -> JointState:
     """Draw every unknown of the joint model once, as `gdd.sampler.joint_sweep.joint_sweep` does.
 
@@ -233,7 +240,7 @@ def plain_joint_sweep(
     *Departs:* as the conditionals say. *Checked:* tests/test_joint_sweep.py, tests/test_joint_sampler.py.
     """
     state = plain_local_pass(state, data, model, refinement, key)
-    return draw_joint_shared(state, data, model, refinement, key, scale, CORRECT)
+    return draw_joint_shared(state, data, model, refinement, key, CORRECT)
 
 
 def plain_local_pass(
@@ -241,23 +248,22 @@ def plain_local_pass(
     pieces: Pieces = CORRECT,
 ) -> JointState:
     """Draw what belongs to the images, one image after another."""
-    averages = average_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
-    guesses = tuple(average.overlaps for average in averages[1:])
+    means = mean_atom_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
+    overlaps = tuple(mean.overlaps for mean in means[1:])
     seed, stage, _, sweep = key
-    locals_ = []
+    drawn = []
     for n in range(len(data.images)):
-        one, alone = of_image(state, data, n)
         stream = Stream(seed, stage, 0, sweep, n)
-        locals_.append(draw_joint_image(one, alone, model, refinement, guesses, stream, pieces).local)
-    positions = (np.concatenate(parts) for parts in zip(*(part.positions for part in locals_), strict=True))
-    z, w, gamma_e = (np.concatenate([getattr(part, name) for part in locals_]) for name in ("z", "w", "gamma_e"))
+        drawn.append(draw_joint_image(*of_image(state, data, n), model, refinement, overlaps, stream, pieces).local)
+    positions = (np.concatenate(parts) for parts in zip(*(local.positions for local in drawn), strict=True))
+    z, w, gamma_e = (np.concatenate([getattr(local, name) for local in drawn]) for name in ("z", "w", "gamma_e"))
     local = state.local._replace(positions=tuple(positions), z=z, w=w, gamma_e=gamma_e[: len(state.local.gamma_e)])
     return state._replace(local=local)
 
 
 def draw_joint_image(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, guesses: tuple[np.ndarray, ...],
-    stream: Stream, pieces: Pieces,
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec,
+    overlaps: tuple[np.ndarray, ...], stream: Stream, pieces: Pieces,
 ) -> JointState:
     """Noise precision, if it has an image axis, top weights, switches, positions from the top down, of one image."""
     shapes, noise = model.shapes(), refinement.noise
@@ -265,24 +271,23 @@ def draw_joint_image(
         choice = gamma_e_given_rest(state, data, model, refinement)
         drawn = stream.gamma(float(choice.shape[0])) / float(choice.rate[0])
         state = state._replace(local=state.local._replace(gamma_e=np.array([drawn])))
-    norms = guesses[-1][:, 0, 0]
+    norms = overlaps[-1][:, 0, 0]
     state = pieces.weights(state, data, model, norms, stream)
     for i, j, k in np.ndindex(*shapes[-1].grid, shapes[-1].atoms):
         state = pieces.switch(state, data, model, float(norms[k]), (0, k, i, j), stream)
     for layer in range(len(shapes) - 2, 0, -1):
         for i, j, k in np.ndindex(*shapes[layer].grid, shapes[layer].atoms):
-            state = pieces.upper(state, data, model, refinement, layer, (0, k, i, j), guesses[layer], stream)
+            state = pieces.upper(state, data, model, refinement, layer, (0, k, i, j), overlaps[layer], stream)
     if len(shapes) > 1:
         for where in np.ndindex(1, shapes[0].atoms, *shapes[0].grid):
-            state = pieces.bottom(state, data, model, refinement, 0, where, guesses[0], stream)
+            state = pieces.bottom(state, data, model, refinement, 0, where, overlaps[0], stream)
     return state
 
 
 def draw_joint_shared(
-    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, scale: bool,
-    pieces: Pieces,
+    state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, pieces: Pieces
 ) -> JointState:
-    """Dictionaries whose turn it is from the top down, scales, precisions of dictionaries, weights and shared noise."""
+    """Dictionaries whose turn it is from the top down, precisions of dictionaries, weights and shared noise."""
     seed, stage, _, sweep = key
     due = [layer for layer in range(len(model.layers)) if (sweep + layer) % refinement.dictionary_every == 0]
     for layer in reversed([layer for layer in due if layer]):
@@ -293,10 +298,7 @@ def draw_joint_shared(
         parts = bottom_atom_given_rest(state, data, model, k)
         atoms[k] = draw_atom(parts, layer_state(state, model, 0), model.shapes()[0], k, generator)
         state = with_dictionary(state, 0, atoms)
-    generator = shared_generator(seed, stage, 0, sweep)
-    if scale:
-        state = draw_joint_scales(state, model, generator)
-    return draw_joint_precisions(state, data, model, refinement, generator)
+    return draw_joint_precisions(state, data, model, refinement, shared_generator(seed, stage, 0, sweep))
 
 
 def with_dictionary(state: JointState, layer: int, dictionary: np.ndarray) -> JointState:
@@ -304,23 +306,6 @@ def with_dictionary(state: JointState, layer: int, dictionary: np.ndarray) -> Jo
     parts = list(state.shared.dictionaries)
     parts[layer] = dictionary
     return state._replace(shared=state.shared._replace(dictionaries=tuple(parts)))
-
-
-def draw_joint_scales(state: JointState, model: ModelSpec, generator: np.random.Generator) -> JointState:
-    """Scale of every top atom against its weights, then of every lower atom against its plane in the layer above."""
-    top = len(model.layers) - 1
-    squared = [squared_scale_given_rest(state, model, k).sample(generator) for k in range(model.layers[top].atoms)]
-    scale = np.sqrt(np.array(squared))
-    state = with_dictionary(state, top, state.shared.dictionaries[top] * scale[:, None, None, None])
-    state = state._replace(local=state.local._replace(w=state.local.w / scale[:, None, None]))
-    for layer in range(top - 1, -1, -1):
-        for k in range(model.layers[layer].atoms):
-            scale = math.sqrt(squared_scale_between_layers(state, layer, k).sample(generator))
-            lower, upper = (state.shared.dictionaries[layer + t].copy() for t in (0, 1))
-            lower[k] *= scale
-            upper[:, k] /= scale
-            state = with_dictionary(with_dictionary(state, layer, lower), layer + 1, upper)
-    return state
 
 
 def draw_joint_precisions(
