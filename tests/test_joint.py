@@ -94,7 +94,7 @@ def enumerated(name):
     atoms = generator.standard_normal(shape.dictionary)
     image = generator.standard_normal((1, 1, *size))
     z = np.full((1, 2, *shape.grid), EMPTY, np.int16)
-    local = Local(z, np.zeros(z.shape), np.full((1, 1), GAMMA_E))
+    local = Local(z, np.zeros(z.shape), np.full(1, GAMMA_E))
     state = LayerState(local, Shared(atoms, np.ones((2, 1)), np.full(1, GAMMA_W)))
     data = LayerData(image)
     return state, data, spec, shape, *enumerate_positions(state, data, spec, shape)
