@@ -105,7 +105,7 @@ def key_numbers(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) 
     printed = paper_values.table("mnist_error").query("ours and n_train == 1000").error.item()
     whitened, copied = subset_errors(best).sel(feature_kind=[line[0] for line in LINES[-2:]], size=1000).mean("trial")
     rows = {
-        "the paper's code, as printed": printed,
+        "printed in the paper": printed,
         "the paper's code, at the precisions that training leaves": trained.sel(feature_kind=SAMPLE),
         "the same code, at precisions chosen on training digits": chosen.sel(feature_kind=SAMPLE),
         "ridge regression on the same placed atoms": chosen.sel(feature_kind=RIDGE),
