@@ -303,8 +303,8 @@ def read(path: Path) -> xr.Dataset:
     try:
         data = netcdf.load(path)
         found, version = data.attrs.get("format"), data.attrs.get("version", 0)
-        if found == FORMAT and version == VERSION:
-            netcdf.check(data)
+        if found == FORMAT and version == VERSION and not netcdf.check(data):
+            raise ValueError("it has no checksum")
     except netcdf.UNREADABLE as error:
         raise GddError(f"path: {path} cannot be read: {error}") from error
     if found != FORMAT:

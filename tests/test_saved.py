@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -17,6 +18,7 @@ import gdd
 from gdd import DeepDeconvolution, results
 from gdd.base import netcdf
 from gdd.base.checks import GddError
+from gdd_book import models
 
 
 @pytest.fixture(scope="module")
@@ -227,12 +229,22 @@ def test_why_a_file_cannot_be_read_is_told_apart(named, tmp_path):
         gdd.load(path)
 
 
-def test_older_files_have_one_checksum_that_is_not_read(named, tmp_path):
+def test_older_files_have_one_checksum_of_all(tmp_path):
+    path = tmp_path / "m.nc"
+    shutil.copy(models.SHIPPED / "mnist-1000-refined.nc", path)
+    assert netcdf.OLD in netcdf.load(path).attrs and netcdf.OLD not in results.read(path).attrs
+    with netCDF4.Dataset(path, "a") as file:
+        file["gamma_w_2"][...] = file["gamma_w_2"][...] + 1
+    with pytest.raises(GddError, match="it is damaged: its contents do not match their checksum"):
+        gdd.load(path)
+
+
+def test_a_file_without_a_checksum_is_refused(named, tmp_path):
     named.save(path := tmp_path / "m.nc")
     with netCDF4.Dataset(path, "a") as file:
         file.delncattr(netcdf.CHECKSUMS)
-        file.content_sha256 = "0" * 64
-    assert "content_sha256" not in results.read(path).attrs
+    with pytest.raises(GddError, match="it has no checksum"):
+        gdd.load(path)
 
 
 # ---- threads, full disks

@@ -14,7 +14,7 @@ import xarray as xr
 
 from gdd.base.files import written_whole
 
-#: attribute of a file: checksums of everything else in it, by name; older files have one of all, which is not read
+#: attribute of a file: checksums of everything else in it, by name; older files have one of all
 CHECKSUMS, OLD = "content_checksums", "content_sha256"
 #: how NetCDF files begin
 MAGIC = (b"\x89HDF", b"CDF\x01", b"CDF\x02", b"CDF\x05")
@@ -79,14 +79,16 @@ def reason(path: Path, error: str) -> str:
     return f"it is damaged: {error}" if known else "it is no NetCDF file"
 
 
-def check(data: xr.Dataset) -> None:
-    """Take the checksums off what was loaded. Raises `UNREADABLE` if a part is missing or another's."""
-    data.attrs.pop(OLD, None)
-    stored = json.loads(data.attrs.pop(CHECKSUMS, "{}"))
+def check(data: xr.Dataset) -> bool:
+    """Take the checksums off what was loaded. False if there are none; ValueError if a part is missing or another's."""
+    one, stored = data.attrs.pop(OLD, None), json.loads(data.attrs.pop(CHECKSUMS, "{}"))
     found = checksums(data) if stored else {}
     for name, digest in stored.items():
         if found.get(name) != digest:
             raise ValueError(f"it is damaged: {name} does not match its checksum")
+    if one not in (None, _old_checksum(data)):
+        raise ValueError("it is damaged: its contents do not match their checksum")
+    return bool(stored or one)
 
 
 def checksums(data: xr.Dataset) -> dict[str, str]:
@@ -100,15 +102,34 @@ def checksums(data: xr.Dataset) -> dict[str, str]:
         values = array.values
         if values.dtype.kind in "mM":
             values = values.astype(f"{values.dtype.kind}8[ns]").astype(np.int64)
-        if values.dtype.kind in "biufc":
-            values = values.astype(values.dtype.newbyteorder("="))
-            if values.dtype.kind == "f":
-                values[np.isnan(values)] = np.nan  # of whatever bits
-            content = str((values.shape, values.dtype)).encode() + values.tobytes()
-        else:
-            content = _text(values.astype(str))
+        content = _bits(values) if values.dtype.kind in "biufc" else _text(values.astype(str))
         parts[f"array {name}"] = str((array.dims, name in data.coords)).encode() + content
     return {name: sha256(part).hexdigest()[:16] for name, part in parts.items()}
+
+
+def _old_checksum(data: xr.Dataset) -> str:
+    """The one SHA-256 of older files, over attributes, names, axes and values."""
+    digest = sha256(_words(data.attrs))
+    for name in sorted(data.variables, key=str):
+        array = data.variables[name]
+        digest.update(_words({"name": name, "axes": array.dims, "coordinate": name in data.coords}))
+        digest.update(_words(array.attrs))
+        numbers = array.dtype.kind in "biufc"
+        digest.update(_bits(array.values) if numbers else _words({"words": array.values.astype(str)}))
+    return digest.hexdigest()
+
+
+def _bits(values: np.ndarray) -> bytes:
+    """Shape, type and values of numbers, in this machine's order of bytes."""
+    values = values.astype(values.dtype.newbyteorder("="))
+    if values.dtype.kind == "f":
+        values[np.isnan(values)] = np.nan  # of whatever bits
+    return str((values.shape, values.dtype)).encode() + values.tobytes()
+
+
+def _words(values: dict) -> bytes:
+    """Values by name, as `_old_checksum` has them."""
+    return json.dumps({str(name): np.ravel(value).tolist() for name, value in values.items()}, sort_keys=True).encode()
 
 
 def _text(value: object) -> bytes:
