@@ -63,8 +63,8 @@ def faults(notebook):
             found.append(f"cell {number}: defines a function or a class; it belongs in the package")
         found += [f"cell {number}: path {text!r}" for text in paths_in(tree)]
     parameters = tagged(notebook, "parameters")
-    if len(parameters) > 1:
-        found.append(f"{len(parameters)} parameters cells, at most 1")
+    if len(parameters) != 1:
+        found.append(f"{len(parameters)} parameters cells, exactly 1")
     for cell in parameters:
         names = [node for node in ast.parse(cell.source).body if isinstance(node, ast.Assign)]
         if not 1 <= len(names) <= 6 or len(names) != len(ast.parse(cell.source).body):

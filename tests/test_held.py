@@ -19,3 +19,4 @@ def test_values_are_in_the_code(one):
 def test_the_table_has_a_row_for_each():
     table = held.table()
     assert isinstance(table, HTML) and table.data.count("<tr><td>") == len(held.load()["held"])
+    assert 0 < held.table(not_varied_only=True).data.count("<tr><td>") < len(held.load()["held"])

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from gdd.base.axes import ATOM, DRAW, IMAGE
 from gdd.model.spec import MNIST
 from gdd.plot import mosaic
+from gdd_book import records
 from gdd_book.dictionaries import threshold
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import compare_paired, mean_and_interval, share_interval, t_statistic
@@ -219,6 +220,12 @@ def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: 
     return _finish_curve(figure, axes)
 
 
+def labelled() -> tuple[xr.Dataset | None, xr.Dataset | None]:
+    """Records of `mnist-labels`: at the precisions chosen, and at those that training left; None if missing."""
+    of_training = {"test_noise": 2.0, "test_ratio": 0.054}
+    return records.find("mnist-labels", "paper"), records.find("mnist-labels", "paper", **of_training)
+
+
 def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | None) -> Figure:
     """Test error against the number of labels: the paper's, and every feature of `mnist-labels`.
 
@@ -278,13 +285,6 @@ def _finish_curve(figure: Figure, axes: Axes) -> Figure:
 
 
 # ---------------------------------------------------------------------------------------- best use, and what it costs
-
-
-def whitened_table(record: xr.Dataset) -> pd.DataFrame:
-    """Test error in % of `mnist-whitened`: features down, as they are and whitened across; their number."""
-    errors = with_interval(record.error, "trial").transpose("feature_kind", "whitened").to_pandas()
-    errors = errors.rename(columns={False: "as it is", True: "whitened"}).rename_axis(None, axis=1)
-    return errors.assign(numbers=record.features.to_series()).rename_axis("features")
 
 
 def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:

@@ -50,10 +50,12 @@ def _in_words(found: Any) -> str:
     return f"{found:g}" if isinstance(found, float) else str(found)
 
 
-def table() -> HTML:
+def table(not_varied_only: bool = False) -> HTML:
     """A row for each number: its values as the code has them, where it was varied, and what it changes."""
     head, rows = ("Number", "Value", "Varied in", "What it changes"), []
     for one in load()["held"]:
+        if not_varied_only and not one["varied"].startswith("not varied"):
+            continue
         values = "<br>".join(f"{escape(kind)}: {escape(_in_words(value_of(at)))}" for kind, at in one["value"].items())
         page = f'<a href="{index.link(one["page"])}">{one["page"].partition("#")[0]}</a>'
         rows.append(("", (escape(one["name"]), values, escape(one["varied"]), f"{escape(one['matters'])} {page}")))
