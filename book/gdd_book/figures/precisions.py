@@ -29,9 +29,9 @@ def together(found: Sequence[xr.Dataset]) -> xr.Dataset:
     return xr.concat(found, "subset", join="outer", combine_attrs="override").sel(atoms=list(ATOMS)).sortby("subset")
 
 
-def chosen(record: xr.Dataset, kind: str = SAMPLE) -> pd.DataFrame:
+def chosen(record: xr.Dataset) -> pd.DataFrame:
     """Cross-validation error in %, mean over subsets: at the chosen precisions, and at the nearest to training's."""
-    errors, rows = record.cross_validation.sel(feature_kind=kind).mean("subset"), {}
+    errors, rows = record.cross_validation.sel(feature_kind=SAMPLE).mean("subset"), {}
     for atoms, (noise, ratio) in CHOSEN.items():
         as_trained = {"noise": 10.0 if atoms == ATOMS[2] else 44.0, "ratio": record.ratio.values[0]}
         own = errors.sel(atoms=atoms)
@@ -44,9 +44,9 @@ def chosen(record: xr.Dataset, kind: str = SAMPLE) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("atoms")
 
 
-def show_surface(record: xr.Dataset, kind: str = SAMPLE, pixels: float | None = None) -> Figure:
+def show_surface(record: xr.Dataset) -> Figure:
     """Cross-validation error in % by gamma_e and rho, mean over subsets, a panel for each kind of atoms."""
-    errors = record.cross_validation.sel(feature_kind=kind).mean("subset")
+    errors = record.cross_validation.sel(feature_kind=SAMPLE).mean("subset")
     kinds = list(record.atoms.values)
     figure, axes = new_panels(len(kinds), 1, 2.1 * len(kinds))
     for panel, atoms in zip(axes[:, 0], kinds, strict=True):
