@@ -6,6 +6,7 @@ is printed and what is right, of an erratum, stand on its page, under a label of
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
@@ -23,8 +24,10 @@ ERRATA_PAGE = "model/errata"
 
 #: each verdict on a claim and what it means
 VERDICTS = {
-    "reproduced": "checked here as claimed, at the scale of the paper where a scale matters",
-    "partly": "a part of the claim holds, or holds under conditions that the paper does not state; the text says which",
+    "derived": "follows from the model's definition; proved and tested here, nothing had to be run",
+    "reproduced": "measured, with the outcome claimed",
+    "mostly": "most of the claim holds; the words below the verdict say what",
+    "mostly not": "a part holds, or holds under conditions that the paper does not state",
     "not reproduced": "another outcome, at the paper's size, or so far off that shorter runs do not explain it",
     "open": "no run of the needed size, number of chains or prior yet; the finding says what is missing",
     "cannot be judged": "a machine or a choice that was never published decides",
@@ -57,7 +60,8 @@ class Claim(NamedTuple):
     place: str
     verdict: str  # a key of VERDICTS
     found: str  # what stands behind the verdict, or what is missing
-    extent: str = ""  # of "partly": what holds and what does not
+    extent: str = ""  # of "mostly" and "mostly not": what holds and what does not
+    scale: str = ""  # of our run beside the paper's: full, shorter, smaller
     evidence: str | None = None  # page of the book, without the ending
     number: Mapping = {}  # what the paper prints: arguments of `printed_number`
     ours: Mapping = {}  # what a record of ours has in its place: arguments of `our_number`
@@ -127,7 +131,7 @@ def legend(chosen: Sequence[Claim | Element], known: Mapping[str, str]) -> HTML:
 
 def claims_table(chosen: Iterable[Claim]) -> HTML:
     """Claims with verdicts and numbers; a click on one shows what stands behind it."""
-    head = ("The paper says", "Verdict", "Printed", "Ours")
+    head = ("The paper says", "Verdict", "Printed", "Ours", "Our run")
     return html_table(head, [(one.part, _claim_cells(one)) for one in chosen])
 
 
@@ -135,7 +139,7 @@ def elements_table(chosen: Iterable[Element]) -> HTML:
     """Elements with what differs, the page that shows them, and their records."""
     rows = []
     for one in chosen:
-        shown = f'<a href="{index.link(one.page)}">{one.page.partition("#")[0]}</a>' if one.page else ""
+        shown = f'<a href="{index.link(one.page)}">{_title(one.page.partition("#")[0])}</a>' if one.page else ""
         if one.records:
             names = "<br>".join(map(escape, one.records))
             shown += f"<details><summary>records</summary><small>{names}</small></details>"
@@ -190,15 +194,20 @@ def _read(path: Path, kind: type) -> list:
     return [kind(part, **entry) for part, entries in parts.items() for entry in entries]
 
 
+def _title(page: str) -> str:
+    """Heading of a page of the book."""
+    return escape(re.search("^# (.*)", checkout.text(checkout.BOOK / f"{page}.md"), re.MULTILINE)[1])
+
+
 def _claim_cells(one: Claim) -> tuple[str, ...]:
-    page = f' Page: <a href="{one.evidence}.html">{one.evidence}</a>.' if one.evidence else ""
+    page = f' Page: <a href="{one.evidence}.html">{_title(one.evidence)}</a>.' if one.evidence else ""
     printed, _, words = (printed_number(**one.number) if one.number else "").partition(" (")
     detail = f"{one.place}: {words[:-1]}" if words else one.place
     unit = "%" if "%" in words else words.rstrip(")").split(",")[0]
     printed += f"\u00a0{unit}" if unit else ""
     claim = (f"<details><summary>{escape(one.claim)}</summary><small>{escape(detail)}</small>"
              f"<p>{escape(one.found)}{page}</p></details>")
-    return claim, _mark(one.verdict, one.extent), escape(printed), our_number(**one.ours) if one.ours else ""
+    return claim, _mark(one.verdict, one.extent), escape(printed), our_number(**one.ours) if one.ours else "", one.scale
 
 
 def _erratum_cells(one: Erratum) -> tuple[str, ...]:
