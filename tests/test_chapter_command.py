@@ -1,6 +1,7 @@
 """``gdd chapter``: a page runs at a reader's parameters however it is named, or one line says what is wrong."""
 
 import io
+import re
 import shlex
 import subprocess
 import sys
@@ -104,3 +105,14 @@ def test_what_is_no_page_is_refused_from_a_pipe(monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
     with pytest.raises(GddError, match="chapter -: no page with code"):
         chapter.read("-")
+
+
+@pytest.mark.parametrize("page", notebooks.chapters())
+def test_jupyter_reads_all_of_a_page(page):
+    read = chapter.for_jupyter(chapter.read(notebooks.text_path(page)))
+    nbformat.validate(read)
+    for cell in read.cells:
+        if cell.cell_type == "markdown":
+            left = re.findall(r"^(?:`{3,}\{|:{3,}).*|^\([\w-]+\)=|\{[\w:-]+\}`.*|^\$\$ .*", cell.source, re.MULTILINE)
+            assert not left
+            assert {*re.findall(r"attachment:([^)]+)", cell.source)} == {*cell.get("attachments", {})}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import base64
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +19,15 @@ from papermill.exceptions import PapermillExecutionError
 from gdd.base.checks import GddError
 from gdd.base.files import user_path
 from gdd_book import checkout, parameters
+
+#: of MyST's text, what Jupyter does not read, and what it reads in its place: labels, links, drawings, other directives
+PLAIN = [
+    (r"^\([\w-]+\)=\n", ""), (r"^\$\$ \([\w-]+\)$", "$$"), (r"\{[\w:]+\}`([^`<]+?)(?: *<[^>]*>)?`", r"\1"),
+    (r"^(`{3,})\{figure\} *(\S+)\n(?::[\w-]+:.*\n)*\n?([\s\S]*?)^\1$", r"![](\2)\n\n*\3*"),
+    *[(r"^(`{3,}|:{3,})\{[\w:-]+\}.*\n(?::[\w-]+:.*\n)*\n?([\s\S]*?)^\1$", r"\2")] * 2,  # one in another
+    (r"\n\*$", "*"),
+]
+HIDDEN = {"hide-input", "remove-input", "remove-cell"}
 
 
 def run(page: str, output: str, given: Iterable[Sequence[str]] = ()) -> Path:
@@ -42,7 +53,7 @@ def run(page: str, output: str, given: Iterable[Sequence[str]] = ()) -> Path:
         raise GddError(f"output {output}: there is no folder {target.parent}; make it first")
     chapter = read(page)
     changes = parameters.parse(f"chapter {page}", defaults(chapter), given)
-    nbformat.write(execute(chapter, page, changes), target)
+    nbformat.write(for_jupyter(execute(chapter, page, changes)), target)
     return target
 
 
@@ -71,3 +82,30 @@ def execute(chapter: NotebookNode, name: str, changes: Mapping[str, Any] | None 
         return papermill.execute_notebook(chapter, None, changes, cwd=checkout.BOOK, coalesce_streams=True)
     except PapermillExecutionError as error:
         raise GddError(f"chapter {name}: cell {error.exec_count} failed: {error.ename}: {error.evalue}") from error
+
+
+def for_jupyter(chapter: NotebookNode) -> NotebookNode:
+    """The same chapter as Jupyter shows it: drawings inside, captions below figures, code folded as in the book."""
+    cells = []
+    for cell in chapter.cells:
+        cells.append(cell)
+        if HIDDEN & {*cell.metadata.get("tags", ())}:
+            cell.metadata["jupyter"] = {"source_hidden": True}
+        caption = cell.metadata.get("mystnb", {}).get("figure", {}).get("caption")
+        if caption:
+            cells.append(nbformat.v4.new_markdown_cell(f"*{caption}*"))
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            for pattern, plain in PLAIN:
+                cell.source = re.sub(pattern, plain, cell.source, flags=re.MULTILINE)
+            for path, name in re.findall(r"!\[\]\((\S*?(_static/\S+))\)", cell.source):
+                cell.source = cell.source.replace(path, _inside(cell, name))
+    return nbformat.from_dict({**chapter, "cells": cells})
+
+
+def _inside(cell: NotebookNode, name: str) -> str:
+    """Put a drawing of the book into the cell that shows it; its address there."""
+    file = checkout.BOOK / name
+    kind = "image/svg+xml" if file.suffix == ".svg" else f"image/{file.suffix[1:]}"
+    cell.setdefault("attachments", {})[file.name] = {kind: base64.b64encode(file.read_bytes()).decode()}
+    return f"attachment:{file.name}"

@@ -5,7 +5,6 @@ Notebook and command are made from the chapter when the book is built, so that t
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import jupytext
@@ -27,13 +26,6 @@ if find_spec("gdd_book") is None:
     raise ModuleNotFoundError("gdd_book is not installed; the lines above say how, then start the kernel anew")"""
 #: a box that is ticked shows all code of the page, by ``companion.css`` alone
 SWITCH = '<label class="code-switch"><input type="checkbox" autocomplete="off"> Show all code</label>'
-#: what Jupyter does not read of a page's text, and what it shows in its place: formulas, places, links, directives
-PLAIN = [
-    (r"\{math\}`([^`]+)`", r"$\1$"),
-    (r"^(`{3,})\{math\}\n(?::.*\n)*\n?([\s\S]*?)\n\1$", r"$$\n\\begin{aligned}\n\2\n\\end{aligned}\n$$"),
-    (r"^\([\w-]+\)=\n", ""), (r"\{[\w:]+\}`([^`<]+?)(?: *<[^>]*>)?`", r"\1"),
-    (r"^(`{3,}|:{3,})\{[\w:-]+\}.*\n(?::[\w-]+:.*\n)*\n?([\s\S]*?)^\1$", r"\2"),
-]
 
 
 def offer_code(app: Sphinx, doctree: nodes.document) -> None:
@@ -70,10 +62,6 @@ def offer_notebook(app: Sphinx, page: str, template: str, context: dict, doctree
 def write_notebooks(app: Sphinx, exception: Exception | None) -> None:
     """Write every chapter, as a notebook without outputs, beside its page."""
     for page in notebooks.chapters() if exception is None and app.builder.format == "html" else ():
-        notebook = chapter.read(notebooks.text_path(page))
-        for cell in notebook.cells:
-            if cell.cell_type == "markdown":
-                for pattern, plain in PLAIN:
-                    cell.source = re.sub(pattern, plain, cell.source, flags=re.MULTILINE)
+        notebook = chapter.for_jupyter(chapter.read(notebooks.text_path(page)))
         notebook.cells.insert(0, nbformat.v4.new_code_cell(NEEDED))
         jupytext.write(notebook, Path(app.outdir) / "book" / f"{page}.ipynb")
