@@ -48,7 +48,7 @@ def link(page: str) -> str:
     """Address, in the built book, of a place named page#label: an equation, a target, a figure or a heading."""
     name, _, label = page.partition("#")
     text = checkout.text(checkout.BOOK / f"{name}.md")
-    equation = re.search(rf"^`+\{{math\}}\n:label: {re.escape(label)}$", text, re.MULTILINE)
+    equation = re.search(rf"^\$\$ \({re.escape(label)}\)$", text, re.MULTILINE)
     return f"{name}.html#{'equation-' if equation else ''}{label}"
 
 
