@@ -606,3 +606,19 @@ def show_uses(record: xr.Dataset) -> Figure:
     axes.set(xlabel="atom, the most used first", ylabel="share of blocks", yscale="log")
     axes.legend()
     return finish(figure)
+
+
+def pooling_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
+    """Error, in %, of sample and mean, and active coefficients of a digit, by kind of pooling at equal precisions.
+
+    Means over the subsets, each in a record of its own.
+    """
+    record = xr.concat([one[["error", "active"]] for one in found], "subset").mean("subset").transpose(..., "pooling")
+    named = {"sample": record.error.sel(feature_kind="ml_sample"), "mean": record.error.sel(feature_kind="mean"),
+             "active": record.active}
+    rows = [f"{noise:g}, {ratio:g}" for noise, ratio in product(record.noise.values, record.ratio.values)]
+    columns = {
+        (name, kind): [f"{value:.1f}" for value in values.sel(pooling=kind).values.ravel()]
+        for name, values in named.items() for kind in record.pooling.values
+    }
+    return pd.DataFrame(columns, index=pd.Index(rows, name="γe, ρ"))
