@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
@@ -124,6 +125,16 @@ def read(path: str | Path) -> xr.Dataset:
     if missing:
         raise GddError(f"record {path}: no attribute {', '.join(missing)}; run it again")
     return record
+
+
+def check_writable(path: Path) -> None:
+    """GddError if a record cannot be written there."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
 
 
 def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
