@@ -120,7 +120,7 @@ def test_an_experiment_runs(run, installed, tmp_path):
 
 @pytest.mark.parametrize(("arguments", "said"), [
     (["--version"], f"gdd {version('gdd')}"), (["--help"], "run an experiment"),
-    (["run", "mnist-error", "--parameters"], "n_train"),
+    (["run", "mnist-error", "--help"], "n_train"),
 ])
 def test_commands_that_need_no_checkout(run, installed, arguments, said):
     done = run(installed / "bin" / "gdd", *arguments)
