@@ -41,9 +41,9 @@ def run_experiment(
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)
     path = records.path_for(name, scale, parameters)
-    sides = {"jobs": check_whole("jobs", jobs, 1, MOST_JOBS) > 1 and jobs, "scheduler": scheduler}
-    for option, value in sides.items():
-        if value and not experiment.in_parallel:
+    check_whole("jobs", jobs, 1, MOST_JOBS)
+    for option, value, usual in (("jobs", jobs, 1), ("scheduler", scheduler, None)):
+        if value != usual and not experiment.in_parallel:
             raise GddError(f"{option}: {value} given; {name} has no parts to run side by side, leave --{option} out")
     records.check_writable(path)
     run = Run(checkpoints(), restart, jobs, scheduler, shown=True)

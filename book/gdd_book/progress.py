@@ -35,7 +35,7 @@ SECONDS_BETWEEN_LINES = {True: 0.2, False: 300.0}
 
 
 class Bar:
-    """One line, "sweep n of m, time left", over one or more stages: a context manager that the library's chains call.
+    """One line, "n of m, time left", over one or more stages: a context manager that the library's chains call.
 
     Parameters
     ----------
@@ -148,7 +148,7 @@ class Run:
         return folder
 
     def kept(self, name: str, compute: Callable[[], xr.Dataset], **depends) -> xr.Dataset:
-        """What an earlier run left that depends on the same values; else compute it and leave it. A damaged one leaves.
+        """What an earlier run left that depends on the same values; if there is none, or a damaged one, made anew.
 
         Parameters
         ----------
