@@ -71,13 +71,16 @@ def _read(name: str, words: Sequence[str], default: Any) -> Any:
 def _parts(words: Sequence[str], kind: type) -> list[str]:
     """Texts of several values."""
     text = " ".join(words).strip()
-    if text[:1] + text[-1:] in ("[]", "()"):
+    if in_brackets := text[:1] + text[-1:] in ("[]", "()"):
         words = [text := text[1:-1]]
     if kind is not str:
         return re.split(r"\s*,\s*|\s+", text.strip().rstrip(", "))
-    quoted = shlex.shlex(",".join(words), posix=True)
-    quoted.whitespace, quoted.whitespace_split, quoted.commenters = ",", True, ""
-    return [part.strip() for part in quoted if part.strip()]
+    if in_brackets:
+        quoted = shlex.shlex(text, posix=True)
+        quoted.whitespace, quoted.whitespace_split, quoted.commenters = ",", True, ""
+        with suppress(ValueError):  # an apostrophe is no quotation mark
+            return [part.strip() for part in quoted]
+    return [part.strip("\"' ") for word in words for part in word.rstrip(", ").split(",")]
 
 
 def _one(text: str, kind: type) -> Any:
