@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # a terminal may know ASCII only
     try:
         chosen = _parser().parse_args(words)
+        if chosen.command is _run and not chosen.experiment and not chosen.help:
+            chosen.parser.error("EXPERIMENT: one is needed; gdd run --help lists them")
     finally:
         _print()  # help and version, which argparse has printed
     from gdd.base.checks import GddError  # with it comes the library
@@ -75,7 +77,7 @@ def _run(chosen: argparse.Namespace) -> None:
     from gdd_book.launch import run_experiment
 
     if chosen.help:
-        _print(chosen.usage(), experiments.described(chosen.experiment))
+        _print(chosen.parser.format_help(), experiments.described(chosen.experiment))
     else:
         _print(run_experiment(
             chosen.experiment, chosen.scale, chosen.parameter, chosen.restart, chosen.interrupted, chosen.jobs,
@@ -136,7 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     side = run.add_mutually_exclusive_group()
     side.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
     side.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers do what processes would")
-    run.set_defaults(command=_run, usage=run.format_help)
+    run.set_defaults(command=_run, parser=run)
 
     about = "run a page of the book at your parameters, as a notebook"
     chapter = commands.add_parser("chapter", help=about, usage=f"%(prog)s PAGE.md OUT.ipynb {pairs}")
