@@ -21,12 +21,12 @@ P = {
 class Told(Run):
     """Print a line whenever a class is finished, and the number of them that are to be learned."""
 
-    def bar(self, total, label):
-        bar = super().bar(total, label)
-        if label == "classes":
-            bar.step = lambda: print("class", flush=True)
-            print("to learn", sum(name.endswith("atoms.nc") for name in self.chains), flush=True)
-        return bar
+    def each(self, work, tasks):
+        there = [self.folder("class-atoms", training._class_atoms(*task[:2])).exists() for task in tasks]
+        print("to learn", there.count(False), flush=True)
+        for one in super().each(work, tasks):
+            print("class", flush=True)
+            yield one
 
 
 if __name__ == "__main__":

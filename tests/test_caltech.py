@@ -23,25 +23,26 @@ def tiny_model(pictures, monkeypatch):
 
 
 def test_images_are_normalised_and_of_the_class():
-    train, test = training.setup_of(P, Run()).images, training.caltech_images(P, "test")
+    train, test = training.setup_of(P).images, training.caltech_images(P, "test")
     assert (train.shape, test.shape) == ((4, 1, 28, 28), (6, 1, 28, 28))
     assert (train.label == 0).all()
     assert not np.isin(train.number, test.number).any()
     plain = datasets.load("caltech256", classes=["stands"], per_class=4, seed=0, size=(28, 28))
     np.testing.assert_array_equal(train, normalise_contrast(plain))
-    both = training.setup_of(P | {"classes": ("stands", "lies")}, Run()).images
+    both = training.setup_of(P | {"classes": ("stands", "lies")}).images
     np.testing.assert_array_equal(both[both.label == 0], train)  # a class's images do not depend on the others
 
 
 def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
-    images = training.setup_of(P, Run()).images
-    folders = lambda **changes: training.setup_of(P | changes, Run(tmp_path), images).folders  # noqa: E731
+    def folders(**changes):
+        return training.folders_of(P | changes, Run(tmp_path), training.setup_of(P | changes))
+
     pretrained, refined = folders()
     assert folders(n_test=3) == (pretrained, refined)
-    others = dict.fromkeys(training.CALTECH_CHAIN, 7) | {"classes": ("lies",), "model": "two layers"}
+    others = {"classes": ("lies",), "per_class": 3, "seed": 1, "burn_in": 7, "collect": 7, "noise_precision": 7.0}
     for name, other in others.items():
         assert pretrained not in folders(**{name: other}) and refined not in folders(**{name: other})
-    for name in training.REFINEMENT:
+    for name in ("refine_burn_in", "refine_collect", "refine_noise"):
         assert folders(**{name: 7})[0] == pretrained and folders(**{name: 7})[1] != refined
 
 

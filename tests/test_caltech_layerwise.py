@@ -43,14 +43,14 @@ def test_maps_are_those_of_each_class_and_differ_between_training_and_test(once,
     run = Run(pictures / "cache")
     learned = caltech.learn(experiments.merge("caltech-layerwise", "demo", SETTINGS) | {"refined": False}, run)
     p, (train, test) = learned.p, learned.both
-    maps = caltech._in_layers(learned, test, None, run)
+    maps = caltech._in_layers(learned, test, run)
     own = train.isel(image=train[LABEL].values == train.attrs["label_names"].split(",").index(p["classes"][1]))
     one = p | {"classes": p["classes"][1:]}
-    fitted = training.pretrained_model(one, run, training.setup_of(one, run, own))
+    fitted = training.pretrained_model(one, run, training.setup_of(one, own))
     layers = infer_layers(fitted, test, 2, 2, p["seed"] + 10**6)
     for number, layer in enumerate(layers):
         expected = layer["mean"].values.reshape(len(test), -1)
         np.testing.assert_allclose(maps["mean"][1][number], expected, atol=1e-6)
     assert not np.array_equal(maps["mean"][0][0], maps["mean"][1][0])
-    other = caltech._in_layers(learned, test.assign_attrs(split="train"), None, run)
+    other = caltech._in_layers(learned, test.assign_attrs(split="train"), run)
     assert not np.array_equal(maps["mean"][0][0], other["mean"][0][0])

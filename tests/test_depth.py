@@ -116,7 +116,7 @@ def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):
     p = {"data": "digits", "n_train": 20, "seed": 0, "noise_precision": 100.0, "weight_precision": 0.1, "burn_in": 1,
          "collect": 1, "refine_burn_in": 4, "refine_collect": 2, "refine_noise": 2.0, "first_noise": 0.5}
     run = Run()
-    training.refined_model(p, training.pretrained_model(p, run), run, training.setup_of(p, run))
+    training.refined_model(p, training.pretrained_model(p, run), run, training.setup_of(p))
     np.testing.assert_allclose(noises, [0.5, 1, 2])
     assert seen == [(1, 1, 1000, "Pretrained"), (1, 1, 2000, "Refined"), (0, 2, 0, "Refined")]
     monkeypatch.setattr(training, "pretrain", lambda images, model, chain, **more: chain.start)

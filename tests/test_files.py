@@ -14,7 +14,7 @@ import gdd
 from gdd.base import files
 from gdd.base.checks import GddError
 from gdd.base.files import user_path, written_whole
-from gdd_book import checkout, progress, records, training
+from gdd_book import checkout, progress, records
 from gdd_book.data import sources
 
 
@@ -184,4 +184,4 @@ def test_a_path_may_be_named_as_people_do(home):
 def test_a_result_that_cannot_be_kept_is_one_sentence(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(GddError, match="cannot be written .*; free space, and run again"):
-        training.kept(tmp_path / "file" / "a.nc", lambda: gdd.estimator.xr.Dataset({"a": 1}))
+        progress.Run(tmp_path / "file").kept("a", lambda: gdd.estimator.xr.Dataset({"a": 1}))

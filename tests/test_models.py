@@ -9,7 +9,7 @@ from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.state import maps_of
 from gdd.sampler.checkpoint import digest_of
-from gdd_book import checkout, models, records
+from gdd_book import checkout, models
 from gdd_book.launch import run_experiment
 
 SHORT = {"n_train": 20, "n_generated": 10, "burn_in": 3, "collect": 2, "refine_burn_in": 2, "refine_collect": 1}
@@ -36,7 +36,7 @@ def test_a_run_leaves_its_models_beside_its_record(learned):
     for stage, name in found.items():
         assert name == "--".join([f"mnist-20-{stage}", *record.stem.split("--")[1:]])
         made = models.provenance(name)
-        assert set(records.PROVENANCE) <= set(made) and made["experiment"] == "mnist-generated"
+        assert made["experiment"] == "mnist-generated"
 
 
 @pytest.mark.parametrize("stage", ["pretrained", "refined"])

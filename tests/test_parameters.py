@@ -24,6 +24,8 @@ KNOWN = {"n": 5, "noise": 0.5, "stop": False, "sizes": (100, 200), "noises": [2.
     (["kinds", "raw pixels", "k-means"], ("raw pixels", "k-means")), (["kinds", "raw pixels,k-means"],
     ("raw pixels", "k-means")),
     (["kinds", "['raw pixels', \"a, b\"]"], ("raw pixels", "a, b")), (["kinds", "[k-means]"], ("k-means",)),
+    (["kinds", "the paper's", "k-means"], ("the paper's", "k-means")), (["kinds", "[the paper's]"], ("the paper's",)),
+    (["sizes", "(7)"], (7,)),
 ])
 def test_forms_that_are_read(words, value):
     found = parse("toy", KNOWN, [words])[words[0].partition("=")[0]]

@@ -48,7 +48,7 @@ def test_starts_differ_and_finished_chains_are_not_run_again(tmp_path, monkeypat
     assert (found.held_out > 0).all()
     monkeypatch.setattr(mnist_refinement, "joint_sweep", None)
     assert once().equals(found)
-    next(tmp_path.rglob("random0.nc")).unlink()
+    next(tmp_path.rglob("mnist-starts-*/result.nc")).unlink()
     with pytest.raises(TypeError):
         once()
 

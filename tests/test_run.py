@@ -1,6 +1,5 @@
-"""The command line: what it runs, what it prints, what its log says, and how it fails."""
+"""The command line: what it runs, what it prints, and how it fails."""
 
-import errno
 import json
 import os
 import re
@@ -11,9 +10,9 @@ import pytest
 import xarray as xr
 
 from gdd.base.checks import GddError
-from gdd_book import experiments, launch, records, run
+from gdd_book import experiments, records, run
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment
-from gdd_book.progress import LOG, Run, checkpoints
+from gdd_book.progress import Run, checkpoints
 
 
 @pytest.fixture
@@ -22,6 +21,7 @@ def toy(monkeypatch, tmp_path):
     seen = []
 
     def work(parameters, run):
+        """Count a run."""
         seen.append(parameters)
         folder = run.folder("toy", parameters)
         folder.mkdir(parents=True, exist_ok=True)
@@ -59,18 +59,20 @@ def test_run_writes_a_record_and_prints_where(toy, capsys):
     assert toy == [{"n": 7, "seed": 0, "noise": 0.01, "stop": False, "sizes": (1, 2, 3), "data": "digits"}]
 
 
-def test_parameters_are_listed_as_they_are_to_be_typed_and_no_work_is_done(toy, capsys):
-    assert run.main(["run", "toy", "--scale", "paper", "-p", "noise", "1e-2", "--parameters"]) == 0
-    assert capsys.readouterr().out.split("\n")[:5] == ["n 50", "seed 0", "noise 0.01", "stop False", "sizes 100 200"]
+def test_help_tells_the_parameters_their_kinds_and_defaults_and_no_work_is_done(toy, capsys):
+    assert run.main(["run", "toy", "--help"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["n", "a", "whole", "number", "5", "50"] in rows
+    assert ["sizes", "whole", "numbers", "100", "200", "100", "200"] in rows
+    assert ["data", "a", "word:", "digits,", "mnist", "digits", "digits"] in rows
     assert toy == []
 
 
-def test_names_are_not_broken_in_the_help(monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "80")
-    with pytest.raises(SystemExit):
-        run.main(["run", "--help"])
-    words = capsys.readouterr().out.replace(",", " ").split()
-    assert set(experiments.names()) <= set(words)
+def test_help_lists_every_experiment(capsys):
+    assert run.main(["run", "--help"]) == 0
+    assert set(experiments.names()) <= set(capsys.readouterr().out.split())
+    for name in experiments.names():
+        assert run.main(["run", name, "--help"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -96,47 +98,33 @@ def checkpoints_of(tmp_path):
     return sorted((tmp_path / "cache" / "checkpoints").iterdir())
 
 
-def log_of(*parts):
-    return records.path_for(*parts).with_suffix(".log").read_text()
-
-
 def test_interrupt_says_how_to_go_on_and_keeps_checkpoints(toy, capsys, tmp_path):
     asked = ["run", "toy", "-p", "stop", "true", "-p", "sizes", "1, 2"]
     assert run.main([*asked, "--restart"]) == 130
     said = capsys.readouterr().err.strip().splitlines()
-    assert said[-1].strip() == "gdd run toy --scale demo -p stop true -p sizes '1, 2'"
+    assert said[-1].strip() == "gdd run toy -p stop true -p sizes '1, 2'"
     assert run.main([*shlex.split(said[-1])[1:]]) == 130  # it goes on, and is interrupted again
-    assert "gdd: toy, layer 1: resumed after sweep 1 of 3 (100 s in earlier runs)" in capsys.readouterr().err
+    assert "toy, layer 1: 1 of 3 found at a checkpoint" in capsys.readouterr().err
     assert len(checkpoints_of(tmp_path)) == 1
     assert not list((tmp_path / "results").glob("*.nc"))
 
 
-def test_seconds_of_earlier_runs_are_in_the_record_and_all_runs_in_the_log(toy, tmp_path):
+def test_seconds_of_what_earlier_runs_left_are_in_the_record(toy):
     (folder := toy_folder()).mkdir(parents=True)
     (folder / "sweeps.txt").write_text("2")
     assert run.main(["run", "toy"]) == 0
-    seconds = records.read(records.path_for("toy", "demo")).attrs["seconds"]
-    assert 200 <= seconds < 260
-    log = log_of("toy", "demo")
-    for part in (
-        "start: toy, demo scale", '"n": 5', "machine: ", "resumed after sweep 2 of 3", "toy: done in",
-        "end: toy--demo.nc", "of them in earlier runs, peak memory",
-    ):
-        assert part in log
-    assert str(tmp_path) not in log and os.uname().nodename not in log
+    assert 200 <= records.read(records.path_for("toy", "demo")).attrs["seconds"] < 260
 
 
-def test_restart_sets_old_checkpoints_aside(toy, capsys, tmp_path):
+def test_restart_sets_old_checkpoints_aside(toy, tmp_path):
     (folder := toy_folder()).mkdir(parents=True)
     (folder / "sweeps.txt").write_text("2")
     for number in (1, 2):
         assert run.main(["run", "toy", "--restart"]) == 0
-        assert "resumed" not in log_of("toy", "demo")
-        kept = [path.name for path in checkpoints_of(tmp_path)]
-        assert kept == [f"{folder.name}.aside{n + 1}" for n in range(number)]
-        folder.mkdir()
-    assert (folder.with_name(kept[0]) / "sweeps.txt").read_text() == "2"
-    assert f"set aside: {folder.with_name(kept[1])}" in capsys.readouterr().err
+        assert (folder / "sweeps.txt").read_text() == "1"
+        names = [path.name for path in checkpoints_of(tmp_path)]
+        assert names == [folder.name, *(f"{folder.name}.aside{n + 1}" for n in range(number))]
+    assert (folder.with_name(names[1]) / "sweeps.txt").read_text() == "2"
 
 
 def test_results_that_cannot_be_written_are_told_before_any_work(toy, capsys, tmp_path, monkeypatch):
@@ -159,12 +147,6 @@ def test_a_record_that_cannot_be_written_keeps_checkpoints_and_the_old_record(to
     assert "No space left on device" in capsys.readouterr().err
     assert records.path_for("toy", "demo").read_bytes() == before
     assert len(checkpoints_of(tmp_path)) == 1
-    assert "stopped: record toy--demo.nc: cannot be written" in log_of("toy", "demo")
-
-
-def test_checkpoints_go_once_the_record_is_written(toy, tmp_path):
-    assert run.main(["run", "toy"]) == 0
-    assert list((tmp_path / "cache" / "checkpoints").iterdir()) == []
 
 
 def test_checkpoint_folder_depends_on_every_parameter(toy):
@@ -207,91 +189,3 @@ def test_every_experiment_keeps_the_contract():
         assert {kind for _, kind in kinds.pop()} <= {"int", "float", "str", "bool", "tuple"}
     with pytest.raises(GddError, match="is not known"):
         experiments.get("no-such-experiment")
-
-
-def test_seconds_are_of_all_runs_of_a_command(toy, monkeypatch, clock):
-    """Work that no chain counts, in a run that was stopped and in the one that made the record."""
-    work = EXPERIMENTS["toy"].run
-
-    def slow(parameters, run):
-        clock[0] += 1000.0
-        return work(parameters, run)
-
-    monkeypatch.setitem(EXPERIMENTS, "toy", EXPERIMENTS["toy"]._replace(run=slow))
-    stopped = ["run", "toy", "-p", "stop", "true"]
-    assert run.main(stopped) == run.main(stopped) == 130
-    monkeypatch.setitem(EXPERIMENTS, "toy", EXPERIMENTS["toy"]._replace(
-        run=lambda parameters, run: slow(parameters | {"stop": False}, run)))
-    assert run.main(stopped) == 0
-    record = records.read(records.path_for("toy", "demo", {"stop": True}))
-    assert record.attrs["seconds"] == 3000.0  # the toy's chain was begun by these runs: not counted again
-    assert "50 min, 33 min of them in earlier runs" in log_of("toy", "demo", {"stop": True})
-
-
-def test_seconds_of_a_killed_run_are_kept(toy, monkeypatch, clock):
-    monkeypatch.setattr(launch, "SECONDS_BETWEEN_SAVES", 0.01)
-    one = Run(checkpoints())
-    one.count_seconds(toy_folder() / "seconds.json")
-    clock[0] = 70.0
-    with launch.saved_now_and_then(one):
-        while not (toy_folder() / "seconds.json").exists():
-            pass
-        again = Run(checkpoints())
-        again.count_seconds(toy_folder() / "seconds.json")
-    assert again.before == 70.0
-
-
-# the log
-
-
-def lines(path):
-    """Lines without their times."""
-    found = path.read_text().splitlines()
-    assert all(re.match(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC  \S", line) for line in found)
-    return [line[25:] for line in found]
-
-
-def test_stages_of_this_run_and_of_earlier_ones(tmp_path, clock, capsys):
-    path, one = tmp_path / "r.log", Run()
-    with launch.logged(path), one.bar(200, "pretraining") as bar:
-        bar.begin("layer 1", 80, 80, 600.0, "a")
-        bar.begin("layer 2", 80, 30, 200.0, "b")
-        bar.begin("all layers", 50, 0, 0.0, "c")
-        clock[0] = 1000.0
-        bar.begin("layer 1", 80, 80, 600.0, "a")  # read once more
-        bar.begin("layer 2", 80, 80, 700.0, "b")  # finished by this very run
-        assert one.seconds == 1800.0
-    assert lines(path) == [
-        "pretraining, layer 1: 80 sweeps found finished (10 min)",
-        "pretraining, layer 2: resumed after sweep 30 of 80 (3 min in earlier runs)",
-        "pretraining, all layers: 50 sweeps", "pretraining: done in 17 min",
-    ]
-    said = capsys.readouterr().err
-    assert "gdd: pretraining, layer 2: resumed after sweep 30 of 80" in said and "all layers" not in said
-
-
-def test_a_second_run_adds_its_lines(tmp_path):
-    for text in ("one", "two"):
-        with launch.logged(tmp_path / "r.log"):
-            LOG.info(text)
-    assert lines(tmp_path / "r.log") == ["one", "two"]
-
-
-def test_an_error_is_the_last_line_without_folders(tmp_path):
-    path = tmp_path / "r.log"
-    with pytest.raises(GddError), launch.logged(path):
-        raise GddError(f"checkpoint: {tmp_path}/a/layer1.npz and '{tmp_path}/b.npz' are at 3/4 of 5 sweeps/s")
-    (line,) = lines(path)
-    assert line.startswith("stopped: checkpoint: layer1.npz and 'b.npz' are at 3/4 of 5 sweeps/s, peak memory")
-    assert str(tmp_path) not in path.read_text()
-
-
-def test_a_disk_that_fills_up_later_costs_lines_only(tmp_path, monkeypatch, capsys):
-    def full(*_):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with launch.logged(tmp_path / "r.log"):
-        monkeypatch.setattr(LOG.handlers[0].stream, "write", full, raising=False)
-        LOG.info("one")
-        LOG.info("two")
-    assert capsys.readouterr().err.count("No space left on device") == 1

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd_book import training
 from gdd_book.progress import Run
@@ -16,24 +15,16 @@ P = {
 
 
 def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
-    images = training.digits(P)
-    folders = lambda **changes: training.setup_of(P | changes, Run(tmp_path), images).folders  # noqa: E731
+    def folders(**changes):
+        return training.folders_of(P | changes, Run(tmp_path), training.setup_of(P | changes))
+
     pretrained, refined = folders()
-    assert folders(n_test=3, refine_noise=0.0)[0] == pretrained
-    assert folders(n_test=3)[1] == refined
-    for name in training.DIGITS_CHAIN:
+    assert folders(n_test=3, voters=2) == (pretrained, refined)
+    for name in ("n_train", "seed", "burn_in", "collect", "noise_precision", "learned_planes", "random_start"):
         assert pretrained not in folders(**{name: 7}) and refined not in folders(**{name: 7})
-    for name in training.REFINEMENT:
-        assert folders(**{name: 7})[1] != refined
-    assert training.setup_of(P, Run(), images).folders == (None, None)
-
-
-def test_chains_of_an_experiments_own_images_share_their_pretraining_between_refinements(tmp_path):
-    folders = lambda **changes: training.own_folders("one", P | changes, Run(tmp_path), "half")  # noqa: E731
-    pretrained, refined = folders()
-    for name in (*training.REFINEMENT, "voters", "stages", "test_collect"):
+    for name in ("refine_burn_in", "refine_collect", "refine_noise", "first_noise", "dictionary_every"):
         assert folders(**{name: 7})[0] == pretrained and folders(**{name: 7})[1] != refined
-    assert folders(burn_in=7)[0] != pretrained
+    assert training.folders_of(P, Run(), training.setup_of(P)) == (None, None)
 
 
 def test_flat_priors_are_asked_for_by_a_zero():
@@ -46,7 +37,7 @@ def test_flat_priors_are_asked_for_by_a_zero():
 def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     run = Run(tmp_path)
     fitted, refined = training.trained_models(P, run).values()
-    folders = training.setup_of(P, run).folders
+    folders = training.folders_of(P, run, training.setup_of(P))
     assert all((folder / name).exists() for folder, name in zip(folders, ("layer1.npz", "refined.npz"), strict=True))
     monkeypatch.setattr("gdd.sampler.pretrain.sweep", None)
     monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
@@ -61,22 +52,38 @@ def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
 
 
 def test_kept_results_are_of_the_same_images_model_and_code(tmp_path):
-    """What an earlier run left is used again; made from anything else, or cut off, it is refused and stays."""
-    path, made = tmp_path / "a" / "kept.nc", []
+    """What an earlier run left is used again; made from anything else, or damaged, it is made anew."""
+    run, made = Run(tmp_path), []
 
     def compute():
         made.append(1)
-        return xr.Dataset({"total": ("x", [1.0, 2.0])}, attrs={"seconds": 3.0})
+        return xr.Dataset({"total": ("x", [1.0, 2.0])})
 
     images = xr.DataArray(np.zeros((2, 1, 3, 3)), dims=("image", "plane", "row", "col"))
-    belongs = {"images": images, "model": MNIST, "seed": 0, "code": training.code_of("projection")}
-    first = training.kept(path, compute, **belongs)
-    assert training.kept(path, compute, **belongs).identical(first) and len(made) == 1
-    for name, other in {"images": images + 1, "model": training.model_for(44.0, 0.1), "seed": 1, "code": "ab"}.items():
-        with pytest.raises(GddError, match=f"made from other {name} than this run's; move it away.*--restart"):
-            training.kept(path, compute, **belongs | {name: other})
+    depends = {"images": images, "model": MNIST, "seed": 0, "code": training.code_of("projection")}
+    first = run.kept("a", compute, **depends)
+    assert run.kept("a", compute, **depends).identical(first) and len(made) == 1
+    others = {"images": images + 1, "model": training.model_for(44.0, 0.1), "seed": 1, "code": "ab"}
+    for number, (name, other) in enumerate(others.items(), 2):
+        run.kept("a", compute, **depends | {name: other})
+        assert len(made) == number
+    (path,) = run.folder("a", depends).iterdir()
     path.write_bytes(path.read_bytes()[:3000])
-    with pytest.raises(GddError, match="kept.nc: cannot be read: it is "):
-        training.kept(path, compute, **belongs)
-    assert len(made) == 1
+    assert run.kept("a", compute, **depends).total.equals(first.total) and len(made) == 6
     assert training.code_of("projection") != training.code_of("inference") != training.code_of()
+
+
+def test_seconds_count_what_earlier_runs_spent(tmp_path, clock):
+    def slow():
+        clock[0] += 60.0
+        return xr.Dataset()
+
+    one = Run(tmp_path)
+    with one.bar(20, "a") as bar:
+        bar.begin("layer 1", 20, 8, 100.0, "chain")
+        bar.begin("layer 1", 20, 20, 130.0, "chain")  # finished by this very run, read once more
+    assert one.kept("b", slow).attrs["seconds"] == one.kept("b", slow).attrs["seconds"] == 60.0
+    assert one.seconds == 160.0
+    other = Run(tmp_path)
+    other.kept("b", slow)
+    assert other.seconds == 60.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import math
 import re
 import shlex
@@ -34,16 +33,16 @@ def parse(what: str, known: Mapping[str, Any], given: Iterable[Sequence[str]]) -
     GddError
         An unknown name, with those there are; a name given twice; a value that is missing or of another kind.
     """
-    found = {}
+    values = {}
     for first, *others in given:
         name, _, value = first.partition("=")
         if name not in known:
             near = "".join(f" (nearest: {one})" for one in get_close_matches(name.lower(), known, 1))
             raise GddError(f"{what} has no parameter {name or first}{near}; it has {', '.join(known) or 'none'}")
-        if name in found:
+        if name in values:
             raise GddError(f"parameter {name}: given twice; write each -p NAME once")
-        found[name] = _like(name, [word for word in (value, *others) if word not in ("", "=")], known[name])
-    return found
+        values[name] = _read(name, [word for word in (value, *others) if word not in ("", "=")], known[name])
+    return values
 
 
 def written(value: Any) -> str:
@@ -51,42 +50,49 @@ def written(value: Any) -> str:
     return shlex.join(map(str, value)) if isinstance(value, tuple | list) else shlex.quote(str(value))
 
 
-def _like(name: str, words: Sequence[str], default: Any) -> Any:
+def kind_of(default: Any) -> str:
+    """What is to be typed for a parameter of this default, in words."""
     several = isinstance(default, tuple | list)
-    first = default[0] if several else default
+    return KINDS[type(default[0] if several else default)][several]
+
+
+def _read(name: str, words: Sequence[str], default: Any) -> Any:
+    """A value of the kind of its default."""
     with suppress(ValueError, KeyError):
-        if not several:
-            return _one(" ".join(words), first)
-        if found := type(default)(_one(part, first) for part in _parts(words, isinstance(first, str))):
-            return found
-    text, needed = shown(" ".join(words)) if words else "no value", KINDS[type(first)][several]
-    raise GddError(f"parameter {name}: {text} given, {needed} needed, such as -p {name} {written(default)}")
+        if not isinstance(default, tuple | list):
+            return _one(" ".join(words), type(default))
+        kind = type(default[0])
+        if values := type(default)(_one(part, kind) for part in _parts(words, kind)):
+            return values
+    text = shown(" ".join(words)) if words else "no value"
+    raise GddError(f"parameter {name}: {text} given, {kind_of(default)} needed, such as -p {name} {written(default)}")
 
 
-def _parts(words: Sequence[str], of_words: bool) -> list[str]:
+def _parts(words: Sequence[str], kind: type) -> list[str]:
     """Texts of several values."""
     text = " ".join(words).strip()
-    if text[:1] + text[-1:] in ("[]", "()"):
-        with suppress(ValueError, SyntaxError):
-            return list(map(str, ast.literal_eval(text)))
-        words = [text := text[1:-1].strip()]
-    if of_words:
-        return [part.strip("\"' ") for word in words for part in word.rstrip(", ").split(",")]
-    return re.split(r"\s*,\s*|\s+", text.rstrip(", "))
+    if in_brackets := text[:1] + text[-1:] in ("[]", "()"):
+        words = [text := text[1:-1]]
+    if kind is not str:
+        return re.split(r"\s*,\s*|\s+", text.strip().rstrip(", "))
+    if in_brackets:
+        quoted = shlex.shlex(text, posix=True)
+        quoted.whitespace, quoted.whitespace_split, quoted.commenters = ",", True, ""
+        with suppress(ValueError):  # an apostrophe is no quotation mark
+            return [part.strip() for part in quoted]
+    return [part.strip("\"' ") for word in words for part in word.rstrip(", ").split(",")]
 
 
-def _one(text: str, default: Any) -> Any:
-    """A value of the kind of its default; ValueError or KeyError if it is none."""
-    if isinstance(default, bool):
+def _one(text: str, kind: type) -> Any:
+    """One value; ValueError or KeyError if the text has none of this kind."""
+    if kind is bool:
         return {"true": True, "false": False}[text.lower()]
-    if isinstance(default, str):
-        if not text:
-            raise ValueError(text)
+    if kind is str and text:
         return text
-    if isinstance(default, int):
+    if kind is int:
         with suppress(ValueError):
             return int(text)
     number = float(text)  # of a count, too: 1e4
-    if not math.isfinite(number) or (isinstance(default, int) and not number.is_integer()):
+    if kind is str or not math.isfinite(number) or kind(number) != number:
         raise ValueError(text)
-    return type(default)(number)
+    return kind(number)

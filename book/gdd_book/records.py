@@ -15,8 +15,10 @@ import json
 import os
 import platform
 import re
+import tempfile
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -32,10 +34,6 @@ from gdd_book.progress import peak_memory
 
 FORMAT = "gdd record 1"
 LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn", "xarray", "netCDF4")
-PROVENANCE = (
-    "gdd_format", "experiment", "scale", "parameters", "spec", "seed", "data_name", "data_checksum", "code_version",
-    "code_sha256", "libraries", "machine", "seconds", "peak_memory_bytes", "date",
-)
 #: what was done to a record after its run, in words
 HISTORY, LATER = "history", "later"
 LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file needs some more
@@ -55,8 +53,7 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     defaults = experiments.defaults(experiment, scale)
     given = experiments.merge(experiment, scale, parameters or {})
     changed = [f"{name}-{_in_file_name(given[name])}" for name in sorted(given) if given[name] != defaults[name]]
-    name = "--".join([experiment, scale, *changed]) + ".nc"
-    if len(name) > LONGEST_NAME:
+    if len(name := "--".join([experiment, scale, *changed]) + ".nc") > LONGEST_NAME:
         raise GddError(f"parameters: the record's name would have {len(name)} letters; {LONGEST_NAME} are allowed")
     return checkout.results() / name
 
@@ -74,10 +71,13 @@ def made_by(
     data_checksum : sha256 of the data set as read
     seconds : wall time of all runs together
     """
-    return _surroundings() | {
+    libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
+    return {
         "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "data_name": data_name,
         "data_checksum": data_checksum, "parameters": as_json(dict(parameters)), "spec": as_json(spec), "seed": seed,
-        "seconds": seconds,
+        "seconds": seconds, "code_version": gdd.__version__, "code_sha256": code_checksum(),
+        "libraries": as_json({"python": platform.python_version()} | libraries), "machine": machine(),
+        "peak_memory_bytes": peak_memory(), "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
 
@@ -95,11 +95,24 @@ def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
         The file cannot be written (full disk, unwritable folder). A file that was there before stays as it was.
     """
     path = user_path("path", path)
-    try:
+    with _writing(path):
         netcdf.write(dataset.assign_attrs(made_by(**run)), path)
+    return path
+
+
+def check_writable(path: Path) -> None:
+    """GddError if a record cannot be written there."""
+    with _writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
     except netcdf.UNWRITABLE as error:
         raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
-    return path
 
 
 def read(path: str | Path) -> xr.Dataset:
@@ -114,15 +127,11 @@ def read(path: str | Path) -> xr.Dataset:
     if not path.is_file():
         raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
     try:
-        netcdf.check(record := netcdf.load(path))
+        whole = netcdf.check(record := netcdf.load(path))
     except netcdf.UNREADABLE as error:
         raise GddError(f"record {path}: cannot be read: {error}; or run it again") from error
-    if record.attrs.get("gdd_format") != FORMAT:
-        found = record.attrs.get("gdd_format", "none")
-        raise GddError(f"record {path}: a NetCDF file of another kind (gdd_format is {found!r}, {FORMAT!r} needed)")
-    missing = [name for name in PROVENANCE if name not in record.attrs]
-    if missing:
-        raise GddError(f"record {path}: no attribute {', '.join(missing)}; run it again")
+    if not whole or record.attrs.get("gdd_format") != FORMAT:
+        raise GddError(f"record {path}: a NetCDF file of another kind (gdd_format {FORMAT!r} and checksums are needed)")
     return record
 
 
@@ -135,12 +144,11 @@ def find(experiment: str, scale: str, **parameters) -> xr.Dataset | None:
 def by_parameter(experiment: str, parameter: str) -> dict[float, xr.Dataset]:
     """Runs of paper scale that have all defaults but for one parameter, by its value, the largest first."""
     usual = experiments.defaults(experiment, "paper")
-    found = {}
+    rest, runs = as_json(usual | {parameter: None}), {}
     for record in every(experiment):
-        own = settings(record)
-        if record.attrs["scale"] == "paper" and as_json(own | {parameter: None}) == as_json(usual | {parameter: None}):
-            found[own[parameter]] = record
-    return dict(sorted(found.items(), reverse=True))
+        if record.attrs["scale"] == "paper" and as_json(settings(record) | {parameter: None}) == rest:
+            runs[settings(record)[parameter]] = record
+    return dict(sorted(runs.items(), reverse=True))
 
 
 def fullest(experiment: str) -> xr.Dataset | None:
@@ -160,11 +168,11 @@ def fullest(experiment: str) -> xr.Dataset | None:
     return max(map(_together, runs.values()), key=rank, default=None)
 
 
-def _together(found: list[xr.Dataset]) -> xr.Dataset:
+def _together(records: list[xr.Dataset]) -> xr.Dataset:
     """Records of other subsets of one run as one; of a subset that is in several, the first."""
-    run = xr.concat(found, "subset", combine_attrs="override").drop_duplicates("subset").sortby("subset")
-    seconds = sum(record.attrs["seconds"] for record in found)
-    parameters = as_json(settings(found[0]) | {"seeds": run.subset.values.tolist()})
+    run = xr.concat(records, "subset", combine_attrs="override").drop_duplicates("subset").sortby("subset")
+    seconds = sum(record.attrs["seconds"] for record in records)
+    parameters = as_json(settings(records[0]) | {"seeds": run.subset.values.tolist()})
     return run.assign_attrs(seconds=seconds, parameters=parameters)
 
 
@@ -224,23 +232,6 @@ def machine() -> str:
     models = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else []
     model = models[0] if models else platform.processor() or platform.machine()
     return f"{model}, {os.cpu_count()} cores, {platform.system()}"
-
-
-def _surroundings() -> dict:
-    """What is the same for every run in this process, and the peak memory so far."""
-    libraries = {"python": platform.python_version()} | {name: _version(name) for name in LIBRARIES}
-    return {
-        "code_version": _version("gdd"), "code_sha256": code_checksum(), "libraries": as_json(libraries),
-        "machine": machine(), "peak_memory_bytes": peak_memory(),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    }
-
-
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def _plain(value):

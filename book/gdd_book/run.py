@@ -11,7 +11,6 @@ import io
 import os
 import shlex
 import sys
-import textwrap
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
@@ -21,36 +20,36 @@ from types import ModuleType
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return 0, 2 for an error that is said in one line, 130 if interrupted."""
+    words = sys.argv[1:] if arguments is None else arguments
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a terminal may know ASCII only
     try:
-        chosen = _parser().parse_args(arguments)
+        chosen = _parser().parse_args(words)
+        if chosen.command is _run and not chosen.experiment and not chosen.help:
+            chosen.parser.error("EXPERIMENT: one is needed; gdd run --help lists them")
     finally:
         _print()  # help and version, which argparse has printed
     from gdd.base.checks import GddError  # with it comes the library
 
+    chosen.interrupted = partial(_say_interrupted, words)
     try:
         chosen.command(chosen)
     except GddError as error:
         print(f"gdd: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        _say_interrupted(chosen)
+        chosen.interrupted()
         return 130
     return 0
 
 
-def _say_interrupted(chosen: argparse.Namespace) -> None:
+def _say_interrupted(words: Sequence[str]) -> None:
     """Say how to go on, where there is something to go on from."""
-    said = "interrupted"
-    if chosen.command is _run:
-        pairs = [word for pair in chosen.parameter for word in ("-p", *pair)]
-        jobs = [] if chosen.jobs == 1 else ["--jobs", str(chosen.jobs)]
-        jobs += [] if chosen.scheduler is None else ["--scheduler", chosen.scheduler]
-        command = shlex.join(["gdd", "run", chosen.experiment, "--scale", chosen.scale, *pairs, *jobs])
-        said += f"; the last checkpoint is kept, and this goes on from it:\n    {command}"
-    print(f"\ngdd: {said}", file=sys.stderr)
+    print("\ngdd: interrupted", file=sys.stderr)
+    if words[0] in ("run", "bench"):
+        command = shlex.join(["gdd", *(word for word in words if word != "--restart")])
+        print(f"The last checkpoint is kept, and this goes on from it:\n    {command}", file=sys.stderr)
 
 
 def _print(*lines: object) -> None:
@@ -74,17 +73,16 @@ def _data(chosen: argparse.Namespace) -> None:
 
 
 def _run(chosen: argparse.Namespace) -> None:
-    from gdd_book import experiments, parameters
+    from gdd_book import experiments
     from gdd_book.launch import run_experiment
 
-    if chosen.parameters:
-        for name, value in experiments.parse(chosen.experiment, chosen.scale, chosen.parameter).items():
-            _print(f"{name} {parameters.written(value)}")
-        return
-    say = partial(_say_interrupted, chosen)
-    _print(run_experiment(
-        chosen.experiment, chosen.scale, chosen.parameter, chosen.restart, say, chosen.jobs, chosen.scheduler
-    ))
+    if chosen.help:
+        _print(chosen.parser.format_help(), experiments.described(chosen.experiment))
+    else:
+        _print(run_experiment(
+            chosen.experiment, chosen.scale, chosen.parameter, chosen.restart, chosen.interrupted, chosen.jobs,
+            chosen.scheduler,
+        ))
 
 
 def _bench(chosen: argparse.Namespace) -> None:
@@ -92,7 +90,7 @@ def _bench(chosen: argparse.Namespace) -> None:
     from gdd_book.figures import performance
     from gdd_book.launch import run_experiment
 
-    path = run_experiment("bench", "demo", chosen.parameter, on_interrupt=partial(_say_interrupted, chosen))
+    path = run_experiment("bench", "demo", chosen.parameter, on_interrupt=chosen.interrupted)
     for table in performance.tables(records.read(path)):
         _print(table.to_string(), "")
     _print(path)
@@ -119,42 +117,20 @@ def _pages(name: str) -> ModuleType:
         raise GddError(f"pages: the package {error.name} is not installed; pip install -e '.[book]'") from error
 
 
-class _Command(argparse.ArgumentParser):
-    """With words at the end of its help that are looked up when it is asked for."""
-
-    late = None
-
-    def format_help(self) -> str:
-        self.epilog = self.late and self.late()
-        return super().format_help()
-
-
-class _Whole(argparse.HelpFormatter):
-    """Lines of help that end between words, not at the hyphens of names that are to be typed."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return textwrap.fill(text, width, break_on_hyphens=False)
-
-
-def _experiments() -> str:
-    from gdd_book import experiments
-
-    return f"experiments: {', '.join(experiments.names())}"
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gdd", description="Generative deep deconvolution: data, runs, book, cost.")
     parser.add_argument("--version", action="version", version=f"gdd {version('gdd')}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Command)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     data = commands.add_parser("data", help="what data are here, and where; 'data fetch NAME' gets what is missing")
     data.set_defaults(command=_data, fetch=None)
     data.add_subparsers(metavar="fetch").add_parser("fetch").add_argument("fetch", metavar="NAME")
 
     about, pairs = "run an experiment and write its record", "[-p NAME VALUE ...]"
-    run = commands.add_parser("run", help=about, formatter_class=_Whole, usage=f"%(prog)s EXPERIMENT {pairs} [options]")
-    run.late = _experiments
-    run.add_argument("experiment", metavar="EXPERIMENT", help="one of those listed below")
+    usage = f"%(prog)s EXPERIMENT {pairs} [options]"
+    run = commands.add_parser("run", help=about, usage=usage, add_help=False, allow_abbrev=False)
+    run.add_argument("experiment", metavar="EXPERIMENT", nargs="?", help="one of those that --help lists")
+    run.add_argument("-h", "--help", action="store_true", help="this help; behind an EXPERIMENT, its parameters too")
     about = "demo: embedded digits, seconds to minutes (the default); paper: the paper's images and layer sizes"
     run.add_argument("--scale", choices=("demo", "paper"), default="demo", help=about)
     about = "start afresh, old checkpoints are set aside; by default a run goes on from them"
@@ -162,8 +138,7 @@ def _parser() -> argparse.ArgumentParser:
     side = run.add_mutually_exclusive_group()
     side.add_argument("--jobs", type=int, default=1, metavar="N", help="processes, where an experiment can use several")
     side.add_argument("--scheduler", metavar="ADDRESS", help="of dask, whose workers do what processes would")
-    run.add_argument("--parameters", action="store_true", help="only list the parameters and their values")
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run, parser=run)
 
     about = "run a page of the book at your parameters, as a notebook"
     chapter = commands.add_parser("chapter", help=about, usage=f"%(prog)s PAGE.md OUT.ipynb {pairs}")

@@ -1,7 +1,7 @@
-"""Models as the experiments train them, on digits and on Caltech images; what a finished chain left serves all of them.
+"""Models as the experiments train them, on digits and on Caltech images.
 
-Checkpoints lie in folders named after exactly the parameters that a chain depends on. So experiments that share those
-share the chain, in whatever order they run, and two refinements of one pretrained model can run side by side.
+Checkpoints lie in folders named after exactly what a chain depends on, see `gdd_book.progress`. So experiments that
+need the same chain share it, and two refinements of one pretrained model can run side by side.
 
 Caltech images are grey, 128 x 128, local contrast normalised (`gdd.inference.contrast`): the mean of a pixel's
 surroundings is subtracted, and the rest is divided by their standard deviation where that is above the image's mean
@@ -12,9 +12,8 @@ one. What is left are edges and texture of about equal strength everywhere, arou
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,9 +22,7 @@ import numpy as np
 import xarray as xr
 
 import gdd
-from gdd.base import netcdf
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
-from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.infer import precisions_of
 from gdd.model.spec import (
@@ -43,7 +40,7 @@ from gdd.model.spec import (
 )
 from gdd.projection import project_layers
 from gdd.results import Trained
-from gdd.sampler.checkpoint import ASIDE, code_checksum, digest_of
+from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
 from gdd_book.data import datasets
@@ -60,16 +57,8 @@ MODELS = {
     "faces": FACES,
     "faces, interpolation": FACES_INTERPOLATION,
 }
-#: what a pretraining chain depends on, of digits and of Caltech images; and what a refinement depends on besides
-_CHAIN = ("seed", "burn_in", "collect", "noise_precision", "weight_precision")
-DIGITS_CHAIN, CALTECH_CHAIN = ("data", "n_train", *_CHAIN), ("data", "classes", "per_class", "model", *_CHAIN)
-REFINEMENT = ("refine_burn_in", "refine_collect", "refine_noise")
-#: settings that only some experiments have, of the model and pretraining, and of refinement as in `RefinementSpec`
-LEARNED = ("learned_planes", "top_atoms", "random_start")
-SETTINGS = ("dictionary_every", "empty_blocks")
 #: noise precisions of a refinement that begins at another than it ends at, ``first_noise``
 RUNGS = 3
-USUAL = asdict(RefinementSpec())
 #: precisions whose chains stay healthy (book, inference/mixing, model/refinement and caltech/accuracy)
 HELD_DIGITS = {"noise_precision": 100.0, "weight_precision": 0.1}
 HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1, "learned_planes": True}
@@ -171,38 +160,17 @@ class Setup(NamedTuple):
     images: xr.DataArray
     model: ModelSpec
     seed: int
-    folders: tuple[Path | None, Path | None]  # of checkpoints: of pretraining and of refinement
 
 
-def setup_of(p: Mapping[str, Any], run: Run, images: xr.DataArray | None = None) -> Setup:
+def setup_of(p: Mapping[str, Any], images: xr.DataArray | None = None) -> Setup:
     """What parameters describe: a model of Caltech images if they name ``per_class``, else one of digits.
 
     ``images`` : those of the parameters, if they are at hand; of Caltech normalised
     """
-    caltech = "per_class" in p
-    names, prefix = (CALTECH_CHAIN, "caltech-") if caltech else (DIGITS_CHAIN, "")
-    names = (*names, *(name for name in LEARNED if p.get(name)))
-    settings = {name: p[name] for name in SETTINGS if p.get(name, USUAL[name]) != USUAL[name]}
-    settings |= {"first_noise": p["first_noise"]} if p.get("first_noise") else {}
-    known = {name: p[name] for name in (*names, *REFINEMENT) if name in p} | settings
-    folders = (
-        run.folder(f"{prefix}pretrained", {name: p[name] for name in names}),
-        run.folder(f"{prefix}refined", known) if set(REFINEMENT) <= set(p) else None,
-    )
-    if not caltech:
-        return Setup(digits(p) if images is None else images, digits_model(p), p["seed"], folders)
+    if "per_class" not in p:
+        return Setup(digits(p) if images is None else images, digits_model(p), p["seed"])
     images = normalised(caltech_images(p)) if images is None else images
-    return Setup(images, caltech_model(p["model"], p), chain_seed(p), folders)
-
-
-def own_folders(name: str, p: Mapping[str, Any], run: Run, *below: str) -> tuple[Path | None, Path | None]:
-    """Folders of checkpoints, as in `Setup`, of an experiment whose chains have its own images.
-
-    What only refinement depends on, or what comes after it, does not part the pretrained ones.
-    """
-    later = {key for key in p if key.startswith(("refine_", "test_")) or key in ("stages", "voters", *SETTINGS)}
-    first = {key: value for key, value in p.items() if key not in later}
-    return run.folder(f"{name}-pretrained", first, *below), run.folder(name, p, *below)
+    return Setup(images, caltech_model(p["model"], p), chain_seed(p))
 
 
 class Learned(NamedTuple):
@@ -224,12 +192,30 @@ def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> 
     return ChainSpec(p[f"{stage}burn_in"], p[f"{stage}collect"], p["seed"] if seed is None else seed)
 
 
+def folders_of(p: Mapping[str, Any], run: Run, setup: Setup) -> tuple[Path | None, Path | None]:
+    """Folders of checkpoints: of pretraining and, if the parameters have one, of refinement."""
+    depends = {"images": setup.images, "model": setup.model, "chain": _pretraining(p, setup.seed)}
+    pretrained = run.folder("pretrained", depends)
+    if not {"refine_noise", "refine_burn_in"} <= set(p):
+        return pretrained, None
+    depends |= {"refine_chain": chain_of(p, "refine_", setup.seed), "first_noise": p.get("first_noise", 0)}
+    return pretrained, run.folder("refined", depends | {"refinement": _refinement(p, p["refine_noise"])})
+
+
+def _pretraining(p: Mapping[str, Any], seed: int) -> ChainSpec:
+    return replace(chain_of(p, seed=seed), start="random" if p.get("random_start") else "patches")
+
+
+def _refinement(p: Mapping[str, Any], noise: float) -> RefinementSpec:
+    return refinement_for(noise, **{name: p[name] for name in ("dictionary_every", "empty_blocks") if name in p})
+
+
 def pretrained_model(p: Mapping[str, Any], run: Run, setup: Setup | None = None, label: str = "") -> Pretrained:
     """Only the first stage of `trained_models`; with ``random_start`` from random atoms in place of patches."""
-    images, model, seed, (folder, _) = setup or setup_of(p, run)
-    chain = replace(chain_of(p, seed=seed), start="random" if p.get("random_start") else "patches")
-    with run.bar(chain.sweeps * len(model.layers), f"{label}pretraining") as bar:
-        return pretrain(images, model, chain, folder=folder, progress=bar)
+    setup = setup or setup_of(p)
+    chain, (folder, _) = _pretraining(p, setup.seed), folders_of(p, run, setup)
+    with run.bar(chain.sweeps * len(setup.model.layers), f"{label}pretraining") as bar:
+        return pretrain(setup.images, setup.model, chain, folder=folder, progress=bar)
 
 
 def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Setup, label: str = "") -> Refined:
@@ -238,17 +224,16 @@ def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Set
     With ``first_noise`` the noise precision goes from there to ``refine_noise`` in `RUNGS` equal ratios and equal parts
     of the sweeps, each from the last state of the one before; the last alone is collected from and kept on disk.
     """
-    chain, start = chain_of(p, "refine_", setup.seed), fitted
-    settings = {name: p[name] for name in SETTINGS if name in p}
+    chain, start, (_, folder) = chain_of(p, "refine_", setup.seed), fitted, folders_of(p, run, setup)
     rungs = np.geomspace(p["first_noise"], p["refine_noise"], RUNGS)[:-1] if p.get("first_noise") else ()
     part = chain.sweeps // RUNGS
     with run.bar(chain.sweeps, f"{label}refinement") as bar:
         for number, noise in enumerate(rungs, 1):
             short = ChainSpec(part - 1, 1, setup.seed + 1000 * number)
-            start = refine(setup.images, fitted.model, short, refinement_for(noise, **settings), start, progress=bar)
+            start = refine(setup.images, fitted.model, short, _refinement(p, noise), start, progress=bar)
         rest = replace(chain, burn_in=chain.burn_in - part * len(rungs))
-        refinement = refinement_for(p["refine_noise"], **settings)
-        return refine(setup.images, fitted.model, rest, refinement, start, folder=setup.folders[1], progress=bar)
+        refinement = _refinement(p, p["refine_noise"])
+        return refine(setup.images, fitted.model, rest, refinement, start, folder=folder, progress=bar)
 
 
 def trained_models(
@@ -260,7 +245,7 @@ def trained_models(
     ----------
     p : holds the lengths of both chains, ``refine_noise``, and what `setup_of` needs where there is no ``setup``
     run : has bars and folders of checkpoints
-    setup : images, model, seed and folders; those of `setup_of` by default
+    setup : by default that of `setup_of`
     label : begins the bars' labels
 
     Raises
@@ -274,7 +259,7 @@ def trained_models(
     Departs: precisions held where flat priors run away (P15).
     Checked: tests/test_training.py.
     """
-    setup = setup or setup_of(p, run)
+    setup = setup or setup_of(p)
     trained = {STAGES[0]: pretrained_model(p, run, setup, label)}
     if STAGES[1] in p.get("stages", STAGES):
         trained[STAGES[1]] = refined_model(p, trained[STAGES[0]], run, setup, label)
@@ -290,9 +275,6 @@ def learned(name: str, trained: Mapping[str, Trained], setup: Setup, p: Mapping[
     }
 
 
-# ---- results that a later run takes over
-
-
 @cache
 def code_of(*parts: str) -> str:
     """SHA-256 over the code of the sampler and the model, and over these other files or folders of the library."""
@@ -302,53 +284,11 @@ def code_of(*parts: str) -> str:
     return digest.hexdigest()
 
 
-def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.Dataset:
-    """What an earlier run of the same code on the same data left at ``path``; else compute it and leave it there.
-
-    Parameters
-    ----------
-    path : None computes and leaves nothing
-    compute : makes the result
-    **belongs : what the result depends on, by name: arrays, numbers, words, dataclasses; ``code`` by `code_of`
-
-    Raises
-    ------
-    GddError
-        What is there is damaged, or was made from something else; the message says from what.
-    """
-    if path is None:
-        return compute()
-    here = {name: _described(value) for name, value in belongs.items()}
-    if path.exists():
-        try:
-            netcdf.check(found := netcdf.load(path))
-            there = json.loads(found.attrs.pop("belongs", "{}"))
-        except netcdf.UNREADABLE as error:
-            raise GddError(f"{path}: cannot be read: {error}; or {ASIDE}") from error
-        other = [name for name in sorted(here | there) if here.get(name) != there.get(name)]
-        if other:
-            raise GddError(f"{path}: made from other {', '.join(other)} than this run's; {ASIDE}")
-        return found
-    found = compute()
-    try:
-        netcdf.write(found.assign_attrs(belongs=json.dumps(here)), path)
-    except netcdf.UNWRITABLE as error:
-        raise GddError(f"{path}: cannot be written ({error}); free space, and run again") from error
-    return found
-
-
-def _described(value) -> str:
-    """Text that differs where values do: of arrays by their content."""
-    if isinstance(value, xr.DataArray | np.ndarray):
-        return digest_of([np.ascontiguousarray(value)])
-    return json.dumps(value, default=asdict, sort_keys=True)
-
-
 # ---- one model for each class of a Caltech set
 
 
 def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
-    """Learn a model of every class, side by side if ``run`` says so; what earlier runs have finished is taken over.
+    """Learn a model of every class, side by side if ``run`` says so; what earlier runs have finished is reused.
 
     Parameters
     ----------
@@ -366,53 +306,51 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
     Departs: as `trained_models`.
     Checked: tests/test_class_parallel.py (killed runs, numbers of processes, other images and other code).
     """
-    p = dict(p) | {"stages": STAGES[: 1 + p["refined"]]}
-    names, tasks, paths = images.attrs["label_names"].split(","), [], []
-    at_work = run.for_tasks()
+    names, tasks, known = images.attrs["label_names"].split(","), [], []
     for name in p["classes"]:
-        own = images.isel(image=images[LABEL].values == names.index(name))
-        one = p | {"classes": (name,)}
-        setup = setup_of(one, run, own)  # here, as a restart sets folders aside
-        depends = (*CALTECH_CHAIN, *REFINEMENT, "voters") if p["refined"] else CALTECH_CHAIN
-        depends = (*depends, *(name for name in LEARNED if p.get(name)))
-        folder = run.folder("caltech-atoms", {key: one[key] for key in depends})
-        paths.append(folder and folder / "atoms.nc")
-        if paths[-1] and not paths[-1].exists():
-            run.found(str(paths[-1]), 0.0)
-        tasks.append((one, setup, paths[-1], at_work))
-    found = []
+        one = p | {"classes": (name,), "stages": STAGES[: 1 + p["refined"]]}
+        setup = setup_of(one, images.isel(image=images[LABEL].values == names.index(name)))
+        folders_of(one, run, setup)  # here, as a restart sets folders aside
+        folder = run.folder("class-atoms", _class_atoms(one, setup))
+        known.append(folder and folder.exists() and str(folder))
+        tasks.append((one, setup, run.for_tasks()))
+    classes = []
     with run.bar(len(tasks), "classes") as bar:
-        for path, one in zip(paths, run.each(learn_class, tasks), strict=True):
-            if path:
-                run.found(str(path), float(one.attrs["seconds"]))
-            found.append(one)
+        for folder, one in zip(known, run.each(learn_class, tasks), strict=True):
+            if folder:
+                run.spent.setdefault(folder, float(one.attrs["seconds"]))
+            classes.append(one)
             bar.step()
-    return found
+    return classes
 
 
-def learn_class(p: Mapping[str, Any], setup: Setup, path: Path | None, run: Run) -> xr.Dataset:
+def learn_class(p: Mapping[str, Any], setup: Setup, run: Run) -> xr.Dataset:
     """Learn the model of one class.
 
     Returns
     -------
     Dataset
-        ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,); the
-        attribute ``seconds`` adds up the wall time of all chains. ``p["voters"]`` training images decide where the
-        pixels of refined atoms go; of a pretrained model all do.
+        ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,).
+        ``p["voters"]`` training images decide where the pixels of refined atoms go; of a pretrained model all do.
     """
     def compute() -> xr.Dataset:
         stages = trained_models(p, run, setup, f"{p['classes'][0]}, ")
         voters = min(p["voters"], len(setup.images)) if p["refined"] else None
-        atoms = [project_layers(one, voters)[-1] for one in stages.values()]
-        traces = [layer.traces for layer in stages[STAGES[0]].layers]
-        traces += [stages[STAGES[1]].traces] if p["refined"] else []
+        atoms = [project_layers(one, voters)[-1].values for one in stages.values()]
         gamma_e, gamma_w = zip(*map(precisions_of, stages.values()), strict=True)
         return xr.Dataset({
-            "atoms": (("stage", *DICTIONARY), np.stack([one.values for one in atoms]).astype(np.float32)),
+            "atoms": (("stage", *DICTIONARY), np.stack(atoms).astype(np.float32)),
             "gamma_e": ("stage", list(gamma_e)), "gamma_w": ("stage", list(gamma_w)),
-        }, {"stage": list(stages)}, {"seconds": sum(one.attrs["seconds"] for one in traces)})
+        }, {"stage": list(stages)})
 
-    return kept(path, compute, images=setup.images, model=setup.model, seed=setup.seed, code=code_of("projection"))
+    return run.kept("class-atoms", compute, **_class_atoms(p, setup))
+
+
+def _class_atoms(p: Mapping[str, Any], setup: Setup) -> dict[str, Any]:
+    """What `learn_class` depends on."""
+    later = [p["voters"], chain_of(p, "refine_"), _refinement(p, p["refine_noise"])] if p["refined"] else []
+    chains = [_pretraining(p, setup.seed), *later]
+    return {"images": setup.images, "model": setup.model, "chains": chains, "code": code_of("projection")}
 
 
 def with_dictionaries(fitted: Pretrained, dictionaries: Iterable[np.ndarray]) -> Pretrained:

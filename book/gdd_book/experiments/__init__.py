@@ -1,36 +1,24 @@
 """Experiments: the paper's figures and tables, a file for each family, and our own studies; how they are found and run.
 
 An experiment is a function of its parameters and of a `gdd_book.progress.Run`, registered with the defaults of every
-scale. It computes and returns an `Outcome`; writing the record is the caller's part.
+scale. It computes and returns an `Outcome`; the caller writes the record.
 """
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import pkgutil
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gdd.base.checks import LARGEST_PRECISION, GddError, check_choice, check_kind, check_real, check_whole, shown
 from gdd_book import parameters
-from gdd_book.experiments import atoms, caltech, images, mnist  # noqa: F401  (importing a family registers it)
 from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
-from gdd_book.experiments.studies import (  # noqa: F401
-    calibration,
-    caltech_features,
-    class_wise,
-    control,
-    cost,
-    depth,
-    labels,
-    mnist_features,
-    mnist_readings,
-    mnist_refinement,
-    one_step,
-    planted,
-    precisions,
-    printed,
-    whitened,
-)
 from gdd_book.progress import Run
+
+for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)  # registers its experiments
 
 SCALES = ("demo", "paper")
 DATA = ("digits", "mnist")
@@ -49,6 +37,21 @@ def get(name: str) -> Experiment:
     if not isinstance(name, str) or name not in EXPERIMENTS:
         raise GddError(f"experiment {shown(name)} is not known; choose from {', '.join(names())}")
     return EXPERIMENTS[name]
+
+
+def described(name: str | None = None) -> str:
+    """All experiments, a line each; or one, and its parameters: kind, value at every scale, words that it may be."""
+    if name is None:
+        return "\n".join(f"{one:24}{inspect.getdoc(EXPERIMENTS[one].run).splitlines()[0]}" for one in names())
+    experiment, choices = get(name), _choices(name)
+    rows = [("parameter", "", *experiment.scales)]
+    for key, default in defaults(name, "demo").items():
+        values = [parameters.written(known[key]) for known in experiment.scales.values()]
+        words = ", ".join(choices.get(key, ()))
+        rows.append((key, parameters.kind_of(default) + (words and f": {words}"), *values))
+    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
+    lines = ["".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join([inspect.getdoc(experiment.run), "", *lines])
 
 
 def run(name: str, changes: Mapping[str, Any] | None = None, scale: str = "demo", within: Run | None = None) -> Outcome:
@@ -70,8 +73,12 @@ def merge(name: str, scale: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(set(changes) - set(known))
     if unknown:
         raise GddError(f"{name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}")
-    choices = {"data": DATA, **get(name).choices}
+    choices = _choices(name)
     return known | {key: _checked(key, value, known[key], choices.get(key)) for key, value in changes.items()}
+
+
+def _choices(name: str) -> Mapping[str, tuple[str, ...]]:
+    return {"data": DATA, **get(name).choices}
 
 
 def parse(name: str, scale: str, given: Iterable[Sequence[str]]) -> dict[str, Any]:

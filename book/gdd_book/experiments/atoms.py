@@ -47,7 +47,6 @@ from gdd_book.training import (
     chain_of,
     digits_model,
     learned,
-    own_folders,
     pictures,
     refinement_for,
     setup_of,
@@ -137,7 +136,7 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     atoms, uses = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
     for half in (0, 1):
         images = train.isel(image=slice(half, None, 2))
-        setup = Setup(images, model, 2 * p["seed"] + half, own_folders("mnist-dictionary", p, run, f"half{half}"))
+        setup = Setup(images, model, 2 * p["seed"] + half)
         pretrained, refined = trained_models(p | {"stages": STAGES}, run, setup, f"half {half + 1}, ").values()
         dictionaries = [layer.state.shared.dictionary for layer in pretrained.layers]
         projected = {
@@ -185,7 +184,7 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
     own, named by the sweeps done. The record has ``frames`` (frame, atom, plane, row, col) of the atoms that are used
     most in the end, in percent of each one's largest magnitude in that frame, and how much of an atom is one stroke.
     """
-    setup = setup_of(p, run)
+    setup = setup_of(p)
     with run.bar(2 * (p["burn_in"] + p["collect"]), "pretraining of layer 1") as bar:
         begun = pretrain(setup.images, setup.model, chain_of(p), progress=bar)
     looks, state = [], None
@@ -240,8 +239,8 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
     model = caltech_model("faces", p)
     stacks, chains, models = {}, [], {}
     for half in (0, 1):
-        images, folders = train.isel(image=slice(half, None, 2)), own_folders("caltech-faces", p, run, f"set{half}")
-        setup = Setup(images, model, 2 * p["seed"] + half, folders)
+        images = train.isel(image=slice(half, None, 2))
+        setup = Setup(images, model, 2 * p["seed"] + half)
         chains.append(trained_models(p, run, setup, f"set {half + 1}, "))
         models |= learned(f"caltech-faces-{half + 1}", chains[-1], setup, p)
         found = _projected(chains[-1], p, len(images))
@@ -310,9 +309,8 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
         images = normalise_contrast(pictures(p, (name,), 2 * p["n_train"]))
         for half in (0, 1):
             part = images.isel(image=slice(half, None, 2))
-            folders = own_folders("caltech-classes", p, run, f"{name}{half}")
             seed = 2 * (p["seed"] * len(p["classes"]) + number) + half  # unused atoms must not be the same noise
-            trained = trained_models(p, run, Setup(part, model, seed, folders), f"{name}, set {half + 1}, ")
+            trained = trained_models(p, run, Setup(part, model, seed), f"{name}, set {half + 1}, ")
             for stage, layers in _projected(trained, p, len(part)).items():
                 stacks.setdefault(stage, []).append(layers)
     parts = [match_classes(layers, reaches_of(model)) for layers in stacks.values()]
@@ -351,7 +349,7 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     """
     images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
     model = caltech_model(p["model"], p)
-    setup = Setup(images, model, p["seed"], own_folders("caltech-joint", p, run))
+    setup = Setup(images, model, p["seed"])
     trained = trained_models(p, run, setup, "all classes, ")
     stacks = _projected(trained, p, len(images))
     known = images.attrs["label_names"].split(",")
@@ -403,7 +401,7 @@ def caltech_class(p: dict, run: Run) -> Outcome:
     The record holds the CPU time of every part over all runs, traces, and the dictionary of every layer in the image
     plane, before and after refinement. ``voters`` training images decide where refined atoms' pixels go.
     """
-    setup = setup_of(p, run)
+    setup = setup_of(p)
     trained = trained_models(p, run, setup)
     fitted, refined = trained.values()
     chains = {f"layer {number}": layer.traces for number, layer in enumerate(fitted.layers, 1)}

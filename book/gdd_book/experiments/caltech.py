@@ -8,7 +8,6 @@ classifier.
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +36,6 @@ from gdd_book.training import (
     caltech_images,
     caltech_model,
     code_of,
-    kept,
     learn_classes,
     normalised,
     pretrained_model,
@@ -119,18 +117,17 @@ def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.Dat
     return train, test.isel(image=np.sort(chosen))
 
 
-def encode_all(learned: Learned, stage: str, folder: Path | None, run: Run) -> list[dict]:
-    """Codes of training and of test images by the atoms of all classes, each of `KINDS` (image, feature).
-
-    Parts of them are kept in ``folder``.
-    """
+def encode_all(learned: Learned, stage: str, run: Run) -> list[dict]:
+    """Codes of training and of test images by the atoms of all classes, each of `KINDS` (image, feature)."""
     p, (atoms, precisions), found = learned.p, learned.together(stage), []
-    stride, depends = MODELS[p["model"]].stride, {"atoms": atoms, "precisions": precisions}
+    stride = MODELS[p["model"]].stride
+    depends = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
+    depends |= {"atoms": atoms, "precisions": precisions, "stride": stride, "code": code_of("inference")}
     for images, begin in zip(learned.both, (0, FIRST_TEST_IMAGE), strict=True):
         parts = []
         with run.bar(len(images), f"deconvolving, {stage}") as bar:
             for low in range(0, len(images), AT_ONCE):
-                some, path = images[low : low + AT_ONCE], folder and folder / f"{stage}-{begin + low}.nc"
+                some = images[low : low + AT_ONCE]
 
                 def compute(some=some, first=begin + low, step=bar.step) -> xr.Dataset:
                     codes = encode(some, atoms, stride, precisions, p, first_image=first, progress=step)
@@ -138,7 +135,7 @@ def encode_all(learned: Learned, stage: str, folder: Path | None, run: Run) -> l
                         {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in KINDS}
                     )
 
-                parts.append(kept(path, compute, images=some, code=code_of("inference"), **depends))
+                parts.append(run.kept("caltech-codes", compute, images=some, first=begin + low, **depends))
         found.append({kind: np.concatenate([part[kind].values for part in parts]) for kind in KINDS})
     return found
 
@@ -182,16 +179,16 @@ def caltech_accuracy(p: dict, run: Run) -> Outcome:
     splits = []
     for seed in p["seeds"]:
         learned = learn(p | {"seed": seed}, run)
-        splits.append(_one_split(learned, run.folder("caltech-accuracy", p, str(seed)), run))
+        splits.append(_one_split(learned, run))
     dataset = xr.concat(splits, "split", data_vars="all").assign_coords(split=list(p["seeds"]))
     return outcome(dataset, p, learned.train, model=caltech_model(p["model"], p), protocol=PROTOCOL)
 
 
-def _one_split(learned: Learned, folder: Path | None, run: Run) -> xr.Dataset:
+def _one_split(learned: Learned, run: Run) -> xr.Dataset:
     """Accuracy in % of every feature on one split, over images and of every class; the background is left out."""
     truth, found = learned.test[LABEL].values, {}
     for stage in learned.classes[0].stage.values:
-        codes = encode_all(learned, stage, folder, run)
+        codes = encode_all(learned, stage, run)
         found |= {f"{stage}, {kind}": learned.predict([part[kind] for part in codes]) for kind in KINDS}
         del codes
     found |= {name: learned.predict(pair) for name, pair in learned.baselines().items()}
@@ -225,11 +222,10 @@ def caltech_layerwise(p: dict, run: Run) -> Outcome:
     compared, and the chains are short.
     """
     check_enough(p)
-    folder = run.folder("caltech-layerwise", p)
     learned = learn(p | {"refined": False}, run)
-    codes = encode_all(learned, STAGES[0], folder, run)
+    codes = encode_all(learned, STAGES[0], run)
     features = {(ONE_DECONVOLUTION, kind): [part[kind] for part in codes] for kind in KINDS}
-    layers = [_in_layers(learned, part, folder, run) for part in learned.both]
+    layers = [_in_layers(learned, part, run) for part in learned.both]
     for kind in KINDS:
         parts = [part[kind] for part in layers]  # by class and layer, (image, feature)
         stacks = {ALL_LAYERS: [[each for own in part for each in own] for part in parts]}
@@ -246,7 +242,7 @@ def caltech_layerwise(p: dict, run: Run) -> Outcome:
     }, {"way": ways, "feature_kind": list(KINDS), "baseline": list(without), "class": list(learned.p["classes"])}))
 
 
-def _in_layers(learned: Learned, images: xr.DataArray, folder: Path | None, run: Run) -> dict[str, list]:
+def _in_layers(learned: Learned, images: xr.DataArray, run: Run) -> dict[str, list]:
     """Maps of images in the layers of every class: for each of `KINDS`, by class and layer, (image, feature)."""
     p, train, found = learned.p, learned.both[0], []
     names, first = train.attrs["label_names"].split(","), 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
@@ -254,7 +250,7 @@ def _in_layers(learned: Learned, images: xr.DataArray, folder: Path | None, run:
     with run.bar(len(images) * sweeps * len(p["classes"]), "layer by layer") as bar:
         for name in p["classes"]:
             one = p | {"classes": (name,)}
-            setup = setup_of(one, run, train.isel(image=train[LABEL].values == names.index(name)))
+            setup = setup_of(one, train.isel(image=train[LABEL].values == names.index(name)))
 
             def compute(one=one, setup=setup, step=bar.step) -> xr.Dataset:
                 fitted = pretrained_model(one, run, setup, f"{one['classes'][0]}, ")
@@ -266,8 +262,10 @@ def _in_layers(learned: Learned, images: xr.DataArray, folder: Path | None, run:
                     for kind in KINDS for number, layer in enumerate(maps)
                 })
 
-            depends = {"train": setup.images, "model": setup.model, "images": images, "code": code_of("inference")}
-            found.append(kept(folder and folder / f"layers-{name}-{first}.nc", compute, **depends))
+            found.append(run.kept(
+                "caltech-layers", compute, train=setup.images, images=images, first=first, settings=one,
+                code=code_of("inference"),
+            ))
     return {kind: [[v.values for n, v in one.items() if n.startswith(f"{kind} ")] for one in found] for kind in KINDS}
 
 

@@ -197,7 +197,8 @@ def mnist_large_atoms(p: dict, run: Run) -> Outcome:
     svm = fit_svm(train, train[LABEL].values, seed=p["seed"])
     layer = LayerSpec(p["atoms"], (p["atom_size"],) * 2)
     model = ModelSpec((layer,), train.shape[2:]).with_held(p["noise_precision"], p["weight_precision"])
-    chain, folder = chain_of(p), run.folder("mnist-large-atoms", p)
+    chain = chain_of(p)
+    folder = run.folder("mnist-large-atoms", {"images": train, "model": model, "chain": chain})
     with run.bar(chain.sweeps, "learning") as bar:
         fitted = pretrain(train, model, chain, folder=folder, progress=bar)
     parts = []
@@ -231,8 +232,7 @@ def caltech_interpolation(p: dict, run: Run) -> Outcome:
     which = p, (p["class_name"],), p["n_train"]
     train, test = (normalise_contrast(pictures(*which, held_out)) for held_out in (0, p["n_test"]))
     model = caltech_model("faces, interpolation", p)
-    folder = run.folder("caltech-interpolation", p)
-    trained = trained_models(p, run, Setup(train, model, p["seed"], (folder, folder)), "faces, ")
+    trained = trained_models(p, run, Setup(train, model, p["seed"]), "faces, ")
     dataset = complete(test, train, trained, p, run, "face", tuple(HIDING)[::-1], 4)
     return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
 
@@ -258,7 +258,7 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
     its prior; the top coefficients as often and as strong as in the training digits; and, besides, positions from the
     theta of one training digit. Real digits that training never saw stand beside them.
     """
-    setup, number = setup_of(p, run), p["n_generated"]
+    setup, number = setup_of(p), p["n_generated"]
     train = setup.images
     real = datasets.load(p["data"], "test", n=2 * number, seed=p["seed"]).values
     trained = trained_models(p, run, setup)

@@ -22,8 +22,6 @@ from gdd_book.experiments.studies.precisions import AT_TEST, precisions
 from gdd_book.progress import Run
 from gdd_book.training import (
     DEEP_DIGITS,
-    DIGITS_CHAIN,
-    REFINEMENT,
     STAGES,
     Setup,
     digits,
@@ -113,14 +111,9 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
     """
     names = np.unique(train[LABEL].values)
     model, found = class_model(p, len(names)), []
-    before = {name: p[name] for name in DIGITS_CHAIN}
-    after = before | {name: p[name] for name in (*REFINEMENT, "dictionary_every") if name in p}
     for name in names.tolist():
         own = train.isel({IMAGE: train[LABEL].values == name})
-        folders = (
-            run.folder("pretrained-class", before | {LABEL: name}), run.folder("refined-class", after | {LABEL: name})
-        )
-        stages = trained_models(p, run, Setup(own, model, p["seed"], folders), f"class {name}, ")
+        stages = trained_models(p, run, Setup(own, model, p["seed"]), f"class {name}, ")
         found.append(xr.concat([project(one) for one in stages.values()], "stage", combine_attrs="drop"))
     atoms = xr.concat(found, LABEL).assign_coords({LABEL: names, "stage": list(stages)})
     return atoms.transpose("stage", ...).astype(np.float32)

@@ -104,7 +104,7 @@ def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> tuple[xr.D
         planted_images(truth, zhat, p["per_class"], model, positions, p[f"n_{split}"], split, generator)
         for split in ("train", "test")
     )
-    setup, label = Setup(train, model, p["seed"], (None, None)), f"positions {positions}, "
+    setup, label = Setup(train, model, p["seed"]), f"positions {positions}, "
     stages = {"pretrained": (fitted := pretrained_model(p, run, setup, label))}
     for noise in p["noises"]:
         stages[f"refined at {noise:g}"] = refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)

@@ -42,7 +42,6 @@ from gdd_book.training import (
     caltech_model,
     chain_of,
     code_of,
-    kept,
     pictures,
     pretrained_model,
     refined_model,
@@ -74,7 +73,7 @@ def mnist_depth(p: dict, run: Run) -> Outcome:
         raise GddError("noises: 0 given; positive noise precisions are compared")
     found = xr.concat([_subset(p | {"seed": seed}, run) for seed in p["seeds"]], "subset")
     found = found.assign_coords(subset=list(p["seeds"]), noise=sorted(p["noises"]))
-    first = setup_of(p | {"seed": p["seeds"][0]}, run)
+    first = setup_of(p | {"seed": p["seeds"][0]})
     return outcome(found, p, first.images, model=first.model)
 
 
@@ -86,15 +85,14 @@ def other_digits(p: Mapping, train: xr.DataArray) -> xr.DataArray:
 
 def _subset(p: dict, run: Run) -> xr.Dataset:
     """Everything of one subset, by noise precision, the lowest first; and what needs no refinement."""
-    setup, label, found = setup_of(p, run), f"subset {p['seed']}, ", []
+    setup, label, found = setup_of(p), f"subset {p['seed']}, ", []
     train, fitted = setup.images, pretrained_model(p, run, setup, label)
     others = other_digits(p, train)
     for noise in sorted(p["noises"]):
         own = {name: value for name, value in p.items() if name not in ("seeds", "noises")} | {"refine_noise": noise}
-        one = refined_model(own, fitted, run, setup_of(own, run, train), f"{label}noise precision {noise:g}, ")
-        folder = run.folder("mnist-depth-described", own)
-        found.append(kept(
-            folder and folder / "described.nc", lambda one=one, own=own: describe_depth(one, (train, others), own),
+        one = refined_model(own, fitted, run, setup_of(own, train), f"{label}noise precision {noise:g}, ")
+        found.append(run.kept(
+            "mnist-depth", lambda one=one, own=own: describe_depth(one, (train, others), own),
             images=train, others=others, settings=own, code=code_of("projection", "inference"),
         ))
     return xr.concat(found, "noise").merge(_without_depth(fitted, (train, others), p))
@@ -226,17 +224,14 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
     Pictures are contrast normalised, as everywhere on Caltech.
     """
     model, rows = caltech_model("faces", p), []
-    own = ("noises", "classes", "voters", "test_burn_in", "test_collect")
-    chains = {name: value for name, value in p.items() if name not in own}
     for name in p["classes"]:
         every = normalise_contrast(pictures(p, (name,), p["n_train"] + p["n_others"]))
         train, others = every[: p["n_train"]], every[p["n_train"] :]
-        setup = Setup(train, model, p["seed"], (run.folder("caltech-depth", chains, name), None))
+        setup = Setup(train, model, p["seed"])
         fitted, found = pretrained_model(p, run, setup, f"{name}, "), []
         for noise in p["noises"]:
-            at = setup._replace(folders=(None, run.folder("caltech-depth", chains, f"{name}-{noise:g}")))
             label = f"{name}, noise precision {noise:g}, "
-            one = refined_model(p | {"refine_noise": noise}, fitted, run, at, label)
+            one = refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
             found.append(_describe_pictures(one, others, p))
         rows.append(xr.concat(found, "noise").merge(_plain_pictures(train, others, p)))
     coordinates = {"class": list(p["classes"]), "noise": list(p["noises"])}

@@ -30,7 +30,7 @@ from gdd_book.experiments.studies.precisions import (
     precisions,
 )
 from gdd_book.progress import Run
-from gdd_book.training import code_of, kept
+from gdd_book.training import code_of
 
 #: digits that are coded at a time: what an interrupted run loses
 PART = 1000
@@ -92,10 +92,8 @@ def _classified(
     """Error and predicted labels by one feature on one subset, which an interrupted run finds again."""
     settings = {name: p[name] for name in ("data", "seed", "atoms", "test_burn_in", "test_collect", "n_test")}
     settings |= {name: p[name] for name in ("size", "trial", "feature", "precisions")}
-    folder = run.folder("mnist-labels-classified", settings)
-    return kept(
-        folder and folder / "classified.nc",
-        lambda: classify(pair, train, test, p["trial"])[["error", "predicted"]],
+    return run.kept(
+        "mnist-labels-classified", lambda: classify(pair, train, test, p["trial"])[["error", "predicted"]],
         train=np.asarray(pair[0]), test=np.asarray(pair[1]), settings=settings,
     )
 
@@ -106,15 +104,15 @@ def _features(
     """Features of these digits by name; codes are computed in parts, which an interrupted run finds again."""
     split, names = images.attrs["split"], ("data", "seed", "atoms", "test_burn_in", "test_collect")
     depends = {name: p[name] for name in names} | {"split": split, "precisions": pair}
-    folder, parts = run.folder("mnist-labels", depends | {"n": len(images)}), []
+    parts = []
     with run.bar(len(images), f"coding {split} digits") as bar:
         for low in range(0, len(images), PART):
             part = images[low : low + PART]
             first = low + (0 if split == "train" else FIRST_TEST_IMAGE)
-            parts.append(kept(
-                folder and folder / f"{low}.nc",
+            parts.append(run.kept(
+                "mnist-labels",
                 lambda part=part, first=first: encode(part, atoms, STRIDE, pair, p, first_image=first)[[*KINDS]],
-                images=part, atoms=atoms, settings=depends, code=code_of("inference"),
+                images=part, atoms=atoms, first=first, settings=depends, code=code_of("inference"),
             ))
             bar.step(len(part))
     codes = xr.concat(parts, IMAGE)

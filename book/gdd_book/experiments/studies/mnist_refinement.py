@@ -32,7 +32,6 @@ from gdd_book.training import (
     code_of,
     digits,
     digits_model,
-    kept,
     pretrained_model,
     refinement_for,
     trained_models,
@@ -163,7 +162,7 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
         raise GddError(f"refine_noise: {p['refine_noise']} given; starts are compared at a fixed positive precision")
     fitted = {seed: pretrained_model(p | {"seed": seed}, run) for seed in p["seeds"]}
     model, refinement = digits_model(p), refinement_for(p["refine_noise"])
-    folder, found = run.folder("mnist-starts", p), []
+    found = []
     with run.bar(len(STARTS) * len(p["seeds"]) * p["sweeps"], "mnist-starts") as bar:
         for start, seed in product(STARTS, p["seeds"]):
             images = digits(p | {"seed": seed})
@@ -179,9 +178,10 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
                 bar.begin(f"{start}, seed {seed}", p["sweeps"])
                 return _run_both(begun, data, unseen, model, refinement, chain, bar)
 
-            path = folder and folder / f"{start}{seed}.nc"
-            depends = {"images": images, "held_out": held_out, "model": model, "refinement": refinement}
-            found.append(kept(path, compute, code=code_of(), **depends))
+            found.append(run.kept(
+                "mnist-starts", compute, images=images, held_out=held_out, model=model, refinement=refinement, p=p,
+                start=start, seed=seed, code=code_of(),
+            ))
     values = np.reshape([[one[name].values for name in TRACES] for one in found],
                         (len(STARTS), len(p["seeds"]), len(TRACES), p["sweeps"]))
     dataset = xr.Dataset(
@@ -246,12 +246,13 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
     with run.bar(sweeps, "mnist-atoms") as bar:
         for seed in p["seeds"]:
             images, plain = digits(p | {"seed": seed}), chain_of(p, seed=seed)
-            lower, folder = replace(model, layers=model.layers[:1]), run.folder("mnist-atoms", p, str(seed))
+            lower = replace(model, layers=model.layers[:1])
+            folder = run.folder("mnist-atoms", {"images": images, "model": lower, "chain": plain})
             below = pretrain(images, lower, plain, None, folder, bar).layers[0]
             for layer, inputs in enumerate((images.values, below.state.local.w)):
                 for alone, share in product(models[layer], p["shares"]):
                     chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
-                    folder = run.folder("mnist-atoms", p, f"{seed}-{layer}-{alone.layers[0].atoms}-{share}")
+                    folder = run.folder("mnist-atoms", {"images": inputs, "model": alone, "chain": chain})
                     fitted = pretrain(inputs, alone, chain, None, folder, bar).layers[0]
                     found[layer].append(_describe_pruned(fitted, max(starts[layer])))
     out, coordinates = {}, {"seed": list(p["seeds"]), "share": list(p["shares"])}

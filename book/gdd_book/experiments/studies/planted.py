@@ -43,7 +43,7 @@ def planted(p: dict, run: Run) -> Outcome:
         for seed in range(p["seeds"]):
             truth = datasets.planted(seed, images=p["images"])
             digest.update(truth.images.values.tobytes())
-            learned = learn(truth, p, seed, folder=run.folder("planted", p, f"{seed}"), progress=bar)
+            learned = learn(truth, p, seed, folder=run.folder("planted", p | {"chain": seed}), progress=bar)
             known = learn(truth, p, seed, start=planted_state(truth), progress=bar)[[*FROM_TRUTH]]
             known = known.rename({name: f"truth_{name}" for name in FROM_TRUTH})
             of_seeds.append(learned.expand_dims(SETTING).merge(known.assign(true_atoms=truth.atoms.astype("f4"))))

@@ -40,7 +40,6 @@ from gdd_book.training import (
     code_of,
     digits,
     digits_model,
-    kept,
     pretrained_model,
     refined_model,
 )
@@ -103,9 +102,8 @@ def mnist_precisions(p: dict, run: Run) -> Outcome:
                 for gamma_e, rho in product(p["noises"], p["ratios"]):
                     settings = {name: p[name] for name in ("data", "n_train", "test_burn_in", "test_collect")}
                     settings |= {"seed": seed, "atoms": kind, "gamma_e": gamma_e, "rho": rho}
-                    folder = run.folder("mnist-precisions", settings)
-                    cells.append(kept(
-                        folder and folder / "code.nc",
+                    cells.append(run.kept(
+                        "mnist-precisions",
                         lambda settings=settings, atoms=atoms, images=images: _one_setting(images, atoms, settings),
                         images=images, atoms=atoms, settings=settings, code=code_of("inference"),
                     ))
@@ -220,8 +218,7 @@ def _learned_at(
         upper = replace(upper, gamma_w=Precision(fixed=ratio * noise))
     model = replace(MNIST, layers=(lower, upper))
     label = f"subset {p['seed']}, noise {noise:g}, ratio {ratio:g}, "
-    folders = run.folder("mnist-weights-pretrained", p), run.folder("mnist-weights-refined", p)
-    setup = Setup(both[0], model, p["seed"], folders)
+    setup = Setup(both[0], model, p["seed"])
 
     def describe() -> xr.Dataset:
         one = refined_model(p, pretrained_model(p, run, setup, label), run, setup, label)
@@ -235,6 +232,5 @@ def _learned_at(
             "learned_ratio": float(np.mean(one.state.shared.gamma_w)) / (noise * norm),
         }).assign_coords(feature_kind=list(KINDS))
 
-    folder = run.folder("mnist-weights-described", p)
-    return kept(folder and folder / "described.nc", describe, images=both[0], others=both[1], settings=p,
-                code=code_of("projection", "inference"))
+    return run.kept("mnist-weights", describe, images=both[0], others=both[1], settings=p,
+                    code=code_of("projection", "inference"))
