@@ -157,7 +157,7 @@ TARGETS = {
         lambda: {"images": _images().filter(lambda images: getattr(images, "ndim", 0) > 2), "model": models,
                  "atoms": st.lists(bad.counts, max_size=3) | bad.numbers, "image_size": bad.sizes,
                  "pretrain": st.tuples(lengths, lengths) | bad.numbers, "infer": st.tuples(lengths, lengths),
-                 "refine": bad.numbers, "n_chains": st.sampled_from([0, -1, 1.5, None, "1", 1]),
+                 "refine": bad.numbers,
                  "random_state": bad.seeds, "checkpoint": st.sampled_from([3, "/proc/none", b"x", "\0"])},
     ),
     "OneStepFeatures": Target(

@@ -116,10 +116,10 @@ def atoms_of(model):
 
 
 def test_every_name_in_our_results_is_reserved(refined, fitted, digits):
-    chain, images = refined.chains_[0], refined.scale_.forward(digits[:, None]).astype(np.float32)
+    chain, images = refined.chain_, refined.scale_.forward(digits[:, None]).astype(np.float32)
     found = [
         refined.to_dataset(dense=True), fitted.to_dataset(dense=True), fitted.deconvolve(digits[:2]),
-        *fixed_dictionary.infer_layers(fitted.chains_[0], images[:2], 1, 1, 0), last_arrays(refined.chains_),
+        *fixed_dictionary.infer_layers(fitted.chain_, images[:2], 1, 1, 0), last_arrays(refined.chain_),
         gdd.infer(chain, refined.atoms_, images[:2], burn_in=1, collect=1, trace=True),
         one_step_features(images[:2], atoms_of(fitted), (3, 3), gamma_e=9.0, gamma_w=0.1).to_dataset(),
     ]
@@ -132,7 +132,7 @@ def test_every_name_in_our_results_is_reserved(refined, fitted, digits):
 @pytest.mark.parametrize("name", ["weight_1", "projected_atom", "trace_1_log_joint", "chain", "atom", "mean"])
 def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(name, fitted, digits):
     images = xr.DataArray(digits / 256.0, dims=("image", "row", "col"), coords={name: ("image", np.arange(30))})
-    planes, (chain,), digits = images.expand_dims("plane"), fitted.chains_, gdd.OneStepFeatures.digits(pretrained=True)
+    planes, chain, digits = images.expand_dims("plane"), fitted.chain_, gdd.OneStepFeatures.digits(pretrained=True)
     calls = [
         lambda: gdd.DeepDeconvolution().fit(images), lambda: fitted.deconvolve(images), lambda: digits.maps(images),
         lambda: gdd.infer(chain, fitted.atoms_, planes), lambda: fixed_dictionary.infer_layers(chain, planes, 1, 1, 0),
