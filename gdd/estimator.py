@@ -17,7 +17,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from gdd import features, plot, results
+from gdd import one_step, plot, results
 from gdd.base import netcdf
 from gdd.base.axes import COL, DICTIONARY, DRAW, FEATURE, IMAGE, PLANE, ROW
 from gdd.base.checks import (
@@ -32,7 +32,6 @@ from gdd.base.checks import (
     warn_of_scale,
 )
 from gdd.base.files import user_path
-from gdd.features import OneStepFeatures
 from gdd.inference.deconvolution import along_images
 from gdd.inference.generation import resample_top
 from gdd.inference.infer import infer
@@ -40,6 +39,7 @@ from gdd.layout import Scale, as_images, find_layout, from_means, scaled_data
 from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal
+from gdd.one_step import OneStepFeatures
 from gdd.projection import project, render_projected
 from gdd.results import Trained
 from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, validate_data
@@ -377,7 +377,7 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
     if "spec" in data.attrs and "parameters" not in data.attrs:
         raise GddError(f"path: {place} holds chains without a model; `gdd.results.from_dataset` makes chains of it")
     try:
-        return features.restored(data) if data.attrs.get("estimator") == "OneStepFeatures" else restored(data)
+        return one_step.restored(data) if data.attrs.get("estimator") == "OneStepFeatures" else restored(data)
     except netcdf.UNREADABLE as error:
         what = f"{type(error).__name__}: {error}"
         raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error

@@ -10,7 +10,7 @@ import xarray as xr
 from abuse_values import GIVEN
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ONE_STEP
+from tiny import one_step as small
 
 import gdd
 from gdd import GddError
@@ -18,7 +18,7 @@ from gdd.base import netcdf
 from gdd.base.axes import OURS
 from gdd.estimator import coords_of
 from gdd.inference import fixed_dictionary
-from gdd.inference.features import one_step_features
+from gdd.inference.block_magnitudes import one_step_features
 from gdd.results import last_arrays, storable
 
 DAYS = pd.date_range("2020", periods=4)
@@ -150,7 +150,7 @@ def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(n
 def test_what_has_a_value_an_image_keeps_the_labels_of_new_images(fitted, digits):
     labels = {"label": ("image", [*"abc"] * 10), "day": ("image", np.arange(30).astype("M8[D]"))}
     images = xr.DataArray(digits, labels, ("image", "row", "col"))[3:7]
-    one_step = gdd.OneStepFeatures(**ONE_STEP, dictionaries=[atoms_of(fitted)]).fit(digits)
+    one_step = small(atoms=[atoms_of(fitted)]).fit(digits)
     turned = images.transpose("col", "image", "row")
     for result in (fitted.deconvolve(images), fitted.deconvolve(turned), one_step.maps(images)[0]):
         xr.testing.assert_equal(result.label, images.label)

@@ -140,7 +140,7 @@ def parameters(**changes):
     [
         *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "weight_2", "projected_atoms")),
         *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "parameters", "output")),
-        *(lambda data, name=name: data.assign_attrs({name: 7}) for name in ("spec", "parameters", "layout", "feature_names")),
+        *(lambda data, name=name: data.assign_attrs({name: 7}) for name in ("spec", "parameters", "layout", "output")),
         parameters(speed=3), parameters(model={"layers": 3}), parameters(model=3),
         lambda data: data.drop_attrs(deep=False), lambda data: data.drop_vars(list(data.data_vars)),
     ],

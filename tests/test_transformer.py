@@ -13,14 +13,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tiny import ONE_STEP, QUICK
+from tiny import ONE_STEP, QUICK, one_step
 
 import gdd
-from gdd import DeepDeconvolution, GddError, OneStepFeatures
+from gdd import DeepDeconvolution, GddError, OneStepFeatures, OneStepSettings
 from gdd.base.compiling import on_threads
 
 MODELS = {"deconvolution": DeepDeconvolution(**QUICK), "one step": OneStepFeatures(**ONE_STEP)}
-WHITENED = OneStepFeatures(**ONE_STEP | {"whitening": True, "pool": (5, 5)})
+WHITENED = one_step(whitening=True, pool=(5, 5))
 
 
 @parametrize_with_checks([
@@ -160,7 +160,7 @@ def test_a_fit_begun_before_is_found_again_and_leaves_nothing_once_it_ends(digit
 
 @pytest.mark.parametrize(("kind", "grid"), [
     ("deconvolution", {"deepdeconvolution__atoms": [(4, 4), (4, 6)]}),
-    ("one step", {"onestepfeatures__margin": [0, 1]}),
+    ("one step", {"onestepfeatures__settings": [OneStepSettings(margin=0), OneStepSettings(margin=1)]}),
 ])
 def test_pipeline_and_grid_search(digits, kind, grid):
     labels, (name, values) = np.arange(30) % 2, *grid.items()
@@ -186,7 +186,7 @@ def interrupted(*_, **__):
 
 @pytest.mark.parametrize(("model", "places"), [
     (MODELS["deconvolution"], ("gdd.estimator.pretrain_layers", "gdd.estimator.project")),
-    (WHITENED, ("gdd.features.learn_atoms", "gdd.features.learn_whitening")),
+    (WHITENED, ("gdd.one_step.learn_atoms", "gdd.one_step.learn_whitening")),
 ], ids=["deconvolution", "one step, whitened"])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, monkeypatch, tmp_path):
     model = clone(model).set_params(image_size=(28, 28)).fit(table)
