@@ -280,9 +280,9 @@ def test_a_second_run_adds_its_lines(tmp_path):
 def test_an_error_is_the_last_line_without_folders(tmp_path):
     path = tmp_path / "r.log"
     with pytest.raises(GddError), launch.logged(path):
-        raise GddError(f"checkpoint: {tmp_path}/a/layer1.npz and '{tmp_path}/b.npz' are at 3/4 of 5 sweeps/s")
+        raise GddError(f"checkpoint: {tmp_path}/a/layer1.joblib and '{tmp_path}/b.joblib' are at 3/4 of 5 sweeps/s")
     (line,) = lines(path)
-    assert line.startswith("stopped: checkpoint: layer1.npz and 'b.npz' are at 3/4 of 5 sweeps/s, peak memory")
+    assert line.startswith("stopped: checkpoint: layer1.joblib and 'b.joblib' are at 3/4 of 5 sweeps/s, peak memory")
     assert str(tmp_path) not in path.read_text()
 
 

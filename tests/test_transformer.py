@@ -142,13 +142,13 @@ def test_a_fit_begun_before_is_found_again_and_leaves_nothing_once_it_ends(digit
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("gdd.transformer.shutil.rmtree", interrupted)  # the last of all
         clone(model).fit(digits)
-    chains = {path: path.read_bytes() for path in tmp_path.rglob("*.npz")}
+    chains = {path: path.read_bytes() for path in tmp_path.rglob("*.joblib")}
     grid = {f"pipeline__{'pretrain' if 'pretrain' in model.get_params() else 'sweeps'}": [(2, 1), (1, 1)]}
     pipeline = Pipeline([("pipeline", clone(model)), ("classifier", LogisticRegression())])
     GridSearchCV(pipeline, grid, cv=2, error_score="raise", refit=False).fit(digits, np.arange(30) % 2)
     clone(model).set_params(random_state=7).fit(digits)
     clone(model).fit(digits[:20]).fit(digits[10:])
-    assert chains and {path: path.read_bytes() for path in tmp_path.rglob("*.npz")} == chains
+    assert chains and {path: path.read_bytes() for path in tmp_path.rglob("*.joblib")} == chains
     with monkeypatch.context() as patched:
         patched.setattr("gdd.sampler.chain.advance", None)  # would be the next sweep
         np.testing.assert_array_equal(clone(model).fit(digits).transform(digits), fitted.transform(digits))
