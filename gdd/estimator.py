@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from gdd import one_step, plot, results
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.axes import COL, DICTIONARY, DRAW, FEATURE, IMAGE, PLANE, ROW
 from gdd.base.checks import (
     LEAST_CONTRAST,
@@ -378,7 +378,7 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
         raise GddError(f"path: {place} holds chains without a model; `gdd.results.from_dataset` makes chains of it")
     try:
         return one_step.restored(data) if data.attrs.get("estimator") == "OneStepFeatures" else restored(data)
-    except netcdf.UNREADABLE as error:
+    except files.UNREADABLE as error:
         what = f"{type(error).__name__}: {error}"
         raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error
 

@@ -16,7 +16,7 @@ from unicodedata import is_normalized
 import numpy as np
 import xarray as xr
 
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.axes import ATOM, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError, as_array
 from gdd.model.joint import layer_values
@@ -290,8 +290,8 @@ def storable(name: str, values: np.ndarray) -> np.ndarray:
 def write(data: xr.Dataset, path: Path) -> None:
     """Write a Dataset whole or not at all, as a file of this version."""
     try:
-        netcdf.write(data.assign_attrs(format=FORMAT, version=VERSION), path)
-    except (*netcdf.UNWRITABLE, TypeError, ValueError) as error:
+        files.write(data.assign_attrs(format=FORMAT, version=VERSION), path)
+    except (*files.UNWRITABLE, TypeError, ValueError) as error:
         raise GddError(f"path: cannot write {path} ({error}); what was there before is kept") from error
 
 
@@ -300,11 +300,11 @@ def read(path: Path) -> xr.Dataset:
     if not path.is_file():
         raise GddError(f"path: no file {path}")
     try:
-        data = netcdf.load(path)
+        data = files.load(path)
         found, version = data.attrs.get("format"), data.attrs.get("version", 0)
-        if found == FORMAT and version == VERSION and not netcdf.check(data):
+        if found == FORMAT and version == VERSION and not files.check(data):
             raise ValueError("it has no checksum")
-    except netcdf.UNREADABLE as error:
+    except files.UNREADABLE as error:
         raise GddError(f"path: {path} cannot be read: {error}") from error
     if found != FORMAT:
         raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")

@@ -82,7 +82,7 @@ def check(folder, length, at_random, inside, seed=0):
     print(f"\n{len(story)} kills, {inside} of them inside a write", *story, sep="\n  ")
     assert digest == run(None, length)
     assert len({path.name for path in folder.glob("*.joblib")}) == 6  # three chains, each with the one before
-    assert not list(folder.glob(".*"))
+    assert {path.suffix for path in folder.glob(".*")} <= {".part"}  # of the killed, removed in an hour
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tiny import one_step as small
 
 import gdd
 from gdd import GddError
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.axes import OURS
 from gdd.estimator import coords_of
 from gdd.inference import fixed_dictionary
@@ -60,8 +60,8 @@ def labelled(name, values, **more):
 
 
 def written(values, folder):
-    netcdf.write(xr.Dataset({"a": ("image", np.zeros(4))}, {"label": ("image", values)}), folder / "labels.nc")
-    return netcdf.load(folder / "labels.nc").label.values
+    files.write(xr.Dataset({"a": ("image", np.zeros(4))}, {"label": ("image", values)}), folder / "labels.nc")
+    return files.load(folder / "labels.nc").label.values
 
 
 @pytest.mark.parametrize("kind", KEPT)
@@ -103,8 +103,8 @@ def test_a_name_is_one_that_a_file_gives_back_or_refused(tmp_path_factory, name)
         assert f"by the name {name!r}; rename it, or leave it out" in str(error)
     else:
         path = tmp_path_factory.mktemp("names") / "m.nc"
-        netcdf.write(xr.Dataset({"a": ("image", np.zeros(4))}, {name: ("image", np.arange(4))}), path)
-        assert name in netcdf.load(path).coords
+        files.write(xr.Dataset({"a": ("image", np.zeros(4))}, {name: ("image", np.arange(4))}), path)
+        assert name in files.load(path).coords
 
 
 # ---- names of ours

@@ -16,7 +16,7 @@ from tiny import QUICK
 
 import gdd
 from gdd import DeepDeconvolution, results
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.checks import GddError
 from gdd_book import models
 
@@ -209,7 +209,7 @@ def test_why_a_file_cannot_be_read_is_told_apart(named, tmp_path):
 def test_older_files_have_one_checksum_of_all(tmp_path):
     path = tmp_path / "m.nc"
     shutil.copy(models.SHIPPED / "mnist-1000-refined.nc", path)
-    assert netcdf.OLD in netcdf.load(path).attrs and netcdf.OLD not in results.read(path).attrs
+    assert files.OLD in files.load(path).attrs and files.OLD not in results.read(path).attrs
     with netCDF4.Dataset(path, "a") as file:
         file["gamma_w_2"][...] = file["gamma_w_2"][...] + 1
     with pytest.raises(GddError, match="it is damaged: its contents do not match their checksum"):
@@ -219,7 +219,7 @@ def test_older_files_have_one_checksum_of_all(tmp_path):
 def test_a_file_without_a_checksum_is_refused(named, tmp_path):
     named.save(path := tmp_path / "m.nc")
     with netCDF4.Dataset(path, "a") as file:
-        file.delncattr(netcdf.CHECKSUMS)
+        file.delncattr(files.CHECKSUMS)
     with pytest.raises(GddError, match="it has no checksum"):
         gdd.load(path)
 
@@ -247,12 +247,12 @@ def test_what_is_read_where_it_is_used_waits_for_the_same_lock(tmp_path):
     whole = xr.Dataset({"map": (("image", "atom"), np.arange(12.0).reshape(6, 2))})
     places = [tmp_path / f"{number}.nc" for number in range(2)]
     for number, place in enumerate(places):
-        netcdf.write(whole.isel(image=slice(3 * number, 3 * number + 3)), place)
-    lazy = netcdf.open_several([str(place) for place in places], "image")
+        files.write(whole.isel(image=slice(3 * number, 3 * number + 3)), place)
+    lazy = files.open_several([str(place) for place in places], "image")
     sent = pickle.loads(pickle.dumps(lazy))  # as to a worker
     for one in (lazy, sent):
         with ThreadPoolExecutor(1) as pool:
-            with netcdf._LOCK:
+            with files._LOCK:
                 reading = pool.submit(one.load)
                 assert not wait([reading], timeout=0.5).done
             assert reading.result().equals(whole)

@@ -24,7 +24,7 @@ import numpy as np
 import xarray as xr
 
 import gdd
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.checks import GddError
 from gdd.base.files import user_path
 from gdd_book import checkout, experiments
@@ -96,8 +96,8 @@ def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
     """
     path = user_path("path", path)
     try:
-        netcdf.write(dataset.assign_attrs(made_by(**run)), path)
-    except netcdf.UNWRITABLE as error:
+        files.write(dataset.assign_attrs(made_by(**run)), path)
+    except files.UNWRITABLE as error:
         raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
     return path
 
@@ -114,8 +114,8 @@ def read(path: str | Path) -> xr.Dataset:
     if not path.is_file():
         raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
     try:
-        netcdf.check(record := netcdf.load(path))
-    except netcdf.UNREADABLE as error:
+        files.check(record := files.load(path))
+    except files.UNREADABLE as error:
         raise GddError(f"record {path}: cannot be read: {error}; or run it again") from error
     if record.attrs.get("gdd_format") != FORMAT:
         found = record.attrs.get("gdd_format", "none")

@@ -23,7 +23,7 @@ import numpy as np
 import xarray as xr
 
 import gdd
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
@@ -321,9 +321,9 @@ def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.
     here = {name: _described(value) for name, value in belongs.items()}
     if path.exists():
         try:
-            netcdf.check(found := netcdf.load(path))
+            files.check(found := files.load(path))
             there = json.loads(found.attrs.pop("belongs", "{}"))
-        except netcdf.UNREADABLE as error:
+        except files.UNREADABLE as error:
             raise GddError(f"{path}: cannot be read: {error}; or {ASIDE}") from error
         other = [name for name in sorted(here | there) if here.get(name) != there.get(name)]
         if other:
@@ -331,8 +331,8 @@ def kept(path: Path | None, compute: Callable[[], xr.Dataset], **belongs) -> xr.
         return found
     found = compute()
     try:
-        netcdf.write(found.assign_attrs(belongs=json.dumps(here)), path)
-    except netcdf.UNWRITABLE as error:
+        files.write(found.assign_attrs(belongs=json.dumps(here)), path)
+    except files.UNWRITABLE as error:
         raise GddError(f"{path}: cannot be written ({error}); free space, and run again") from error
     return found
 
