@@ -281,10 +281,10 @@ class DeepDeconvolution(ImageTransformer):
         """
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
-        found = results.to_dataset(self.chain_, self.traces_, dense)
-        found = found.assign_coords({name: (IMAGE, values) for name, values in self.coords_.items()})
+        data = results.to_dataset(self.chain_, self.traces_, dense)
+        data = data.assign_coords({name: (IMAGE, values) for name, values in self.coords_.items()})
         projected = self.atoms_.rename(names).assign_attrs(long_name="top atoms in the image plane")
-        return found.assign(projected_atoms=projected)
+        return data.assign(projected_atoms=projected)
 
     def to_inferencedata(self):
         """Traces of the last stage as ArviZ's InferenceData, of the sweeps that it kept.

@@ -312,25 +312,25 @@ class OneStepFeatures(ImageTransformer):
     ) -> list[xr.DataArray]:
         """Dictionaries of the planned sizes; equal sizes have other seeds."""
         burn_in, collect = sweeps_of("sweeps", self.sweeps)
-        found, sizes = [], [model.layers[0].atom_size for model in plan]
+        dictionaries, sizes = [], [model.layers[0].atom_size for model in plan]
         with Bar((burn_in + collect) * len(plan), self.verbose) as bar:
             for number, (model, size) in enumerate(zip(plan, sizes, strict=True)):
                 again = sizes[:number].count(size)
                 chain, own = ChainSpec(burn_in, collect, self.seed_ + again), f"{size[0]}x{size[1]}-{again}"
-                found.append(learn_atoms(images, model, chain, mask, folder and folder / own, bar))
-        return found
+                dictionaries.append(learn_atoms(images, model, chain, mask, folder and folder / own, bar))
+        return dictionaries
 
     def _learn_second(self, maps: np.ndarray, folder: Path | None) -> LearnedLayer:
         """Layer 2 from maps of layer 1."""
         asked, chain = self.settings_.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
         centre = maps.mean(axis=(0, 2, 3))[:, None, None]
-        found = LearnedLayer(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
+        layer = LearnedLayer(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
         model = one_layer(
             asked.atoms, asked.size, asked.pool, maps.shape[1:], asked.noise_precision, asked.weight_precision
         )
         with Bar(chain.sweeps, self.verbose) as bar:
-            atoms = learn_atoms(found.standardise(maps), model, chain, None, folder and folder / "second", bar)
-        return found._replace(atoms=atoms.values)
+            atoms = learn_atoms(layer.standardise(maps), model, chain, None, folder and folder / "second", bar)
+        return layer._replace(atoms=atoms.values)
 
     def _learn_whitening(self, pixels: np.ndarray, mask: np.ndarray | None) -> Whitening:
         """Whitening from deformed images; missing pixels are filled in first."""
@@ -365,11 +365,11 @@ class OneStepFeatures(ImageTransformer):
             return []
         if not self.atoms:
             raise GddError("atoms: no dictionary given; a number of atoms, or at least one dictionary, is needed")
-        found = [check_atoms(one, pixels, "atoms") for one in self.atoms]
-        sizes = [one.shape[2:] for one in found]
+        dictionaries = [check_atoms(one, pixels, "atoms") for one in self.atoms]
+        sizes = [one.shape[2:] for one in dictionaries]
         if self.sizes is not None and self._sizes() != sizes:
             raise GddError(f"sizes: {shown(self.sizes)} given, and dictionaries of {shown(sizes)}; leave one out")
-        return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in found]
+        return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in dictionaries]
 
     def _settings(self) -> OneStepSettings:
         return check_kind("settings", self.settings, (OneStepSettings, type(None))) or OneStepSettings()
@@ -410,14 +410,14 @@ class OneStepFeatures(ImageTransformer):
     def transform(self, X) -> np.ndarray:
         """Features of images, (image, feature), in single precision; see `get_feature_names_out`."""
         check_is_fitted(self)
-        (pixels, mask, _), found = self._scaled(self._checked(X, reset=False)), []
+        (pixels, mask, _), batches = self._scaled(self._checked(X, reset=False)), []
         with self._threads(), Bar(len(pixels), self.verbose, "images") as bar:
             for low in range(0, len(pixels), AT_ONCE):
                 some = slice(low, low + AT_ONCE)
                 features = self._plain(pixels[some], None if mask is None else mask[some])
-                found.append(features if self.whitening_ is None else self.whitening_.apply(features))
+                batches.append(features if self.whitening_ is None else self.whitening_.apply(features))
                 bar.step(len(features))
-        return np.concatenate(found)
+        return np.concatenate(batches)
 
     def maps(self, X) -> list[xr.DataArray]:
         """Expected magnitudes of the blocks under each dictionary, (image, atom, block_row, block_col) each.
@@ -428,8 +428,8 @@ class OneStepFeatures(ImageTransformer):
         check_is_fitted(self)
         (pixels, mask, _), coords = self._scaled(self._checked(X, reset=False)), along_images(X)
         with self._threads():
-            found = self._maps(self._prepared(pixels, mask), mask)
-        return [xr.DataArray(one, coords, BLOCKS, "maps") for one in found]
+            maps = self._maps(self._prepared(pixels, mask), mask)
+        return [xr.DataArray(one, coords, BLOCKS, "maps") for one in maps]
 
     def for_size(self, image_size: Size, regions: tuple[int, ...] | None = None) -> OneStepFeatures:
         """Return the same atoms for images of another size, fitted, such as to read pictures at several sizes.
@@ -460,20 +460,20 @@ class OneStepFeatures(ImageTransformer):
         settings = self.settings_
         blocks, upper = (*settings.pool, settings.margin), settings.second
         precisions = settings.noise_precision, settings.weight_precision
-        found = [
+        maps = [
             block_magnitudes(images, one.values, blocks, *precisions, seen) / np.float32(unit)
             for one, unit in zip(self.dictionaries_, self.units_, strict=True)
         ]
         if upper is None and self.regions_ is None:
-            return found
-        found = [over_norm(one) for one in found]
+            return maps
+        maps = [normalise_by_norm(one) for one in maps]
         if self.second_ is not None:
-            below = self.second_.standardise(found[0])
+            below = self.second_.standardise(maps[0])
             answers = block_magnitudes(
                 below, self.second_.atoms, (*upper.pool, 0), upper.noise_precision, upper.weight_precision
             )
-            found.append(over_norm(answers))
-        return found
+            maps.append(normalise_by_norm(answers))
+        return maps
 
     def _plain(self, pixels: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
         """Features that are not whitened of scaled pixels (image, plane, row, col)."""
@@ -500,11 +500,11 @@ class OneStepFeatures(ImageTransformer):
     def _grids(self) -> list[tuple[int, Size]]:
         """Atoms, and rows and columns of blocks, of every dictionary."""
         size, pool = self.layout_.size, self.settings_.pool
-        found = [(len(one), grid_of(size, one.shape[2:], pool)) for one in self.dictionaries_]
+        grids = [(len(one), grid_of(size, one.shape[2:], pool)) for one in self.dictionaries_]
         if self.second_ is not None:
             atoms = self.second_.atoms
-            found.append((len(atoms), grid_of(found[0][1], atoms.shape[2:], self.settings_.second.pool)))
-        return found
+            grids.append((len(atoms), grid_of(grids[0][1], atoms.shape[2:], self.settings_.second.pool)))
+        return grids
 
     def plot_atoms(self, dictionary: int = 0, ax: Axes | None = None) -> Axes:
         """Atoms of a dictionary; see `gdd.plot.plot_atoms`."""
@@ -627,14 +627,14 @@ def learn_atoms(
     Checked: tests/test_one_step.py.
     """
     (fitted,) = pretrain(images, model, chain, mask, folder, progress).layers
-    found = fitted.state.shared.dictionary
-    norms = np.sqrt((found.astype(float) ** 2).sum(axis=(1, 2, 3)))
+    atoms = fitted.state.shared.dictionary
+    norms = np.sqrt((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)))
     used = norms >= LEAST_NORM * norms.max()
-    unit = (found[used] / norms[used, None, None, None]).astype(np.float32)
+    unit = (atoms[used] / norms[used, None, None, None]).astype(np.float32)
     return xr.DataArray(unit, dims=DICTIONARY, name="atoms", attrs={"norms": norms})
 
 
-def over_norm(maps: np.ndarray) -> np.ndarray:
+def normalise_by_norm(maps: np.ndarray) -> np.ndarray:
     """Maps (image, atom, row, col), at each block over their norm there, which is kept above its root mean square."""
     energy = (maps**2).sum(axis=1, keepdims=True)
     return maps / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True))
@@ -645,9 +645,9 @@ def pyramid(maps: np.ndarray, levels: Sequence[int]) -> np.ndarray:
 
     Maps (image, atom, row, col); ``levels`` : regions along each side
     """
-    found = []
+    features = []
     for level in levels:
         starts = [[part[0] for part in np.array_split(np.arange(n), min(level, n))] for n in maps.shape[2:]]
         largest = np.maximum.reduceat(np.maximum.reduceat(maps, starts[0], axis=2), starts[1], axis=3)
-        found.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
-    return np.concatenate(found, axis=1) * maps.dtype.type(len(found) ** -0.5)
+        features.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
+    return np.concatenate(features, axis=1) * maps.dtype.type(len(features) ** -0.5)

@@ -67,9 +67,9 @@ def to_dataset(trained: Trained, traces: Mapping[str, xr.Dataset], dense: bool =
     whole = xr.Dataset(arrays)
     for name, array in whole.data_vars.items():
         array.attrs["long_name"] = LONG_NAMES[name.rpartition("_")[0] if name[-1].isdigit() else name]
-    for stage, found in traces.items():
-        names = {name: f"trace_{stage}_{name}" for name in found.data_vars} | {DRAW: f"{DRAW}_{stage}"}
-        whole = whole.merge(found.rename(names))
+    for stage, stage_traces in traces.items():
+        names = {name: f"trace_{stage}_{name}" for name in stage_traces.data_vars} | {DRAW: f"{DRAW}_{stage}"}
+        whole = whole.merge(stage_traces.rename(names))
     numbered = {d: np.arange(n) for d, n in whole.sizes.items() if d not in whole.coords and not d.startswith(DRAW)}
     attrs = {"spec": json.dumps(asdict(trained.model))}
     if isinstance(trained, Refined):
@@ -94,9 +94,9 @@ def from_dataset(data: xr.Dataset) -> tuple[Trained, dict[str, xr.Dataset]]:
         prefix = f"trace_{stage}_"
         names = {name: name.removeprefix(prefix) for name in data.data_vars if name.startswith(prefix)}
         if names:
-            found = data[list(names)].rename(names | {f"{DRAW}_{stage}": DRAW})
-            found = found.drop_vars([name for name in found.coords if name != "strength"])
-            traces[stage] = found.drop_attrs(deep=False)
+            stage_traces = data[list(names)].rename(names | {f"{DRAW}_{stage}": DRAW})
+            stage_traces = stage_traces.drop_vars([name for name in stage_traces.coords if name != "strength"])
+            traces[stage] = stage_traces.drop_attrs(deep=False)
     digest = data.attrs.get("images_sha256") or None
     if "refinement" in data.attrs:
         refinement = json.loads(data.attrs["refinement"])
@@ -215,8 +215,8 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
 
     def mapped(*values):
         if isinstance(values[0], tuple):
-            found = map(mapped, *values)
-            return values[0]._make(found) if hasattr(values[0], "_make") else tuple(found)
+            joined = map(mapped, *values)
+            return values[0]._make(joined) if hasattr(values[0], "_make") else tuple(joined)
         by_image = isinstance(values[0], np.ndarray) and [len(value) for value in values] == counts
         return function(*values) if by_image else values[0]
 
@@ -301,13 +301,13 @@ def read(path: Path) -> xr.Dataset:
         raise GddError(f"path: no file {path}")
     try:
         data = files.load(path)
-        found, version = data.attrs.get("format"), data.attrs.get("version", 0)
-        if found == FORMAT and version == VERSION and not files.check(data):
+        kind, version = data.attrs.get("format"), data.attrs.get("version", 0)
+        if kind == FORMAT and version == VERSION and not files.check(data):
             raise ValueError("it has no checksum")
     except files.UNREADABLE as error:
         raise GddError(f"path: {path} cannot be read: {error}") from error
-    if found != FORMAT:
-        raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")
+    if kind != FORMAT:
+        raise GddError(f"path: {path} is no saved model (format {kind!r}, '{FORMAT}' is needed)")
     if version != VERSION:
         raise GddError(f"path: {path} is of version {version}, this gdd reads {VERSION}; use the gdd that saved it")
     return data
