@@ -2,7 +2,6 @@
 
 from gdd.base.checks import GddError
 from gdd.estimator import DeepDeconvolution, load
-from gdd.features import OneStepFeatures, SecondLayer
 from gdd.inference.deformations import Deformations
 from gdd.inference.infer import infer
 from gdd.model.spec import (
@@ -17,6 +16,7 @@ from gdd.model.spec import (
     Pruning,
     RefinementSpec,
 )
+from gdd.one_step import OneStepFeatures, OneStepSettings, SecondLayer
 from gdd.projection import project
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, refine
@@ -24,6 +24,6 @@ from gdd.sampler.refine import Refined, refine
 __version__ = "0.1.0"
 __all__ = [
     "CALTECH101", "FACES", "FACES_INTERPOLATION", "MNIST", "ChainSpec", "DeepDeconvolution", "Deformations",
-    "GddError", "LayerSpec", "ModelSpec", "OneStepFeatures", "Precision", "Pretrained", "Pruning", "Refined",
-    "RefinementSpec", "SecondLayer", "__version__", "infer", "load", "pretrain", "project", "refine",
+    "GddError", "LayerSpec", "ModelSpec", "OneStepFeatures", "OneStepSettings", "Precision", "Pretrained", "Pruning",
+    "Refined", "RefinementSpec", "SecondLayer", "__version__", "infer", "load", "pretrain", "project", "refine",
 ]

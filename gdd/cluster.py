@@ -35,7 +35,7 @@ import xarray as xr
 from llvmlite import binding
 from threadpoolctl import threadpool_info
 
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.axes import IMAGE, IMAGES
 from gdd.base.checks import GddError, as_plain, check_kind, check_whole, warn_of_scale
 from gdd.base.compiling import on_threads
@@ -426,7 +426,7 @@ def infer(
         futures.append(client.submit(_infer_some, mine, images[some], first_image + at, path, pure=False))
     found = client.gather(futures)
     if folder is not None:
-        return netcdf.open_several(found, IMAGE)
+        return files.open_several(found, IMAGE)
     return xr.concat(found, IMAGE, combine_attrs="override")
 
 
@@ -436,8 +436,8 @@ def _infer_some(work: Callable, images: Images, first_image: int, path: Path | N
     if path is None:
         return found
     try:
-        netcdf.write(found, path)
-    except netcdf.UNWRITABLE as error:
+        files.write(found, path)
+    except files.UNWRITABLE as error:
         raise GddError(f"folder: cannot write {path} ({error}); free space or name another folder") from error
     return str(path)
 

@@ -17,37 +17,37 @@ import xarray as xr
 from matplotlib.axes import Axes
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from gdd import features, plot, results
-from gdd.base import netcdf
-from gdd.base.axes import CHAIN, COL, DICTIONARY, DRAW, FEATURE, IMAGE, PLANE, ROW
+from gdd import one_step, plot, results
+from gdd.base import files
+from gdd.base.axes import COL, DICTIONARY, DRAW, FEATURE, IMAGE, PLANE, ROW
 from gdd.base.checks import (
-    LARGEST_SEED,
     LEAST_CONTRAST,
     GddError,
     as_finite,
     check_choice,
     check_kind,
     check_memory,
-    check_pair,
     check_seed,
     check_whole,
     warn_of_scale,
 )
 from gdd.base.files import user_path
-from gdd.features import OneStepFeatures
 from gdd.inference.deconvolution import along_images
 from gdd.inference.generation import resample_top
 from gdd.inference.infer import infer
 from gdd.layout import Scale, as_images, find_layout, from_means, scaled_data
 from gdd.model.pooling import unpool
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, LayerData
+from gdd.model.state import EMPTY, JointLocal
+from gdd.one_step import OneStepFeatures
 from gdd.projection import project, render_projected
 from gdd.results import Trained
-from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, refine_layers
 from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
+
+#: parameters that files of earlier versions name, and that change nothing of a model of one chain
+RETIRED = ("infer_chains", "n_chains", "warm_start")
 
 
 class DeepDeconvolution(ImageTransformer):
@@ -59,8 +59,7 @@ class DeepDeconvolution(ImageTransformer):
 
     Its features are for looking at: the parts of an image, what is missing in it, pictures rebuilt or drawn. To
     classify images use `gdd.OneStepFeatures`, whose features are the same at every call, cost far less and tell classes
-    apart better. Here a feature is the mean of a chain, and another seed gives another. Averages of several chains,
-    ``infer_chains``, are more alike; longer chains are not (book, your-images).
+    apart better. Here a feature is the mean of a chain, and another seed gives another (book, your-images).
 
     Parameters
     ----------
@@ -70,11 +69,8 @@ class DeepDeconvolution(ImageTransformer):
     pretrain : sweeps of each layer's chain, (thrown away, kept)
     refine : sweeps of the chain of all layers, (thrown away, kept); None: no refinement, which costs many times more
     infer : sweeps for new images, (thrown away, averaged)
-    infer_chains : chains for new images, whose features are averaged
-    n_chains : chains with seeds of their own; the one of highest likelihood makes the features
     checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
         fits begin beside it
-    warm_start : whether another ``fit`` goes on from the last: more sweeps of the last stage, or refinement if new
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
     verbose : whether to show progress, in a notebook or where there is a terminal
@@ -84,11 +80,11 @@ class DeepDeconvolution(ImageTransformer):
     model_ : ModelSpec
     scale_ : median of every plane and unit of the pixels, which are subtracted and divided by
     layout_ : axes and sizes of the images
-    chains_ : trained chains, `Pretrained` or `Refined`; ``best_`` is the number of the one that makes the features
-    atoms_ : (atom, plane, atom_row, atom_col), top atoms of that chain in the image plane
-    traces_ : by stage, numbers of every sweep, dims (chain, draw); the last fit kept the last ``kept_`` sweeps
+    chain_ : the trained chain, `Pretrained` or `Refined`
+    atoms_ : (atom, plane, atom_row, atom_col), its top atoms in the image plane
+    traces_ : by stage, numbers of every sweep, dims (chain, draw); the last stage kept the last ``kept_`` sweeps
     coords_ : coordinates of the training images, such as their labels, by name; ``image`` numbers them if nothing else
-    seed_ : of the first chain
+    seed_ : of the chain
     n_features_in_ : numbers of an image
 
     Notes
@@ -107,9 +103,8 @@ class DeepDeconvolution(ImageTransformer):
     def __init__(
         self, model: ModelSpec | None = None, *, atoms: tuple[int, ...] = (32, 64),
         image_size: tuple[int, int] | None = None, pretrain: tuple[int, int] = (60, 20),
-        refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20), infer_chains: int = 1,
-        n_chains: int = 1, checkpoint: str | Path | None = None, warm_start: bool = False, random_state=0,
-        n_jobs: int | None = None, verbose: bool = True,
+        refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20),
+        checkpoint: str | Path | None = None, random_state=0, n_jobs: int | None = None, verbose: bool = True,
     ):
         self.model = model
         self.atoms = atoms
@@ -117,10 +112,7 @@ class DeepDeconvolution(ImageTransformer):
         self.pretrain = pretrain
         self.refine = refine
         self.infer = infer
-        self.infer_chains = infer_chains
-        self.n_chains = n_chains
         self.checkpoint = checkpoint
-        self.warm_start = warm_start
         self.random_state = random_state
         self.n_jobs = n_jobs
         self.verbose = verbose
@@ -130,86 +122,38 @@ class DeepDeconvolution(ImageTransformer):
     def fit(self, X, y=None) -> DeepDeconvolution:
         """Learn from images; ``y`` is ignored. See `gdd.transformer.ImageTransformer.fit`."""
         super().fit(X)
-        warn_of_idle_atoms(self.chains_[self.best_])
+        warn_of_idle_atoms(self.chain_)
         return self
 
     def _learn(self, X) -> None:
-        """Learn from the beginning, or go on from the last fit."""
-        lengths = {name: self._lengths(name) for name in ("pretrain", "refine", "infer")}
-        count = check_whole("n_chains", self.n_chains, 1)
-        self._folder()  # refused before any work
-        data = self._same_data(X, count) if self.warm_start and hasattr(self, "chains_") else self._first_data(X, count)
-        noise = self.model_.layers[0].gamma_e
-        data = validate_data(data.images, self.model_, noise, ChainSpec(), data.mask)
-        warn_of_scale(data.images, noise.fixed)
-        if lengths["refine"] is not None:
-            RefinementSpec().check_model(self.model_)
-        seed, first = self.seed_, self.seed_ + self.fits_ * count
-        if (last := first + count - 1) > LARGEST_SEED:
-            raise GddError(f"random_state: {seed} given; {count} chains need seeds up to {last}, beyond 2**63 - 1")
-        with self._threads(), self._unfinished(data) as folder:
-            found = [
-                self._run(data, start, first + number, lengths, folder) for number, start in enumerate(self.chains_)
-            ]
-        self.chains_ = [chain for chain, _ in found]
-        self.traces_ = joined_traces(self.traces_, [traces for _, traces in found])
-        self.fits_, self.kept_ = self.fits_ + 1, (lengths["refine"] or lengths["pretrain"])[1]
-        self._choose()
-
-    def _first_data(self, X, count: int) -> LayerData:
-        """Images of a first fit, scaled; what an earlier one has learned goes."""
         self._forget()
+        pretrain, refine, _ = (self._lengths(name) for name in ("pretrain", "refine", "infer"))
+        self._folder()  # refused before any work
         array = self._checked(X, reset=True)
         self.layout_ = find_layout(array, self.image_size, self._model_size(), isinstance(X, xr.DataArray))
-        self.asked_ = self._asked()
         data, self.scale_ = scaled_data(self.layout_.arrange(array), None)
         self.model_ = self.model or ModelSpec.for_images(self.layout_.size, self.layout_.planes, self.atoms)
         check_projection(self.model_)
-        self.n_features_in_, self.coords_ = prod(array.shape[1:]), coords_of(X, len(array))
-        self.digest_ = digest_of([data.images, data.mask])
-        self.seed_, self.fits_, self.chains_, self.traces_ = self._seed(), 0, [None] * count, {}
-        return data
-
-    def _same_data(self, X, count: int) -> LayerData:
-        """Images of the last fit, scaled; GddError if they or the parameters are others, so that no fit can go on."""
-        array = self._checked(X, reset=False)
-        images = self.layout_.arrange(array)
-        if self._asked() != self.asked_:
-            raise GddError("model, atoms, image_size: changed since the fit that goes on; give warm_start=False")
-        if len(self.chains_) != count:
-            raise GddError(f"n_chains: {count} given; the fit that goes on has {len(self.chains_)}")
-        if isinstance(self.chains_[0], Refined) and self.refine is None:
-            raise GddError("refine: None given; the fit that goes on has been refined: give two numbers of sweeps")
-        data, _ = scaled_data(images, self.scale_)
-        digest = digest_of([data.images, data.mask])
-        if self.digest_ not in (None, digest) or len(array) != len(self.coords_[IMAGE]):
-            raise GddError("X: other images than those of the fit that goes on; give the same, or warm_start=False")
-        self.digest_, self.coords_ = digest, coords_of(X, len(array))
-        return data
-
-    def _run(
-        self, data: LayerData, start: Trained | None, seed: int, lengths: dict, folder: Path | None
-    ) -> tuple[Trained, dict]:
-        """Run the stages of one chain that are asked for and not there yet, or go on with the last one."""
-        traces, folder = {}, folder and folder / f"chain{seed}"
-        if start is None or lengths["refine"] is None:
-            chain = ChainSpec(*lengths["pretrain"], seed)
+        self.n_features_in_, self.coords_, self.seed_ = prod(array.shape[1:]), coords_of(X, len(array)), self._seed()
+        noise = self.model_.layers[0].gamma_e
+        data = validate_data(data.images, self.model_, noise, ChainSpec(), data.mask)
+        warn_of_scale(data.images, noise.fixed)
+        if refine is not None:
+            RefinementSpec().check_model(self.model_)
+        with self._threads(), self._unfinished(data) as folder:
+            chain = ChainSpec(*pretrain, self.seed_)
             with Bar(chain.sweeps * len(self.model_.layers), self.verbose) as bar:
-                start = pretrain_layers(data, self.model_, chain, folder, bar, start)
-            traces = {str(level): layer.traces for level, layer in enumerate(start.layers, 1)}
-        if lengths["refine"] is not None:
-            chain = ChainSpec(*lengths["refine"], seed)
-            with Bar(chain.sweeps, self.verbose) as bar:
-                start = refine_layers(data, start.model, chain, RefinementSpec(), start, folder, bar)
-            traces[results.ALL] = start.traces
-        return start, traces
-
-    def _choose(self) -> None:
-        """Choose the chain that makes the features, and project its top atoms."""
-        traces = self.traces_[results.ALL if results.ALL in self.traces_ else "1"]
-        self.best_ = int(traces.log_likelihood[:, -self.kept_ :].max(DRAW).values.argmax())
+                self.chain_ = pretrain_layers(data, self.model_, chain, folder, bar)
+            self.traces_, self.kept_ = traces_of(self.chain_), chain.collect
+            if refine is not None:
+                chain = ChainSpec(*refine, self.seed_)
+                with Bar(chain.sweeps, self.verbose) as bar:
+                    self.chain_ = refine_layers(
+                        data, self.chain_.model, chain, RefinementSpec(), self.chain_, folder, bar
+                    )
+                self.traces_, self.kept_ = self.traces_ | traces_of(self.chain_), chain.collect
         with self._threads():
-            self.atoms_ = project(self.chains_[self.best_])
+            self.atoms_ = project(self.chain_)
 
     @classmethod
     def from_chain(cls, trained: Trained, images: np.ndarray | xr.DataArray, chain: ChainSpec) -> DeepDeconvolution:
@@ -235,8 +179,7 @@ class DeepDeconvolution(ImageTransformer):
         """
         check_kind("trained", trained, (Pretrained, Refined))
         check_kind("chain", chain, ChainSpec)
-        layers = {str(level): layer.traces for level, layer in enumerate(getattr(trained, "layers", ()), 1)}
-        stage, traces = "pretrain" if layers else "refine", layers or {results.ALL: trained.traces}
+        traces, stage = traces_of(trained), "refine" if isinstance(trained, Refined) else "pretrain"
         model = cls(trained.model, random_state=chain.seed, **{stage: (chain.burn_in, chain.collect)})
         array = as_images(images)
         model.layout_, model.scale_ = find_layout(array, labelled=True), Scale(np.zeros(array.shape[1]), 1.0)
@@ -246,11 +189,9 @@ class DeepDeconvolution(ImageTransformer):
         check_projection(trained.model)
         if (sweeps := next(iter(traces.values())).sizes[DRAW]) != chain.sweeps:
             raise GddError(f"chain: {chain.sweeps} sweeps given; the last stage of trained had {sweeps}")
-        model.model_, model.seed_, model.fits_, model.kept_ = trained.model, chain.seed, 1, chain.collect
-        model.asked_, model.digest_ = model._asked(), digest_of([data.images, data.mask])
+        model.model_, model.seed_, model.kept_ = trained.model, chain.seed, chain.collect
         model.n_features_in_, model.coords_ = prod(array.shape[1:]), coords_of(images, len(array))
-        model.chains_, model.traces_ = [trained], traces
-        model._choose()
+        model.chain_, model.traces_, model.atoms_ = trained, traces, project(trained)
         return model
 
     # ---- new images
@@ -277,15 +218,15 @@ class DeepDeconvolution(ImageTransformer):
     def _deconvolve(self, array: np.ndarray) -> xr.Dataset:
         """`deconvolve` of images that have been checked."""
         burn_in, collect = self._lengths("infer")
-        seeds = range(self.seed_, self.seed_ + check_whole("infer_chains", self.infer_chains, 1))
         data = self._scaled(array)
         mask = np.ones(data.images.shape, bool) if data.mask is None else data.mask
-        with self._threads(), Bar(len(seeds) * len(data.images), self.verbose, "images") as bar:
-            known = self.chains_[self.best_], self.atoms_, data.images
-            asked = {"mask": mask, "burn_in": burn_in, "collect": collect, "first_image": None, "progress": bar.step}
-            found = averaged([infer(*known, **asked, seed=seed % (LARGEST_SEED + 1)) for seed in seeds])
+        with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
+            codes = infer(
+                self.chain_, self.atoms_, data.images, mask=mask, burn_in=burn_in, collect=collect, seed=self.seed_,
+                first_image=None, progress=bar.step,
+            )
         down, right = self.model_.stride
-        return found.assign_coords({ROW: np.arange(found.sizes[ROW]) * down, COL: np.arange(found.sizes[COL]) * right})
+        return codes.assign_coords({ROW: np.arange(codes.sizes[ROW]) * down, COL: np.arange(codes.sizes[COL]) * right})
 
     def inverse_transform(self, X) -> np.ndarray:
         """Images that features stand for, in the axes and the units of the images of ``fit``; nothing is missing.
@@ -323,7 +264,7 @@ class DeepDeconvolution(ImageTransformer):
         count = check_whole("n", n, 1)
         seed = self.seed_ if random_state is None else check_seed(random_state, "random_state")
         check_memory("n", count * max(prod(self._map_shape), self.n_features_in_))
-        chain, shape = self.chains_[self.best_], self.model_.shapes()[-1]
+        chain, shape = self.chain_, self.model_.shapes()[-1]
         top = (chain.layers[-1] if isinstance(chain, Pretrained) else chain).state.local
         maps = unpool(top.z, top.w, shape.map_size, shape.block)
         fitted = JointLocal((), np.where(maps != 0, 0, EMPTY), maps, np.ones(1))
@@ -340,13 +281,13 @@ class DeepDeconvolution(ImageTransformer):
         """
         check_is_fitted(self)
         names = dict(zip(DICTIONARY, ("projected_atom", PLANE, "projected_row", "projected_col"), strict=True))
-        found = results.to_dataset(self.chains_, self.traces_, dense)
-        found = found.assign_coords({name: (IMAGE, values) for name, values in self.coords_.items()})
+        data = results.to_dataset(self.chain_, self.traces_, dense)
+        data = data.assign_coords({name: (IMAGE, values) for name, values in self.coords_.items()})
         projected = self.atoms_.rename(names).assign_attrs(long_name="top atoms in the image plane")
-        return found.assign(projected_atoms=projected)
+        return data.assign(projected_atoms=projected)
 
     def to_inferencedata(self):
-        """Traces of the last stage as ArviZ's InferenceData, of the sweeps kept by the last fit.
+        """Traces of the last stage as ArviZ's InferenceData, of the sweeps that it kept.
 
         After refinement a variable for each number of a sweep, such as ``log_joint`` and ``gamma_w``; after pretraining
         one for each layer too, such as ``log_joint_1``. Needs the package arviz.
@@ -423,12 +364,6 @@ class DeepDeconvolution(ImageTransformer):
         check_kind("model", self.model, (ModelSpec, type(None)))
         return None if self.model is None else (self.model.planes, *self.model.image_size)
 
-    def _asked(self) -> str:
-        """Parameters that must not change between fits of which one goes on from the other, as JSON."""
-        model, size = self.model and asdict(self.model), self.image_size
-        size = None if size is None else check_pair("image_size", size)
-        return json.dumps([model, np.atleast_1d(self.atoms).tolist(), size], default=str)
-
 
 def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
     """Read what `DeepDeconvolution.save` or `OneStepFeatures.save` has written; it transforms to the same bits.
@@ -442,8 +377,8 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
     if "spec" in data.attrs and "parameters" not in data.attrs:
         raise GddError(f"path: {place} holds chains without a model; `gdd.results.from_dataset` makes chains of it")
     try:
-        return features.restored(data) if data.attrs.get("estimator") == "OneStepFeatures" else restored(data)
-    except netcdf.UNREADABLE as error:
+        return one_step.restored(data) if data.attrs.get("estimator") == "OneStepFeatures" else restored(data)
+    except files.UNREADABLE as error:
         what = f"{type(error).__name__}: {error}"
         raise GddError(f"path: {place} is damaged: a part of the model is missing or wrong ({what})") from error
 
@@ -451,26 +386,24 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
 def saved(model: DeepDeconvolution) -> xr.Dataset:
     """Return all that a file holds of a fitted model."""
     attrs = model._attributes(model=model.model and asdict(model.model)) | {
-        "fits": model.fits_, "best": model.best_, "kept": model.kept_, "images_sha256": model.digest_ or "",
-        "asked": model.asked_,
+        "kept": model.kept_, "images_sha256": results.digest_of_images(model.chain_),
         "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in model.traces_.items()}),
     }
-    return model.to_dataset().merge(results.last_arrays(model.chains_)).assign_attrs(attrs)
+    return model.to_dataset().merge(results.last_arrays(model.chain_)).assign_attrs(attrs)
 
 
 def restored(data: xr.Dataset) -> DeepDeconvolution:
     """Model of what `saved` has put together."""
     parameters = parameters_of(data.attrs)
+    for name in RETIRED:
+        parameters.pop(name, None)
     spec = parameters["model"] and results.spec_from(parameters["model"])
     model = DeepDeconvolution._from_attributes(data.attrs, parameters | {"model": spec})
-    model.asked_ = data.attrs["asked"]
-    model.digest_ = data.attrs["images_sha256"] or None
     model.coords_ = {name: c.values for name, c in data.coords.items() if c.dims == (IMAGE,)}
-    model.chains_, model.traces_ = results.from_dataset(data)
+    model.chain_, model.traces_ = results.from_dataset(data)
     for stage, attrs in json.loads(data.attrs["trace_attributes"]).items():
         model.traces_[stage] = model.traces_[stage].assign_attrs(attrs)
-    model.best_, model.fits_, model.kept_ = (int(data.attrs[name]) for name in ("best", "fits", "kept"))
-    model.model_ = model.chains_[model.best_].model
+    model.kept_, model.model_ = int(data.attrs["kept"]), model.chain_.model
     shares = {name: np.atleast_1d(value).tolist() for name, value in data.projected_atoms.attrs.items()}
     shares.pop("long_name", None)
     model.atoms_ = xr.DataArray(data.projected_atoms.values, dims=DICTIONARY, name="projected_atoms", attrs=shares)
@@ -495,23 +428,11 @@ def coords_of(images, count: int) -> dict[str, np.ndarray]:
     return {IMAGE: np.arange(count)} | labels
 
 
-def averaged(chains: list[xr.Dataset]) -> xr.Dataset:
-    """Averages over chains of the same images; of each image's samples the one of highest likelihood."""
-    if len(chains) == 1:
-        return chains[0]
-    every = xr.concat(chains, CHAIN)
-    best = every.isel({CHAIN: every.log_likelihood.argmax(CHAIN)})
-    return every.mean(CHAIN).assign(ml_sample=best.ml_sample, log_likelihood=best.log_likelihood)
-
-
-def joined_traces(before: dict[str, xr.Dataset], chains: list[dict[str, xr.Dataset]]) -> dict[str, xr.Dataset]:
-    """Traces by stage: those of the chains side by side, after those of the fits before."""
-    joined = dict(before)
-    for stage in chains[0]:
-        stacked = xr.concat([traces[stage] for traces in chains], CHAIN, combine_attrs="override")
-        earlier = [before[stage]] if stage in before else []
-        joined[stage] = xr.concat([*earlier, stacked], DRAW, combine_attrs="override")
-    return joined
+def traces_of(chain: Trained) -> dict[str, xr.Dataset]:
+    """Traces of a chain by stage."""
+    if isinstance(chain, Refined):
+        return {results.ALL: chain.traces}
+    return {str(level): layer.traces for level, layer in enumerate(chain.layers, 1)}
 
 
 def warn_of_idle_atoms(chain: Trained) -> None:

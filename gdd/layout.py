@@ -131,19 +131,19 @@ def find_layout(
         certain = labelled or model_size is not None
         if images.shape[2] in COLOURS[1:] and min(images.shape[:2]) >= LEAST_SIDE and not certain:
             raise GddError(f"images: shape {images.shape} looks like one colour picture; give images[None]")
-        found = ImageLayout(ROWS, 1, images.shape[1:])
+        layout = ImageLayout(ROWS, 1, images.shape[1:])
     elif images.ndim == 4:
         _, *sizes = images.shape
-        found = ImageLayout(PLANES_FIRST, sizes[0], tuple(sizes[1:]))
-        found = found if labelled else _first_or_last(found, image_size, model_size)
+        layout = ImageLayout(PLANES_FIRST, sizes[0], tuple(sizes[1:]))
+        layout = layout if labelled else _first_or_last(layout, image_size, model_size)
     else:
         raise GddError(
             f"images: {images.ndim} axes of sizes {images.shape} given; (image, row, col), (image, plane, row, col),"
             " (image, row, col, plane) or (image, feature) is needed"
         )
-    if image_size not in (None, found.size):
-        raise GddError(f"image_size: {image_size} given; the images are {found.size}")
-    return found
+    if image_size not in (None, layout.size):
+        raise GddError(f"image_size: {image_size} given; the images are {layout.size}")
+    return layout
 
 
 def _first_or_last(first: ImageLayout, image_size: Size | None, model_size: tuple[int, int, int] | None) -> ImageLayout:

@@ -16,13 +16,14 @@ from unicodedata import is_normalized
 import numpy as np
 import xarray as xr
 
-from gdd.base import netcdf
-from gdd.base.axes import ATOM, CHAIN, DRAW, IMAGE, PLANE
+from gdd.base import files
+from gdd.base.axes import ATOM, DRAW, IMAGE, PLANE
 from gdd.base.checks import GddError, as_array
 from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
+from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Fitted, Pretrained, check_start
 from gdd.sampler.refine import Refined
 
@@ -41,12 +42,12 @@ LONG_NAMES = {
 Trained = Pretrained | Refined
 
 
-def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dense: bool = False) -> xr.Dataset:
-    """Everything that the chains of a model have learned, with names and coordinates.
+def to_dataset(trained: Trained, traces: Mapping[str, xr.Dataset], dense: bool = False) -> xr.Dataset:
+    """Everything that a chain has learned, with names and coordinates.
 
     Parameters
     ----------
-    chains : of one model and the same images; several are stacked along ``chain``
+    trained : of `gdd.pretrain` or `gdd.refine`
     traces : by stage, "1", "2" ... or "all", dims (chain, draw)
     dense : add the maps of every layer, ``map_1`` (image, atom_1, row_1, col_1) and so on
 
@@ -59,37 +60,33 @@ def to_dataset(chains: Sequence[Trained], traces: Mapping[str, xr.Dataset], dens
         the top layer's gamma_w, and the weights of pooled layers follow from the layer above. Traces, for instance
         ``trace_1_log_joint`` (chain, draw_1). All in the units of the model's input.
     """
-    parts = [refined_arrays(one) if isinstance(one, Refined) else pretrained_arrays(one) for one in chains]
-    for part in parts if dense else ():
-        for level, shape in enumerate(chains[0].model.shapes(), 1):
-            maps = unpool(part[f"position_{level}"][1], part[f"weight_{level}"][1], shape.map_size, shape.block)
-            part[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
-    datasets = [xr.Dataset(part) for part in parts]
-    whole = datasets[0] if len(datasets) == 1 else xr.concat(datasets, CHAIN)
+    arrays = refined_arrays(trained) if isinstance(trained, Refined) else pretrained_arrays(trained)
+    for level, shape in enumerate(trained.model.shapes(), 1) if dense else ():
+        maps = unpool(arrays[f"position_{level}"][1], arrays[f"weight_{level}"][1], shape.map_size, shape.block)
+        arrays[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
+    whole = xr.Dataset(arrays)
     for name, array in whole.data_vars.items():
         array.attrs["long_name"] = LONG_NAMES[name.rpartition("_")[0] if name[-1].isdigit() else name]
-    for stage, found in traces.items():
-        names = {name: f"trace_{stage}_{name}" for name in found.data_vars} | {DRAW: f"{DRAW}_{stage}"}
-        whole = whole.merge(found.rename(names))
+    for stage, stage_traces in traces.items():
+        names = {name: f"trace_{stage}_{name}" for name in stage_traces.data_vars} | {DRAW: f"{DRAW}_{stage}"}
+        whole = whole.merge(stage_traces.rename(names))
     numbered = {d: np.arange(n) for d, n in whole.sizes.items() if d not in whole.coords and not d.startswith(DRAW)}
-    attrs = {"spec": json.dumps(asdict(chains[0].model)), "chains": len(chains)}
-    if isinstance(chains[0], Refined):
-        attrs["refinement"] = json.dumps(asdict(chains[0].refinement))
+    attrs = {"spec": json.dumps(asdict(trained.model))}
+    if isinstance(trained, Refined):
+        attrs["refinement"] = json.dumps(asdict(trained.refinement))
     return whole.assign_coords(numbered).assign_attrs(attrs)
 
 
-def last_arrays(chains: Sequence[Trained]) -> xr.Dataset:
-    """States that refined chains go on from, with names that begin with `LAST`; none if `to_dataset` has them all."""
-    refined = [one for one in chains if isinstance(one, Refined)]
-    if all(one.last is one.state for one in refined):
+def last_arrays(trained: Trained) -> xr.Dataset:
+    """State that a refined chain goes on from, with names that begin with `LAST`; none if `to_dataset` has it."""
+    if isinstance(trained, Pretrained) or trained.last is trained.state:
         return xr.Dataset()
-    parts = [xr.Dataset(refined_arrays(one._replace(state=one.last))) for one in refined]
-    whole = xr.concat(parts, CHAIN) if len(parts) > 1 else parts[0]
-    return whole.rename({name: f"{LAST}{name}" for name in whole.data_vars})
+    last = refined_arrays(trained._replace(state=trained.last))
+    return xr.Dataset({f"{LAST}{name}": array for name, array in last.items()})
 
 
-def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]]:
-    """Chains and traces of `to_dataset`; the chains have a digest of their images, where a file has, and not these."""
+def from_dataset(data: xr.Dataset) -> tuple[Trained, dict[str, xr.Dataset]]:
+    """Chain and traces of `to_dataset`; the chain has a digest of its images, where a file has, and not these."""
     model = spec_from(json.loads(data.attrs["spec"]))
     stages = [*map(str, range(1, len(model.layers) + 1)), ALL]
     traces = {}
@@ -97,26 +94,22 @@ def from_dataset(data: xr.Dataset) -> tuple[list[Trained], dict[str, xr.Dataset]
         prefix = f"trace_{stage}_"
         names = {name: name.removeprefix(prefix) for name in data.data_vars if name.startswith(prefix)}
         if names:
-            found = data[list(names)].rename(names | {f"{DRAW}_{stage}": DRAW})
-            found = found.drop_vars([name for name in found.coords if name != "strength"])
-            traces[stage] = found.drop_attrs(deep=False)
-    count, chains, digest = int(data.attrs["chains"]), [], data.attrs.get("images_sha256") or None
-    for number in range(count):
-        part = data.isel({CHAIN: number}) if count > 1 else data
-        if "refinement" in data.attrs:
-            refinement = json.loads(data.attrs["refinement"])
-            refinement = RefinementSpec(**refinement | {"noise": Precision(**refinement["noise"])})
-            at_last = {name: name.removeprefix(LAST) for name in part.data_vars if name.startswith(LAST)}
-            state = joint_state(part, model)
-            last = joint_state(part[list(at_last)].rename(at_last), model) if at_last else state
-            chains.append(Refined(model, refinement, state, last, traces[ALL].isel({CHAIN: [number]}), None, digest))
-        else:
-            layers = [
-                Fitted(spec, shape, layer_state(part, level), traces[str(level)].isel({CHAIN: [number]}))
-                for level, (spec, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1)
-            ]
-            chains.append(Pretrained(model, tuple(layers), (), digest))
-    return chains, traces
+            stage_traces = data[list(names)].rename(names | {f"{DRAW}_{stage}": DRAW})
+            stage_traces = stage_traces.drop_vars([name for name in stage_traces.coords if name != "strength"])
+            traces[stage] = stage_traces.drop_attrs(deep=False)
+    digest = data.attrs.get("images_sha256") or None
+    if "refinement" in data.attrs:
+        refinement = json.loads(data.attrs["refinement"])
+        refinement = RefinementSpec(**refinement | {"noise": Precision(**refinement["noise"])})
+        at_last = {name: name.removeprefix(LAST) for name in data.data_vars if name.startswith(LAST)}
+        state = joint_state(data, model)
+        last = joint_state(data[list(at_last)].rename(at_last), model) if at_last else state
+        return Refined(model, refinement, state, last, traces[ALL], None, digest), traces
+    layers = [
+        Fitted(spec, shape, layer_state(data, level), traces[str(level)])
+        for level, (spec, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1)
+    ]
+    return Pretrained(model, tuple(layers), (), digest), traces
 
 
 def spec_from(fields: dict) -> ModelSpec:
@@ -206,6 +199,12 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 # ---- images of a chain
 
 
+def digest_of_images(trained: Trained) -> str:
+    """SHA-256 of the images that a chain was trained on, and of their mask."""
+    data = trained.data if isinstance(trained, Refined) else next(iter(trained.inputs), None)
+    return trained.digest or digest_of([data.images.astype(np.float32), data.mask])
+
+
 def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained:
     """Return the first model with ``function(array, ...)``, of all models' arrays, in the place of what images own.
 
@@ -216,8 +215,8 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
 
     def mapped(*values):
         if isinstance(values[0], tuple):
-            found = map(mapped, *values)
-            return values[0]._make(found) if hasattr(values[0], "_make") else tuple(found)
+            joined = map(mapped, *values)
+            return values[0]._make(joined) if hasattr(values[0], "_make") else tuple(joined)
         by_image = isinstance(values[0], np.ndarray) and [len(value) for value in values] == counts
         return function(*values) if by_image else values[0]
 
@@ -291,8 +290,8 @@ def storable(name: str, values: np.ndarray) -> np.ndarray:
 def write(data: xr.Dataset, path: Path) -> None:
     """Write a Dataset whole or not at all, as a file of this version."""
     try:
-        netcdf.write(data.assign_attrs(format=FORMAT, version=VERSION), path)
-    except (*netcdf.UNWRITABLE, TypeError, ValueError) as error:
+        files.write(data.assign_attrs(format=FORMAT, version=VERSION), path)
+    except (*files.UNWRITABLE, TypeError, ValueError) as error:
         raise GddError(f"path: cannot write {path} ({error}); what was there before is kept") from error
 
 
@@ -301,14 +300,14 @@ def read(path: Path) -> xr.Dataset:
     if not path.is_file():
         raise GddError(f"path: no file {path}")
     try:
-        data = netcdf.load(path)
-        found, version = data.attrs.get("format"), data.attrs.get("version", 0)
-        if found == FORMAT and version == VERSION and not netcdf.check(data):
+        data = files.load(path)
+        kind, version = data.attrs.get("format"), data.attrs.get("version", 0)
+        if kind == FORMAT and version == VERSION and not files.check(data):
             raise ValueError("it has no checksum")
-    except netcdf.UNREADABLE as error:
+    except files.UNREADABLE as error:
         raise GddError(f"path: {path} cannot be read: {error}") from error
-    if found != FORMAT:
-        raise GddError(f"path: {path} is no saved model (format {found!r}, '{FORMAT}' is needed)")
+    if kind != FORMAT:
+        raise GddError(f"path: {path} is no saved model (format {kind!r}, '{FORMAT}' is needed)")
     if version != VERSION:
         raise GddError(f"path: {path} is of version {version}, this gdd reads {VERSION}; use the gdd that saved it")
     return data

@@ -88,7 +88,7 @@ def fitted(digits):
 
 @pytest.fixture(scope="module")
 def refined(digits):
-    return DeepDeconvolution(**QUICK, refine=(2, 2), n_chains=2).fit(digits)
+    return DeepDeconvolution(**QUICK, refine=(2, 2)).fit(digits)
 
 
 @pytest.fixture(scope="module")

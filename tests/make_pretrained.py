@@ -7,7 +7,7 @@ mnist-best, bit for bit: the same digits, chain and seeds, pixels from 0 to 1 as
 import time
 
 from gdd import OneStepFeatures
-from gdd.features import SHIPPED
+from gdd.one_step import SHIPPED
 from gdd.results import read, write
 from gdd_book.data import datasets
 

@@ -27,7 +27,7 @@ def draw() -> Figure:
     """Return the strip of four panels: digits, the atoms of both layers that carry most, the digits rebuilt."""
     model, found = models.load(f"{MODEL}-refined"), models.activations(MODEL, ["refined"]).isel(stage=0)
     digits = found.images[::6][:16]
-    bottom = model.chains_[0].state.shared.dictionaries[0][:, 0]
+    bottom = model.chain_.state.shared.dictionaries[0][:, 0]
     energy = (found.map_1.astype(float) ** 2).sum(["image", "row_1", "col_1"]).values * (bottom**2).sum(axis=(1, 2))
     panels = {
         "digits": mosaic(digits.values[:, 0], 4, signed=False),

@@ -6,15 +6,16 @@ Kernels are compiled for contiguous arrays of one type; `gdd.base.checks.as_arra
 import numpy as np
 import pytest
 import xarray as xr
-from tiny import CHEAP, ONE_STEP, QUICK
+from tiny import CHEAP, QUICK
+from tiny import one_step as small
 
 import gdd
-from gdd import DeepDeconvolution, OneStepFeatures, RefinementSpec
+from gdd import DeepDeconvolution, RefinementSpec
 from gdd.base.axes import IMAGES
 from gdd.base.checks import as_plain
 from gdd.inference import fixed_dictionary
+from gdd.inference.block_magnitudes import one_step_features
 from gdd.inference.contrast import normalise_contrast
-from gdd.inference.features import one_step_features
 from gdd.projection import render_projected
 
 CHAIN, READ = gdd.ChainSpec(1, 1), {"burn_in": 1, "collect": 1}
@@ -65,7 +66,7 @@ def deep(images, *_):
 def one_step(**options):
     def call(images, form, trained):
         known = [form(trained[0].layers[0].state.shared.dictionary.astype(np.float16))]
-        model = OneStepFeatures(**ONE_STEP | {"dictionaries": known} | options).fit(images)
+        model = small(**{"atoms": known} | options).fit(images)
         return [model.transform(images), model.maps(images)[0].values]
 
     return call
@@ -92,7 +93,7 @@ CALLS = {
     "render_projected": lambda x, form, known: render_projected(
         known[2], form(np.full((8, 4, 2, 2), 0.5, np.float32)), (3, 3), (28, 28)),
     "DeepDeconvolution": deep, "OneStepFeatures": one_step(), "no blur": one_step(blur=0.0),
-    "local contrast": one_step(local_contrast=True, regions=(1, 2), dictionaries=None),
+    "local contrast": one_step(local_contrast=True, regions=(1, 2), atoms=4),
     "whitened": one_step(whitening=True, pool=(5, 5)),
 }
 
@@ -119,7 +120,7 @@ def test_the_order_of_an_array_in_memory_changes_no_number(call, form, images, t
 
 
 @pytest.mark.parametrize("dtype", ["u1", ">u2", "i4", ">i8", "?", "f2", ">f4", "g"])
-@pytest.mark.parametrize("kind", [DeepDeconvolution(**QUICK), OneStepFeatures(**ONE_STEP, blur=0.0)])
+@pytest.mark.parametrize("kind", [DeepDeconvolution(**QUICK), small(blur=0.0)])
 def test_estimators_take_every_type_of_number(kind, dtype, digits):
     """In Fortran order, of colours that stand last."""
     images = (digits[..., None] % np.array([2, 200, 60]))[:, :16, :18] // (128 if dtype == "?" else 1)
@@ -130,7 +131,7 @@ def test_estimators_take_every_type_of_number(kind, dtype, digits):
 
 def test_memory_maps_and_frames_are_arrays(images, table, tmp_path):
     np.save(tmp_path / "x.npy", np.asfortranarray(images))
-    mapped, model = np.load(tmp_path / "x.npy", mmap_mode="r"), OneStepFeatures(**ONE_STEP, image_size=(28, 28))
+    mapped, model = np.load(tmp_path / "x.npy", mmap_mode="r"), small(image_size=(28, 28))
     np.testing.assert_array_equal(deep(mapped)[0], deep(images)[0])
     wanted = model.fit(table.to_numpy().copy()).transform(table.to_numpy().copy())
     np.testing.assert_array_equal(model.fit(np.asfortranarray(table)).transform(table.astype("u1").to_numpy()), wanted)

@@ -79,7 +79,7 @@ def test_a_checkpoint_is_written_on_the_way(data, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "write", lambda p, *rest: (write(p, *rest), written.append(p.read_bytes())))
     whole = run(data, folder=tmp_path)
     assert len(written) == 1 + CHAIN.sweeps  # before the first sweep and after each, none twice
-    (tmp_path / "layer1.npz").write_bytes(written[6])
+    (tmp_path / "layer1.joblib").write_bytes(written[6])
     assert_equal(run(data, folder=tmp_path), whole)
     assert not list(tmp_path.glob("*.part"))
 
@@ -136,7 +136,7 @@ def test_a_finished_chain_is_read_from_a_folder_that_cannot_be_written(data, tmp
 ], ids=["data", "mask", "seed", "length", "spec"])
 def test_a_foreign_checkpoint_is_refused_and_left(data, tmp_path, change, what):
     run(data, folder=tmp_path)
-    path = tmp_path / "layer1.npz"
+    path = tmp_path / "layer1.joblib"
     before = path.read_bytes()
     with pytest.raises(GddError, match=f"written by another chain: {what}.*name another folder"):
         run(**{"data": data, "folder": tmp_path} | change(data))
@@ -151,10 +151,10 @@ def test_a_checkpoint_of_other_code_is_refused_and_left(data, tmp_path, monkeypa
     run(data, folder=tmp_path / "finished")
     monkeypatch.undo()
     for name in ("stopped", "finished"):
-        before = (tmp_path / name / "layer1.npz").read_bytes()
+        before = (tmp_path / name / "layer1.joblib").read_bytes()
         with pytest.raises(GddError, match="made by other code: gdd/model, gdd/reference or gdd/s.*--restart"):
             run(data, folder=tmp_path / name, progress=StopAt(1))
-        assert (tmp_path / name / "layer1.npz").read_bytes() == before
+        assert (tmp_path / name / "layer1.joblib").read_bytes() == before
 
 
 @pytest.mark.parametrize("changed", ["gdd/sampler/sweep.py", "gdd/model/spec.py", "gdd/sampler/kernels/layer.py"])
@@ -172,7 +172,7 @@ def test_the_code_of_a_chain_is_that_of_model_and_sampler(tmp_path, monkeypatch,
 
 def test_a_broken_checkpoint_is_refused_and_left(data, tmp_path):
     run(data, folder=tmp_path)
-    path = tmp_path / "layer1.npz"
+    path = tmp_path / "layer1.joblib"
     path.write_bytes(before := path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(GddError, match="not a whole checkpoint.*delete it to go on from the one before"):
         run(data, folder=tmp_path)

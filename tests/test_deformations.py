@@ -74,10 +74,10 @@ def test_directions_that_deformations_move_are_divided_by_how_far():
         total = flat.sum(axis=1)
         return xr.DataArray(np.stack([total / 100, flat @ cols / total], axis=1), dims=(IMAGE, FEATURE))
 
-    only_shifts = Deformations(shift=1, turn=0, scale=0, shear=0)
-    plain = make(images).values
     floor = 1e-3
-    whitening = learn_whitening(images, make, only_shifts, floor)
+    only_shifts = Deformations(shift=1, turn=0, scale=0, shear=0, floor=floor)
+    plain = make(images).values
+    whitening = learn_whitening(images, make, only_shifts)
     change = np.mean([(make(deform(images, one)).values - plain) ** 2 for one in only_shifts.transforms()], axis=(0, 1))
     assert change[1] == pytest.approx(2 / 10, rel=0.02) and change[0] < 1e-4
     expected = (plain - plain.mean(axis=0)) / np.sqrt(change + floor * plain.var(axis=0).mean())
@@ -87,7 +87,7 @@ def test_directions_that_deformations_move_are_divided_by_how_far():
 
 def test_a_large_floor_only_scales():
     images = datasets.load("digits", n=20)
-    whitening = learn_whitening(images, lambda batch: batch[..., ::7, ::7], Deformations(), 1e6)
+    whitening = learn_whitening(images, lambda batch: batch[..., ::7, ::7], Deformations(floor=1e6))
     plain = images.values[..., ::7, ::7].reshape(20, -1)
     flat = (plain - plain.mean(axis=0)) / np.sqrt(1e6 * plain.var(axis=0).mean())
     got = whitening.apply(plain)

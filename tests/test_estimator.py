@@ -1,4 +1,4 @@
-"""`DeepDeconvolution`: missing pixels, further sweeps, several chains, files, pictures, what else is refused."""
+"""`DeepDeconvolution`: missing pixels, further sweeps, files, pictures, what else is refused."""
 
 import warnings
 
@@ -6,7 +6,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
-from sklearn.base import clone
 from tiny import QUICK
 
 import gdd
@@ -19,7 +18,6 @@ from gdd_book.data import datasets
 #: models that can be pretrained, after which no new image could be read
 WIDE = gdd.ModelSpec((gdd.LayerSpec(4, (8, 8), (3, 4)), gdd.LayerSpec(4, (6, 6))), (28, 28))
 ONE_ATOM = gdd.ModelSpec((gdd.LayerSpec(1, (8, 8), (3, 3)),), (28, 28))
-#: a model that can be pretrained and not refined
 
 
 def test_pixels_are_taken_from_their_median_in_units_of_three_root_mean_squares(digits, fitted):
@@ -63,61 +61,25 @@ def test_samples_are_images(digits, fitted):
     assert not np.array_equal(drawn, fitted.sample(5, random_state=3))
 
 
-# ---- more sweeps, more chains
-
-
-def test_warm_start_goes_on(digits):
-    model = DeepDeconvolution(**QUICK, warm_start=True).fit(digits)
-    first = model.traces_["1"].log_joint.values
-    more = model.fit(digits).traces_["1"].log_joint.values
-    assert more.shape == (1, 10) and np.array_equal(more[:, :5], first)
-    assert more[0, 5] > first[0, 0]  # not from the beginning
-    model.set_params(refine=(2, 1)).fit(digits)
-    assert isinstance(model.chains_[0], gdd.Refined) and model.traces_["all"].sizes["draw"] == 3
-    again = model.fit(digits).traces_["all"].log_joint.values[0]
-    assert len(again) == 6 and again[3] > again[0]
+# ---- more sweeps, numbers of every sweep
 
 
 def test_a_refinement_that_goes_on_begins_where_it_was(refined):
-    chain, data = refined.chains_[0], refined.chains_[0].data
+    chain, data = refined.chain_, refined.chain_.data
     further = gdd.refine(data.images, chain.model, gdd.ChainSpec(0, 1, 9), chain.refinement, chain)
     assert float(further.traces.residual[0, 0]) == pytest.approx(float(chain.traces.residual[0, -1]), rel=0.3)
     with pytest.raises(GddError, match="start: trained on other images, image 0 differs"):
         gdd.refine(data.images[::-1], chain.model, gdd.ChainSpec(0, 1), chain.refinement, chain)
 
 
-def test_several_chains_are_stacked_and_the_likeliest_makes_the_features(digits, refined):
-    data = refined.to_dataset()
-    assert data.weight_2.dims == ("chain", "image", "atom_2", "block_row_2", "block_col_2")
-    likelihood = refined.traces_["all"].log_likelihood[:, -2:].max("draw").values
-    assert refined.best_ == likelihood.argmax() and likelihood[0] != likelihood[1]
+def test_kept_sweeps_of_the_last_stage_are_given_to_arviz(digits, refined):
     arviz = pytest.importorskip("arviz")
     posterior = refined.to_inferencedata().posterior
-    assert posterior.log_joint.shape == (2, 2) and "gamma_w" in posterior
-    pretrained = DeepDeconvolution(**QUICK | {"pretrain": (0, 8)}, n_chains=2).fit(digits)
+    assert posterior.log_joint.shape == (1, 2) and "gamma_w" in posterior
+    pretrained = DeepDeconvolution(**QUICK | {"pretrain": (3, 8)}).fit(digits)
     pretrained = pretrained.set_params(pretrain=(0, 3)).to_inferencedata()  # of the next fit
     assert {"log_joint_1", "gamma_e_2"} <= set(pretrained.posterior.data_vars)
-    assert pretrained.posterior.sizes["draw"] == 8
-    assert np.isfinite(arviz.rhat(pretrained).log_joint_1) and np.isfinite(arviz.ess(pretrained).log_joint_1)
-
-
-def test_features_of_several_chains_are_averaged(digits, fitted):
-    several = clone(fitted).set_params(infer_chains=3).fit(digits)
-    np.testing.assert_array_equal(several.transform(digits[:1]), several.transform(digits)[:1])
-    alone = []
-    for seed in range(3):
-        one = clone(fitted).fit(digits)
-        one.seed_ = seed
-        alone.append(one.deconvolve(digits))
-    found = several.deconvolve(digits)
-    np.testing.assert_allclose(found["mean"], sum(one["mean"] for one in alone) / 3, atol=1e-6)
-    likelihoods = [one.log_likelihood.values for one in alone]
-    np.testing.assert_array_equal(found.log_likelihood, np.max(likelihoods, axis=0))
-    best = np.argmax(likelihoods, axis=0)[4]
-    np.testing.assert_array_equal(found.ml_sample[4], alone[best].ml_sample[4])
-    with pytest.raises(GddError, match="infer_chains: 0 given"):
-        fitted.set_params(infer_chains=0).transform(digits)
-    fitted.set_params(infer_chains=1)
+    assert pretrained.posterior.sizes["draw"] == 8 and np.isfinite(arviz.ess(pretrained).log_joint_1)
 
 
 # ---- labelled arrays and files
@@ -127,8 +89,6 @@ def test_features_of_several_chains_are_averaged(digits, fitted):
 def test_labelled_arrays_are_the_model(name, request, digits):
     model = request.getfixturevalue(name)
     data = model.to_dataset(dense=True)
-    if "chain" in data.weight_1.dims:
-        data = data.isel(chain=model.best_)
     atoms, maps = data.dictionary_1.values, data.map_1.values
     assert data.dictionary_2.dims == ("atom_2", "atom_1", "atom_row_2", "atom_col_2")
     assert ((data.map_1 != 0).sum() <= data.weight_1.size) and data.position_1.dtype == np.int16
@@ -141,7 +101,7 @@ def test_labelled_arrays_are_the_model(name, request, digits):
 
 def test_a_file_keeps_numbers_of_numpy_and_the_sweeps_of_its_fit(digits, tmp_path):
     lengths = {"pretrain": (np.int64(1), 3), "image_size": np.array([28, 28])}
-    model = DeepDeconvolution(**QUICK | lengths, n_chains=np.int64(1)).fit(digits)
+    model = DeepDeconvolution(**QUICK | lengths).fit(digits)
     model.set_params(pretrain=(0, 2)).save(tmp_path / "m.nc")
     loaded = gdd.load(tmp_path / "m.nc")
     assert loaded.kept_ == 3 and loaded.pretrain == (0, 2) and loaded.image_size == (28, 28)
@@ -210,14 +170,13 @@ def test_plots_draw_on_the_axes_given(digits, fitted):
         ({"atoms": 4}, "atoms: int given"),
         ({"model": WIDE}, "model: top atoms project to 31 pixels along axis 'col', where images have 28; give"),
         ({"model": ONE_ATOM}, "model: 1 atom in the top layer; .* need 2 or more"),
-        ({"n_chains": 0}, "n_chains: 0 given"),
     ],
 )
 def test_bad_settings_are_named_before_any_work(change, message, digits):
     model = DeepDeconvolution(**QUICK | change)
     with pytest.raises(GddError, match=message):
         model.fit(digits)
-    assert not hasattr(model, "chains_")
+    assert not hasattr(model, "chain_")
 
 
 @pytest.mark.parametrize("refined", [False, True])
@@ -235,7 +194,7 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
     for one in (model, gdd.load(tmp_path / "m.nc")):
         np.testing.assert_array_equal(one.to_dataset().label, images.label)
         np.testing.assert_array_equal(one.transform(images), model.transform(images))
-    other, (loaded,) = images.copy(deep=True), gdd.load(tmp_path / "m.nc").chains_
+    other, loaded = images.copy(deep=True), gdd.load(tmp_path / "m.nc").chain_
     other[3, 0, 14, 14] += 0.01
     hidden = images.where(images < 1)
     few = results.of_images(trained, slice(9))
@@ -270,15 +229,13 @@ def test_one_picture_and_no_picture_are_named(digits, fitted):
         fitted.plot_atoms(2)
 
 
-def test_other_features_and_numbers_of_chains_are_refused(digits, fitted):
+def test_other_features_are_refused(fitted):
     with pytest.raises(GddError, match="X: 3 features given"):
         fitted.inverse_transform(np.ones((2, 3)))
-    with pytest.raises(GddError, match="n_chains: 2 given; the fit that goes on has 1"):
-        clone(fitted).set_params(warm_start=True).fit(digits).set_params(n_chains=2).fit(digits)
 
 
 def test_atoms_that_vanished_and_are_on_everywhere_are_told(fitted):
-    chain = fitted.chains_[0]
+    chain = fitted.chain_
     bottom = chain.layers[0]
     local, shared = bottom.state
     atoms, z = shared.dictionary.copy(), local.z.copy()

@@ -10,7 +10,7 @@ from scipy.stats import foldnorm, norm
 from gdd.base.axes import BLOCKS
 from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
-from gdd.inference.features import one_step_features, stack_features, unfold
+from gdd.inference.block_magnitudes import one_step_features, stack_features, unfold
 
 GAMMA_E, GAMMA_W = 4.0, 0.6
 

@@ -5,8 +5,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gdd import OneStepFeatures
+from gdd.inference.block_magnitudes import one_step_features
 from gdd.inference.contrast import prepare
-from gdd.inference.features import one_step_features
 from gdd_book import experiments
 from gdd_book.experiments.studies import mnist_features
 

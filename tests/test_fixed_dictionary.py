@@ -7,7 +7,7 @@ from agreement import leftover
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError
-from gdd.inference.features import stack_features
+from gdd.inference.block_magnitudes import stack_features
 from gdd.inference.fixed_dictionary import (
     infer_jointly,
     infer_layers,

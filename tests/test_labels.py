@@ -10,15 +10,15 @@ import xarray as xr
 from abuse_values import GIVEN
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import ONE_STEP
+from tiny import one_step as small
 
 import gdd
 from gdd import GddError
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.axes import OURS
 from gdd.estimator import coords_of
 from gdd.inference import fixed_dictionary
-from gdd.inference.features import one_step_features
+from gdd.inference.block_magnitudes import one_step_features
 from gdd.results import last_arrays, storable
 
 DAYS = pd.date_range("2020", periods=4)
@@ -60,8 +60,8 @@ def labelled(name, values, **more):
 
 
 def written(values, folder):
-    netcdf.write(xr.Dataset({"a": ("image", np.zeros(4))}, {"label": ("image", values)}), folder / "labels.nc")
-    return netcdf.load(folder / "labels.nc").label.values
+    files.write(xr.Dataset({"a": ("image", np.zeros(4))}, {"label": ("image", values)}), folder / "labels.nc")
+    return files.load(folder / "labels.nc").label.values
 
 
 @pytest.mark.parametrize("kind", KEPT)
@@ -103,8 +103,8 @@ def test_a_name_is_one_that_a_file_gives_back_or_refused(tmp_path_factory, name)
         assert f"by the name {name!r}; rename it, or leave it out" in str(error)
     else:
         path = tmp_path_factory.mktemp("names") / "m.nc"
-        netcdf.write(xr.Dataset({"a": ("image", np.zeros(4))}, {name: ("image", np.arange(4))}), path)
-        assert name in netcdf.load(path).coords
+        files.write(xr.Dataset({"a": ("image", np.zeros(4))}, {name: ("image", np.arange(4))}), path)
+        assert name in files.load(path).coords
 
 
 # ---- names of ours
@@ -116,10 +116,10 @@ def atoms_of(model):
 
 
 def test_every_name_in_our_results_is_reserved(refined, fitted, digits):
-    chain, images = refined.chains_[0], refined.scale_.forward(digits[:, None]).astype(np.float32)
+    chain, images = refined.chain_, refined.scale_.forward(digits[:, None]).astype(np.float32)
     found = [
         refined.to_dataset(dense=True), fitted.to_dataset(dense=True), fitted.deconvolve(digits[:2]),
-        *fixed_dictionary.infer_layers(fitted.chains_[0], images[:2], 1, 1, 0), last_arrays(refined.chains_),
+        *fixed_dictionary.infer_layers(fitted.chain_, images[:2], 1, 1, 0), last_arrays(refined.chain_),
         gdd.infer(chain, refined.atoms_, images[:2], burn_in=1, collect=1, trace=True),
         one_step_features(images[:2], atoms_of(fitted), (3, 3), gamma_e=9.0, gamma_w=0.1).to_dataset(),
     ]
@@ -132,7 +132,7 @@ def test_every_name_in_our_results_is_reserved(refined, fitted, digits):
 @pytest.mark.parametrize("name", ["weight_1", "projected_atom", "trace_1_log_joint", "chain", "atom", "mean"])
 def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(name, fitted, digits):
     images = xr.DataArray(digits / 256.0, dims=("image", "row", "col"), coords={name: ("image", np.arange(30))})
-    planes, (chain,), digits = images.expand_dims("plane"), fitted.chains_, gdd.OneStepFeatures.digits(pretrained=True)
+    planes, chain, digits = images.expand_dims("plane"), fitted.chain_, gdd.OneStepFeatures.digits(pretrained=True)
     calls = [
         lambda: gdd.DeepDeconvolution().fit(images), lambda: fitted.deconvolve(images), lambda: digits.maps(images),
         lambda: gdd.infer(chain, fitted.atoms_, planes), lambda: fixed_dictionary.infer_layers(chain, planes, 1, 1, 0),
@@ -150,7 +150,7 @@ def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(n
 def test_what_has_a_value_an_image_keeps_the_labels_of_new_images(fitted, digits):
     labels = {"label": ("image", [*"abc"] * 10), "day": ("image", np.arange(30).astype("M8[D]"))}
     images = xr.DataArray(digits, labels, ("image", "row", "col"))[3:7]
-    one_step = gdd.OneStepFeatures(**ONE_STEP, dictionaries=[atoms_of(fitted)]).fit(digits)
+    one_step = small(atoms=[atoms_of(fitted)]).fit(digits)
     turned = images.transpose("col", "image", "row")
     for result in (fitted.deconvolve(images), fitted.deconvolve(turned), one_step.maps(images)[0]):
         xr.testing.assert_equal(result.label, images.label)

@@ -50,7 +50,7 @@ def test_a_model_can_be_used_anywhere(learned, stage):
     threes = data.map_1.isel(image=data.label.values == 3)
     assert threes.dims == ("image", "atom_1", "row_1", "col_1") and len(threes) == 1
     # with its images it can be projected again
-    again = gdd.project(models.load(name).chains_[0])
+    again = gdd.project(models.load(name).chain_)
     assert again.shape == model.atoms_.shape
 
 
@@ -58,7 +58,7 @@ def test_activations_of_the_examples_are_those_of_the_chain(learned):
     """Positions lie where the maps have their values; images and activations belong together."""
     name = names(learned)["refined"]
     model = models.load(name)
-    chain, data = model.chains_[0], model.to_dataset(dense=True)
+    chain, data = model.chain_, model.to_dataset(dense=True)
     local = chain.state.local
     np.testing.assert_array_equal(data.map_2.values != 0, local.w != 0)
     layered = layer_values(local, chain.state.shared.dictionaries, chain.model.shapes())[0]
@@ -71,7 +71,7 @@ def test_activations_of_the_examples_are_those_of_the_chain(learned):
 @pytest.mark.parametrize("stage", ["pretrained", "refined"])
 def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
     name = names(learned)[stage]
-    chain = models.load(name).chains_[0]
+    chain = models.load(name).chain_
     whole = models.redrawn(chain)
     pieces = sum(models.redrawn(chain, atom=k).astype(float) for k in range(chain.model.layers[-1].atoms))
     np.testing.assert_allclose(pieces, whole, atol=1e-4 * np.abs(whole).max())
@@ -84,7 +84,7 @@ def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
 
 def test_positions_of_a_pretrained_model_draw_its_images(learned):
     """With every layer's own weights in place of those drawn from above, the bottom layer's own picture comes back."""
-    chain = models.load(names(learned)["pretrained"]).chains_[0]
+    chain = models.load(names(learned)["pretrained"]).chain_
     below, top = (layer.state.local for layer in chain.layers)
     pooled = synthesise(chain.layers[1].state.shared.dictionary, maps_of(top, chain.layers[1].shape))
     shape = chain.layers[0].shape
@@ -98,7 +98,7 @@ def test_what_a_drawing_explains_of_the_images(learned, monkeypatch):
     found = models.explained("mnist-20")
     assert found.dims == ("way", "stage") and found.way.values.tolist() == list(models.WAYS)
     images = models.images_of("refined").values
-    drawn = models.redrawn(models.load("refined").chains_[0])
+    drawn = models.redrawn(models.load("refined").chain_)
     scales = [np.linalg.lstsq(y.reshape(-1, 1), x.ravel(), rcond=None)[0] for x, y in zip(images, drawn, strict=True)]
     rest = sum(((x - a * y) ** 2).sum() for x, y, a in zip(images, drawn, scales, strict=True)) / (images**2).sum()
     np.testing.assert_allclose(found.sel(way="all its own", stage="refined"), 1 - rest, rtol=1e-5)
@@ -116,11 +116,11 @@ def test_a_model_of_the_book_can_be_read(path):
     assert path.stat().st_size < 4e6
     assert {"number", "label"} <= {*images.coords} and len(images) == model.to_dataset().sizes["image"]
     assert models.existing(path.stem) == path  # in whatever folder the user's results are
-    drawn, digits = models.redrawn(models.load(path.stem).chains_[0]), images[0].size <= models.DIGIT
+    drawn, digits = models.redrawn(models.load(path.stem).chain_), images[0].size <= models.DIGIT
     own, others = (models.explained_energy(images.values, one).sum() for one in (drawn, np.roll(drawn, 1, axis=0)))
     assert own > (1.5 if digits else 3) * others
     assert len(images) == (100 if digits else 6)
-    assert model.digest_ == digest_of([images.values, None])  # its chain goes on with the images of the file
+    assert model.chain_.digest == digest_of([images.values, None])  # its chain goes on with the images of the file
     assert not digits or np.unique(images.label).tolist() == [*range(10)]
 
 

@@ -7,14 +7,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.svm import SVC
-from tiny import ONE_STEP
+from tiny import one_step
 
 import gdd
-from gdd import Deformations, GddError, OneStepFeatures, SecondLayer
+from gdd import Deformations, GddError, OneStepFeatures, OneStepSettings, SecondLayer
 from gdd.base.compiling import on_threads
-from gdd.features import LEAST_NORM, pyramid
+from gdd.inference.block_magnitudes import one_step_features
 from gdd.inference.contrast import prepare
-from gdd.inference.features import one_step_features
+from gdd.one_step import LEAST_NORM, pyramid
 from gdd_book.data import datasets
 
 #: every part of it, each as small as can be
@@ -29,12 +29,12 @@ KINDS = {
 
 @pytest.fixture(scope="module", params=KINDS)
 def fitted(request, digits):
-    return OneStepFeatures(**ONE_STEP | KINDS[request.param]).fit(digits)
+    return one_step(**KINDS[request.param]).fit(digits)
 
 
 @pytest.fixture(scope="module")
 def plain(digits):
-    return OneStepFeatures(**ONE_STEP).fit(digits)
+    return one_step().fit(digits)
 
 
 # ---- what the features are
@@ -43,9 +43,9 @@ def plain(digits):
 def test_features_are_one_step_of_high_pass_images_over_their_deviation(digits, plain):
     pixels = plain.scale_.forward(digits[:, None]).astype(np.float32)
     given = {"gamma_e": 100.0, "gamma_w": 0.1, "margin": 1}
-    passed = prepare(pixels, None, plain.blur_, False)
-    wanted = one_step_features(passed, plain.dictionaries_[0], plain.pool_, **given).values
-    assert plain.blur_ == 3.0 and plain.pool_ == (3, 3) and plain.dictionaries_[0].shape[2:] == (8, 8)
+    passed = prepare(pixels, None, plain.settings_.blur, False)
+    wanted = one_step_features(passed, plain.dictionaries_[0], plain.settings_.pool, **given).values
+    assert plain.settings_.blur == 3.0 and plain.settings_.pool == (3, 3) and plain.dictionaries_[0].shape[2:] == (8, 8)
     assert_allclose(plain.transform(digits), wanted.reshape(30, -1) / wanted.std(), rtol=1e-5)
     atoms = plain.dictionaries_[0]
     assert_allclose((atoms.astype(float) ** 2).sum(("plane", "atom_row", "atom_col")), 1, rtol=1e-5)
@@ -54,7 +54,7 @@ def test_features_are_one_step_of_high_pass_images_over_their_deviation(digits, 
 
 
 def test_a_label_has_no_influence_and_equal_sizes_have_atoms_of_their_own(digits):
-    several = OneStepFeatures(**ONE_STEP | KINDS["two dictionaries"])
+    several = one_step(**KINDS["two dictionaries"])
     found = clone(several).fit(digits, np.arange(30)).dictionaries_
     for one, other in zip(found, clone(several).fit(digits).dictionaries_, strict=True):
         assert_array_equal(one, other)
@@ -68,15 +68,15 @@ def test_whitening_shrinks_what_deformations_do_beside_what_tells_digits_apart(d
     moved = np.roll(new, 1, axis=2)
     ratios = []
     for whitening in (False, Deformations()):
-        model = OneStepFeatures(**ONE_STEP | {"atoms": 8, "sweeps": (20, 5), "whitening": whitening}).fit(digits)
+        model = one_step(atoms=8, sweeps=(20, 5), whitening=whitening).fit(digits)
         features, others = model.transform(new), model.transform(moved)
         ratios.append(((features - others) ** 2).sum() / ((features - features.mean(axis=0)) ** 2).sum())
     assert ratios[1] < 0.8 * ratios[0]
 
 
 def test_the_root_of_the_covariance_is_what_whitening_applies(digits):
-    model = OneStepFeatures(**ONE_STEP | KINDS["whitened"]).fit(digits)
-    bare = OneStepFeatures(**ONE_STEP | {"dictionaries": model.dictionaries_}, pool=(5, 5)).fit(digits)
+    model = one_step(**KINDS["whitened"]).fit(digits)
+    bare = one_step(atoms=model.dictionaries_, pool=(5, 5)).fit(digits)
     wanted = (bare.transform(digits) - bare.transform(digits).mean(axis=0)) @ model.whitening_.axes.astype(float)
     assert_allclose(model.transform(digits), wanted, atol=1e-3 * wanted.std())
     assert np.array_equal(model.whitening_.axes, np.triu(model.whitening_.axes))
@@ -93,9 +93,9 @@ def test_a_region_has_the_largest_of_its_blocks_and_levels_share_the_norm():
 
 
 def test_a_pyramid_is_of_maps_over_their_norm(digits):
-    model = OneStepFeatures(**ONE_STEP | KINDS["pyramid"]).fit(digits)
+    model = one_step(**KINDS["pyramid"]).fit(digits)
     maps = model.maps(digits)[0].values
-    bare = OneStepFeatures(**ONE_STEP, dictionaries=model.dictionaries_, local_contrast=True).fit(digits)
+    bare = one_step(atoms=model.dictionaries_, local_contrast=True).fit(digits)
     wanted = bare.maps(digits)[0].values * np.float32(bare.units_[0])
     energy = (wanted**2).sum(axis=1, keepdims=True)
     assert_allclose(maps, wanted / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True)), rtol=1e-4)
@@ -103,7 +103,7 @@ def test_a_pyramid_is_of_maps_over_their_norm(digits):
 
 
 def test_a_second_layer_reads_the_maps_of_the_first(digits):
-    model = OneStepFeatures(**ONE_STEP | KINDS["two layers"]).fit(digits)
+    model = one_step(**KINDS["two layers"]).fit(digits)
     lower, upper = model.maps(digits)
     assert lower.shape[2:] == (11, 11) and upper.shape[2:] == (5, 5)
     passed = (lower.values - model.second_.centre) * model.second_.scale
@@ -154,35 +154,35 @@ def test_blank_images_have_features_of_their_own(digits, fitted):
 
 
 def test_known_dictionaries_are_used_as_they_are(digits, plain):
-    again = OneStepFeatures(**ONE_STEP | {"dictionaries": plain.dictionaries_, "atoms": 99}).fit(digits)
+    again = one_step(atoms=plain.dictionaries_).fit(digits)
     assert_array_equal(again.transform(digits), plain.transform(digits))
 
 
 def test_what_a_fit_was_made_with_stays_until_the_next(digits, tmp_path):
     """Whatever ``set_params`` asks for; the file has it, and so has the copy for another size."""
-    model = OneStepFeatures(**ONE_STEP | KINDS["two layers"]).fit(digits)
+    model = one_step(**KINDS["two layers"]).fit(digits)
     before, names = model.transform(digits), model.get_feature_names_out().tolist()
-    asked = {"margin": 2, "regions": None, "second": None, "local_contrast": True, "noise_precision": 1.0,
-             "weight_precision": 1.0, "pool": (4, 4), "blur": 0.0, "whitening": True, "rescale": False, "atoms": 9}
+    settings = OneStepSettings((4, 4), 2, None, 0.0, True, False, 1.0, 1.0)
+    asked = {"settings": settings, "regions": None, "whitening": True, "atoms": 9}
     model.set_params(**asked).save(tmp_path / "m.nc")
     for one in (model, gdd.load(tmp_path / "m.nc"), model.for_size((28, 28))):
         assert_array_equal(one.transform(digits), before)
         assert one.get_feature_names_out().tolist() == names and one.units_ == [1.0]
-    assert model.fit(digits).pool_ == (4, 4) and model.second_ is None
+    assert model.fit(digits).settings_.pool == (4, 4) and model.second_ is None
 
 
 def test_the_same_atoms_read_images_of_another_size(digits):
-    model = OneStepFeatures(**ONE_STEP | KINDS["two layers"]).fit(digits)
+    model = one_step(**KINDS["two layers"]).fit(digits)
     large = np.pad(digits, ((0, 0), (10, 6), (4, 12)))
     wide = model.for_size((44, 44), regions=(1, 3))
     assert wide.transform(large).shape == (30, 10 * (4 + 5)) and model.layout_.size == (28, 28)
     assert_array_equal(model.for_size((28, 28)).transform(digits), model.transform(digits))
     with pytest.raises(GddError, match="image_size: the features are whitened"):
-        OneStepFeatures(**ONE_STEP | KINDS["whitened"]).fit(digits).for_size((44, 44))
+        one_step(**KINDS["whitened"]).fit(digits).for_size((44, 44))
 
 
 def test_no_more_images_than_asked_for_are_learned_from(digits, plain):
-    few = OneStepFeatures(**ONE_STEP, learn_from=10).fit(digits)
+    few = one_step(learn_from=10).fit(digits)
     assert not np.array_equal(few.dictionaries_[0], plain.dictionaries_[0])
 
 
@@ -191,22 +191,23 @@ def test_a_whitening_of_images_that_do_not_differ_is_refused_before_any_work(ima
     same = np.repeat(digits[:1], 6, axis=0).astype(float)
     rounded = same * (1 + 1e-12 * np.arange(6)[:, None, None])
     given = {"one": same[:1], "repeated": same, "repeated but for rounding": rounded}[images]
-    monkeypatch.setattr(gdd.features, "learn_atoms", None)  # would be the first work
+    monkeypatch.setattr(gdd.one_step, "learn_atoms", None)  # would be the first work
     with pytest.raises(GddError, match="one sample, or several that are alike, given; .* or whitening=False"):
-        OneStepFeatures(**ONE_STEP | {"whitening": True}).fit(given)
+        one_step(whitening=True).fit(given)
 
 
 @pytest.mark.parametrize("floor", [1e-9, 1e-7, 1e9])
 def test_every_floor_that_is_allowed_can_be_whitened_with(floor, digits, plain):
-    options = {"whitening": True, "floor": floor, "pool": (5, 5), "dictionaries": plain.dictionaries_}
+    options = {"whitening": Deformations(floor=floor), "pool": (5, 5), "atoms": plain.dictionaries_}
     for few in (2, 20):
-        model = OneStepFeatures(**ONE_STEP | options).fit(digits[:few])
+        model = one_step(**options).fit(digits[:few])
         assert np.isfinite(model.transform(digits)).all()
 
 
 def test_presets(digits):
     asked = OneStepFeatures.digits(margin=2)
-    assert len(asked.sizes) == 4 and asked.whitening is True and asked.margin == 2
+    assert len(asked.sizes) == 4 and asked.whitening is True
+    assert asked.settings == OneStepSettings(pool=(3, 3), margin=2, blur=3.0)
     photos = OneStepFeatures.photos(sweeps=(1, 1), atoms=3, sizes=((8, 8),), second=SecondLayer(4), verbose=False)
     pictures = np.random.default_rng(0).random((3, 60, 64)).astype(np.float32)
     assert photos.fit_transform(pictures).shape[0] == 3
@@ -236,7 +237,7 @@ def test_a_file_with_a_part_missing_is_refused(plain, tmp_path):
 
 def test_plots_draw_on_the_axes_given(digits, coloured, plain):
     figure, axes = plt.subplots(1, 3)
-    colour = OneStepFeatures(**ONE_STEP).fit(coloured)
+    colour = one_step().fit(coloured)
     ways = [lambda ax: plain.plot_atoms(0, ax), lambda ax: plain.plot_maps(digits[0], count=3, ax=ax),
             lambda ax: colour.plot_maps(coloured[0], count=2, ax=ax)]
     for way, ax in zip(ways, axes.flat, strict=True):
@@ -251,35 +252,43 @@ def test_plots_draw_on_the_axes_given(digits, coloured, plain):
 
 
 @pytest.mark.parametrize(
-    ("change", "images", "message"),
+    ("change", "message"),
     [
-        ({"sweeps": 5}, None, "sweeps: 5 given; two numbers of sweeps"),
-        ({"atoms": 0}, None, "atoms: 0 given"),
-        ({"sizes": ((40, 8),)}, None, "40"),
-        ({"sizes": (8, 8)}, None, r"sizes: \(8, 8\) given; .* such as \(\(8, 8\),\)"),
-        ({"sizes": ()}, None, r"sizes: \(\) given"),
-        ({"pool": (0, 1)}, None, "pool, axis 'row': 0 given"),
-        ({"margin": -1}, None, "margin: -1 given"),
-        ({"regions": (0,)}, None, "regions: 0 given"),
-        ({"regions": ()}, None, "regions: none given"),
-        ({"blur": -1.0}, None, "blur: -1.0 given"),
-        ({"second": 3}, None, "second: int given"),
-        ({"second": SecondLayer(4, (9, 9))}, None, r"second: atoms of \(9, 9\) blocks; images of \(28, 28\) have"),
-        ({"second": SecondLayer(), "sizes": ((8, 8), (6, 6))}, None, "second: given with several dictionaries"),
-        ({"whitening": 3}, None, "whitening: int given"),
-        ({"floor": 0.0}, None, "floor: 0.0 given"),
-        ({"dictionaries": [np.ones((3, 2, 4, 4))]}, None, "dictionaries: 2 along axis 'plane', the images have 1"),
-        ({"dictionaries": []}, None, "dictionaries: none given"),
-        ({"noise_precision": 0.0}, None, "noise_precision: 0.0 given"),
-        ({"learn_from": 0}, None, "learn_from: 0 given"),
-        ({"dictionaries": [np.ones((3, 1, 4, 4))], "sizes": ((8, 8),)}, None, "sizes: .* given, and dictionaries of"),
+        ({"sweeps": 5}, "sweeps: 5 given; two numbers of sweeps"),
+        ({"atoms": 0}, "atoms: 0 given"),
+        ({"sizes": ((40, 8),)}, "40"),
+        ({"sizes": (8, 8)}, r"sizes: \(8, 8\) given; .* such as \(\(8, 8\),\)"),
+        ({"sizes": ()}, r"sizes: \(\) given"),
+        ({"regions": (0,)}, "regions: 0 given"),
+        ({"regions": ()}, "regions: none given"),
+        ({"second": SecondLayer(4, (9, 9))}, r"second: atoms of \(9, 9\) blocks; images of \(28, 28\) have"),
+        ({"second": SecondLayer(), "sizes": ((8, 8), (6, 6))}, "second: given with several dictionaries"),
+        ({"whitening": 3}, "whitening: int given"),
+        ({"settings": {}}, "settings: dict given; OneStepSettings or NoneType is needed"),
+        ({"atoms": [np.ones((3, 2, 4, 4))]}, "atoms: 2 along axis 'plane', the images have 1"),
+        ({"atoms": []}, "atoms: no dictionary given"),
+        ({"atoms": [np.ones((3, 1, 4, 4))], "sizes": ((8, 8),)}, "sizes: .* given, and dictionaries of"),
     ],
 )
-def test_bad_input_is_named_before_any_work(change, images, message, digits):
-    model = OneStepFeatures(**ONE_STEP | change)
-    with pytest.raises(ValueError, match=message):
-        model.fit(digits if images is None else images)
+def test_bad_input_is_named_before_any_work(change, message, digits):
+    model = one_step(**change)
+    with pytest.raises(GddError, match=message):
+        model.fit(digits)
     assert not hasattr(model, "dictionaries_")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pool": (0, 1)}, "pool, axis 'row': 0 given"), ({"margin": -1}, "margin: -1 given"),
+        ({"blur": -1.0}, "blur: -1.0 given"), ({"second": 3}, "second: int given"),
+        ({"noise_precision": 0.0}, "noise_precision: 0.0 given"), ({"learn_from": 0}, "learn_from: 0 given"),
+        ({"rescale": "no"}, "rescale: str given; bool is needed"),
+    ],
+)
+def test_settings_are_checked_when_they_are_made(change, message):
+    with pytest.raises(GddError, match=message):
+        OneStepSettings(**change)
 
 
 def test_pictures_and_dictionaries_that_cannot_be_plotted_are_named(digits, plain):
@@ -292,7 +301,7 @@ def test_pictures_and_dictionaries_that_cannot_be_plotted_are_named(digits, plai
 def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():
     """Digits from elsewhere: 100 to learn from, the atoms from MNIST."""
     model = OneStepFeatures.digits(pretrained=True, verbose=False)
-    shipped = gdd.results.read(gdd.features.SHIPPED / "digits.nc")
+    shipped = gdd.results.read(gdd.one_step.SHIPPED / "digits.nc")
     assert "labels were not used" in shipped.learned_from and len(model.dictionaries_) == 4
     few, new = datasets.load("digits", n=100), datasets.load("digits", "test", n=200)
     features = [model.transform(part.values[:, 0]) for part in (few, new)]
@@ -313,6 +322,6 @@ def test_what_is_asked_of_dictionaries_that_ship_is_used_by_fit_or_refused(chang
         model.transform(digits)
     model.fit(digits)
     assert len(model.dictionaries_) == 4 and set(model.units_) != {1.0} or "regions" in change
-    for refused in ({"sizes": ((8, 8),)}, {"atoms": 4}, {"sweeps": (2, 1)}, {"dictionaries": model.dictionaries_}):
+    for refused in ({"sizes": ((8, 8),)}, {"atoms": 4}, {"sweeps": (2, 1)}):
         with pytest.raises(GddError, match=f"{[*refused][0]}: given with pretrained=True, which brings dictionaries"):
             OneStepFeatures.digits(pretrained=True, **refused)

@@ -10,7 +10,6 @@ import xarray as xr
 from skimage import io
 from tiny import QUICK
 
-import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
 from gdd.layout import PLANES_FIRST, PLANES_LAST, ImageLayout, find_layout
@@ -159,13 +158,6 @@ def test_seeds_of_samples_are_checked(fitted, seed):
 def test_more_samples_than_memory_holds_are_refused(fitted):
     with pytest.raises(GddError, match="n: an array of .* numbers would be needed"):
         fitted.sample(2**31 - 1)
-
-
-def test_seeds_of_all_chains_are_checked_before_the_first(digits, monkeypatch):
-    monkeypatch.setattr(gdd.estimator, "pretrain_layers", None)  # would fail otherwise
-    model = DeepDeconvolution(**QUICK, n_chains=2, random_state=2**63 - 1)
-    with pytest.raises(GddError, match=f"random_state: {2**63 - 1} given; 2 chains need seeds up to {2**63}"):
-        model.fit(digits)
 
 
 def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, capsys):

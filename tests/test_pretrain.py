@@ -109,7 +109,7 @@ def test_a_tilde_in_the_folder_of_checkpoints_is_the_home_folder(images, tmp_pat
 def test_resumed_from_a_folder(images, tmp_path):
     one = pretrain(images, model(2), CHAIN, folder=tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "layer1.npz", "layer1.previous.npz", "layer2.npz", "layer2.previous.npz",
+        "layer1.joblib", "layer1.previous.joblib", "layer2.joblib", "layer2.previous.joblib",
     ]
     other = pretrain(images, model(2), CHAIN, folder=tmp_path)
     np.testing.assert_array_equal(one.layers[1].state.local.w, other.layers[1].state.local.w)

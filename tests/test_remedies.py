@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 import xarray as xr
 from sklearn.model_selection import ParameterGrid
-from tiny import CHEAP, ONE_STEP, QUICK
+from tiny import CHEAP, QUICK
+from tiny import one_step as small
 
 import gdd
 from gdd import ChainSpec, DeepDeconvolution, GddError, ModelSpec, OneStepFeatures, RefinementSpec
@@ -21,12 +22,12 @@ MASKED, HIDDEN = np.ma.array(BYTES, mask=IMAGES < 0.1), np.ma.array(PLANES, mask
 
 
 def one_step(images=IMAGES, **options):
-    model = OneStepFeatures(**ONE_STEP | {"dictionaries": [ATOMS]} | options)
+    model = small(**{"atoms": [ATOMS]} | options)
     return model.fit(images).transform(images)
 
 
 def coloured(images):
-    return one_step(images, dictionaries=None, atoms=2)
+    return one_step(images, atoms=2)
 
 
 def pretrain(images, **options):
@@ -59,11 +60,11 @@ ARGUMENTS = {
     "one sample": (one_step, {"images": IMAGES[:1], "whitening": True}, "or whitening=False", {"images": IMAGES[:1]}),
     "sizes": (one_step, {"sizes": ((6, 6),)}, "leave one out", {}),
     "sizes of one number": (one_step, {"sizes": (8, 8)}, "such as ((8, 8),)", {"sizes": ((8, 8),)}),
-    "a layer on two": (one_step, {"second": gdd.SecondLayer(3), "dictionaries": [ATOMS, ATOMS]}, "or second=None",
-                       {"second": None, "dictionaries": [ATOMS, ATOMS]}),
+    "a layer on two": (one_step, {"second": gdd.SecondLayer(3), "atoms": [ATOMS, ATOMS]}, "or second=None",
+                       {"second": None, "atoms": [ATOMS, ATOMS]}),
     "regions": (one_step, {"regions": ()}, "such as (1, 2, 4), or None", {"regions": (1, 2, 4)}),
-    "blur": (one_step, {"images": IMAGES[:, :1, :1], "dictionaries": None, "atoms": 2}, "give blur=0, local",
-             {"images": IMAGES[:, :1, :1], "dictionaries": None, "atoms": 2, "blur": 0}),
+    "blur": (one_step, {"images": IMAGES[:, :1, :1], "atoms": 2}, "give blur=0, local",
+             {"images": IMAGES[:, :1, :1], "atoms": 2, "blur": 0}),
     "layers": (partial(ModelSpec.for_images, (9, 9), 1), {"atoms": (4, 4, 4)}, "atoms=(4, 4)", {"atoms": (4, 4)}),
     "blocks": (refine, {}, "empty_blocks=True is needed", {"empty_blocks": True}),
 }
@@ -94,9 +95,10 @@ def test_what_a_message_says_to_give_instead_of_arguments_works(case):
 @pytest.mark.parametrize("name", ["whitening", "rescale", "local_contrast", "verbose"])
 def test_a_grid_over_an_array_has_truth_values_of_numpy(name, tmp_path):
     for parameters in ParameterGrid({name: np.array([True, False])}):
-        model = OneStepFeatures(**ONE_STEP | {"dictionaries": [ATOMS], "pool": (5, 5)} | parameters).fit(IMAGES)
+        model = small(**{"atoms": [ATOMS], "pool": (5, 5)} | parameters).fit(IMAGES)
         model.save(tmp_path / "m.nc")
-        assert gdd.load(tmp_path / "m.nc").get_params()[name] == parameters[name]
+        loaded = gdd.load(tmp_path / "m.nc")
+        assert (vars(loaded) | vars(loaded.settings))[name] == parameters[name]
         assert (model.whitening_ is not None) == bool(model.whitening)
 
 
@@ -128,7 +130,7 @@ def test_lengths_may_be_an_array():
 def test_a_first_fit_is_not_compared_with_a_fit_before_it():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        OneStepFeatures(3, sweeps=(1, 1), whitening=False, verbose=False, rescale=False).fit(255 * IMAGES)
+        small(atoms=3, rescale=False).fit(255 * IMAGES)
     assert ["those of fit" in str(one.message) for one in caught] == [False]  # but that they are too large
 
 

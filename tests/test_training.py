@@ -38,7 +38,8 @@ def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     run = Run(tmp_path)
     fitted, refined = training.trained_models(P, run).values()
     folders = training.folders_of(P, run, training.setup_of(P))
-    assert all((folder / name).exists() for folder, name in zip(folders, ("layer1.npz", "refined.npz"), strict=True))
+    names = "layer1.joblib", "refined.joblib"
+    assert all((folder / name).exists() for folder, name in zip(folders, names, strict=True))
     monkeypatch.setattr("gdd.sampler.pretrain.sweep", None)
     monkeypatch.setattr("gdd.sampler.refine.joint_sweep", None)
     again = training.trained_models(P, run)

@@ -13,14 +13,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
-from tiny import ONE_STEP, QUICK
+from tiny import ONE_STEP, QUICK, one_step
 
 import gdd
-from gdd import DeepDeconvolution, GddError, OneStepFeatures
+from gdd import DeepDeconvolution, GddError, OneStepFeatures, OneStepSettings
 from gdd.base.compiling import on_threads
 
 MODELS = {"deconvolution": DeepDeconvolution(**QUICK), "one step": OneStepFeatures(**ONE_STEP)}
-WHITENED = OneStepFeatures(**ONE_STEP | {"whitening": True, "pool": (5, 5)})
+WHITENED = one_step(whitening=True, pool=(5, 5))
 
 
 @parametrize_with_checks([
@@ -128,9 +128,8 @@ np.save(sys.argv[3], model.transform(images)); model.fit(images)
 """
 
 
-def test_another_process_gives_the_same_bits_and_goes_on(digits, fitted, tmp_path):
-    model = clone(fitted).set_params(**{"warm_start": True} if "warm_start" in fitted.get_params() else {}).fit(digits)
-    model.save(tmp_path / "m.nc")
+def test_another_process_gives_the_same_bits_and_fits_again(digits, fitted, tmp_path):
+    fitted.save(tmp_path / "m.nc")
     np.save(tmp_path / "images.npy", digits)
     places = [str(tmp_path / name) for name in ("images.npy", "m.nc", "features.npy")]
     subprocess.run([sys.executable, "-c", OTHER_PROCESS, *places], check=True)
@@ -143,13 +142,13 @@ def test_a_fit_begun_before_is_found_again_and_leaves_nothing_once_it_ends(digit
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("gdd.transformer.shutil.rmtree", interrupted)  # the last of all
         clone(model).fit(digits)
-    chains = {path: path.read_bytes() for path in tmp_path.rglob("*.npz")}
+    chains = {path: path.read_bytes() for path in tmp_path.rglob("*.joblib")}
     grid = {f"pipeline__{'pretrain' if 'pretrain' in model.get_params() else 'sweeps'}": [(2, 1), (1, 1)]}
     pipeline = Pipeline([("pipeline", clone(model)), ("classifier", LogisticRegression())])
     GridSearchCV(pipeline, grid, cv=2, error_score="raise", refit=False).fit(digits, np.arange(30) % 2)
     clone(model).set_params(random_state=7).fit(digits)
     clone(model).fit(digits[:20]).fit(digits[10:])
-    assert chains and {path: path.read_bytes() for path in tmp_path.rglob("*.npz")} == chains
+    assert chains and {path: path.read_bytes() for path in tmp_path.rglob("*.joblib")} == chains
     with monkeypatch.context() as patched:
         patched.setattr("gdd.sampler.chain.advance", None)  # would be the next sweep
         np.testing.assert_array_equal(clone(model).fit(digits).transform(digits), fitted.transform(digits))
@@ -161,7 +160,7 @@ def test_a_fit_begun_before_is_found_again_and_leaves_nothing_once_it_ends(digit
 
 @pytest.mark.parametrize(("kind", "grid"), [
     ("deconvolution", {"deepdeconvolution__atoms": [(4, 4), (4, 6)]}),
-    ("one step", {"onestepfeatures__margin": [0, 1]}),
+    ("one step", {"onestepfeatures__settings": [OneStepSettings(margin=0), OneStepSettings(margin=1)]}),
 ])
 def test_pipeline_and_grid_search(digits, kind, grid):
     labels, (name, values) = np.arange(30) % 2, *grid.items()
@@ -185,13 +184,10 @@ def interrupted(*_, **__):
     raise KeyboardInterrupt
 
 
-STEPS = ("gdd.estimator.pretrain_layers", "gdd.estimator.project")
-
-
 @pytest.mark.parametrize(("model", "places"), [
-    (MODELS["deconvolution"], STEPS), (clone(MODELS["deconvolution"]).set_params(warm_start=True), STEPS),
-    (WHITENED, ("gdd.features.learn_atoms", "gdd.features.learn_whitening")),
-], ids=["deconvolution", "goes on", "one step, whitened"])
+    (MODELS["deconvolution"], ("gdd.estimator.pretrain_layers", "gdd.estimator.project")),
+    (WHITENED, ("gdd.one_step.learn_atoms", "gdd.one_step.learn_whitening")),
+], ids=["deconvolution", "one step, whitened"])
 def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, monkeypatch, tmp_path):
     model = clone(model).set_params(image_size=(28, 28)).fit(table)
     before, features = pickle.dumps(model), model.transform(table)

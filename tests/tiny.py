@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+import gdd
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.model.layer import draw_data, draw_state
 from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision, layer_shape
@@ -14,8 +15,13 @@ from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
 CHEAP = ModelSpec((LayerSpec(3, (8, 8), (3, 3)), LayerSpec(4, (6, 6))), (28, 28))
 #: of `gdd.DeepDeconvolution`, where what is tested is the face and not what is learned
 QUICK = {"pretrain": (3, 2), "infer": (3, 2), "atoms": (4, 6), "verbose": False}
-#: of `gdd.OneStepFeatures`
+#: of `gdd.OneStepFeatures`, likewise
 ONE_STEP = {"atoms": 4, "sweeps": (3, 2), "whitening": False, "verbose": False}
+
+
+def one_step(**options):
+    """`gdd.OneStepFeatures` of `ONE_STEP`, with these parameters or fields of its settings."""
+    return gdd.OneStepFeatures._preset(gdd.OneStepSettings(), ONE_STEP, options)
 
 
 class Tiny(NamedTuple):

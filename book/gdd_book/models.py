@@ -71,7 +71,7 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
     plain = xr.DataArray(images.values, coordinates, images.dims, IMAGES_OF)
     model = gdd.DeepDeconvolution.from_chain(learned.trained, plain, learned.chain)
     kept = results.of_images(learned.trained, some)
-    model.chains_ = [kept._replace(last=kept.state) if isinstance(kept, Refined) else kept]  # one state will do
+    model.chain_ = kept._replace(last=kept.state) if isinstance(kept, Refined) else kept  # one state will do
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
     data = small(saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some])}))
     digest = digest_of([data[IMAGES_OF].values, None])
@@ -113,7 +113,7 @@ def _opened(name: str) -> tuple[gdd.DeepDeconvolution, xr.DataArray]:
     """`load` and `images_of`."""
     data = results.read(existing(name))
     model, images = restored(data), data[IMAGES_OF]
-    model.chains_ = [results.with_images(model.chains_[0], images.values)]
+    model.chain_ = results.with_images(model.chain_, images.values)
     return model, images
 
 
@@ -174,7 +174,7 @@ def _activations(model: gdd.DeepDeconvolution) -> xr.Dataset:
     squares = (kept[f"map_{top}"].astype(float) ** 2).sum([IMAGE, f"row_{top}", f"col_{top}"]).values
     energy = squares * (model.atoms_.values**2).sum(axis=(1, 2, 3))
     kept["energy"] = "projected_atom", energy / energy.sum()
-    kept["redrawn"] = IMAGES, redrawn(model.chains_[0])
+    kept["redrawn"] = IMAGES, redrawn(model.chain_)
     return kept.drop_attrs(deep=False).assign_attrs(stride=model.model_.stride)
 
 
@@ -193,7 +193,7 @@ def explained(name: str, stages: Sequence[str] = STAGES) -> xr.DataArray:
     rows = []
     for stage in stages:
         model, images = _opened(f"{name}-{stage}")
-        trained, before = model.chains_[0], np.roll(np.arange(len(images)), 1)
+        trained, before = model.chain_, np.roll(np.arange(len(images)), 1)
         top = model.to_dataset(dense=True)[f"map_{len(model.model_.layers)}"].values
         drawn = (
             redrawn(trained), redrawn(trained, coefficients=before), redrawn(trained, positions=before),
@@ -218,7 +218,7 @@ def one_atom(name: str, most: int = 10) -> xr.Dataset:
     ``share_of_projected`` and ``share_of_part`` (image,) of the energy of ``own``, explained by their best multiples.
     """
     model, images = _opened(name)
-    trained, maps = model.chains_[0], model.to_dataset(dense=True)[f"map_{len(model.model_.layers)}"].values
+    trained, maps = model.chain_, model.to_dataset(dense=True)[f"map_{len(model.model_.layers)}"].values
     atom = int((maps != 0).any(axis=(2, 3)).sum(axis=0).argmax())
     users = np.flatnonzero((maps[:, atom] != 0).any(axis=(1, 2)))[:most]
     alone = np.zeros_like(maps)

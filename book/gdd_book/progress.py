@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.checks import GddError
 from gdd.base.files import user_path
 from gdd.sampler.checkpoint import digest_of
@@ -169,8 +169,8 @@ class Run:
         folder = self.folder(name, depends)
         path = folder and folder / "result.nc"
         if path and path.exists():
-            with suppress(*netcdf.UNREADABLE):
-                netcdf.check(result := netcdf.load(path))
+            with suppress(*files.UNREADABLE):
+                files.check(result := files.load(path))
                 self.spent.setdefault(str(folder), float(result.attrs["seconds"]))
                 return result
         before = self.seconds
@@ -179,8 +179,8 @@ class Run:
         if path:
             self.spent[str(folder)] = 0.0
             try:
-                netcdf.write(result, path)
-            except netcdf.UNWRITABLE as error:
+                files.write(result, path)
+            except files.UNWRITABLE as error:
                 raise GddError(f"{path}: cannot be written ({error}); free space, and run again") from error
         return result
 

@@ -26,7 +26,7 @@ import numpy as np
 import xarray as xr
 
 import gdd
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.checks import GddError
 from gdd.base.files import user_path
 from gdd_book import checkout, experiments
@@ -96,7 +96,7 @@ def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
     """
     path = user_path("path", path)
     with _writing(path):
-        netcdf.write(dataset.assign_attrs(made_by(**run)), path)
+        files.write(dataset.assign_attrs(made_by(**run)), path)
     return path
 
 
@@ -111,7 +111,7 @@ def check_writable(path: Path) -> None:
 def _writing(path: Path) -> Iterator[None]:
     try:
         yield
-    except netcdf.UNWRITABLE as error:
+    except files.UNWRITABLE as error:
         raise GddError(f"record {path}: cannot be written ({error}); free space or set GDD_RESULTS") from error
 
 
@@ -127,8 +127,8 @@ def read(path: str | Path) -> xr.Dataset:
     if not path.is_file():
         raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
     try:
-        whole = netcdf.check(record := netcdf.load(path))
-    except netcdf.UNREADABLE as error:
+        whole = files.check(record := files.load(path))
+    except files.UNREADABLE as error:
         raise GddError(f"record {path}: cannot be read: {error}; or run it again") from error
     if not whole or record.attrs.get("gdd_format") != FORMAT:
         raise GddError(f"record {path}: a NetCDF file of another kind (gdd_format {FORMAT!r} and checksums are needed)")

@@ -16,8 +16,7 @@ from threadpoolctl import threadpool_limits
 from gdd.base.axes import IMAGES, ROW
 from gdd.base.checks import LEAST_CONTRAST, GddError, as_plain, check_memory, check_real, check_seed
 from gdd.base.compiling import share_out
-from gdd.inference.features import unfold
-from gdd.inference.features_kernels import triangular_product
+from gdd.inference.block_magnitudes import triangular_product, unfold
 
 #: features whose products with all others are formed at once
 _PART = 512
@@ -25,7 +24,7 @@ _PART = 512
 
 @dataclass(frozen=True)
 class Deformations:
-    """How far images are deformed, each way and back.
+    """How far images are deformed, each way and back, to learn copies or a whitening from.
 
     Attributes
     ----------
@@ -33,14 +32,17 @@ class Deformations:
     turn : degrees
     scale : share of the image's size
     shear : radians
+    floor : of a whitening, in mean variances of a feature; large ones leave the features as they are
     """
 
     shift: float = 1.0
     turn: float = 8.0
     scale: float = 0.08
     shear: float = 0.12
+    floor: float = 1.0
 
     def __post_init__(self) -> None:
+        check_real("floor", self.floor, 1e-9, 1e9)
         for name, most in (("shift", 1e4), ("turn", 180.0), ("scale", 0.9), ("shear", 1.5)):
             check_real(name, getattr(self, name), 0, most)
 
@@ -122,7 +124,7 @@ class Whitening(NamedTuple):
 
 def learn_whitening(
     images: xr.DataArray, make: Callable[[xr.DataArray], xr.DataArray | np.ndarray], deformations: Deformations,
-    floor: float = 1.0, progress: Callable[[], None] | None = None,
+    progress: Callable[[], None] | None = None,
 ) -> Whitening:
     r"""Learn from unlabelled images which directions of feature space small deformations move; return the linear map.
 
@@ -138,8 +140,7 @@ def learn_whitening(
     ----------
     images : (image, plane, row, col)   labels, if any, are ignored
     make : features of images, (image, ...)
-    deformations : how far images are deformed
-    floor : in units of the mean variance of a feature; large values leave the features as they are
+    deformations : how far images are deformed, and the floor
     progress : called after every deformation
 
     Notes
@@ -158,7 +159,7 @@ def learn_whitening(
             if progress is not None:
                 progress()
         covariance /= len(plain) * len(transforms)
-        covariance.flat[:: len(covariance) + 1] += floor * spread
+        covariance.flat[:: len(covariance) + 1] += deformations.floor * spread
         root = cholesky(covariance, lower=True, overwrite_a=True, check_finite=False)
         inverse, _ = dtrtri(root, lower=1, overwrite_c=1)
     return Whitening(plain.mean(axis=0).astype(np.float32), inverse.T.astype(np.float32, order="C"))

@@ -7,33 +7,32 @@ last one be damaged, the chain goes on from there to the same bits.
 Where several processes hold the images, each writes what belongs to its own to a file apart, and the first one, when
 all have, the checkpoint that names them. It is read by any number of processes.
 
-A checkpoint belongs to a model, to data by their content, and to the code that made it. Another chain refuses it.
+A checkpoint belongs to a model, to data by their content, and to the code that made it. Another chain refuses it. The
+file has a digest of what follows, the owner as a line of JSON, and the chain as joblib writes it: a pickle, to be read
+from one's own folders alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+import joblib
 import numpy as np
 
 import gdd
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
-from gdd.model.state import JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
+from gdd.model.state import JointLocal, JointState, LayerData, LayerState, Local
 from gdd.sampler.sums import batches
 
-FORMAT = "gdd checkpoint 4"
-#: what reading a damaged archive raises, by the place of the damage
-DAMAGED = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError,
-           MemoryError, OverflowError, SyntaxError, TypeError)
+#: bytes of the digest
+DIGEST = 32
 #: how to start afresh and keep what is there
 ASIDE = "move it away to start afresh (gdd run --restart does)"
 
@@ -109,37 +108,19 @@ def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
     GddError
         It cannot be written: a full disk, a folder that cannot be written.
     """
-    arrays = {"format": FORMAT, "owner": json.dumps(owner)}
-    arrays |= {name: getattr(at, name) for name in ("done", "best_likelihood", "seconds", "cpu_seconds")}
-    arrays |= {f"traces.{name}": values for name, values in at.traces.items()}
-    local, shard = {"format": FORMAT}, data.shard
-    for name, state in (("state", at.state), ("best", at.best)):
-        if state is not None:
-            arrays |= _pack(f"shared.{name}", state.shared)
-            local |= _pack(f"local.{name}", state.local)
+    shard = data.shard
     if shard.allreduce is None:
-        return _save(path, arrays | local, previous(path))
-    own = shard_path(path, at.done, shard.first)
-    _save(own, local)
-    arrays["shards"] = shard.reduce(list, (shard.first, len(data.images)))  # all have written theirs
+        return _save(path, owner, (at, None), previous(path))
+    _save(shard_path(path, at.done, shard.first), owner, _local_parts(at))
+    shards = shard.reduce(list, (shard.first, len(data.images)))  # all have written theirs
     if shard.first == 0:
-        _save(path, arrays, previous(path))
+        _save(path, owner, (_with_local_parts(at, (None, None)), shards), previous(path))
         valid = [_load(place) for place in (path, previous(path))]
-        kept = {shard_path(path, int(one["done"]), first) for one in valid if one for first, _ in one.get("shards", ())}
+        named = [(at.done, first) for at, shards in filter(None, valid) for first, _ in shards or ()]
+        kept = {shard_path(path, *one) for one in named}
         for other in set(path.parent.glob(f"{path.stem}.sweep*.image*{path.suffix}")) - kept:
             other.unlink(missing_ok=True)
     shard.reduce(len, None)  # none goes on before the checkpoint is valid
-
-
-def _save(path: Path, arrays: dict[str, np.ndarray], kept: Path | None = None) -> None:
-    try:
-        with written_whole(path, kept) as part, open(part, "wb") as file:
-            np.savez(file, count=len(arrays) + 1, **arrays)
-    except OSError as error:
-        raise GddError(
-            f"checkpoint: cannot write {path} ({error}); what was there before is kept; "
-            "free space or name another folder, and run again"
-        ) from error
 
 
 def read(path: Path, owner: dict, data: LayerData) -> ChainState | None:
@@ -150,69 +131,97 @@ def read(path: Path, owner: dict, data: LayerData) -> ChainState | None:
     Raises
     ------
     GddError
-        It is damaged, cannot be read, is in another format, or belongs to another chain. It stays as it is.
+        It is damaged, cannot be read, or belongs to another chain. It stays as it is.
     """
     for place in (path, previous(path)):
-        arrays = _load(place)
-        if arrays is not None:
-            _check_owner(place, arrays, owner)
-            arrays = _own_images(path, arrays, data)
-            traces = {name.removeprefix("traces."): arrays[name] for name in arrays if name.startswith("traces.")}
-            likelihood, *seconds = (float(arrays[name]) for name in ("best_likelihood", "seconds", "cpu_seconds"))
-            best = _unpack("best", arrays) if "local.best.z" in arrays else None
-            return ChainState(int(arrays["done"]), _unpack("state", arrays), best, likelihood, traces, *seconds)
+        if (stored := _load(place, owner)) is not None:
+            at, shards = stored
+            first, last = data.shard.first, data.shard.first + len(data.images)
+            parts = [(0, data.count, _local_parts(at))]
+            if shards is not None:
+                there = [(start, images) for start, images in shards if start < last and first < start + images]
+                parts = [(start, images, _shard(path, at.done, start)) for start, images in there]
+            return _with_local_parts(at, _own_images(first, last, parts))
     return None
 
 
-def _own_images(path: Path, arrays: dict[str, np.ndarray], data: LayerData) -> dict[str, np.ndarray]:
-    """Arrays of a checkpoint, of what belongs to the images that of these: from it, or from the files that it names."""
-    first, last = data.shard.first, data.shard.first + len(data.images)
-    stored = [(0, data.count, arrays)]
-    if "shards" in arrays:
-        there = [(at, images) for at, images in arrays["shards"].tolist() if at < last and first < at + images]
-        stored = [(at, images, _shard(path, int(arrays["done"]), at)) for at, images in there]
-    found: dict[str, list[np.ndarray]] = {}
-    for at, images, local in stored:
-        own = slice(max(first - at, 0), last - at)
-        for name in (name for name in local if name.startswith("local.")):
-            found.setdefault(name, []).append(local[name][own] if len(local[name]) == images else local[name])
-    whole = dict(arrays)
-    for name, cuts in found.items():
-        by_image = sum(map(len, cuts)) == last - first
-        whole[name] = np.concatenate(cuts) if by_image else cuts[0]
-    return whole
+def _local_parts(at: ChainState) -> tuple[Local | JointLocal, Local | JointLocal | None]:
+    """What belongs to the images: of the state, and of the best sample."""
+    return at.state.local, at.best and at.best.local
 
 
-def _shard(path: Path, done: int, first: int) -> dict[str, np.ndarray]:
-    place = shard_path(path, done, first)
-    arrays = _load(place)
-    if arrays is None:
+def _with_local_parts(at: ChainState, parts: tuple) -> ChainState:
+    state, best = parts
+    return at._replace(state=at.state._replace(local=state), best=at.best and at.best._replace(local=best))
+
+
+def _own_images(first: int, last: int, parts: list[tuple[int, int, tuple]]) -> tuple:
+    """Local parts of images ``first`` to ``last``; ``parts``: of others, with their first image and how many."""
+
+    def join(*values):
+        if isinstance(values[0], tuple):
+            joined = map(join, *values)
+            return values[0]._make(joined) if hasattr(values[0], "_make") else tuple(joined)
+        if values[0] is None:
+            return None
+        cuts = [
+            value[max(first - start, 0) : last - start] if len(value) == images else value
+            for value, (start, images, _) in zip(values, parts, strict=True)
+        ]
+        return np.concatenate(cuts) if sum(map(len, cuts)) == last - first else cuts[0]
+
+    return join(*(local for _, _, local in parts))
+
+
+def _shard(path: Path, done: int, first: int) -> tuple:
+    stored = _load(place := shard_path(path, done, first))
+    if stored is None:
         raise GddError(f"checkpoint: {path} names {place.name}, which is not there; {ASIDE}")
-    return arrays
+    return stored
 
 
-def _load(path: Path) -> dict[str, np.ndarray] | None:
+def _save(path: Path, owner: dict, content: tuple, kept: Path | None = None) -> None:
     try:
-        with open(path, "rb") as file, np.lib.npyio.NpzFile(file) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        if "format" in arrays and len(arrays) != arrays.get("count"):  # a damaged directory may list only a part
-            raise ValueError(f"{len(arrays)} arrays of {arrays.get('count', 'more')}")
-        return arrays
+        with written_whole(path, kept) as part, open(part, "wb+") as file:
+            file.write(bytes(DIGEST) + json.dumps(owner).encode() + b"\n")
+            joblib.dump(content, file)
+            digest = _digest(file)
+            file.seek(0)
+            file.write(digest)
+    except OSError as error:
+        raise GddError(
+            f"checkpoint: cannot write {path} ({error}); what was there before is kept; "
+            "free space or name another folder, and run again"
+        ) from error
+
+
+def _load(path: Path, owner: dict | None = None) -> tuple | None:
+    """Content of a file, None if there is none; GddError if it is damaged, or not that owner's."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(DIGEST) != _digest(file):
+                before = previous(path)
+                remedy = f"delete it to go on from the one before, {before.name}" if before.exists() else ASIDE
+                raise GddError(f"checkpoint: {path} is not a whole checkpoint of this version; {remedy}")
+            file.seek(DIGEST)
+            there = json.loads(file.readline())
+            if owner is not None:
+                _check_owner(path, there, owner)
+            return joblib.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except (PermissionError, IsADirectoryError) as error:
+    except OSError as error:
         raise GddError(f"checkpoint: {path} cannot be read ({error}); make it readable, or {ASIDE}") from error
-    except DAMAGED as error:
-        before = previous(path)
-        remedy = f"delete it to go on from the one before, {before.name}" if before.exists() else ASIDE
-        raise GddError(f"checkpoint: {path} is not a whole checkpoint ({error}); {remedy}") from error
 
 
-def _check_owner(path: Path, arrays: dict[str, np.ndarray], owner: dict) -> None:
-    stored = str(arrays.get("format", "an older one" if "owner" in arrays else "none of ours"))
-    if stored != FORMAT:
-        raise GddError(f"checkpoint: {path} is in another format ({stored}; '{FORMAT}' is needed); {ASIDE}")
-    there, here = dict(_entries(json.loads(str(arrays["owner"])))), dict(_entries(owner))
+def _digest(file: BinaryIO) -> bytes:
+    """SHA-256 of all that follows the digest."""
+    file.seek(DIGEST)
+    return hashlib.file_digest(file, "sha256").digest()
+
+
+def _check_owner(path: Path, there: dict, owner: dict) -> None:
+    there, here = dict(_entries(there)), dict(_entries(owner))
     differing = [name for name in sorted(there | here) if there.get(name) != here.get(name)]
     if differing == ["code"]:
         raise GddError(
@@ -233,27 +242,3 @@ def _entries(value, name: str = "") -> Iterator[tuple[str, object]]:
             yield from _entries(inner, f"{name}.{key}" if name else str(key))
     else:
         yield name, value
-
-
-def _pack(name: str, part: Local | Shared | JointLocal | JointShared) -> dict[str, np.ndarray]:
-    """Every array of a part of a state by name; the arrays of a tuple, one a layer, are numbered."""
-    out = {}
-    for field, value in part._asdict().items():
-        several = {f".{i}": array for i, array in enumerate(value)} if isinstance(value, tuple) else {"": value}
-        out |= {f"{name}.{field}{number}": array for number, array in several.items()}
-    return out
-
-
-def _unpack(name: str, arrays: dict[str, np.ndarray]) -> LayerState | JointState:
-    joint = f"shared.{name}.dictionaries.0" in arrays
-    state, local, shared = (JointState, JointLocal, JointShared) if joint else (LayerState, Local, Shared)
-
-    def find(field: str) -> np.ndarray | tuple[np.ndarray, ...]:
-        if field in arrays:
-            return arrays[field]
-        return tuple(arrays[f"{field}.{i}"] for i in range(sum(key.startswith(f"{field}.") for key in arrays)))
-
-    return state(
-        local(*(find(f"local.{name}.{field}") for field in local._fields)),
-        shared(*(find(f"shared.{name}.{field}") for field in shared._fields)),
-    )

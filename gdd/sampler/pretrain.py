@@ -124,7 +124,7 @@ def fit_layer(
             state = take_atoms(state, used_atoms(info.active, chain.pruning))
         return state, info.log_likelihood, traces
 
-    path = Path(folder) / f"layer{number + 1}.npz" if folder else None
+    path = Path(folder) / f"layer{number + 1}.joblib" if folder else None
     start_data = ((), ()) if start is None else ((start.local.z, start.local.w), (start.shared.dictionary,))
     owner = describe_chain(data, (spec, chain), number, *start_data) if folder else {}
     begin = lambda: initial_state(data, spec, shape, chain, number) if start is None else start  # noqa: E731

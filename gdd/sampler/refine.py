@@ -133,7 +133,7 @@ def run_joint_chain(
         state, info = joint_sweep(state, data, model, refinement, Key(chain.seed, REFINE, 0, sweeps), buffers)
         return state, info.log_likelihood, trace(state, info, data, refinement)
 
-    path = Path(folder) / "refined.npz" if folder else None
+    path = Path(folder) / "refined.joblib" if folder else None
     start_data = (first.local.w,), first.shared.dictionaries
     owner = describe_chain(data, (model, chain, refinement), len(model.layers), *start_data) if folder else {}
     chain_state = run_chain(lambda: first, step, chain, "all layers", path, owner, progress, data)

@@ -16,8 +16,8 @@ from joblib import Parallel, delayed
 from scipy.ndimage import gaussian_filter
 
 from gdd import infer, project
+from gdd.inference.block_magnitudes import one_step_features
 from gdd.inference.deconvolution import make_problem, run_problem
-from gdd.inference.features import one_step_features
 from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101, ChainSpec, ModelSpec
 from gdd.model.state import LayerData

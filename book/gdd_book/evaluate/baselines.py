@@ -16,7 +16,7 @@ from sklearn.impute import KNNImputer
 
 from gdd.base.axes import FEATURE, IMAGE, IMAGES
 from gdd.base.checks import GddError, as_pixels, as_plain, check_whole
-from gdd.inference.features import unfold
+from gdd.inference.block_magnitudes import unfold
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.interpolation import hidden_error
 

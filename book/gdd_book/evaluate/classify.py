@@ -24,7 +24,7 @@ from sklearn.svm import SVC
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError
 from gdd.base.compiling import thread_count
-from gdd.inference.features import unfold
+from gdd.inference.block_magnitudes import unfold
 
 Array = np.ndarray | xr.DataArray
 #: features of changed copies of the training images of these numbers, copy by copy

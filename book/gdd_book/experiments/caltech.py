@@ -16,8 +16,8 @@ from skimage.feature import hog
 
 from gdd.base.axes import ATOM, FEATURE, IMAGE, LABEL
 from gdd.base.checks import check_whole
+from gdd.inference.block_magnitudes import stack_features, unfold
 from gdd.inference.deconvolution import make_problem, run_problem
-from gdd.inference.features import stack_features, unfold
 from gdd.inference.fixed_dictionary import infer_layers
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets

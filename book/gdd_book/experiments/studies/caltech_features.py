@@ -16,7 +16,7 @@ from sklearn.preprocessing import normalize
 
 from gdd.base.axes import LABEL
 from gdd.base.checks import check_whole
-from gdd.features import OneStepFeatures
+from gdd.one_step import OneStepFeatures
 from gdd_book.data.subsets import generator
 from gdd_book.experiments.caltech import CHOICES, baselines, check_enough, classes_of, train_and_test
 from gdd_book.experiments.registry import Outcome, experiment
@@ -40,7 +40,7 @@ PATCHES = 400  # of the k-means features
 PENALTIES = np.logspace(-4, 1, 11)
 OURS = ("one-step features", "one-step features, two layers")
 #: settings that a record names
-NAMED = ("atoms", "sizes", "pool", "margin", "noise_precision", "weight_precision", "blur", "local_contrast", "second")
+NAMED = ("pool", "margin", "noise_precision", "weight_precision", "blur", "local_contrast", "second")
 
 
 @experiment(
@@ -58,7 +58,8 @@ def caltech_best(p: dict, run: Run) -> Outcome:
     """
     check_enough(p)
     check_whole("parameter counts", max(p["counts"]), 1, p["per_class"])
-    learned = {name: getattr(OneStepFeatures.photos(**CHANGES), name) for name in NAMED}
+    photos = OneStepFeatures.photos(**CHANGES)
+    learned = {"atoms": photos.atoms, "sizes": photos.sizes} | {name: getattr(photos.settings, name) for name in NAMED}
     own = [p | {"classes": classes_of(p), "seed": seed} for seed in p["seeds"]]
     depends = {"learned_with": json.dumps(learned, default=asdict)}
     tasks = [(one, run.folder("caltech-best", one | depends), run.for_tasks()) for one in own]

@@ -12,9 +12,9 @@ import xarray as xr
 
 from gdd import OneStepFeatures
 from gdd.base.axes import LABEL
-from gdd.features import DIGIT_SIZES
+from gdd.inference.block_magnitudes import unfold
 from gdd.inference.deformations import Deformations, deform
-from gdd.inference.features import unfold
+from gdd.one_step import DIGIT_SIZES
 from gdd_book.data import datasets
 from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import Copies, SvmProtocol, fit_svm
@@ -76,13 +76,14 @@ def mnist_best(p: dict, run: Run) -> Outcome:
 
 def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneStepFeatures:
     """Features of digits from 0 to 1 with these dictionaries, not whitened unless ``changes`` say so."""
-    asked = {"dictionaries": list(dictionaries), "margin": margin, "rescale": False, "verbose": False}
+    asked = {"atoms": list(dictionaries), "margin": margin, "rescale": False, "verbose": False}
     return OneStepFeatures.digits(**asked | {"whitening": False} | changes)
 
 
 def settings_of(model: OneStepFeatures) -> dict:
     """Settings that a record names."""
-    return {name: getattr(model, name) for name in ("pool", "margin", "noise_precision", "weight_precision", "blur")}
+    names = "pool", "margin", "noise_precision", "weight_precision", "blur"
+    return {name: getattr(model.settings, name) for name in names}
 
 
 def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool) -> list[xr.DataArray]:

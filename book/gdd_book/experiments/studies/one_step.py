@@ -22,7 +22,7 @@ from sklearn.datasets import load_sample_image
 
 from gdd import OneStepFeatures
 from gdd.base.axes import IMAGES, LABEL
-from gdd.inference.features import unfold
+from gdd.inference.block_magnitudes import unfold
 from gdd.sampler.checkpoint import digest_of
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
@@ -129,7 +129,7 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
 
     def for_textures() -> OneStepFeatures:
         """Its dictionary is the one that ``plain`` has learned from the same patches."""
-        return clone(plain).set_params(**FOR_TEXTURES, dictionaries=plain.dictionaries_)
+        return clone(plain).set_params(**FOR_TEXTURES, atoms=plain.dictionaries_)
 
     makers: dict[str, Callable] = {
         PIXELS: lambda: unfold,

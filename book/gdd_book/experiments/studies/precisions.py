@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 
 from gdd import project
-from gdd.base import netcdf
+from gdd.base import files
 from gdd.base.axes import ATOM, LABEL
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import prior_odds
@@ -71,7 +71,7 @@ def learned_atoms(kind: str, seed: int = 0) -> np.ndarray:
     path = checkout.results() / f"mnist-readings--paper--seeds-{seed}.nc"
     if not path.exists():
         raise GddError(f"atoms: no {path}; gdd run mnist-readings --scale paper -p seeds {seed} makes it")
-    one = netcdf.load(path).isel(subset=0).sel(stage=kind.split()[0])
+    one = files.load(path).isel(subset=0).sel(stage=kind.split()[0])
     return one.projected_atoms.values / 100 * one.largest.values[:, None, None, None]
 
 

@@ -5,10 +5,12 @@ There is no chain once the atoms are learned, and no random number: an image has
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from math import prod
+from numbers import Integral
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,16 +33,16 @@ from gdd.base.checks import (
     shown,
 )
 from gdd.base.files import user_path
+from gdd.inference.block_magnitudes import block_magnitudes
 from gdd.inference.contrast import filled_in, prepare
 from gdd.inference.deconvolution import along_images, check_atoms
 from gdd.inference.deformations import Deformations, Whitening, check_differ, learn_whitening
-from gdd.inference.features import block_magnitudes
 from gdd.layout import Scale, find_layout, scaled_data
 from gdd.model.pooling import block_grid
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Size, propose_sizes
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
-from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
+from gdd.transformer import Bar, ImageTransformer, as_tuples, parameters_of, sweeps_of
 
 #: atoms whose norm is below this share of the largest one explain nothing: draws from nearly the prior
 LEAST_NORM = 0.25
@@ -48,8 +50,6 @@ LEAST_NORM = 0.25
 WIDEST = 2**15 - 1
 #: width of the blur beside the side of an atom: three pixels for atoms of eight
 BLUR = 3 / 8
-#: parameters by which images are read; a fit keeps those that it was made with
-READING = ("margin", "regions", "second", "local_contrast", "noise_precision", "weight_precision")
 #: images that are read at once
 AT_ONCE = 250
 #: dictionaries that this package brings
@@ -85,6 +85,50 @@ class SecondLayer:
             check_precision(f"second, {name}", getattr(self, name))
 
 
+@dataclass(frozen=True)
+class OneStepSettings:
+    """How images are prepared, learned from, and read.
+
+    Attributes
+    ----------
+    pool : (row, col) of a block; None: about seven blocks a side
+    margin : places by which a block reaches into its neighbours on each side
+    second : a layer on the maps of the first, with features of its own; needs ``sizes`` of one
+    blur : pixels; what is wider is subtracted from each image, as shading and background are. 0: nothing is; None:
+        three eighths of an atom
+    local_contrast : whether to normalise contrast within 9 x 9 pixels first, for photographs with light and shade; then
+        the blur is subtracted in learning alone, as for the book's record of Caltech 101
+    rescale : whether to subtract medians and divide by one number, see ``scale_``; the precisions need it
+    noise_precision, weight_precision : held, in learning and in use
+    learn_from : images at most that are learned from, drawn from those of ``fit``
+    """
+
+    pool: Size | None = None
+    margin: int = 1
+    second: SecondLayer | None = None
+    blur: float | None = None
+    local_contrast: bool = False
+    rescale: bool = True
+    noise_precision: float = 100.0
+    weight_precision: float = 0.1
+    learn_from: int = 500
+
+    def __post_init__(self) -> None:
+        checked = {
+            "pool": self.pool if self.pool is None else check_block("pool", self.pool),
+            "margin": check_whole("margin", self.margin, 0),
+            "second": check_kind("second", self.second, (SecondLayer, type(None))),
+            "blur": self.blur if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels"),
+            "local_contrast": check_kind("local_contrast", self.local_contrast, bool),
+            "rescale": check_kind("rescale", self.rescale, bool),
+            "noise_precision": check_precision("noise_precision", self.noise_precision),
+            "weight_precision": check_precision("weight_precision", self.weight_precision),
+            "learn_from": check_whole("learn_from", self.learn_from, 1),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
 class LearnedLayer(NamedTuple):
     """A second layer that was learned."""
 
@@ -102,33 +146,22 @@ class OneStepFeatures(ImageTransformer):
 
     ``fit`` learns small dictionaries of atoms from images without labels, by Gibbs sampling of layer 1 of the model of
     `gdd.DeepDeconvolution`. ``transform`` reads an image in one step: the feature of an atom and a block of places is
-    the expected magnitude of the block's weight with all other weights zero
-    (`gdd.inference.features.one_step_features`). With ``whitening``, directions of feature space count less, the more
-    small deformations of an image move it along them.
+    the expected magnitude of the block's weight with all other weights zero, see
+    `gdd.inference.block_magnitudes.one_step_features`. With ``whitening``, directions of feature space count less, the
+    more small deformations of an image move it along them.
 
     Parameters
     ----------
-    atoms : of each dictionary at the start; those that explain nothing are dropped
+    atoms : number of each dictionary at the start, of which those that explain nothing are dropped; or the dictionaries
+        themselves, (atom, plane, atom_row, atom_col) each: then ``sweeps`` do not count, and ``sizes`` are theirs
     sizes : of the atoms, (row, col) for each dictionary; None: one, two sevenths of an image wide, at most 17 pixels
-    pool : (row, col) of a block; None: about seven blocks a side
-    margin : places by which a block reaches into its neighbours on each side
     regions : None: each block is a feature. Such as (1, 2, 4): a pyramid, for pictures of which it matters less where
         in them something is. Each map is divided by the norm of all maps there. Its largest number in the whole image,
         in 2 x 2 and in 4 x 4 parts is a feature, as a square root; the features of each level have the same norm
-    second : a layer on the maps of the first, with features of its own; needs ``sizes`` of one
     whitening : how far images are deformed to learn what not to count; True: as `Deformations` says; False: features
         are as they are, which costs less
-    floor : of the whitening, in mean variances of a feature; large ones leave the features as they are
-    blur : pixels; what is wider is subtracted from each image, as shading and background are. 0: nothing is; None:
-        three eighths of an atom
-    local_contrast : whether to normalise contrast within 9 x 9 pixels first, for photographs with light and shade; then
-        the blur is subtracted in learning alone, as for the book's record of Caltech 101
-    rescale : whether to subtract medians and divide by one number, see ``scale_``; the precisions need it
-    noise_precision, weight_precision : held, in learning and in use
-    dictionaries : (atom, plane, atom_row, atom_col) each, to be used in the place of learned ones, for which ``atoms``
-        and ``sweeps`` do not count; ``sizes`` are theirs
+    settings : pooling blocks, a second layer, blur and contrast, precisions; None: as `OneStepSettings` says
     sweeps : of the chain that learns a dictionary, (thrown away, kept)
-    learn_from : images at most that are learned from, drawn from those of ``fit``
     image_size : (row, col) of grey images that are given flat; None: signals of one row
     checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
         fits begin beside it
@@ -140,13 +173,13 @@ class OneStepFeatures(ImageTransformer):
     ----------
     dictionaries_ : (atom, plane, atom_row, atom_col) each, atoms of unit norm
     second_ : `LearnedLayer` or None
-    units_ : standard deviation of the features of each dictionary, by which they are divided; 1 with ``regions`` or
-        ``second``
+    units_ : standard deviation of the features of each dictionary, by which they are divided; 1 with ``regions`` or a
+        second layer
     whitening_ : `gdd.inference.deformations.Whitening`, or None
     scale_ : median of every plane and unit of the pixels, which are subtracted and divided by
     layout_ : axes and sizes of the images
-    pool_, blur_, seed_, n_features_in_ : as used
-    settings_ : the other parameters that images are read by, as the fit had them
+    settings_ : `OneStepSettings` that images are read by, with the block and the blur that were chosen
+    regions_, seed_, n_features_in_ : as used
 
     Notes
     -----
@@ -165,30 +198,17 @@ class OneStepFeatures(ImageTransformer):
     """
 
     def __init__(
-        self, atoms: int = 32, *, sizes: Sequence[Size] | None = None, pool: Size | None = None, margin: int = 1,
-        regions: tuple[int, ...] | None = None, second: SecondLayer | None = None,
-        whitening: Deformations | bool = True, floor: float = 1.0, blur: float | None = None,
-        local_contrast: bool = False, rescale: bool = True, noise_precision: float = 100.0,
-        weight_precision: float = 0.1, dictionaries: Sequence | None = None, sweeps: tuple[int, int] = (60, 20),
-        learn_from: int = 500, image_size: Size | None = None, checkpoint: str | Path | None = None, random_state=0,
-        n_jobs: int | None = None, verbose: bool = True,
+        self, atoms: int | Sequence = 32, *, sizes: Sequence[Size] | None = None,
+        regions: tuple[int, ...] | None = None, whitening: Deformations | bool = True,
+        settings: OneStepSettings | None = None, sweeps: tuple[int, int] = (60, 20), image_size: Size | None = None,
+        checkpoint: str | Path | None = None, random_state=0, n_jobs: int | None = None, verbose: bool = True,
     ):
         self.atoms = atoms
         self.sizes = sizes
-        self.pool = pool
-        self.margin = margin
         self.regions = regions
-        self.second = second
         self.whitening = whitening
-        self.floor = floor
-        self.blur = blur
-        self.local_contrast = local_contrast
-        self.rescale = rescale
-        self.noise_precision = noise_precision
-        self.weight_precision = weight_precision
-        self.dictionaries = dictionaries
+        self.settings = settings
         self.sweeps = sweeps
-        self.learn_from = learn_from
         self.image_size = image_size
         self.checkpoint = checkpoint
         self.random_state = random_state
@@ -206,24 +226,24 @@ class OneStepFeatures(ImageTransformer):
         but their features are not whitened: a whitening has millions of numbers. ``fit``, also as a part of a pipeline,
         learns it within seconds from digits of your own, in any units and of any size.
 
-        ``changes`` : other parameters; with ``sizes=((8, 8),)`` one dictionary, which does as well with few labels and
-        learns in a fifth of the time. With ``pretrained`` none of how dictionaries are learned; where others than
-        of whitening change, images are read after ``fit`` alone
+        ``changes`` : other parameters, or fields of `OneStepSettings`; with ``sizes=((8, 8),)`` one dictionary, which
+        does as well with few labels and learns in a fifth of the time. With ``pretrained`` none of how dictionaries are
+        learned; where others than of whitening change, images are read after ``fit`` alone
 
         Raises
         ------
         GddError
             Changes of how dictionaries are learned, with ``pretrained``.
         """
-        asked = {"pool": (3, 3), "blur": 3.0}
+        settings = OneStepSettings(pool=(3, 3), blur=3.0)
         if not pretrained:
-            sizes = {} if "dictionaries" in changes else {"sizes": DIGIT_SIZES}
-            return cls(**asked | sizes | changes)
-        if learning := changes.keys() & {"atoms", "dictionaries", "sizes", "sweeps"}:
+            given = isinstance(changes.get("atoms"), tuple | list)
+            return cls._preset(settings, {} if given else {"sizes": DIGIT_SIZES}, changes)
+        if learning := changes.keys() & {"atoms", "sizes", "sweeps"}:
             raise GddError(f"{min(learning)}: given with pretrained=True, which brings dictionaries; leave one out")
         shipped = restored(results.read(SHIPPED / "digits.nc"))
-        model = cls(**asked | {"dictionaries": shipped.dictionaries_} | changes)
-        if changes.keys() <= {"checkpoint", "floor", "learn_from", "n_jobs", "random_state", "verbose", "whitening"}:
+        model = cls._preset(settings, {"atoms": shipped.dictionaries_}, changes)
+        if changes.keys() <= {"checkpoint", "learn_from", "n_jobs", "random_state", "verbose", "whitening"}:
             model.__dict__ |= {name: value for name, value in vars(shipped).items() if name.endswith("_")}
         return model
 
@@ -231,45 +251,56 @@ class OneStepFeatures(ImageTransformer):
     def photos(cls, **changes) -> OneStepFeatures:
         """Two layers and a pyramid, as for Caltech 101 in the book; photographs of about 128 x 128 pixels.
 
-        The book reads each photograph at a second size too (`for_size`). ``changes`` : other parameters
+        The book reads each photograph at a second size too (`for_size`). ``changes`` : other parameters, or fields of
+        `OneStepSettings`
         """
+        settings = OneStepSettings(
+            (4, 4), second=SecondLayer(1024), blur=3.0, local_contrast=True, noise_precision=25.0, weight_precision=0.3,
+            learn_from=101,
+        )
         asked = {
-            "atoms": 64, "sizes": ((13, 13),), "pool": (4, 4), "regions": (1, 2, 3, 4, 6), "blur": 3.0,
-            "second": SecondLayer(1024), "local_contrast": True, "noise_precision": 25.0, "weight_precision": 0.3,
-            "whitening": False, "sweeps": (40, 5), "learn_from": 101,
+            "atoms": 64, "sizes": ((13, 13),), "regions": (1, 2, 3, 4, 6), "whitening": False, "sweeps": (40, 5),
         }
-        return cls(**asked | changes)
+        return cls._preset(settings, asked, changes)
+
+    @classmethod
+    def _preset(cls, settings: OneStepSettings, parameters: dict, changes: dict) -> OneStepFeatures:
+        """Features of these settings and parameters, but for what changes."""
+        own = {field.name for field in fields(OneStepSettings)} & changes.keys()
+        settings = replace(settings, **{name: changes[name] for name in own})
+        rest = {name: value for name, value in changes.items() if name not in own}
+        return cls(**{"settings": settings} | parameters | rest)
 
     # ---- learning
 
     def _learn(self, X) -> None:
         self._forget()
-        self.settings_ = {name: getattr(self, name) for name in READING}
+        self.settings_, self.regions_ = self._settings(), self._regions()
         array = self._checked(X, reset=True)
         self.layout_ = find_layout(array, self.image_size, labelled=isinstance(X, xr.DataArray))
         images = self.layout_.arrange(array)
-        most, self.seed_ = check_whole("learn_from", self.learn_from, 1), self._seed()
+        most, self.seed_ = self.settings_.learn_from, self._seed()
         if len(images) > most:
             random = np.random.Generator(np.random.Philox(self.seed_))
             images = images[np.sort(random.permutation(len(images))[:most])]
-        unscaled = None if self.rescale else Scale(np.zeros(self.layout_.planes), 1.0)
+        unscaled = None if self.settings_.rescale else Scale(np.zeros(self.layout_.planes), 1.0)
         (pixels, mask, _), self.scale_ = scaled_data(images, unscaled)
         self.n_features_in_ = prod(array.shape[1:])
         known = self._known(pixels)
         sizes = [one.shape[2:] for one in known] if known else self._sizes()
-        self._check_settings(sizes)
+        self._complete(sizes)
         plan = [self._layer(size) for size in sizes]
         if self.whitening:
             check_differ(pixels)
         with self._threads(), self._unfinished(LayerData(pixels, mask)) as folder:
-            sharp = self._prepared(pixels, mask, None if known else self.blur_)
+            sharp = self._prepared(pixels, mask, None if known else self.settings_.blur)
             if not sharp.any():
                 raise GddError("images: nothing is left of them without their blur; give blur=0, local_contrast=False")
             self.dictionaries_ = known or self._learn_dictionaries(sharp, mask, plan, folder)
             self.units_, self.second_, self.whitening_ = [1.0] * len(plan), None, None
-            if self.second is not None or self.regions is None:
+            if self.settings_.second is not None or self.regions_ is None:
                 maps = self._maps(self._prepared(pixels, mask), mask)
-                if self.second is not None:
+                if self.settings_.second is not None:
                     self.second_ = self._learn_second(maps[0], folder)
                 else:
                     self.units_ = [max(float(one.reshape(len(one), -1).std()), LEAST_UNIT) for one in maps]
@@ -281,25 +312,25 @@ class OneStepFeatures(ImageTransformer):
     ) -> list[xr.DataArray]:
         """Dictionaries of the planned sizes; equal sizes have other seeds."""
         burn_in, collect = sweeps_of("sweeps", self.sweeps)
-        found, sizes = [], [model.layers[0].atom_size for model in plan]
+        dictionaries, sizes = [], [model.layers[0].atom_size for model in plan]
         with Bar((burn_in + collect) * len(plan), self.verbose) as bar:
             for number, (model, size) in enumerate(zip(plan, sizes, strict=True)):
                 again = sizes[:number].count(size)
                 chain, own = ChainSpec(burn_in, collect, self.seed_ + again), f"{size[0]}x{size[1]}-{again}"
-                found.append(learn_atoms(images, model, chain, mask, folder and folder / own, bar))
-        return found
+                dictionaries.append(learn_atoms(images, model, chain, mask, folder and folder / own, bar))
+        return dictionaries
 
     def _learn_second(self, maps: np.ndarray, folder: Path | None) -> LearnedLayer:
         """Layer 2 from maps of layer 1."""
-        asked, chain = self.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
+        asked, chain = self.settings_.second, ChainSpec(*sweeps_of("sweeps", self.sweeps), self.seed_)
         centre = maps.mean(axis=(0, 2, 3))[:, None, None]
-        found = LearnedLayer(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
+        layer = LearnedLayer(np.zeros(0), centre, float(1 / max(3 * (maps - centre).std(), LEAST_UNIT)))
         model = one_layer(
             asked.atoms, asked.size, asked.pool, maps.shape[1:], asked.noise_precision, asked.weight_precision
         )
         with Bar(chain.sweeps, self.verbose) as bar:
-            atoms = learn_atoms(found.standardise(maps), model, chain, None, folder and folder / "second", bar)
-        return found._replace(atoms=atoms.values)
+            atoms = learn_atoms(layer.standardise(maps), model, chain, None, folder and folder / "second", bar)
+        return layer._replace(atoms=atoms.values)
 
     def _learn_whitening(self, pixels: np.ndarray, mask: np.ndarray | None) -> Whitening:
         """Whitening from deformed images; missing pixels are filled in first."""
@@ -307,13 +338,14 @@ class OneStepFeatures(ImageTransformer):
         deformations = self.whitening if isinstance(self.whitening, Deformations) else Deformations()
         count = len(deformations.transforms(pixels.shape[2]))
         with Bar(count, self.verbose, "deformations") as bar:
-            return learn_whitening(whole, lambda part: self._plain(part.values), deformations, self.floor, bar.step)
+            return learn_whitening(whole, lambda part: self._plain(part.values), deformations, bar.step)
 
     def _layer(self, size: Size) -> ModelSpec:
         """Model that learns a dictionary of this size."""
-        shape = self.layout_.planes, *self.layout_.size
-        precisions = self.noise_precision, self.weight_precision
-        return one_layer(check_whole("atoms", self.atoms, 1), size, self.pool_, shape, *precisions)
+        shape, settings = (self.layout_.planes, *self.layout_.size), self.settings_
+        atoms = self.atoms if isinstance(self.atoms, Integral) else 1  # of dictionaries that are given none is learned
+        precisions = settings.noise_precision, settings.weight_precision
+        return one_layer(atoms, size, settings.pool, shape, *precisions)
 
     def _sizes(self) -> list[Size]:
         if self.sizes is None:
@@ -328,45 +360,49 @@ class OneStepFeatures(ImageTransformer):
 
     def _known(self, pixels: np.ndarray) -> list[xr.DataArray]:
         """Dictionaries that are given, checked; none if they are to be learned."""
-        if self.dictionaries is None:
+        if not isinstance(self.atoms, tuple | list):
+            check_whole("atoms", self.atoms, 1)
             return []
-        check_kind("dictionaries", self.dictionaries, (tuple, list))
-        if not self.dictionaries:
-            raise GddError("dictionaries: none given; at least one is needed, or None")
-        found = [check_atoms(one, pixels, "dictionaries") for one in self.dictionaries]
-        sizes = [one.shape[2:] for one in found]
+        if not self.atoms:
+            raise GddError("atoms: no dictionary given; a number of atoms, or at least one dictionary, is needed")
+        dictionaries = [check_atoms(one, pixels, "atoms") for one in self.atoms]
+        sizes = [one.shape[2:] for one in dictionaries]
         if self.sizes is not None and self._sizes() != sizes:
             raise GddError(f"sizes: {shown(self.sizes)} given, and dictionaries of {shown(sizes)}; leave one out")
-        return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in found]
+        return [xr.DataArray(one.astype(np.float32), dims=DICTIONARY) for one in dictionaries]
 
-    def _check_settings(self, sizes: list[Size]) -> None:
-        """Check and complete what does not depend on what is learned."""
-        size = self.layout_.size
-        self.pool_ = proposed(size)[1] if self.pool is None else check_block("pool", self.pool)
-        self.blur_ = BLUR * max(sizes[0]) if self.blur is None else check_real("blur", self.blur, 0, WIDEST, "pixels")
-        check_whole("margin", self.margin, 0)
-        for name in ("noise_precision", "weight_precision"):
-            check_precision(name, getattr(self, name))
-        check_real("floor", self.floor, 1e-9, 1e9)
+    def _settings(self) -> OneStepSettings:
+        return check_kind("settings", self.settings, (OneStepSettings, type(None))) or OneStepSettings()
+
+    def _regions(self) -> tuple[int, ...] | None:
+        if self.regions is None:
+            return None
+        check_kind("regions", self.regions, (tuple, list))
+        if not self.regions:
+            raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
+        return tuple(check_whole("regions", one, 1) for one in self.regions)
+
+    def _complete(self, sizes: list[Size]) -> None:
+        """Check what does not depend on what is learned; choose the block and the blur where none is given."""
+        size, settings = self.layout_.size, self.settings_
+        self.settings_ = settings = replace(
+            settings, pool=settings.pool or check_block("pool", proposed(size)[1]),
+            blur=BLUR * max(sizes[0]) if settings.blur is None else settings.blur,
+        )
         sweeps_of("sweeps", self.sweeps)
-        check_kind("second", self.second, (SecondLayer, type(None)))
         check_kind("whitening", self.whitening, (Deformations, bool))
         self._folder()  # refused before any work
-        if self.regions is not None:
-            check_kind("regions", self.regions, (tuple, list))
-            if not [check_whole("regions", one, 1) for one in self.regions]:
-                raise GddError("regions: none given; parts along each side are needed, such as (1, 2, 4), or None")
-        if self.second is not None:
+        if settings.second is not None:
             if len(sizes) > 1:
                 raise GddError(
                     "second: given with several dictionaries; a second layer needs one, such as sizes=((8, 8),), or"
                     " second=None"
                 )
-            grid = grid_of(size, sizes[0], self.pool_)
-            if any(n < a for n, a in zip(grid, self.second.size, strict=True)):
+            grid = grid_of(size, sizes[0], settings.pool)
+            if any(n < a for n, a in zip(grid, settings.second.size, strict=True)):
                 raise GddError(
-                    f"second: atoms of {self.second.size} blocks; images of {size} have {grid}. Give larger images, a "
-                    "smaller SecondLayer(size=), or second=None"
+                    f"second: atoms of {settings.second.size} blocks; images of {size} have {grid}. Give larger images,"
+                    " a smaller SecondLayer(size=), or second=None"
                 )
 
     # ---- reading
@@ -374,14 +410,14 @@ class OneStepFeatures(ImageTransformer):
     def transform(self, X) -> np.ndarray:
         """Features of images, (image, feature), in single precision; see `get_feature_names_out`."""
         check_is_fitted(self)
-        (pixels, mask, _), found = self._scaled(self._checked(X, reset=False)), []
+        (pixels, mask, _), batches = self._scaled(self._checked(X, reset=False)), []
         with self._threads(), Bar(len(pixels), self.verbose, "images") as bar:
             for low in range(0, len(pixels), AT_ONCE):
                 some = slice(low, low + AT_ONCE)
                 features = self._plain(pixels[some], None if mask is None else mask[some])
-                found.append(features if self.whitening_ is None else self.whitening_.apply(features))
+                batches.append(features if self.whitening_ is None else self.whitening_.apply(features))
                 bar.step(len(features))
-        return np.concatenate(found)
+        return np.concatenate(batches)
 
     def maps(self, X) -> list[xr.DataArray]:
         """Expected magnitudes of the blocks under each dictionary, (image, atom, block_row, block_col) each.
@@ -392,60 +428,57 @@ class OneStepFeatures(ImageTransformer):
         check_is_fitted(self)
         (pixels, mask, _), coords = self._scaled(self._checked(X, reset=False)), along_images(X)
         with self._threads():
-            found = self._maps(self._prepared(pixels, mask), mask)
-        return [xr.DataArray(one, coords, BLOCKS, "maps") for one in found]
+            maps = self._maps(self._prepared(pixels, mask), mask)
+        return [xr.DataArray(one, coords, BLOCKS, "maps") for one in maps]
 
-    def for_size(self, image_size: Size, **changes) -> OneStepFeatures:
+    def for_size(self, image_size: Size, regions: tuple[int, ...] | None = None) -> OneStepFeatures:
         """Return the same atoms for images of another size, fitted, such as to read pictures at several sizes.
 
-        ``changes`` : of ``regions`` and ``margin``. Whitened features have no other size.
+        ``regions`` : None: those of the fit. Whitened features have no other size.
         """
         check_is_fitted(self)
         if self.whitening_ is not None:
             raise GddError("image_size: the features are whitened, which holds for one size; fit with whitening=False")
-        settings = self.settings_ | changes
-        other = copy(self).set_params(**settings)
-        other.settings_ = settings
+        other = copy(self).set_params(regions=self.regions_ if regions is None else regions, settings=self.settings_)
+        other.regions_ = other._regions()
         other.layout_ = self.layout_._replace(size=check_pair("image_size", image_size))
         other.n_features_in_ = prod(other.layout_.shape)
         sizes = [one.shape[2:] for one in self.dictionaries_]
-        other._check_settings(sizes)
-        other.pool_, other.blur_ = self.pool_, self.blur_
+        other._complete(sizes)
         for size in sizes:
             other._layer(size)  # refuses images that are smaller
         return other
 
     def _prepared(self, pixels: np.ndarray, seen: np.ndarray | None, blur: float | None = None) -> np.ndarray:
         """Images as the atoms see them; ``blur`` : None: that of reading."""
-        local = bool(self.settings_["local_contrast"])
-        reading = 0.0 if local else self.blur_
+        local = self.settings_.local_contrast
+        reading = 0.0 if local else self.settings_.blur
         return prepare(pixels, seen, reading if blur is None else blur, local)
 
     def _maps(self, images: np.ndarray, seen: np.ndarray | None) -> list[np.ndarray]:
         """Answers of every dictionary to prepared images, (image, atom, block_row, block_col) each."""
         settings = self.settings_
-        blocks, upper = (*self.pool_, settings["margin"]), settings["second"]
-        precisions = settings["noise_precision"], settings["weight_precision"]
-        found = [
+        blocks, upper = (*settings.pool, settings.margin), settings.second
+        precisions = settings.noise_precision, settings.weight_precision
+        maps = [
             block_magnitudes(images, one.values, blocks, *precisions, seen) / np.float32(unit)
             for one, unit in zip(self.dictionaries_, self.units_, strict=True)
         ]
-        if upper is None and settings["regions"] is None:
-            return found
-        found = [over_norm(one) for one in found]
+        if upper is None and self.regions_ is None:
+            return maps
+        maps = [normalise_by_norm(one) for one in maps]
         if self.second_ is not None:
-            below = self.second_.standardise(found[0])
+            below = self.second_.standardise(maps[0])
             answers = block_magnitudes(
                 below, self.second_.atoms, (*upper.pool, 0), upper.noise_precision, upper.weight_precision
             )
-            found.append(over_norm(answers))
-        return found
+            maps.append(normalise_by_norm(answers))
+        return maps
 
     def _plain(self, pixels: np.ndarray, seen: np.ndarray | None = None) -> np.ndarray:
         """Features that are not whitened of scaled pixels (image, plane, row, col)."""
         maps = self._maps(self._prepared(pixels, seen), seen)
-        regions = self.settings_["regions"]
-        parts = [one.reshape(len(one), -1) if regions is None else pyramid(one, regions) for one in maps]
+        parts = [one.reshape(len(one), -1) if self.regions_ is None else pyramid(one, self.regions_) for one in maps]
         return np.concatenate(parts, axis=1)
 
     # ---- what was learned
@@ -453,7 +486,7 @@ class OneStepFeatures(ImageTransformer):
     def get_feature_names_out(self, input_features=None) -> np.ndarray:
         """Names of the features: dictionary, atom, and the place of the block or region; of whitened ones a number."""
         check_is_fitted(self)
-        names, regions = [], self.settings_["regions"]
+        names, regions = [], self.regions_
         for number, (atoms, grid) in enumerate(self._grids()):
             places = [("block", grid)] if regions is None else [
                 (f"level{level}", tuple(min(level, n) for n in grid)) for level in regions
@@ -466,11 +499,12 @@ class OneStepFeatures(ImageTransformer):
 
     def _grids(self) -> list[tuple[int, Size]]:
         """Atoms, and rows and columns of blocks, of every dictionary."""
-        found = [(len(one), grid_of(self.layout_.size, one.shape[2:], self.pool_)) for one in self.dictionaries_]
+        size, pool = self.layout_.size, self.settings_.pool
+        grids = [(len(one), grid_of(size, one.shape[2:], pool)) for one in self.dictionaries_]
         if self.second_ is not None:
             atoms = self.second_.atoms
-            found.append((len(atoms), grid_of(found[0][1], atoms.shape[2:], self.settings_["second"].pool)))
-        return found
+            grids.append((len(atoms), grid_of(grids[0][1], atoms.shape[2:], self.settings_.second.pool)))
+        return grids
 
     def plot_atoms(self, dictionary: int = 0, ax: Axes | None = None) -> Axes:
         """Atoms of a dictionary; see `gdd.plot.plot_atoms`."""
@@ -506,13 +540,14 @@ class OneStepFeatures(ImageTransformer):
         """Write what was learned to a NetCDF file, making its folder; `gdd.load` reads it. The images are not in it."""
         check_is_fitted(self)
         place = user_path("path", path)
-        second = self.settings_["second"]
         attrs = self._attributes(
-            **self.settings_ | {"second": second and asdict(second)}, dictionaries=self.dictionaries is not None,
+            atoms=self.atoms if isinstance(self.atoms, Integral) else None,
+            settings=self.settings and asdict(self.settings),
             whitening=asdict(self.whitening) if isinstance(self.whitening, Deformations) else self.whitening,
         )
         attrs |= {
-            "estimator": type(self).__name__, "units": self.units_, "pool": self.pool_, "blur": self.blur_,
+            "estimator": type(self).__name__, "units": self.units_, "regions": json.dumps(self.regions_),
+            "settings": json.dumps(asdict(self.settings_)),
             "second_scale": 0.0 if self.second_ is None else self.second_.scale,
         }
         results.write(self.to_dataset().assign_attrs(attrs), place)
@@ -524,19 +559,24 @@ def restored(data: xr.Dataset) -> OneStepFeatures:
     units = np.atleast_1d(attrs["units"]).tolist()
     dictionaries = [xr.DataArray(data[f"dictionary_{n}"].values, dims=DICTIONARY) for n in range(1, len(units) + 1)]
     given |= {
-        "second": given["second"] and SecondLayer(**given["second"]),
+        "atoms": dictionaries if given["atoms"] is None else given["atoms"],
+        "settings": given["settings"] and settings_from(given["settings"]),
         "whitening": Deformations(**wide) if isinstance(wide := given["whitening"], dict) else wide,
-        "dictionaries": dictionaries if given["dictionaries"] else None,
     }
     model = OneStepFeatures._from_attributes(attrs, given)
     model.dictionaries_, model.units_ = dictionaries, units
-    model.settings_ = {name: given[name] for name in READING}
-    model.pool_, model.blur_ = tuple(int(n) for n in attrs["pool"]), float(attrs["blur"])
+    model.settings_ = settings_from(json.loads(attrs["settings"]))
+    model.regions_ = as_tuples(json.loads(attrs["regions"]))
     model.second_ = LearnedLayer(
         data.second.values, data.second_centre.values[:, None, None], float(attrs["second_scale"])
     ) if "second" in data else None
     model.whitening_ = Whitening(data.feature_mean.values, data.whitening.values) if "whitening" in data else None
     return model
+
+
+def settings_from(values: dict) -> OneStepSettings:
+    """Settings of what `dataclasses.asdict` made of them."""
+    return OneStepSettings(**values | {"second": values["second"] and SecondLayer(**values["second"])})
 
 
 # ---- the parts, each a function
@@ -587,14 +627,14 @@ def learn_atoms(
     Checked: tests/test_one_step.py.
     """
     (fitted,) = pretrain(images, model, chain, mask, folder, progress).layers
-    found = fitted.state.shared.dictionary
-    norms = np.sqrt((found.astype(float) ** 2).sum(axis=(1, 2, 3)))
+    atoms = fitted.state.shared.dictionary
+    norms = np.sqrt((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)))
     used = norms >= LEAST_NORM * norms.max()
-    unit = (found[used] / norms[used, None, None, None]).astype(np.float32)
+    unit = (atoms[used] / norms[used, None, None, None]).astype(np.float32)
     return xr.DataArray(unit, dims=DICTIONARY, name="atoms", attrs={"norms": norms})
 
 
-def over_norm(maps: np.ndarray) -> np.ndarray:
+def normalise_by_norm(maps: np.ndarray) -> np.ndarray:
     """Maps (image, atom, row, col), at each block over their norm there, which is kept above its root mean square."""
     energy = (maps**2).sum(axis=1, keepdims=True)
     return maps / np.sqrt(energy + energy.mean(axis=(2, 3), keepdims=True))
@@ -605,9 +645,9 @@ def pyramid(maps: np.ndarray, levels: Sequence[int]) -> np.ndarray:
 
     Maps (image, atom, row, col); ``levels`` : regions along each side
     """
-    found = []
+    features = []
     for level in levels:
         starts = [[part[0] for part in np.array_split(np.arange(n), min(level, n))] for n in maps.shape[2:]]
         largest = np.maximum.reduceat(np.maximum.reduceat(maps, starts[0], axis=2), starts[1], axis=3)
-        found.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
-    return np.concatenate(found, axis=1) * maps.dtype.type(len(found) ** -0.5)
+        features.append(normalize(np.sqrt(largest.reshape(len(maps), -1))))
+    return np.concatenate(features, axis=1) * maps.dtype.type(len(features) ** -0.5)
