@@ -6,7 +6,6 @@ import xarray as xr
 from agreement import leftover
 from tiny import draw
 
-from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
 from gdd.inference.fixed_dictionary import joint_draws, start_layer
 from gdd.model.joint import draw_joint_data, draw_joint_state
@@ -87,17 +86,6 @@ def test_values_of_hidden_pixels_play_no_part(joint, layer):
     both = [np.where(seen, others, fill) for fill in (np.nan, 7.0)]
     one, other = (interpolate_one_layer(x, seen, fitted, ChainSpec(1, 2)) for x in both)
     np.testing.assert_array_equal(one, other)
-
-
-def test_labels_are_kept_and_axes_may_come_in_any_order(joint):
-    shared, images, mask = joint
-    labelled = xr.DataArray(images, dims=IMAGES, coords={"label": ("image", np.arange(5))})
-    found = interpolate_joint(
-        labelled.transpose("col", ...), xr.DataArray(mask, dims=IMAGES), MODEL, shared, REFINEMENT, ChainSpec(1, 1)
-    )
-    assert found.label.values.tolist() == list(range(5))
-    plain = interpolate_joint(images, mask, MODEL, shared, REFINEMENT, ChainSpec(1, 1))
-    np.testing.assert_array_equal(found, plain)
 
 
 def leftover_of(fitted, images):
