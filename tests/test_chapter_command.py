@@ -24,17 +24,13 @@ def one(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_page_runs_at_parameters_as_people_write_them(one, capsys):
-    assert run.main(["chapter", "one.md", "out.ipynb", "-p", "n=5", "-p", "pool", "[2,", "4]"]) == 0
+@pytest.mark.parametrize("page", ["one.md", "-"])
+def test_a_page_runs_at_parameters_as_people_write_them(one, capsys, monkeypatch, page):
+    """From its file, or from a pipe."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(PAGE))
+    assert run.main(["chapter", page, "out.ipynb", "-p", "n=5", "-p", "pool", "[2,", "4]"]) == 0
     assert capsys.readouterr().out == "out.ipynb\n"
     assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
-
-
-def test_a_page_comes_from_a_pipe(one):
-    words = ["chapter", "-", "out.ipynb", "-p", "n", "2"]
-    command = [sys.executable, "-c", "from gdd_book.run import main; main()", *words]
-    subprocess.run(command, input=PAGE, text=True, check=True, capture_output=True)
-    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 2, pool (3, 3)\n"
 
 
 @pytest.mark.parametrize(("folder", "before"), [

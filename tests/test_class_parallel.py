@@ -83,11 +83,18 @@ def test_a_finished_class_is_taken_over_by_other_runs(learned, monkeypatch):
         learn(burn_in=3)
 
 
-@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_class_of_other_images_of_the_same_names_is_refused(learned, pictures, jobs):
-    learn, images = learned
-    with pytest.raises(GddError, match="made from other images than this run's; .*--restart"):
-        learn(images + 0.5, Run(pictures / "cache", jobs=jobs))
+@pytest.mark.parametrize(("what", "jobs"), [
+    ("images", 1), pytest.param("images", 2, marks=pytest.mark.slow), ("model", 1), ("code", 1),
+])
+def test_a_class_made_from_something_else_of_the_same_name_is_refused(learned, pictures, monkeypatch, what, jobs):
+    (learn, images), within = learned, Run(pictures / "cache", jobs=jobs)
+    bottom, top = CHEAP.layers
+    if what == "model":
+        monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(replace(bottom, atoms=5), top)))
+    if what == "code":
+        monkeypatch.setattr(training, "code_of", lambda *parts: "other code")
+    with pytest.raises(GddError, match=f"made from other {what} than this run's; .*--restart"):
+        learn(images + 0.5 if what == "images" else images, within)
 
 
 @pytest.mark.slow
@@ -97,18 +104,9 @@ def test_a_process_that_dies_is_reported(learned, pictures, monkeypatch):
         learned[0](within=Run(pictures / "cache", jobs=2))
 
 
-def test_a_class_of_another_model_of_the_same_name_is_refused(learned, monkeypatch):
-    bottom, top = CHEAP.layers
-    monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(replace(bottom, atoms=5), top)))
-    with pytest.raises(GddError, match="made from other model than this run's"):
-        learned[0]()
-
-
-def test_a_class_made_by_other_code_is_refused_and_a_restart_learns_it_anew(learned, monkeypatch, pictures):
-    learn, images = learned
+def test_a_restart_learns_a_class_made_by_other_code_anew(learned, monkeypatch, pictures):
+    learn, _ = learned
     monkeypatch.setattr(training, "code_of", lambda *parts: "other code")
-    with pytest.raises(GddError, match="made from other code than this run's; .*--restart"):
-        learn()
     again = learn(within=Run(pictures / "cache", restart=True))
     assert len(again) == 2 and len(list(pictures.glob("cache/caltech-atoms-*.aside1"))) == 2
     assert all(one.identical(other) for one, other in zip(again, learn(), strict=True))

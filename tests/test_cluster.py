@@ -299,16 +299,3 @@ def test_five_kills_in_a_row_end_at_the_same_bits(machines, tmp_path, round_):
             here.start_driver()
         time.sleep(0.5)
     assert digest(tmp_path) == whole, lost
-
-
-@pytest.mark.slow
-def test_bits_at_the_shapes_of_mnist():
-    images = np.random.default_rng(0).random((5 * BATCH, 1, 28, 28), np.float32)
-    model, chain = gdd.MNIST.with_held(100.0, 0.1), ChainSpec(3, 2)
-    refinement = gdd.RefinementSpec(gdd.Precision(fixed=44.0))
-    fitted = gdd.pretrain(images, model, chain)
-    refined = gdd.refine(images, fitted.model, chain, refinement, fitted)
-    for workers in (2, 5):
-        with distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
-            found = cluster.learn(images, model, chain, refine=chain, refinement=refinement, client=client)
-        assert_same(refined, found)

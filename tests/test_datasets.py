@@ -102,15 +102,6 @@ def test_digits_are_the_original_ones_enlarged():
     assert min(correlation) > 0.95
 
 
-@pytest.mark.parametrize("name", ["digits", "mnist"])
-def test_splits_are_disjoint_and_whole(name):
-    if not sources.is_here(name):
-        pytest.skip(f"{name} is not here")
-    train, test, whole = (datasets.load(name, split) for split in ("train", "test", "all"))
-    np.testing.assert_array_equal(np.sort(np.concatenate([train.number, test.number])), whole.number)
-    np.testing.assert_array_equal(whole.values[test.number], test.values)
-
-
 def test_subsets_and_other_sizes():
     np.testing.assert_array_equal(datasets.load("digits", n=7).number, datasets.load("digits").number[:7])
     drawn = datasets.load("digits", n=200, seed=3)

@@ -128,11 +128,7 @@ def test_start_of_a_layer_holds_what_training_found(name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda a: {"mask": a["mask"][:2]}, "mask: bool of shape"),
-        (lambda a: {"mask": a["mask"].astype(float)}, "mask: float64"),
         (lambda a: {"mask": a["mask"] & (np.arange(5) != 2)[:, None, None, None]}, "mask: image 2 is hidden whole"),
-        (lambda a: {"images": a["images"][0]}, "images: 3 axes"),
-        (lambda a: {"images": np.full_like(a["images"], np.nan)}, "is nan"),
         (lambda a: {"images": a["images"][:, :, :6], "mask": a["mask"][:, :, :6]}, "axis 'row' has size 6"),
     ],
 )
