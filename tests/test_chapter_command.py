@@ -10,7 +10,6 @@ import nbformat
 import pytest
 from test_chapters import PAGE, code_cells
 
-from gdd.base.checks import GddError
 from gdd_book import parameters, run
 from gdd_book.pages import chapter, notebooks, rerun
 
@@ -53,6 +52,7 @@ def test_pages_are_found_from_everywhere(folder, before, tmp_path, monkeypatch):
     (["README.md", "out.ipynb"], "README.md: no page with code of this book; name one such as book/mnist/error.md"),
     (["a.ipynb", "out.ipynb"], "chapter a.ipynb: no page with code of this book"),
     (["empty.md", "out.ipynb"], "chapter empty.md: no page with code of this book"),
+    (["-", "out.ipynb"], "chapter -: no page with code"),
     (["one.md", "a.ipynb"], "output a.ipynb: is there already; remove it, or name another"),
     (["one.md", "out.md"], "output out.md: the name of a notebook (.ipynb) is needed"),
     (["one.md", "no/out.ipynb"], "output no/out.ipynb: there is no folder no; make it first"),
@@ -66,6 +66,7 @@ def test_one_line_says_what_is_wrong_before_any_work(one, capsys, monkeypatch, w
     Path("bytes.md").write_bytes(b"\xff\xfe")
     Path("empty.md").touch()
     nbformat.write(nbformat.v4.new_notebook(), "a.ipynb")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
     monkeypatch.setattr(chapter, "execute", None)
     assert run.main(["chapter", *words]) == 2
     error = capsys.readouterr().err
@@ -94,9 +95,3 @@ def test_papermill_alone_reads_a_page_from_a_pipe(one):
     subprocess.run([scripts / "papermill", "-", "out.ipynb", "-p", "n", "7"], input=text.stdout, check=True,
                    capture_output=True)
     assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 7, pool (3, 3)\n"
-
-
-def test_what_is_no_page_is_refused_from_a_pipe(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
-    with pytest.raises(GddError, match="chapter -: no page with code"):
-        chapter.read("-")

@@ -57,6 +57,12 @@ def assert_same(one, other):
     assert one.model == other.model
 
 
+def test_without_a_client_one_is_asked_for(images):
+    """The first test here, as others start one."""
+    with pytest.raises(GddError, match="client: there is none; work within"):
+        cluster.learn(images, MODEL, CHAIN)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_two_workers_give_the_bits_of_one_process(client, images, case):
     model, chain, refinement, fresh = CASES[case]
@@ -188,12 +194,6 @@ def test_a_shard_that_waits_at_a_rendezvous_that_has_gone_stops(client, tmp_path
     while not stopped.exists() and time.monotonic() < given_up:
         time.sleep(0.1)
     assert "the meeting place cannot be reached" in stopped.read_text()
-
-
-def test_without_a_client_one_is_asked_for():
-    code = "import numpy as np, gdd.cluster as c\nfrom gdd import MNIST\nc.learn(np.zeros((3, 1, 28, 28)), MNIST)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "client: there is none; work within" in done.stderr
 
 
 # ---- kills

@@ -222,13 +222,6 @@ def test_nothing_given_is_changed(name):
     np.testing.assert_array_equal(data.images, images)
 
 
-def test_another_key_gives_another_sweep():
-    state, data, spec, shape = draw("pooled, ragged")
-    one, other = (sweep(state, data, spec, shape, key(number))[0] for number in (0, 1))
-    assert not np.array_equal(one.shared.dictionary, other.shared.dictionary)
-    assert not np.array_equal(one.local.w, other.local.w)
-
-
 def test_a_fixed_precision_stays():
     for name in ("gamma_e fixed", "gamma_e fixed by image"):
         state, data, spec, shape = draw(name)
