@@ -11,7 +11,6 @@ import nbformat
 import pytest
 from test_chapters import PAGE, code_cells
 
-from gdd.base.checks import GddError
 from gdd_book import parameters, run
 from gdd_book.pages import chapter, notebooks, rerun
 
@@ -25,17 +24,13 @@ def one(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_page_runs_at_parameters_as_people_write_them(one, capsys):
-    assert run.main(["chapter", "one.md", "out.ipynb", "-p", "n=5", "-p", "pool", "[2,", "4]"]) == 0
+@pytest.mark.parametrize("page", ["one.md", "-"])
+def test_a_page_runs_at_parameters_as_people_write_them(one, capsys, monkeypatch, page):
+    """From its file, or from a pipe."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO(PAGE))
+    assert run.main(["chapter", page, "out.ipynb", "-p", "n=5", "-p", "pool", "[2,", "4]"]) == 0
     assert capsys.readouterr().out == "out.ipynb\n"
     assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
-
-
-def test_a_page_comes_from_a_pipe(one):
-    words = ["chapter", "-", "out.ipynb", "-p", "n", "2"]
-    command = [sys.executable, "-c", "from gdd_book.run import main; main()", *words]
-    subprocess.run(command, input=PAGE, text=True, check=True, capture_output=True)
-    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 2, pool (3, 3)\n"
 
 
 @pytest.mark.parametrize(("folder", "before"), [
@@ -58,6 +53,7 @@ def test_pages_are_found_from_everywhere(folder, before, tmp_path, monkeypatch):
     (["README.md", "out.ipynb"], "README.md: no page with code of this book; name one such as book/mnist/error.md"),
     (["a.ipynb", "out.ipynb"], "chapter a.ipynb: no page with code of this book"),
     (["empty.md", "out.ipynb"], "chapter empty.md: no page with code of this book"),
+    (["-", "out.ipynb"], "chapter -: no page with code"),
     (["one.md", "a.ipynb"], "output a.ipynb: is there already; remove it, or name another"),
     (["one.md", "out.md"], "output out.md: the name of a notebook (.ipynb) is needed"),
     (["one.md", "no/out.ipynb"], "output no/out.ipynb: there is no folder no; make it first"),
@@ -71,6 +67,7 @@ def test_one_line_says_what_is_wrong_before_any_work(one, capsys, monkeypatch, w
     Path("bytes.md").write_bytes(b"\xff\xfe")
     Path("empty.md").touch()
     nbformat.write(nbformat.v4.new_notebook(), "a.ipynb")
+    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
     monkeypatch.setattr(chapter, "execute", None)
     assert run.main(["chapter", *words]) == 2
     error = capsys.readouterr().err
@@ -99,12 +96,6 @@ def test_papermill_alone_reads_a_page_from_a_pipe(one):
     subprocess.run([scripts / "papermill", "-", "out.ipynb", "-p", "n", "7"], input=text.stdout, check=True,
                    capture_output=True)
     assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 7, pool (3, 3)\n"
-
-
-def test_what_is_no_page_is_refused_from_a_pipe(monkeypatch):
-    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
-    with pytest.raises(GddError, match="chapter -: no page with code"):
-        chapter.read("-")
 
 
 @pytest.mark.parametrize("page", notebooks.chapters())

@@ -57,6 +57,12 @@ def assert_same(one, other):
     assert one.model == other.model
 
 
+def test_without_a_client_one_is_asked_for(images):
+    """The first test here, as others start one."""
+    with pytest.raises(GddError, match="client: there is none; work within"):
+        cluster.learn(images, MODEL, CHAIN)
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_two_workers_give_the_bits_of_one_process(client, images, case):
     model, chain, refinement, fresh = CASES[case]
@@ -190,12 +196,6 @@ def test_a_shard_that_waits_at_a_rendezvous_that_has_gone_stops(client, tmp_path
     assert "the meeting place cannot be reached" in stopped.read_text()
 
 
-def test_without_a_client_one_is_asked_for():
-    code = "import numpy as np, gdd.cluster as c\nfrom gdd import MNIST\nc.learn(np.zeros((3, 1, 28, 28)), MNIST)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "client: there is none; work within" in done.stderr
-
-
 # ---- kills
 
 
@@ -299,16 +299,3 @@ def test_five_kills_in_a_row_end_at_the_same_bits(machines, tmp_path, round_):
             here.start_driver()
         time.sleep(0.5)
     assert digest(tmp_path) == whole, lost
-
-
-@pytest.mark.slow
-def test_bits_at_the_shapes_of_mnist():
-    images = np.random.default_rng(0).random((5 * BATCH, 1, 28, 28), np.float32)
-    model, chain = gdd.MNIST.with_held(100.0, 0.1), ChainSpec(3, 2)
-    refinement = gdd.RefinementSpec(gdd.Precision(fixed=44.0))
-    fitted = gdd.pretrain(images, model, chain)
-    refined = gdd.refine(images, fitted.model, chain, refinement, fitted)
-    for workers in (2, 5):
-        with distributed.Client(n_workers=workers, threads_per_worker=1, dashboard_address=None) as client:
-            found = cluster.learn(images, model, chain, refine=chain, refinement=refinement, client=client)
-        assert_same(refined, found)

@@ -4,12 +4,11 @@ from itertools import product
 
 import numpy as np
 import pytest
-from agreement import two_cores
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import foldnorm, multivariate_normal, norm
 
 from gdd.base.checks import GddError
-from gdd.base.compiling import on_threads
+from gdd.base.compiling import MOST_THREADS, on_threads
 from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
 from gdd.model.placement import correlate_at_stride, dense_gram, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
@@ -172,53 +171,22 @@ def test_coefficient_is_exact_ratio(case, hidden):
         assert_allclose(np.diff(ours), np.diff(joint), rtol=1e-9, atol=1e-9)
 
 
-def plain_chain(image, problem, sweeps, seed, number):
-    """States after each sweep, by the plain twin."""
-    scaled = image * np.sqrt(GAMMA_E)
-    correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), problem.stride).ravel()
-    known, states = (gram_of(problem), GAMMA_W, 1 / 2), []
-    weight, correlation = plain_pursuit(correlation, *known)
-    for t in range(sweeps):
-        weight, correlation = plain_coefficients(weight, correlation, *known, Stream(seed, TEST, 0, t, number))
-        states.append(weight)
-    return np.array(states)
-
-
+@pytest.mark.parametrize(("hidden", "pursued"), [(False, True), (True, True), (True, False)])
 @pytest.mark.parametrize("case", CASES)
-def test_compiled_chain_is_the_plain_chain(case):
-    size, stride = CASES[case]
-    atoms, images = atoms_and_images(size)
-    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
-    pictures, sweeps = placed(atoms, size, stride), 2 * kernels.REFRESH + 3
-    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "seed": 5}
-    last = deconvolve(images, atoms, stride, burn_in=sweeps - 1, collect=1, **options)
-    best = deconvolve(images, atoms, stride, burn_in=sweeps - 6, collect=6, trace=True, **options)
-    for n, image in enumerate(images):
-        states = plain_chain(image, problem, sweeps, 5, n)
-        assert 0 < (states[-1] != 0).sum() < states[-1].size
-        assert_array_equal(unfolded(last.ml_sample)[n] != 0, states[-1] != 0)
-        assert_allclose(unfolded(last.ml_sample)[n], states[-1], atol=1e-10)
-        offs = (image - np.tensordot(states, pictures, 1)) * np.sqrt(GAMMA_E)
-        log_likelihood = -0.5 * (offs**2).sum((1, 2, 3)) + 0.5 * image.size * np.log(GAMMA_E / (2 * np.pi))
-        assert_allclose(best.trace[n], log_likelihood, rtol=1e-10)
-        assert_allclose(unfolded(best.ml_sample)[n], states[-6:][log_likelihood[-6:].argmax()], atol=1e-10)
-        assert_allclose(best.log_likelihood[n], log_likelihood[-6:].max(), rtol=1e-10)
-
-
-@pytest.mark.parametrize("pursued", [True, False])
-@pytest.mark.parametrize("case", CASES)
-def test_compiled_chain_is_the_plain_chain_where_pixels_are_missing(case, pursued):
+def test_compiled_chain_is_the_plain_chain(case, hidden, pursued):
+    """On whole images by the Gram matrix of all, on others by their own, from a pursuit or a given start."""
     size, stride = CASES[case]
     atoms, images = atoms_and_images(size, 2)
     pictures, sweeps, rng = placed(atoms, size, stride), 2 * kernels.REFRESH + 3, np.random.default_rng(9)
-    mask = np.stack([pixels_seen(size), rng.random(images[0].shape) < 0.5])
+    mask = np.stack([pixels_seen(size), rng.random(images[0].shape) < 0.5]) if hidden else np.ones(images.shape, bool)
     start = None if pursued else rng.normal(size=(2, 3, *make_problem(atoms, size, stride, 1.0, 1.0).grid))
-    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "seed": 5, "mask": mask, "start": start}
+    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "seed": 5, "mask": mask if hidden else None, "start": start}
     holed = np.where(mask, images, np.nan)
     best = deconvolve(holed, atoms, stride, burn_in=sweeps - 6, collect=6, trace=True, **options)
+    last = deconvolve(holed, atoms, stride, burn_in=sweeps - 1, collect=1, **options)
     for n, seen in enumerate(mask):
-        problem, gram = masked_problem(atoms, size, stride, seen)
-        scaled = (np.sqrt(GAMMA_E) * pictures[:, seen]) @ (np.sqrt(GAMMA_E) * images[n][seen])
+        shown = np.sqrt(GAMMA_E) * pictures[:, seen]
+        gram, scaled = shown @ shown.T, shown @ (np.sqrt(GAMMA_E) * images[n][seen])
         if pursued:
             weight, correlation = plain_pursuit(scaled, gram, GAMMA_W, 1 / 2)
         else:
@@ -232,8 +200,10 @@ def test_compiled_chain_is_the_plain_chain_where_pixels_are_missing(case, pursue
         left = images[n][seen] - np.tensordot(states, pictures[:, seen], 1)
         log_likelihood = norm.logpdf(left, scale=GAMMA_E**-0.5).sum(axis=1)
         assert 0 < (weight != 0).sum() < weight.size
+        assert_allclose(unfolded(last.ml_sample)[n], weight, atol=1e-10)
         assert_allclose(best.trace[n], log_likelihood, rtol=1e-10)
         assert_allclose(unfolded(best.ml_sample)[n], states[-6:][log_likelihood[-6:].argmax()], atol=1e-10)
+        assert_allclose(best.log_likelihood[n], log_likelihood[-6:].max(), rtol=1e-10)
 
 
 @pytest.mark.parametrize("hiding", [np.nan, 0.0, 50.0])
@@ -381,30 +351,21 @@ def masked_run():
     mask[0, 0, 1:3, :3] = False
     copies = np.repeat(np.where(mask, image, np.nan), 64, axis=0)
     many = np.repeat(mask, 64, axis=0)
-    result = deconvolve(copies, atoms, SMALL_STRIDE, mask=many, burn_in=100, collect=1500, trace=True, **SMALL)
+    result = deconvolve(copies, atoms, SMALL_STRIDE, mask=many, burn_in=100, collect=1500, **SMALL)
     values = np.array([unfolded(result[name]) for name in ("mean", "inclusion", "magnitude")])
-    return result, mask, values.mean(1), values.std(1, ddof=1) / 8
+    return mask, values.mean(1), values.std(1, ddof=1) / 8
 
 
 @pytest.mark.parametrize("hidden", [True, False])
 def test_missing_pixels_equal_enumeration_over_the_observed_ones(masked_run, hidden):
     """And not enumeration over all pixels."""
-    _, mask, mean, error = masked_run
+    mask, mean, error = masked_run
     atoms, image = small_model()
     seen = mask.ravel() if hidden else np.ones(20, bool)
     pictures = placed(atoms, SMALL_SIZE, SMALL_STRIDE).reshape(8, -1)[:, seen]
     exact = enumerate_posterior(image.ravel()[seen], pictures, SMALL["gamma_e"], SMALL["gamma_w"], 1 / 2)
     distance = abs((mean - exact) / error).max()
     assert distance < 4.5 if hidden else distance > 6  # see test_long_run_equals_enumeration
-
-
-def test_likelihood_of_masked_images_is_that_of_observed_pixels(masked_run):
-    result, mask, *_ = masked_run
-    atoms, image = small_model()
-    left = np.where(mask, image - render_projected(atoms, result.ml_sample.values, SMALL_STRIDE, SMALL_SIZE), 0.0)
-    expected = norm.logpdf(left[np.broadcast_to(mask, left.shape)].reshape(64, -1), scale=2.0**-0.5).sum(axis=1)
-    assert_allclose(result.log_likelihood, expected, rtol=1e-9)
-    assert_allclose(result.trace[:, 100:].max("draw"), expected, rtol=1e-9)
 
 
 def test_a_mask_that_hides_nothing_changes_no_bit():
@@ -496,32 +457,21 @@ def some_hidden(images):
     return mask
 
 
-@two_cores
 @pytest.mark.parametrize("hidden", [False, True])
-def test_same_bits_for_one_and_two_threads(hidden):
+def test_neither_threads_nor_the_part_that_is_given_change_a_bit(hidden):
     atoms, images = (a.astype(np.float32) for a in atoms_and_images((9, 8), 7))
-    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 30}
-    options["mask"] = some_hidden(images) if hidden else None
-    results = []
-    for threads in (1, 2):
-        with on_threads(threads):
-            results.append(deconvolve(images, atoms, (2, 2), **options))
-    assert results[0].ml_sample.dtype == np.float32
-    for name in results[0]:
-        assert_array_equal(results[0][name], results[1][name])
-
-
-@pytest.mark.parametrize("hidden", [False, True])
-def test_a_part_of_the_images_gives_the_same_as_all(hidden):
-    atoms, images = atoms_and_images((9, 8), 5)
-    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5}
-    mask = some_hidden(images)
-    whole = deconvolve(images, atoms, (2, 2), mask=mask if hidden else None, **options)
-    options["mask"] = mask[3:] if hidden else None
-    part = deconvolve(images[3:], atoms, (2, 2), first_image=3, **options)
-    other = deconvolve(images[3:], atoms, (2, 2), first_image=2, **options)
+    mask = some_hidden(images) if hidden else None
+    read = lambda first, **more: deconvolve(  # noqa: E731
+        images[first:], atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=5, collect=30,
+        mask=mask[first:] if hidden else None, **more,
+    )
+    whole, part, other = read(0), read(3, first_image=3), read(3, first_image=2)
+    assert whole.ml_sample.dtype == np.float32
     assert_array_equal(whole.ml_sample[3:], part.ml_sample)
     assert not np.array_equal(part.ml_sample, other.ml_sample)
+    for threads in (1, 2)[:MOST_THREADS]:
+        with on_threads(threads):
+            assert read(0).equals(whole)
 
 
 def test_nothing_of_the_caller_is_changed():

@@ -12,7 +12,6 @@ from gdd_book.experiments.studies import control, depth
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.figures import depth as figures
 from gdd_book.progress import Run
-from gdd_book.records import as_json
 from gdd_book.training import digits
 
 BARS = control.planted_dictionaries(1, np.random.default_rng(0))[0][:, 0]
@@ -78,29 +77,6 @@ def test_rule_takes_the_least_error_on_hidden_halves(scan):
         other["hidden_error"] = scan.hidden_error + 10 * (scan.noise != noise)
         assert figures.chosen(other) == noise
     assert figures.chosen(scan) == half.noise[int(half.argmin("noise"))]
-
-
-def test_variants_stand_beside_the_scan(scan):
-    """Runs from before a setting was there count as the scan's; other scales are left out."""
-    def run(half, scale="paper", **changed):
-        known = {"top_atoms": 160, "learned_planes": True} | changed
-        other = scan.assign_attrs(scale=scale, parameters=as_json(known))
-        return other.assign(hidden_error=scan.hidden_error + half)
-
-    others = [run(0.5, two_steps=True), run(0.25, top_atoms=40), run(1.0, learned_planes=False), run(9.0, "demo")]
-    variants = figures.variants(run(0.0), others)
-    found = figures.variants_table(variants)["hidden half, more than in the scan"]
-    assert [(name, float(text.split()[0])) for name, text in found.items()] == [
-        ("40 top atoms", 0.25), ("160 top atoms", 0), ("blocks in two steps", 0.5), ("one precision for all planes", 1),
-    ]
-    readings = xr.Dataset(
-        {"error": (("subset", "stage", "reading"), np.full((2, 1, 3), 5.0)), "error_of_pixels": 4.0},
-        {"stage": ["refined"], "reading": ["a", "b", "c"]},
-    )
-    above, below = figures.show_every_error(variants, readings, 1.66).axes
-    assert [text.get_text() for text in above.get_yticklabels()] == [*variants.run.values[::-1]]
-    np.testing.assert_array_equal(above.lines[0].get_xdata(), variants.error.isel(subset=0).sel(reading="sample"))
-    assert len(above.lines[1].get_xdata()) == 4 and [text.get_text() for text in below.get_yticklabels()] == list("cba")
 
 
 def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):

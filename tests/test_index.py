@@ -49,11 +49,3 @@ def test_every_conditional_stands_in_it():
     }
     assert len(public) > 12
     assert public <= {row.code for row in ROWS}
-
-
-def test_places_of_a_page_have_the_names_that_sphinx_gives_them():
-    places = {
-        "inference/gibbs#atom-conditional": "equation-atom-conditional", "model/errata#p2": "p2",
-        "inference/gibbs#the-three-precisions": "the-three-precisions", "model/projection#lemma-repeat": "lemma-repeat",
-    }
-    assert {page: index.link(page).partition("#")[2] for page in places} == places

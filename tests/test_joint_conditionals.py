@@ -4,7 +4,6 @@ No random error is involved, so the tolerance is rounding's: sums of a few hundr
 precision are good to 1e-9.
 """
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from tiny import with_local, with_shared
 from tiny_joint import JOINTS, draw_joint
 
 from gdd.model import distributions
-from gdd.model.joint import joint_log_joint, joint_residual, layer_values
+from gdd.model.joint import joint_log_joint, layer_values
 from gdd.model.state import EMPTY, block_positions, with_block
 from gdd.reference import joint_conditionals
 
@@ -175,17 +174,6 @@ def test_a_wrong_conditional_would_be_seen(name):
     judged = joint_log_joint(moved, data, model, spec) - joint_log_joint(state, data, model, spec)
     for choice, agrees in ((right, True), (wrong, False)):
         assert (abs(choice.logpdf(new) - choice.logpdf(old) - judged) < TOLERANCE * max(1.0, abs(judged))) == agrees
-
-
-@pytest.mark.parametrize("name", JOINTS)
-def test_images_are_linear_in_every_dictionary(name):
-    """The design matrix times the dictionary is the image without noise: nothing is left out of it."""
-    state, data, model, _ = draw_joint(name)
-    clean = SimpleNamespace(images=np.zeros_like(data.images), mask=data.mask)
-    expected = -joint_residual(state, clean, model).reshape(3, -1)
-    for layer, atoms in enumerate(state.shared.dictionaries):
-        design = joint_conditionals.dictionary_design(state, data, model, layer)
-        np.testing.assert_allclose(design @ atoms.ravel(), expected, atol=1e-11 * max(1.0, np.abs(expected).max()))
 
 
 def test_without_active_blocks_a_dictionary_has_its_prior():

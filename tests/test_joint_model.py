@@ -1,12 +1,10 @@
 """The joint model's reference log density: its images are the explicit sum over blocks, its terms are densities."""
 
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
-from tiny import with_local, with_shared
-from tiny_joint import JOINTS, ONE, THREE, TWO, draw_joint, refinement
+from tiny_joint import JOINTS, THREE, TWO, draw_joint, refinement
 
 from gdd.base.axes import IMAGE
 from gdd.model.joint import (
@@ -17,11 +15,9 @@ from gdd.model.joint import (
     joint_residual,
     layer_values,
 )
-from gdd.model.layer import log_joint, log_positions
+from gdd.model.layer import log_positions
 from gdd.model.spec import RefinementSpec
-from gdd.model.state import EMPTY, LayerState, Local, Shared
-
-LOWEST = ("one layer", "two layers", "three layers", "signal")
+from gdd.model.state import EMPTY
 
 
 def rendered(local, dictionaries, shapes):
@@ -74,42 +70,6 @@ def test_joint_equals_a_second_computation(name):
     if spec.noise.fixed is None:
         total += law.logpdf(local.gamma_e).sum()
     assert joint_log_joint(state, data, model, spec) == pytest.approx(total, rel=1e-10)
-
-
-@pytest.mark.parametrize("name", LOWEST)
-def test_joint_sees_each_unknown(name):
-    """A change of any unknown changes it: nothing is left out."""
-    state, data, model, spec = draw_joint(name)
-    before = joint_log_joint(state, data, model, spec)
-    changed = [with_local(state, **{f: getattr(state.local, f) * 1.01}) for f in ("w", "gamma_e")]
-    changed.append(with_shared(state, gamma_w=state.shared.gamma_w * 1.01))
-    for layer in range(len(model.layers)):
-        for field in ("dictionaries", "gamma_d"):
-            parts = list(getattr(state.shared, field))
-            parts[layer] = parts[layer] * 1.01
-            changed.append(with_shared(state, **{field: tuple(parts)}))
-    for layer, z in enumerate(state.local.positions):
-        positions = list(state.local.positions)
-        positions[layer] = z.copy()
-        positions[layer][:, :, 0, 0] = np.where(z[:, :, 0, 0] == 0, 1, 0)
-        changed.append(with_local(state, positions=tuple(positions)))
-    assert all(abs(joint_log_joint(other, data, model, spec) - before) > 1e-6 for other in changed)
-
-
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("axes", [(), (IMAGE,)])
-def test_one_layer_alone_is_the_layers_own_model(axes, masked):
-    """With the noise's prior given to the layer, log_joint of `gdd.model.layer`."""
-    generator = np.random.default_rng(2)
-    spec = refinement(*axes)
-    state = draw_joint_state(3, ONE, spec, generator)
-    mask = generator.random((3, 1, 6, 5)) < 0.7 if masked else None
-    data = draw_joint_data(state, ONE, generator, mask)
-    layer = replace(ONE.layers[0], gamma_e=spec.noise)
-    local = Local(state.local.z, state.local.w, state.local.gamma_e)
-    alone = LayerState(local, Shared(state.shared.dictionaries[0], state.shared.gamma_d[0], state.shared.gamma_w))
-    alone_log_joint = log_joint(alone, data, layer, ONE.shapes()[0])
-    assert joint_log_joint(state, data, ONE, spec) == pytest.approx(alone_log_joint, rel=1e-12)
 
 
 def test_missing_pixels_are_not_looked_at():

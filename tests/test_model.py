@@ -10,11 +10,9 @@ from gdd.model.layer import (
     block_groups,
     draw_positions,
     log_joint,
-    log_likelihood,
     log_positions,
     log_positions_given,
     outcome_counts,
-    reconstruction,
     residual,
 )
 from gdd.model.spec import layer_shape
@@ -131,24 +129,6 @@ def test_hidden_pixels_do_not_count():
     whole = data._replace(mask=np.ones_like(data.mask))
     unmasked = log_joint(state, data._replace(mask=None), spec, shape)
     assert log_joint(state, whole, spec, shape) == pytest.approx(unmasked)
-
-
-@pytest.mark.parametrize("name", ["pooled, ragged", "several planes", "masked"])
-def test_likelihood_is_a_density_over_the_data(name):
-    """Importance weights p(X | state) / q(X) average to one under a wider q: 4 standard errors."""
-    state, data, spec, shape = draw(name, images=1)
-    rng = np.random.default_rng(2)
-    seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
-    clean = reconstruction(state, shape)
-    deviation = 1.1 * state.local.gamma_e[:, None, None, None] ** -0.5
-    weights = []
-    for _ in range(1000):
-        noise = rng.standard_normal(clean.shape)
-        proposal = stats.norm.logpdf(noise, 0, 1)[seen].sum() - np.log(deviation * np.ones(clean.shape))[seen].sum()
-        drawn = data._replace(images=clean + deviation * noise)
-        weights.append(np.exp(log_likelihood(state, drawn, shape)[0] - proposal))
-    weights = np.array(weights)
-    assert abs(weights.mean() - 1) < 4 * weights.std() / np.sqrt(len(weights))
 
 
 def test_drawn_state_and_data_have_their_moments():

@@ -1,4 +1,4 @@
-"""Blocks, the operators f, f^-1, g and h with their five lemmas, and the two other kinds of pooling."""
+"""Blocks, the operators f, f^-1, g and h with their five lemmas."""
 
 import numpy as np
 from hypothesis import assume, given, settings
@@ -86,26 +86,6 @@ def test_lemma_4_needs_spreading_on_one_side_only():
     for swap in (repeat_blocks, spread):
         right = convolved(swap(atom, (2, 2)), swap(map_, (2, 2)))
         assert left.shape != right.shape or not np.allclose(left, right)
-
-
-@given(small, small)
-@relaxed
-def test_misprint_p8_size_of_a_convolution(atom, map_):
-    """The printed size, sum plus 1, never fits; the sum less 1 always does."""
-    size = convolved(atom, map_).shape
-    assert size == tuple(a + m - 1 for a, m in zip(atom.shape, map_.shape, strict=True))
-    assert size != tuple(a + m + 1 for a, m in zip(atom.shape, map_.shape, strict=True))
-
-
-def test_misprint_p8_index_of_the_printed_sum():
-    """D at i + n_w - p, as printed, with i from 1, leaves out what the full convolution starts with."""
-    atom, map_ = np.array([1.0, 2.0, 3.0]), np.array([1.0, 10.0])
-    index = lambda i, p, shift: i + shift - p  # noqa: E731
-    value = lambda i: atom[i - 1] if 1 <= i <= 3 else 0.0  # noqa: E731
-    sums = {s: [sum(value(index(i, p, s)) * map_[p - 1] for p in (1, 2)) for i in range(1, 5)] for s in (1, 2)}
-    full = convolved(atom[None], map_[None])[0]
-    np.testing.assert_allclose(full, sums[1], atol=1e-12)
-    assert not np.allclose(full, sums[len(map_)])
 
 
 @given(small, pools)

@@ -44,12 +44,6 @@ def test_shapes_at_every_layer(images, depth):
         np.testing.assert_array_equal(above.images, below.state.local.w)
 
 
-def test_colour(images):
-    colour = np.repeat(images, 3, axis=1) * np.array([1.0, 0.5, 0.2])[:, None, None]
-    found = pretrain(colour, model(2, planes=3), CHAIN)
-    assert found.layers[0].state.shared.dictionary.shape == (3, 3, 3, 3)
-
-
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_a_precision_of_weights_of_which_none_is_on_stays_above_zero(seed):
     """A flat prior alone is left of it, whose draws are 0 in double precision but for one in a thousand."""
@@ -104,15 +98,6 @@ def test_a_tilde_in_the_folder_of_checkpoints_is_the_home_folder(images, tmp_pat
     for wrong in ("", "a\0b", 7):
         with pytest.raises(GddError, match="folder"):
             pretrain(images, model(2), CHAIN, folder=wrong)
-
-
-def test_resumed_from_a_folder(images, tmp_path):
-    one = pretrain(images, model(2), CHAIN, folder=tmp_path)
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "layer1.joblib", "layer1.previous.joblib", "layer2.joblib", "layer2.previous.joblib",
-    ]
-    other = pretrain(images, model(2), CHAIN, folder=tmp_path)
-    np.testing.assert_array_equal(one.layers[1].state.local.w, other.layers[1].state.local.w)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
-"""The supplement's draws taken literally: its pieces, and where they end."""
+"""The supplement's draws taken literally: its pieces. Where they end is compared by nbval (book/model/as-printed)."""
 
 import numpy as np
 import pytest
 
 from gdd.model.convolution import synthesise
 from gdd.model.pooling import cut_into_blocks
-from gdd_book import experiments
 from gdd_book.experiments.studies import printed
 
 
@@ -52,10 +51,3 @@ def test_an_exact_atom_solves_its_regression(chain):
 def test_a_block_has_one_position_at_most(chain):
     for k in range(len(chain.dictionary)):
         assert cut_into_blocks(chain.z[:, k], (3, 3)).sum(axis=-1).max() <= 1
-
-
-def test_the_print_diverges_and_the_model_does_not():
-    found = experiments.run("printed-algorithm", {"n_train": 20, "sweeps": 8, "seeds": (0,)}).dataset.isel(subset=0)
-    assert found.sizes["reading"] == len(printed.READINGS) + 2
-    assert np.isnan(found.residual.sel(reading="as printed")).any()
-    assert (found.residual.sel(reading=list(printed.RIGHT)) < 1.2).all()

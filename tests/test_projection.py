@@ -178,18 +178,6 @@ def test_two_layers_exact_for_one_coefficient(seed, pool):
     assert np.abs(layered).max() > 0
 
 
-def test_two_overlapping_coefficients_break_it():
-    _, lower, upper, positions = two_layers(0, (2, 2))
-    maps = np.zeros((1, 3, 3, 2))
-    maps[0, 0, 0, 0] = maps[0, 1, 1, 0] = 1.0
-    z = blocks_under(positions, (0, 0, 0), (4, 4))
-    second = blocks_under(positions, (1, 1, 0), (4, 4))
-    z[:, :, 2:] = second[:, :, 2:]  # the block row where the two meet follows the first
-    layered = synthesise(lower, unpool(z, synthesise(upper, maps), (8, 8), (2, 2)))
-    flat = render_projected(collapse([lower, upper], [(2, 2)], [positions])[-1], maps, (2, 2), layered.shape[2:])
-    assert np.linalg.norm(flat - layered) > 0.1 * np.linalg.norm(layered)
-
-
 @given(seeds, sizes)
 @relaxed
 def test_overlap_is_harmless_where_the_position_depends_on_the_plane_only(seed, pool):
@@ -289,12 +277,6 @@ def test_sizes_are_those_of_the_spec(model):
     assert render_projected(projected, top, model.stride, model.image_size).shape[2:] == model.image_size
     with pytest.raises(GddError, match="image_size"):  # P16: without h the image comes out too small
         render_projected(projected, top, (1, 1), model.image_size)
-
-
-def test_misprint_p16_sizes():
-    """Without h an MNIST image would be 26 x 26 and a Caltech one 100 x 100."""
-    for model, wrong in ((spec.MNIST, 26), (spec.CALTECH101, 100)):
-        assert model.projected_size[0] + model.shapes()[-1].map_size[0] - 1 == wrong
 
 
 def test_pooling_a_projected_map_gives_the_dictionary_back():

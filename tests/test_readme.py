@@ -69,13 +69,6 @@ def test_commands_name_what_exists():
         parser.parse_args(command.split())
 
 
-def test_make_targets_exist():
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    named = set(re.findall(r"\bmake (book|test|calibrate|bench|lint)\b", TEXT))
-    assert {"book", "test"} <= named
-    assert all(re.search(rf"^{name}:", makefile, re.M) for name in named)
-
-
 def test_the_parts_called_alone():
     smaller = {"n=500": "n=12", "n=100": "n=3"}
     smaller |= dict.fromkeys(("burn_in=60, collect=20", "burn_in=30, collect=10"), "burn_in=1, collect=1")

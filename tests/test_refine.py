@@ -135,11 +135,6 @@ def test_a_start_under_another_mask_is_refused(images, pretrained):
     assert refine(images, TWO, CHAIN, FIXED, start=masked, mask=mask).data.mask is not None
 
 
-def test_a_bad_setting_is_named():
-    with pytest.raises(GddError, match="dictionary_every"):
-        RefinementSpec(dictionary_every=0)
-
-
 #: atoms of one column: three numbers a row, for which nothing is compiled that is not compiled for `TWO`
 COLOUR = ModelSpec((layer(2, (3, 1), (2, 2)), TWO.layers[1]), TWO.image_size, planes=3)
 

@@ -24,29 +24,13 @@ from gdd.model.spec import (
 
 # model, then per layer: (planes, input, atoms, atom, map, blocks), projected atom, stride
 PAPER = {
-    "mnist": (
-        MNIST,
-        [(1, 28, 32, 8, 21, 7), (32, 7, 160, 6, 2, 2)],
-        25,
-        3,
-    ),
+    "mnist": (MNIST, [(1, 28, 32, 8, 21, 7), (32, 7, 160, 6, 2, 2)], 25, 3),
     "caltech 101": (
-        CALTECH101,
-        [(1, 128, 8, 17, 112, 28), (8, 28, 12, 9, 20, 10), (12, 10, 16, 6, 5, 5)],
-        96,
-        8,
+        CALTECH101, [(1, 128, 8, 17, 112, 28), (8, 28, 12, 9, 20, 10), (12, 10, 16, 6, 5, 5)], 96, 8,
     ),
-    "faces": (
-        FACES,
-        [(1, 128, 16, 17, 112, 28), (16, 28, 24, 9, 20, 10), (24, 10, 36, 6, 5, 5)],
-        96,
-        8,
-    ),
+    "faces": (FACES, [(1, 128, 16, 17, 112, 28), (16, 28, 24, 9, 20, 10), (24, 10, 36, 6, 5, 5)], 96, 8),
     "faces, half missing": (
-        FACES_INTERPOLATION,
-        [(1, 128, 16, 14, 115, 39), (16, 39, 24, 13, 27, 27)],
-        52,
-        3,
+        FACES_INTERPOLATION, [(1, 128, 16, 14, 115, 39), (16, 39, 24, 13, 27, 27)], 52, 3,
     ),
 }
 
@@ -85,6 +69,7 @@ def test_sizes_of_the_paper_are_derived(name):
         (lambda: ChainSpec(5, 0), ("collect", "0")),
         (lambda: ChainSpec(seed=-3), ("seed", "-3")),
         (lambda: ChainSpec(start="zeros"), ("start", "zeros")),
+        (lambda: RefinementSpec(dictionary_every=0), ("dictionary_every", "0")),
     ],
 )
 def test_bad_specs_are_refused_by_name(make, words):

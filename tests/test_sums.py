@@ -12,7 +12,7 @@ from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, 
 from gdd.model.state import LayerData, Shard
 from gdd.sampler import chain as chains
 from gdd.sampler import sums
-from gdd.sampler.pretrain import Pretrained, pretrain_layers
+from gdd.sampler.pretrain import pretrain_layers
 from gdd.sampler.refine import fresh_start, run_joint_chain, start_from
 from gdd.sampler.sums import BATCH, Node, add_images, add_up, append_node, tree_total
 
@@ -242,12 +242,3 @@ def stopped_at(sweep, advance):
         return advance(at, *arguments)
 
     return one
-
-
-def test_pretrained_parts_know_their_images(images):
-    def work(shard, own):
-        return pretrain_layers(LayerData(own, shard=shard), MODEL, CHAIN)
-
-    found = in_parts(work, images, PARTITIONS[1])
-    assert all(isinstance(one, Pretrained) for one in found)
-    assert [one.inputs[1].shard.first for one in found] == [0, 2 * BATCH]
