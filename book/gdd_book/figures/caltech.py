@@ -50,10 +50,10 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
-def at_length(scale: str, learned_planes: bool = False) -> list[xr.Dataset]:
-    """Records of `caltech-class` of one class that have the paper's lengths, and this prior of the upper layers."""
-    fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k != "classes"}
-    fixed |= {"learned_planes": learned_planes}
+def at_length(scale: str) -> list[xr.Dataset]:
+    """Records of `caltech-class` of one class that have the paper's lengths, and one precision for all planes."""
+    fixed = experiments.defaults("caltech-class", "paper") | {"learned_planes": False}
+    del fixed["classes"]
     known = [(one, settings(one)) for one in records.every("caltech-class") if one.attrs["scale"] == scale]
     return sorted((one for one, p in known if len(p["classes"]) == 1 and fixed.items() <= p.items()), key=class_of)
 
@@ -68,8 +68,7 @@ def chains_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     rows = []
     for record in found:
         p = settings(record)
-        tested = p.get("n_test", ()) if "test_burn_in" in p else ()
-        tested = record.get("n_test_images", tested)
+        tested = record.get("n_test_images", p.get("n_test", ()) if "test_burn_in" in p else ())
         refined = "refine_burn_in" in p and p.get("refined", STAGES[1] in p.get("stages", STAGES))
         row = {
             "training images of a class": p.get("per_class", p.get("n_train")),
@@ -107,18 +106,13 @@ def stages_of(found: xr.Dataset, layer: int, count: int | None = None) -> xr.Dat
     return xr.concat(parts, "kind").assign_coords(kind=found.stage.values)
 
 
-def of_layer(found: xr.Dataset, layer: int) -> xr.Dataset:
-    """The part of a record that belongs to the atoms of one layer, from 1."""
-    return found.isel(atom=found.layer.values == layer)
-
-
 def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `caltech-faces` by layer and kind: sharpness, then the match between the two sets, medians over atoms.
 
     The last two columns, of the top layer alone, are the error on held-out images and the active coefficients.
     """
     atoms = found[["high_frequency_share", "gradient_kurtosis", "correlation"]].groupby(found.layer)
-    medians = xr.concat([one.median([ATOM, "set"]).assign_coords(layer=layer) for layer, one in atoms], "layer")
+    medians = atoms.map(lambda one: one.median([ATOM, "set"]))
     top = found[["rms", "active"]].mean("set").expand_dims(layer=[_layers(found)[-1]])
     return style.table(("layer", "kind"), {
         "energy above half Nyquist": (medians.high_frequency_share, 3),
@@ -141,14 +135,18 @@ def match_table(found: xr.Dataset) -> pd.DataFrame:
     Then how many of the pairs match closer than `CLOSE`, in %. The 95 % interval of the difference takes atoms as
     independent.
     """
-    kinds = [found[name].groupby(found.layer) for name in ("same", "different")]
-    same, other = (median_and_interval(kind, ATOM) for kind in kinds)
-    close = [100 * kind.map(lambda one: (one > CLOSE).sum(ATOM)) / kind.count(ATOM) for kind in kinds]
-    half = np.hypot(same.half, other.half)
+    def described(part: xr.Dataset) -> xr.Dataset:
+        (values,) = part.values()
+        over = [axis for axis in values.dims if axis != "stage"]
+        near = 100 * (values > CLOSE).sum(over) / values.count(over)
+        return xr.Dataset(median_and_interval(values, over)._asdict() | {"near": near})
+
+    same, other = (found[[name]].groupby(found.layer).map(described) for name in ("same", "different"))
+    more, half = other.value - same.value, np.hypot(same.half, other.half)
     return style.table("layer", style.at_each("stage", {
         "same class": (same.value,), "two classes": (other.value,),
-        "difference": (xr.apply_ufunc(style.plus_minus_each, other.value - same.value, half, kwargs={"sign": "+"}),),
-        f"% above {CLOSE}, same class": (close[0], 0), f"% above {CLOSE}, two classes": (close[1], 0),
+        "difference": (xr.apply_ufunc(style.plus_minus_each, more, half, kwargs={"sign": "+"}),),
+        f"% above {CLOSE}, same class": (same.near, 0), f"% above {CLOSE}, two classes": (other.near, 0),
     }), "layer")
 
 
@@ -161,7 +159,7 @@ def share_table(found: xr.Dataset) -> pd.DataFrame:
     """
     rows, classes = {}, found["class"].values
     for stage, layer in product(found.stage.values, _layers(found)):
-        shares = of_layer(found.weight_share, layer).sel(stage=stage).values
+        shares = found.weight_share.isel(atom=found.layer.values == layer).sel(stage=stage).values
         generator = np.random.default_rng(0)
         own = _largest_share(shares, classes)
         dealt = [_largest_share(shares, generator.permutation(classes)) for _ in range(DEALS)]
@@ -215,17 +213,14 @@ def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     found : records of runs with the same parts and numbers of images; the last row is the mean over them
     """
     minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found})
-    minutes = minutes.groupby(_part, sort=False).sum().T
-    ran = found[0].sweeps.to_series().groupby(_part, sort=False).sum()
+    part = minutes.index.str.partition(",").get_level_values(0)
+    minutes = minutes.groupby(part, sort=False).sum().T
+    ran = found[0].sweeps.to_series().groupby(part, sort=False).sum()
     milli = 60000 * minutes.mean() / found[0].sizes[IMAGE] / ran.where(ran > 0)
     frame = minutes.assign(**{"in all": minutes.sum(axis=1)}).map("{:.1f}".format)
     each = milli.dropna().map("{:.2f}".format)
     frame.loc["ms per image and sweep"] = each.reindex(frame.columns).fillna("")
     return frame.rename_axis(None, axis=1)
-
-
-def _part(name: str) -> str:
-    return name.partition(",")[0]
 
 
 def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -262,21 +257,20 @@ def show_class_stages(record: xr.Dataset) -> Figure:
     return show_grids(grids, len(stages), 0.25, percentile=SHOWN)
 
 
-def show_layers(found: xr.Dataset, count: int = 9) -> Figure:
+def show_layers(found: xr.Dataset) -> Figure:
     """As the paper's Fig. 3: atoms of layers 1 and 2, then of the top layer before and after refinement, in one row."""
     top = _layers(found)[-1]
     columns = [(1, "refined"), (2, "refined"), (top, "pretrained"), (top, "refined")]
-    grids = [(f"layer {layer}, {stage}", unpack(found, layer, stage=stage).values[:count], round(count**0.5))
-             for layer, stage in columns]
+    grids = [(f"layer {layer}, {stage}", unpack(found, layer, stage=stage).values[:9], 3) for layer, stage in columns]
     return show_grids(grids, len(grids), 0.3, percentile=SHOWN)
 
 
-def show_rows(found: Sequence[xr.Dataset], count: int = 4) -> Figure:
+def show_rows(found: Sequence[xr.Dataset]) -> Figure:
     """As the paper's Fig. 5: a row for each class, with images of it, then refined atoms of each layer."""
     titles, grids = ["images", "layer 1", "layer 2", "layer 3"], []
     for record in found:
         parts = [record["images"].values[:, None] / 100, *atoms_of(record, "refined")]
-        grids += [(title, part[:count], round(count**0.5)) for title, part in zip(titles, parts, strict=True)]
+        grids += [(title, part[:4], 2) for title, part in zip(titles, parts, strict=True)]
         titles = [""] * len(parts)
     return show_grids(grids, len(titles), 0.3 / len(found), [*map(class_of, found)], 0.9, SHOWN)
 
@@ -284,15 +278,10 @@ def show_rows(found: Sequence[xr.Dataset], count: int = 4) -> Figure:
 def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Median sharpness over the atoms of every layer, before and after refinement: two rows for each class."""
     measures = {"energy above half Nyquist": (high_frequency_share, 3), "gradient kurtosis": (gradient_kurtosis, 1)}
-    rows = {
-        (class_of(record), stage): {
-            (words, f"{LAYER} {number}"): f"{float(measure(atoms).median()):.{digits}f}"
-            for words, (measure, digits) in measures.items()
-            for number, atoms in enumerate(atoms_of(record, stage), 1)
-        }
-        for record in found for stage in STAGES
-    }
-    return pd.DataFrame.from_dict(rows, "index")
+    return pd.DataFrame({(class_of(record), stage): {
+        (words, f"{LAYER} {number}"): f"{float(measure(atoms).median()):.{digits}f}"
+        for words, (measure, digits) in measures.items() for number, atoms in enumerate(atoms_of(record, stage), 1)
+    } for record in found for stage in STAGES}).T
 
 
 def class_match_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -319,10 +308,8 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
     frame = pd.DataFrame({"method": method, 15: paper.train_15, 30: paper.train_30}).set_index("method")
     frame = frame.map("{:g}".format)
     for (model, words), stage in product(LAYERS.items(), STAGES):
-        kind = f"{stage}, ml_sample"
-        frame.loc[f"ours, {words}, {stage}"] = [
-            over_splits(cell_of(found, model, n).sel(feature_kind=kind)) for n in (15, 30)
-        ]
+        cells = [cell_of(found, model, n).sel(feature_kind=f"{stage}, ml_sample") for n in (15, 30)]
+        frame.loc[f"ours, {words}, {stage}"] = [*map(over_splits, cells)]
     return frame
 
 
@@ -359,13 +346,12 @@ def feature_words(kind: str) -> str:
 
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table."""
-    columns = {}
-    for (model, words), per_class in product(LAYERS.items(), (15, 30)):
-        cell = cell_of(found, model, per_class)
-        columns[words, f"{per_class} images"] = {
-            feature_words(kind): over_splits(cell.sel(feature_kind=kind)) for kind in cell.feature_kind.values
-        }
-    return pd.DataFrame(columns).rename_axis("feature")
+    cells = {(words, f"{n} images"): cell_of(found, model, n)
+             for (model, words), n in product(LAYERS.items(), (15, 30))}
+    return pd.DataFrame({
+        name: {feature_words(one.feature_kind.item()): over_splits(one) for one in cell.transpose("feature_kind", ...)}
+        for name, cell in cells.items()
+    }).rename_axis("feature")
 
 
 def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
@@ -495,14 +481,10 @@ def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
 
     Hollow: 15 images, filled: 30.
     """
-    rows = [
-        (f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30),
-         "black" if row.ours else "grey")
-        for row in paper.itertuples()
-    ]
-    for one in record.accuracy.mean("split").transpose("feature_kind", "count"):
-        name = str(one.feature_kind.values)
-        rows.append((name, one.values, "blue" if name in OURS else "red"))
+    rows = [(f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30),
+             "black" if row.ours else "grey") for row in paper.itertuples()]
+    shares = record.accuracy.mean("split").transpose("feature_kind", "count").to_series().unstack()
+    rows += [(name, pair.values, "blue" if name in OURS else "red") for name, pair in shares.iterrows()]
     rows.sort(key=lambda row: row[1][1])
     figure, axes = style.new_figure(height=0.3 * len(rows) + 0.9)
     style.name_rows(axes, [name for name, *_ in rows], "test images that are right, %", 2, (0, 100))

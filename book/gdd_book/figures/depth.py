@@ -18,9 +18,6 @@ from gdd_book.figures.model import draw_atoms, show_grids
 from gdd_book.records import settings
 
 PRECISION, HALF, SCATTERED = "noise precision", "half as a block", "at random"
-#: lines of the second figure: error on hidden pixels, by way of hiding
-HIDDEN = ((HALF, "a half hidden", "blue"), (SCATTERED, "pixels at random", "orange"))
-PARTS = ((1, "one", "green"), (2, "two", "sky"), (3, "three", "purple"))
 READ = (("sample", "the paper's sample", "red"), ("normalised detectors", "normalised detectors", "blue"))
 
 
@@ -34,9 +31,9 @@ def at_its_own(filled: xr.DataArray) -> xr.DataArray:
     return filled.isel(filled_at=0, missing_dims="ignore")
 
 
-def show_depth(record: xr.Dataset, rows: int = 6) -> Figure:
+def show_depth(record: xr.Dataset) -> Figure:
     """Top atoms used most, a panel for each noise precision; the first subset."""
-    first = record.most_used.isel(subset=0, shown=slice(4 * rows)).transpose("noise", "shown", PLANE, ...)
+    first = record.most_used.isel(subset=0, shown=slice(24)).transpose("noise", "shown", PLANE, ...)
     return show_grids([(f"{atoms.noise:g}", atoms, 4) for atoms in first], 4, 0.4)
 
 
@@ -44,7 +41,7 @@ def show_curves(record: xr.Dataset) -> Figure:
     """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise precision."""
     figure, axes = style.new_figure(3, 1, height=6.6, sharex=True)
     noise, own = record.noise.values, at_its_own(record.hidden_error).mean("hidden_image")
-    for hiding, words, colour in HIDDEN:
+    for hiding, words, colour in ((HALF, "a half hidden", "blue"), (SCATTERED, "pixels at random", "orange")):
         style.draw_subsets(axes[0], noise, own.sel(hiding=hiding), words, colour)
     plain = record.plain_error.mean(("subset", "hidden_image"))
     for way, hiding, words, colour in (("one layer", HALF, "one layer", "blue"),
@@ -53,8 +50,8 @@ def show_curves(record: xr.Dataset) -> Figure:
         draw_level(axes[0], noise, plain.sel(way=way, hiding=hiding), words, colour)
     axes[0].set(ylabel="squared error,\nhidden pixels", ylim=(0, None))
     explained = record.explained.where(used(record)).median(ATOM)
-    for parts, words, colour in PARTS:
-        style.draw_subsets(axes[1], noise, 100 * explained.sel(parts=parts), f"by {words}", colour)
+    for parts, words, colour in ((1, "by one", "green"), (2, "by two", "sky"), (3, "by three", "purple")):
+        style.draw_subsets(axes[1], noise, 100 * explained.sel(parts=parts), words, colour)
     axes[1].set(ylabel="energy of an atom in\natoms of layer 1, %", ylim=(0, 100))
     for reading, words, colour in READ:
         style.draw_subsets(axes[2], noise, record.error.sel(reading=reading), words, colour)
@@ -122,12 +119,9 @@ def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
             own = settings(record)
             words = [VARIANTS[pair] for pair in VARIANTS if pair in own.items()]
             kind = (len(words), own["top_atoms"], ", ".join(words) or f"{own['top_atoms']} top atoms")
-            subsets = record.sel(noise=noise).groupby("subset", squeeze=False)
-            runs.setdefault(kind, {}).update(subsets)
-    names, each = [name for *_, name in sorted(runs)], []
-    for kind in sorted(runs):
-        each.append(xr.concat([_described(one) for _, one in sorted(runs[kind].items())], "subset"))
-    found = xr.concat(each, "run", join="outer").assign_coords(run=names)
+            runs.setdefault(kind, {}).update(record.sel(noise=noise).groupby("subset", squeeze=False))
+    parts = [xr.concat([_described(one) for _, one in sorted(runs[kind].items())], "subset") for kind in sorted(runs)]
+    found = xr.concat(parts, "run", join="outer").assign_coords(run=[name for *_, name in sorted(runs)])
     return found.assign_attrs(scan=f"{settings(scan)['top_atoms']} top atoms")
 
 
@@ -229,9 +223,9 @@ def over_precisions(records: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
             for name, parts in found.items()}
 
 
-def show_depth_of_pictures(record: xr.Dataset, example: int = 1) -> Figure:
+def show_depth_of_pictures(record: xr.Dataset) -> Figure:
     """Atoms of layers 1 and 3 and a half-hidden picture filled in, a column for each precision; the first class."""
-    first, ends = record.isel({"class": 0}), (-200, 200)
+    first, ends, example = record.isel({"class": 0}), (-200, 200), 1
     figure, axes = style.new_panels(3, record.sizes["noise"] + 1, style.FULL * 0.8)
     for column, noise in zip(axes.T, record.noise.values, strict=False):
         one = first.sel(noise=noise)

@@ -63,7 +63,7 @@ def show_p_values(record: xr.Dataset) -> Figure:
     return style.finish(figure)
 
 
-def show_ranks(record: xr.Dataset, right: str = "pooled", wrong: str = "P5") -> Figure:
+def show_ranks(record: xr.Dataset) -> Figure:
     """Where the truth ranks among draws: cumulative share minus the uniform one, a line for each statistic.
 
     The band holds 99.9 % of the paths at each rank if ranks are uniform. Lines that leave it have a colour and a name.
@@ -74,7 +74,7 @@ def show_ranks(record: xr.Dataset, right: str = "pooled", wrong: str = "P5") -> 
     ranks = int(record.attrs.get("ranks", record["rank"].values.max() + 1))
     share = np.arange(1, ranks + 1) / ranks
     figure, axes = style.new_figure(1, 2, height=3.4, sharey=True)
-    for panel, name, title in zip(axes, (right, wrong), ("correct sampler", f"misprint {wrong}"), strict=True):
+    for panel, name, title in zip(axes, ("pooled", "P5"), ("correct sampler", "misprint P5"), strict=True):
         rank = record["rank"].sel(ranked=name).values
         rank = rank[rank[:, 0] >= 0]
         low, high = (stats.binom.ppf(q, len(rank), share) / len(rank) - share for q in (0.0005, 0.9995))

@@ -236,15 +236,14 @@ def labels_table(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | 
     return ours
 
 
-def against_pixels(record: xr.Dataset, kind: str = "ml_sample") -> pd.DataFrame:
+def against_pixels(record: xr.Dataset) -> pd.DataFrame:
     """The first subset of every number of labels: test digits that only one feature, only pixels get right, and p.
 
     p is McNemar's exact one.
     """
-    right = record.predicted == record.label
-    rows = {}
+    right, rows = record.predicted == record.label, {}
     for size in record["size"].values:
-        one, pixels = (right.sel(size=size, feature_kind=name).values for name in (kind, "raw pixels"))
+        one, pixels = (right.sel(size=size, feature_kind=name).values for name in ("ml_sample", "raw pixels"))
         wins, losses, p = compare_paired(one, pixels)
         rows[f"{size:,}"] = {
             "error, %": f"{100 - 100 * one.mean():.2f}", "of pixels, %": f"{100 - 100 * pixels.mean():.2f}",
@@ -271,8 +270,8 @@ def _finish_curve(figure: Figure, axes: Axes) -> Figure:
 # ---------------------------------------------------------------------------------------- best use, and what it costs
 
 
-def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
-    """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
+def show_one_step(best: xr.Dataset, digits: np.ndarray) -> Figure:
+    """The fourth of some digits (digit, row, col) and the same a pixel further right: maps of features for six atoms.
 
     Above the rows, how alike the two are, on average over all digits: as pixels, and in all features.
     """
@@ -280,13 +279,13 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     both = pairs.reshape(-1, 1, *digits.shape[1:])
     found = reader([best.atoms], int(best.margin[int(best.chosen)])).fit(both).maps(both)[0].values
     features = found.reshape(*pairs.shape[:2], *found.shape[1:])
-    maps = features[of]
+    maps = features[3]
     shown = np.argsort(-maps.var(axis=(0, 2, 3)))[:6]
     figure, panels = style.new_panels(3, 7, 2.9)
     panels[0, 0].text(0.5, 0.5, "atoms:", ha="center", va="center", transform=panels[0, 0].transAxes)
     for panel, atom in zip(panels[0, 1:], best.atoms.values[shown, 0], strict=True):
         style.draw_picture(panel, atom, ends=(-np.abs(atom).max(), np.abs(atom).max()))
-    for row, pixels, found in zip(panels[1:], pairs[of], maps[:, shown], strict=True):
+    for row, pixels, found in zip(panels[1:], pairs[3], maps[:, shown], strict=True):
         style.draw_picture(row[0], pixels, ends=(-pixels.max(), pixels.max()))
         for panel, one in zip(row[1:], found, strict=True):
             style.draw_picture(panel, one, ends=(0, maps[:, shown].max()))
@@ -424,24 +423,20 @@ def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd
     return style.table("way", columns, ["method", "beside"], pd.MultiIndex.from_tuples(pairs))
 
 
-def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int = 10) -> Figure:
-    """Pictures of every source of one model of `mnist-generated`, real digits below.
-
-    All on one grey scale: 0 or less is white, 1 or more is black.
-    """
-    chosen = [kind for kind in range(found.sizes["kind"]) if found.model.values[kind] in (model, "real digits")]
-    figure, axes = style.new_panels(len(chosen), 1, len(chosen) * (style.FULL * (count // across) / across + 0.3))
-    for panel, kind in zip(axes.flat, chosen, strict=True):
-        picture = mosaic(found.pictures.values[kind, :count, None], across)
-        style.draw_picture(panel, picture, str(found.source.values[kind]), (0, 1), "gray_r")
+def show_generated(found: xr.Dataset, model: str) -> Figure:
+    """Twenty pictures of every source of one model of `mnist-generated`, real digits below, as `show_drawn`."""
+    chosen = found.isel(kind=np.isin(found.model, (model, "real digits")))
+    figure, axes = style.new_panels(chosen.sizes["kind"], 1, chosen.sizes["kind"] * (style.FULL / 5 + 0.3))
+    for panel, pictures, title in zip(axes.flat, chosen.pictures.values, chosen.source.values, strict=True):
+        style.draw_picture(panel, mosaic(pictures[:20, None], 10), str(title), (0, 1), "gray_r")
     return style.finish(figure)
 
 
-def show_drawn(pictures: np.ndarray, across: int = 10) -> Figure:
-    """Pictures (image, plane, row, col), the first ones in full rows: 0 or less is white, 1 or more is black."""
-    rows = len(pictures) // across
-    figure, panel = style.new_figure(height=style.FULL * rows / across)
-    style.draw_picture(panel, mosaic(pictures[: rows * across], across), ends=(0, 1), colours="gray_r")
+def show_drawn(pictures: np.ndarray) -> Figure:
+    """Pictures (image, plane, row, col), the first ones in full rows of ten: up to 0 white, from 1 black."""
+    rows = len(pictures) // 10
+    figure, panel = style.new_figure(height=style.FULL * rows / 10)
+    style.draw_picture(panel, mosaic(pictures[: 10 * rows], 10), ends=(0, 1), colours="gray_r")
     return style.finish(figure)
 
 
@@ -459,7 +454,7 @@ def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figur
     return show_grids([(title, atoms, round(count**0.5)) for title, atoms in four], 4, 0.3)
 
 
-def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
+def drawing_table(found: xr.Dataset) -> pd.DataFrame:
     """How many top atoms draw most of the energy, and the fine detail of those that draw most, by stage."""
     order = np.argsort(-found.energy.values, axis=1, kind="stable")
     shares = np.take_along_axis(found.energy.values, order, axis=1)
@@ -467,9 +462,9 @@ def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
         f"top atoms that draw {100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1
         for part in (0.5, 0.9, 0.99)
     }
-    detail = [float(high_frequency_share(atoms[most[:count]]).median())
-              for atoms, most in zip(found.projected_atoms.values, order, strict=True)]
-    rows[f"energy above half Nyquist, median of the {count} that draw most"] = [f"{one:.3f}" for one in detail]
+    most = [atoms[first[:36]] for atoms, first in zip(found.projected_atoms.values, order, strict=True)]
+    detail = [f"{float(high_frequency_share(atoms).median()):.3f}" for atoms in most]
+    rows["energy above half Nyquist, median of the 36 that draw most"] = detail
     return pd.DataFrame(rows, index=found.stage.values, dtype=object).T
 
 

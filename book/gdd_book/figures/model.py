@@ -312,14 +312,14 @@ def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
     return xr.DataArray(np.stack(ordered), {"kind": list(parts)}, ("kind", *DICTIONARY))
 
 
-def show_bottom(stages: xr.DataArray, across: int = 4) -> Figure:
+def show_bottom(stages: xr.DataArray) -> Figure:
     """Layer 1's atoms of `bottom_stages`, every panel on one grey scale, so that an atom that vanished is grey."""
     count = stages.sizes["kind"]
-    figure, axes = style.new_panels(1, count, style.FULL / count * -(-stages.sizes[ATOM] // across) / across + 0.5)
+    figure, axes = style.new_panels(1, count, style.FULL / count * ceil(stages.sizes[ATOM] / 4) / 4 + 0.5)
     for panel, kind in zip(axes.flat, stages.kind.values, strict=True):
         atoms = stages.sel(kind=kind).transpose(ATOM, PLANE, ...).values.astype(float)
         panel.set_title(kind.replace(", ", ",\n"), fontsize=style.FONT - 3)
-        draw_mosaic(panel, atoms / np.abs(atoms).max(), across)
+        draw_mosaic(panel, atoms / np.abs(atoms).max(), 4)
     return style.finish(figure)
 
 

@@ -23,20 +23,19 @@ from gdd_book.figures.model import draw_atoms, pieces_of
 from gdd_book.figures.slider import slider
 
 SAMPLE = KINDS[0]
-#: the learning curve: kind of feature in `mnist-best`, what it is called, colour; where the words stand: at which
-#: of its points, and by what factors away from it
+#: lines of the learning curve from `mnist-best`: kind of feature, what it is called, colour; where the words stand: at
+#: which of its points, and by what factors away from it
 LINES = (
     ("scattering", "scattering", "green", -1, (1.08, 0.9), {"va": "center"}),
     ("whitened one-step features", "layer 1, whitened", "blue", -1, (1, 1.45), {"va": "bottom", "ha": "right"}),
     (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple",
      0, (1, 0.3), {}),
 )
-#: the paper's features in `mnist-labels`, and pixels: at the precisions of training or at the chosen ones; the point
-#: where the words stand, and by what factor above it
+#: those from `mnist-labels`: at the precisions of training or at the chosen ones, then the same
 SAMPLES = (
-    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, 1.25),
-    ("chosen", PIXELS, "raw pixels", "grey", 0, 1.2),
-    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, 2.5),
+    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, (1, 1.25), {}),
+    ("chosen", PIXELS, "raw pixels", "grey", 0, (1, 1.2), {}),
+    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, (1, 2.5), {"ha": "right"}),
 )
 
 
@@ -49,15 +48,11 @@ def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -
     row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4)
     axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=style.FONT - 2)
-    for name, kind, words, colour, at, up in SAMPLES:
-        one = labelled[name].error.sel(feature_kind=kind).dropna("size", how="all")
-        draw_subsets(axes, one, color=style.COLOURS[colour])
-        point = one.isel(size=at)
-        axes.text(point["size"], up * point.mean(), words, color=style.INK[colour], fontsize=style.FONT - 2,
-                  ha="right" if at else "left")
     kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
-    for kind, words, colour, at, (right, up), place in LINES:
-        one = kinds[kind].dropna("size", how="all")
+    lines = [(labelled[name].error.sel(feature_kind=kind), *line) for name, kind, *line in SAMPLES]
+    lines += [(kinds[kind], *line) for kind, *line in LINES]
+    for errors, words, colour, at, (right, up), place in lines:
+        one = errors.dropna("size", how="all")
         draw_subsets(axes, one, color=style.COLOURS[colour])
         point = one.isel(size=at)
         look = {"color": style.INK[colour], "fontsize": style.FONT - 2} | place
@@ -68,11 +63,11 @@ def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -
     return style.finish(figure)
 
 
-def show_two_chains(record: xr.Dataset, digit: int = 3) -> Figure:
+def show_two_chains(record: xr.Dataset) -> Figure:
     """The same digit taken apart by two chains that differ in their random numbers only."""
     figure, axes = style.new_figure(2, 7, height=2.1)
     for chain, row in enumerate(axes):
-        _draw_pieces(row, *_example(record, digit, chain), f"chain {chain + 1}")
+        _draw_pieces(row, *_example(record, 3, chain), f"chain {chain + 1}")
     return style.finish(figure)
 
 
@@ -106,9 +101,9 @@ def key_numbers(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) 
                                            for one in rows.values()]}, pd.Index(rows, name="1,000 labels of MNIST"))
 
 
-def rebuilding(record: xr.Dataset, digit: int = 2) -> HTML:
+def rebuilding(record: xr.Dataset) -> HTML:
     """Slider over the pieces of a digit, strongest first: the digit, the last piece, the sum so far, what is left."""
-    whole, found = _example(record, digit)
+    whole, found = _example(record, 2)
     frames = []
     for count in range(len(found) + 1):
         figure, axes = style.new_figure(1, 4, height=1.5)
