@@ -138,18 +138,15 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequenc
     rows = {}
     for record in short:
         for n, errors in subset_table(subset_errors([record])).iterrows():
-            rows[n] = errors.to_dict() | _lengths(record)
+            rows[n] = {**errors, LENGTHS: style.sweeps(settings(record))}
     for record in sorted(whole_runs(found), key=lambda one: settings(one)["burn_in"] + settings(one)["collect"]):
-        rows[settings(record)["n_train"]] = style.written(record.error).to_series().to_dict() | _lengths(record)
+        p = settings(record)
+        rows[p["n_train"]] = {**style.written(record.error).to_series(), LENGTHS: style.sweeps(p)}
     printed = printed_errors(paper)
     ours = pd.DataFrame.from_dict(rows, "index", dtype=object).reindex(printed.index)
     ours = ours[[name for name in (*FEATURES, LENGTHS) if name in ours]].rename(columns=FEATURES).fillna("not run")
     ours.insert(0, "the paper, refined", printed)
     return ours.rename_axis("training digits")
-
-
-def _lengths(record: xr.Dataset) -> dict[str, str]:
-    return {LENGTHS: style.sweeps(settings(record))}
 
 
 def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -181,20 +178,16 @@ def show_learning_curve(
     for colour, (kind, words) in zip(style.CYCLE[:6], FEATURES.items(), strict=True):
         if kind in several.feature_kind:
             draw_subsets(axes, several.sel(feature_kind=kind), color=colour, markerfacecolor="white", linewidth=1)
-        have = [record for record in full if kind in record.feature_kind]
-        points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind))) for one in have)
-        if points or kind in several.feature_kind:
-            axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, markersize=5, label=words)
+        if kind in several.feature_kind or any(kind in record.feature_kind for record in full):
+            _draw_runs(axes, full, kind, color=colour, markersize=5, label=words)
     return _finish_curve(figure, axes)
 
 
 def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: Sequence[xr.Dataset]) -> Figure:
     """Test error against the number of training digits: the paper's, `whole_runs` of its protocol, `mnist-best`."""
     figure, axes = _learning_curve(paper)
-    runs = sorted(whole_runs(protocol), key=lambda record: settings(record)["n_train"])
-    points = [(settings(one)["n_train"], float(one.error.sel(feature_kind="ml_sample"))) for one in runs]
     words = "paper's protocol, our run, pretrained"
-    axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=style.COLOURS["red"], label=words)
+    _draw_runs(axes, whole_runs(protocol), "ml_sample", color=style.COLOURS["red"], label=words)
     colours = dict(zip(KINDS, ("blue", "grey", "purple", "green", "sky"), strict=True))
     for errors in subset_errors(found, KINDS):
         kind = errors.feature_kind.item()
@@ -250,6 +243,13 @@ def against_pixels(record: xr.Dataset) -> pd.DataFrame:
             "only this right": wins, "only pixels right": losses, "p": f"{p:.1g}",
         }
     return pd.DataFrame(rows).T.rename_axis("labels")
+
+
+def _draw_runs(axes: Axes, runs: Sequence[xr.Dataset], kind: str, **looks) -> None:
+    """A dot for each run that has this kind of feature."""
+    points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind)))
+                    for one in runs if kind in one.feature_kind)
+    axes.plot(*np.reshape(points, (-1, 2)).T, "o", **looks)
 
 
 def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes]:

@@ -19,7 +19,7 @@ from scipy import stats
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
 from gdd.base.checks import check_whole
 from gdd.model.distributions import Gamma, Gaussian
-from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision
+from gdd.model.spec import LayerShape, LayerSpec, ModelSpec
 from gdd.plot import GAP, draw_mosaic, over_largest
 from gdd.projection import render_projected
 from gdd.reference.conditionals import block_given_rest
@@ -183,7 +183,8 @@ def kept_counts(model: ModelSpec, images: int) -> pd.DataFrame:
     images, rows = check_whole("images", images, 1), []
     for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1):
         block, sizes = (shape.atoms, *shape.grid, images), {IMAGE: images, ATOM: shape.atoms, PLANE: shape.planes}
-        gammas = {name: _precision_axes(getattr(layer, name), sizes) for name in ("gamma_e", "gamma_d", "gamma_w")}
+        gammas = {name: tuple(sizes[axis] for axis in getattr(layer, name).axes) or (1,)
+                  for name in ("gamma_e", "gamma_d", "gamma_w")}
         rows += _counts(number, D=shape.dictionary, W=block, Z=block, **gammas, theta=_theta(layer, shape, images))
     return pd.DataFrame(rows)
 
@@ -208,10 +209,6 @@ def _theta(layer: LayerSpec, shape: LayerShape, images: int) -> tuple[int, ...]:
         for n, size in zip(shape.map_size, shape.block, strict=True)
     )
     return (shape.atoms, sum(row * col + 1 for row in rows for col in cols), images)
-
-
-def _precision_axes(precision: Precision, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(sizes[axis] for axis in precision.axes) or (1,)
 
 
 def _counts(layer: int, **parameters: tuple[int, ...]) -> list[dict]:

@@ -52,15 +52,11 @@ def peer_table(record: xr.Dataset) -> pd.DataFrame:
     """Where every method is compared: time per image, time over ours, error, active coefficients."""
     if not has(record, "peers"):
         return pd.DataFrame()
-    columns = {
-        "ms per image": [_written(1e3 * v) for v in record.peer_seconds.values],
-        "time / ours": [_written(v) for v in record.peer_ratio.values],
-        "error": [_written(v) for v in record.peer_error.values],
-        "active": [_written(v) for v in record.peer_active.values],
-        "how": record.peer_note.values,
-    }
+    numbers = {"ms per image": 1e3 * record.peer_seconds, "time / ours": record.peer_ratio,
+               "error": record.peer_error, "active": record.peer_active}
     index = pd.MultiIndex.from_arrays([record.peer_task.values, record.peer_method.values], names=["task", "method"])
-    return pd.DataFrame(columns, index)
+    return pd.DataFrame({name: one.values for name, one in numbers.items()}, index).map(_written).assign(
+        how=record.peer_note.values)
 
 
 def tables(record: xr.Dataset) -> list[pd.DataFrame]:
