@@ -42,7 +42,7 @@ def show_curves(record: xr.Dataset) -> Figure:
     figure, axes = style.new_figure(3, 1, height=6.6, sharex=True)
     noise, own = record.noise.values, at_its_own(record.hidden_error).mean("hidden_image")
     for hiding, words, colour in ((HALF, "a half hidden", "blue"), (SCATTERED, "pixels at random", "orange")):
-        style.draw_subsets(axes[0], noise, own.sel(hiding=hiding), words, colour)
+        style.draw_mean_and_dots(axes[0], noise, own.sel(hiding=hiding), words, colour)
     plain = record.plain_error.mean(("subset", "hidden_image"))
     for way, hiding, words, colour in (("one layer", HALF, "one layer", "blue"),
                                        ("mean training digit", HALF, "mean digit", "grey"),
@@ -51,10 +51,10 @@ def show_curves(record: xr.Dataset) -> Figure:
     axes[0].set(ylabel="squared error,\nhidden pixels", ylim=(0, None))
     explained = record.explained.where(used(record)).median(ATOM)
     for parts, words, colour in ((1, "by one", "green"), (2, "by two", "sky"), (3, "by three", "purple")):
-        style.draw_subsets(axes[1], noise, 100 * explained.sel(parts=parts), words, colour)
+        style.draw_mean_and_dots(axes[1], noise, 100 * explained.sel(parts=parts), words, colour)
     axes[1].set(ylabel="energy of an atom in\natoms of layer 1, %", ylim=(0, 100))
     for reading, words, colour in READ:
-        style.draw_subsets(axes[2], noise, record.error.sel(reading=reading), words, colour)
+        style.draw_mean_and_dots(axes[2], noise, record.error.sel(reading=reading), words, colour)
     draw_level(axes[2], noise, record.error_of_pixels.mean(), "raw pixels", "grey")
     axes[2].set(ylabel="error, %", xlabel="noise precision of refinement", xscale="log", ylim=(0, None))
     for panel in axes:

@@ -334,8 +334,8 @@ def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     columns = {}
     for record in sorted(found, key=lambda one: settings(one)["n_train"]):
         p, errors = settings(record), style.with_interval(record.error.sel(reading=list(MAIN_READINGS)), "subset")
-        pixels, chains = style.with_interval(record.error_of_pixels, "subset").item(), style.sweeps(p)
-        chains = f"sweeps {chains}, {style.sweeps(p, 'refine_')}"
+        pixels = style.with_interval(record.error_of_pixels, "subset").item()
+        chains = f"sweeps {style.sweeps(p)}, {style.sweeps(p, 'refine_')}"
         for stage in record.stage.values:
             one = errors.sel(stage=stage).to_series()
             columns[f"{p['n_train']:,} digits", chains, stage] = {**one, "raw pixels": pixels}

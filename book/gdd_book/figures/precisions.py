@@ -71,7 +71,7 @@ def show_why(record: xr.Dataset, atoms: str) -> Figure:
     for panel, (name, words, times) in zip(axes, PANELS, strict=True):
         values = own[name].sel(feature_kind=SAMPLE) if name == "cross_validation" else own[name]
         for label, noise, colour in LINES:
-            style.draw_subsets(panel, ratio, times * values.sel(noise=noise), rf"$\gamma_e$ {label}", colour)
+            style.draw_mean_and_dots(panel, ratio, times * values.sel(noise=noise), rf"$\gamma_e$ {label}", colour)
         panel.set(ylabel=words, xscale="log", ylim=(0, None))
         panel.yaxis.label.set_fontsize(style.FONT - 2)
     axes[2].set(yscale="log", ylim=(1e-3, 10))

@@ -130,7 +130,7 @@ def draw_chain(panel: Axes, values, colour: str, dash: str, label: str = "", wid
     panel.plot(np.arange(1, len(values) + 1), values, dash, color=colour, label=label, linewidth=width)
 
 
-def draw_subsets(panel: Axes, places: np.ndarray, values: xr.DataArray, words: str, colour: str) -> None:
+def draw_mean_and_dots(panel: Axes, places: np.ndarray, values: xr.DataArray, words: str, colour: str) -> None:
     """Mean over ``subset`` as a line, each subset as a dot."""
     panel.plot(places, values.mean("subset"), "-", color=COLOURS[colour], label=words)
     for subset in values.subset:
