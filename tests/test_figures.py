@@ -15,7 +15,7 @@ from gdd.base.checks import GddError
 from gdd.plot import mosaic, plot_activations, plot_atoms, plot_reconstruction
 from gdd.projection import render_projected
 from gdd_book.figures import story, style
-from gdd_book.figures.model import show_atoms
+from gdd_book.figures.model import show_atoms, show_grids
 from gdd_book.pages import notebooks
 
 DRAWINGS = sorted(path for path in (notebooks.BOOK / "_static").glob("*.svg") if path.stem != "favicon")
@@ -101,6 +101,24 @@ def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
     }
     both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])
     assert both.loc[("a", 1), ("x", "y")] == "2.00" and both["x", "z"].tolist() == ["2.00"] * 3 + ["4.00"] * 3
+
+
+def test_columns_along_an_axis_are_named_by_its_entries():
+    values = xr.DataArray([[1.0, 2.0], [3.0, 4.0]], {"kind": ["a", "b"], "stage": ["x", "y"]}, ("kind", "stage"))
+    found = style.table("kind", style.at_each("stage", {"one": (values, 0), "ten": (10 * values, 0)}))
+    assert found.to_dict("list") == {("x", "one"): ["1", "3"], ("x", "ten"): ["10", "30"],
+                                     ("y", "one"): ["2", "4"], ("y", "ten"): ["20", "40"]}
+    assert style.table("kind", style.at_each("stage", {"": (values, 0)})).columns.tolist() == ["x", "y"]
+
+
+def test_grids_stand_in_rows_of_panels_with_their_names():
+    atoms = np.random.default_rng(0).normal(size=(4, 1, 2, 3))
+    figure = show_grids([("all", atoms, 2), ("one", atoms[:1], 1), ("three", atoms[:3], 3)], 2, 0.2, ["top", "below"])
+    first, second, third, spare = figure.axes
+    assert [panel.get_title() for panel in figure.axes] == ["all", "one", "three", ""] and not spare.images
+    assert [panel.get_ylabel() for panel in (first, second, third)] == ["top", "", "below"]
+    np.testing.assert_allclose(pixels(figure)[3:, 4:], atoms[3, 0] / abs(atoms[3]).max())
+    assert third.images[0].get_array().shape == (2, 11)
 
 
 def test_every_drawing_is_shown_with_words_for_those_who_do_not_see_it():

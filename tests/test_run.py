@@ -159,7 +159,7 @@ def test_checkpoint_folder_depends_on_every_parameter(toy):
 def test_bench_prints_the_tables_of_its_record(toy, capsys, monkeypatch):
     from gdd_book.benchmarks.harness import as_dataset, single
 
-    measured = as_dataset({"images": {"sweep of 9 images": single(1.25, "ms per image")._replace(size=9)}})
+    measured = as_dataset({"images": {"sweep of 9 images": single(1.25, "ms per image")}})
     outcome = experiments.Outcome(measured, {"layers": 1}, "digits", "cd" * 32, 0)
     idle = EXPERIMENTS["toy"]._replace(name="bench", run=lambda parameters, run: toy.append(parameters) or outcome)
     monkeypatch.setitem(EXPERIMENTS, "bench", idle)

@@ -153,8 +153,8 @@ def image_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> d
         sweeps = max(1, min(LEAST_WORK, sizes[-1]) // size)
         jobs[size] = Timing(sweep_job(*first_images(layer, data, size), seed, sweeps), size * sweeps)
     seconds = time_in_turn(jobs, FEW, run)
-    return {f"sweep of {size} images": row(seconds[size], size=size) for size in sizes} | {
-        f"sweep of {size} images / of {sizes[0]}": ratio(seconds[size], seconds[sizes[0]], size) for size in sizes[1:]
+    return {f"sweep of {size} images": row(seconds[size]) for size in sizes} | {
+        f"sweep of {size} images / of {sizes[0]}": ratio(seconds[size], seconds[sizes[0]]) for size in sizes[1:]
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
-from math import nan, prod
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -41,17 +41,16 @@ class Row(NamedTuple):
     median: float
     minimum: float
     unit: str
-    size: float = nan  # number of images, where a cost is shown against it
 
 
-def row(seconds: np.ndarray, unit: str = "ms per image", size: float = nan) -> Row:
+def row(seconds: np.ndarray, unit: str = "ms per image") -> Row:
     """Median and minimum of times, given in seconds and kept in milliseconds."""
-    return Row(1e3 * float(np.median(seconds)), 1e3 * float(np.min(seconds)), unit, size)
+    return Row(1e3 * float(np.median(seconds)), 1e3 * float(np.min(seconds)), unit)
 
 
-def ratio(above: np.ndarray, below: np.ndarray, size: float = nan) -> Row:
+def ratio(above: np.ndarray, below: np.ndarray) -> Row:
     """Ratio of the medians, and of the minima."""
-    return Row(float(np.median(above) / np.median(below)), float(np.min(above) / np.min(below)), "ratio", size)
+    return Row(float(np.median(above) / np.median(below)), float(np.min(above) / np.min(below)), "ratio")
 
 
 def single(value: float, unit: str) -> Row:
@@ -60,7 +59,7 @@ def single(value: float, unit: str) -> Row:
 
 
 def as_dataset(parts: Mapping[str, Mapping[str, Row]]) -> xr.Dataset:
-    """All rows of all parts as one table: ``part``, ``median``, ``minimum``, ``unit``, ``size`` along ``quantity``."""
+    """All rows of all parts as one table: ``part``, ``median``, ``minimum``, ``unit`` along ``quantity``."""
     rows = {name: (part, *row) for part, found in parts.items() for name, row in found.items()}
     columns = zip(("part", *Row._fields), zip(*rows.values(), strict=True), strict=True)
     return xr.Dataset({name: ("quantity", list(column)) for name, column in columns}, {"quantity": list(rows)})

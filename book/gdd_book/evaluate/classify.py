@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -96,14 +95,6 @@ class Svm:
         return self.classes[self.decide(features).argmax(1)]
 
 
-class Machine(NamedTuple):
-    """A machine of two classes: numbers of its support vectors, their signed weights, its offset."""
-
-    rows: np.ndarray
-    weights: np.ndarray
-    offset: float
-
-
 def fit_svm(
     features: Array, labels: np.ndarray, protocol: SvmProtocol = FIVE_FOLD, seed: int = 0, copies: Copies | None = None
 ) -> Svm:
@@ -144,22 +135,18 @@ def fit_svm(
     classes, in_threads = np.unique(labels), Parallel(thread_count(), "threading")  # libsvm releases Python's lock
     start = _start(features, labels, gamma)
     machines = in_threads(delayed(_train)(features, labels == name, start, cost, gamma) for name in classes)
-    used = _used(machines)
+    weights, offsets = map(np.array, zip(*machines, strict=True))  # (class, image), (class,)
+    used = np.flatnonzero(weights.any(axis=0))
     if copies is not None:
         changed = [scaler.transform(unfold(one).values.astype(np.float32)) for one in copies(used)]
         if any(len(one) != len(used) for one in changed):
             raise GddError(f"copies: {len(used)} images asked for, {[len(one) for one in changed]} given")
         features, labels = np.concatenate([features[used].astype(np.float32), *changed]), labels[used]
-        places = (np.searchsorted(used, one.rows) for one in machines)
-        again = (delayed(_train_again)(features, labels == name, own, cost, gamma)
-                 for name, own in zip(classes, places, strict=True))
-        machines = in_threads(again)
-        used = _used(machines)
-    weights = np.zeros((len(used), len(classes)))
-    for column, one in zip(weights.T, machines, strict=True):
-        column[np.searchsorted(used, one.rows)] = one.weights
-    offsets = np.array([one.offset for one in machines])
-    return Svm(scaler, classes, features[used].astype(float), weights, offsets, cost, gamma, table)
+        machines = in_threads(delayed(_train_again)(features, labels == name, own != 0, cost, gamma)
+                              for name, own in zip(classes, weights[:, used], strict=True))
+        weights, offsets = map(np.array, zip(*machines, strict=True))
+        used = np.flatnonzero(weights.any(axis=0))
+    return Svm(scaler, classes, features[used].astype(float), weights[:, used].T, offsets, cost, gamma, table)
 
 
 def _start(features: np.ndarray, labels: np.ndarray, gamma: float) -> tuple[np.ndarray, np.ndarray]:
@@ -172,42 +159,44 @@ def _start(features: np.ndarray, labels: np.ndarray, gamma: float) -> tuple[np.n
 
 def _train(
     features: np.ndarray, right: np.ndarray, start: tuple[np.ndarray, np.ndarray], cost: float, gamma: float
-) -> Machine:
-    """Train one class against the rest; ``right`` (image,): whether an image is of the class.
+) -> tuple[np.ndarray, float]:
+    """Train one class against the rest: signed weights (image,), 0 of what is no support vector, and the offset.
 
-    Where ``start`` does not have all images, the machine is trained again on its support vectors and all images within
-    its margin, with those that it newly has there, until there are none (chunking; Osuna, Freund & Girosi, IEEE NNSP
-    1997). This is the machine that all images give, up to ``_SLACK``.
+    ``right`` (image,) : whether an image is of the class. Where ``start`` does not have all images, the machine is
+    trained again on its support vectors and all images within its margin, with those that it newly has there, until
+    there are none (chunking; Osuna, Freund & Girosi, IEEE NNSP 1997). This is the machine that all images give, up to
+    ``_SLACK``.
     """
     rows, kernel = start
-    machine, sign = _train_on_kernel(kernel, right, rows, cost), np.where(right, 1, -1)
-    whole, rows = len(rows) == len(features), machine.rows
+    weights, offset = _train_on_kernel(kernel, right, rows, cost)
+    whole, rows, sign = len(rows) == len(features), np.flatnonzero(weights), np.where(right, 1, -1)
     while not whole:
-        decided = _decide(features, features[machine.rows], machine.weights, gamma) + machine.offset
+        used = np.flatnonzero(weights)
+        decided = _decide(features, features[used], weights[used], gamma) + offset
         grown = np.union1d(rows, np.flatnonzero(sign * decided < 1 - _SLACK))
         if len(grown) == len(rows):
             break
         rows = grown
-        machine = _train_on_kernel(rbf_kernel(features[rows], gamma=gamma), right, rows, cost)
-    return machine
+        weights, offset = _train_on_kernel(rbf_kernel(features[rows], gamma=gamma), right, rows, cost)
+    return weights, offset
 
 
-def _train_again(features: np.ndarray, right: np.ndarray, places: np.ndarray, cost: float, gamma: float) -> Machine:
-    """Train on the images at these places and on their copies; ``features`` has all images, copy by copy."""
-    rows = np.arange(len(features)).reshape(-1, len(right))[:, places].ravel()
-    own, right = features[rows], right[rows % len(right)]
-    machine = _train(own, right, _start(own, right, gamma), cost, gamma)
-    return machine._replace(rows=rows[machine.rows])
+def _train_again(
+    features: np.ndarray, right: np.ndarray, vectors: np.ndarray, cost: float, gamma: float
+) -> tuple[np.ndarray, float]:
+    """Train on some images, ``vectors`` (image,) of bool, and their copies; ``features`` has all, copy by copy."""
+    copies = len(features) // len(right)
+    rows, weights = np.flatnonzero(np.tile(vectors, copies)), np.zeros(len(features))
+    own, right = features[rows], np.tile(right, copies)[rows]
+    weights[rows], offset = _train(own, right, _start(own, right, gamma), cost, gamma)
+    return weights, offset
 
 
-def _used(machines: Iterable[Machine]) -> np.ndarray:
-    """Numbers of all support vectors, ascending."""
-    return np.unique(np.concatenate([machine.rows for machine in machines]))
-
-
-def _train_on_kernel(kernel: np.ndarray, right: np.ndarray, rows: np.ndarray, cost: float) -> Machine:
-    found = SVC(C=cost, kernel="precomputed", cache_size=500).fit(kernel, right[rows])
-    return Machine(rows[found.support_], found.dual_coef_[0], found.intercept_[0])
+def _train_on_kernel(kernel: np.ndarray, right: np.ndarray, rows: np.ndarray, cost: float) -> tuple[np.ndarray, float]:
+    """Train on these rows, whose kernel matrix is given; weights are of all images."""
+    found, weights = SVC(C=cost, kernel="precomputed", cache_size=500).fit(kernel, right[rows]), np.zeros(len(right))
+    weights[rows[found.support_]] = found.dual_coef_[0]
+    return weights, found.intercept_[0]
 
 
 def _decide(features: np.ndarray, vectors: np.ndarray, weights: np.ndarray, gamma: float) -> np.ndarray:
@@ -275,10 +264,10 @@ def cross_validate(distances: np.ndarray, labels: np.ndarray, protocol: SvmProto
 
     def count_wrong(kernel: np.ndarray, cost: float, train: np.ndarray, test: np.ndarray) -> int:
         with config_context(assume_finite=True, skip_parameter_validation=True):
-            inner, outer = kernel[np.ix_(train, train)], kernel[test]
+            inner = kernel[np.ix_(train, train)]
             machines = [_train_on_kernel(inner, labels == name, train, cost) for name in classes]
-        decided = [outer[:, rows] @ weights + offset for rows, weights, offset in machines]
-        return (classes[np.argmax(decided, axis=0)] != labels[test]).sum()
+        weights, offsets = map(np.array, zip(*machines, strict=True))
+        return (classes[np.argmax(kernel[test] @ weights.T + offsets, axis=1)] != labels[test]).sum()
 
     in_threads, wrong = Parallel(thread_count(), "threading"), []  # (gamma, cost, fold)
     for gamma in protocol.gammas:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations, product
+from math import ceil
 
 import numpy as np
 import pandas as pd
@@ -17,24 +18,8 @@ from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd_book.evaluate.statistics import WIDE, compare_paired, median_and_interval, share_and_interval
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION
 from gdd_book.experiments.studies.caltech_features import OURS
-from gdd_book.figures.model import draw_atoms
-from gdd_book.figures.style import (
-    COLOURS,
-    FONT,
-    FULL,
-    INK,
-    KIND_WORDS,
-    draw_picture,
-    finish,
-    legend_outside,
-    name_rows,
-    new_figure,
-    new_panels,
-    plus_minus,
-    show_value,
-    table,
-    with_interval,
-)
+from gdd_book.figures import style
+from gdd_book.figures.model import show_grids
 from gdd_book.records import settings
 from gdd_book.training import CALTECH, MODELS, STAGES
 
@@ -65,10 +50,10 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
-def at_length(scale: str, learned_planes: bool = False) -> list[xr.Dataset]:
-    """Records of `caltech-class` of one class that have the paper's lengths, and this prior of the upper layers."""
-    fixed = {k: v for k, v in experiments.defaults("caltech-class", "paper").items() if k != "classes"}
-    fixed |= {"learned_planes": learned_planes}
+def at_length(scale: str) -> list[xr.Dataset]:
+    """Records of `caltech-class` of one class that have the paper's lengths, and one precision for all planes."""
+    fixed = experiments.defaults("caltech-class", "paper") | {"learned_planes": False}
+    del fixed["classes"]
     known = [(one, settings(one)) for one in records.every("caltech-class") if one.attrs["scale"] == scale]
     return sorted((one for one, p in known if len(p["classes"]) == 1 and fixed.items() <= p.items()), key=class_of)
 
@@ -83,28 +68,24 @@ def chains_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     rows = []
     for record in found:
         p = settings(record)
-        tested = p.get("n_test", ()) if "test_burn_in" in p else ()
-        tested = record.get("n_test_images", tested)
+        tested = record.get("n_test_images", p.get("n_test", ()) if "test_burn_in" in p else ())
         refined = "refine_burn_in" in p and p.get("refined", STAGES[1] in p.get("stages", STAGES))
         row = {
             "training images of a class": p.get("per_class", p.get("n_train")),
             "test images": ", ".join(f"{count:.0f}" for count in np.unique(tested)),
-            "split by seed": ", ".join(map(str, p.get("seeds", ()))), "pretraining": _sweeps(p),
-            "refinement": _sweeps(p, "refine_") if refined else "none",
-            "test": _sweeps(p, "test_") if np.size(tested) else "",
+            "split by seed": ", ".join(map(str, p.get("seeds", ()))), "pretraining": style.sweeps(p),
+            "refinement": style.sweeps(p, "refine_") if refined else "none",
+            "test": style.sweeps(p, "test_") if np.size(tested) else "",
         }
         if "per_class" in p:
             count = record.sizes["class"]
             row = {"model": LAYERS[p["model"]], "classes": f"{count}", "guessing, %": f"{100 / count:.1f}"} | row
         rows.append(row)
     paper = {name: paper_values.fact(name)["value"] for name in LENGTHS}
-    rows.append(dict.fromkeys(("pretraining", "refinement"), _sweeps(paper)) | {"test": _sweeps(paper, "test_")})
-    table = pd.DataFrame(rows, ["ours"] * len(found) + ["the paper"], dtype=object).fillna("")
-    return table.loc[:, (table[:-1] != "").any()]
-
-
-def _sweeps(p: Mapping, stage: str = "") -> str:
-    return f"{p[f'{stage}burn_in']} + {p[f'{stage}collect']}"
+    once = style.sweeps(paper)
+    rows.append({"pretraining": once, "refinement": once, "test": style.sweeps(paper, "test_")})
+    frame = pd.DataFrame(rows, ["ours"] * len(found) + ["the paper"], dtype=object).fillna("")
+    return frame.loc[:, (frame[:-1] != "").any()]
 
 
 # ------------------------------------------------------------------------------------------------- faces and classes
@@ -112,11 +93,11 @@ def _sweeps(p: Mapping, stage: str = "") -> str:
 
 def show_contrast(before: np.ndarray | xr.DataArray, after: np.ndarray | xr.DataArray, count: int = 4) -> Figure:
     """Pictures (image, row, col), black to white, above the same ones normalised, zero mid grey."""
-    figure, axes = new_panels(2, 1, 2 * FULL / count + 0.5)
+    figure, axes = style.new_panels(2, 1, 2 * style.FULL / count + 0.5)
     titles, ends = ("before", "after local contrast normalisation"), ((0, 255), (-2, 2))
     for panel, title, pictures, scale in zip(axes.flat, titles, (before, after), ends, strict=True):
-        draw_picture(panel, np.concatenate(list(np.asarray(pictures)[:count]), axis=1), title, scale)
-    return finish(figure)
+        style.draw_picture(panel, np.concatenate(list(np.asarray(pictures)[:count]), axis=1), title, scale)
+    return style.finish(figure)
 
 
 def stages_of(found: xr.Dataset, layer: int, count: int | None = None) -> xr.DataArray:
@@ -125,20 +106,15 @@ def stages_of(found: xr.Dataset, layer: int, count: int | None = None) -> xr.Dat
     return xr.concat(parts, "kind").assign_coords(kind=found.stage.values)
 
 
-def of_layer(found: xr.Dataset, layer: int) -> xr.Dataset:
-    """The part of a record that belongs to the atoms of one layer, from 1."""
-    return found.isel(atom=found.layer.values == layer)
-
-
 def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `caltech-faces` by layer and kind: sharpness, then the match between the two sets, medians over atoms.
 
     The last two columns, of the top layer alone, are the error on held-out images and the active coefficients.
     """
     atoms = found[["high_frequency_share", "gradient_kurtosis", "correlation"]].groupby(found.layer)
-    medians = xr.concat([one.median([ATOM, "set"]).assign_coords(layer=layer) for layer, one in atoms], "layer")
+    medians = atoms.map(lambda one: one.median([ATOM, "set"]))
     top = found[["rms", "active"]].mean("set").expand_dims(layer=[_layers(found)[-1]])
-    return table(("layer", "kind"), {
+    return style.table(("layer", "kind"), {
         "energy above half Nyquist": (medians.high_frequency_share, 3),
         "gradient kurtosis": (medians.gradient_kurtosis, 1), "match": (medians.correlation,),
         "held-out error": (top.rms, 3), "active": (top.active, 0),
@@ -148,13 +124,9 @@ def sharpness_table(found: xr.Dataset) -> pd.DataFrame:
 def show_joint(found: xr.Dataset, stage: str) -> Figure:
     """All classes of `caltech-joint`: an image of each, then the atoms of each layer; 0 is mid grey."""
     layers = [unpack(found, layer, stage=stage).values for layer in _layers(found)]
-    parts = [("an image of each class", found["images"].values[:, None] / 100, 3)]
-    parts += [(f"layer {n}", atoms, int(np.ceil(len(atoms) ** 0.5))) for n, atoms in enumerate(layers, 1)]
-    tall, rows = max(-(-len(pictures) // across) / across for _, pictures, across in parts), -(-len(parts) // 2)
-    figure, axes = new_panels(rows, 2, rows * (FULL / 2 * tall + 0.28))
-    for panel, (title, pictures, across) in zip(axes.flat, parts, strict=False):
-        draw_atoms(panel, pictures, across, title)
-    return finish(figure)
+    grids = [("an image of each class", found["images"].values[:, None] / 100, 3)]
+    grids += [(f"layer {n}", atoms, ceil(len(atoms) ** 0.5)) for n, atoms in enumerate(layers, 1)]
+    return show_grids(grids, 2, 0.28)
 
 
 def match_table(found: xr.Dataset) -> pd.DataFrame:
@@ -163,19 +135,19 @@ def match_table(found: xr.Dataset) -> pd.DataFrame:
     Then how many of the pairs match closer than `CLOSE`, in %. The 95 % interval of the difference takes atoms as
     independent.
     """
-    columns = {}
-    for stage, layer in product(found.stage.values, _layers(found)):
-        part = of_layer(found.sel(stage=stage), layer)
-        same, other = median_and_interval(part.same), median_and_interval(part.different)
-        half = np.hypot(same.half, other.half)
-        close = [f"{100 * float((one > CLOSE).sum() / one.count()):.0f}" for one in (part.same, part.different)]
-        for name, text in (
-            ("same class", f"{float(same.value):.2f}"), ("two classes", f"{float(other.value):.2f}"),
-            ("difference", plus_minus(float(other.value - same.value), half, sign="+")),
-            (f"% above {CLOSE}, same class", close[0]), (f"% above {CLOSE}, two classes", close[1]),
-        ):
-            columns.setdefault((stage, name), {})[layer] = text
-    return pd.DataFrame(columns).rename_axis("layer")
+    def described(part: xr.Dataset) -> xr.Dataset:
+        (values,) = part.values()
+        over = [axis for axis in values.dims if axis != "stage"]
+        near = 100 * (values > CLOSE).sum(over) / values.count(over)
+        return xr.Dataset(median_and_interval(values, over)._asdict() | {"near": near})
+
+    same, other = (found[[name]].groupby(found.layer).map(described) for name in ("same", "different"))
+    more, half = other.value - same.value, np.hypot(same.half, other.half)
+    return style.table("layer", style.at_each("stage", {
+        "same class": (same.value,), "two classes": (other.value,),
+        "difference": (xr.apply_ufunc(style.plus_minus_each, more, half, kwargs={"sign": "+"}),),
+        f"% above {CLOSE}, same class": (same.near, 0), f"% above {CLOSE}, two classes": (other.near, 0),
+    }), "layer")
 
 
 def share_table(found: xr.Dataset) -> pd.DataFrame:
@@ -187,15 +159,16 @@ def share_table(found: xr.Dataset) -> pd.DataFrame:
     """
     rows, classes = {}, found["class"].values
     for stage, layer in product(found.stage.values, _layers(found)):
-        shares = of_layer(found.weight_share, layer).sel(stage=stage).values
+        shares = found.weight_share.isel(atom=found.layer.values == layer).sel(stage=stage).values
         generator = np.random.default_rng(0)
         own = _largest_share(shares, classes)
         dealt = [_largest_share(shares, generator.permutation(classes)) for _ in range(DEALS)]
         medians, halves = np.nanmedian(dealt, axis=1), (np.array(dealt) > 0.5).sum(axis=1)
         rows[stage, layer] = {
-            "median": f"{np.nanmedian(own):.2f}", "median, at random": plus_minus(medians.mean(), WIDE * medians.std()),
+            "median": f"{np.nanmedian(own):.2f}",
+            "median, at random": style.plus_minus(medians.mean(), WIDE * medians.std()),
             "more than half": f"{(own > 0.5).sum()} of {len(own)}",
-            "more than half, at random": plus_minus(halves.mean(), WIDE * halves.std(), 1),
+            "more than half, at random": style.plus_minus(halves.mean(), WIDE * halves.std(), 1),
             "by one image": f"{(shares.max(axis=0) > 0.5).sum()}",
         }
     return pd.DataFrame(rows).T.rename_axis(["stage", "layer"])
@@ -240,17 +213,14 @@ def cost_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     found : records of runs with the same parts and numbers of images; the last row is the mean over them
     """
     minutes = pd.DataFrame({class_of(one): one.cpu_seconds.to_series() / 60 for one in found})
-    minutes = minutes.groupby(_part, sort=False).sum().T
-    sweeps = found[0].sweeps.to_series().groupby(_part, sort=False).sum()
-    milli = 60000 * minutes.mean() / found[0].sizes[IMAGE] / sweeps.where(sweeps > 0)
-    table = minutes.assign(**{"in all": minutes.sum(axis=1)}).map("{:.1f}".format)
+    part = minutes.index.str.partition(",").get_level_values(0)
+    minutes = minutes.groupby(part, sort=False).sum().T
+    ran = found[0].sweeps.to_series().groupby(part, sort=False).sum()
+    milli = 60000 * minutes.mean() / found[0].sizes[IMAGE] / ran.where(ran > 0)
+    frame = minutes.assign(**{"in all": minutes.sum(axis=1)}).map("{:.1f}".format)
     each = milli.dropna().map("{:.2f}".format)
-    table.loc["ms per image and sweep"] = each.reindex(table.columns).fillna("")
-    return table.rename_axis(None, axis=1)
-
-
-def _part(name: str) -> str:
-    return name.partition(",")[0]
+    frame.loc["ms per image and sweep"] = each.reindex(frame.columns).fillna("")
+    return frame.rename_axis(None, axis=1)
 
 
 def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -260,7 +230,7 @@ def projection_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """
     errors = xr.concat([record.projection_error for record in found], "class").assign_coords(
         {"class": [class_of(record) for record in found]})
-    return table("class", {"projection error, share of energy": (errors, 2, IMAGE)})
+    return style.table("class", {"projection error, share of energy": (errors, 2, IMAGE)})
 
 
 def atoms_of(record: xr.Dataset, stage: str) -> list[xr.DataArray]:
@@ -271,12 +241,8 @@ def atoms_of(record: xr.Dataset, stage: str) -> list[xr.DataArray]:
 
 def show_examples(found: Sequence[xr.Dataset]) -> Figure:
     """Some training images of every class, normalised, a row for each class; 0 is mid grey."""
-    figure, axes = new_figure(len(found), 1, height=len(found) * (FULL - 0.9) / 6 + 0.1)
-    for panel, record in zip(np.atleast_1d(axes), found, strict=True):
-        pictures = record["images"].values / 100
-        draw_atoms(panel, pictures[:, None], len(pictures), "")
-        panel.set_ylabel(class_of(record).replace(" ", "\n"), rotation=0, ha="right", va="center", fontsize=FONT - 1)
-    return finish(figure)
+    grids = [("", record["images"].values[:, None] / 100, len(record["images"])) for record in found]
+    return show_grids(grids, 1, 0.1 / len(found), [*map(class_of, found)], 0.9)
 
 
 def show_class_stages(record: xr.Dataset) -> Figure:
@@ -284,53 +250,38 @@ def show_class_stages(record: xr.Dataset) -> Figure:
 
     Black and white begin at the `SHOWN`th percentile of an atom's magnitudes: a few strong pixels would grey the rest.
     """
-    columns = [atoms_of(record, stage) for stage in record.stage.values]
-    across = [min(4, len(atoms)) for atoms in columns[0]]
-    tall = [-(-len(atoms) // wide) / wide for atoms, wide in zip(columns[0], across, strict=True)]
-    height = sum(tall) * FULL / len(columns) + 0.25 * len(tall)
-    figure, axes = new_figure(len(tall), len(columns), height=height, height_ratios=tall, squeeze=False)
-    for panels, stage, layers in zip(axes.T, record.stage.values, columns, strict=True):
-        for number, (panel, atoms, wide) in enumerate(zip(panels, layers, across, strict=True), 1):
-            draw_atoms(panel, atoms, wide, f"layer {number}, {stage}", SHOWN)
-    return finish(figure)
+    stages = record.stage.values
+    layers = enumerate(zip(*(atoms_of(record, stage) for stage in stages), strict=True), 1)
+    grids = [(f"layer {number}, {stage}", atoms, min(4, len(atoms)))
+             for number, both in layers for stage, atoms in zip(stages, both, strict=True)]
+    return show_grids(grids, len(stages), 0.25, percentile=SHOWN)
 
 
-def show_layers(found: xr.Dataset, count: int = 9) -> Figure:
+def show_layers(found: xr.Dataset) -> Figure:
     """As the paper's Fig. 3: atoms of layers 1 and 2, then of the top layer before and after refinement, in one row."""
     top = _layers(found)[-1]
     columns = [(1, "refined"), (2, "refined"), (top, "pretrained"), (top, "refined")]
-    figure, axes = new_figure(1, len(columns), height=FULL / len(columns) + 0.3)
-    for panel, (layer, stage) in zip(axes, columns, strict=True):
-        atoms = unpack(found, layer, stage=stage).values[:count]
-        draw_atoms(panel, atoms, round(count**0.5), f"layer {layer}, {stage}", SHOWN)
-    return finish(figure)
+    grids = [(f"layer {layer}, {stage}", unpack(found, layer, stage=stage).values[:9], 3) for layer, stage in columns]
+    return show_grids(grids, len(grids), 0.3, percentile=SHOWN)
 
 
-def show_rows(found: Sequence[xr.Dataset], count: int = 4) -> Figure:
+def show_rows(found: Sequence[xr.Dataset]) -> Figure:
     """As the paper's Fig. 5: a row for each class, with images of it, then refined atoms of each layer."""
-    figure, axes = new_figure(len(found), 4, height=len(found) * (FULL - 0.9) / 4 + 0.3, squeeze=False)
-    for row, (panels, record) in enumerate(zip(axes, found, strict=True)):
+    titles, grids = ["images", "layer 1", "layer 2", "layer 3"], []
+    for record in found:
         parts = [record["images"].values[:, None] / 100, *atoms_of(record, "refined")]
-        titles = ["images", *(f"layer {layer}" for layer in range(1, len(parts)))]
-        for panel, title, part in zip(panels, titles, parts, strict=True):
-            draw_atoms(panel, np.asarray(part)[:count], round(count**0.5), "" if row else title, SHOWN)
-        words = class_of(record).replace(" ", "\n")
-        panels[0].set_ylabel(words, rotation=0, ha="right", va="center", fontsize=FONT - 1)
-    return finish(figure)
+        grids += [(title, part[:4], 2) for title, part in zip(titles, parts, strict=True)]
+        titles = [""] * len(parts)
+    return show_grids(grids, len(titles), 0.3 / len(found), [*map(class_of, found)], 0.9, SHOWN)
 
 
 def class_sharpness_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Median sharpness over the atoms of every layer, before and after refinement: two rows for each class."""
     measures = {"energy above half Nyquist": (high_frequency_share, 3), "gradient kurtosis": (gradient_kurtosis, 1)}
-    rows = {
-        (class_of(record), stage): {
-            (words, f"{LAYER} {number}"): f"{float(measure(atoms).median()):.{digits}f}"
-            for words, (measure, digits) in measures.items()
-            for number, atoms in enumerate(atoms_of(record, stage), 1)
-        }
-        for record in found for stage in STAGES
-    }
-    return pd.DataFrame.from_dict(rows, "index")
+    return pd.DataFrame({(class_of(record), stage): {
+        (words, f"{LAYER} {number}"): f"{float(measure(atoms).median()):.{digits}f}"
+        for words, (measure, digits) in measures.items() for number, atoms in enumerate(atoms_of(record, stage), 1)
+    } for record in found for stage in STAGES}).T
 
 
 def class_match_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -354,14 +305,12 @@ def table_two(paper: pd.DataFrame, found: Sequence[xr.Dataset]) -> pd.DataFrame:
     95 % interval where there are three splits or more.
     """
     method = paper.method + paper.detail.map(lambda text: f" {text}" if isinstance(text, str) else "")
-    table = pd.DataFrame({"method": method, 15: paper.train_15, 30: paper.train_30}).set_index("method")
-    table = table.map("{:g}".format)
+    frame = pd.DataFrame({"method": method, 15: paper.train_15, 30: paper.train_30}).set_index("method")
+    frame = frame.map("{:g}".format)
     for (model, words), stage in product(LAYERS.items(), STAGES):
-        kind = f"{stage}, ml_sample"
-        table.loc[f"ours, {words}, {stage}"] = [
-            over_splits(cell_of(found, model, n).sel(feature_kind=kind)) for n in (15, 30)
-        ]
-    return table
+        cells = [cell_of(found, model, n).sel(feature_kind=f"{stage}, ml_sample") for n in (15, 30)]
+        frame.loc[f"ours, {words}, {stage}"] = [*map(over_splits, cells)]
+    return frame
 
 
 def _lengths(record: xr.Dataset) -> tuple[int, int]:
@@ -386,24 +335,23 @@ def cell_of(found: Sequence[xr.Dataset], model: str, per_class: int) -> xr.DataA
 def over_splits(accuracy: xr.DataArray) -> str:
     """Mean over the splits that have this feature, with its 95 % interval and their number; one or two as they are."""
     values = accuracy.dropna("split")
-    return with_interval(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
+    return style.with_interval(values, "split", 1).item() + (f" ({values.size} splits)" if values.size > 1 else "")
 
 
 def feature_words(kind: str) -> str:
     """A feature's name in a record, such as ``pretrained, ml_sample``, in words."""
     stage, comma, code = kind.partition(", ")
-    return f"{stage}{comma}{KIND_WORDS.get(code, code)}"
+    return f"{stage}{comma}{style.KIND_WORDS.get(code, code)}"
 
 
 def every_feature(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Accuracy in % over images, background left out: a row for each feature, a column for each cell of the table."""
-    columns = {}
-    for (model, words), per_class in product(LAYERS.items(), (15, 30)):
-        cell = cell_of(found, model, per_class)
-        columns[words, f"{per_class} images"] = {
-            feature_words(kind): over_splits(cell.sel(feature_kind=kind)) for kind in cell.feature_kind.values
-        }
-    return pd.DataFrame(columns).rename_axis("feature")
+    cells = {(words, f"{n} images"): cell_of(found, model, n)
+             for (model, words), n in product(LAYERS.items(), (15, 30))}
+    return pd.DataFrame({
+        name: {feature_words(one.feature_kind.item()): over_splits(one) for one in cell.transpose("feature_kind", ...)}
+        for name, cell in cells.items()
+    }).rename_axis("feature")
 
 
 def size_of(record: xr.Dataset) -> tuple[int, int, int, int]:
@@ -423,8 +371,9 @@ def refinement_gains(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         row = rows[LAYERS[p["model"]], record.sizes["class"], p["per_class"], ", ".join(map(str, p["seeds"]))] = {}
         for name in (name for name in own.feature_kind.values if name.startswith("refined, ")):
             change = own.sel(feature_kind=name) - own.sel(feature_kind=name.replace("refined", "pretrained"))
-            row[name.removeprefix("refined, ")] = with_interval(change, "class", 1, "+").item()
-    return pd.DataFrame(rows).T.rename_axis(["model", "classes", "images a class", "seeds"]).rename(columns=KIND_WORDS)
+            row[name.removeprefix("refined, ")] = style.with_interval(change, "class", 1, "+").item()
+    names = ["model", "classes", "images a class", "seeds"]
+    return pd.DataFrame(rows).T.rename_axis(names).rename(columns=style.KIND_WORDS)
 
 
 def refinement_lengths(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -437,21 +386,20 @@ def refinement_lengths(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     kinds = [name.removeprefix("refined, ") for name in each.feature_kind.values if name.startswith("refined, ")]
     before, after = (each.sel(feature_kind=[f"{stage}, {kind}" for kind in kinds]) for stage in STAGES)
     change = after.class_accuracy - before.class_accuracy.assign_coords(feature_kind=after.feature_kind)
-    names = ["{refine_burn_in} + {refine_collect}".format(**settings(one)) for one in found]
-    columns = {}
+    columns, names = {}, [style.sweeps(settings(one), "refine_") for one in found]
     for kind in kinds:
-        at, words = {"feature_kind": f"refined, {kind}"}, KIND_WORDS[kind]
+        at, words = {"feature_kind": f"refined, {kind}"}, style.KIND_WORDS[kind]
         columns |= {words: (after.accuracy.sel(at), 1), f"{words}, change": (change.sel(at), 1, "class", "+")}
     columns["raw pixels"] = each.accuracy.sel(feature_kind="raw pixels"), 1
-    return table("run", columns, "sweeps of refinement", index=names)
+    return style.table("run", columns, "sweeps of refinement", index=names)
 
 
 def third_layer(two: xr.Dataset, three: xr.Dataset) -> pd.DataFrame:
     """Mean accuracy over the same classes with three layers less that with two, in points, by the model's features."""
     change = three.class_accuracy.mean("split") - two.class_accuracy.mean("split")
-    kinds = [kind for kind in change.feature_kind.values if kind.startswith(STAGES)]
-    change = change.sel(feature_kind=kinds)
-    return table("feature_kind", {"3 layers less 2": (change, 1, "class", "+")}, index=[*map(feature_words, kinds)])
+    change = change.sel(feature_kind=[kind for kind in change.feature_kind.values if kind.startswith(STAGES)])
+    names = [*map(feature_words, change.feature_kind.values)]
+    return style.table("feature_kind", {"3 layers less 2": (change, 1, "class", "+")}, index=names)
 
 
 def show_features(found: Sequence[xr.Dataset]) -> Figure:
@@ -460,25 +408,26 @@ def show_features(found: Sequence[xr.Dataset]) -> Figure:
     Records of the same features stand side by side, each under the name of its model.
     """
     kinds = found[0].feature_kind.values
-    figure, axes = new_figure(1, len(found), height=0.36 * len(kinds) + 0.9, sharey=True)
+    figure, axes = style.new_figure(1, len(found), height=0.36 * len(kinds) + 0.9, sharey=True)
     for panel, record in zip(np.atleast_1d(axes), found, strict=True):
         for place, kind in enumerate(kinds):
             each = record.class_accuracy.sel(feature_kind=kind).mean("split").values
             spread = 0.25 * np.linspace(-1, 1, len(each))
-            panel.plot(each, place + spread, ".", color=COLOURS["grey"], markersize=4)
-            panel.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=COLOURS["blue"], linewidth=2.5)
-        show_value(panel, 100 / record.sizes["class"])
+            panel.plot(each, place + spread, ".", color=style.COLOURS["grey"], markersize=4)
+            panel.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=style.COLOURS["blue"], linewidth=2.5)
+        style.show_value(panel, 100 / record.sizes["class"])
         panel.set(xlabel="accuracy (%)", xlim=(-2, 102), title=LAYERS[settings(record)["model"]])
     panel.set(yticks=range(len(kinds)), yticklabels=[feature_words(kind) for kind in kinds])
     panel.invert_yaxis()
-    return finish(figure)
+    return style.finish(figure)
 
 
 def layerwise_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of `caltech-layerwise`: each way with its two features; the baselines in a column."""
     share, plain = 100 * record.right.mean(IMAGE), record.baseline_accuracy.rename(baseline="way")
-    columns = {KIND_WORDS[kind]: (share.sel(feature_kind=kind), 1) for kind in KINDS}
-    found = table("way", {"numbers an image": (record.n_features, ",.0f")} | columns | {"needs no model": (plain, 1)})
+    columns = {"numbers an image": (record.n_features, ",.0f")}
+    columns |= {style.KIND_WORDS[kind]: (share.sel(feature_kind=kind), 1) for kind in KINDS}
+    found = style.table("way", columns | {"needs no model": (plain, 1)})
     return found.loc[[*record.way.values, *record.baseline.values]]
 
 
@@ -496,8 +445,8 @@ def paired_table(pairs: Mapping[tuple[str, str], tuple[xr.DataArray, xr.DataArra
     with nothing done about there being several.
     """
     rows = [compare_paired(one.values, other.values) for one, other in pairs.values()]
-    table = pd.DataFrame(rows, pd.MultiIndex.from_tuples(pairs, names=["", "beside"]))
-    return table.assign(p=table.p.map("{:.2g}".format))
+    frame = pd.DataFrame(rows, pd.MultiIndex.from_tuples(pairs, names=["", "beside"]))
+    return frame.assign(p=frame.p.map("{:.2g}".format))
 
 
 def depth_seconds(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -507,7 +456,7 @@ def depth_seconds(found: Sequence[xr.Dataset]) -> pd.DataFrame:
         p, atoms = settings(record), 16 * record.sizes["class"]
         seconds = record.test_cpu_seconds.mean([axis for axis in record.test_cpu_seconds.dims if axis != "stage"])
         for stage, one in seconds.to_series().items():
-            rows[atoms, _sweeps(p, "test_"), stage, LAYERS[p["model"]]] = f"{one:.2f}"
+            rows[atoms, style.sweeps(p, "test_"), stage, LAYERS[p["model"]]] = f"{one:.2f}"
     names = ["projected atoms", "sweeps", "stage", "seconds of a core"]
     return pd.Series(rows).rename_axis(names).unstack()
 
@@ -517,7 +466,7 @@ def time_table(record: xr.Dataset) -> pd.DataFrame:
     seconds = record.cpu_seconds.values
     rows = {
         "atoms": f"{int(record.n_atoms)}", "positions": f"{int(record.n_positions)}",
-        "sweeps": _sweeps(settings(record), "test_"), "test images": f"{len(seconds)}",
+        "sweeps": style.sweeps(settings(record), "test_"), "test images": f"{len(seconds)}",
         "CPU seconds an image, median": f"{np.median(seconds):.2f}",
         "CPU seconds an image, least to most": f"{seconds.min():.2f} to {seconds.max():.2f}",
         "active coefficients, mean": f"{record.active.values.mean():.0f}",
@@ -532,28 +481,24 @@ def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
 
     Hollow: 15 images, filled: 30.
     """
-    rows = [
-        (f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30),
-         "black" if row.ours else "grey")
-        for row in paper.itertuples()
-    ]
-    for one in record.accuracy.mean("split").transpose("feature_kind", "count"):
-        name = str(one.feature_kind.values)
-        rows.append((name, one.values, "blue" if name in OURS else "red"))
+    rows = [(f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30),
+             "black" if row.ours else "grey") for row in paper.itertuples()]
+    shares = record.accuracy.mean("split").transpose("feature_kind", "count").to_series().unstack()
+    rows += [(name, pair.values, "blue" if name in OURS else "red") for name, pair in shares.iterrows()]
     rows.sort(key=lambda row: row[1][1])
-    figure, axes = new_figure(height=0.3 * len(rows) + 0.9)
-    name_rows(axes, [name for name, *_ in rows], "test images that are right, %", 2, (0, 100))
+    figure, axes = style.new_figure(height=0.3 * len(rows) + 0.9)
+    style.name_rows(axes, [name for name, *_ in rows], "test images that are right, %", 2, (0, 100))
     for place, (_, shares, colour) in enumerate(rows):
-        axes.plot(shares, [place] * 2, color=COLOURS[colour], linewidth=1)
-        for share, face in zip(shares, ("white", COLOURS[colour]), strict=True):
-            axes.plot(share, place, "o", color=COLOURS[colour], markerfacecolor=face, markersize=6)
-        axes.get_yticklabels()[place].set_color(INK[colour])
-    return finish(figure)
+        axes.plot(shares, [place] * 2, color=style.COLOURS[colour], linewidth=1)
+        for share, face in zip(shares, ("white", style.COLOURS[colour]), strict=True):
+            axes.plot(share, place, "o", color=style.COLOURS[colour], markerfacecolor=face, markersize=6)
+        axes.get_yticklabels()[place].set_color(style.INK[colour])
+    return style.finish(figure)
 
 
 def best_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of every feature of `caltech-best`, with its 95 % interval over splits."""
-    return table("feature_kind", {
+    return style.table("feature_kind", {
         f"{n} images": (record.accuracy.sel(count=n), 1, "split") for n in record["count"].values
     })
 
@@ -563,26 +508,26 @@ def show_codes(found: Sequence[xr.Dataset]) -> Figure:
 
     At the first noise precision. Bars: 95 % intervals.
     """
-    figure, panels = new_figure(1, len(found), height=3.3, sharey=True, squeeze=False)
+    figure, panels = style.new_figure(1, len(found), height=3.3, sharey=True, squeeze=False)
     for axes, record in zip(panels[0], found, strict=True):
         share, half = share_and_interval(record.right.isel(noise=0), IMAGE)
         rows = np.arange(record.sizes["feature_kind"])[::-1]
         for number, (kind, (colour, mark)) in enumerate(CODERS.items()):
             if kind in record.atoms:
-                bars, style = half.sel(atoms=kind), {"color": COLOURS[colour], "markersize": 4, "label": kind}
-                axes.errorbar(share.sel(atoms=kind), rows + 0.2 * (1 - number), xerr=bars, fmt=mark, **style)
+                bars, looks = half.sel(atoms=kind), {"color": style.COLOURS[colour], "markersize": 4, "label": kind}
+                axes.errorbar(share.sel(atoms=kind), rows + 0.2 * (1 - number), xerr=bars, fmt=mark, **looks)
         for place, name in enumerate(("raw pixels", "gradients")):
-            show_value(axes, 100 * float(record.right_without.sel(baseline=name).mean()), name, 4.5 + 0.3 * place)
+            style.show_value(axes, 100 * float(record.right_without.sel(baseline=name).mean()), name, 4.5 + 0.3 * place)
         words = f"right, {record.sizes['class']} classes (%)"
-        name_rows(axes, record.feature_kind.values[::-1], words, xlim=(0, 100))
+        style.name_rows(axes, record.feature_kind.values[::-1], words, xlim=(0, 100))
         axes.set(ylim=(-0.5, 5.1))
     handles = dict(zip(*reversed(panels[0][0].get_legend_handles_labels()), strict=True))
-    legend_outside(figure, columns=3, handles=list(handles.values()), labels=list(handles))
-    return finish(figure)
+    style.legend_outside(figure, columns=3, handles=list(handles.values()), labels=list(handles))
+    return style.finish(figure)
 
 
 def codes_table(record: xr.Dataset) -> pd.DataFrame:
     """The same for every noise precision, and how many coefficients of an image are active."""
     share = 100 * record.right.mean(IMAGE)
-    columns = {name: (share.sel(feature_kind=name), 1) for name in record.feature_kind.values}
-    return table(("atoms", "noise"), {"active": (record.active, 0)} | columns, ("what codes", "noise precision"))
+    columns = {"active": (record.active, 0)} | style.at_each("feature_kind", {"": (share, 1)})
+    return style.table(("atoms", "noise"), columns, ("what codes", "noise precision"))

@@ -22,32 +22,15 @@ from gdd_book.dictionaries import threshold
 from gdd_book.evaluate.atoms import high_frequency_share, match_atoms
 from gdd_book.evaluate.statistics import compare_paired, mean_and_interval, share_interval, t_statistic
 from gdd_book.experiments.studies.mnist_features import COPIED, KINDS, reader
-from gdd_book.figures.model import draw_atoms
-from gdd_book.figures.style import (
-    COLOURS,
-    CYCLE,
-    FONT,
-    FULL,
-    KIND_WORDS,
-    draw_picture,
-    finish,
-    legend_outside,
-    name_rows,
-    new_figure,
-    new_panels,
-    plus_minus_each,
-    show_value,
-    table,
-    with_interval,
-    write_ticks,
-    written,
-)
+from gdd_book.figures import style
+from gdd_book.figures.model import show_grids
 from gdd_book.records import settings
+from gdd_book.training import STAGES
 
 #: words for the features of `mnist-error`, in the order of the tables
 FEATURES = {
-    "ml_sample": f"{KIND_WORDS['ml_sample']} (the paper's)",
-    "mean": KIND_WORDS["mean"],
+    "ml_sample": f"{style.KIND_WORDS['ml_sample']} (the paper's)",
+    "mean": style.KIND_WORDS["mean"],
     "magnitude": "mean magnitude",
     "inclusion": "inclusion probability",
     "raw pixels": "raw pixels",
@@ -83,7 +66,7 @@ def dictionary_table(found: xr.Dataset) -> pd.DataFrame:
     Medians are over atoms; "used most" is the half of the first dictionary's atoms that is used most often.
     """
     most = found.uses.isel(half=0) >= found.uses.isel(half=0).median(ATOM)
-    return table("kind", {
+    return style.table("kind", {
         "energy above half Nyquist": (found.high_frequency_share.median(("half", ATOM)), 3),
         "gradient kurtosis": (found.gradient_kurtosis.median(("half", ATOM)), 1),
         "match between halves": (found.correlation.median(ATOM), 3),
@@ -115,7 +98,7 @@ def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEAT
 def subset_table(errors: xr.DataArray) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
     count = errors.count("trial").astype(str)
-    text = (with_interval(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
+    text = (style.with_interval(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
     return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
 
 
@@ -136,10 +119,10 @@ def printed_errors(paper: pd.DataFrame, form: str = "{:.2f}") -> pd.Series:
     return paper[paper.ours].astype({"n_train": int}).set_index("n_train").error.map(form.format).sort_index()
 
 
-def draw_subsets(axes: Axes, errors: xr.DataArray, **style) -> None:
+def draw_subsets(axes: Axes, errors: xr.DataArray, **looks) -> None:
     """Mean error (size, trial) against the number of training digits, with 95 % intervals."""
     mean, half = mean_and_interval(errors.dropna("size", how="all"), "trial")
-    axes.errorbar(mean["size"], mean, half.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | style))
+    axes.errorbar(mean["size"], mean, half.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | looks))
 
 
 def whole_runs(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
@@ -155,18 +138,15 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequenc
     rows = {}
     for record in short:
         for n, errors in subset_table(subset_errors([record])).iterrows():
-            rows[n] = errors.to_dict() | _lengths(record)
+            rows[n] = {**errors, LENGTHS: style.sweeps(settings(record))}
     for record in sorted(whole_runs(found), key=lambda one: settings(one)["burn_in"] + settings(one)["collect"]):
-        rows[settings(record)["n_train"]] = written(record.error).to_series().to_dict() | _lengths(record)
+        p = settings(record)
+        rows[p["n_train"]] = {**style.written(record.error).to_series(), LENGTHS: style.sweeps(p)}
     printed = printed_errors(paper)
     ours = pd.DataFrame.from_dict(rows, "index", dtype=object).reindex(printed.index)
     ours = ours[[name for name in (*FEATURES, LENGTHS) if name in ours]].rename(columns=FEATURES).fillna("not run")
     ours.insert(0, "the paper, refined", printed)
     return ours.rename_axis("training digits")
-
-
-def _lengths(record: xr.Dataset) -> dict[str, str]:
-    return {LENGTHS: "{burn_in} + {collect}".format(**settings(record))}
 
 
 def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
@@ -175,8 +155,8 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     for record in found:
         p = settings(record)
         noise = f"{p['noise_precision']:g}" if p["noise_precision"] else "learned"
-        name = (f"{p['n_train']} {p['data']}", record.attrs["scale"], f"{p['burn_in']} + {p['collect']}", noise)
-        columns[name] = written(record.error).to_series()
+        name = (f"{p['n_train']} {p['data']}", record.attrs["scale"], style.sweeps(p), noise)
+        columns[name] = style.written(record.error).to_series()
     ours = pd.DataFrame(columns, FEATURES).rename(index=FEATURES).fillna("not run")
     names = pd.MultiIndex.from_tuples(columns, names=["training", "scale", "sweeps", "noise precision"])
     return ours.set_axis(names, axis=1)
@@ -195,28 +175,25 @@ def show_learning_curve(
     """
     figure, axes = _learning_curve(paper)
     several, full = subset_errors(short), whole_runs(found)
-    for colour, (kind, words) in zip([*CYCLE[:5], COLOURS["sky"]], FEATURES.items(), strict=True):
+    for colour, (kind, words) in zip(style.CYCLE[:6], FEATURES.items(), strict=True):
         if kind in several.feature_kind:
             draw_subsets(axes, several.sel(feature_kind=kind), color=colour, markerfacecolor="white", linewidth=1)
-        have = [record for record in full if kind in record.feature_kind]
-        points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind))) for one in have)
-        if points or kind in several.feature_kind:
-            axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=colour, markersize=5, label=words)
+        if kind in several.feature_kind or any(kind in record.feature_kind for record in full):
+            _draw_runs(axes, full, kind, color=colour, markersize=5, label=words)
     return _finish_curve(figure, axes)
 
 
 def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: Sequence[xr.Dataset]) -> Figure:
     """Test error against the number of training digits: the paper's, `whole_runs` of its protocol, `mnist-best`."""
     figure, axes = _learning_curve(paper)
-    runs = sorted(whole_runs(protocol), key=lambda record: settings(record)["n_train"])
-    points = [(settings(one)["n_train"], float(one.error.sel(feature_kind="ml_sample"))) for one in runs]
-    axes.plot(*np.reshape(points, (-1, 2)).T, "o", color=COLOURS["red"], label="paper's protocol, our run, pretrained")
-    colours = dict(zip(KINDS, (CYCLE[0], COLOURS["grey"], CYCLE[4], CYCLE[2], CYCLE[5]), strict=True))
+    words = "paper's protocol, our run, pretrained"
+    _draw_runs(axes, whole_runs(protocol), "ml_sample", color=style.COLOURS["red"], label=words)
+    colours = dict(zip(KINDS, ("blue", "grey", "purple", "green", "sky"), strict=True))
     for errors in subset_errors(found, KINDS):
         kind = errors.feature_kind.item()
         alone = kind.removesuffix(COPIED.format(""))
         line, words = ("-o", kind) if kind == alone else ("--^", f"{alone}, copies")
-        draw_subsets(axes, errors, color=colours.get(alone, CYCLE[1]), label=words, fmt=line)
+        draw_subsets(axes, errors, color=style.COLOURS[colours.get(alone, "orange")], label=words, fmt=line)
     return _finish_curve(figure, axes)
 
 
@@ -232,12 +209,12 @@ def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | N
     ``chosen`` : at the precisions chosen for coding; ``trained`` : at those that training left, the sample alone
     """
     figure, axes = _learning_curve(paper)
-    colours = (CYCLE[0], CYCLE[5], CYCLE[4], CYCLE[2], COLOURS["grey"])
+    colours = ("blue", "sky", "purple", "green", "grey")
     for colour, (kind, words) in zip(colours, LABELLED.items(), strict=True):
-        draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=colour, label=words)
+        draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=style.COLOURS[colour], label=words)
     if trained is not None:
         before = trained.error.sel(feature_kind="ml_sample")
-        draw_subsets(axes, before, color=CYCLE[3], label="the sample, training's precisions", fmt="--o")
+        draw_subsets(axes, before, color=style.COLOURS["red"], label="the sample, training's precisions", fmt="--o")
     return _finish_curve(figure, axes)
 
 
@@ -252,15 +229,14 @@ def labels_table(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | 
     return ours
 
 
-def against_pixels(record: xr.Dataset, kind: str = "ml_sample") -> pd.DataFrame:
+def against_pixels(record: xr.Dataset) -> pd.DataFrame:
     """The first subset of every number of labels: test digits that only one feature, only pixels get right, and p.
 
     p is McNemar's exact one.
     """
-    right = record.predicted == record.label
-    rows = {}
+    right, rows = record.predicted == record.label, {}
     for size in record["size"].values:
-        one, pixels = (right.sel(size=size, feature_kind=name).values for name in (kind, "raw pixels"))
+        one, pixels = (right.sel(size=size, feature_kind=name).values for name in ("ml_sample", "raw pixels"))
         wins, losses, p = compare_paired(one, pixels)
         rows[f"{size:,}"] = {
             "error, %": f"{100 - 100 * one.mean():.2f}", "of pixels, %": f"{100 - 100 * pixels.mean():.2f}",
@@ -269,8 +245,15 @@ def against_pixels(record: xr.Dataset, kind: str = "ml_sample") -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("labels")
 
 
+def _draw_runs(axes: Axes, runs: Sequence[xr.Dataset], kind: str, **looks) -> None:
+    """A dot for each run that has this kind of feature."""
+    points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind)))
+                    for one in runs if kind in one.feature_kind)
+    axes.plot(*np.reshape(points, (-1, 2)).T, "o", **looks)
+
+
 def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes]:
-    figure, axes = new_figure(height=4.4)
+    figure, axes = style.new_figure(height=4.4)
     row = paper[paper.ours].sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4, label="the paper, refined")
     return figure, axes
@@ -278,17 +261,17 @@ def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes]:
 
 def _finish_curve(figure: Figure, axes: Axes) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
-    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
-    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))
-    legend_outside(figure, "lower center", smaller=2)
-    return finish(figure)
+    style.write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
+    style.write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))
+    style.legend_outside(figure, "lower center", smaller=2)
+    return style.finish(figure)
 
 
 # ---------------------------------------------------------------------------------------- best use, and what it costs
 
 
-def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
-    """One of some digits (digit, row, col) and the same a pixel further right: a map of features for each of six atoms.
+def show_one_step(best: xr.Dataset, digits: np.ndarray) -> Figure:
+    """The fourth of some digits (digit, row, col) and the same a pixel further right: maps of features for six atoms.
 
     Above the rows, how alike the two are, on average over all digits: as pixels, and in all features.
     """
@@ -296,20 +279,21 @@ def show_one_step(best: xr.Dataset, digits: np.ndarray, of: int = 3) -> Figure:
     both = pairs.reshape(-1, 1, *digits.shape[1:])
     found = reader([best.atoms], int(best.margin[int(best.chosen)])).fit(both).maps(both)[0].values
     features = found.reshape(*pairs.shape[:2], *found.shape[1:])
-    maps = features[of]
+    maps = features[3]
     shown = np.argsort(-maps.var(axis=(0, 2, 3)))[:6]
-    figure, panels = new_panels(3, 7, 2.9)
+    figure, panels = style.new_panels(3, 7, 2.9)
     panels[0, 0].text(0.5, 0.5, "atoms:", ha="center", va="center", transform=panels[0, 0].transAxes)
     for panel, atom in zip(panels[0, 1:], best.atoms.values[shown, 0], strict=True):
-        draw_picture(panel, atom, ends=(-np.abs(atom).max(), np.abs(atom).max()))
-    for row, pixels, found in zip(panels[1:], pairs[of], maps[:, shown], strict=True):
-        draw_picture(row[0], pixels, ends=(-pixels.max(), pixels.max()))
+        style.draw_picture(panel, atom, ends=(-np.abs(atom).max(), np.abs(atom).max()))
+    for row, pixels, found in zip(panels[1:], pairs[3], maps[:, shown], strict=True):
+        style.draw_picture(row[0], pixels, ends=(-pixels.max(), pixels.max()))
         for panel, one in zip(row[1:], found, strict=True):
-            draw_picture(panel, one, ends=(0, maps[:, shown].max()))
+            style.draw_picture(panel, one, ends=(0, maps[:, shown].max()))
     alike = [np.mean([np.corrcoef(*pair)[0, 1] for pair in both.reshape(len(digits), 2, -1)])
              for both in (pairs, features)]
-    figure.suptitle("correlation after the shift: {:.2f} of pixels, {:.2f} of features".format(*alike), fontsize=FONT)
-    return finish(figure)
+    words = "correlation after the shift: {:.2f} of pixels, {:.2f} of features"
+    figure.suptitle(words.format(*alike), fontsize=style.FONT)
+    return style.finish(figure)
 
 
 def reading_words(record: xr.Dataset) -> list[str]:
@@ -321,28 +305,27 @@ def show_readings(record: xr.Dataset) -> Figure:
     """Error of every reading of `mnist-readings`, pretrained and refined, kind by kind; a line for raw pixels."""
     mean, half = mean_and_interval(record.error, "subset")
     places = np.arange(record.sizes["reading"])[::-1]
-    figure, axes = new_figure(height=0.31 * len(places) + 1.1)
-    show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(places) - 0.4)
+    figure, axes = style.new_figure(height=0.31 * len(places) + 1.1)
+    style.show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(places) - 0.4)
     for number, (stage, marker) in enumerate(zip(record.stage.values, "os", strict=True)):
         at = places + 0.12 * (1 - 2 * number)
         axes.errorbar(mean.sel(stage=stage), at, xerr=half.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
-                      capsize=2, color=CYCLE[number], label=stage)
-    name_rows(axes, reading_words(record)[::-1], "test error, %")
+                      capsize=2, color=style.CYCLE[number], label=stage)
+    style.name_rows(axes, reading_words(record)[::-1], "test error, %")
     for place in places[np.isin(record.reading, LAST_OF_KIND)]:
-        axes.axhline(place - 0.5, color=COLOURS["grey"], linewidth=0.5)
-    legend_outside(figure)
-    return finish(figure)
+        axes.axhline(place - 0.5, color=style.COLOURS["grey"], linewidth=0.5)
+    style.legend_outside(figure)
+    return style.finish(figure)
 
 
 def readings_table(record: xr.Dataset) -> pd.DataFrame:
     """Error in % of every reading by stage, the paired change, and how many numbers of a test digit are not zero."""
-    errors = {stage: record.error.sel(stage=stage) for stage in record.stage.values}
-    found = table("reading", {stage: (one, 2, "subset") for stage, one in errors.items()} | {
-        "change": (errors["refined"] - errors["pretrained"], 2, "subset", "+"),
-    } | {
-        f"numbers, {stage}": (record.numbers.sel(stage=stage).mean("subset"), 1) for stage in errors
-    }, index=reading_words(record))
-    found.loc["raw pixels"] = [with_interval(record.error_of_pixels, "subset").item()] * 2 + [""] * 3
+    before, after = (record.error.sel(stage=stage) for stage in STAGES)
+    numbers = record.numbers.mean("subset").assign_coords(stage=[f"numbers, {stage}" for stage in record.stage.values])
+    columns = style.at_each("stage", {"": (record.error, 2, "subset")})
+    columns |= {"change": (after - before, 2, "subset", "+")} | style.at_each("stage", {"": (numbers, 1)})
+    found = style.table("reading", columns, index=reading_words(record))
+    found.loc["raw pixels"] = [style.with_interval(record.error_of_pixels, "subset").item()] * 2 + [""] * 3
     return found
 
 
@@ -350,12 +333,12 @@ def more_digits_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     """Error in % of the main readings of `mnist-readings`, a column for each number of digits, lengths and stage."""
     columns = {}
     for record in sorted(found, key=lambda one: settings(one)["n_train"]):
-        p = settings(record)
-        chains = f"{p['burn_in']} + {p['collect']}, {p['refine_burn_in']} + {p['refine_collect']}"
+        p, errors = settings(record), style.with_interval(record.error.sel(reading=list(MAIN_READINGS)), "subset")
+        pixels = style.with_interval(record.error_of_pixels, "subset").item()
+        chains = f"sweeps {style.sweeps(p)}, {style.sweeps(p, 'refine_')}"
         for stage in record.stage.values:
-            error = with_interval(record.error.sel(stage=stage, reading=list(MAIN_READINGS)), "subset").to_series()
-            pixels = with_interval(record.error_of_pixels, "subset").item()
-            columns[f"{p['n_train']:,} digits", f"sweeps {chains}", stage] = {**error, "raw pixels": pixels}
+            one = errors.sel(stage=stage).to_series()
+            columns[f"{p['n_train']:,} digits", chains, stage] = {**one, "raw pixels": pixels}
     return pd.DataFrame(columns).rename(index=READINGS)
 
 
@@ -400,15 +383,15 @@ def show_filled(
     rows = {name: np.where(mask, truth, one.filled.sel(way=name).values[:digits]) for name in methods}
     rows = {"what is seen": np.where(mask, truth, np.nan)} | rows | {f"the whole {word}": truth}
     label = 1.35  # inches on the left
-    figure, axes = new_panels(len(rows), 1, len(rows) * ((FULL - label) / len(truth) + 0.03) + 0.05)
+    figure, axes = style.new_panels(len(rows), 1, len(rows) * ((style.FULL - label) / len(truth) + 0.03) + 0.05)
     for panel, (name, pictures) in zip(axes[:, 0], rows.items(), strict=True):
         panel.set_facecolor("#CFE3F2")
         colours = "gray" if ends[0] < ends[1] else "gray_r"
-        draw_picture(panel, np.concatenate(list(pictures), axis=1), ends=(min(ends), max(ends)), colours=colours)
-        panel.set_ylabel(fill(name, 12), rotation=0, ha="right", va="center", fontsize=FONT - 1)
+        style.draw_picture(panel, np.concatenate(list(pictures), axis=1), ends=(min(ends), max(ends)), colours=colours)
+        panel.set_ylabel(fill(name, 12), rotation=0, ha="right", va="center", fontsize=style.FONT - 1)
         for border in range(1, len(pictures)):
-            panel.axvline(border * pictures.shape[2] - 0.5, color=COLOURS["grey"], linewidth=0.5)
-    return finish(figure)
+            panel.axvline(border * pictures.shape[2] - 0.5, color=style.COLOURS["grey"], linewidth=0.5)
+    return style.finish(figure)
 
 
 def filled_table(found: xr.Dataset) -> pd.DataFrame:
@@ -416,12 +399,9 @@ def filled_table(found: xr.Dataset) -> pd.DataFrame:
 
     Beside it, where the experiment has a classifier, the share in % of filled-in images that it gets wrong.
     """
-    columns = {}
-    for hiding in found.hiding.values:
-        columns[hiding, "squared error"] = found.hidden_error.sel(hiding=hiding), 4, IMAGE
-        if "wrong" in found:
-            columns[hiding, "classified wrongly, %"] = found.wrong.sel(hiding=hiding), 1
-    return table("way", columns).rename_axis(["hidden", ""], axis=1)
+    quantities = {"squared error": (found.hidden_error, 4, IMAGE)}
+    quantities |= {"classified wrongly, %": (found.wrong, 1)} if "wrong" in found else {}
+    return style.table("way", style.at_each("hiding", quantities)).rename_axis(["hidden", ""], axis=1)
 
 
 def with_large_atoms(found: xr.Dataset, large: xr.Dataset, ways: Sequence[str]) -> xr.Dataset:
@@ -439,32 +419,25 @@ def filled_comparison(found: xr.Dataset, pairs: Sequence[tuple[str, str]]) -> pd
     errors = found.hidden_error.astype(float)
     one, other = (errors.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
     ratio, t = one.mean(IMAGE) / other.mean(IMAGE), t_statistic(one - other, IMAGE)
-    columns = {}
-    for hiding in found.hiding.values:
-        columns[hiding, "error over the other's"] = ratio.sel(hiding=hiding), 2
-        columns[hiding, "difference, t"] = t.sel(hiding=hiding), 1, None, "+"
-    return table("way", columns, ["method", "beside"], pd.MultiIndex.from_tuples(pairs))
+    columns = style.at_each("hiding", {"error over the other's": (ratio, 2), "difference, t": (t, 1, None, "+")})
+    return style.table("way", columns, ["method", "beside"], pd.MultiIndex.from_tuples(pairs))
 
 
-def show_generated(found: xr.Dataset, model: str, count: int = 20, across: int = 10) -> Figure:
-    """Pictures of every source of one model of `mnist-generated`, real digits below.
-
-    All on one grey scale: 0 or less is white, 1 or more is black.
-    """
-    chosen = [kind for kind in range(found.sizes["kind"]) if found.model.values[kind] in (model, "real digits")]
-    figure, axes = new_panels(len(chosen), 1, len(chosen) * (FULL * (count // across) / across + 0.3))
-    for panel, kind in zip(axes.flat, chosen, strict=True):
-        picture = mosaic(found.pictures.values[kind, :count, None], across)
-        draw_picture(panel, picture, str(found.source.values[kind]), (0, 1), "gray_r")
-    return finish(figure)
+def show_generated(found: xr.Dataset, model: str) -> Figure:
+    """Twenty pictures of every source of one model of `mnist-generated`, real digits below, as `show_drawn`."""
+    chosen = found.isel(kind=np.isin(found.model, (model, "real digits")))
+    figure, axes = style.new_panels(chosen.sizes["kind"], 1, chosen.sizes["kind"] * (style.FULL / 5 + 0.3))
+    for panel, pictures, title in zip(axes.flat, chosen.pictures.values, chosen.source.values, strict=True):
+        style.draw_picture(panel, mosaic(pictures[:20, None], 10), str(title), (0, 1), "gray_r")
+    return style.finish(figure)
 
 
-def show_drawn(pictures: np.ndarray, across: int = 10) -> Figure:
-    """Pictures (image, plane, row, col), the first ones in full rows: 0 or less is white, 1 or more is black."""
-    rows = len(pictures) // across
-    figure, panel = new_figure(height=FULL * rows / across)
-    draw_picture(panel, mosaic(pictures[: rows * across], across), ends=(0, 1), colours="gray_r")
-    return finish(figure)
+def show_drawn(pictures: np.ndarray) -> Figure:
+    """Pictures (image, plane, row, col), the first ones in full rows of ten: up to 0 white, from 1 black."""
+    rows = len(pictures) // 10
+    figure, panel = style.new_figure(height=style.FULL * rows / 10)
+    style.draw_picture(panel, mosaic(pictures[: 10 * rows], 10), ends=(0, 1), colours="gray_r")
+    return style.finish(figure)
 
 
 def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figure:
@@ -477,13 +450,11 @@ def show_strip(found: xr.Dataset, average: xr.Dataset, count: int = 25) -> Figur
     order = np.argsort(-found.energy.values, axis=1, kind="stable")[:, :count]
     before, after = (found.projected_atoms.values[one, most] for one, most in enumerate(order))
     titles = ("average pooling", "before refinement", "after refinement", "thresholded")
-    figure, axes = new_figure(1, 4, height=FULL / 4 + 0.3)
-    for panel, title, atoms in zip(axes, titles, (pooled, before, after, threshold(after)), strict=True):
-        draw_atoms(panel, atoms, round(count**0.5), title)
-    return finish(figure)
+    four = zip(titles, (pooled, before, after, threshold(after)), strict=True)
+    return show_grids([(title, atoms, round(count**0.5)) for title, atoms in four], 4, 0.3)
 
 
-def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
+def drawing_table(found: xr.Dataset) -> pd.DataFrame:
     """How many top atoms draw most of the energy, and the fine detail of those that draw most, by stage."""
     order = np.argsort(-found.energy.values, axis=1, kind="stable")
     shares = np.take_along_axis(found.energy.values, order, axis=1)
@@ -491,17 +462,17 @@ def drawing_table(found: xr.Dataset, count: int = 36) -> pd.DataFrame:
         f"top atoms that draw {100 * part:g} % of the energy": (shares.cumsum(axis=1) < part).sum(axis=1) + 1
         for part in (0.5, 0.9, 0.99)
     }
-    detail = [float(high_frequency_share(atoms[most[:count]]).median())
-              for atoms, most in zip(found.projected_atoms.values, order, strict=True)]
-    rows[f"energy above half Nyquist, median of the {count} that draw most"] = [f"{one:.3f}" for one in detail]
+    most = [atoms[first[:36]] for atoms, first in zip(found.projected_atoms.values, order, strict=True)]
+    detail = [f"{float(high_frequency_share(atoms).median()):.3f}" for atoms in most]
+    rows["energy above half Nyquist, median of the 36 that draw most"] = detail
     return pd.DataFrame(rows, index=found.stage.values, dtype=object).T
 
 
 def generated_table(found: xr.Dataset) -> pd.DataFrame:
     """Results of `mnist-generated`, a row for each model and source; a guess is right in half of the cases."""
     halves = share_interval(found.told_apart, found.sizes[IMAGE])  # of all pictures and digits half
-    return table("kind", {
-        "told from real digits, %": (xr.apply_ufunc(plus_minus_each, found.told_apart, halves, 1),),
+    return style.table("kind", {
+        "told from real digits, %": (xr.apply_ufunc(style.plus_minus_each, found.told_apart, halves, 1),),
         "distance to nearest training digit": (found.nearest, 3, IMAGE),
         "rms of a pixel": (found.rms, 3), "energy below zero": (found.negative, 3),
     }, ["model", "drawn from"], pd.MultiIndex.from_arrays([found.model.values, found.source.values]))
@@ -510,23 +481,22 @@ def generated_table(found: xr.Dataset) -> pd.DataFrame:
 def show_layerwise(found: xr.Dataset) -> Figure:
     """Error of every way of `mnist-layerwise`: filled, the most likely sample; hollow, the posterior mean."""
     places = np.arange(found.sizes["way"])[::-1]
-    figure, axes = new_figure(height=2.9)
-    show_value(axes, float(found.error_of_pixels), "raw pixels", len(places) - 0.55, 2)
+    figure, axes = style.new_figure(height=2.9)
+    style.show_value(axes, float(found.error_of_pixels), "raw pixels", len(places) - 0.55, 2)
     for number, (model, marker) in enumerate(zip(found.model.values, "os", strict=True)):
-        for kind, face in (("ml_sample", CYCLE[number]), ("mean", "white")):
+        for kind, face in (("ml_sample", style.CYCLE[number]), ("mean", "white")):
             axes.plot(found.error.sel(model=model, feature_kind=kind), places + 0.14 * (1 - 2 * number), marker,
-                      color=CYCLE[number], markerfacecolor=face, label=model if kind == "ml_sample" else None)
-    name_rows(axes, [fill(way, 26) for way in found.way.values[::-1]], "test error, %", 2)
+                      color=style.CYCLE[number], markerfacecolor=face, label=model if kind == "ml_sample" else None)
+    style.name_rows(axes, [fill(way, 26) for way in found.way.values[::-1]], "test error, %", 2)
     axes.set(ylim=(-0.5, len(places) - 0.2))
-    legend_outside(figure)
-    return finish(figure)
+    style.legend_outside(figure)
+    return style.finish(figure)
 
 
 def layerwise_table(found: xr.Dataset) -> pd.DataFrame:
     """Test error in % of every way of `mnist-layerwise`, by model and kind of feature."""
-    errors = {(model, kind): (found.error.sel(model=model, feature_kind=kind), 1)
-              for model in found.model.values for kind in found.feature_kind.values}
-    return table("way", errors, "way").rename(columns=KIND_WORDS).rename_axis(["dictionaries", "feature"], axis=1)
+    errors = style.table("way", style.at_each(("model", "feature_kind"), {"": (found.error, 1)}), "way")
+    return errors.rename(columns=style.KIND_WORDS).rename_axis(["dictionaries", "feature"], axis=1)
 
 
 def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[str, str]]) -> pd.DataFrame:
@@ -536,7 +506,7 @@ def layerwise_comparison(found: xr.Dataset, tested: int, pairs: Sequence[tuple[s
     """
     one, other = (found.error.sel(way=list(ways)).drop_vars("way") for ways in zip(*pairs, strict=True))
     half = np.hypot(share_interval(one, tested), share_interval(other, tested))
-    text = xr.apply_ufunc(plus_minus_each, one - other, half, kwargs={"sign": "+"})
+    text = xr.apply_ufunc(style.plus_minus_each, one - other, half, kwargs={"sign": "+"})
     names = pd.MultiIndex.from_tuples(pairs, names=["way", "minus"])
     return layerwise_table(xr.Dataset({"error": text})).set_axis(names).T
 
@@ -579,33 +549,33 @@ def _by_start(found: Sequence[xr.Dataset], *values: Callable, write: Callable[..
 
 def show_left(record: xr.Dataset) -> Figure:
     """Atoms of layer 1 in every sweep, the first seed: a colour for each start, a kind of line for each share."""
-    figure, axes = new_figure(height=3.4)
+    figure, axes = style.new_figure(height=3.4)
     atoms, paper = record.atoms_1.isel(seed=0), MNIST.layers[0].atoms
     starts = atoms.start_1.values
-    for (start, colour), (share, style) in product(
-        zip(starts, CYCLE, strict=False), zip(atoms.share.values, ("-", "--", ":", "-."), strict=False)
+    for (start, colour), (share, dash) in product(
+        zip(starts, style.CYCLE, strict=False), zip(atoms.share.values, ("-", "--", ":", "-."), strict=False)
     ):
         values, label = atoms.sel(start_1=start, share=share).values, f"{start} at first, {share:g}"
-        axes.plot(np.arange(1, len(values) + 1), values, style, color=colour, linewidth=1.3, label=label)
+        style.draw_chain(axes, values, colour, dash, label, 1.3)
     axes.axhline(paper, color="grey", linewidth=0.8)
     axes.axvline(settings(record)["burn_in"], color="grey", linewidth=0.8, linestyle=":")
     ticks = sorted({paper, *starts})
     axes.set(xlabel="sweep", ylabel="atoms of layer 1", yscale="log", ylim=(None, 1.1 * ticks[-1]))
-    write_ticks(axes.yaxis, ticks)
-    legend_outside(figure, "lower center", columns=len(starts), smaller=2)
-    return finish(figure)
+    style.write_ticks(axes.yaxis, ticks)
+    style.legend_outside(figure, "lower center", columns=len(starts), smaller=2)
+    return style.finish(figure)
 
 
 def show_uses(record: xr.Dataset) -> Figure:
     """Share of blocks in which each atom of layer 1 is active, most used first; smallest share, all starts."""
-    figure, axes = new_figure(height=2.8)
+    figure, axes = style.new_figure(height=2.8)
     uses = record.uses_1.isel(seed=0).sel(share=record.share.min())
     for start in uses.start_1.values:
         values = uses.sel(start_1=start).values
         axes.plot(np.arange(1, len(values) + 1), values, ".-", linewidth=1, markersize=4, label=f"{start} at first")
     axes.set(xlabel="atom, the most used first", ylabel="share of blocks", yscale="log")
     axes.legend()
-    return finish(figure)
+    return style.finish(figure)
 
 
 def pooling_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, prod
 
 import numpy as np
@@ -19,25 +19,12 @@ from scipy import stats
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL, PLANE
 from gdd.base.checks import check_whole
 from gdd.model.distributions import Gamma, Gaussian
-from gdd.model.spec import LayerShape, LayerSpec, ModelSpec, Precision
+from gdd.model.spec import LayerShape, LayerSpec, ModelSpec
 from gdd.plot import GAP, draw_mosaic, over_largest
 from gdd.projection import render_projected
 from gdd.reference.conditionals import block_given_rest
+from gdd_book.figures import style
 from gdd_book.figures.slider import slider
-from gdd_book.figures.style import (
-    COLOURS,
-    FONT,
-    FULL,
-    LINES,
-    bare,
-    draw_picture,
-    finish,
-    legend_outside,
-    new_figure,
-    new_panels,
-    table,
-    write_ticks,
-)
 
 SHARE = 0.95  # of the mass, inside a contour
 ACTIVE, NONE = "\N{BLACK CIRCLE}", "\N{MIDDLE DOT}"
@@ -47,7 +34,7 @@ ACTIVE, NONE = "\N{BLACK CIRCLE}", "\N{MIDDLE DOT}"
 
 def draw_atoms(panel: Axes, atoms: np.ndarray, columns: int, title: str = "", percentile: float = 100):
     """Atoms in a panel, zero mid grey, black and white at the largest magnitude of each."""
-    bare(panel).set_title(title, fontsize=FONT - 1)
+    style.bare(panel).set_title(title, fontsize=style.FONT - 1)
     return draw_mosaic(panel, over_largest(np.asarray(atoms, float), percentile), columns)
 
 
@@ -67,14 +54,14 @@ def block_choice(image: np.ndarray, atom: np.ndarray, pool: tuple[int, int], pre
     frames, outcomes = [], [*map(str, range(len(inside))), "none"]
     for gamma_e in precisions:
         choice = block_given_rest(inside, np.full(inside.shape, gamma_e), atom[None], np.zeros(len(outcomes)), 1.0)
-        figure, (left, right) = new_figure(1, 2, height=2.2, width_ratios=(1, 1.8))
-        draw_picture(left, image, ends=(image.min(), image.max()), colours="gray_r")
+        figure, (left, right) = style.new_figure(1, 2, height=2.2, width_ratios=(1, 1.8))
+        style.draw_picture(left, image, ends=(image.min(), image.max()), colours="gray_r")
         high, wide = (side + more - 1 for side, more in zip(atom.shape, pool, strict=True))
-        left.add_patch(Rectangle((col - 0.5, row - 0.5), wide, high, fill=False, edgecolor=COLOURS["red"]))
-        colours = [COLOURS["blue"]] * len(inside) + [COLOURS["grey"]]
+        left.add_patch(Rectangle((col - 0.5, row - 0.5), wide, high, fill=False, edgecolor=style.COLOURS["red"]))
+        colours = [style.COLOURS["blue"]] * len(inside) + [style.COLOURS["grey"]]
         right.bar(outcomes, np.exp(choice.log_probability), color=colours)
         right.set(ylim=(0, 1), xlabel="position in the block", ylabel="probability")
-        frames.append((f"noise precision {gamma_e:.3g}", finish(figure)))
+        frames.append((f"noise precision {gamma_e:.3g}", style.finish(figure)))
     return slider(frames, "probability of each position of a block as the noise precision grows", len(frames) // 2)
 
 
@@ -96,34 +83,54 @@ def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None
     count, _, height, width = atoms.shape
     columns = min(count, columns or ceil((2 * count) ** 0.5))
     high, wide = ceil(count / columns) * (height + GAP) - GAP, columns * (width + GAP) - GAP
-    figure, axes = new_figure(height=(FULL - 0.9) * high / wide + 0.1)
+    figure, axes = style.new_figure(height=(style.FULL - 0.9) * high / wide + 0.1)
     draw_atoms(axes, atoms, columns)
     bar = figure.colorbar(axes.images[0], ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, aspect=30)
     bar.ax.set_yticklabels(["\N{MINUS SIGN}1", "0", "1"])
-    bar.set_label("each atom over its largest |value|", fontsize=FONT - 2 if high > wide / 2 else FONT - 4)
-    return finish(figure)
+    bar.set_label("each atom over its largest |value|", fontsize=style.FONT - 2 if high > wide / 2 else style.FONT - 4)
+    return style.finish(figure)
+
+
+def show_grids(grids: Sequence[tuple], panels: int, room: float, names: Sequence[str] = (), beside: float = 0,
+               percentile: float = 100) -> Figure:
+    """Atoms in grids, a panel for each: the one helper of all figures that show dictionaries.
+
+    Parameters
+    ----------
+    grids : (title, atoms, atoms in a row) each
+    panels : in a row
+    room : inches above the grids of a row, for titles
+    names : of the rows of panels, on the left, where ``beside`` inches are left for them
+    percentile : of an atom's magnitudes at which black and white begin
+    """
+    rows = [grids[first : first + panels] for first in range(0, len(grids), panels)]
+    tall = [max(ceil(len(atoms) / across) / across for _, atoms, across in row) for row in rows]
+    height = sum(tall) * (style.FULL - beside) / panels + room * len(rows)
+    figure, axes = style.new_panels(len(rows), panels, height, height_ratios=tall)
+    for panel, (title, atoms, across) in zip(axes.flat, grids, strict=False):
+        draw_atoms(panel, atoms, across, title, percentile)
+    for panel, name in zip(axes[:, 0], names, strict=False):
+        panel.set_ylabel(name.replace(" ", "\n"), rotation=0, ha="right", va="center", fontsize=style.FONT - 1)
+    return style.finish(figure)
 
 
 def show_dictionaries(atoms: xr.DataArray, across: int = 5) -> Figure:
     """Several dictionaries of one plane, a panel for each ``kind``, ``across`` atoms in a row; zero is mid grey."""
-    rows, tall = -(-atoms.sizes["kind"] // 2), FULL / 2 * -(-atoms.sizes[ATOM] // across) / across + 0.28
-    figure, axes = new_panels(rows, 2, rows * tall)
-    for title, panel in zip(atoms.kind.values, axes.flat, strict=False):
-        draw_atoms(panel, atoms.sel(kind=title).transpose(ATOM, PLANE, ...), across, title)
-    return finish(figure)
+    return show_grids([(kind, atoms.sel(kind=kind).transpose(ATOM, PLANE, ...), across) for kind in atoms.kind.values],
+                      2, 0.28)
 
 
 def show_pictures(titles: Sequence[str], pictures: Sequence[np.ndarray], columns: int = 4) -> Figure:
     """Pictures (row, col), each on a grey scale of its own: 0 is mid grey, the largest magnitude black or white."""
     rows = ceil(len(pictures) / columns)
     tall = max(picture.shape[0] / picture.shape[1] for picture in pictures)
-    figure, axes = new_panels(rows, columns, rows * (FULL / columns * tall + 0.25))
+    figure, axes = style.new_panels(rows, columns, rows * (style.FULL / columns * tall + 0.25))
     for picture, panel, title in zip(pictures, axes.flat, titles, strict=False):
         largest = np.abs(picture).max() or 1
-        draw_picture(panel, picture, title, (-largest, largest))
+        style.draw_picture(panel, picture, title, (-largest, largest))
         for spine in panel.spines.values():
-            spine.set(visible=True, color=COLOURS["grey"], linewidth=0.5)
-    return finish(figure)
+            spine.set(visible=True, color=style.COLOURS["grey"], linewidth=0.5)
+    return style.finish(figure)
 
 
 def show_one_atom(found: xr.Dataset) -> HTML:
@@ -131,13 +138,13 @@ def show_one_atom(found: xr.Dataset) -> HTML:
     frames, titles = [], ("image", "own positions", "projected", "one of layer 1")
     for number in range(found.sizes[IMAGE]):
         one = found.isel(image=number)
-        figure, axes = new_panels(1, 4, 1.6)
+        figure, axes = style.new_panels(1, 4, 1.6)
         for panel, title, name in zip(axes[0], titles, ("picture", "own", "projected", "part"), strict=True):
             largest = float(np.abs(one[name]).max()) or 1
-            draw_picture(panel, one[name].values, title, (-largest, largest), smaller=2)
+            style.draw_picture(panel, one[name].values, title, (-largest, largest), smaller=2)
         words = (f"image {number + 1}: of the piece the projected atom explains {float(one.share_of_projected):.0%},"
                  f" one atom of layer 1 {float(one.share_of_part):.0%}")
-        frames.append((words, finish(figure)))
+        frames.append((words, style.finish(figure)))
     return slider(frames, "one top atom in images that use it: at their positions, projected, and a layer-1 atom")
 
 
@@ -176,18 +183,17 @@ def kept_counts(model: ModelSpec, images: int) -> pd.DataFrame:
     images, rows = check_whole("images", images, 1), []
     for number, (layer, shape) in enumerate(zip(model.layers, model.shapes(), strict=True), 1):
         block, sizes = (shape.atoms, *shape.grid, images), {IMAGE: images, ATOM: shape.atoms, PLANE: shape.planes}
-        gammas = {name: _precision_axes(getattr(layer, name), sizes) for name in ("gamma_e", "gamma_d", "gamma_w")}
+        gammas = {name: tuple(sizes[axis] for axis in getattr(layer, name).axes) or (1,)
+                  for name in ("gamma_e", "gamma_d", "gamma_w")}
         rows += _counts(number, D=shape.dictionary, W=block, Z=block, **gammas, theta=_theta(layer, shape, images))
     return pd.DataFrame(rows)
 
 
 def parameter_table(paper: pd.DataFrame, model: ModelSpec, images: int) -> pd.DataFrame:
     """Factors of every parameter: as the paper's table prints them, as derived from the spec, as defined here."""
-    kept = kept_counts(model, images)
-    columns = {"layer": kept.layer, "parameter": kept.parameter, "the paper prints": paper.factors.map(product)}
-    columns["derived"] = printed_counts(model, images).factors.map(product)
-    columns["as defined here"] = kept.factors.map(product)
-    return pd.DataFrame(columns).set_index(["layer", "parameter"])
+    derived, kept = printed_counts(model, images), kept_counts(model, images)
+    columns = {"the paper prints": paper.factors, "derived": derived.factors, "as defined here": kept.factors}
+    return pd.DataFrame(columns).map(product).set_index([kept.layer, kept.parameter])
 
 
 def product(factors: Sequence[int]) -> str:
@@ -203,10 +209,6 @@ def _theta(layer: LayerSpec, shape: LayerShape, images: int) -> tuple[int, ...]:
         for n, size in zip(shape.map_size, shape.block, strict=True)
     )
     return (shape.atoms, sum(row * col + 1 for row in rows for col in cols), images)
-
-
-def _precision_axes(precision: Precision, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(sizes[axis] for axis in precision.axes) or (1,)
 
 
 def _counts(layer: int, **parameters: tuple[int, ...]) -> list[dict]:
@@ -228,16 +230,16 @@ def show_outcomes(space: np.ndarray, shares: Mapping[str, np.ndarray], positions
     shares : name -> (outcome,); the first is the exact posterior
     positions : of a block
     """
-    figure, axes = new_figure(height=3.4)
+    figure, axes = style.new_figure(height=3.4)
     width = 0.84 / len(shares)
-    colours = [COLOURS[name] for name in ("black", "blue", "orange", "red", "purple")]
+    colours = [style.COLOURS[name] for name in ("black", "blue", "orange", "red", "purple")]
     for number, ((name, share), colour) in enumerate(zip(shares.items(), colours, strict=False)):
         axes.bar(np.arange(len(space)) - 0.42 + (number + 0.5) * width, share, width, color=colour, label=name)
     words = [_as_dots(z, positions) for z in space.reshape(len(space), -1)]
-    axes.set_xticks(range(len(space)), words, fontsize=FONT - 2)
+    axes.set_xticks(range(len(space)), words, fontsize=style.FONT - 2)
     axes.set(ylabel="probability", xlabel="positions of the two blocks, active where the dot is full")
-    legend_outside(figure, "upper left", smaller=2)
-    return finish(figure)
+    style.legend_outside(figure, "upper left", smaller=2)
+    return style.finish(figure)
 
 
 def _as_dots(z: np.ndarray, positions: int) -> str:
@@ -247,14 +249,14 @@ def _as_dots(z: np.ndarray, positions: int) -> str:
 
 def show_contours(right: Gaussian, printed: Gaussian, truth: np.ndarray) -> Figure:
     """Contours that hold 95 % of two Gaussians over the two pixels of an atom, and the atom that made the data."""
-    figure, axes = new_figure(height=3.4)
+    figure, axes = style.new_figure(height=3.4)
     for choice, name, colour in ((right, "right", "blue"), (printed, "as printed", "red")):
-        axes.plot(*contour(choice), color=COLOURS[colour], label=name, linewidth=2)
-        axes.plot(*choice.mean, "o", color=COLOURS[colour], markersize=4)
-    axes.plot(*truth, "x", color=COLOURS["black"], label="the atom of the data", markersize=8, markeredgewidth=2)
+        axes.plot(*contour(choice), color=style.COLOURS[colour], label=name, linewidth=2)
+        axes.plot(*choice.mean, "o", color=style.COLOURS[colour], markersize=4)
+    axes.plot(*truth, "x", color=style.COLOURS["black"], label="the atom of the data", markersize=8, markeredgewidth=2)
     axes.set(xlabel="first pixel", ylabel="second pixel", aspect="equal")
-    legend_outside(figure, "right upper", columns=1)
-    return finish(figure)
+    style.legend_outside(figure, "right upper", columns=1)
+    return style.finish(figure)
 
 
 def contour(choice: Gaussian) -> np.ndarray:
@@ -272,20 +274,20 @@ def show_precisions(panels: Mapping[str, Mapping[str, Gamma]], truths: Mapping[s
     panels : title -> (name -> Gamma of one number); the first name of a panel is the right one
     truths : title -> the value that made the data
     """
-    figure, axes = new_figure(len(panels), 1, height=2.1 * len(panels), squeeze=False)
+    figure, axes = style.new_figure(len(panels), 1, height=2.1 * len(panels), squeeze=False)
     for panel, (title, choices) in zip(axes[:, 0], panels.items(), strict=True):
         made = {name: stats.gamma(np.ravel(c.shape)[0], scale=1 / np.ravel(c.rate)[0]) for name, c in choices.items()}
         ends = min(choice.ppf(0.05) for choice in made.values()), max(choice.ppf(0.999) for choice in made.values())
         grid = np.geomspace(ends[0], 2 * ends[1], 4000)
         for (name, choice), colour in zip(made.items(), ("blue", "red", "orange"), strict=False):
             density = choice.pdf(grid) * grid
-            panel.fill_between(grid, density / density.max(), color=COLOURS[colour], alpha=0.25, linewidth=0)
-            panel.plot(grid, density / density.max(), color=COLOURS[colour], label=name)
-        panel.axvline(truths[title], color=COLOURS["black"], linestyle=":", linewidth=1)
+            panel.fill_between(grid, density / density.max(), color=style.COLOURS[colour], alpha=0.25, linewidth=0)
+            panel.plot(grid, density / density.max(), color=style.COLOURS[colour], label=name)
+        panel.axvline(truths[title], color=style.COLOURS["black"], linestyle=":", linewidth=1)
         panel.set(xscale="log", xlim=(grid[0], grid[-1]), ylim=(0, 1.05), yticks=[], xlabel=title)
-        panel.set_ylabel("density / peak", fontsize=FONT - 1)
-        panel.legend(fontsize=FONT - 2, loc="upper left", frameon=False)
-    return finish(figure)
+        panel.set_ylabel("density / peak", fontsize=style.FONT - 1)
+        panel.legend(fontsize=style.FONT - 2, loc="upper left", frameon=False)
+    return style.finish(figure)
 
 
 # ------------------------------------------------------------------------------------------------------ refinement
@@ -307,15 +309,15 @@ def bottom_stages(held: xr.Dataset, learned: xr.Dataset) -> xr.DataArray:
     return xr.DataArray(np.stack(ordered), {"kind": list(parts)}, ("kind", *DICTIONARY))
 
 
-def show_bottom(stages: xr.DataArray, across: int = 4) -> Figure:
+def show_bottom(stages: xr.DataArray) -> Figure:
     """Layer 1's atoms of `bottom_stages`, every panel on one grey scale, so that an atom that vanished is grey."""
     count = stages.sizes["kind"]
-    figure, axes = new_panels(1, count, FULL / count * -(-stages.sizes[ATOM] // across) / across + 0.5)
+    figure, axes = style.new_panels(1, count, style.FULL / count * ceil(stages.sizes[ATOM] / 4) / 4 + 0.5)
     for panel, kind in zip(axes.flat, stages.kind.values, strict=True):
         atoms = stages.sel(kind=kind).transpose(ATOM, PLANE, ...).values.astype(float)
-        panel.set_title(kind.replace(", ", ",\n"), fontsize=FONT - 3)
-        draw_mosaic(panel, atoms / np.abs(atoms).max(), across)
-    return finish(figure)
+        panel.set_title(kind.replace(", ", ",\n"), fontsize=style.FONT - 3)
+        draw_mosaic(panel, atoms / np.abs(atoms).max(), 4)
+    return style.finish(figure)
 
 
 def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) -> pd.DataFrame:
@@ -324,7 +326,7 @@ def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) ->
     kept, own = held.isel(model=slice(2)), learned.isel(subset=0)
     error = np.concatenate([kept.projection_error.mean(IMAGE), own.projection_error])
     winning = np.concatenate([kept.winning_share, own.winning_share])
-    return table("kind", {
+    return style.table("kind", {
         "median norm of an atom": (norms.median(ATOM),),
         "atoms below a tenth of the largest": ((norms < 0.1 * norms.max(ATOM)).sum(ATOM), 0),
         "projection error, % of the energy": (norms.kind.copy(data=100 * error), 0),
@@ -335,7 +337,7 @@ def bottom_table(stages: xr.DataArray, held: xr.Dataset, learned: xr.Dataset) ->
 def planes_table(found: xr.Dataset) -> pd.DataFrame:
     """The settings of `mnist-planes`: gamma_d of upper layers, and whether blocks may be empty."""
     low = (found.norms < 0.1 * found.norms.max("bottom_atom")).sum("bottom_atom")
-    return table("setting", {
+    return style.table("setting", {
         "median norm, layer 1": (found.norms.median("bottom_atom"), 2),
         "layer-1 atoms below a tenth of the largest": (low, 0),
         "planes vanished, %": (100 * found.vanished_planes, 0), "blocks empty, %": (100 * found.empty_share, 0),
@@ -346,25 +348,17 @@ def planes_table(found: xr.Dataset) -> pd.DataFrame:
 
 def show_health(found: xr.Dataset) -> Figure:
     """How freely each refinement moves, sweep by sweep: positions of strong blocks, top coefficients, and gamma_e."""
-    figure, axes = new_figure(3, 1, height=6.2, sharex=True)
-    for (colour, style), noise in zip(LINES, found.noise.values, strict=False):
+    figure, axes = style.new_figure(3, 1, height=6.2, sharex=True)
+    for (colour, dash), noise in zip(style.LINES, found.noise.values, strict=False):
         one = found.sel(noise=noise)
         for strength, width in (("1 to 3", 0.8), ("above 3", 2.0)):
             share = moved_share(one).sel(strength=strength).isel(pooled_layer=0)
-            _draw_chain(axes[0], share.values, colour, style, f"{noise}; strength {strength}", width)
-        _draw_chain(axes[1], (one.switched_on + one.switched_off).values, colour, style)
-        _draw_chain(axes[2], one.gamma_e.values, colour, style)
-    labels = ("share of positions\nthat move", "coefficients switched\nper image", r"$\gamma_e$")
-    for panel, label in zip(axes, labels, strict=True):
-        panel.set_ylabel(label)
+            style.draw_chain(axes[0], share.values, colour, dash, f"{noise}; strength {strength}", width)
+        style.draw_chain(axes[1], (one.switched_on + one.switched_off).values, colour, dash)
+        style.draw_chain(axes[2], one.gamma_e.values, colour, dash)
     axes[0].set_ylim(bottom=0)
-    for panel in axes[1:]:
-        _logarithmic(panel)
-    axes[2].set(xlabel="sweep of the refinement", xscale="log")
-    write_ticks(axes[2].xaxis)
-    figure.align_ylabels()
-    legend_outside(figure, smaller=2)
-    return finish(figure)
+    labels = ("share of positions\nthat move", "coefficients switched\nper image", r"$\gamma_e$")
+    return _finish_chains(figure, labels)
 
 
 def health_table(found: xr.Dataset) -> pd.DataFrame:
@@ -401,21 +395,14 @@ def show_starts(found: xr.Dataset) -> Figure:
         "log_joint": "log joint", "residual": "residual,\nroot mean square", "held_out": "held-out digits:\nresidual",
         "active": "active per image",
     }
-    figure, axes = new_figure(len(labels), 1, height=7.4, sharex=True)
-    for panel, (name, label) in zip(axes, labels.items(), strict=True):
-        for (colour, style), start in zip(LINES, found.start.values, strict=False):
+    figure, axes = style.new_figure(len(labels), 1, height=7.4, sharex=True)
+    for panel, name in zip(axes, labels, strict=True):
+        for (colour, dash), start in zip(style.LINES, found.start.values, strict=False):
             for number, values in enumerate(found[name].sel(start=start).values):
-                _draw_chain(panel, values, colour, style, f"start: {start}" if number == 0 else "")
-        panel.set_ylabel(label)
+                style.draw_chain(panel, values, colour, dash, f"start: {start}" if number == 0 else "")
     axes[0].set_ylim(*_without_start(axes[0]))
     axes[0].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)
-    for panel in axes[1:]:
-        _logarithmic(panel)
-    axes[-1].set(xscale="log", xlabel="sweep of the refinement")
-    write_ticks(axes[-1].xaxis)
-    figure.align_ylabels()
-    legend_outside(figure, columns=3, smaller=2, handles=axes[0].get_legend_handles_labels()[0])
-    return finish(figure)
+    return _finish_chains(figure, labels.values(), 3)
 
 
 def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
@@ -428,7 +415,7 @@ def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
     less = less.assign_coords(start=[f"{name}, less {usual}" for name in less.start.values])
     digits = {"log_joint": 0, "residual": 4, "held_out": 4, "active": 1}
     return pd.concat([
-        table("start", {name.replace("_", " "): (part[name], d, "seed", sign) for name, d in digits.items()})
+        style.table("start", {name.replace("_", " "): (part[name], d, "seed", sign) for name, d in digits.items()})
         for part, sign in ((last, ""), (less, "+"))
     ])
 
@@ -438,15 +425,20 @@ def by_noise(write: Callable[[xr.Dataset], pd.DataFrame], found: Mapping[float, 
     return pd.concat({f"noise precision {noise:g}": write(one) for noise, one in found.items()})
 
 
-def _draw_chain(panel: Axes, values, colour: str, style: str, label: str = "", width: float = 1.4):
-    panel.plot(np.arange(1, len(values) + 1), values, style, color=colour, label=label, linewidth=width)
-
-
-def _logarithmic(panel: Axes) -> None:
-    """Vertical axis in steps of 1, 2 and 5, written out."""
-    panel.set_yscale("log")
-    panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    write_ticks(panel.yaxis)
+def _finish_chains(figure: Figure, labels: Iterable[str], columns: int = 2) -> Figure:
+    """Chains over the sweeps of the refinement: all axes but the first one's vertical in steps of 1, 2 and 5."""
+    first, *others = figure.axes
+    for panel in others:
+        panel.set_yscale("log")
+        panel.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        style.write_ticks(panel.yaxis)
+    for panel, label in zip(figure.axes, labels, strict=True):
+        panel.set_ylabel(label)
+    panel.set(xscale="log", xlabel="sweep of the refinement")
+    style.write_ticks(panel.xaxis)
+    figure.align_ylabels()
+    style.legend_outside(figure, columns=columns, smaller=2, handles=first.get_legend_handles_labels()[0])
+    return style.finish(figure)
 
 
 def _without_start(panel: Axes) -> tuple[float, float]:
@@ -483,7 +475,7 @@ def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> F
     titles = ["image", *(title for layer in layers for title in (f"layer {layer}", f"{layer}, pooled"))]
     titles += [*(f"piece {n}" for n in range(1, pieces + 1)), "all", "redrawn"]
     stages = found.sizes["stage"]
-    figure, axes = new_panels(stages, len(titles), stages * FULL / len(titles) + 0.3)
+    figure, axes = style.new_panels(stages, len(titles), stages * style.FULL / len(titles) + 0.3)
     for row, stage in zip(axes, found.stage.values, strict=True):
         here = one.sel(stage=stage)
         atoms, code = here.projected_atoms.values, here[f"map_{top}"].values.astype(float)
@@ -495,6 +487,6 @@ def show_walk(found: xr.Dataset, label: int | None = None, pieces: int = 3) -> F
         for panel, title, (shown, largest) in zip(
             row, titles, [drawn[0], *((m, m.max()) for m in maps), *drawn[1:]], strict=True
         ):
-            draw_picture(panel, shown, title if stage == found.stage[0] else "", (-largest, largest), "RdGy", 3)
-        row[0].set_ylabel(stage, fontsize=FONT - 2)
-    return finish(figure)
+            style.draw_picture(panel, shown, title if stage == found.stage[0] else "", (-largest, largest), "RdGy", 3)
+        row[0].set_ylabel(stage, fontsize=style.FONT - 2)
+    return style.finish(figure)

@@ -9,8 +9,8 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd_book.experiments.studies.one_step import ATOMS, COMPONENTS, DEFAULT, PATCHES, PIXELS, SCATTERING
+from gdd_book.figures import style
 from gdd_book.figures.mnist import draw_subsets
-from gdd_book.figures.style import COLOURS, CYCLE, finish, legend_outside, new_figure, table, write_ticks
 
 TITLES = {"digits": "digits, 28 × 28", "textures": "patches of ten pictures"}
 TUNED = "preset"  # each set has its own
@@ -18,26 +18,24 @@ TUNED = "preset"  # each set has its own
 
 def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
     """Test error by labelled images of a class, a panel for each record of `few-labels`, with 95 % intervals."""
-    figure, axes = new_figure(1, len(found), height=3.4, squeeze=False)
-    colours = {
-        PIXELS: COLOURS["grey"], COMPONENTS: CYCLE[4], PATCHES: CYCLE[2], ATOMS: CYCLE[1], SCATTERING: CYCLE[3],
-        DEFAULT: CYCLE[0], TUNED: CYCLE[5],
-    }
+    figure, axes = style.new_figure(1, len(found), height=3.4, squeeze=False)
+    colours = {PIXELS: "grey", COMPONENTS: "purple", PATCHES: "green", ATOMS: "orange", SCATTERING: "red",
+               DEFAULT: "blue", TUNED: "sky"}
     for panel, record in zip(axes.flat, found, strict=True):
         for errors in record.error.rename(count="size").transpose("feature_kind", ...):
             kind = errors.feature_kind.item()
             name = kind if kind in colours else TUNED
-            draw_subsets(panel, errors, capsize=2, color=colours[name], label=name)
+            draw_subsets(panel, errors, capsize=2, color=style.COLOURS[colours[name]], label=name)
         panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
-        write_ticks(panel.xaxis, record["count"].values.tolist())
+        style.write_ticks(panel.xaxis, record["count"].values.tolist())
     axes.flat[0].set_ylabel("test error, %")
-    legend_outside(figure, "lower center", handles=axes.flat[0].get_legend_handles_labels()[0])
-    return finish(figure)
+    style.legend_outside(figure, "lower center", handles=axes.flat[0].get_legend_handles_labels()[0])
+    return style.finish(figure)
 
 
 def few_labels_table(record: xr.Dataset) -> pd.DataFrame:
     """Test errors in %, with 95 % intervals over the subsets, of one record of `few-labels`."""
     counts = record["count"].values
-    return table("feature_kind", {f"{n} a class": (record.error.sel(count=n), 2, "trial") for n in counts} | {
+    return style.table("feature_kind", {f"{n} a class": (record.error.sel(count=n), 2, "trial") for n in counts} | {
         f"seconds, {counts.max()} a class": (record.seconds.sel(count=counts.max()).mean("trial"), 0),
     }, "features")

@@ -10,7 +10,7 @@ import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.figures.style import COLOURS, FONT, LINES, finish, new_figure
+from gdd_book.figures import style
 
 MARKS = "osD^vP*X"
 
@@ -52,15 +52,11 @@ def peer_table(record: xr.Dataset) -> pd.DataFrame:
     """Where every method is compared: time per image, time over ours, error, active coefficients."""
     if not has(record, "peers"):
         return pd.DataFrame()
-    columns = {
-        "ms per image": [_written(1e3 * v) for v in record.peer_seconds.values],
-        "time / ours": [_written(v) for v in record.peer_ratio.values],
-        "error": [_written(v) for v in record.peer_error.values],
-        "active": [_written(v) for v in record.peer_active.values],
-        "how": record.peer_note.values,
-    }
+    numbers = {"ms per image": 1e3 * record.peer_seconds, "time / ours": record.peer_ratio,
+               "error": record.peer_error, "active": record.peer_active}
     index = pd.MultiIndex.from_arrays([record.peer_task.values, record.peer_method.values], names=["task", "method"])
-    return pd.DataFrame(columns, index)
+    return pd.DataFrame({name: one.values for name, one in numbers.items()}, index).map(_written).assign(
+        how=record.peer_note.values)
 
 
 def tables(record: xr.Dataset) -> list[pd.DataFrame]:
@@ -71,28 +67,29 @@ def tables(record: xr.Dataset) -> list[pd.DataFrame]:
 def show_ratios(record: xr.Dataset) -> Figure:
     """Every kernel's time over its bound, medians; the dotted line is the bound."""
     chosen = record.sel(quantity=(record.part == "kernels") & record.quantity.str.endswith("/ bound"))
-    figure, axes = new_figure(height=0.6 + 0.42 * chosen.sizes["quantity"])
+    figure, axes = style.new_figure(height=0.6 + 0.42 * chosen.sizes["quantity"])
     names = [name.removesuffix(" / bound").replace(": ", ":\n") for name in chosen.quantity.values[::-1]]
-    bars = axes.barh(range(len(names)), chosen["median"].values[::-1], color=COLOURS["sky"], height=0.7)
-    axes.bar_label(bars, [_written(v) for v in chosen["median"].values[::-1]], padding=3, fontsize=FONT - 2)
-    axes.set_yticks(range(len(names)), names, fontsize=FONT - 3)
+    bars = axes.barh(range(len(names)), chosen["median"].values[::-1], color=style.COLOURS["sky"], height=0.7)
+    axes.bar_label(bars, [_written(v) for v in chosen["median"].values[::-1]], padding=3, fontsize=style.FONT - 2)
+    axes.set_yticks(range(len(names)), names, fontsize=style.FONT - 3)
     axes.axvline(1, color="black", linestyle=":", linewidth=1)
     axes.set(xlabel="time / bound", xlim=(0, 1.15 * float(chosen["median"].max())))
-    return finish(figure)
+    return style.finish(figure)
 
 
 def show_contest(record: xr.Dataset) -> Figure:
     """Error against time per image, a panel a task, a line a method, a mark where it is compared with the others."""
     tasks = list(dict.fromkeys(record.peer_task.values))
-    figure, axes = new_figure(len(tasks), 1, height=4.0 * len(tasks), squeeze=False)
+    figure, axes = style.new_figure(len(tasks), 1, height=4.0 * len(tasks), squeeze=False)
     for panel, task in zip(axes[:, 0], tasks, strict=True):
         chosen = record.sel(entry=(record.peer_task == task) & record.curve_seconds.notnull().any("iteration"))
-        for entry, (colour, style), mark in zip(range(chosen.sizes["entry"]), cycle(LINES), cycle(MARKS), strict=False):
-            one = chosen.isel(entry=entry)
+        looks = zip(cycle(style.LINES), cycle(MARKS), strict=False)
+        for number, ((colour, dash), mark) in zip(range(chosen.sizes["entry"]), looks, strict=False):
+            one = chosen.isel(entry=number)
             note = str(one.peer_note.item()).split(",")[0] if task == "coding" else ""
             label = f"{one.peer_method.item()}{f', {note}' if note else ''}"
             alone = int(one.curve_seconds.notnull().sum()) == 1
-            panel.plot(1e3 * one.curve_seconds, one.curve_error, "" if alone else style, color=colour, linewidth=1.4)
+            panel.plot(1e3 * one.curve_seconds, one.curve_error, "" if alone else dash, color=colour, linewidth=1.4)
             panel.plot(1e3 * one.peer_seconds, one.peer_error, mark, color=colour, label=label, markersize=7)
         panel.set(xscale="log", yscale="log", ylabel="error, root mean square", title=task)
         # where methods are compared, and some way above, as first iterations may be far off
@@ -100,8 +97,8 @@ def show_contest(record: xr.Dataset) -> Figure:
         panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         panel.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else "")
         panel.set_xlabel("ms per image, one core")
-        panel.legend(fontsize=FONT - 3, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2, frameon=False)
-    return finish(figure)
+        panel.legend(fontsize=style.FONT - 3, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=2, frameon=False)
+    return style.finish(figure)
 
 
 def _written(value: float) -> str:
@@ -109,6 +106,3 @@ def _written(value: float) -> str:
     if np.isnan(value):
         return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-# ---- one chain on several workers

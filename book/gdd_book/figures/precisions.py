@@ -10,7 +10,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from gdd_book.experiments.studies.precisions import ATOMS, CHOSEN
-from gdd_book.figures.style import COLOURS, FONT, finish, legend_outside, new_figure, new_panels, write_ticks
+from gdd_book.figures import style
 
 SAMPLE = "ml_sample"
 RATIO = r"ratio of weights' to noise precision, $\rho$"
@@ -48,37 +48,34 @@ def show_surface(record: xr.Dataset) -> Figure:
     """Cross-validation error in % by gamma_e and rho, mean over subsets, a panel for each kind of atoms."""
     errors = record.cross_validation.sel(feature_kind=SAMPLE).mean("subset")
     kinds = list(record.atoms.values)
-    figure, axes = new_panels(len(kinds), 1, 2.1 * len(kinds))
+    figure, axes = style.new_panels(len(kinds), 1, 2.1 * len(kinds))
     for panel, atoms in zip(axes[:, 0], kinds, strict=True):
         values = errors.sel(atoms=atoms).transpose("noise", "ratio")
         panel.imshow(np.log(values), cmap="viridis_r", aspect="auto", vmin=np.log(5), vmax=np.log(60))
         for (row, col), value in np.ndenumerate(values.values):
             best = value == values.values.min()
-            panel.text(col, row, f"{value:.1f}", ha="center", va="center", fontsize=FONT - 3,
+            panel.text(col, row, f"{value:.1f}", ha="center", va="center", fontsize=style.FONT - 3,
                        color="white" if value > 12 else "black", fontweight="bold" if best else "normal")
-        panel.set_title(atoms, fontsize=FONT - 1)
-        panel.set_xticks(range(len(values.ratio)), [f"{one:g}" for one in values.ratio.values], fontsize=FONT - 3)
-        panel.set_yticks(range(len(values.noise)), [f"{one:,.0f}" for one in values.noise.values], fontsize=FONT - 3)
-        panel.set_ylabel(r"noise precision, $\gamma_e$", fontsize=FONT - 2)
-    axes[-1, 0].set_xlabel(RATIO, fontsize=FONT - 2)
-    return finish(figure)
+        panel.set_title(atoms, fontsize=style.FONT - 1)
+        for axis, numbers, form in ((panel.xaxis, values.ratio, "g"), (panel.yaxis, values.noise, ",.0f")):
+            axis.set_ticks(range(len(numbers)), [f"{one:{form}}" for one in numbers.values], fontsize=style.FONT - 3)
+        panel.set_ylabel(r"noise precision, $\gamma_e$", fontsize=style.FONT - 2)
+    axes[-1, 0].set_xlabel(RATIO, fontsize=style.FONT - 2)
+    return style.finish(figure)
 
 
 def show_why(record: xr.Dataset, atoms: str) -> Figure:
     """Along rho: the error, how many coefficients are active, how strong and how stable they are, what finds them."""
-    figure, axes = new_figure(len(PANELS), 1, height=1.25 * len(PANELS) + 0.6, sharex=True)
+    figure, axes = style.new_figure(len(PANELS), 1, height=1.25 * len(PANELS) + 0.6, sharex=True)
     own, ratio = record.sel(atoms=atoms).dropna("subset", how="all", subset=["active"]), record.ratio.values
     for panel, (name, words, times) in zip(axes, PANELS, strict=True):
         values = own[name].sel(feature_kind=SAMPLE) if name == "cross_validation" else own[name]
         for label, noise, colour in LINES:
-            one = times * values.sel(noise=noise)
-            panel.plot(ratio, one.mean("subset"), "-", color=COLOURS[colour], label=rf"$\gamma_e$ {label}")
-            for subset in one.subset:
-                panel.plot(ratio, one.sel(subset=subset), "o", markersize=3, color=COLOURS[colour])
+            style.draw_mean_and_dots(panel, ratio, times * values.sel(noise=noise), rf"$\gamma_e$ {label}", colour)
         panel.set(ylabel=words, xscale="log", ylim=(0, None))
-        panel.yaxis.label.set_fontsize(FONT - 2)
+        panel.yaxis.label.set_fontsize(style.FONT - 2)
     axes[2].set(yscale="log", ylim=(1e-3, 10))
     axes[-1].set_xlabel(RATIO)
-    write_ticks(axes[-1].xaxis, ratio)
-    legend_outside(figure, columns=len(LINES), handles=axes[0].lines[:: 1 + own.sizes["subset"]])
-    return finish(figure)
+    style.write_ticks(axes[-1].xaxis, ratio)
+    style.legend_outside(figure, columns=len(LINES), handles=axes[0].lines[:: 1 + own.sizes["subset"]])
+    return style.finish(figure)

@@ -17,39 +17,25 @@ from gdd_book import paper_values
 from gdd_book.experiments.mnist import KINDS
 from gdd_book.experiments.studies.labels import DETECTORS, PIXELS, RIDGE
 from gdd_book.experiments.studies.mnist_features import COPIED
+from gdd_book.figures import style
 from gdd_book.figures.mnist import draw_subsets, subset_errors
 from gdd_book.figures.model import draw_atoms, pieces_of
 from gdd_book.figures.slider import slider
-from gdd_book.figures.style import (
-    COLOURS,
-    FONT,
-    FULL,
-    INK,
-    RC,
-    Drawn,
-    bare,
-    draw_picture,
-    finish,
-    new_figure,
-    table,
-    write_ticks,
-)
 
 SAMPLE = KINDS[0]
-#: the learning curve: kind of feature in `mnist-best`, what it is called, colour; where the words stand: at which
-#: of its points, and by what factors away from it
+#: lines of the learning curve from `mnist-best`: kind of feature, what it is called, colour; where the words stand: at
+#: which of its points, and by what factors away from it
 LINES = (
     ("scattering", "scattering", "green", -1, (1.08, 0.9), {"va": "center"}),
     ("whitened one-step features", "layer 1, whitened", "blue", -1, (1, 1.45), {"va": "bottom", "ha": "right"}),
     (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple",
      0, (1, 0.3), {}),
 )
-#: the paper's features in `mnist-labels`, and pixels: at the precisions of training or at the chosen ones; the point
-#: where the words stand, and by what factor above it
+#: those from `mnist-labels`: at the precisions of training or at the chosen ones, then the same
 SAMPLES = (
-    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, 1.25),
-    ("chosen", PIXELS, "raw pixels", "grey", 0, 1.2),
-    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, 2.5),
+    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, (1, 1.25), {}),
+    ("chosen", PIXELS, "raw pixels", "grey", 0, (1, 1.2), {}),
+    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, (1, 2.5), {"ha": "right"}),
 )
 
 
@@ -58,34 +44,31 @@ def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -
 
     ``labelled`` : records of `mnist-labels`, ``trained`` at the precisions of training, ``chosen`` at those chosen
     """
-    figure, axes = new_figure(height=3.4)
+    figure, axes = style.new_figure(height=3.4)
     row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4)
-    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=FONT - 2)
-    for name, kind, words, colour, at, up in SAMPLES:
-        one = labelled[name].error.sel(feature_kind=kind).dropna("size", how="all")
-        draw_subsets(axes, one, color=COLOURS[colour])
-        point = one.isel(size=at)
-        axes.text(point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2,
-                  ha="right" if at else "left")
+    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=style.FONT - 2)
     kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
-    for kind, words, colour, at, (right, up), place in LINES:
-        one = kinds[kind].dropna("size", how="all")
-        draw_subsets(axes, one, color=COLOURS[colour])
+    lines = [(labelled[name].error.sel(feature_kind=kind), *line) for name, kind, *line in SAMPLES]
+    lines += [(kinds[kind], *line) for kind, *line in LINES]
+    for errors, words, colour, at, (right, up), place in lines:
+        one = errors.dropna("size", how="all")
+        draw_subsets(axes, one, color=style.COLOURS[colour])
         point = one.isel(size=at)
-        axes.text(right * point["size"], up * point.mean(), words, color=INK[colour], fontsize=FONT - 2, **place)
+        look = {"color": style.INK[colour], "fontsize": style.FONT - 2} | place
+        axes.text(right * point["size"], up * point.mean(), words, **look)
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
-    write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
-    write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
-    return finish(figure)
+    style.write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
+    style.write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
+    return style.finish(figure)
 
 
-def show_two_chains(record: xr.Dataset, digit: int = 3) -> Figure:
+def show_two_chains(record: xr.Dataset) -> Figure:
     """The same digit taken apart by two chains that differ in their random numbers only."""
-    figure, axes = new_figure(2, 7, height=2.1)
+    figure, axes = style.new_figure(2, 7, height=2.1)
     for chain, row in enumerate(axes):
-        _draw_pieces(row, *_example(record, digit, chain), f"chain {chain + 1}")
-    return finish(figure)
+        _draw_pieces(row, *_example(record, 3, chain), f"chain {chain + 1}")
+    return style.finish(figure)
 
 
 def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
@@ -94,7 +77,7 @@ def shared_coefficients(record: xr.Dataset) -> pd.DataFrame:
     axes = [axis for axis in on.dims if axis not in ("stage", "chain")]
     both, either = on.all("chain").sum(axes), on.any("chain").sum(axes)
     each = on.sum(axes).mean("chain") / (on.sizes["subset"] * on.sizes["digit"])
-    return table("stage", {
+    return style.table("stage", {
         "active in one digit": (each, 1), "in both chains, % of those in either": (100 * both / either, 0),
     })
 
@@ -118,18 +101,18 @@ def key_numbers(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) 
                                            for one in rows.values()]}, pd.Index(rows, name="1,000 labels of MNIST"))
 
 
-def rebuilding(record: xr.Dataset, digit: int = 2) -> HTML:
+def rebuilding(record: xr.Dataset) -> HTML:
     """Slider over the pieces of a digit, strongest first: the digit, the last piece, the sum so far, what is left."""
-    whole, found = _example(record, digit)
+    whole, found = _example(record, 2)
     frames = []
     for count in range(len(found) + 1):
-        figure, axes = new_figure(1, 4, height=1.5)
+        figure, axes = style.new_figure(1, 4, height=1.5)
         total = found[:count].sum(axis=0)
         last = found[count - 1] if count else np.zeros_like(whole)
         named = (("a digit", whole), ("this piece", last), ("sum so far", total), ("what is left", whole - total))
         for panel, (words, picture) in zip(axes, named, strict=True):
-            draw_picture(panel, picture, words)
-        frames.append((f"{count} of {len(found)} pieces", finish(figure)))
+            style.draw_picture(panel, picture, words)
+        frames.append((f"{count} of {len(found)} pieces", style.finish(figure)))
     return slider(frames, "a digit put together from its pieces, one after the other", first=min(5, len(found)))
 
 
@@ -158,33 +141,33 @@ def _draw_noise(whole: np.ndarray, found: np.ndarray, curves: pd.DataFrame, numb
 
     Dashed: the noise that the model expects to be left.
     """
-    with plt.rc_context(RC):
-        figure = plt.figure(figsize=(FULL, 3.0), FigureClass=Drawn)
+    with plt.rc_context(style.RC):
+        figure = plt.figure(figsize=(style.FULL, 3.0), FigureClass=style.Drawn)
         above, below = figure.subfigures(2, 1, height_ratios=(1, 1.9))
         panels = below.subplots(1, 3)
     _draw_pieces(above.subplots(1, 7), whole, found)
     named = {"active": ("active", (10, 100)), "left": ("what is left", (0.03, 0.1, 0.3, 1)),
              "in both": ("in both chains, %", (0, 50, 100))}
     for panel, (name, (title, ticks)) in zip(panels, named.items(), strict=True):
-        panel.plot(curves[name], color=COLOURS["blue"])
-        panel.plot(curves[name].iloc[[number]], "o", color=COLOURS["red"])
+        panel.plot(curves[name], color=style.COLOURS["blue"])
+        panel.plot(curves[name].iloc[[number]], "o", color=style.COLOURS["red"])
         panel.set(xscale="log", yscale="linear" if name == "in both" else "log", xlabel="noise precision")
-        panel.set_title(title, fontsize=FONT - 1)
-        write_ticks(panel.xaxis, (1, 30, 1000))
-        write_ticks(panel.yaxis, ticks)
-    panels[1].plot(curves.index, curves.index**-0.5, "--", color=COLOURS["grey"])
+        panel.set_title(title, fontsize=style.FONT - 1)
+        style.write_ticks(panel.xaxis, (1, 30, 1000))
+        style.write_ticks(panel.yaxis, ticks)
+    panels[1].plot(curves.index, curves.index**-0.5, "--", color=style.COLOURS["grey"])
     panels[2].set_ylim(0, 100)
-    return finish(figure)
+    return style.finish(figure)
 
 
 def forming(record: xr.Dataset) -> HTML:
     """Slider over the frames of `mnist-forming`: the same atoms after more and more sweeps."""
     frames = []
     for number in range(record.sizes["frame"]):
-        one, (figure, axes) = record.isel(frame=number), new_figure(height=4.2)
-        draw_atoms(bare(axes), one.frames.transpose(ATOM, PLANE, ...), 5)
+        one, (figure, axes) = record.isel(frame=number), style.new_figure(height=4.2)
+        draw_atoms(style.bare(axes), one.frames.transpose(ATOM, PLANE, ...), 5)
         words = f"{one.stage.item()}, sweep {one.sweep.item()}; share of an atom in one stroke {one.stroke_share:.2f}"
-        frames.append((words, finish(figure)))
+        frames.append((words, style.finish(figure)))
     return slider(frames, "top atoms in the image plane after more and more sweeps", first=len(frames) - 1)
 
 
@@ -202,7 +185,7 @@ def _draw_pieces(panels, whole: np.ndarray, found: np.ndarray, title: str = "a d
     some = [*found[:5], *[None] * (5 - len(found))]
     for panel, picture, words in zip(panels, [whole, *some, found.sum(axis=0)], titles, strict=True):
         if picture is None:
-            bare(panel)
+            style.bare(panel)
         else:
-            draw_picture(panel, picture, words)
+            style.draw_picture(panel, picture, words)
 

@@ -6,6 +6,7 @@ Widths are chosen so that text stays readable when a page is shown 360 pixels wi
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import product
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -124,6 +125,18 @@ def draw_picture(panel: Axes, picture: np.ndarray, title: str = "", ends: tuple[
     panel.set_title(title, fontsize=FONT - smaller)
 
 
+def draw_chain(panel: Axes, values, colour: str, dash: str, label: str = "", width: float = 1.4) -> None:
+    """Values of a chain against the sweep, from 1."""
+    panel.plot(np.arange(1, len(values) + 1), values, dash, color=colour, label=label, linewidth=width)
+
+
+def draw_mean_and_dots(panel: Axes, places: np.ndarray, values: xr.DataArray, words: str, colour: str) -> None:
+    """Mean over ``subset`` as a line, each subset as a dot."""
+    panel.plot(places, values.mean("subset"), "-", color=COLOURS[colour], label=words)
+    for subset in values.subset:
+        panel.plot(places, values.sel(subset=subset), "o", markersize=3, color=COLOURS[colour])
+
+
 def legend_outside(figure: Figure, place: str = "upper center", columns: int = 2, smaller: int = 1, **kwargs) -> None:
     """Legend of all axes outside of them, in a font that is so many points smaller than the text."""
     figure.legend(loc=f"outside {place}", ncols=columns, frameon=False, fontsize=FONT - smaller, **kwargs)
@@ -152,6 +165,11 @@ def name_rows(axes: Axes, names: Sequence[str], xlabel: str, smaller: int = 3, x
 
 
 # ---- tables
+
+
+def sweeps(p: Mapping, stage: str = "") -> str:
+    """Lengths of a record's chains, of the stage whose parameters begin so: burn-in + collected."""
+    return f"{p[f'{stage}burn_in']} + {p[f'{stage}collect']}"
 
 
 def plus_minus(value: float, half: float, digits: int = 2, sign: str = "") -> str:
@@ -190,6 +208,20 @@ def written(values: xr.DataArray, digits: int | str = 2, over: str | None = None
     form = digits if isinstance(digits, str) else f"{sign}.{digits}f"
     write = np.vectorize(lambda value: "" if np.isnan(value) else format(value, form), otypes=[object])
     return values if values.dtype == object else xr.apply_ufunc(write, values)
+
+
+def at_each(axes: str | Sequence[str], quantities: Mapping[str, tuple]) -> dict[Hashable, tuple]:
+    """Columns of a `table`: every quantity at each entry of an axis, or of several, named (entry, ..., quantity).
+
+    A quantity without a name is called by the entries alone.
+    """
+    axes, columns = [axes] if isinstance(axes, str) else list(axes), {}
+    first, *_ = next(iter(quantities.values()))
+    for entries in product(*(first[axis].values for axis in axes)):
+        for name, (values, *how) in quantities.items():
+            key = (*entries, name) if name else entries
+            columns[key if len(key) > 1 else key[0]] = values.sel(dict(zip(axes, entries, strict=True))), *how
+    return columns
 
 
 def table(rows: str | Sequence[str], columns: Mapping[Hashable, tuple], names: str | Sequence[str] | None = None,
