@@ -1,15 +1,15 @@
 """One chain on many processes and machines, and many independent tasks, on dask.distributed.
 
-The images of a chain are dealt out in whole batches (`gdd.sampler.sums`). Each worker holds its images and their state
-for the whole run and makes the chain's sweeps on them by the ordinary code. Where a draw needs something of all images,
-the workers meet: each sends the few sums that it has, and gets the total. So the chain has the same bits on one thread,
-on many, and on any number of workers.
+The images of a chain are partitioned into shards of whole batches (`gdd.sampler.sums`), one per worker. Each worker
+keeps the images and local state of its shard during the whole run and sweeps over them with the ordinary code. A draw
+that depends on all images is an all-reduce: every worker sends its partial sums and receives the total. So the chain
+has the same bits on one thread, on many, and on any number of workers.
 
-Each worker's images, a shard, are one task, tied to that worker, in which the chain's ordinary loop runs; no image's
-state travels. The shards' sums meet at the `Rendezvous`, an actor, whose methods wait without holding a thread.
+The chain of a shard is one task, pinned to its worker; the local state is never sent. The `Rendezvous`, an actor,
+reduces the shards' sums; its methods wait without blocking a thread.
 
-If a worker is lost, the others stop. With a folder that all workers see, the run then goes on from the last checkpoint
-on the workers that are left, and ends at the same bits.
+If a worker is lost, the others stop. With a checkpoint folder that all workers can read, the run resumes from the last
+checkpoint on the remaining workers, and ends with the same bits.
 
 Needs the extra ``cluster``: ``pip install 'gdd[cluster]'``.
 """
@@ -57,15 +57,15 @@ except ImportError as error:
     raise GddError("gdd.cluster: dask.distributed is not installed; pip install 'gdd[cluster]'") from error
 
 LOG = logging.getLogger(__name__)
-#: seconds in which a worker is awaited when all have gone
-PATIENCE = 120.0
-#: seconds between two looks at the chain
-LOOK_EVERY = 0.5
-#: seconds after which one who waits for an answer looks whether the other side is there, and in which that must show
-CHECK_AFTER, GONE_AFTER = 2.0, 60.0
-#: what dask raises where a worker does not answer
+#: seconds to wait for a new worker when all are lost
+WORKER_TIMEOUT = 120.0
+#: seconds between two polls of the chain
+POLL_SECONDS = 0.5
+#: seconds after which a pending answer prompts a check that its sender is alive, and within which the sender must reply
+CHECK_AFTER, LOST_AFTER = 2.0, 60.0
+#: exceptions that dask raises if a worker does not answer
 UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
-#: a task uses as many threads as its worker has: one of ours in each process at a time
+#: a task uses all threads of its worker, so each process runs one task of ours at a time
 _ONE_TASK = threading.Lock()
 
 Images = np.ndarray | xr.DataArray
@@ -73,7 +73,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class WorkerLost(GddError):
-    """A worker of a chain has gone."""
+    """A worker of a chain is lost."""
 
 
 # ---- one chain
@@ -84,24 +84,24 @@ def learn(
     refinement: RefinementSpec | None = None, mask: np.ndarray | None = None, folder: str | Path | None = None,
     keep: int | None = None, client: Client | None = None, progress: Progress | None = None,
 ) -> Pretrained | Refined:
-    """Pretrain a model on all workers, and refine it from there if ``refine`` is given.
+    """Pretrain a model on all workers, and refine it if ``refine`` is given.
 
     Parameters
     ----------
     images : (image, plane, row, col), in the model's units (background 0, root mean square about 1/3). An array is sent
-        to the workers; of a DataArray backed by dask, such as ``xarray.open_dataset(path, chunks={"image": 512})``
-        gives, each worker reads its own images and the driver none
+        to the workers. Of a DataArray backed by dask, as from ``xarray.open_dataset(path, chunks={"image": 512})``,
+        each worker reads its own images and the driver only the first batch
     model, chain, mask : as of `gdd.pretrain`
     refine, refinement : chain and settings of `gdd.refine`; None: pretraining alone
-    folder : of checkpoints, seen by all workers; without one a lost worker means starting afresh
-    keep : number of first images whose state comes back to the driver; None: all
+    folder : of checkpoints, readable by all workers; without one the run ends if a worker is lost
+    keep : number of first images whose state is returned to the driver; None: all
     client : None: the current one, as within ``with Client(...)``
-    progress : called now and then with the chain's name, the sweeps done, and their number
+    progress : called regularly with the chain's name, the number of sweeps done, and that of all sweeps
 
     Returns
     -------
     Pretrained or Refined
-        What `gdd.pretrain` and `gdd.refine` return, to the bit; with ``keep`` of the first images only.
+        The results of `gdd.pretrain` and `gdd.refine`, bit for bit; with ``keep``, the state of the first images only.
 
     Raises
     ------
@@ -111,8 +111,8 @@ def learn(
 
     Notes
     -----
-    Where pretraining prunes or is resumed, refinement starts from what it ends at, as alone. One chain at a time on the
-    same workers: each holds its worker until all its shards have met, so two would wait for each other.
+    Refinement starts from the result of pretraining, as pruned. Only one chain can run on the same workers: each shard
+    holds its worker until all shards have met, so two chains would deadlock.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2, 2.3 and 5 (which hopes for larger machines).
     *Departs:* not in the paper.
@@ -124,31 +124,33 @@ def learn(
     keep = count if keep is None else check_whole("keep", keep, 1)
     folder = None if folder is None else str(user_path("folder", folder, folder=True))
     stages = Stages(model, chain, refine, refinement or RefinementSpec(), folder, keep)
-    seen = None if mask is None else as_plain(mask, IMAGES, "mask")
-    if seen is not None and seen.shape != images.shape:
-        raise GddError(f"mask: shape {seen.shape} given; that of the images, {images.shape}, is needed")
-    first = load_images(images[:BATCH])
-    begun = validate_data(first, model, model.layers[0].gamma_e, chain, None if mask is None else seen[:BATCH])
-    warn_of_scale(begun.images, model.layers[0].gamma_e.fixed)
+    observed = None if mask is None else as_plain(mask, IMAGES, "mask")
+    if observed is not None and observed.shape != images.shape:
+        raise GddError(f"mask: shape {observed.shape} given; that of the images, {images.shape}, is needed")
+    first_images = load_images(images[:BATCH])
+    first_mask = None if observed is None else observed[:BATCH]
+    first_data = validate_data(first_images, model, model.layers[0].gamma_e, chain, first_mask)
+    warn_of_scale(first_data.images, model.layers[0].gamma_e.fixed)
     if refine is not None:
         check_kind("refine", refine, ChainSpec)
         stages.refinement.check_model(model)
     while True:
         try:
-            shards = run_shards(images, seen, count, stages, client, progress)
+            shards = run_shards(images, observed, count, stages, client, progress)
             return map_images(lambda *arrays: np.concatenate(arrays), *shards)
         except WorkerLost as error:
             if folder is None:
                 raise
             LOG.warning("%s; going on from the last checkpoint", error)
         try:
-            client.wait_for_workers(1, timeout=PATIENCE)
+            client.wait_for_workers(1, timeout=WORKER_TIMEOUT)
         except TimeoutError as error:
-            raise GddError(f"client: no worker left for {PATIENCE:g} s; start some, and run again to go on") from error
+            what = f"client: no worker left for {WORKER_TIMEOUT:g} s; start some, and run again to go on"
+            raise GddError(what) from error
 
 
 class Stages(NamedTuple):
-    """What the shards of a chain have to do."""
+    """Models and settings of the chains that every shard runs."""
 
     model: ModelSpec
     chain: ChainSpec
@@ -161,24 +163,24 @@ class Stages(NamedTuple):
 def run_shards(
     images: Images, mask: np.ndarray | None, count: int, stages: Stages, client: Client, progress: Progress | None
 ) -> list[Pretrained | Refined]:
-    """Deal the images out and run the chain once; what each shard ends with."""
+    """Partition the images and run the chain once; return the result of every shard."""
     batches = -(-count // BATCH)
     workers = dict(list(checked_workers(client).items())[:batches])
     if not workers:
         raise WorkerLost("cluster: all workers have gone")
     edges = [batches * n // len(workers) * BATCH for n in range(len(workers))] + [count]
     first = next(iter(workers))
-    place = client.submit(Rendezvous, len(workers), workers=[first], actor=True, pure=False)
-    futures = [place]
+    actor = client.submit(Rendezvous, len(workers), workers=[first], actor=True, pure=False)
+    futures = [actor]
     try:
         check = partial(refuse_gone, workers, client)
         with as_worker_lost():
-            rendezvous = wait_for(gather_in_background(client, place), check)
+            rendezvous = wait_for(gather_in_background(client, actor), check)
             for number, worker in enumerate(workers):
-                some = slice(edges[number], edges[number + 1])
-                own = [send_images(array, some, worker, client) for array in (images, mask)]
-                rank = Rank(rendezvous, {first: workers[first]}, number, some.start, count)
-                futures.append(client.submit(run_shard, *own, rank, stages, workers=[worker], pure=False))
+                part = slice(edges[number], edges[number + 1])
+                data = [send_images(array, part, worker, client) for array in (images, mask)]
+                rank = Rank(rendezvous, {first: workers[first]}, number, part.start, count)
+                futures.append(client.submit(run_shard, *data, rank, stages, workers=[worker], pure=False))
         failed = watch(futures[1:], rendezvous, check, progress)
         if failed:
             raise failed
@@ -191,7 +193,7 @@ def run_shards(
 
 @contextmanager
 def as_worker_lost() -> Iterator[None]:
-    """Within, what dask raises where a worker does not answer is a `WorkerLost`."""
+    """Raise `WorkerLost` instead of the exceptions of dask for a worker that does not answer."""
     try:
         yield
     except UNREACHABLE as error:
@@ -199,13 +201,13 @@ def as_worker_lost() -> Iterator[None]:
 
 
 def send_images(
-    images: Images | None, some: slice, worker: str, client: Client
+    images: Images | None, batch: slice, worker: str, client: Client
 ) -> Images | distributed.Future | None:
-    """Some images: of an array, sent to a worker; of a DataArray, still to be read; None if there are none."""
+    """A slice of the images: of an array, sent to a worker; of a DataArray, read there later. None stays None."""
     if images is None or isinstance(images, xr.DataArray):
-        return None if images is None else images[some]
+        return None if images is None else images[batch]
     try:
-        return client.scatter(images[some], workers=[worker], hash=False)
+        return client.scatter(images[batch], workers=[worker], hash=False)
     except KeyError as error:  # dask's word for a worker that it does not know
         raise WorkerLost(f"cluster: {worker} has gone") from error
 
@@ -213,16 +215,17 @@ def send_images(
 def watch(
     futures: list[distributed.Future], rendezvous: Rendezvous, check: Callable[[], None], progress: Progress | None
 ) -> Exception | None:
-    """Wait for the shards, showing how far they are; whatever ends this stops those that still run.
+    """Wait for the shards and report their progress; on any exit, stop those still running.
 
-    Returns what a shard failed with, if one did.
+    Returns the exception of a shard that failed, else None.
     """
     try:
         while not all(future.done() for future in futures):
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_SECONDS)
             failed = [future.exception() for future in futures if future.status == "error"]
             if failed:
-                return next((one for one in failed if not isinstance(one, Stopped)), WorkerLost("cluster: stopped"))
+                causes = (error for error in failed if not isinstance(error, Stopped))
+                return next(causes, WorkerLost("cluster: stopped"))
             with as_worker_lost():
                 reached = wait_for(rendezvous.look(), check)
                 check()
@@ -230,7 +233,7 @@ def watch(
                 progress(*reached)
         return next((error for error in (future.exception() for future in futures) if error), None)
     finally:
-        with suppress(*UNREACHABLE, WorkerLost):  # if the rendezvous has gone, the shards see it for themselves
+        with suppress(*UNREACHABLE, WorkerLost):  # the shards themselves notice the loss of the rendezvous
             wait_for(rendezvous.stop("the chain has ended"), check)
 
 
@@ -240,7 +243,7 @@ def gather_in_background(client: Client, futures) -> Future:
 
 
 def wait_for(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
-    """Wait for an answer until ``check`` raises: of a worker or an actor that has gone, dask may never bring any."""
+    """Wait for an answer until ``check`` raises: from a lost worker or actor dask may never deliver one."""
     while True:
         try:
             return awaited.result(timeout=CHECK_AFTER)
@@ -251,52 +254,52 @@ def wait_for(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]
 
 
 def refuse_gone(workers: dict[str, str], client: Client) -> None:
-    """Raise WorkerLost if one of these workers is no longer there, or was started again at its address."""
-    there = running(client)
-    gone = [address for address, folder in workers.items() if there.get(address) != folder]
+    """Raise WorkerLost if one of these workers is lost, or was restarted at its address."""
+    present = running(client)
+    gone = [address for address, folder in workers.items() if present.get(address) != folder]
     if gone:
         raise WorkerLost(f"cluster: {', '.join(gone)} has gone")
 
 
 def running(client: Client) -> dict[str, str]:
-    """Folder of every worker, by address; a worker that is started again gets another.
+    """Folder of every worker, by address; a restarted worker has another.
 
-    The scheduler is asked. What `Client.scheduler_info` returns can be replaced meanwhile by the answer to the client's
-    own regular question, which names no workers.
+    The scheduler is queried directly: the client regularly overwrites `Client.scheduler_info` by an answer without
+    workers.
     """
     workers = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
-    return {address: one["local_directory"] for address, one in workers.items()}
+    return {address: worker["local_directory"] for address, worker in workers.items()}
 
 
 class Stopped(GddError):
-    """Other shards have stopped, so this one has to."""
+    """Other shards have stopped, so this one must too."""
 
 
 class Rendezvous:
-    """Where the shards' values are combined. An actor: its methods wait on the worker's event loop."""
+    """Actor that reduces the shards' values; its methods wait on the worker's event loop."""
 
     def __init__(self, ranks: int) -> None:
         self.ranks, self.rounds, self.why, self.reached = ranks, {}, None, None
 
     async def allreduce(self, rank: int, number: int, combine: Callable[[list], Any], value: Any) -> Any:
-        """Return all ranks' values of round ``number``, combined, once all are here."""
-        here = self.rounds.setdefault(number, Round({}, asyncio.get_running_loop().create_future()))
-        here.values[rank] = value
-        if len(here.values) == self.ranks:
-            here.combined.set_result(combine([here.values[rank] for rank in range(self.ranks)]))
+        """Return the combined values of all ranks in round ``number``, once all have arrived."""
+        current_round = self.rounds.setdefault(number, Round({}, asyncio.get_running_loop().create_future()))
+        current_round.values[rank] = value
+        if len(current_round.values) == self.ranks:
+            current_round.combined.set_result(combine([current_round.values[rank] for rank in range(self.ranks)]))
             del self.rounds[number]
-        while not here.combined.done():
+        while not current_round.combined.done():
             if self.why:
                 raise Stopped(f"cluster: {self.why}")
-            await asyncio.wait([here.combined], timeout=LOOK_EVERY)
-        return here.combined.result()
+            await asyncio.wait([current_round.combined], timeout=POLL_SECONDS)
+        return current_round.combined.result()
 
     async def stop(self, why: str) -> None:
-        """End the chain: whoever waits in a round, or comes to one, raises `Stopped`."""
+        """End the chain: every shard that waits in a round, or enters one, raises `Stopped`."""
         self.why = why
 
     async def report(self, reached: tuple[str, int, int]) -> None:
-        """Keep the chain's name, the sweeps done, and their number, for the driver."""
+        """Store the chain's name, the number of sweeps done, and that of all sweeps, for the driver."""
         self.reached = reached
 
     async def look(self) -> tuple[str, int, int] | None:
@@ -305,23 +308,23 @@ class Rendezvous:
 
 
 class Round(NamedTuple):
-    """One combination."""
+    """One reduction."""
 
     values: dict[int, Any]  # by rank
     combined: asyncio.Future
 
 
 class Rank(NamedTuple):
-    """A shard's place among all."""
+    """A shard's number, its images, and where its values are reduced."""
 
     rendezvous: Rendezvous
-    place: dict[str, str]  # the worker of the rendezvous: its folder, by address
+    worker: dict[str, str]  # of the rendezvous: its folder, by address
     number: int
     first: int  # number of the first image
-    images: int  # of all shards
+    images: int  # number of images of all shards
 
     def shard(self) -> Shard:
-        """Return the shard, whose rounds are counted from here on."""
+        """Return the `Shard`, whose rounds of reduction are numbered from 0."""
         rounds = itertools.count()
 
         def allreduce(combine: Callable[[list], Any], value: Any) -> Any:
@@ -334,13 +337,13 @@ class Rank(NamedTuple):
         return Shard(self.first, self.images, allreduce)
 
     def refuse_gone(self) -> None:
-        """Raise if the worker of the rendezvous has gone, or that itself, as with its driver: then no call returns."""
-        refuse_gone(self.place, distributed.get_client())
-        self.rendezvous.look().result(timeout=GONE_AFTER)
+        """Raise if the worker of the rendezvous is lost, or the rendezvous itself, which ends with its driver."""
+        refuse_gone(self.worker, distributed.get_client())
+        self.rendezvous.look().result(timeout=LOST_AFTER)
 
 
 class RemoteProgress:
-    """Progress of a shard's chain, which the first one reports to the rendezvous now and then."""
+    """Progress of a shard's chain; the first shard reports it regularly to the rendezvous."""
 
     def __init__(self, rank: Rank) -> None:
         self.rank, self.stage, self.done, self.sweeps, self.reported = rank, "", 0, 0, 0.0
@@ -352,7 +355,7 @@ class RemoteProgress:
     def step(self, **_) -> None:
         """Count a sweep."""
         self.done += 1
-        if self.rank.number == 0 and time.monotonic() - self.reported > LOOK_EVERY:
+        if self.rank.number == 0 and time.monotonic() - self.reported > POLL_SECONDS:
             self.reported = time.monotonic()
             self.rank.rendezvous.report((self.stage, self.done, self.sweeps))
 
@@ -382,9 +385,9 @@ def one_task() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """Keep freed memory in the process, which is glibc's default: dask's nannies make it return all at once.
+    """Keep freed memory in the process, as glibc does by default; dask's nannies make it return all memory at once.
 
-    Without this every large array costs page faults again, which took a tenth of a sweep at 2,000 digits.
+    Otherwise every large array causes page faults again, which took a tenth of a sweep at 2,000 digits.
     """
     with suppress(AttributeError, OSError):  # other systems have no mallopt, and no need of it
         library = ctypes.CDLL(None)
@@ -393,7 +396,7 @@ def keep_memory() -> None:
 
 
 def load_images(images: Images) -> np.ndarray:
-    """Images as an array; those of dask are read here, by this thread."""
+    """Images as an array; a DataArray is read by this thread."""
     if isinstance(images, xr.DataArray):
         return as_plain(images.load(scheduler="synchronous"), IMAGES, "images")
     return images
@@ -406,37 +409,38 @@ def infer(
     trained: Pretrained | Refined, atoms: Images, images: Images, *, folder: str | Path | None = None,
     client: Client | None = None, first_image: int = 0, **options,
 ) -> xr.Dataset:
-    """`gdd.infer` by sampling on all workers, a batch of the images a task: the same bits.
+    """`gdd.infer` on all workers, one task per batch of images, with the same bits.
 
     Parameters
     ----------
     trained, atoms, **options : as of `gdd.infer`; ``first_image`` too
     images : (image, plane, row, col), as of `learn`
-    folder : seen by all: each task writes its maps there, over those of an earlier call; the Dataset reads them when
-        they are used, and the driver holds none. Every call needs a folder of its own
+    folder : readable by all: each task writes its maps there, over those of an earlier call; the Dataset reads them on
+        demand, and the driver holds none. Every call needs its own folder
     client : None: the current one
     """
     first_image = check_whole("first_image", first_image, 0)
     folder = None if folder is None else user_path("folder", folder, folder=True)
     by_image = {name: options.pop(name) for name in ("mask", "start") if options.get(name) is not None}
-    work, client, futures = partial(new_images.infer, _light(trained), atoms, **options), current(client), []
-    for at in range(0, count_images(images), BATCH):
-        some, path = slice(at, at + BATCH), None if folder is None else folder / f"images-{first_image + at:012d}.nc"
-        mine = partial(work, **{name: values[some] for name, values in by_image.items()})
-        futures.append(client.submit(_infer_some, mine, images[some], first_image + at, path, pure=False))
-    found = client.gather(futures)
+    work, client, futures = partial(new_images.infer, _without_images(trained), atoms, **options), current(client), []
+    for start in range(0, count_images(images), BATCH):
+        batch, number = slice(start, start + BATCH), first_image + start
+        path = None if folder is None else folder / f"images-{number:012d}.nc"
+        batch_work = partial(work, **{name: values[batch] for name, values in by_image.items()})
+        futures.append(client.submit(_infer_batch, batch_work, images[batch], number, path, pure=False))
+    results = client.gather(futures)
     if folder is not None:
-        return files.open_several(found, IMAGE)
-    return xr.concat(found, IMAGE, combine_attrs="override")
+        return files.open_several(results, IMAGE)
+    return xr.concat(results, IMAGE, combine_attrs="override")
 
 
-def _infer_some(work: Callable, images: Images, first_image: int, path: Path | None) -> xr.Dataset | str:
-    """Result for some images, or the path of the file that has it."""
-    found = _task(work, images, first_image=first_image)
+def _infer_batch(work: Callable, images: Images, first_image: int, path: Path | None) -> xr.Dataset | str:
+    """Codes of a batch of images, or the path of the file that holds them."""
+    codes = _run_alone(work, images, first_image=first_image)
     if path is None:
-        return found
+        return codes
     try:
-        files.write(found, path)
+        files.write(codes, path)
     except files.UNWRITABLE as error:
         raise GddError(f"folder: cannot write {path} ({error}); free space or name another folder") from error
     return str(path)
@@ -445,17 +449,17 @@ def _infer_some(work: Callable, images: Images, first_image: int, path: Path | N
 def infer_layers(
     fitted: Pretrained, images: Images, burn_in: int, collect: int, seed: int, *, client: Client | None = None
 ) -> tuple[xr.Dataset, ...]:
-    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, a batch of the images a task: the same bits."""
-    client, work = current(client), partial(fixed_dictionary.infer_layers, _light(fitted))
+    """`gdd.inference.fixed_dictionary.infer_layers` on all workers, one task per batch of images; the same bits."""
+    client, work = current(client), partial(fixed_dictionary.infer_layers, _without_images(fitted))
     futures = [
-        client.submit(_task, work, images[at : at + BATCH], burn_in, collect, seed, first_image=at, pure=False)
-        for at in range(0, count_images(images), BATCH)
+        client.submit(_run_alone, work, images[n : n + BATCH], burn_in, collect, seed, first_image=n, pure=False)
+        for n in range(0, count_images(images), BATCH)
     ]
     return tuple(xr.concat(layer, IMAGE) for layer in zip(*client.gather(futures), strict=True))
 
 
-def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
-    """Return the model with no image but the first, and the mean noise precision where images have one each."""
+def _without_images(trained: Pretrained | Refined) -> Pretrained | Refined:
+    """Return the model with only its first image, and the mean noise precision where it varies by image."""
 
     def first_or_mean(array: np.ndarray) -> np.ndarray:  # only precisions have fewer than four axes
         return array[:1].copy() if array.ndim == 4 else array.mean(axis=0, keepdims=True)
@@ -463,22 +467,25 @@ def _light(trained: Pretrained | Refined) -> Pretrained | Refined:
     return map_images(first_or_mean, trained)
 
 
-def _task(work: Callable, *arguments, **options):
-    """Run a task by itself in its process; labelled images are first read, by this thread."""
+def _run_alone(work: Callable, *arguments, **options):
+    """Run a task alone in its process; DataArrays are first read, by this thread."""
+
+    def load(argument):
+        return argument.load(scheduler="synchronous") if isinstance(argument, xr.DataArray) else argument
+
     with one_task():
-        arguments = [one.load(scheduler="synchronous") if isinstance(one, xr.DataArray) else one for one in arguments]
-        return work(*arguments, **options)
+        return work(*map(load, arguments), **options)
 
 
 # ---- independent tasks
 
 
 def each(work: Callable, tasks: Iterable[tuple], client: Client | None = None) -> Iterator[Any]:
-    """Yield ``work(*task)`` of every task in order, as each is done; a lost worker's tasks are done again by others.
+    """Yield ``work(*task)`` of every task in order, each when it is done; other workers repeat a lost worker's tasks.
 
-    ``work`` and the tasks travel, so both must be picklable.
+    ``work`` and the tasks must be picklable.
     """
-    futures = [current(client).submit(_task, work, *task, pure=False) for task in tasks]
+    futures = [current(client).submit(_run_alone, work, *task, pure=False) for task in tasks]
     try:
         for future in futures:
             yield future.result()
@@ -501,36 +508,36 @@ def current(client: Client | None = None) -> Client:
 
 
 def checked_workers(client: Client) -> dict[str, str]:
-    """Workers as of `running`, in order, all with this process's code and of one kind; GddError otherwise."""
+    """`running` workers, sorted by address; GddError unless all have this process's code and are of one kind."""
     workers = dict(sorted(running(client).items()))
     if not workers:
         raise GddError("client: it has no workers; start some with 'dask worker ADDRESS'")
-    here, kinds = fingerprint(), {}
-    for address, found in client.run(fingerprint, on_error="return").items():
-        if isinstance(found, OSError):
-            continue  # it has gone
-        if isinstance(found, BaseException):
-            raise GddError(f"worker {address}: {found}; install this version of gdd there")
-        if found[0] != here[0]:
+    local, kinds = fingerprint(), {}
+    for address, remote in client.run(fingerprint, on_error="return").items():
+        if isinstance(remote, OSError):
+            continue  # it is lost
+        if isinstance(remote, BaseException):
+            raise GddError(f"worker {address}: {remote}; install this version of gdd there")
+        if remote[0] != local[0]:
             raise GddError(
-                f"worker {address}: another version of the code, {found[0]:.12} there and {here[0]:.12} here; install "
-                "the same version of gdd on all"
+                f"worker {address}: another version of the code, {remote[0]:.12} there and {local[0]:.12} here; install"
+                " the same version of gdd on all"
             )
-        kinds.setdefault(found[1:], address)
+        kinds.setdefault(remote[1:], address)
     if len(kinds) > 1:
-        (one, there), (other, elsewhere) = list(kinds.items())[:2]
+        (kind, first_worker), (other_kind, other_worker) = list(kinds.items())[:2]
         raise GddError(
-            f"worker {elsewhere}: another kind of machine or library, {other} there and {one} at {there}; their last "
-            "bits differ, take workers of one kind"
+            f"worker {other_worker}: another kind of machine or library, {other_kind} there and {kind} at"
+            f" {first_worker}; their last bits differ, take workers of one kind"
         )
-    still = running(client)
-    return {address: folder for address, folder in workers.items() if still.get(address) == folder}
+    present = running(client)
+    return {address: folder for address, folder in workers.items() if present.get(address) == folder}
 
 
 def fingerprint() -> tuple[str, ...]:
-    """Checksum of the sampler's code, then what the last bits of a result depend on besides."""
-    blas = sorted({f"{one['internal_api']} {one['version']} {one.get('architecture')}" for one in threadpool_info()
-                   if one["user_api"] == "blas"})
+    """Checksum of the sampler's code, then versions and machine properties that affect the last bits of a result."""
+    pools = (pool for pool in threadpool_info() if pool["user_api"] == "blas")
+    blas = sorted({f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in pools})
     libraries = (f"{name} {version(name)}" for name in ("numpy", "numba"))
     return code_checksum(), *libraries, binding.get_host_cpu_name(), *blas
 

@@ -1,9 +1,9 @@
 """The top dictionary in the image plane (Sec. 2.4): vote, collapse, render.
 
-Under a deep model an atom of an upper layer looks different in every image, because each of its pixels goes to
-whichever position of its pooling block suits that image. The projection gives every pixel one position, the same in all
-images and at all shifts. A vote by likelihood chooses it, `collapse` convolves the layers into one, and
-`render_projected` draws images with the result.
+Under a deep model an atom of an upper layer looks different in every image, because the position of each of its pixels
+within a pooling block varies between images. The projection fixes one position per pixel, the same in all images and at
+all shifts. A vote by likelihood chooses it, `collapse` convolves the layers into one, and `render_projected`
+synthesises images from the result.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def project(trained: Pretrained | Refined) -> xr.DataArray:
 
 
 def project_layers(trained: Pretrained | Refined, images: int | None = None) -> tuple[xr.DataArray, ...]:
-    """Atoms of every layer in the image plane (Fig. 3 and 5), bottom first; the last is that of `project`: see there.
+    """Atoms of every layer in the image plane (Fig. 3 and 5), bottom first; the last is the result of `project`.
 
-    ``images`` : in a refined model only so many training images vote, the first ones; None for all. With three layers a
-        vote of all takes longer than many sweeps
+    ``images`` : number of training images that vote in a refined model, the first ones; None for all. With three layers
+        a vote of all images takes longer than many sweeps
     """
     check_kind("trained", trained, (Pretrained, Refined))
     data = trained.inputs if isinstance(trained, Pretrained) else trained.data
@@ -120,7 +120,7 @@ def collapse(
 
 
 def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.ndarray:
-    """Images that projected atoms and maps of the top layer add up to.
+    """Synthesise images from projected atoms and maps of the top layer.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def render_projected(projected, top_maps, step: Size, image_size: Size) -> np.nd
 
 
 class Vote(NamedTuple):
-    """Winning positions and the share of the weight v^2 that they hold, NaN where there is none.
+    """Winning positions and their share of the total weight v^2, NaN where that is zero.
 
     Both have the axes of the dictionary above, (atom, plane, atom_row, atom_col).
     """
@@ -177,8 +177,8 @@ def vote_pretrained(fitted: Pretrained) -> list[Vote]:
 def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vote]:
     """Vote of every pooled layer on the residual of the data, under the joint model; bottom first.
 
-    The formula is that of `vote_positions`. In an upper layer phi_m is the image of a unit at position m, and differs
-    between images, as it goes down through their own positions.
+    The formula is that of `vote_positions`. In an upper layer phi_m is the image of a unit at position m, synthesised
+    down through each image's own positions.
 
     Notes
     -----
@@ -203,12 +203,12 @@ def vote_joint(state: JointState, data: LayerData, model: ModelSpec) -> list[Vot
     for layer in range(1, len(shapes) - 1):
         where = block_places(shapes[layer].map_size, shapes[layer].block)
         votes_of_images = [(slice(None), *_unit_gains(residual, weights, blocks[layer], state, model, layer))]
-        votes.append(_elect(votes_of_images, blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
+        votes.append(_choose_winners(votes_of_images, blocks[layer].z, dictionaries[layer + 1], maps[layer + 1], where))
     return votes
 
 
 def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, upper_maps, mask=None) -> Vote:
-    r"""Position of its block to which each pixel of each upper atom goes, by likelihood.
+    r"""Maximum-likelihood position, within its block, of each pixel of each upper atom.
 
     .. math:: \hat Z(k', k, u) = \arg\max_m \sum_{n, s} \gamma_e
               \left( v \langle r, \phi_m \rangle - \tfrac12 v^2 \lVert \phi_m \rVert^2 \right),
@@ -230,9 +230,9 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
 
     Notes
     -----
-    A position that a ragged block does not have scores 0 there; it can win only if the block at shift 0 has it. Sums
-    run over images in index order for every plane apart, so neither the number of threads nor the chunk of images
-    changes a bit. Memory: three sums of (atoms above x atoms x pixels x positions) numbers.
+    A position scores 0 in a ragged block that lacks it; it can win only if the block at shift 0 has it. Sums run over
+    images in index order, separately for every plane, so the bits depend neither on the number of threads nor on the
+    chunks of images. Memory: three sums of (atoms above x atoms x pixels x positions) numbers.
 
     Source: Pu, Yuan & Carin 2015, Sec. 2.4 ("ML across the different choices of the max pooling").
     Departs: the paper gives no formula, and no index for the atom above.
@@ -247,7 +247,7 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
         residual = images[part] - synthesise(dictionary, unpool(z[part], w[part], map_size, pool))
         gain = correlate(weights[part] * residual, dictionary)
         chunk = gain, z[part], w[part], np.ascontiguousarray(weights[part])
-        share_out(len(gain), lambda some, _: _add_own(*(array[some] for array in chunk), dictionary, where))
+        share_out(len(gain), lambda batch, _: _add_self_products(*(array[batch] for array in chunk), dictionary, where))
         if mask is None:
             norm = np.einsum("nc,kc->nk", weights[part, :, 0, 0], (dictionary**2).sum(axis=(2, 3)))
             norm = np.broadcast_to(norm[..., None, None], gain.shape)
@@ -256,7 +256,7 @@ def vote_positions(images, dictionary, blocks, gamma_e, pool, upper_dictionary, 
         return part, cut_into_blocks(gain, pool), cut_into_blocks(norm, pool)
 
     chunks = (votes(slice(start, start + CHUNK)) for start in range(0, len(images), CHUNK))
-    return _elect(chunks, z, upper_dictionary, upper_maps, where)
+    return _choose_winners(chunks, z, upper_dictionary, upper_maps, where)
 
 
 def _pixel_weights(gamma_e, shape, mask) -> np.ndarray:
@@ -265,34 +265,35 @@ def _pixel_weights(gamma_e, shape, mask) -> np.ndarray:
     return weights if mask is None else weights * mask
 
 
-def _elect(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps, where) -> Vote:
-    """Sum the votes of parts of the images; the highest score among the positions of the block at shift 0 wins.
+def _choose_winners(votes: Iterable[tuple[slice, np.ndarray, np.ndarray]], z, upper, maps, where) -> Vote:
+    """Sum the votes of all chunks of images; the highest score among the positions of the block at shift 0 wins.
 
-    ``votes`` : images, gamma_e <r, phi_m> and gamma_e |phi_m|^2, both (image, atom, block_row, block_col, position)
+    votes : of each chunk its slice, then gamma_e <r, phi_m> and gamma_e |phi_m|^2, both (image, atom, block_row,
+        block_col, position)
     """
     upper, maps = np.ascontiguousarray(upper, float), np.ascontiguousarray(maps, float)
     gain, energy, weight = sums = np.zeros((3, *upper.shape[:2], upper[0, 0].size, where.shape[2]))
     for part, gains, norms in votes:
         chunk = gains, norms, z[part], maps[part], upper.shape[2:]
-        share_out(upper.shape[1], lambda some, _, chunk=chunk: _add_votes((some.start, some.stop), *chunk, *sums))
+        share_out(upper.shape[1], lambda planes, _, chunk=chunk: _add_votes((planes.start, planes.stop), *chunk, sums))
     pixels = upper.reshape(*upper.shape[:2], -1, 1)
     score, weight = pixels * gain - 0.5 * pixels**2 * energy, weight * (pixels != 0)
     exists = where[: upper.shape[2], : upper.shape[3]].reshape(-1, where.shape[2]) >= 0
     winner = np.where(exists, score, -np.inf).argmax(-1)
-    held, total = np.take_along_axis(weight, winner[..., None], axis=-1)[..., 0], weight.sum(-1)
-    share = np.divide(held, total, out=np.full(total.shape, np.nan), where=total > 0)
+    winning_weight, total = np.take_along_axis(weight, winner[..., None], axis=-1)[..., 0], weight.sum(-1)
+    share = np.divide(winning_weight, total, out=np.full(total.shape, np.nan), where=total > 0)
     return Vote(winner.astype(np.int16).reshape(upper.shape), share.reshape(upper.shape))
 
 
 @kernel()
-def _add_votes(planes, gain, norm, z, maps, atom_size, gain_sum, energy_sum, weight_sum):
-    """Add the votes of some images, for a pixel of value 1, to three sums (atom, plane, pixel, position), in place.
+def _add_votes(planes, gain, norm, z, maps, atom_size, sums):
+    """Add a chunk of images' votes for a pixel of value 1 to ``sums`` (3, atom, plane, pixel, position), in place.
 
-    For planes from one number to another, images in index order: S gamma_e <r, phi_m>, S^2 gamma_e |phi_m|^2, and S^2
-    where m is active.
+    The sums are over images in index order, of S gamma_e <r, phi_m>, S^2 gamma_e |phi_m|^2, and S^2 where m is active;
+    ``planes`` is the range of planes.
     """
-    height, width = atom_size
-    positions = gain.shape[4]
+    (height, width), positions = atom_size, gain.shape[4]
+    gain_sum, energy_sum, weight_sum = sums[0], sums[1], sums[2]
     for k in range(planes[0], planes[1]):
         for n, upper, s, t in np.ndindex(maps.shape):
             value = maps[n, upper, s, t]
@@ -310,7 +311,7 @@ def _add_votes(planes, gain, norm, z, maps, atom_size, gain_sum, energy_sum, wei
 
 
 @kernel()
-def _add_own(gains, z, w, weights, dictionary, where):
+def _add_self_products(gains, z, w, weights, dictionary, where):
     """Add w <phi_z, phi_m>, weighted by pixel, to ``gains`` at every position m of every active block, in place."""
     cols = gains.shape[3]
     height, width = dictionary.shape[2:]
@@ -323,20 +324,20 @@ def _add_own(gains, z, w, weights, dictionary, where):
             for m in range(where.shape[2]):
                 if where[i, j, m] < 0:
                     continue
-                down, right = where[i, j, m] // cols - row, where[i, j, m] % cols - col
+                lag_row, lag_col = where[i, j, m] // cols - row, where[i, j, m] % cols - col
                 total = 0.0
                 for c in range(dictionary.shape[1]):
-                    for a in range(max(0, down), min(height, height + down)):
-                        for b in range(max(0, right), min(width, width + right)):
+                    for a in range(max(0, lag_row), min(height, height + lag_row)):
+                        for b in range(max(0, lag_col), min(width, width + lag_col)):
                             pixel = weights[n, c, row + a, col + b] * dictionary[k, c, a, b]
-                            total += pixel * dictionary[k, c, a - down, b - right]
-                gains[n, k, row + down, col + right] += w[n, k, i, j] * total
+                            total += pixel * dictionary[k, c, a - lag_row, b - lag_col]
+                gains[n, k, row + lag_row, col + lag_col] += w[n, k, i, j] * total
 
 
 def _unit_gains(residual, weights, blocks: Blocks, state: JointState, model: ModelSpec, layer: int):
     """gamma_e <r, phi_m> and gamma_e |phi_m|^2 of an upper layer, (image, atom, block_row, block_col, position).
 
-    It costs an image, of the window that a unit reaches, for every training image and position of a map.
+    The cost is one synthesis, within a unit's window, for every training image and position of a map.
     """
     z, w = blocks
     gain, norm = np.zeros((2, *z.shape, np.prod(model.shapes()[layer].block)))
@@ -357,7 +358,7 @@ def unit_responses(state: JointState, model: ModelSpec, layer: int, atom: int, b
     Returns
     -------
     tuple of slices, (position, image, plane, row, col)
-        The window that the block reaches, and its content; 0 for positions that a ragged block does not have.
+        The window that the block affects, and its content; 0 for positions that a ragged block lacks.
     """
     shapes, (local, (dictionaries, *_)) = model.shapes(), state
     (p, q), (rows, cols), (height, width) = (shapes[layer].block, shapes[layer].map_size, shapes[layer].atom_size)

@@ -190,7 +190,7 @@ def test_a_shard_that_waits_at_a_rendezvous_that_has_gone_stops(client, tmp_path
     time.sleep(1)
     assert not stopped.exists()
     client.cancel([task, place], force=True)
-    given_up = time.monotonic() + 2 * cluster.GONE_AFTER
+    given_up = time.monotonic() + 2 * cluster.LOST_AFTER
     while not stopped.exists() and time.monotonic() < given_up:
         time.sleep(0.1)
     assert "the meeting place cannot be reached" in stopped.read_text()

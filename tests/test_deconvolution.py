@@ -271,10 +271,10 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     given = correlate_at_stride(image, scaled_atoms(problem), stride).ravel()
     chain, odds = chain_of(given), odds_of(problem)
     weight, correlation = chain.weight, chain.correlation
-    kernels.idle_bounds(odds, weight, chain.bound)
+    kernels.inactive_bounds(odds, weight, chain.bound)
     for t in range(100):
         fill_key(chain.stream, (0, TEST, 0, t), 0)
-        kernels.sweep(chain, problem, odds, False)
+        kernels.sweep_coefficients(chain, problem, odds, False)
     residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
     fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
@@ -431,8 +431,8 @@ def test_idle_coefficients_are_drawn_with_their_probability():
         for collected in (False, True):
             chain = chain_of(correlation)
             fill_key(chain.stream, (0, TEST, 0, t), 0)
-            kernels.idle_bounds(odds, chain.weight, chain.bound)
-            kernels.sweep(chain, problem, odds, collected)
+            kernels.inactive_bounds(odds, chain.weight, chain.bound)
+            kernels.sweep_coefficients(chain, problem, odds, collected)
             weights.append(chain.weight)
         assert_array_equal(*weights)
         assert_array_equal(chain.bound < 0, (chain.weight != 0) | (log_odds >= kernels.LOG_MIN_ODDS))

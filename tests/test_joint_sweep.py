@@ -193,6 +193,6 @@ def test_solver_draws_in_single_precision():
 
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_solver_cut_off_after_two_steps_is_rejected(name, monkeypatch):
-    monkeypatch.setattr(joint_dictionary, "MOST_STEPS", 2)
+    monkeypatch.setattr(joint_dictionary, "MAX_STEPS", 2)
     draws, choice = solver_draws(name, 1000)
     assert p_values_of_draws(draws, choice)[1] < FAILS

@@ -19,8 +19,8 @@ from gdd.reference.layer_sweep import plain_sweep
 from gdd.reference.random import PRETRAIN, Key
 from gdd.sampler.arrays import plane_last
 from gdd.sampler.dictionary import explain_atoms, toeplitz
-from gdd.sampler.kernels.layer import Bound, WholeAtom, correlate, make_work, sweep_map
-from gdd.sampler.kernels.operations import CHUNK, SLACK, count_outcomes, slab_of
+from gdd.sampler.kernels.layer import Bound, UnmaskedAtom, correlate, make_work, sweep_map
+from gdd.sampler.kernels.operations import CHUNK, ROUNDING_MARGIN, count_outcomes, slab_of
 from gdd.sampler.kernels.random import fill_key
 from gdd.sampler.sums import ACCUMULATORS
 from gdd.sampler.sweep import image_pass, layer_constants, padded_autocorrelations, sweep
@@ -112,8 +112,8 @@ def scan_repeatedly(image, z, w, lags, constants, key):
     slab = slab_of(2.0, lags[lags.shape[0] // 2, lags.shape[1] // 3 - 1], constants.prior.gamma_w)
     for _ in range(50):
         correlate(work.residual, layer.dictionary, 0, layer, constants.static, work.correlations)
-        bound = Bound(SLACK * slab.gain, 0.0, slab.factor)
-        sweep_map(z, w, WholeAtom(0, lags, slab), None, bound, constants, work)
+        bound = Bound(ROUNDING_MARGIN * slab.gain, 0.0, slab.factor)
+        sweep_map(z, w, UnmaskedAtom(0, lags, slab), None, bound, constants, work)
     return work.residual, work.correlations, work.counts
 
 

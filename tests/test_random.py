@@ -6,7 +6,7 @@ from scipy import stats
 
 from gdd.reference.random import PRETRAIN, Stream, shared_generator
 from gdd.sampler.kernels import random
-from gdd.sampler.kernels.random import WORDS, fill_key, next_gamma, next_normal, next_uniform
+from gdd.sampler.kernels.random import STREAM_SIZE, fill_key, next_gamma, next_normal, next_uniform
 
 #: Random123's known answers for philox4x64-10 (kat_vectors): counter, key, words
 KNOWN = [
@@ -25,14 +25,14 @@ KEY = (3, PRETRAIN, 1, 17, 5)  # seed, stage, layer, sweep, image
 
 
 def compiled(seed, stage, layer, sweep, image):
-    stream = np.empty(WORDS, np.uint64)
+    stream = np.empty(STREAM_SIZE, np.uint64)
     fill_key(stream, (seed, stage, layer, sweep), image)
     return stream
 
 
 @pytest.mark.parametrize(("counter", "key", "words"), KNOWN)
 def test_published_words(counter, key, words):
-    stream = np.zeros(WORDS, np.uint64)
+    stream = np.zeros(STREAM_SIZE, np.uint64)
     stream[0] = (counter[0] - 1) % 2**64  # the block index is raised before a block is made
     stream[1:4], stream[4:6] = counter[1:], key
     random._refill(stream)

@@ -1,4 +1,4 @@
-"""Local contrast: subtract what changes slowly over an image, and optionally divide by the local standard deviation."""
+"""Local contrast normalisation: subtract a local mean, and optionally divide by the local standard deviation."""
 
 from __future__ import annotations
 
@@ -49,40 +49,40 @@ def normalise_contrast(images: np.ndarray | xr.DataArray) -> np.ndarray | xr.Dat
     return images.transpose(*IMAGES).copy(data=normalised).assign_attrs(scale="local contrast normalised")
 
 
-def prepare(pixels: np.ndarray, seen: np.ndarray | None, sigma: float, local: bool) -> np.ndarray:
-    """Images with their contrast normalised if ``local``, then less a Gaussian blur unless ``sigma`` is 0.
+def prepare(pixels: np.ndarray, observed: np.ndarray | None, sigma: float, local: bool) -> np.ndarray:
+    """Normalise the contrast of images if ``local``, then subtract a Gaussian blur unless ``sigma`` is 0.
 
-    The blur takes away whatever is wider than about ``sigma`` pixels; beyond the border an image is taken to be 0.
-    Blank images are allowed, and stay blank. A pixel that is not ``seen`` is first filled with the mean of what is seen
-    around it, and 0 in the end.
+    Subtracting the blur removes structure wider than about ``sigma`` pixels; an image is zero beyond its border. Blank
+    images are allowed, and stay blank. A pixel that is not ``observed`` is filled with the local mean of observed
+    pixels first, and is 0 in the result.
 
     *Source:* none in the paper, which gives its model the digits as they are.
     *Checked:* tests/test_feedforward.py (a grating's known attenuation; a wide ramp vanishes).
     """
-    filled = pixels if seen is None else filled_in(pixels, seen)
+    filled = pixels if observed is None else filled_in(pixels, observed)
     if local:
         centred, deviation, floor = _local_contrast(filled.astype(float))
         scale = np.maximum(deviation, floor)
         flat = floor <= LEAST_CONTRAST * np.abs(filled).max(axis=(1, 2, 3), keepdims=True)
         filled = np.divide(centred, scale, np.zeros_like(centred), where=~flat & (scale > 0)).astype(pixels.dtype)
     passed = filled - _blurred(filled, sigma) if sigma else filled
-    return passed if seen is None else np.where(seen, passed, pixels.dtype.type(0))
+    return passed if observed is None else np.where(observed, passed, pixels.dtype.type(0))
 
 
-def filled_in(pixels: np.ndarray, seen: np.ndarray) -> np.ndarray:
-    """Images whose pixels that are not ``seen`` have the mean of what is seen around them, weighted by a Gaussian."""
-    weights = _blurred(seen.astype(float), 2.0)
-    around = _blurred(np.where(seen, pixels, 0).astype(float), 2.0) / np.maximum(weights, 1e-6)
-    return np.where(seen, pixels, around.astype(pixels.dtype))
+def filled_in(pixels: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """Fill pixels that are not ``observed`` with the Gaussian-weighted mean of the observed pixels around them."""
+    weights = _blurred(observed.astype(float), 2.0)
+    around = _blurred(np.where(observed, pixels, 0).astype(float), 2.0) / np.maximum(weights, 1e-6)
+    return np.where(observed, pixels, around.astype(pixels.dtype))
 
 
 def _blurred(pixels: np.ndarray, sigma: float) -> np.ndarray:
-    """Gaussian blur along rows and columns, images taken to be 0 beyond their border; a single row is left alone."""
+    """Gaussian blur along rows and columns, images being zero beyond their border; axes of size 1 are not blurred."""
     return gaussian_filter(pixels, (0, 0, *(sigma if n > 1 else 0 for n in pixels.shape[2:])), mode="constant")
 
 
 def _local_contrast(pixels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pixels less their local mean; local deviation, and its mean over each image."""
+    """Pixels minus their local mean; local standard deviation, and its mean over each image."""
     centred = pixels - _local_mean(pixels)
     deviation = np.sqrt(_local_mean(centred**2))
     return centred, deviation, deviation.mean(axis=(2, 3), keepdims=True)

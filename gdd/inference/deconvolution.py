@@ -1,9 +1,9 @@
-"""Test-time inference: which projected atoms an image is made of, at which positions, how strongly.
+"""Test-time inference: Gibbs sampling of an image's coefficients under fixed, projected atoms.
 
 The model of one image is ``X = sum_k Dtilde_k * h(S_k) + E`` with the atoms fixed: an atom at a position of the grid is
-one fixed picture, and a coefficient of S is its weight. The inner products of all placed atoms (their Gram matrix) are
-the same for every image; the chain of an image then needs the pixels only once, for its correlations. Where pixels are
-missing, inner products are those of the seen pixels, and the chain keeps the residual instead.
+one fixed image, and a coefficient of S is its weight. The Gram matrix of all placed atoms is the same for every image,
+so a chain uses the pixels only once, for their correlations with the atoms. Where pixels are missing, inner products
+are over observed pixels, and the chain keeps the residual instead.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from gdd.model.placement import gram_slabs, placement_grid, slab_index
 from gdd.model.pooling import Size
 from gdd.sampler.kernels.coefficients import Chains, Problem, Run, correlate_image, run_chains, run_masked_chain
 
-#: coefficients, of all images together, whose chains are held at once
-_AT_ONCE = 2**19
-#: results that are maps: posterior mean of S, of Z and of |S|
+#: coefficients, of all images together, whose chains are in memory at once
+_COEFFICIENTS_AT_ONCE = 2**19
+#: results that are maps: posterior means of S, Z and |S|
 AVERAGES = ("mean", "inclusion", "magnitude")
 
 
@@ -112,12 +112,12 @@ def deconvolve(
     scale = np.sqrt(gamma_e).astype(images.dtype)
     maps = {name: np.empty(shape, images.dtype) for name in ("ml_sample", *AVERAGES)}
     residual, history = np.empty(len(images)), np.empty((len(images), burn_in + collect if trace else 0))
-    chunk = max(16, _AT_ONCE // problem.norm.size)
+    chunk = max(16, _COEFFICIENTS_AT_ONCE // problem.norm.size)
     for low in range(0, len(images), chunk):
         part = slice(low, low + chunk)
         run = Run(seed, (first + low) * stream_step, stream_step, burn_in, collect)
-        given = [None if array is None else array[part] for array in (observed, start)]
-        codes = run_problem(problem, images[part] * scale, *given, run, trace)
+        part_observed, part_start = (None if array is None else array[part] for array in (observed, start))
+        codes = run_problem(problem, images[part] * scale, part_observed, part_start, run, trace)
         for array, values in zip((*maps.values(), residual, history), codes, strict=True):
             array[part] = values
         if progress is not None:
@@ -134,18 +134,18 @@ def deconvolve(
 
 
 class Codes(NamedTuple):
-    """What the chains of some images leave."""
+    """Results of the chains of a batch of images."""
 
-    ml_sample: np.ndarray  # (image, atom, row, col): of least residual
+    ml_sample: np.ndarray  # (image, atom, row, col): collected sample of least residual
     mean: np.ndarray  # (image, atom, row, col): posterior mean of S
-    inclusion: np.ndarray  # of Z
-    magnitude: np.ndarray  # of |S|
-    residual: np.ndarray  # (image,): squared, of the sample
-    trace: np.ndarray  # (image, draw): squared residual after every sweep, no draw unless asked for
+    inclusion: np.ndarray  # (image, atom, row, col): of Z
+    magnitude: np.ndarray  # (image, atom, row, col): of |S|
+    residual: np.ndarray  # (image,): squared residual of that sample
+    trace: np.ndarray  # (image, draw): squared residual after every sweep; (image, 0) for no trace
 
 
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: float, gamma_w: float) -> Problem:
-    """What the chains of all images share; arguments as those of `deconvolve`, once they are checked."""
+    """Constants of the chains of all images; the arguments are those of `deconvolve`, checked."""
     atoms = atoms * np.sqrt(gamma_e).astype(atoms.dtype)
     grid, (number, planes, rows, cols) = placement_grid(image_size, atoms.shape[2:], stride), atoms.shape
     check_memory("atoms, stride", 4 * number**2 * prod(grid), atoms.itemsize)
@@ -160,7 +160,7 @@ def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: flo
 
 
 def under_mask(problem: Problem, observed: np.ndarray) -> Problem:
-    """Return a problem with the norms of an image (row, col * plane) of which only some pixels are ``observed``."""
+    """Return the problem with the atoms' norms over the ``observed`` pixels (row, col * plane) of one image."""
     norm = np.empty(problem.norm.size, problem.atoms.dtype)
     correlate_image(observed.astype(norm.dtype), problem._replace(atoms=problem.atoms**2), norm)
     return problem._replace(norm=norm.astype(np.float64))
@@ -169,9 +169,9 @@ def under_mask(problem: Problem, observed: np.ndarray) -> Problem:
 def run_problem(
     problem: Problem, scaled: np.ndarray, observed: np.ndarray | None, start: np.ndarray | None, run: Run, trace: bool
 ) -> Codes:
-    """Run the chains of some scaled images, from ``start`` (image, atom, row, col) or else from a greedy pursuit.
+    """Run the chains of a batch of scaled images, from ``start`` (image, atom, row, col) or else a greedy pursuit.
 
-    ``observed`` : bool like the images, True where a pixel was observed; None: everywhere
+    observed : (image, plane, row, col) of bool, True where a pixel was observed; None: all observed
     """
     number, run = len(scaled), Run(*run)
     best = np.zeros((number, problem.norm.size), scaled.dtype)
@@ -179,20 +179,21 @@ def run_problem(
         best[:] = start.transpose(0, 2, 3, 1).reshape(number, -1)
     averages = np.empty((number, 3, problem.norm.size), scaled.dtype)
     chains = Chains(best, np.empty(number), averages, np.empty((number, run.burn_in + run.collect if trace else 0)))
-    partly = np.zeros(number, bool) if observed is None else ~observed.all(axis=(1, 2, 3))
+    has_hidden = np.zeros(number, bool) if observed is None else ~observed.all(axis=(1, 2, 3))
     pixels, atoms = _plane_last(scaled), problem.atoms.reshape(-1, problem.atoms.shape[2]).T.ravel()
     masks = None if observed is None else _plane_last(observed)
 
-    def run_some(some: slice, _) -> None:
-        for part in [slice(n, n + 1) for n in range(some.start, some.stop)] if partly.any() else [some]:
-            own = run._replace(first=run.first + part.start * run.stream_step)
-            if not partly[part].any():
-                run_chains(pixels[part], problem, own, chains.slice(part), start is None)
+    def run_batch(batch: slice, _) -> None:
+        for part in [slice(n, n + 1) for n in range(batch.start, batch.stop)] if has_hidden.any() else [batch]:
+            part_run = run._replace(first=run.first + part.start * run.stream_step)
+            part_chains = chains.slice(part)
+            if not has_hidden[part].any():
+                run_chains(pixels[part], problem, part_run, part_chains, start is None)
             else:
                 (image,), (mask,) = pixels[part], masks[part]
-                run_masked_chain(image, mask, under_mask(problem, mask), atoms, own, chains.slice(part), start is None)
+                run_masked_chain(image, mask, under_mask(problem, mask), atoms, part_run, part_chains, start is None)
 
-    share_out(number, run_some)
+    share_out(number, run_batch)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
     return Codes(*maps, chains.residual, chains.trace)
 
@@ -203,14 +204,14 @@ def _plane_last(images: np.ndarray) -> np.ndarray:
 
 
 def prior_odds(atoms: int) -> float:
-    """Odds of a coefficient being active before the image is seen: a0 / b0 = 1 / (K - 1)."""
+    """Prior odds of a coefficient being active, a0 / b0 = 1 / (K - 1)."""
     return 1.0 / (atoms - 1)
 
 
 def check_atoms(
     atoms: np.ndarray | xr.DataArray, images: np.ndarray, argument: str = "atoms", least: int = 1
 ) -> np.ndarray:
-    """Atoms (atom, plane, atom_row, atom_col), at least so many, that have the images' planes and fit into them."""
+    """Check atoms (atom, plane, atom_row, atom_col): at least ``least``, with the images' planes, not larger."""
     atoms = as_finite(atoms, DICTIONARY, argument)
     if atoms.shape[1] != images.shape[1]:
         raise GddError(f"{argument}: {atoms.shape[1]} along axis 'plane', the images have {images.shape[1]}")
@@ -223,23 +224,23 @@ def check_atoms(
 
 
 def refuse_overflow(fits: np.ndarray) -> None:
-    """Refuse the result of chains of which one overflowed; ``fits`` (image,): residual or likelihood of each."""
+    """Raise GddError if a chain overflowed; ``fits`` (image,) holds a residual or likelihood of each."""
     if not np.isfinite(fits).all():
         n = int(np.isfinite(fits).argmin())
         raise GddError(f"images: the chain of image {n} left the range of numbers; {REMEDY}")
 
 
 def along_images(images: np.ndarray | xr.DataArray) -> dict[str, xr.Variable]:
-    """Coordinates along ``image``, for results of the same images; none if these have no labels.
+    """Coordinates of ``images`` along ``image``, for results of the same images; empty without labels.
 
-    GddError if one of them has the name of an array or an axis of ours.
+    GddError if one of them has the name of an array or an axis of the results.
     """
     labels = images.coords if isinstance(images, xr.DataArray) else {}
-    found = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
-    for name in found:
+    coords = {name: c.variable for name, c in labels.items() if c.dims == (IMAGE,)}
+    for name in coords:
         if OURS.fullmatch(str(name)):
             raise GddError(
                 f"images: coordinate {name!r} has the name of an array of the results; rename it:"
                 f" images.rename({{{name!r}: 'my_{name}'}})"
             )
-    return found
+    return coords

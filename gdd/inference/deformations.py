@@ -1,4 +1,4 @@
-"""Small deformations of images: copies to learn from, and features whitened against what deformations change."""
+"""Small deformations of images: deformed copies for training, and whitening of features against deformations."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gdd.base.checks import LEAST_CONTRAST, GddError, as_plain, check_memory, ch
 from gdd.base.compiling import share_out
 from gdd.inference.block_magnitudes import triangular_product, unfold
 
-#: features whose products with all others are formed at once
-_PART = 512
+#: rows of a covariance that are updated at once
+_BAND = 512
 
 
 @dataclass(frozen=True)
 class Deformations:
-    """How far images are deformed, each way and back, to learn copies or a whitening from.
+    """Largest deformations of images, in both directions, to learn copies or a whitening from.
 
     Attributes
     ----------
@@ -43,8 +43,8 @@ class Deformations:
 
     def __post_init__(self) -> None:
         check_real("floor", self.floor, 1e-9, 1e9)
-        for name, most in (("shift", 1e4), ("turn", 180.0), ("scale", 0.9), ("shear", 1.5)):
-            check_real(name, getattr(self, name), 0, most)
+        for name, largest in (("shift", 1e4), ("turn", 180.0), ("scale", 0.9), ("shear", 1.5)):
+            check_real(name, getattr(self, name), 0, largest)
 
     def transforms(self, rows: int = 2) -> list[dict]:
         """Arguments of `affine`, ten in all; four of signals, which have one row."""
@@ -61,12 +61,12 @@ class Deformations:
         ]
 
     def draw(self, count: int, seed: int = 0) -> list[dict]:
-        """Transforms that do all of it at once, each part drawn evenly between its two ends; the sides scale apart."""
+        """Draw transforms that combine all deformations, each uniform in its range; the axes scale separately."""
         parts = np.random.Generator(np.random.Philox(check_seed(seed))).uniform(-1, 1, (count, 6))
         return [
-            {"translation": (self.shift * right, self.shift * down), "rotation": np.deg2rad(self.turn * turn),
-             "scale": (1 + self.scale * wide, 1 + self.scale * high), "shear": self.shear * shear}
-            for right, down, turn, wide, high, shear in parts
+            {"translation": (self.shift * col, self.shift * row), "rotation": np.deg2rad(self.turn * turn),
+             "scale": (1 + self.scale * scale_col, 1 + self.scale * scale_row), "shear": self.shear * shear}
+            for col, row, turn, scale_col, scale_row, shear in parts
         ]
 
 
@@ -74,7 +74,7 @@ def affine(
     scale: float | tuple[float, float] = 1.0, rotation: float = 0.0, shear: float = 0.0,
     translation: tuple[float, float] = (0.0, 0.0),
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Matrix and shift that take a place (row, col) to another: scaled, sheared and turned, in this order, then moved.
+    """Matrix and shift of an affine map of (row, col): scale, shear and rotate, in this order, then translate.
 
     ``scale``, ``translation`` : of columns, of rows; ``rotation``, ``shear`` : radians, from columns to rows
     """
@@ -94,23 +94,23 @@ def deform(images: xr.DataArray, transform: dict) -> xr.DataArray:
     """
     values = as_plain(images, IMAGES, "images")
     matrix, shift = affine(**transform)
-    back, centre = np.linalg.inv(matrix), (np.array(values.shape[2:]) - 1) / 2
-    offset, planes = centre - back @ (centre + shift), values.reshape(-1, *values.shape[2:])
-    how = {"order": 1, "mode": "grid-constant", "output": float}
-    out = np.stack([affine_transform(one, back, offset, **how) for one in planes])
+    inverse, centre = np.linalg.inv(matrix), (np.array(values.shape[2:]) - 1) / 2
+    offset, planes = centre - inverse @ (centre + shift), values.reshape(-1, *values.shape[2:])
+    options = {"order": 1, "mode": "grid-constant", "output": float}
+    out = np.stack([affine_transform(plane, inverse, offset, **options) for plane in planes])
     return images.transpose(*IMAGES).copy(data=out.reshape(values.shape).astype(values.dtype))
 
 
 class Whitening(NamedTuple):
-    """A linear map of features, learned by `learn_whitening`."""
+    """An affine map of features, learned by `learn_whitening`."""
 
     centre: np.ndarray  # (feature,): subtracted
-    axes: np.ndarray  # (feature, component), as many, 0 below the diagonal
+    axes: np.ndarray  # (feature, component), square, 0 below the diagonal
 
     def apply(self, features: np.ndarray) -> np.ndarray:
-        """Whitened features (image, component) of plain ones (image, feature), in single precision.
+        """Whiten features (image, feature) to (image, component), in single precision.
 
-        The same bits for one image or many.
+        An image gives the same bits alone and in a batch.
         """
         centred = np.zeros((len(features) + len(features) % 2, len(self.centre)), np.float32)
         np.subtract(features, self.centre, out=centred[: len(features)], casting="same_kind")
@@ -126,15 +126,15 @@ def learn_whitening(
     images: xr.DataArray, make: Callable[[xr.DataArray], xr.DataArray | np.ndarray], deformations: Deformations,
     progress: Callable[[], None] | None = None,
 ) -> Whitening:
-    r"""Learn from unlabelled images which directions of feature space small deformations move; return the linear map.
+    r"""Learn, from unlabelled images, a whitening of features against their changes under small deformations.
 
     With f the features, T the deformations, and v the mean variance of a feature over the images:
 
     .. math:: C = \langle (f(Tx) - f(x))(f(Tx) - f(x))^\top \rangle, \qquad
               L L^\top = C + \mathrm{floor} \cdot v I, \qquad f \mapsto L^{-1} (f - \langle f \rangle)
 
-    Distances between images then count what no small deformation explains. Any other root of the inverse gives the
-    same ones; this one is triangular, which halves the work.
+    Distances between whitened features count changes that no small deformation explains. Any other root of the inverse
+    gives the same distances; this one is triangular, which halves the work.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def learn_whitening(
 
 
 def check_differ(values: np.ndarray) -> float:
-    """Mean variance of numbers (image, ...) over images; GddError if these do not differ in single precision."""
+    """Mean variance over images of values (image, ...); GddError if images do not differ in single precision."""
     spread, square = float(values.var(axis=0, dtype=float).mean()), float(np.square(values, dtype=float).mean())
     if not spread > LEAST_CONTRAST**2 * square:
         raise GddError(
@@ -176,13 +176,13 @@ def check_differ(values: np.ndarray) -> float:
     return spread
 
 
-def _add_squares(change: np.ndarray, covariance: np.ndarray) -> None:
-    """Add the lower triangle of ``change.T @ change``, part by part, so that no sum depends on threads."""
-    lows = range(0, len(covariance), _PART)
+def _add_squares(differences: np.ndarray, covariance: np.ndarray) -> None:
+    """Add the lower triangle of ``differences.T @ differences`` band by band; no sum depends on the threads."""
+    lows = range(0, len(covariance), _BAND)
 
-    def some(parts: slice, _) -> None:
+    def add_bands(parts: slice, _) -> None:
         for low in lows[parts]:
-            high = low + _PART
-            covariance[low:high, :high] += change[:, low:high].T @ change[:, :high]
+            high = low + _BAND
+            covariance[low:high, :high] += differences[:, low:high].T @ differences[:, :high]
 
-    share_out(len(lows), some)
+    share_out(len(lows), add_bands)

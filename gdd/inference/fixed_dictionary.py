@@ -1,6 +1,6 @@
-"""Chains with the dictionaries held: all layers at once under the joint model, or one layer at a time.
+"""Chains with fixed dictionaries: all layers at once under the joint model, or one layer at a time.
 
-Each is a sequence of image passes from empty maps. Its collected sweeps give codes here, and can give missing pixels.
+A chain is a sequence of image passes from empty maps. Its collected sweeps give codes, or missing pixels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gdd.reference.random import TEST, Key, shared_generator
 from gdd.sampler.arrays import allocate_buffers
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, check_fits
-from gdd.sampler.refine import first_positions
+from gdd.sampler.refine import initial_positions
 from gdd.sampler.sweep import image_pass
 
 Progress = Callable[[int], None] | None
@@ -42,26 +42,26 @@ def infer_jointly(
     images: np.ndarray | xr.DataArray, model: ModelSpec, shared: JointShared, refinement: RefinementSpec,
     chain: ChainSpec, gamma_e: float | None = None, progress: Progress = None,
 ) -> xr.Dataset:
-    """Top maps of whole images under the joint model, dictionaries held: the joint inference codes.
+    """Top maps of images under the joint model with fixed dictionaries: the joint inference codes.
 
     Parameters
     ----------
     images : (image, plane, row, col)      labels of a DataArray along ``image`` are kept
     model, shared, refinement : of a refined model; `shared_of` gives the shared part of a pretrained one
-    chain : lengths, seed; nothing else of it counts
-    gamma_e : noise precision; None: the one at which the refinement holds it
+    chain : lengths and seed; its other fields are ignored
+    gamma_e : noise precision; None: the fixed one of the refinement
     progress : called with a number of image-sweeps after each sweep
 
     Returns
     -------
     Dataset
         ``ml_sample`` (image, atom, row, col): the collected sample of highest log-likelihood, per image;
-        ``mean``: average of the weights over the collected sweeps; ``log_likelihood`` (image,) of the former.
+        ``mean``: average of the weights over the collected sweeps; ``log_likelihood`` (image,) of ``ml_sample``.
 
     Notes
     -----
     Source: Pu, Yuan & Carin 2015, Sec. 2.3, with the dictionaries known.
-    Departs: at test the paper infers in one layer, with projected atoms.
+    Departs: at test time the paper infers in one layer, with projected atoms.
     Checked: tests/test_fixed_dictionary.py.
     """
     data = LayerData(as_pixels(images, constant=True))
@@ -73,7 +73,7 @@ def infer_layers(
     fitted: Pretrained, images: np.ndarray | xr.DataArray, burn_in: int, collect: int, seed: int,
     progress: Progress = None, first_image: int = 0,
 ) -> tuple[xr.Dataset, ...]:
-    """Maps of every layer from the bottom up, dictionaries and precisions held at those of training.
+    """Maps of every layer from the bottom up, with dictionaries and precisions fixed at those of training.
 
     Each layer explains the sample of highest likelihood of the layer below, as in pretraining.
 
@@ -85,7 +85,7 @@ def infer_layers(
     seed : of every random number
     progress : called with a number of image-sweeps after each sweep
     first_image : number of the first image in the data set, so that whole batches of it (`gdd.sampler.sums`) give the
-        same as the whole
+        same result as the whole set
 
     Returns
     -------
@@ -100,16 +100,16 @@ def infer_layers(
     """
     check_kind("fitted", fitted, Pretrained)
     shard = Shard(check_whole("first_image", first_image, 0))
-    chain, data, found = ChainSpec(burn_in, collect, seed), LayerData(as_pixels(images), shard=shard), []
+    chain, data, codes = ChainSpec(burn_in, collect, seed), LayerData(as_pixels(images), shard=shard), []
     check_fits(data.images, fitted.model)
     for number, layer in enumerate(fitted.layers, 1):
-        found.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
-        data = LayerData(found[-1].ml_sample.values, shard=shard)
-    return tuple(found)
+        codes.append(_codes(layer_draws(data, layer, number, chain, progress), BLOCKS, images, chain))
+        data = LayerData(codes[-1].ml_sample.values, shard=shard)
+    return tuple(codes)
 
 
 def shared_of(fitted: Pretrained) -> JointShared:
-    """Dictionaries and precisions of a pretrained model as those of a joint one: what refinement starts from."""
+    """Dictionaries and precisions of a pretrained model as those of a joint model, from which refinement starts."""
     parts = [layer.state.shared for layer in fitted.layers]
     return JointShared(
         tuple(part.dictionary for part in parts), tuple(part.gamma_d for part in parts), parts[-1].gamma_w
@@ -155,22 +155,23 @@ def layer_draws(
     data: LayerData, layer: Fitted, number: int, chain: ChainSpec, progress: Progress = None
 ) -> Iterator[Draw]:
     """Collected sweeps of a chain of one layer; ``number``, from 1 for the bottom layer, names its random numbers."""
-    begin, spec, shape = start_layer(layer, len(data.images), data.images.dtype), layer.spec, layer.shape
-    atoms = begin.shared.dictionary.astype(data.images.dtype)
+    initial, spec, shape = start_layer(layer, len(data.images), data.images.dtype), layer.spec, layer.shape
+    atoms = initial.shared.dictionary.astype(data.images.dtype)
 
     def update(local: Local, step: int) -> Local:
-        return image_pass(LayerState(local, begin.shared), data, spec, shape, Key(chain.seed, TEST, number, step)).local
+        key = Key(chain.seed, TEST, number, step)
+        return image_pass(LayerState(local, initial.shared), data, spec, shape, key).local
 
     def render(local: Local) -> np.ndarray:
         return synthesise(atoms, maps_of(local, shape))
 
-    return _draws(data, begin.local, update, render, chain, progress)
+    return _draws(data, initial.local, update, render, chain, progress)
 
 
 def _draws(data: LayerData, local, update: Callable, render: Callable, chain: ChainSpec, progress: Progress):
     """Run ``local = update(local, sweep)`` and yield a `Draw` for every collected sweep."""
-    seen = np.ones(data.images.shape, bool) if data.mask is None else data.mask
-    pixels = seen.sum(axis=(1, 2, 3))
+    observed = np.ones(data.images.shape, bool) if data.mask is None else data.mask
+    pixels = observed.sum(axis=(1, 2, 3))
     for number in range(chain.sweeps):
         local = update(local, number)
         if progress is not None:
@@ -178,14 +179,14 @@ def _draws(data: LayerData, local, update: Callable, render: Callable, chain: Ch
         if number < chain.burn_in:
             continue
         clean = render(local)
-        energy = (np.where(seen, data.images - clean, 0.0) ** 2).sum(axis=(1, 2, 3), dtype=float)
+        energy = (np.where(observed, data.images - clean, 0.0) ** 2).sum(axis=(1, 2, 3), dtype=float)
         log_likelihood = 0.5 * pixels * (np.log(local.gamma_e) - LOG_TWO_PI) - 0.5 * local.gamma_e * energy
         refuse_overflow(log_likelihood)
         yield Draw(local, clean, log_likelihood)
 
 
 def start_layer(layer: Fitted, images: int, dtype=np.float32) -> LayerState:
-    """Empty maps for new images under a fitted layer; noise precision of training, its mean where it varies."""
+    """Initial state of new images under a fitted layer: empty maps, and the mean noise precision of training."""
     entries = images if IMAGE in layer.spec.gamma_e.axes else 1
     gamma_e = np.repeat(layer.state.local.gamma_e.mean(axis=0, keepdims=True), entries, axis=0)
     z = np.full((images, layer.shape.atoms, *layer.shape.grid), EMPTY, np.int16)
@@ -195,9 +196,9 @@ def start_layer(layer: Fitted, images: int, dtype=np.float32) -> LayerState:
 def start_joint(
     images: int, model: ModelSpec, refinement: RefinementSpec, seed: int, gamma_e: float, dtype=np.float32
 ) -> JointLocal:
-    """No top coefficient active, every position from its prior, every image at this noise precision."""
-    own, top = partial(shared_generator, seed, TEST, 0, 0), model.shapes()[-1]
-    positions = first_positions(images, Shard(), model, refinement, own)
+    """Initial local state: no active top coefficient, positions from their prior, noise precision ``gamma_e``."""
+    generators, top = partial(shared_generator, seed, TEST, 0, 0), model.shapes()[-1]
+    positions = initial_positions(images, Shard(), model, refinement, generators)
     z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     entries = images if IMAGE in refinement.noise.axes else 1
     return JointLocal(positions, z, np.zeros(z.shape, dtype), np.full(entries, gamma_e))

@@ -1,9 +1,9 @@
-"""Images drawn from a joint model whose dictionaries are known: what images look like under the model.
+"""Images generated from a joint model with known dictionaries.
 
-Whatever draws the local part of a state, `gdd.model.joint.layer_values` makes the pictures, without noise. The prior
-knows little: every top coefficient is on with the same small probability, and positions come from a Dirichlet. Two
-further sources borrow from the images that the model was trained on: how often each top coefficient was on and with
-which weights, and to which positions the blocks of one training image went.
+The functions draw the local part of a state, and `gdd.model.joint.layer_values` synthesises the images, without noise.
+The prior is weak: every top coefficient is active with the same small probability, and positions come from a Dirichlet.
+Two other distributions use the training images: how often each top coefficient was active and with which weights, and
+the positions of one training image.
 """
 
 from __future__ import annotations
@@ -49,16 +49,17 @@ def draw_from_prior(
 
 
 def resample_top(local: JointLocal, fitted: JointLocal, generator: np.random.Generator) -> JointLocal:
-    """Redraw the top maps of ``local`` from how a fitted state used each coefficient, all coefficients independent.
+    """Redraw the top maps of ``local`` from each coefficient's marginal distribution over the images of a fitted state.
 
-    Each (atom, row, col) is on as often as in the fitted images, with its weight in a random one of those where it is.
+    Each (atom, row, col) is active as often as in the fitted images, with its weight in a random image where it is
+    active.
     """
-    images, seen = len(local.z), len(fitted.z)
+    images, fitted_images = len(local.z), len(fitted.z)
     z, w = np.full(local.z.shape, EMPTY, np.int16), np.zeros(local.w.shape)
     for place in np.ndindex(fitted.z.shape[1:]):
-        here = (slice(None), *place)
-        weights = fitted.w[here][fitted.z[here] != EMPTY]
-        on = np.flatnonzero(generator.random(images) < len(weights) / seen)
+        index = (slice(None), *place)
+        weights = fitted.w[index][fitted.z[index] != EMPTY]
+        on = np.flatnonzero(generator.random(images) < len(weights) / fitted_images)
         z[(on, *place)] = 0
         w[(on, *place)] = generator.choice(weights, len(on)) if len(on) else 0.0
     return local._replace(z=z, w=w)
@@ -69,8 +70,8 @@ def positions_of_one_image(
 ) -> JointLocal:
     """Redraw the positions of ``local``, each image from theta given those of one fitted image, chosen at random.
 
-    Each image and map has a theta of its own, of which the prior says little. Here a new image's theta is drawn given
-    the positions of the fitted image, as if both shared it.
+    Each image and map has its own theta, with a weak prior. Here a new image's theta is drawn given the positions of
+    the fitted image, as if both shared it.
     """
     donor = generator.integers(0, len(fitted.z), len(local.z))
     below = zip(model.layers[:-1], model.shapes()[:-1], fitted.positions, strict=True)

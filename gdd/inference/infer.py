@@ -14,7 +14,7 @@ from gdd.sampler.refine import Refined
 def infer(
     trained: Pretrained | Refined, atoms: xr.DataArray | np.ndarray, images: xr.DataArray | np.ndarray, **options
 ) -> xr.Dataset:
-    """Features of new images: deconvolution with projected atoms, under the precisions that training found.
+    """Features of new images: deconvolution with projected atoms, under the precisions of training.
 
     gamma_e is the mean over the training images, after pretraining that of the bottom layer; gamma_w is the top
     layer's.
@@ -34,7 +34,7 @@ def infer(
     Raises
     ------
     GddError
-        An option that `deconvolve` does not have; what it refuses.
+        An unknown option; arguments that `deconvolve` refuses.
 
     Notes
     -----
@@ -51,7 +51,7 @@ def infer(
 
 
 def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:
-    """gamma_e and gamma_w under which new images are deconvolved, means over what was learned."""
+    """gamma_e and gamma_w for the deconvolution of new images, means over the trained entries."""
     if isinstance(trained, Pretrained):
         local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
     else:

@@ -1,6 +1,6 @@
-"""Distributions with ``logpdf`` and ``sample``: a conditional of the model returns one of them.
+"""Distributions with ``logpdf`` and ``sample``, which the conditionals of the model return.
 
-Drawing is another line, and so is comparing its density with the reference log density.
+So a conditional can be drawn from, or its density compared with the reference log density.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import special
-from scipy.linalg.lapack import dpotrf, dtrtrs  # called many times a sweep on small matrices: no checks around them
+from scipy.linalg.lapack import dpotrf, dtrtrs  # without checks: called many times per sweep on small matrices
 
 LOG_TWO_PI = math.log(2 * math.pi)
 
@@ -44,9 +44,9 @@ class Gaussian(NamedTuple):
 
     def logpdf(self, x: np.ndarray) -> np.ndarray:
         """Log density of x (..., d)."""
-        off = x - self.mean
-        quad = np.einsum("...i,...ij,...j->...", off, self.precision, off)
-        return 0.5 * (np.linalg.slogdet(self.precision)[1] - quad - off.shape[-1] * LOG_TWO_PI)
+        deviation = x - self.mean
+        quad = np.einsum("...i,...ij,...j->...", deviation, self.precision, deviation)
+        return 0.5 * (np.linalg.slogdet(self.precision)[1] - quad - deviation.shape[-1] * LOG_TWO_PI)
 
     def sample(self, generator: np.random.Generator) -> np.ndarray:
         """Draw one vector; the precision must be a single (d, d) matrix, the linear term may be (rows, d)."""
@@ -76,7 +76,7 @@ class DiagonalShiftGaussian(NamedTuple):
         return float(sum(part.logpdf(row) for part, row in zip(parts, x, strict=True)))
 
     def sample(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw (c, d); which eigenvectors the decomposition chooses does not matter."""
+        """Draw (c, d); the distribution does not depend on the choice of eigenvectors."""
         values, vectors = np.linalg.eigh(self.common)
         precision = np.maximum(values, 0.0) + self.shift[:, None]
         noise = generator.standard_normal(self.linear.shape)
@@ -95,7 +95,7 @@ class Dirichlet(NamedTuple):
         return norm + ((alpha - 1) * np.log(theta)).sum(-1)
 
     def sample(self, generator: np.random.Generator) -> np.ndarray:
-        """Draw one vector per leading index, never exactly zero (small shapes underflow otherwise)."""
+        """Draw one vector per leading index, in the log domain, as small shapes would underflow to zero."""
         alpha = np.asarray(self.alpha, float)
         log_draw = np.log(generator.standard_gamma(alpha + 1)) + np.log(generator.random(alpha.shape)) / alpha
         log_draw -= special.logsumexp(log_draw, axis=-1, keepdims=True)
@@ -103,7 +103,7 @@ class Dirichlet(NamedTuple):
 
 
 class PositionChoice(NamedTuple):
-    """Where a pooling block is active: outcomes 0..B-1 are positions, the last one is empty."""
+    """Categorical distribution of a block's position: outcomes 0..B-1 are positions, the last one is empty."""
 
     log_weight: np.ndarray  # (outcome,), not normalised; -inf where the block has no such outcome
 
@@ -131,7 +131,7 @@ class PositionChoice(NamedTuple):
 
 
 class BlockChoice(NamedTuple):
-    """Where a pooling block is active, and how strongly: outcomes 0..B-1 are positions, the last one is empty."""
+    """Spike-and-slab distribution of a block's position and weight; the last of the outcomes 0..B is empty."""
 
     log_weight: np.ndarray  # (outcome,), not normalised; -inf where the block has no such position
     mean: np.ndarray  # (position,)
@@ -146,14 +146,14 @@ class BlockChoice(NamedTuple):
         """Log density of position z (-1: empty) with weight w."""
         if z < 0:
             return float(self.log_probability[-1])
-        off = w - self.mean[z]
+        deviation = w - self.mean[z]
         return float(
             self.log_probability[z]
-            + 0.5 * (math.log(self.precision[z]) - LOG_TWO_PI - self.precision[z] * off * off)
+            + 0.5 * (math.log(self.precision[z]) - LOG_TWO_PI - self.precision[z] * deviation * deviation)
         )
 
     def sample(self, stream) -> tuple[int, float]:
-        """Draw (z, w). One uniform number always; a normal one (two uniforms) if the block comes out active."""
+        """Draw (z, w): uses one uniform number, and a normal one (two uniforms) if the block is active."""
         z = PositionChoice(self.log_weight).sample(stream)
         if z < 0:
             return z, 0.0

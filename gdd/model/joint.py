@@ -1,7 +1,8 @@
 """The joint model of all layers (Sec. 2.3): its reference log density ``joint_log_joint``, and draws from its prior.
 
-Top-down: the top layer's maps make the values of the blocks below it, those make the values below them, and the bottom
-layer makes the images. Only the images have noise. Written for reading, not for speed, like `gdd.model.layer`.
+Synthesis is top-down: the top layer's maps give the values of the blocks below it, these give the values below them,
+and the bottom layer gives the images. Only the images have noise. Written for reading, not for speed, like
+`gdd.model.layer`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from gdd.model.state import JointLocal, JointShared, JointState, LayerData, prec
 def layer_values(
     local: JointLocal, dictionaries: Sequence[np.ndarray], shapes: Sequence[LayerShape]
 ) -> tuple[np.ndarray, ...]:
-    r"""Values that every layer gives its input, from the top layer down.
+    r"""Synthesise the input of every layer, from the top layer down.
 
     .. math:: X^{(L)} = \sum_k D^{(k,L)} * (Z \circ W)^{(k,L)}, \qquad
               X^{(l)} = \sum_k D^{(k,l)} * f^{-1}(X^{(l+1)}_k, Z^{(k,l)})
@@ -118,7 +119,7 @@ def draw_joint_state(
 
 
 def draw_noise(images: int, refinement: RefinementSpec, generator: np.random.Generator) -> np.ndarray:
-    """Noise precision from its prior, or as it is held: (image or 1,)."""
+    """Draw the noise precision from its prior, or return the fixed one: (image or 1,)."""
     noise, size = refinement.noise, images if IMAGE in refinement.noise.axes else 1
     if noise.fixed is not None:
         return np.full(size, noise.fixed)

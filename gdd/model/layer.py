@@ -1,7 +1,7 @@
 """One layer (Eqs. 1-7): its reference log density ``log_joint``, and draws from its prior.
 
-Every conditional of the sampler is tested against ``log_joint``, and so is the sampler's own running log joint.
-Written for reading, not for speed. Terms that the joint model of all layers shares are functions here.
+Every conditional of the sampler is tested against ``log_joint``, and so is the sampler's running log joint. Written for
+reading, not for speed. The terms are functions, which the joint model of all layers also uses.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def residual(state: LayerState, data: LayerData, shape: LayerShape) -> np.ndarra
 
 
 def observed_residual(data: LayerData, clean: np.ndarray) -> np.ndarray:
-    """Data minus what explains them, zero where a pixel is missing: (image, plane, row, col)."""
+    """Data minus their reconstruction ``clean``, zero where a pixel is missing: (image, plane, row, col)."""
     observed = True if data.mask is None else data.mask
     return np.where(observed, data.images, 0.0) - np.where(observed, clean, 0.0)
 
@@ -39,7 +39,7 @@ def log_likelihood(state: LayerState, data: LayerData, shape: LayerShape) -> np.
 
 
 def log_residuals(error: np.ndarray, gamma_e: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
-    """Log density of residuals (image, plane, row, col) that are zero where the mask hides a pixel: (image,).
+    """Log density of residuals (image, plane, row, col), which are zero at hidden pixels: (image,).
 
     gamma_e : (image or 1,)
     """
@@ -84,7 +84,7 @@ def log_atoms(dictionary: np.ndarray, gamma_d: np.ndarray) -> float:
 
 
 def log_gaussian(precision: np.ndarray, number: np.ndarray, squares: np.ndarray) -> float:
-    """Log density of groups of Gaussian numbers of mean zero, from their number and sum of squares in each group."""
+    """Log density of groups of zero-mean Gaussian numbers, from the number and the sum of squares of each group."""
     return float((0.5 * number * (np.log(precision) - LOG_TWO_PI) - 0.5 * precision * squares).sum())
 
 
@@ -100,14 +100,14 @@ def block_groups(shape: LayerShape) -> list[tuple[np.ndarray, np.ndarray]]:
     -------
     list of (mask (block_row, block_col) of bool, positions (B,) of int)
     """
-    have = block_positions(shape)  # (block_row, block_col, position)
-    kinds, inverse = np.unique(have.reshape(-1, have.shape[2]), axis=0, return_inverse=True)
+    exists = block_positions(shape)  # (block_row, block_col, position)
+    kinds, inverse = np.unique(exists.reshape(-1, exists.shape[2]), axis=0, return_inverse=True)
     inverse = inverse.reshape(shape.grid)
     return [(inverse == g, np.flatnonzero(kinds[g])) for g in range(len(kinds))]
 
 
 def outcome_counts(z: np.ndarray, group: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """How often each outcome occurs in one group of blocks: (image, atom, outcome), the last outcome: empty."""
+    """Counts of each outcome in one group of blocks: (image, atom, outcome), the last outcome: empty."""
     chosen = z[:, :, group[0]]  # (image, atom, block)
     return np.stack([(chosen == m).sum(axis=2) for m in (*group[1], EMPTY)], axis=2)
 
@@ -115,7 +115,7 @@ def outcome_counts(z: np.ndarray, group: tuple[np.ndarray, np.ndarray]) -> np.nd
 def log_positions(z: np.ndarray, spec: LayerSpec, shape: LayerShape, empty: bool = True) -> float:
     """Log p(z), with theta (or pi, in an elementwise layer) integrated out.
 
-    Without ``empty`` a pooling block has no such outcome, as in the joint model; then a z that has it gets -inf.
+    Without ``empty`` no pooling block may be empty, as in the joint model; a z with empty blocks then gives -inf.
     """
     if spec.elementwise:
         a, b = spec.beta
@@ -146,9 +146,9 @@ def draw_positions(
     images: int, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator, empty: bool = True,
     given: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Positions z from their prior: (image, atom, block_row, block_col) of int16; ``empty`` as in `log_positions`.
+    """Draw positions z from their prior: (image, atom, block_row, block_col) of int16; ``empty`` as in `log_positions`.
 
-    ``given`` : positions of the same shape; an image's are then drawn from its theta given these
+    given : positions of the same shape; each image's theta is then drawn given these
     """
     z = np.full((images, shape.atoms, *shape.grid), EMPTY, np.int16)
     if spec.elementwise:
@@ -167,14 +167,14 @@ def draw_positions(
 
 
 def draw_outcomes(weight: np.ndarray, blocks: int, generator: np.random.Generator) -> np.ndarray:
-    """Outcome of each of so many blocks of a map, (image, atom, block), from weights (image, atom, outcome)."""
+    """Draw the outcome of every block of a map, (image, atom, block), from weights (image, atom, outcome)."""
     edges = np.cumsum(weight, axis=2)[:, :, None, :]
     uniform = generator.random((*weight.shape[:2], blocks, 1)) * edges[..., -1:]
     return (uniform > edges).sum(axis=3)
 
 
 def draw_precision(prior: Precision, size: tuple[int, ...], generator: np.random.Generator) -> np.ndarray:
-    """Entries of a precision from its prior, or the number at which it is held."""
+    """Draw the entries of a precision from its prior, or return the fixed value."""
     return np.full(size, prior.fixed) if prior.fixed is not None else generator.gamma(prior.shape, 1 / prior.rate, size)
 
 
@@ -189,12 +189,12 @@ def draw_state(images: int, spec: LayerSpec, shape: LayerShape, generator: np.ra
 
 
 def draw_weights(z: np.ndarray, gamma_w: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Weights from their prior, 0 where a block is empty: (image, atom, block_row, block_col)."""
+    """Draw weights from their prior, 0 where a block is empty: (image, atom, block_row, block_col)."""
     return np.where(z == EMPTY, 0.0, generator.standard_normal(z.shape) / np.sqrt(gamma_w))
 
 
 def draw_atoms(shape: LayerShape, gamma_d: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Dictionary from its prior: (atom, plane, atom_row, atom_col)."""
+    """Draw a dictionary from its prior: (atom, plane, atom_row, atom_col)."""
     return generator.standard_normal(shape.dictionary) / np.sqrt(gamma_d)[:, :, None, None]
 
 
@@ -208,5 +208,5 @@ def draw_data(
 def add_noise(
     clean: np.ndarray, gamma_e: np.ndarray, generator: np.random.Generator, mask: np.ndarray | None
 ) -> LayerData:
-    """Data around images without noise (image, plane, row, col); gamma_e (image or 1,)."""
+    """Add noise of precision gamma_e (image or 1,) to clean images (image, plane, row, col)."""
     return LayerData(clean + generator.standard_normal(clean.shape) / np.sqrt(gamma_e)[:, None, None, None], mask)

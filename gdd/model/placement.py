@@ -1,8 +1,7 @@
-"""Atoms placed on a grid of the image: their correlations with images, their Gram matrix.
+"""Atoms placed on a grid of the image: their correlations with images, and their Gram matrix.
 
-A projected atom is placed at pixels ``(row, col) * stride``. Where pooling blocks were ragged, an atom in the last row
-or column of the grid reaches beyond the image and is cut off there. `gdd.projection.render_projected` sums
-placed atoms.
+A projected atom is placed at pixels ``(row, col) * stride``. With ragged pooling blocks an atom in the last row or
+column of the grid reaches beyond the image and is cropped. `gdd.projection.render_projected` sums placed atoms.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from gdd.model.pooling import Size
 def placement_grid(image_size: Size, atom_size: Size, stride: Size) -> Size:
     """Number of positions (rows, cols) of an atom; at ragged edges the last one reaches beyond the image.
 
-    A position that would lie outside altogether, at a stride wider than the atom, does not count.
+    A position entirely outside the image, possible at a stride wider than the atom, does not count.
     """
     along = zip(image_size, atom_size, stride, strict=True)
     return tuple(min(ceil((n - a) / s) + 1, ceil(n / s)) for n, a, s in along)
@@ -38,12 +37,12 @@ def correlate_at_stride(images: np.ndarray, atoms: np.ndarray, stride: Size) -> 
 
 
 def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
-    """Inner products of all pairs of placed atoms, (atom, row slab, col slab, atom), from the offset of the second.
+    """Inner products of all pairs of placed atoms by the offset of the second: (atom, row slab, col slab, atom).
 
     Entry ``[:, o + rows - 1]`` is for a second atom ``o`` positions below the first. Only atoms in the last row can
-    reach beyond the image, and an overlap is cut only if both do: then there is one more entry, the last. `slab_index`
-    gives the entry of a pair of positions. All that a change of one coefficient needs is contiguous. The whole
-    matrix, (positions x atoms) squared, is `dense_gram`.
+    reach beyond the image, and only the overlap of two such atoms is cropped: it has an extra entry, the last.
+    `slab_index` gives the entry of a pair of positions. The entries for a change of one coefficient are contiguous. The
+    full matrix, (positions x atoms) squared, is `dense_gram`.
     """
     grid = placement_grid(image_size, atoms.shape[2:], stride)
     cuts = []
@@ -51,7 +50,7 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
         offsets = [o * step for o in range(1 - positions, positions)]
         shared = [max(reach - abs(o), 0) for o in offsets]  # pixels in which the two overlap
         starts = [(max(o, 0), max(-o, 0), n) for o, n in zip(offsets, shared, strict=True)]
-        pairs = [(slice(one, one + n), slice(two, two + n)) for one, two, n in starts]
+        pairs = [(slice(first, first + n), slice(second, second + n)) for first, second, n in starts]
         edge = size - (positions - 1) * step
         cuts.append(pairs + [(slice(0, edge), slice(0, edge))] * (edge < reach))
     gram = np.empty((len(atoms), len(cuts[0]), len(cuts[1]), len(atoms)), atoms.dtype)
@@ -61,13 +60,13 @@ def gram_slabs(atoms: np.ndarray, image_size: Size, stride: Size) -> np.ndarray:
             if opposite < (a, b):
                 gram[:, a, b] = gram[:, *opposite].T
             else:
-                one, two = atoms[:, :, row_1, col_1], atoms[:, :, row_2, col_2]
-                gram[:, a, b] = one.reshape(len(atoms), -1) @ two.reshape(len(atoms), -1).T
+                first, second = atoms[:, :, row_1, col_1], atoms[:, :, row_2, col_2]
+                gram[:, a, b] = first.reshape(len(atoms), -1) @ second.reshape(len(atoms), -1).T
     return gram
 
 
 def _opposite(slab: int, positions: int) -> int:
-    """Return the slab of the two atoms exchanged."""
+    """Return the slab with the two atoms exchanged."""
     return slab if slab == 2 * positions - 1 else 2 * positions - 2 - slab
 
 

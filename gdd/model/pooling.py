@@ -1,9 +1,8 @@
 r"""Pooling blocks: the operators f, f\ :sup:`-1`, g and h of the paper, and ragged edges.
 
 A map is cut into p x q blocks from its top left corner. Where the map's size is no multiple of the block's, the
-blocks at the right and bottom edges are *ragged*: some of their positions do not exist. Positions are numbered
-m = row_in_block * q + col_in_block with the full block's width q everywhere, so a number means the same place in
-every block.
+blocks at the right and bottom edges are *ragged*: they lack some positions. Positions are numbered
+m = row_in_block * q + col_in_block with the width q of a full block, so a number means the same place in every block.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def block_grid(map_size: Size, pool: Size) -> Size:
 
 
 def block_places(map_size: Size, pool: Size) -> np.ndarray:
-    """Where each position of each block lies in the map.
+    """Index in the map of each position of each block.
 
     Returns
     -------

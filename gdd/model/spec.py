@@ -25,25 +25,25 @@ from gdd.base.checks import (
 )
 from gdd.model.pooling import Size, block_grid
 
-#: root mean square of the pixels, about their background, for which the precisions of `ModelSpec.with_held` are meant:
-#: that of MNIST's digits, black at 0 and white at 1
+#: root mean square of the pixels, relative to their background, for which the precisions of `ModelSpec.with_held` are
+#: meant: that of MNIST's digits, black at 0 and white at 1
 PIXEL_RMS = 1 / 3
-#: variance of the noise in refinement, in mean squares of the pixels about their background: the one of eight that best
-#: predicts hidden halves of training digits which the model did not learn from (book, model/depth)
+#: variance of the noise in refinement, in mean squares of the pixels relative to their background: of eight values the
+#: one that best predicts hidden halves of held-out training digits (book, model/depth)
 NOISE_IN_SIGNALS = 4.5
-#: of an axis: the most pixels of a proposed bottom atom, the share of the axis that an atom covers, and how many blocks
-#: the pooling of all layers should leave
-LARGEST_ATOM, COVERED, BLOCKS_LEFT = 17, 2 / 7, 7
+#: per axis: largest size of a proposed bottom atom in pixels, the share of the axis that an atom covers, and the number
+#: of blocks after the pooling of all layers
+LARGEST_ATOM, COVERED_SHARE, TOP_BLOCKS = 17, 2 / 7, 7
 #: the paper's a = b = 1e-6 for every precision (Sec. 4, after Paisley & Carin 2009)
 FLAT = 1e-6
 
 
 @dataclass(frozen=True)
 class Precision:
-    """Prior of a precision, and the axes over which it has an entry of its own.
+    """Prior of a precision, and the axes along which it varies.
 
-    ``Gamma(shape, rate)`` in each entry, unless ``fixed`` is given: then it is that number and is never drawn.
-    ``axes`` names the axes along which the precision varies; along all others it is shared.
+    Each entry has the prior ``Gamma(shape, rate)``, unless ``fixed`` gives its value; then it is not drawn. Along all
+    axes other than ``axes`` the precision is shared.
     """
 
     axes: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class Precision:
 
     def __post_init__(self) -> None:
         check_kind("axes", self.axes, (tuple, list))
-        _keep(self, axes=tuple(self.axes))
+        _set_fields(self, axes=tuple(self.axes))
 
     def check(self, name: str, allowed: tuple[str, ...]) -> None:
         """Refuse axes that this precision cannot have, and values that are not positive."""
@@ -63,12 +63,12 @@ class Precision:
             check_choice(f"{name}.axes", axis, allowed)
         for label, value in (("shape", self.shape), ("rate", self.rate), ("fixed", self.fixed)):
             if value is not None or label != "fixed":
-                _keep(self, **{label: check_precision(f"{name}.{label}", value)})
+                _set_fields(self, **{label: check_precision(f"{name}.{label}", value)})
 
 
 @dataclass(frozen=True)
 class LayerSpec:
-    """One layer: how many atoms, how large, how pooled, under which priors.
+    """One layer: number and size of its atoms, pooling, and priors.
 
     Attributes
     ----------
@@ -88,8 +88,8 @@ class LayerSpec:
     gamma_w: Precision = field(default_factory=Precision)
 
     def __post_init__(self) -> None:
-        _keep(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
-        _keep(self, pool=None if self.pool is None else check_block("pool", self.pool))
+        _set_fields(self, atoms=check_whole("atoms", self.atoms, 1), atom_size=check_pair("atom_size", self.atom_size))
+        _set_fields(self, pool=None if self.pool is None else check_block("pool", self.pool))
         if self.elementwise and self.atoms == 1:
             raise GddError("atoms: 1 given in a top layer, where b0 = 1 - 1/K = 0 is no prior; use 2 or more")
         for name, allowed in (("gamma_e", (IMAGE,)), ("gamma_d", (ATOM, PLANE)), ("gamma_w", ())):
@@ -98,7 +98,7 @@ class LayerSpec:
 
     @property
     def elementwise(self) -> bool:
-        """Whether every element of a map has a Bernoulli of its own, as in a top layer."""
+        """Whether every element of a map has its own Bernoulli variable, as in a top layer."""
         return self.pool is None
 
     @property
@@ -114,7 +114,7 @@ class LayerSpec:
 
 @dataclass(frozen=True)
 class LayerShape:
-    """Every size of one layer, derived from its spec and its input. All sizes are (row, col)."""
+    """Sizes of one layer, derived from its spec and its input. All sizes are (row, col)."""
 
     planes: int
     input_size: Size
@@ -145,8 +145,8 @@ class ModelSpec:
             raise GddError("layers: none given, at least one LayerSpec is needed")
         for number, layer in enumerate(self.layers, 1):
             check_kind(f"layers: layer {number}", layer, LayerSpec)
-        _keep(self, layers=tuple(self.layers), image_size=check_pair("image_size", self.image_size))
-        _keep(self, planes=check_whole("planes", self.planes, 1))
+        _set_fields(self, layers=tuple(self.layers), image_size=check_pair("image_size", self.image_size))
+        _set_fields(self, planes=check_whole("planes", self.planes, 1))
         for number, layer in enumerate(self.layers[:-1], 1):
             if layer.pool is None:
                 raise GddError(f"layers: layer {number} has pool None, which only the top layer may have")
@@ -171,7 +171,7 @@ class ModelSpec:
         """(row, col) of a top atom projected to the image plane."""
         below = self.layers[:-1]
         return tuple(
-            projected_length([one.atom_size[axis] for one in self.layers], [one.pool[axis] for one in below])
+            projected_length([layer.atom_size[axis] for layer in self.layers], [layer.pool[axis] for layer in below])
             for axis in (0, 1)
         )
 
@@ -179,10 +179,10 @@ class ModelSpec:
     def for_images(cls, image_size: Size, planes: int = 1, atoms: Sequence[int] = (32, 64)) -> ModelSpec:
         """Propose a model for images of this size: a layer for every entry of ``atoms``, bottom first.
 
-        An atom covers two sevenths of what its layer sees, at most 17 pixels, as the paper's do; pools leave about 7
-        blocks a side to the top layer, whose atoms reach across most of them, and when projected not beyond the image.
-        An axis of size 1 is left alone, so that signals (1, n) have atoms and blocks of one row. Precisions are those
-        of `with_held` and `with_learned_planes`.
+        An atom covers two sevenths of its layer's input, at most 17 pixels, as in the paper. Pooling leaves about
+        7 blocks a side to the top layer, whose atoms span most of these but do not extend beyond the image when
+        projected. On an axis of size 1 all sizes are 1, so that signals (1, n) have atoms and blocks of one row.
+        Precisions are those of `with_held` and `with_learned_planes`.
 
         Raises
         ------
@@ -206,11 +206,11 @@ class ModelSpec:
         return cls(tuple(layers), image_size, planes).with_held().with_learned_planes()
 
     def with_held(self, noise: float = 100.0, weights: float = 0.1, weights_above: float | None = None) -> ModelSpec:
-        """Hold the precisions that run away if they are learned under flat priors (P15 in the errata).
+        """Fix the precisions that diverge if they are learned under flat priors (P15 in the errata).
 
-        Held are gamma_e and gamma_w of layer 1 at these values, and every gamma_d at the number of an atom's values, so
-        that an atom has about unit norm a priori. Upper layers learn one gamma_e for all images, and gamma_w unless
-        ``weights_above`` holds it. The defaults suit images whose pixels have a root mean square of about 1/3.
+        gamma_e and gamma_w of layer 1 are fixed at ``noise`` and ``weights``, and every gamma_d at the number of an
+        atom's entries, so that an atom has about unit norm a priori. Upper layers learn one gamma_e for all images, and
+        gamma_w unless ``weights_above`` fixes it. The defaults suit pixels whose root mean square is about 1/3.
         """
         layers = []
         for number, (layer, shape) in enumerate(zip(self.layers, self.shapes(), strict=True)):
@@ -223,16 +223,16 @@ class ModelSpec:
         return replace(self, layers=tuple(layers))
 
     def with_learned_planes(self) -> ModelSpec:
-        """Learn gamma_d of each atom and plane above layer 1 under the paper's flat prior, the rest as it is.
+        """Learn gamma_d of each atom and plane above layer 1 under the paper's flat prior.
 
-        Planes that an atom does not need vanish. Under one held gamma_d for all they keep the noise of their prior,
-        which refinement can only silence by letting atoms of the layer below vanish.
+        Planes that an atom does not need then vanish. Under one fixed gamma_d for all planes they keep the noise of
+        their prior, which refinement can only suppress by letting atoms of the layer below vanish.
         """
         bottom, *above = self.layers
         return replace(self, layers=(bottom, *(replace(layer, gamma_d=Precision((ATOM, PLANE))) for layer in above)))
 
     def as_printed(self) -> ModelSpec:
-        """Return the same layers under the paper's flat priors, each precision with the axes of its tables."""
+        """Return the same layers under the paper's flat priors, each precision with the axes of the paper's tables."""
         return replace(self, layers=tuple(LayerSpec(layer.atoms, layer.atom_size, layer.pool) for layer in self.layers))
 
 
@@ -249,25 +249,25 @@ def layer_shape(
 
 
 def propose_sizes(pixels: int, layers: int) -> tuple[list[int], list[int]]:
-    """Atoms and pools of as many of so many layers as fit along an axis; see `ModelSpec.for_images`."""
+    """Sizes of atoms and pools along an axis, for as many of ``layers`` layers as fit; see `ModelSpec.for_images`."""
     if pixels == 1:
         return [1] * layers, [1] * (layers - 1)
     atoms, pools, size = [], [], pixels
     for above in range(layers - 1, 0, -1):
-        atom = min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
-        pool = max(2, round(((size - atom + 1) / BLOCKS_LEFT) ** (1 / above)))
+        atom = min(LARGEST_ATOM, size, max(3, round(COVERED_SHARE * size)))
+        pool = max(2, round(((size - atom + 1) / TOP_BLOCKS) ** (1 / above)))
         blocks = ceil((size - atom + 1) / pool)
         if blocks < 2:
             break
         atoms, pools, size = [*atoms, atom], [*pools, pool], blocks
-    top = ceil(0.8 * size) if pools else min(LARGEST_ATOM, size, max(3, round(COVERED * size)))
-    while projected_length([*atoms, top], pools) > pixels:  # the last block of a row may be a part of one
+    top = ceil(0.8 * size) if pools else min(LARGEST_ATOM, size, max(3, round(COVERED_SHARE * size)))
+    while projected_length([*atoms, top], pools) > pixels:  # the last block of a row may be ragged
         top -= 1
     return [*atoms, top], pools
 
 
 def projected_length(atoms: Sequence[int], pools: Sequence[int]) -> int:
-    """Pixels along an axis of a top atom projected to the image, from the atoms and pools of all layers there."""
+    """Pixels of a projected top atom along an axis, from the sizes of all layers' atoms and pools."""
     pixels, stride = atoms[0], 1
     for atom, pool in zip(atoms[1:], pools, strict=True):
         pixels, stride = pixels + (atom * pool - 1) * stride, stride * pool
@@ -276,8 +276,8 @@ def projected_length(atoms: Sequence[int], pools: Sequence[int]) -> int:
 
 @dataclass(frozen=True)
 class Pruning:
-    """Which atoms go, and when: in burn-in, every ``every`` sweeps from ``start``, those active in fewer blocks than
-    ``share`` of the layer's mean use per atom.
+    """Pruning of rarely used atoms: every ``every`` sweeps of burn-in from ``start`` on, remove atoms active in fewer
+    blocks than ``share`` of the layer's mean number per atom.
     """
 
     start: int = 200
@@ -285,8 +285,8 @@ class Pruning:
     share: float = 0.05
 
     def __post_init__(self) -> None:
-        _keep(self, start=check_whole("start", self.start, 0), every=check_whole("every", self.every, 1))
-        _keep(self, share=check_real("share", self.share, 0, LARGEST_COUNT))
+        _set_fields(self, start=check_whole("start", self.start, 0), every=check_whole("every", self.every, 1))
+        _set_fields(self, share=check_real("share", self.share, 0, LARGEST_COUNT))
 
     def is_due(self, sweep: int, burn_in: int) -> bool:
         """Whether atoms are pruned after this sweep."""
@@ -295,15 +295,15 @@ class Pruning:
 
 @dataclass(frozen=True)
 class ChainSpec:
-    """How long a chain runs and from which seed. Defaults are the paper's (Sec. 3).
+    """Length, seed and start of a chain. Defaults are the paper's (Sec. 3).
 
     Attributes
     ----------
-    burn_in, collect : sweeps thrown away, sweeps among which the one of highest likelihood is kept
+    burn_in, collect : sweeps discarded; sweeps among which the one of highest likelihood is kept
     seed : of every random number of the chain
     pruning : None keeps every atom
     start : "patches" of the data, or "random" atoms
-    single_precision : arithmetic of the image pass; sums and shared draws are double always
+    single_precision : arithmetic of the image pass; sums and shared draws are always double
     """
 
     burn_in: int = 1500
@@ -315,32 +315,32 @@ class ChainSpec:
 
     def __post_init__(self) -> None:
         burn_in, collect = check_lengths(self.burn_in, self.collect)
-        _keep(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
+        _set_fields(self, burn_in=burn_in, collect=collect, seed=check_seed(self.seed))
         check_choice("start", self.start, ("patches", "random"))
         check_kind("pruning", self.pruning, (Pruning, type(None)))
-        _keep(self, single_precision=check_kind("single_precision", self.single_precision, bool))
+        _set_fields(self, single_precision=check_kind("single_precision", self.single_precision, bool))
 
     @property
     def sweeps(self) -> int:
-        """Sweeps in all."""
+        """Total number of sweeps."""
         return self.burn_in + self.collect
 
 
 @dataclass(frozen=True)
 class RefinementSpec:
-    """What the joint model of all layers adds to the specs of its layers, and how its chain moves.
+    """Settings of the joint model of all layers and its chain, besides the specs of its layers.
 
-    In the joint model the layers' own ``gamma_e`` play no part: the only noise is that of the data.
+    The joint model ignores the layers' ``gamma_e``: its only noise is that of the data.
 
     Attributes
     ----------
-    noise : precision of the data's noise; may vary by image. The default is for pixels of `PIXEL_RMS`: their noise then
-        has `NOISE_IN_SIGNALS` times their mean square, and top atoms become whole digits, which less noise would make
+    noise : precision of the data's noise; may vary by image. The default suits pixels of `PIXEL_RMS`: the noise has
+        `NOISE_IN_SIGNALS` times their mean square, and top atoms become whole digits; with less noise they become
         copies of single atoms of layer 1. Chosen on digits; contrast-normalised pictures need less noise (book,
-        model/depth). Learned under the printed flat prior it runs away (P15 in the errata)
-    empty_blocks : whether a pooling block may have no active position (the paper's footnote 1); by default each has one
-    dictionary_every : sweeps between two draws of a layer's dictionary, which take as long as all else; the layers take
-        turns
+        model/depth). Learned under the printed flat prior it diverges (P15 in the errata)
+    empty_blocks : whether a pooling block may be empty (the paper's footnote 1); by default none may
+    dictionary_every : sweeps between two draws of a layer's dictionary, which take as long as the rest of a sweep; the
+        layers take turns
     """
 
     noise: Precision = field(default_factory=lambda: Precision(fixed=1 / (NOISE_IN_SIGNALS * PIXEL_RMS**2)))
@@ -350,8 +350,8 @@ class RefinementSpec:
     def __post_init__(self) -> None:
         check_kind("noise", self.noise, Precision)
         self.noise.check("noise", (IMAGE,))
-        _keep(self, empty_blocks=check_kind("empty_blocks", self.empty_blocks, bool))
-        _keep(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
+        _set_fields(self, empty_blocks=check_kind("empty_blocks", self.empty_blocks, bool))
+        _set_fields(self, dictionary_every=check_whole("dictionary_every", self.dictionary_every, 1))
 
     def check_model(self, model: ModelSpec) -> None:
         """Refuse a model whose top layer is pooled, which has no joint form."""
@@ -360,15 +360,15 @@ class RefinementSpec:
             raise GddError(f"layers: the top layer has pool {model.layers[-1].pool}; the joint model needs None")
 
 
-def _keep(spec: object, **values) -> None:
-    """Put checked values into a frozen spec that is being made: whole numbers as int, sizes as tuples."""
+def _set_fields(spec: object, **values) -> None:
+    """Set validated values of a frozen spec during its construction: whole numbers as int, sizes as tuples."""
     for name, value in values.items():
         object.__setattr__(spec, name, value)
 
 
-#: the paper's models, with precisions held so that their chains stay healthy; `ModelSpec.as_printed` has the paper's
+#: the paper's models, with fixed precisions so that they do not diverge; `ModelSpec.as_printed` has the paper's priors
 MNIST = ModelSpec((LayerSpec(32, (8, 8), (3, 3)), LayerSpec(160, (6, 6))), (28, 28)).with_held()
-#: what contrast normalised pictures need, at `PIXEL_RMS`: much of one is texture that no atom explains
+#: precisions for contrast-normalised images at `PIXEL_RMS`, much of which is texture that no atom explains
 TEXTURED = {"noise": 13.0, "weights": 0.4, "weights_above": 0.04}
 CALTECH101 = ModelSpec(
     (LayerSpec(8, (17, 17), (4, 4)), LayerSpec(12, (9, 9), (2, 2)), LayerSpec(16, (6, 6))), (128, 128)
@@ -376,7 +376,7 @@ CALTECH101 = ModelSpec(
 FACES = ModelSpec(
     (LayerSpec(16, (17, 17), (4, 4)), LayerSpec(24, (9, 9), (2, 2)), LayerSpec(36, (6, 6))), (128, 128)
 ).with_held(**TEXTURED).with_learned_planes()
-#: layer sizes from Sec. 4 (Fig. 4); the paper does not say how many atoms, so those of FACES stand in
+#: layer sizes from Sec. 4 (Fig. 4); the paper does not give the numbers of atoms, so those of FACES are used
 FACES_INTERPOLATION = ModelSpec(
     (LayerSpec(16, (14, 14), (3, 3)), LayerSpec(24, (13, 13))), (128, 128)
 ).with_held(**TEXTURED).with_learned_planes()

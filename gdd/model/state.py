@@ -1,7 +1,7 @@
-"""States of a chain, with axes. Plain arrays only; local parts belong to an image, shared parts to all.
+"""States of a chain: tuples of arrays, in a local part with an image axis and a part shared by all images.
 
 ``z`` and ``w`` are compact: one position index and one value per pooling block, never a dense map. An atom of the MNIST
-model's first layer costs 49 blocks x (2 + 4) bytes per image in single precision.
+model's first layer takes 49 blocks x (2 + 4) bytes per image in single precision.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Result = TypeVar("Result")
 
 
 class Shard(NamedTuple):
-    """Which images of a chain these are, where several processes share them. Alone: all.
+    """The images of a chain that one process holds; by default all.
 
-    Every process makes the same sweeps on its own images. Where a draw needs something of all images the processes
-    meet, and leave with the same; so what they share stays equal.
+    Every process makes the same sweeps on its own images. Where a draw depends on all images, every process receives
+    the same reduced sums, so shared parameters stay identical.
     """
 
     first: int = 0  # number of this shard's first image
-    images: int | None = None  # of the chain; None: those of this shard
+    images: int | None = None  # number of images of the chain; None: those of this shard
     allreduce: Callable[[Callable[[list], Any], Any], Any] | None = None  # (combine, value) -> combined value
 
     def reduce(self, combine: Callable[[list[Value]], Result], value: Value) -> Result:
-        """Combine the values of all shards, in their order. All must call it, in the same round."""
+        """Combine the values of all shards, in their order; every shard must call it, in the same order of calls."""
         return combine([value]) if self.allreduce is None else self.allreduce(combine, value)
 
 
 class LayerData(NamedTuple):
-    """Input of a layer: X of the paper, and which of its pixels were observed."""
+    """Input of a layer: X in the paper, and the mask of observed pixels."""
 
     images: np.ndarray  # (image, plane, row, col)
     mask: np.ndarray | None = None  # (image, plane, row, col) of bool, True = observed; None: all
@@ -45,14 +45,14 @@ class LayerData(NamedTuple):
 
     @property
     def count(self) -> int:
-        """Images of the whole chain."""
+        """Number of images of the chain, over all shards."""
         return self.shard.images or len(self.images)
 
 
 class Local(NamedTuple):
     """The part of a state that belongs to each image.
 
-    theta is not here: the sampler integrates it out. `gdd.reference.conditionals.theta_given_z` draws it when wanted.
+    theta is integrated out; `gdd.reference.conditionals.theta_given_z` gives its conditional.
     """
 
     z: np.ndarray  # (image, atom, block_row, block_col) of int16: active position, EMPTY for none
@@ -84,9 +84,9 @@ class LayerState(NamedTuple):
 
 
 class JointLocal(NamedTuple):
-    """The part of the joint model's state that belongs to each image; theta is integrated out here too.
+    """The part of the joint model's state that belongs to each image; theta is integrated out.
 
-    Only the top layer has weights. The value of a block of a pooled layer follows from the layers above it.
+    Only the top layer has weights. The value of a block of a pooled layer is synthesised from the layers above it.
     """
 
     positions: tuple[np.ndarray, ...]  # per pooled layer, bottom first: (image, atom, block_row, block_col) of int16
@@ -125,10 +125,10 @@ def precision_shapes(spec: LayerSpec, images: int, planes: int) -> tuple[tuple, 
 
 
 def block_positions(shape: LayerShape) -> np.ndarray:
-    """Which positions each block has: (block_row, block_col, position) of bool; ragged edge blocks lack some."""
+    """Whether each position of each block exists: (block_row, block_col, position) of bool; ragged blocks lack some."""
     return block_places(shape.map_size, shape.block) >= 0
 
 
 def maps_of(local: Local, shape: LayerShape) -> np.ndarray:
-    """Activation maps S (image, atom, row, col): every block's weight at its position, zero elsewhere."""
+    """Activation maps S (image, atom, row, col): each block's weight at its active position, zero elsewhere."""
     return unpool(local.z, local.w, shape.map_size, shape.block)

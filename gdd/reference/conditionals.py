@@ -1,7 +1,7 @@
 """The conditionals of one layer, written as the equations: each takes the rest of the state and returns a distribution.
 
-Slow and plain. tests/test_conditionals.py holds every one to ``log_joint`` by exact ratios, and tests/test_kernels.py
-holds the compiled image pass to these.
+Slow and plain. tests/test_conditionals.py compares every conditional with ``log_joint`` by exact ratios, and
+tests/test_kernels.py compares the compiled image pass with these.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def block_in_layer(
     windows = sliding_window_view(error, (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     precision = sliding_window_view(pixel_precision(state, data)[n], (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     m = np.arange(p * q)
-    have = block_positions(shape)[i, j]
+    exists = block_positions(shape)[i, j]
     row = np.minimum(i * p + m // q, shape.map_size[0] - 1)
     col = np.minimum(j * q + m % q, shape.map_size[1] - 1)
     log_prior = log_block_prior(emptied.local.z, spec, shape, where)
-    log_prior[:-1][~have] = -np.inf
+    log_prior[:-1][~exists] = -np.inf
     atom, gamma_w = state.shared.dictionary[k], float(state.shared.gamma_w[0])
     return block_given_rest(windows[row, col], precision[row, col], atom, log_prior, gamma_w)
 
@@ -115,7 +115,7 @@ def theta_given_z(z: np.ndarray, shape: LayerShape) -> list[Dirichlet]:
 def atom_statistics(
     state: LayerState, data: LayerData, shape: LayerShape, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Precision that the data give the pixels of atom k, (plane, hw, hw), and the linear term, (plane, hw)."""
+    """Contribution of the data to the precision of atom k's pixels, (plane, hw, hw), and linear term (plane, hw)."""
     maps = maps_of(state.local, shape)[:, k].astype(float)  # (image, row, col)
     error = residual(with_block(state, np.s_[:, k], EMPTY, 0.0), data, shape)
     precision = pixel_precision(state, data)
@@ -161,7 +161,7 @@ def gamma_e_given_rest(state: LayerState, data: LayerData, spec: LayerSpec, shap
 
 
 def sum_shared(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Sum over the axes along which a precision of this shape has one entry."""
+    """Sum over the axes along which a precision of this shape is shared."""
     for axis, size in enumerate(shape):
         if size == 1:
             values = values.sum(axis=axis, keepdims=True)
@@ -173,7 +173,7 @@ def _precision_given(prior: Precision, number: np.ndarray, energy: np.ndarray, s
 
 
 def design_of(maps: np.ndarray, shape: LayerShape) -> np.ndarray:
-    """What pixel a of an atom adds to pixel u of an image: (image, u, a), S_n(u - a), from maps (image, row, col)."""
+    """Design matrix S_n(u - a), (image, u, a): atom pixel a in image pixel u, from maps (image, row, col)."""
     rows, cols = shape.atom_size
     design = np.zeros((maps.shape[0], *shape.input_size, rows, cols))
     for a in range(rows):

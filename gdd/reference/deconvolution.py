@@ -3,10 +3,10 @@
 Every placed atom is one fixed picture. See `gdd.inference.deconvolution` for the model; images and atoms are in units
 in which the noise has precision 1. A top layer is sampled in the same way, see `gdd.reference.layer_sweep`.
 
-Nearly all coefficients are idle and almost surely stay so. They are not drawn one by one: each is *proposed* with
-probability `MIN_PROPOSAL_PROBABILITY`, the gaps between proposals being geometric numbers, and one that is proposed
-becomes active with probability p over that. Only where p is as large is there a draw at every visit. Either way the
-probability of becoming active is p.
+Nearly all coefficients are inactive and almost surely stay so. A coefficient whose probability p of being active is
+below `MIN_PROPOSAL_PROBABILITY` is not drawn at every visit: it is *proposed* with that probability, the gaps between
+proposals being geometric numbers, and a proposed one becomes active with probability p / `MIN_PROPOSAL_PROBABILITY`.
+Its probability of becoming active is p, as if it had been drawn.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from gdd.model.distributions import BlockChoice
 from gdd.reference.random import Stream
 
-#: probability of being active below which an idle coefficient is drawn only if it is proposed
+#: probability of being active below which an inactive coefficient is drawn only if it is proposed
 MIN_PROPOSAL_PROBABILITY = 1 / 64
 
 
@@ -55,10 +55,10 @@ def coefficient_given_rest(correlation: float, norm: float, gamma_w: float, odds
 def plain_pursuit(
     correlation: np.ndarray, gram: np.ndarray, gamma_w: float, odds: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Weights that a chain starts from, and the correlations with the residual that they leave; no random numbers.
+    """Weights of a greedy pursuit, from which a chain starts, and the correlations with their residual.
 
-    The idle coefficient that is most probably active given the rest gets its conditional mean, again and again, until
-    none is more probable than not.
+    In each step the inactive coefficient of highest probability of being active, given the rest, gets its conditional
+    mean, until no probability exceeds 1/2. No random numbers are used.
 
     Parameters
     ----------
@@ -96,16 +96,16 @@ def plain_coefficients(
 
 
 def draw_gap(stream: Stream) -> int:
-    """How many coefficients in a row are not proposed."""
+    """Number of coefficients up to the next proposal."""
     return int(log(stream.uniform()) / log(1 - MIN_PROPOSAL_PROBABILITY))
 
 
 def draw_weight(choice: BlockChoice, proposed: bool, stream: Stream) -> float:
-    """Draw from ``choice``, active with probability p; if p is small, only if proposed; 0 if it comes out idle."""
+    """Draw a weight from ``choice``; where being active is improbable, only if proposed. 0 if inactive."""
     p = exp(choice.log_probability[0])
-    rare = p < MIN_PROPOSAL_PROBABILITY
-    if rare and not proposed:
+    unlikely = p < MIN_PROPOSAL_PROBABILITY
+    if unlikely and not proposed:
         return 0.0
-    if stream.uniform() * (MIN_PROPOSAL_PROBABILITY if rare else 1.0) >= p:
+    if stream.uniform() * (MIN_PROPOSAL_PROBABILITY if unlikely else 1.0) >= p:
         return 0.0
     return choice.mean[0] + stream.normal() / sqrt(choice.precision[0])

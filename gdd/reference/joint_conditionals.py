@@ -1,9 +1,9 @@
 """The conditionals of the joint model, written as the equations: each takes the rest of the state, computes everything
 afresh through all layers, and returns a distribution.
 
-Slow and plain. tests/test_joint_conditionals.py holds every one to ``joint_log_joint`` by exact ratios, and
-tests/test_joint_sweep.py holds the compiled sweep to these. Layers are counted from 0, bottom first. Given what is
-above it, any layer is a layer of `gdd.model.layer`: what depends on one layer alone stands in
+Slow and plain. tests/test_joint_conditionals.py compares every conditional with ``joint_log_joint`` by exact ratios,
+and tests/test_joint_sweep.py compares the compiled sweep with these. Layers are counted from 0, bottom first. Given the
+layers above it, a layer is one of `gdd.model.layer`; conditionals that depend on one layer alone are those of
 `gdd.reference.conditionals`.
 """
 
@@ -37,9 +37,9 @@ Where = tuple[int, int, int, int]
 def synthesise_down(
     values: np.ndarray, layer: int, local: JointLocal, dictionaries: Sequence[np.ndarray], shapes: Sequence[LayerShape]
 ) -> np.ndarray:
-    """Image of an input of a layer under the positions below it: (image, plane, row, col) at both ends.
+    """Synthesise the images of inputs of a layer, under the positions of the layers below it.
 
-    ``local`` may have one image and ``values`` many: then all go down under that image's positions.
+    ``values`` and the result are (image, plane, row, col). If ``local`` has one image, its positions serve all values.
     """
     for below in range(layer - 1, -1, -1):
         z = np.broadcast_to(local.positions[below], (len(values), *local.positions[below].shape[1:]))
@@ -54,7 +54,7 @@ def of_image(state: JointState, data: LayerData, n: int) -> tuple[JointState, La
 
 
 def of_images(state: JointState, data: LayerData, cut: slice) -> tuple[JointState, LayerData]:
-    """State and data of some of the images."""
+    """State and data of a slice of the images."""
     local = state.local
     gamma_e = local.gamma_e[cut] if len(local.gamma_e) > 1 else local.gamma_e
     part = JointLocal(tuple(z[cut] for z in local.positions), local.z[cut], local.w[cut], gamma_e)
@@ -86,7 +86,7 @@ def with_position(state: JointState, layer: int, where: Where, position: int) ->
 
 
 def block_places_of(shape: LayerShape, i: int, j: int) -> tuple[np.ndarray, list[tuple[int, int]]]:
-    """Positions that a block has, and the places (row, col) of the map where they are."""
+    """Positions of a block, and their places (row, col) in the map."""
     positions = np.flatnonzero(block_positions(shape)[i, j])
     p, q = shape.block
     return positions, [(i * p + m // q, j * q + m % q) for m in positions]
@@ -108,39 +108,41 @@ def position_given_rest(
     """
     n, k, i, j = where
     shape, emptied = model.shapes()[layer], with_position(state, layer, where, EMPTY)
-    one, alone = of_image(emptied, data, n)
-    value = layer_values(one.local, state.shared.dictionaries, model.shapes())[layer + 1][0, k, i, j]
+    image_state, image_data = of_image(emptied, data, n)
+    value = layer_values(image_state.local, state.shared.dictionaries, model.shapes())[layer + 1][0, k, i, j]
     positions, places = block_places_of(shape, i, j)
-    images = value * unit_images(one, alone, model, layer, k, places)
-    gain = (joint_residual(one, alone, model) * images).sum(axis=(1, 2, 3)) - 0.5 * (images**2).sum(axis=(1, 2, 3))
+    images = value * unit_images(image_state, image_data, model, layer, k, places)
+    residual = joint_residual(image_state, image_data, model)
+    gain = (residual * images).sum(axis=(1, 2, 3)) - 0.5 * (images**2).sum(axis=(1, 2, 3))
     z = emptied.local.positions[layer]
     log_weight = conditionals.log_block_prior(z, model.layers[layer], shape, where, refinement.empty_blocks)
-    log_weight[positions] += one.local.gamma_e[0] * gain
+    log_weight[positions] += image_state.local.gamma_e[0] * gain
     return PositionChoice(log_weight)
 
 
 def coefficient_given_rest(state: JointState, data: LayerData, model: ModelSpec, where: Where) -> BlockChoice:
-    r"""Whether a top coefficient is active, and its weight, given all else: as an element of a layer of its own.
+    r"""Whether a top coefficient is active, and its weight, given all else.
 
-    Its atom is :math:`\phi`, the image of a unit at its place, which differs from image to image.
+    It is an element of a layer whose atom is :math:`\phi`, the image of a unit at its place, which varies by image.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.3. *Departs:* weight integrated out of z. *Checked:* ratio test.
     """
     n, k, i, j = where
-    one, alone = of_image(with_block(state, where, EMPTY, 0.0), data, n)
-    image = unit_images(one, alone, model, len(model.layers) - 1, k, [(i, j)])
-    precision = np.full(image.shape, one.local.gamma_e[0])
+    image_state, image_data = of_image(with_block(state, where, EMPTY, 0.0), data, n)
+    image = unit_images(image_state, image_data, model, len(model.layers) - 1, k, [(i, j)])
+    precision = np.full(image.shape, image_state.local.gamma_e[0])
     prior, gamma_w = np.log(np.array(model.layers[-1].beta)), float(state.shared.gamma_w[0])
-    return conditionals.block_given_rest(joint_residual(one, alone, model), precision, image[0], prior, gamma_w)
+    residual = joint_residual(image_state, image_data, model)
+    return conditionals.block_given_rest(residual, precision, image[0], prior, gamma_w)
 
 
 def active_coefficients(state: JointState) -> np.ndarray:
-    """Atom, row and column of the top coefficients of one image that are on: (coefficient, 3)."""
+    """Atom, row and column of one image's active top coefficients: (coefficient, 3)."""
     return np.argwhere(state.local.z[0] != EMPTY)
 
 
 def weight_design(state: JointState, data: LayerData, model: ModelSpec) -> np.ndarray:
-    """What a unit in each of one image's `active_coefficients` adds to it: (pixel, coefficient), 0 where missing."""
+    """Image of a unit in each of one image's `active_coefficients`: (pixel, coefficient), 0 where missing."""
     top, active = len(model.layers) - 1, active_coefficients(state)
     units = [unit_images(state, data, model, top, k, [(i, j)])[0].ravel() for k, i, j in active]
     return np.stack(units, axis=-1)
@@ -160,10 +162,10 @@ def weights_given_rest(state: JointState, data: LayerData, model: ModelSpec) -> 
 
 
 def dictionary_design(state: JointState, data: LayerData, model: ModelSpec, layer: int) -> np.ndarray:
-    """What a unit in each entry of a layer's dictionary adds to each image: (image, pixel, entry), 0 where missing."""
+    """Image of a unit in each entry of a layer's dictionary: (image, pixel, entry), 0 where missing."""
     shapes = model.shapes()
-    shape, held = shapes[layer], layer_state(state, model, layer).local
-    maps = unpool(held.z, held.w, shape.map_size, shape.block)
+    shape, local = shapes[layer], layer_state(state, model, layer).local
+    maps = unpool(local.z, local.w, shape.map_size, shape.block)
     columns = []
     for k, c, a, b in np.ndindex(*shape.dictionary):
         values = np.zeros((len(maps), shape.planes, *shape.input_size))
@@ -190,12 +192,12 @@ def dictionary_given_rest(state: JointState, data: LayerData, model: ModelSpec, 
 
 
 def layer_state(state: JointState, model: ModelSpec, layer: int) -> LayerState:
-    """One layer as `gdd.model.layer` has it: its positions, its blocks' values as weights, its dictionary."""
+    """One layer as a state of `gdd.model.layer`: its positions, its blocks' values as weights, its dictionary."""
     local, shared = state
     z = [*local.positions, local.z][layer]
     values = [*layer_values(local, shared.dictionaries, model.shapes())[1:], local.w.astype(float)][layer]
-    held = Local(z, np.where(z == EMPTY, 0.0, values), local.gamma_e)
-    return LayerState(held, Shared(shared.dictionaries[layer], shared.gamma_d[layer], shared.gamma_w))
+    layer_local = Local(z, np.where(z == EMPTY, 0.0, values), local.gamma_e)
+    return LayerState(layer_local, Shared(shared.dictionaries[layer], shared.gamma_d[layer], shared.gamma_w))
 
 
 def bottom_atom_given_rest(state: JointState, data: LayerData, model: ModelSpec, k: int) -> list[Gaussian]:
@@ -224,5 +226,5 @@ def gamma_e_given_rest(
     energy = (joint_residual(state, data, model) ** 2).sum(axis=(1, 2, 3))
     observed = np.ones(data.images.shape) if data.mask is None else data.mask
     pixels = observed.sum(axis=(1, 2, 3)).astype(float)
-    pixels, energy = (conditionals.sum_shared(each, state.local.gamma_e.shape) for each in (pixels, energy))
+    pixels, energy = (conditionals.sum_shared(values, state.local.gamma_e.shape) for values in (pixels, energy))
     return Gamma(refinement.noise.shape + pixels / 2, refinement.noise.rate + energy / 2)

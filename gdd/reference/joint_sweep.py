@@ -1,8 +1,8 @@
 """A sweep of the joint model as the equations read: everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.joint_sweep`, so that both give the same chain
-(tests/test_joint_sweep.py). A piece of it can be exchanged, which is how `gdd_book.checks.shortcuts` puts a wrong step
-into an otherwise right sampler.
+(tests/test_joint_sweep.py). Its pieces can be exchanged: `gdd_book.checks.shortcuts` puts a wrong step into an
+otherwise correct sampler.
 
 A switch of a top coefficient and a position of an upper layer are proposed under the expected norm of their images
 (`gdd.reference.screening`), then accepted by the exact conditional. The top weights of an image, and a dictionary of an
@@ -48,8 +48,8 @@ from gdd.reference.random import Key, Stream, shared_generator
 from gdd.reference.screening import mean_atom_images
 from gdd.reference.solver import conjugate_gradients
 
-#: of the solver of the top weights: it stops where its error, in the norm of the scaled system, is so many posterior
-#: standard deviations, and after so many steps in any case
+#: the solver of the top weights stops at this preconditioned residual norm, in posterior standard deviations, or after
+#: this many steps
 WEIGHT_TOLERANCE, MAX_WEIGHT_STEPS = 0.1, 100
 
 
@@ -59,9 +59,10 @@ WEIGHT_TOLERANCE, MAX_WEIGHT_STEPS = 0.1, 100
 def draw_weights(
     state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
 ) -> JointState:
-    """Draw all weights of one image that are on: perturb, solve, accept. ``norms`` (atom,): expected ones.
+    """Draw the weights of one image's active coefficients: perturb, solve, accept; see
+    `gdd.sampler.kernels.joint_coefficients`.
 
-    How and why: `gdd.sampler.kernels.joint_coefficients`.
+    norms : (atom,), expected squared norms of the atoms' images
     """
     active = active_coefficients(state)
     if not len(active):
@@ -80,7 +81,7 @@ def with_weights(state: JointState, weights: np.ndarray) -> JointState:
 def perturb_and_solve(
     state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream, max_steps: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solution of the perturbed system of the weights in at most ``max_steps``, and the residual of the system."""
+    """Solve the perturbed system of the weights in at most ``max_steps``; return the solution and its residual."""
     choice, design = weights_given_rest(state, data, model), weight_design(state, data, model)
     active, gamma_e, gamma_w = active_coefficients(state), state.local.gamma_e[0], float(state.shared.gamma_w[0])
     _, planes, rows, cols = data.images.shape
@@ -102,11 +103,11 @@ def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) 
 def draw_switch(
     state: JointState, data: LayerData, model: ModelSpec, norm: float, where: Where, stream: Stream
 ) -> JointState:
-    """Propose to switch by odds under the expected norm of the coefficient's image, accept by the exact odds.
+    """Propose to switch a coefficient by its odds under the expected norm of its image; accept by the exact odds.
 
-    A coefficient that is switched on draws its weight from the exact conditional; one that stays on keeps its weight.
-    While it is on, the expected norm also stands for the true one in its contribution, which is added back to the
-    residual.
+    The weight of a coefficient that is switched on is drawn from the exact conditional; a coefficient that stays active
+    keeps its weight. The proposal to switch off adds the coefficient's contribution back to the residual under the
+    expected norm as well.
     """
     choice = coefficient_given_rest(state, data, model, where)
     exact = float(choice.log_weight[0] - choice.log_weight[1])
@@ -115,7 +116,7 @@ def draw_switch(
     c = float(choice.mean[0]) * precision
 
     def proposal_odds(with_weight: float) -> float:
-        """Log odds under the expected norm, of a coefficient with this weight (0: off)."""
+        """Log odds under the expected norm, of a coefficient with this weight (0: inactive)."""
         return log_odds(c + (expected - precision) * with_weight, expected, gamma_w, math.log(a / b))
 
     old, uniform = float(state.local.w[where]), stream.uniform()
@@ -138,9 +139,9 @@ def position_proposal(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray,
 ) -> PositionChoice:
-    """Proposal of a position from the present one: exact but for the squared distance between two of its images.
+    """Proposal of a position from the present one; only the squared distance between two images is not exact.
 
-    ``overlaps`` (atom, lag_row, lag_col): expected inner products of an atom's images at two positions.
+    overlaps : (atom, lag_row, lag_col), expected inner products of an atom's images at two positions
     """
     k, shape = where[1], model.shapes()[layer]
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
@@ -167,14 +168,14 @@ def draw_upper_position(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray, stream: Stream,
 ) -> JointState:
-    """Propose a position under the expected overlaps, accept it by the exact conditional."""
-    given = (data, model, refinement, layer, where)
-    forward, old = position_proposal(state, *given, overlaps), int(state.local.positions[layer][where])
+    """Propose a position under the expected overlaps; accept it by the exact conditional."""
+    settings = (data, model, refinement, layer, where)
+    forward, old = position_proposal(state, *settings, overlaps), int(state.local.positions[layer][where])
     new = forward.sample(stream)
     if new == old:
         return state
     moved = with_position(state, layer, where, new)
-    exact, backward = position_given_rest(state, *given), position_proposal(moved, *given, overlaps)
+    exact, backward = position_given_rest(state, *settings), position_proposal(moved, *settings, overlaps)
     log_ratio = exact.logpdf(new) - exact.logpdf(old) + backward.logpdf(old) - forward.logpdf(new)
     return moved if math.log(stream.uniform()) < log_ratio else state
 
@@ -192,7 +193,7 @@ def draw_bottom_position(
 
 
 def draw_upper_dictionary(state: JointState, data: LayerData, model: ModelSpec, layer: int, key: Key) -> np.ndarray:
-    """Perturb the linear term by noise of covariance P, then solve; exactly, where the compiled twin iterates."""
+    """Perturb the linear term by noise of covariance P, then solve directly; the compiled twin iterates."""
     choice, design = dictionary_given_rest(state, data, model, layer), dictionary_design(state, data, model, layer)
     shape = model.shapes()[layer]
     rhs = choice.linear + noise_of_covariance(state, data, design, layer, shape.dictionary, key)
@@ -202,7 +203,7 @@ def draw_upper_dictionary(state: JointState, data: LayerData, model: ModelSpec, 
 def noise_of_covariance(
     state: JointState, data: LayerData, design: np.ndarray, layer: int, size: tuple[int, ...], key: Key
 ) -> np.ndarray:
-    """Noise whose covariance is the precision P of a dictionary: from each pixel and from the prior."""
+    """Draw noise whose covariance is the precision P of a dictionary, from all pixels and from the prior."""
     seed, stage, _, sweep = key
     images, planes, rows, cols = data.images.shape
     gamma_d = np.broadcast_to(state.shared.gamma_d[layer][:, :, None, None], size)
@@ -219,7 +220,7 @@ def noise_of_covariance(
 
 
 class Pieces(NamedTuple):
-    """What a sweep is made of and a negative control may exchange."""
+    """Parts of a sweep that a negative control may exchange."""
 
     weights: Callable[..., JointState] = draw_weights
     switch: Callable[..., JointState] = draw_switch
@@ -247,7 +248,7 @@ def plain_local_pass(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
     pieces: Pieces = CORRECT,
 ) -> JointState:
-    """Draw what belongs to the images, one image after another."""
+    """Draw the local part of the state, image by image."""
     means = mean_atom_images(state.shared.dictionaries, [shape.block for shape in model.shapes()])
     overlaps = tuple(mean.overlaps for mean in means[1:])
     seed, stage, _, sweep = key
@@ -265,7 +266,7 @@ def draw_joint_image(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec,
     overlaps: tuple[np.ndarray, ...], stream: Stream, pieces: Pieces,
 ) -> JointState:
-    """Noise precision, if it has an image axis, top weights, switches, positions from the top down, of one image."""
+    """Draw one image's noise precision, if it varies by image, top weights, switches, positions from the top down."""
     shapes, noise = model.shapes(), refinement.noise
     if noise.fixed is None and IMAGE in noise.axes:
         choice = gamma_e_given_rest(state, data, model, refinement)
@@ -287,7 +288,7 @@ def draw_joint_image(
 def draw_joint_shared(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key, pieces: Pieces
 ) -> JointState:
-    """Dictionaries whose turn it is from the top down, precisions of dictionaries, weights and shared noise."""
+    """Draw the dictionaries that are due, from the top down, then gamma_d, gamma_w and a shared gamma_e."""
     seed, stage, _, sweep = key
     due = [layer for layer in range(len(model.layers)) if (sweep + layer) % refinement.dictionary_every == 0]
     for layer in reversed([layer for layer in due if layer]):
@@ -311,7 +312,7 @@ def with_dictionary(state: JointState, layer: int, dictionary: np.ndarray) -> Jo
 def draw_joint_precisions(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, generator: np.random.Generator
 ) -> JointState:
-    """gamma_d of every layer, bottom first, gamma_w, and a gamma_e that the images share; a fixed one stays."""
+    """Draw gamma_d of every layer, bottom first, gamma_w, and a shared gamma_e; fixed precisions stay."""
     gamma_d = [
         old if spec.gamma_d.fixed else gamma_d_given_rest(state, model, layer).sample(generator)
         for layer, (spec, old) in enumerate(zip(model.layers, state.shared.gamma_d, strict=True))

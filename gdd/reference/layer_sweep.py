@@ -1,8 +1,8 @@
 """A sweep of one layer as the equations read: no sums, no caches, everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.sweep`, so that both give the same chain
-(tests/test_kernels.py). A piece of it can be exchanged, which is how `gdd_book.checks.printed` puts the paper's
-misprints into an otherwise right sampler.
+(tests/test_kernels.py). Its pieces can be exchanged: `gdd_book.checks.printed` puts the paper's misprints into an
+otherwise correct sampler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gdd.reference.random import Key, Stream, shared_generator
 def draw_map(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, k: int, stream: Stream
 ) -> LayerState:
-    """Visit every block of atom k's map in a state of one image, row by row; return the new state."""
+    """Redraw every block of atom k's map in a state of one image, row by row; return the new state."""
     for i, j in np.ndindex(*shape.grid):
         where = (0, k, i, j)
         state = with_block(state, where, *block_in_layer(state, data, spec, shape, where).sample(stream))
@@ -37,7 +37,7 @@ def draw_map(
 
 
 class Pieces(NamedTuple):
-    """What a sweep is made of and a negative control may exchange."""
+    """Parts of a sweep that a negative control may exchange."""
 
     gamma_e: Callable[..., Gamma] = gamma_e_given_rest
     map: Callable[..., LayerState] = draw_map
@@ -73,10 +73,10 @@ def one_image(state: LayerState, data: LayerData, n: int) -> tuple[LayerState, L
 
 
 def draw_image(
-    one: tuple[LayerState, LayerData], spec: LayerSpec, shape: LayerShape, stream: Stream, pieces: Pieces
+    image: tuple[LayerState, LayerData], spec: LayerSpec, shape: LayerShape, stream: Stream, pieces: Pieces
 ) -> LayerState:
-    """Noise precision, if it has an image axis, then every block, of a state of one image."""
-    state, data = one
+    """Draw the noise precision of one image, if it varies by image, then every block."""
+    state, data = image
     if spec.gamma_e.fixed is None and IMAGE in spec.gamma_e.axes:
         choice = pieces.gamma_e(state, data, spec, shape)
         drawn = np.array([stream.gamma(float(a)) for a in choice.shape.ravel()]).reshape(choice.shape.shape)
@@ -90,7 +90,7 @@ def draw_shared(
     state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, generator: np.random.Generator,
     pieces: Pieces,
 ) -> LayerState:
-    """Dictionary, a noise precision that images share, precisions of dictionary and weights, in this order."""
+    """Draw the dictionary, a shared noise precision, gamma_d and gamma_w, in this order."""
     for k in range(shape.atoms):
         dictionary = state.shared.dictionary.copy()
         dictionary[k] = draw_atom(pieces.atom(state, data, shape, k), state, shape, k, generator)

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: stages of the whole procedure: the tag that keeps their random numbers apart
+#: stages of training and inference, as part of the key of a random number
 PRETRAIN, REFINE, TEST, START = range(4)
 
-TO_UNIT = 2.0**-52  # 52 bits and a half: with 53 the largest would round to 1
+TO_UNIT = 2.0**-52  # 52 bits plus a half: with 53 bits the largest number would round to 1
 
 
 class Key(NamedTuple):
-    """Names the random numbers of one sweep."""
+    """Key of the random numbers of one sweep."""
 
     seed: int
     stage: int
@@ -31,16 +31,16 @@ def _counter(stage: int, layer: int, sweep: int, image: int) -> list[int]:
 
 
 def shared_generator(seed: int, stage: int, layer: int, sweep: int, batch: int = 0) -> np.random.Generator:
-    """Generator of the draws that all images share (dictionary, shared precisions) in one sweep.
+    """Generator of the shared draws (dictionary, shared precisions) of one sweep.
 
-    At the start of a chain those of a ``batch`` of the images, `gdd.sampler.sums`, have one of their own.
+    The initial local state of a ``batch`` of images (`gdd.sampler.sums`) has a generator per batch.
     """
     counter = _counter(stage, layer, sweep, 2**63 + batch)
     return np.random.Generator(np.random.Philox(counter=counter, key=[seed, 0]))
 
 
 class Stream:
-    """Random numbers of one image in one sweep; `gdd.sampler.kernels.random` has them compiled."""
+    """Random numbers of one image in one sweep; compiled in `gdd.sampler.kernels.random`."""
 
     def __init__(self, seed: int, stage: int, layer: int, sweep: int, image: int) -> None:
         self._bits = np.random.Philox(counter=_counter(stage, layer, sweep, image), key=[seed, 0])
@@ -55,7 +55,7 @@ class Stream:
         return radius * math.cos(2.0 * math.pi * self.uniform())
 
     def normals(self, number: int) -> np.ndarray:
-        """Draw many standard normal numbers: both of every pair; of an odd number's last pair the first."""
+        """Draw ``number`` standard normal numbers, both of every pair; if odd, only the first of the last pair."""
         out = []
         while len(out) < number:
             radius, angle = math.sqrt(-2.0 * math.log(self.uniform())), 2.0 * math.pi * self.uniform()

@@ -1,13 +1,13 @@
-"""The mean image of an upper atom over all pooling positions: what proposals and preconditioners are made from.
+"""Mean images of upper atoms over all pooling positions, for proposals and preconditioners.
 
-In the joint model an upper atom looks different in every image, and its norm there is costly. A proposal is made under
-the norm that is expected, and an accept step with the true one follows; so only proposals that pass need the true one.
-A solver with a good preconditioner needs few steps. Neither may depend on what is being drawn; these depend on the
-dictionaries alone.
+In the joint model an upper atom looks different in every image, and its norm there is costly. A proposal uses the
+expected norm and an accept step the true one, so that only proposed changes need the true norm. A solver with a good
+preconditioner needs few steps. Neither may depend on the unknowns being drawn; mean images depend on the dictionaries
+alone.
 
-Positions are taken as independent and uniform over a full block. Then an expected inner product is that of the mean
-images, plus the variance that the unknown positions add where two images share a block. With three layers and more this
-leaves out that blocks of a middle layer share blocks below them, so that the expected norm is somewhat low.
+Positions are assumed independent and uniform over a full block. The expected inner product of two images is then that
+of the mean images, plus a variance where the two share a block of unknown position. With three layers or more this
+ignores that blocks of a middle layer share blocks below them, so the expected norm is somewhat low.
 
 *Checked:* tests/test_screening.py (against an average over drawn positions).
 """
@@ -26,13 +26,13 @@ class MeanAtomImages(NamedTuple):
     """Images of one layer's atoms, averaged over all positions of their own blocks and those below."""
 
     images: np.ndarray  # (atom, image plane, row, col)
-    variance: np.ndarray  # (atom,): around these, summed over pixels
+    variance: np.ndarray  # (atom,): around the mean image, summed over pixels
     overlaps: np.ndarray  # (atom, 2 pool_row - 1, 2 pool_col - 1): expected product of its images at two positions
     stride: Size  # pixels between neighbouring blocks
 
 
 def mean_atom_images(dictionaries: Sequence[np.ndarray], blocks: Sequence[Size]) -> tuple[MeanAtomImages, ...]:
-    """Mean images of what is below every layer, bottom first: of a pixel, then of every layer's atoms.
+    """Mean images of a pixel, then of every layer's atoms, bottom first.
 
     dictionaries : per layer, bottom first: (atom, plane, atom_row, atom_col)
     blocks : per layer: (rows, columns) of a block; those of the top layer are single positions
@@ -45,17 +45,17 @@ def mean_atom_images(dictionaries: Sequence[np.ndarray], blocks: Sequence[Size])
         overlaps = np.empty((len(atoms), *(2 * n - 1 for n in block)))
         for i, j in np.ndindex(overlaps.shape[1:]):
             lag = i - block[0] + 1, j - block[1] + 1
-            overlaps[:, i, j] = at_lag(placed, (lag[0] * step[0], lag[1] * step[1])).sum(axis=1)
-            overlaps[:, i, j] += at_lag(atoms, lag) @ below.variance
-        everywhere = np.eye(len(atoms))[:, :, None, None] * np.full(block, 1 / (block[0] * block[1]))
-        images = place_images(everywhere, placed, step)
+            overlaps[:, i, j] = autocorrelation(placed, (lag[0] * step[0], lag[1] * step[1])).sum(axis=1)
+            overlaps[:, i, j] += autocorrelation(atoms, lag) @ below.variance
+        uniform = np.eye(len(atoms))[:, :, None, None] * np.full(block, 1 / (block[0] * block[1]))
+        images = place_images(uniform, placed, step)
         variance = overlaps[:, block[0] - 1, block[1] - 1] - (images**2).sum(axis=(1, 2, 3))
         out.append(MeanAtomImages(images, variance, overlaps, (step[0] * block[0], step[1] * block[1])))
     return tuple(out)
 
 
 def place_images(weights: np.ndarray, images: np.ndarray, step: Size) -> np.ndarray:
-    """Sum of images (image, image plane, row, col) at the places of a grid ``step`` pixels apart.
+    """Weighted sums of images (image, image plane, row, col) placed on a grid of spacing ``step`` pixels.
 
     weights : (sum, image, grid_row, grid_col)
     """
@@ -67,13 +67,13 @@ def place_images(weights: np.ndarray, images: np.ndarray, step: Size) -> np.ndar
     return out
 
 
-def at_lag(atoms: np.ndarray, lag: tuple[int, int]) -> np.ndarray:
-    """Inner product of every atom and plane with itself moved by ``lag``: (atom, plane)."""
+def autocorrelation(atoms: np.ndarray, lag: tuple[int, int]) -> np.ndarray:
+    """Autocorrelation of every atom and plane at a lag: (atom, plane)."""
     rows, cols = atoms.shape[2:]
     i, j = (abs(n) for n in lag)
     if i >= rows or j >= cols:
         return np.zeros(atoms.shape[:2])
     same = lag[0] * lag[1] >= 0
-    one = atoms[:, :, i:, j:] if same else atoms[:, :, i:, : cols - j]
-    other = atoms[:, :, : rows - i, : cols - j] if same else atoms[:, :, : rows - i, j:]
-    return (one * other).sum(axis=(2, 3))
+    first = atoms[:, :, i:, j:] if same else atoms[:, :, i:, : cols - j]
+    second = atoms[:, :, : rows - i, : cols - j] if same else atoms[:, :, : rows - i, j:]
+    return (first * second).sum(axis=(2, 3))

@@ -1,4 +1,4 @@
-"""State and data as the compiled passes need them: flat, plane last, layer after layer."""
+"""Conversion of states and data to the arrays of the kernels: flat, plane last, layer after layer."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from gdd.base.compiling import MOST_THREADS
 from gdd.model.spec import LayerShape, ModelSpec
 from gdd.model.state import JointLocal, JointState, LayerData, Shard
 from gdd.reference.screening import MeanAtomImages, mean_atom_images
-from gdd.sampler.kernels.joint import JointImages, JointShared, Work
+from gdd.sampler.kernels.joint import JointImages, JointLayers, JointWork
 from gdd.sampler.kernels.operations import Layer
 from gdd.sampler.kernels.windows import Static, static_size
 
 
 def plane_last(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """(n, plane, row, col) to (n, row * col * plane); blocks (image, atom, row, col) likewise."""
+    """Reshape (n, plane, row, col) to (n, row * col * plane); blocks (image, atom, row, col) likewise."""
     return np.ascontiguousarray(array.transpose(0, 2, 3, 1), dtype).reshape(len(array), -1)
 
 
 def plane_second(flat: np.ndarray, shape: LayerShape) -> np.ndarray:
-    """Return a flat dictionary to (atom, plane, atom_row, atom_col)."""
+    """Reshape a flat dictionary, plane last, to (atom, plane, atom_row, atom_col)."""
     atoms = flat.reshape(shape.atoms, *shape.atom_size, shape.planes)
     return np.ascontiguousarray(atoms.transpose(0, 3, 1, 2))
 
 
 def observed_pixels(data: LayerData) -> tuple[np.ndarray, np.ndarray]:
-    """Pixels, 0 where hidden, and the mask, both (image, row * col * plane); no image of the mask if there is none."""
+    """Pixels, 0 where hidden, and mask, both (image, row * col * plane); the mask is (0, 1) if there is none."""
     dtype = data.images.dtype
     if data.mask is None:
         return plane_last(data.images, dtype), np.empty((0, 1), dtype)
@@ -39,9 +39,9 @@ def make_layers(
     shapes: Sequence[LayerShape], dictionaries: Sequence[np.ndarray], dtype: np.dtype, static: Static,
     overlaps: Sequence[np.ndarray] = (),
 ) -> tuple[Layer, ...]:
-    """Layers as the kernels want them, bottom first.
+    """`Layer` of every layer, bottom first.
 
-    dictionaries : (atom, plane, atom_row, atom_col); overlaps : as of `Layer`, or none for one layer alone
+    dictionaries : (atom, plane, atom_row, atom_col) of each; overlaps : as in `Layer`, empty for a single layer
     """
     layers, block, level = [], 0, 0
     for number, (shape, dictionary) in enumerate(zip(shapes, dictionaries, strict=True)):
@@ -58,17 +58,17 @@ def make_layers(
 
 
 class JointBuffers(NamedTuple):
-    """What the passes over the images of a chain of the joint model use, allocated once a chain."""
+    """Arrays of a chain of the joint model, allocated once per chain."""
 
     shapes: tuple[LayerShape, ...]
     shard: Shard
-    images: JointImages  # pixels and masks of the data, and the local part of the state that was loaded
-    work: tuple[Work, ...]  # one a thread
-    shared: JointShared | None = None  # of the state that was loaded
-    means: tuple[MeanAtomImages, ...] = ()  # of what is below each layer, and of the top layer's atoms
+    images: JointImages  # pixels and masks of the data, and the local part of the loaded state
+    work: tuple[JointWork, ...]  # one per thread
+    shared: JointLayers | None = None  # of the loaded state
+    means: tuple[MeanAtomImages, ...] = ()  # of a pixel, then of every layer's atoms
 
     def load(self, state: JointState) -> JointBuffers:
-        """Return the buffers with this state, whose local part overwrites the one before."""
+        """Load a state; its local part overwrites the previous one. Returns the buffers with its shared part."""
         (local, shared), shapes, dtype = state, self.shapes, self.images.pixels.dtype
         np.concatenate([plane_last(z, np.int16) for z in (*local.positions, local.z)], axis=1, out=self.images.z)
         self.images.w[:] = plane_last(local.w, dtype)
@@ -76,7 +76,7 @@ class JointBuffers(NamedTuple):
         static = static_size(shapes[0].atom_size[0], shapes[0].atom_size[1] * shapes[0].planes)
         layers = make_layers(shapes, shared.dictionaries, dtype, static, [mean.overlaps for mean in means[1:]])
         images = self.images._replace(gamma_e=local.gamma_e.astype(float))
-        return self._replace(images=images, shared=JointShared(layers, static), means=means)
+        return self._replace(images=images, shared=JointLayers(layers, static), means=means)
 
     def with_dictionary(self, number: int, dictionary: np.ndarray) -> JointBuffers:
         """Return the buffers with another dictionary (atom, plane, atom_row, atom_col) in one layer."""
@@ -109,10 +109,11 @@ def allocate_buffers(data: LayerData, model: ModelSpec) -> JointBuffers:
     return JointBuffers(shapes, data.shard, images, tuple(scratch(shapes, dtype) for _ in range(MOST_THREADS)))
 
 
-def scratch(shapes: tuple[LayerShape, ...], dtype: np.dtype) -> Work:
-    """Scratch of a thread; the top maps, the last level, are never held."""
+def scratch(shapes: tuple[LayerShape, ...], dtype: np.dtype) -> JointWork:
+    """Allocate scratch of a thread; there is no level for the top maps."""
     size = sum(shape.planes * shape.input_size[0] * shape.input_size[1] for shape in shapes)
     positions = max(shape.block[0] * shape.block[1] for shape in shapes)
     counts = np.zeros((max(shape.atoms for shape in shapes), 4, positions + 1), np.int64)
     levels, outcomes = np.zeros((3, size), dtype), np.zeros((3, positions + 1))
-    return Work(*levels, np.zeros((len(shapes), 4), np.int64), counts, *outcomes, np.zeros((positions, 3), np.int64))
+    box, places = np.zeros((len(shapes), 4), np.int64), np.zeros((positions, 3), np.int64)
+    return JointWork(*levels, box, counts, *outcomes, places)

@@ -1,6 +1,6 @@
 """A chain: sweeps from a first state or from a checkpoint, its traces, and the collected sample of highest likelihood.
 
-The chain of one layer and the chain of the joint model differ in their sweep alone; both run here.
+The chain of one layer and the chain of the joint model differ only in their sweep; both run here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gdd.sampler import checkpoint
 from gdd.sampler.checkpoint import ChainState
 
 SECONDS_BETWEEN_CHECKPOINTS = 120.0
-SHARE_OF_WRITING = 0.05  # of the time, at most: a checkpoint of 60,000 images is of the order of a gigabyte
+SHARE_OF_WRITING = 0.05  # largest share of the time; a checkpoint of 60,000 images is of the order of a gigabyte
 
 State = LayerState | JointState
 #: state and number of the sweep -> new state, its log likelihood, and the sweep's traces by name
@@ -33,7 +33,7 @@ def run_chain(
     initial_state: Callable[[], State], step: Step, chain: ChainSpec, label: str, path: Path | None, owner: dict,
     progress, data: LayerData,
 ) -> ChainState:
-    """Make every sweep that is missing. A checkpoint is written at the start, every few minutes, and at the end.
+    """Run all remaining sweeps, with a checkpoint at the start, every few minutes, and at the end.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def run_chain(
     label : what progress and errors call the chain
     path, owner : of the checkpoint, see `gdd.sampler.checkpoint`; None for none
     progress : bar over sweeps with `begin` and `step`, or None
-    data : what the chain learns from; of several shards all write checkpoints together, when the first one says so
+    data : input of the chain; several shards write checkpoints together, when the first one decides so
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Draws of what all images share: the dictionary of a bottom layer, and precisions.
+"""Draws of shared unknowns: the dictionary of a bottom layer, and precisions.
 
-Of whole images a dictionary is drawn from sums of fixed size, which is all that travels from the image pass. Where
-pixels are missing, or a layer above the bottom one sets its values, it is drawn from the residuals, with one pass over
-them for each atom.
+For fully observed images the dictionary is drawn from sufficient statistics of fixed size, the only result that the
+image pass sends to it. Where pixels are missing, or the layer above sets the bottom layer's values, it is drawn from
+the residuals, with one pass over them per atom.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gdd.sampler.kernels.operations import Layer, Sums
 from gdd.sampler.kernels.windows import Static
 from gdd.sampler.sums import WorkItem, add_up
 
-#: atoms drawn between two products that explain away all others at once; fewer atoms than this need no such product
+#: atoms drawn between two matrix products that subtract the contributions of all other atoms at once
 GROUP = 32
 
 
@@ -39,13 +39,13 @@ def draw_atom(
     return DiagonalShiftGaussian(gram[0], gamma_d, linear).sample(generator)
 
 
-# ---- from sums
+# ---- from sufficient statistics
 
 
 def draw_from_sums(
     sums: Sums, dictionary: np.ndarray, gamma_d: np.ndarray, shape: LayerShape, generator: np.random.Generator
 ) -> tuple[np.ndarray, float]:
-    """Draw every atom given the others, from the sums over whole images.
+    """Draw every atom given the others, from the sufficient statistics of fully observed images.
 
     Returns (dictionary (atom, plane, atom_row, atom_col), change of sum gamma_e ||E||^2).
     """
@@ -89,9 +89,9 @@ def explain_atoms(k, first, last, pairs, atoms, planes, out):
                     continue
                 for a in range(max(0, -p), min(height, height - p)):
                     line = out[a, start:stop]
-                    there = atoms[other, a + p, start + q * planes : stop + q * planes]
+                    shifted = atoms[other, a + p, start + q * planes : stop + q * planes]
                     for t in range(stop - start):
-                        line[t] -= value * there[t]
+                        line[t] -= value * shifted[t]
 
 
 def explain_outside(first: int, last: int, pairs: np.ndarray, atoms: np.ndarray, planes: int, out: np.ndarray) -> None:
@@ -108,14 +108,14 @@ def explain_outside(first: int, last: int, pairs: np.ndarray, atoms: np.ndarray,
             value[:, last:] = pairs[first:last, last:, reach_row + p, reach_col + q]
             start, stop = max(0, -q * planes), min(length, length - q * planes)
             for a in range(max(0, -p), min(height, height - p)):
-                there = atoms[:, a + p, start + q * planes : stop + q * planes]
-                out[:, a, start:stop] -= value @ there
+                shifted = atoms[:, a + p, start + q * planes : stop + q * planes]
+                out[:, a, start:stop] -= value @ shifted
 
 
 def pixel_pairs(atom_size: tuple[int, int], reach: tuple[int, int]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lag a' - a of every pair of pixels of an atom, counted from -reach: rows, columns, whether it is in reach.
+    """Lags a' - a of all pairs of an atom's pixels, offset by ``reach``: rows, columns, and whether within reach.
 
-    Each (row, col, row', col'), or broadcasts to it.
+    Each array broadcasts to (row, col, row', col').
     """
     row, col = (np.arange(n)[None, :] - np.arange(n)[:, None] + r for n, r in zip(atom_size, reach, strict=True))
     row, col = row[:, None, :, None], col[None, :, None, :]
@@ -137,7 +137,7 @@ def draw_from_residuals(
     dictionary: np.ndarray, gamma_d: np.ndarray, maps: MapArrays, layer: Layer, static: Static,
     generator: np.random.Generator, shard: Shard,
 ) -> tuple[np.ndarray, float]:
-    r"""Draw every atom given the others, one after another. Changes the residuals of ``maps``, which stay current.
+    r"""Draw every atom given the others, one after another, and update the residuals of ``maps``.
 
     The sums over images for an atom, of maps S, masks M and residuals E, are
 
@@ -156,7 +156,7 @@ def draw_from_residuals(
     empty = AtomSums(np.zeros((*reach, size if len(maps.masks) else 1)), np.zeros(size))
     new, gamma_d = dictionary.astype(float), np.broadcast_to(gamma_d, (atoms, planes))
     step, change = np.zeros(size, dtype), 0.0
-    for k in range(atoms + 1):  # the last pass only takes the last atom's step off
+    for k in range(atoms + 1):  # the last pass only subtracts the last atom's step
 
         def run(item: WorkItem, k: int = k, step: np.ndarray = step) -> None:
             kernels.pass_atom(k, step, maps.slice(item.images), layer, static, item.sums)
@@ -165,23 +165,23 @@ def draw_from_residuals(
         if k == atoms:
             break
         gram, old = gram_of(sums.lags, (h, w)), new[k].reshape(planes, -1)
-        linear = sums.linear.reshape(h * w, planes).T + _times(gram, old)
+        linear = sums.linear.reshape(h * w, planes).T + _apply_gram(gram, old)
         drawn = draw_atom(gram, linear, gamma_d[k], generator)
         for part, sign in ((drawn, 1), (old, -1)):
-            change += sign * float(((_times(gram, part) - 2 * linear) * part).sum())
+            change += sign * float(((_apply_gram(gram, part) - 2 * linear) * part).sum())
         before = new[k : k + 1].astype(dtype)
         new[k] = drawn.reshape(new[k].shape)
         step = plane_last(new[k : k + 1].astype(dtype) - before, dtype)[0]
     return new, change
 
 
-def _times(gram: np.ndarray, atom: np.ndarray) -> np.ndarray:
+def _apply_gram(gram: np.ndarray, atom: np.ndarray) -> np.ndarray:
     """Gram (plane or 1, hw, hw) times an atom (plane, hw)."""
     return np.einsum("cab,cb->ca", gram, atom)
 
 
 def gram_of(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
-    """T of `draw_from_residuals`, (plane or 1, hw, hw), from the sums over pairs of active positions of `AtomSums`."""
+    """T of `draw_from_residuals`, (plane or 1, hw, hw), from ``lags`` of `AtomSums`."""
     (h, w), reach = atom_size, (lags.shape[0] // 2, lags.shape[1] // 2)
     if lags.shape[2] == 1:
         return toeplitz(lags[..., 0], atom_size)[None]
@@ -189,7 +189,7 @@ def gram_of(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
     windows = lags.reshape(*lags.shape[:2], h, w, -1)
     half = windows[row, col, np.arange(h)[:, None, None, None], np.arange(w)[None, :, None, None]]
     half = np.where(inside[..., None], half, 0.0).reshape(h * w, h * w, -1).transpose(2, 0, 1)
-    return half + half.transpose(0, 2, 1) - half * np.eye(h * w)  # each pair stands at one lag only
+    return half + half.transpose(0, 2, 1) - half * np.eye(h * w)  # each pair is at one lag only
 
 
 # ---- precisions
@@ -198,7 +198,7 @@ def gram_of(lags: np.ndarray, atom_size: tuple[int, int]) -> np.ndarray:
 def draw_gamma_d(
     dictionary: np.ndarray, prior: Precision, current: np.ndarray, generator: np.random.Generator
 ) -> np.ndarray:
-    """Precision of the atoms given them; a fixed one stays as it is."""
+    """Draw the precision of the atoms given the atoms; a fixed one stays as it is."""
     norms = (dictionary**2).sum(axis=(2, 3))
     pixels = np.full(norms.shape, float(dictionary[0, 0].size))
     return draw_shared_precision(prior, pixels, norms, current, generator)
@@ -209,7 +209,7 @@ def draw_shared_precision(
 ) -> np.ndarray:
     """Draw Gamma(shape + number/2, rate + energy/2), both summed over the axes along which ``current`` has size 1.
 
-    Where nothing is on, a flat prior alone is left, nearly all of whose draws would be 0 in double precision.
+    Without data only the flat prior remains, nearly all of whose draws would be 0 in double precision.
     """
     if prior.fixed is not None:
         return current

@@ -1,8 +1,7 @@
-"""Draws of the joint model's dictionaries: upper ones by perturb and solve, the bottom one atom by atom.
+"""Draws of the joint model's dictionaries: upper ones by perturbation and conjugate gradients, the bottom one by atom.
 
-An upper dictionary has as many unknowns as a small image collection has pixels, and its precision P is costly to form.
-A draw from N(P^-1 b, P^-1) needs only products with P, see `gdd.reference.solver`. The solver stops at a small
-residual; how small is `TOLERANCE`.
+An upper dictionary has many unknowns, and its precision P is costly to form. A draw from N(P^-1 b, P^-1) needs only
+products with P, see `gdd.reference.solver`. `TOLERANCE` sets the residual at which the solver stops.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from gdd.sampler.kernels.dictionary import MapArrays, SolveSums
 from gdd.sampler.preconditioner import precondition_by_atom, precondition_by_frequency, precondition_by_plane
 from gdd.sampler.sums import ACCUMULATORS, WorkItem, add_up
 
-#: the solver stops when about this share of the way to the exact draw is left
+#: preconditioned residual norm, relative to its start, at which the solver stops
 TOLERANCE = 1e-2
-MOST_STEPS = 500
-#: with more atoms than this, what couples them would cost more to invert than the steps that it saves
-MOST_COUPLED = 64
+MAX_STEPS = 500
+#: with more atoms than this, inverting their coupling costs more than the steps that it saves
+MAX_COUPLED_ATOMS = 64
 
 
 def draw_upper_dictionary(
@@ -32,23 +31,23 @@ def draw_upper_dictionary(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], int]:
     """Draw all atoms of a layer above the bottom one, given all else.
 
-    Changes the residuals of ``buffers`` to what is left under the new dictionary.
+    Changes the residuals of ``buffers`` to those under the new dictionary.
 
     Returns (dictionary (atom, plane, atom_row, atom_col), energies of the new residuals by their names in
     `gdd.sampler.kernels.joint_pass.JointSums`, steps of the solver).
 
     *Source:* the paper draws elementwise. *Departs:* P4. *Checked:* tests/test_joint_sweep.py (covariance of draws).
     """
-    shape, dtype, before = buffers.shapes[layer], buffers.images.pixels.dtype, plane_last(dictionary, float).ravel()
+    shape, dtype, old = buffers.shapes[layer], buffers.images.pixels.dtype, plane_last(dictionary, float).ravel()
     prior = plane_last(np.broadcast_to(gamma_d[:, :, None, None], shape.dictionary), float).ravel()
-    start = solve_pass(buffers, kernels.PERTURB, layer, np.zeros(prior.size, dtype), key)
+    perturbed = solve_pass(buffers, kernels.PERTURB, layer, np.zeros(prior.size, dtype), key)
     noise = plane_last(shared_generator(*key).standard_normal(dictionary.shape), float).ravel()
-    rhs = start.gradient - prior * before + np.sqrt(prior) * noise
+    rhs = perturbed.gradient - prior * old + np.sqrt(prior) * noise
     below = buffers.means[layer]
     if gamma_d.shape[1] > 1:
-        precondition = precondition_by_plane(below, shape, start.weights, gamma_d)
-    elif shape.atoms > MOST_COUPLED:
-        precondition = precondition_by_atom(below, shape, start.weights, gamma_d)
+        precondition = precondition_by_plane(below, shape, perturbed.weights, gamma_d)
+    elif shape.atoms > MAX_COUPLED_ATOMS:
+        precondition = precondition_by_atom(below, shape, perturbed.weights, gamma_d)
     else:
         values = buffers.blocks_of(layer, flat_values(buffers, layer))
         maps = unpool(buffers.positions(layer), values, shape.map_size, shape.block)
@@ -58,11 +57,11 @@ def draw_upper_dictionary(
     def apply_precision(direction: np.ndarray) -> np.ndarray:
         return solve_pass(buffers, kernels.APPLY, layer, direction.astype(dtype), key).gradient + prior * direction
 
-    step, _, steps = conjugate_gradients(apply_precision, rhs, precondition, MOST_STEPS, relative=TOLERANCE)
-    after = before + step
-    change = after.astype(dtype) - before.astype(dtype)  # as the next pass will see it
-    end = solve_pass(buffers, kernels.FINISH, layer, change, key)
-    return plane_second(after, shape), {name: getattr(end, name) for name in ("energy", "weighted_energy")}, steps
+    step, _, steps = conjugate_gradients(apply_precision, rhs, precondition, MAX_STEPS, relative=TOLERANCE)
+    new = old + step
+    change = new.astype(dtype) - old.astype(dtype)  # in the precision of the next pass
+    finished = solve_pass(buffers, kernels.FINISH, layer, change, key)
+    return plane_second(new, shape), {name: getattr(finished, name) for name in ("energy", "weighted_energy")}, steps
 
 
 def solve_pass(buffers: JointBuffers, task: int, layer: int, direction: np.ndarray, key: tuple) -> SolveSums:
@@ -78,12 +77,12 @@ def solve_pass(buffers: JointBuffers, task: int, layer: int, direction: np.ndarr
 
 
 def flat_values(buffers: JointBuffers, layer: int) -> np.ndarray:
-    """Values of a layer's blocks, 0 where one is empty: (image, row * col * atom)."""
+    """Values of a layer's blocks, 0 where empty: (image, row * col * atom)."""
     shape = buffers.shapes[layer]
     out = np.empty((len(buffers.images.pixels), shape.atoms * shape.grid[0] * shape.grid[1]), buffers.images.w.dtype)
 
-    def run(some: slice, thread: int) -> None:
-        kernels.block_values(layer, buffers.images.slice(some), buffers.shared, buffers.work[thread], out[some])
+    def run(batch: slice, thread: int) -> None:
+        kernels.block_values(layer, buffers.images.slice(batch), buffers.shared, buffers.work[thread], out[batch])
 
     share_out(len(out), run)
     return out

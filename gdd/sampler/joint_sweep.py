@@ -1,4 +1,4 @@
-"""One sweep of the joint model of all layers: an image pass, then the draws of what all images share.
+"""One sweep of the joint model of all layers: an image pass, then the draws of the shared unknowns.
 
 ``joint_sweep(state, data, model, refinement, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each
 image, every top weight, which top coefficients are on, the positions of every pooled layer from the top down, the
@@ -26,7 +26,7 @@ from gdd.sampler.sweep import log_count_norm
 
 #: classes of |value| * ||atom|| * sqrt(gamma_e), a block's strength in standard deviations of the noise
 STRENGTHS = ("below 0.1", "0.1 to 1", "1 to 3", "above 3")
-#: what a pass counts of the moves that switch top coefficients and redraw their weights, see `JointSums`
+#: diagnostics of the moves that switch top coefficients and redraw their weights, see `JointSums`
 SWITCHES = ("proposed_on", "switched_on", "proposed_off", "switched_off", "weights_proposed", "weights_accepted",
             "weight_steps")
 
@@ -39,9 +39,9 @@ class JointInfo(NamedTuple):
     residual: float  # root mean square of E over observed pixels, before the bottom dictionary's draw
     active: np.ndarray  # (atom,): active coefficients of each top atom, over all images
     visited: np.ndarray  # (pooled layer, strength): blocks whose position was drawn
-    moved: np.ndarray  # (pooled layer, strength): those that came out elsewhere
+    moved: np.ndarray  # (pooled layer, strength): blocks whose position changed
     switches: dict[str, float]  # by the names of `SWITCHES`, over all images
-    steps: np.ndarray  # (layer,): of the solver that drew the layer's dictionary, 500 if it gave up; bottom layer 0
+    steps: np.ndarray  # (layer,): of the solver of the layer's dictionary, 500 if it did not converge; bottom layer 0
 
 
 def joint_sweep(
@@ -55,7 +55,7 @@ def joint_sweep(
     state, data : see `gdd.model.state`
     model, refinement : layers, and what the joint model adds to them
     key : names the random numbers; its ``layer`` is not used. Equal keys give equal sweeps for any number of threads
-    buffers : of the chain, `gdd.sampler.arrays.allocate_buffers` of data and model; None: made for this sweep
+    buffers : of the chain, `gdd.sampler.arrays.allocate_buffers` of data and model; None: allocated for this sweep
 
     Notes
     -----
@@ -70,15 +70,15 @@ def joint_sweep(
     for layer in range(len(model.layers) - 1, -1, -1):
         if (key.sweep + layer) % refinement.dictionary_every:
             continue
-        given = dictionaries[layer], state.shared.gamma_d[layer]
+        old = dictionaries[layer], state.shared.gamma_d[layer]
         if layer:
-            named = (key.seed, key.stage, layer + 1, key.sweep)
-            dictionaries[layer], energies, steps[layer] = draw_upper_dictionary(buffers, layer, *given, named)
+            layer_key = (key.seed, key.stage, layer + 1, key.sweep)
+            dictionaries[layer], energies, steps[layer] = draw_upper_dictionary(buffers, layer, *old, layer_key)
             sums = sums._replace(**energies)
             buffers = buffers.with_dictionary(layer, dictionaries[layer])
         else:
             generator = shared_generator(key.seed, key.stage, 1, key.sweep)
-            dictionaries[0], change = draw_bottom_dictionary(buffers, *given, generator)
+            dictionaries[0], change = draw_bottom_dictionary(buffers, *old, generator)
             sums = sums._replace(weighted_energy=sums.weighted_energy + change)
     return finish_sweep(buffers.local(), dictionaries, state.shared, sums, steps, data, model, refinement, key)
 
@@ -87,9 +87,9 @@ def local_pass(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
     buffers: JointBuffers | None = None,
 ) -> tuple[JointLocal, JointInfo]:
-    """Draw what belongs to the images, everything shared held: inference for new images, or for missing pixels.
+    """Draw the local part of the state, the shared part fixed: inference for new images, or for missing pixels.
 
-    Parameters and notes as in `joint_sweep`; a shared noise precision is held too.
+    Parameters and notes are as in `joint_sweep`; a shared noise precision is fixed too.
     """
     buffers = (buffers or allocate_buffers(data, model)).load(state)
     sums = image_pass(buffers, state.shared, model, refinement, key)
@@ -106,14 +106,14 @@ def image_pass(
         np.log(a / b), float(shared.gamma_w[0]), float(refinement.empty_blocks), noise.shape, noise.rate,
         noise.fixed is None and IMAGE in noise.axes,
     )
-    named, by_strength = (key.seed, key.stage, 0, key.sweep), (len(model.layers), len(STRENGTHS))
+    layer_key, by_strength = (key.seed, key.stage, 0, key.sweep), (len(model.layers), len(STRENGTHS))
     sizes = {"active": (model.layers[-1].atoms,), "squares": (model.layers[-1].atoms,)}
     sizes |= {"visited": by_strength, "moved": by_strength}
     empty = JointSums(*(np.zeros(sizes.get(name, ())) for name in JointSums._fields))
 
     def run(item: WorkItem) -> None:
         images, work = buffers.images.slice(item.images), buffers.work[item.thread]
-        pass_images(images, buffers.shared, priors, work, item.sums, named)
+        pass_images(images, buffers.shared, priors, work, item.sums, layer_key)
 
     return add_up(empty, buffers.shard, len(buffers.images.pixels), run, max_accumulators=BATCH)
 
@@ -122,7 +122,7 @@ def finish_sweep(
     local: JointLocal, dictionaries: list[np.ndarray], shared: JointShared, sums: JointSums, steps: np.ndarray,
     data: LayerData, model: ModelSpec, refinement: RefinementSpec, key: Key,
 ) -> tuple[JointState, JointInfo]:
-    """Draw gamma_d, gamma_w and a shared gamma_e, in this order; account for the log joint."""
+    """Draw gamma_d, gamma_w and a shared gamma_e, in this order; return the new state and its info."""
     generator, noise = shared_generator(key.seed, key.stage, 0, key.sweep), refinement.noise
     layers = zip(model.layers, dictionaries, shared.gamma_d, strict=True)
     gamma_d = [draw_gamma_d(atoms, spec.gamma_d, old, generator) for spec, atoms, old in layers]
@@ -140,7 +140,7 @@ def make_info(
     state: JointState, sums: JointSums, steps: np.ndarray, data: LayerData, model: ModelSpec,
     refinement: RefinementSpec,
 ) -> JointInfo:
-    """Form the running log joint and the rest of the info from the sums."""
+    """Compute the running log joint and the other diagnostics from the sums."""
     likelihood = 0.5 * (sums.log_noise - sums.pixels * LOG_TWO_PI - sums.weighted_energy)
     joint, pooled = likelihood + log_prior_from(state, sums, data, model, refinement), len(model.layers) - 1
     return JointInfo(

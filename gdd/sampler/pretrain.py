@@ -39,8 +39,8 @@ class Pretrained(NamedTuple):
     model : ModelSpec, as pruned
     layers : for each layer its ``spec`` as pruned, its ``shape``, its ``state``, the collected sample of highest
         likelihood, and its ``traces`` (chain, draw)
-    inputs : what each layer explains
-    digest : of the images, where a file had it in their place; or None
+    inputs : input of each layer
+    digest : of the images, if the model comes from a file; else None
     """
 
     model: ModelSpec
@@ -61,9 +61,10 @@ def pretrain(
     model : sizes and priors of the layers
     chain : lengths and seed of every layer's chain; the paper's by default
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
-    folder : of checkpoints; a run that finds its own there goes on from them
+    folder : of checkpoints; a run resumes from its own checkpoints there
     progress : bar over layers x sweeps, optional
-    start : a model pretrained on the same images, to go on from, with another seed; None begins with patches or noise
+    start : a model pretrained on the same images, whose chain is continued with another seed; None starts from patches
+        or noise
 
     Returns
     -------
@@ -98,7 +99,7 @@ def pretrain_layers(
     data: LayerData, model: ModelSpec, chain: ChainSpec, folder: Path | None = None, progress=None,
     start: Pretrained | None = None,
 ) -> Pretrained:
-    """`pretrain` with data that have been checked; of a shard of the images what belongs to them."""
+    """`pretrain` with validated data, which may be a shard of the images."""
     fitted, inputs = [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
@@ -113,7 +114,7 @@ def fit_layer(
     data: LayerData, spec: LayerSpec, shape: LayerShape, chain: ChainSpec, number: int = 0,
     folder: Path | None = None, progress=None, start: LayerState | None = None,
 ) -> Fitted:
-    """Run the chain of one layer from its first state, from ``start``, or from its checkpoint in ``folder``."""
+    """Run the chain of one layer from an initial state, from ``start``, or from its checkpoint in ``folder``."""
 
     def step(state: LayerState, sweeps: int):
         atoms = len(state.shared.dictionary)
@@ -121,14 +122,14 @@ def fit_layer(
         state, info = sweep(state, data, *layer, Key(chain.seed, PRETRAIN, number, sweeps))
         traces = trace(state, info, data, spec)
         if chain.pruning and chain.pruning.is_due(sweeps, chain.burn_in):
-            state = take_atoms(state, used_atoms(info.active, chain.pruning))
+            state = select_atoms(state, used_atoms(info.active, chain.pruning))
         return state, info.log_likelihood, traces
 
     path = Path(folder) / f"layer{number + 1}.joblib" if folder else None
     start_data = ((), ()) if start is None else ((start.local.z, start.local.w), (start.shared.dictionary,))
     owner = describe_chain(data, (spec, chain), number, *start_data) if folder else {}
-    begin = lambda: initial_state(data, spec, shape, chain, number) if start is None else start  # noqa: E731
-    chain_state = run_chain(begin, step, chain, f"layer {number + 1}", path, owner, progress, data)
+    first_state = lambda: initial_state(data, spec, shape, chain, number) if start is None else start  # noqa: E731
+    chain_state = run_chain(first_state, step, chain, f"layer {number + 1}", path, owner, progress, data)
     atoms = len(chain_state.best.shared.dictionary)
     return Fitted(replace(spec, atoms=atoms), replace(shape, atoms=atoms), chain_state.best, label_traces(chain_state))
 
@@ -152,9 +153,10 @@ def mean_entry(data: LayerData, values: np.ndarray, by_image: bool) -> float:
 def validate_data(
     images: np.ndarray | xr.DataArray, model: ModelSpec, noise: Precision, chain: ChainSpec, mask: np.ndarray | None
 ) -> LayerData:
-    """Return what a chain learns from, after every check that can be made before work.
+    """Return the validated input of a chain.
 
-    ``noise`` : precision of the data's noise; unless it is held, an image without contrast would send it to infinity
+    noise : prior of the data's noise precision; unless it is fixed, images without contrast are refused, as they would
+        make it diverge
     """
     check_kind("chain", chain, ChainSpec)
     mask = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
@@ -165,11 +167,11 @@ def validate_data(
 
 
 def check_fits(images: np.ndarray, model: ModelSpec) -> None:
-    """Refuse images whose planes or sizes are not the model's, and a model too large for this machine."""
+    """Refuse images whose planes or sizes are not those of the model, and a model too large for this machine."""
     check_kind("model", model, ModelSpec)
-    for axis, given, wanted in zip(IMAGES[1:], images.shape[1:], (model.planes, *model.image_size), strict=True):
-        if given != wanted:
-            raise GddError(f"images: axis '{axis}' has size {given}, the model is for size {wanted}")
+    for axis, size, model_size in zip(IMAGES[1:], images.shape[1:], (model.planes, *model.image_size), strict=True):
+        if size != model_size:
+            raise GddError(f"images: axis '{axis}' has size {size}, the model is for size {model_size}")
     for number, shape in enumerate(model.shapes(), 1):
         maps = len(images) * shape.atoms * prod(shape.map_size)
         pairs = shape.atoms**2 * prod(2 * min(a, m) - 1 for a, m in zip(shape.atom_size, shape.map_size, strict=True))
@@ -177,27 +179,27 @@ def check_fits(images: np.ndarray, model: ModelSpec) -> None:
 
 
 def check_start(start: NamedTuple, data: LayerData, model: ModelSpec, argument: str = "start") -> None:
-    """Refuse a trained chain of another model, or one that was trained on other images or under another mask.
+    """Refuse a start of another model, or one trained on other images or under another mask.
 
-    ``start`` : `Pretrained` or `gdd.sampler.refine.Refined`; of a file it has the digest of its images in their place
+    start : `Pretrained` or `gdd.sampler.refine.Refined`; from a file it has the digest of its images instead of them
     """
     if isinstance(start, Pretrained):
-        local, there = start.layers[0].state.local, next(iter(start.inputs), None)
+        local, trained_data = start.layers[0].state.local, next(iter(start.inputs), None)
     else:
-        local, there = start.last.local, start.data
+        local, trained_data = start.last.local, start.data
     if start.model != model:
         raise GddError(f"{argument}: trained with other layers or for other sizes; give that model, {argument}.model")
     if len(local.z) != len(data.images):
         raise GddError(f"{argument}: axis 'image' has size {len(local.z)}; {len(data.images)} images are given")
-    if there is None:
+    if trained_data is None:
         if start.digest not in (None, digest_of([data.images.astype(np.float32), data.mask])):
             raise GddError(f"{argument}: trained on other images, or under another mask; give those of that training")
         return
-    if (there.mask is None) != (data.mask is None) or not np.array_equal(there.mask, data.mask):
-        had = "without a mask" if there.mask is None else "under a mask"
+    if (trained_data.mask is None) != (data.mask is None) or not np.array_equal(trained_data.mask, data.mask):
+        had = "without a mask" if trained_data.mask is None else "under a mask"
         now = "none is" if data.mask is None else "another is"
         raise GddError(f"{argument}: trained {had}, and {now} given; give the mask of that training")
-    differ = (there.images.astype(np.float32) != data.images.astype(np.float32)).any(axis=(1, 2, 3))
+    differ = (trained_data.images.astype(np.float32) != data.images.astype(np.float32)).any(axis=(1, 2, 3))
     if differ.any():
         n = int(differ.argmax())
         raise GddError(f"{argument}: trained on other images, image {n} differs; give the images of that training")
@@ -219,27 +221,27 @@ def initial_state(
                 (t, images[n[t] - shard.first, :, i[t] : i[t] + h, j[t] : j[t] + w])
                 for t in range(20) if 0 <= n[t] - shard.first < len(images)
             ]
-            best = shard.reduce(_strongest, patches)
-            atoms[k] = best + 1e-3 * max(float(np.abs(best).max()), 1e-6) * atoms[k]
+            patch = shard.reduce(_highest_energy, patches)
+            atoms[k] = patch + 1e-3 * max(float(np.abs(patch).max()), 1e-6) * atoms[k]
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
     sizes = precision_shapes(spec, len(images), shape.planes)
-    first = (1 / variance(data._replace(images=images)), shape.atom_size[0] * shape.atom_size[1] * shape.planes, 1.0)
+    initial = (1 / variance(data._replace(images=images)), shape.atom_size[0] * shape.atom_size[1] * shape.planes, 1.0)
     gamma_e, gamma_d, gamma_w = (
         np.full(size, value if prior.fixed is None else prior.fixed, float)
-        for size, value, prior in zip(sizes, first, (spec.gamma_e, spec.gamma_d, spec.gamma_w), strict=True)
+        for size, value, prior in zip(sizes, initial, (spec.gamma_e, spec.gamma_d, spec.gamma_w), strict=True)
     )
     z = np.full((len(images), shape.atoms, *shape.grid), EMPTY, np.int16)
     return LayerState(Local(z, np.zeros(z.shape, dtype), gamma_e), Shared(atoms, gamma_d, gamma_w))
 
 
-def _strongest(parts: list[list[tuple[int, np.ndarray]]]) -> np.ndarray:
-    """The first of the patches of most energy, each with its number."""
+def _highest_energy(parts: list[list[tuple[int, np.ndarray]]]) -> np.ndarray:
+    """The patch of highest energy, the first of several; ``parts`` : numbered patches of every shard."""
     patches = dict(sorted((pair for part in parts for pair in part), key=lambda pair: pair[0]))
     return max(patches.values(), key=lambda patch: float((patch**2).sum()))
 
 
 def variance(data: LayerData) -> np.floating:
-    """Variance of the pixels of all images of a chain, in their type."""
+    """Variance of the pixels of all images of a chain, in their dtype."""
     images = (data.images[where] for _, where in batches(data.shard, len(data.images)))
     moments = [(batch.size, batch.mean(dtype=float), float(batch.var())) for batch in images]
     size, mean, spread = np.array(sum(data.shard.reduce(list, moments), []), float).T
@@ -253,11 +255,11 @@ def used_atoms(active: np.ndarray, pruning: Pruning) -> np.ndarray:
     return keep if len(keep) > 1 else np.sort(np.argsort(active)[-2:])
 
 
-def take_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
-    """Return the state with only these atoms."""
+def select_atoms(state: LayerState, keep: np.ndarray) -> LayerState:
+    """Return the state with only the atoms ``keep``."""
     local, shared = state
-    pick = lambda array: array[keep] if len(array) > 1 else array  # noqa: E731
+    select = lambda array: array[keep] if len(array) > 1 else array  # noqa: E731
     return LayerState(
         local._replace(z=local.z[:, keep].copy(), w=local.w[:, keep].copy()),
-        Shared(shared.dictionary[keep], pick(shared.gamma_d), pick(shared.gamma_w)),
+        Shared(shared.dictionary[keep], select(shared.gamma_d), select(shared.gamma_w)),
     )

@@ -1,7 +1,7 @@
-"""Refinement: the chain of the joint model of all layers, from a pretrained start or from none.
+"""Refinement: the chain of the joint model of all layers, from a pretrained model or from scratch.
 
 A chain keeps traces, the collected sample of highest likelihood and the last state. Like a pretraining chain it can be
-stopped at any moment and resumed.
+stopped at any time and resumed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gdd.sampler.joint_sweep import STRENGTHS, JointInfo, joint_sweep
 from gdd.sampler.pretrain import Pretrained, check_start, initial_state, mean_entry, validate_data, variance
 from gdd.sampler.sums import batches
 
-#: axes of traces that have more than one number a sweep
+#: axes of traces that are arrays
 TRACE_AXES = {"steps": ("layer",), "gamma_d": ("layer",), "visited": ("pooled_layer", "strength"),
               "moved": ("pooled_layer", "strength")}
 
@@ -42,9 +42,9 @@ class Refined(NamedTuple):
     refinement : RefinementSpec
     state : the collected sample of highest likelihood
     last : the last sample
-    traces : (chain, draw) and the axes of `TRACE_AXES`; with the seconds and cpu_seconds of all its runs
+    traces : (chain, draw) and the axes of `TRACE_AXES`; attributes: seconds and cpu_seconds of all its runs
     data : the images; None if the model comes from a file
-    digest : of the images, where a file had it in their place; or None
+    digest : of the images, if the model comes from a file; else None
     """
 
     model: ModelSpec
@@ -66,14 +66,14 @@ def refine(
     Parameters
     ----------
     images : (image, plane, row, col), in the units of `gdd.pretrain`
-    model : sizes and priors of the layers; with ``start`` that of the pretrained model, as pruned. Layer 1 stays
-        healthy where `ModelSpec.with_learned_planes` has been called
-    chain : lengths and seed; the paper's by default. Its ``start`` counts if ``start`` is None
-    refinement : what the joint model adds; noise of fixed precision by default
-    start : a model pretrained on the same images, or a refined one, whose chain goes on from its last state, with
+    model : sizes and priors of the layers; with ``start`` that of the pretrained model, as pruned. Apply
+        `ModelSpec.with_learned_planes` so that the atoms of layer 1 do not vanish
+    chain : lengths and seed; the paper's by default. Its ``start`` is used if ``start`` is None
+    refinement : settings of the joint model; noise of fixed precision by default
+    start : a model pretrained on the same images, or a refined one, whose chain is continued from its last state with
         another seed; None starts from atoms of noise or of patches of the images, with no top coefficient active
     mask : (image, plane, row, col) of bool, True = observed; None: all observed
-    folder : of checkpoints; a run that finds its own there goes on from it
+    folder : of checkpoints; a run resumes from its own checkpoint there
     progress : bar over sweeps, optional
 
     Returns
@@ -110,23 +110,23 @@ def refine_layers(
     data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
     start: Pretrained | Refined | None = None, folder: Path | None = None, progress=None,
 ) -> Refined:
-    """`refine` with data and a start that have been checked; of a shard of the images what belongs to them."""
+    """`refine` with validated data and start, which may be a shard of the images."""
     if start is None:
-        first = fresh_start(data, model, chain, refinement)
+        initial = fresh_start(data, model, chain, refinement)
     elif isinstance(start, Pretrained):
-        first = start_from(start._replace(inputs=(data,)), refinement, chain)
+        initial = start_from(start._replace(inputs=(data,)), refinement, chain)
     else:
         local, by_image = start.last.local, IMAGE in start.refinement.noise.axes
-        noise = first_noise(refinement, local.gamma_e, by_image, data)
-        first = start.last._replace(local=local._replace(gamma_e=noise))
-    return run_joint_chain(first, data, model, chain, refinement, folder, progress)
+        noise = initial_noise(refinement, local.gamma_e, by_image, data)
+        initial = start.last._replace(local=local._replace(gamma_e=noise))
+    return run_joint_chain(initial, data, model, chain, refinement, folder, progress)
 
 
 def run_joint_chain(
-    first: JointState, data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
+    initial: JointState, data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec,
     folder: Path | None = None, progress=None,
 ) -> Refined:
-    """Run the chain from a first state, or from its checkpoint in ``folder``."""
+    """Run the chain from an initial state, or from its checkpoint in ``folder``."""
     buffers = allocate_buffers(data, model)
 
     def step(state: JointState, sweeps: int):
@@ -134,9 +134,9 @@ def run_joint_chain(
         return state, info.log_likelihood, trace(state, info, data, refinement)
 
     path = Path(folder) / "refined.joblib" if folder else None
-    start_data = (first.local.w,), first.shared.dictionaries
+    start_data = (initial.local.w,), initial.shared.dictionaries
     owner = describe_chain(data, (model, chain, refinement), len(model.layers), *start_data) if folder else {}
-    chain_state = run_chain(lambda: first, step, chain, "all layers", path, owner, progress, data)
+    chain_state = run_chain(lambda: initial, step, chain, "all layers", path, owner, progress, data)
     traces = label_traces(chain_state, TRACE_AXES).assign_coords(strength=list(STRENGTHS))
     return Refined(model, refinement, chain_state.best, chain_state.state, traces, data)
 
@@ -154,10 +154,10 @@ def trace(state: JointState, info: JointInfo, data: LayerData, refinement: Refin
 
 
 def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) -> JointState:
-    """First state from pretraining: its dictionaries, its top coefficients, and its positions.
+    """Initial state from pretraining: its dictionaries, top coefficients and positions.
 
-    Blocks that pretraining left empty get a position: theta is drawn given the pretrained positions, loses its entry
-    for "none", and is renormalised; the position is drawn from it.
+    Blocks that are empty after pretraining get a position: theta is drawn given the pretrained positions, its entry for
+    empty is removed, and the position is drawn from the rest.
     """
     data = start.inputs[0]
     positions = [layer.state.local.z.copy() for layer in start.layers[:-1]]
@@ -165,17 +165,17 @@ def start_from(start: Pretrained, refinement: RefinementSpec, chain: ChainSpec) 
         for batch, where in batches(data.shard, len(data.images)):
             generator = shared_generator(chain.seed, START, len(start.layers), 1, batch)
             for z, layer in zip(positions, start.layers, strict=False):
-                z[where] = without_empty(z[where], layer.shape, generator)
+                z[where] = fill_empty_blocks(z[where], layer.shape, generator)
     top = start.layers[-1].state
     noise, by_image = start.layers[0].state.local.gamma_e, IMAGE in start.layers[0].spec.gamma_e.axes
-    local = JointLocal(tuple(positions), top.local.z, top.local.w, first_noise(refinement, noise, by_image, data))
+    local = JointLocal(tuple(positions), top.local.z, top.local.w, initial_noise(refinement, noise, by_image, data))
     shared = [layer.state.shared for layer in start.layers]
     dictionaries = tuple(part.dictionary.astype(float) for part in shared)
     return JointState(local, JointShared(dictionaries, tuple(part.gamma_d for part in shared), top.shared.gamma_w))
 
 
-def without_empty(z: np.ndarray, shape: LayerShape, generator: np.random.Generator) -> np.ndarray:
-    """Give a position to the blocks of ``z`` that are empty; see `start_from`."""
+def fill_empty_blocks(z: np.ndarray, shape: LayerShape, generator: np.random.Generator) -> np.ndarray:
+    """Draw a position for every empty block of ``z``, see `start_from`."""
     z = z.copy()
     for (blocks, places), theta in zip(block_groups(shape), theta_given_z(z, shape), strict=True):
         drawn = places[draw_outcomes(theta.sample(generator)[..., : len(places)], int(blocks.sum()), generator)]
@@ -184,7 +184,7 @@ def without_empty(z: np.ndarray, shape: LayerShape, generator: np.random.Generat
 
 
 def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement: RefinementSpec) -> JointState:
-    """First state without pretraining: no top coefficient, positions from their prior; atoms of unit norm.
+    """Initial state without pretraining: no active top coefficient, positions from their prior, atoms of unit norm.
 
     The bottom layer's atoms are patches of the images if the chain starts from "patches"; all others are noise.
     """
@@ -203,30 +203,30 @@ def fresh_start(data: LayerData, model: ModelSpec, chain: ChainSpec, refinement:
     def generators(batch: int) -> np.random.Generator:
         return shared_generator(chain.seed, START, len(model.layers), 2, batch) if batch else generator
 
-    positions = first_positions(images, data.shard, model, refinement, generators)
+    positions = initial_positions(images, data.shard, model, refinement, generators)
     top, prior = shapes[-1], model.layers[-1].gamma_w
     z = np.full((images, top.atoms, *top.grid), EMPTY, np.int16)
     gamma_w = np.full(precision_shapes(model.layers[-1], images, 1)[2], 1.0 if prior.fixed is None else prior.fixed)
-    noise = first_noise(refinement, np.array([1 / variance(data)]), False, data)
+    noise = initial_noise(refinement, np.array([1 / variance(data)]), False, data)
     local = JointLocal(positions, z, np.zeros(z.shape, data.images.dtype), noise)
     return JointState(local, JointShared(tuple(dictionaries), tuple(gamma_d), gamma_w))
 
 
-def first_positions(
+def initial_positions(
     images: int, shard: Shard, model: ModelSpec, refinement: RefinementSpec,
     generators: Callable[[int], np.random.Generator],
 ) -> tuple[np.ndarray, ...]:
-    """Positions of the pooled layers from their prior, of the ``images`` of a shard; ``generators`` : of each batch."""
+    """Draw positions of the pooled layers from their prior, for ``images`` of a shard; a generator per batch."""
     layers = list(zip(model.layers[:-1], model.shapes()[:-1], strict=True))
     drawn = []
     for batch, where in batches(shard, images):
         generator, number = generators(batch), where.stop - where.start
         drawn.append([draw_positions(number, *layer, generator, refinement.empty_blocks) for layer in layers])
-    return tuple(np.concatenate(each) for each in zip(*drawn, strict=True))
+    return tuple(np.concatenate(parts) for parts in zip(*drawn, strict=True))
 
 
-def first_noise(refinement: RefinementSpec, value: np.ndarray, by_image: bool, data: LayerData) -> np.ndarray:
-    """Noise precision to start from, (image or 1,): the fixed one, or ``value`` (image or 1,)."""
+def initial_noise(refinement: RefinementSpec, value: np.ndarray, by_image: bool, data: LayerData) -> np.ndarray:
+    """Initial noise precision (image or 1,): the fixed one, or ``value`` (image or 1,)."""
     if refinement.noise.fixed is not None:
         value, by_image = np.array([refinement.noise.fixed]), False
     value = value.astype(float)

@@ -1,9 +1,9 @@
-"""Sums over images, with the same bits however many threads, processes or machines hold the images.
+"""Sums over images whose bits do not depend on the number of threads, processes or machines.
 
-Images are taken in *batches* of `BATCH`. The images of a batch share *accumulators*: one for every `CHUNK` images, or
-more where that pays, as each is work for one thread. Accumulators are added one after another; batches are added along
-a binary tree over their numbers, the same for any partition. A process holds whole batches, a contiguous range of them.
-It adds what it can, and the few nodes of the tree that it is left with are all that travels.
+Images come in *batches* of `BATCH`. The images of a batch share *accumulators*, one for every `CHUNK` images, or more
+where that pays; an accumulator is the work of one thread. Accumulators are added in order; batches are added along a
+binary tree over their numbers, the same for any partition. A process holds a contiguous range of whole batches. It adds
+its complete subtrees, and sends only their few nodes.
 
 *Checked:* tests/test_sums.py (one process against many, a tree against its definition).
 """
@@ -20,7 +20,7 @@ from gdd.base.compiling import share_out
 from gdd.model.state import Shard
 from gdd.sampler.kernels.operations import CHUNK
 
-#: accumulators of a batch, if they are large; with `CHUNK` it settles the order of every sum
+#: accumulators of a batch, if they are large; with `CHUNK` it determines the order of every sum
 ACCUMULATORS = 8
 #: images of a batch
 BATCH = ACCUMULATORS * CHUNK
@@ -29,7 +29,7 @@ Sums = TypeVar("Sums", bound=tuple)
 
 
 class Node(NamedTuple):
-    """Sums over the batches from ``number * 2**level`` to the next node's."""
+    """Node of the tree: sums over the batches from ``number * 2**level`` to before ``(number + 1) * 2**level``."""
 
     level: int
     number: int
@@ -37,16 +37,16 @@ class Node(NamedTuple):
 
 
 class WorkItem(NamedTuple):
-    """What one thread adds up of a batch: images that fill a run of accumulators."""
+    """Work of one thread on a batch: the images of a range of accumulators."""
 
-    sums: tuple[np.ndarray, ...]  # of the sums' type, with an axis of accumulators first
-    images: slice  # which of the shard's
-    images_per_accumulator: int  # the last one's may be fewer
+    sums: tuple[np.ndarray, ...]  # of the sums' type, with a leading axis of accumulators
+    images: slice  # of the shard's images
+    images_per_accumulator: int  # the last accumulator may have fewer
     thread: int  # number of the thread
 
 
 def batches(shard: Shard, images: int) -> Iterator[tuple[int, slice]]:
-    """Number of every batch of a shard, and where its images are among the shard's ``images``."""
+    """Number of every batch of a shard, and the slice of its images among the shard's ``images``."""
     for first in range(0, images, BATCH):
         yield (shard.first + first) // BATCH, slice(first, min(first + BATCH, images))
 
@@ -54,13 +54,13 @@ def batches(shard: Shard, images: int) -> Iterator[tuple[int, slice]]:
 def add_up(
     empty: Sums, shard: Shard, images: int, run: Callable[[WorkItem], None], max_accumulators: int | None = None
 ) -> Sums:
-    """Sum over the images of all shards of what ``run(item)`` adds to its accumulators, on several threads.
+    """Sum over the images of all shards; ``run(item)`` adds its images to its accumulators, on several threads.
 
-    empty : sums over no image; images : of this shard
-    max_accumulators : that the images of a batch share evenly, with one image each at least; None: one a chunk
+    empty : sums over no image; images : number of images of this shard
+    max_accumulators : accumulators over which the images of a batch are spread evenly; None: one per chunk
     """
-    room = min(max_accumulators or ACCUMULATORS, images)
-    accumulators = empty._make(np.zeros((room, *array.shape)) for array in empty)
+    capacity = min(max_accumulators or ACCUMULATORS, images)
+    accumulators = empty._make(np.zeros((capacity, *array.shape)) for array in empty)
     nodes: list[Node] = []
     for number, batch in batches(shard, images):
         size, batch_sums = batch.stop - batch.start, [np.zeros(array.shape) for array in empty]
@@ -90,12 +90,12 @@ def add_images(shard: Shard, *values: np.ndarray) -> tuple[float, ...]:
 
 
 def add_entries(shard: Shard, values: np.ndarray, by_image: bool) -> float:
-    """Sum of the entries (image or 1, ...) of what belongs to each image, of all shards, or else to all together."""
+    """Sum of entries (image, ...) over all shards if ``by_image``, else of shared entries (1, ...)."""
     return add_images(shard, values)[0] if by_image else float(values.sum())
 
 
 def append_node(nodes: list[Node], node: Node) -> None:
-    """Put a node behind those to its left; two that are one node of the next level become it. Changes ``nodes``."""
+    """Append a node; siblings are merged into their parent. Changes ``nodes``."""
     while nodes and nodes[-1].level == node.level and node.number % 2:
         node = Node(node.level + 1, node.number // 2, _added(nodes.pop().sums, node.sums))
     nodes.append(node)

@@ -1,10 +1,11 @@
-"""One sweep of one layer: an image pass that leaves sums, then the shared draws from them.
+"""One sweep of one layer: an image pass that returns sufficient statistics, then the shared draws.
 
 ``sweep(state, data, spec, shape, key) -> (state, info)``. A sweep updates, in this order: gamma_e of each image, every
 block (z, w) with theta integrated out, the dictionary, a shared gamma_e, gamma_d, gamma_w.
 
-Missing pixels have no weight. They cost the shortcuts of whole images, so those have kernels of their own. The order of
-draws and the random numbers are the same: if every pixel is observed both ways give the same chain, to rounding.
+Missing pixels have weight zero, which excludes the shortcuts for fully observed images, so masked images have kernels
+of their own. Order of draws and random numbers are the same: if every pixel is observed both give the same chain, up to
+rounding.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LARGEST_GRAM = 2**25
 
 
 class Info(NamedTuple):
-    """What a sweep reports besides the new state."""
+    """Diagnostics of one sweep."""
 
     log_likelihood: float
     log_joint: float
@@ -71,35 +72,35 @@ def sweep(
 
 
 class ImagePass(NamedTuple):
-    """What an image pass leaves."""
+    """Result of an image pass."""
 
     local: Local
     sums: Sums
-    residuals: np.ndarray  # (image, row * col * plane), 0 where hidden; no image if all pixels are observed
+    residuals: np.ndarray  # (image, row * col * plane), 0 where hidden; (0, ...) if all pixels are observed
 
 
 def image_pass(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key) -> ImagePass:
-    """Update every image given the shared part, a few chunks at a time; the chunks' sums are added in order."""
+    """Draw the local part of the state given the shared part."""
     (local, shared), dtype, (pixels, masks) = state, data.images.dtype, observed_pixels(data)
     z, w, gamma_e = local.z.copy(), local.w.astype(dtype), local.gamma_e.astype(float)
     images = ImageArrays(pixels, masks, z, w, gamma_e, data.shard.first)
     constants = layer_constants(shared, spec, shape, dtype)
     if data.mask is not None:
-        update, given = kernels.pass_masked, constants.layer.dictionary**2
+        update, atom_terms = kernels.pass_masked, constants.layer.dictionary**2
     elif uses_gram(spec, shape):
-        update, given = pass_top, placed_atoms(shared, spec, shape, dtype)
+        update, atom_terms = pass_top, placed_atoms(shared, spec, shape, dtype)
     else:
-        update, given = kernels.pass_whole, padded_autocorrelations(shared.dictionary, dtype)
+        update, atom_terms = kernels.pass_unmasked, padded_autocorrelations(shared.dictionary, dtype)
 
     def run(item: WorkItem) -> None:
-        update(images.slice(item.images), given, constants, key, item.sums)
+        update(images.slice(item.images), atom_terms, constants, key, item.sums)
 
     sums = add_up(empty_sums(shape, data.mask is not None), data.shard, len(pixels), run)
     return ImagePass(Local(z, w, gamma_e), sums, pixels if data.mask is not None else pixels[:0])
 
 
 def layer_constants(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: np.dtype) -> LayerConstants:
-    """Sizes, dictionary and priors as the kernels want them."""
+    """`LayerConstants` of a layer."""
     beta, noise, by_image = spec.beta if spec.elementwise else (0.0, 0.0), spec.gamma_e, IMAGE in spec.gamma_e.axes
     drawn = noise.fixed is None and by_image
     prior = Prior(*beta, not spec.elementwise, float(shared.gamma_w[0]), noise.shape, noise.rate, drawn, by_image)
@@ -108,14 +109,14 @@ def layer_constants(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: n
 
 
 def uses_gram(spec: LayerSpec, shape: LayerShape) -> bool:
-    """Whether correlations are kept current by the atoms' Gram matrix: in a top layer whose atoms always overlap."""
+    """Whether the pass uses the atoms' Gram matrix, as for a top layer whose atoms overlap at all positions."""
     numbers = shape.atoms**2 * prod(2 * size - 1 for size in shape.map_size)
     overlapping = all(size <= atom for size, atom in zip(shape.map_size, shape.atom_size, strict=True))
     return spec.elementwise and overlapping and numbers <= LARGEST_GRAM
 
 
 def placed_atoms(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: np.dtype) -> Problem:
-    """A top layer's atoms as `gdd.sampler.kernels.coefficients` wants them."""
+    """`Problem` of a top layer's placed atoms."""
     gram = gram_slabs(shared.dictionary.astype(dtype), shape.input_size, (1, 1))
     slabs = [slab_index(*sizes, 1) for sizes in zip(shape.map_size, shape.input_size, shape.atom_size, strict=True)]
     norm = np.diagonal(gram[:, shape.map_size[0] - 1, shape.map_size[1] - 1]).astype(float)
@@ -129,7 +130,7 @@ def placed_atoms(shared: Shared, spec: LayerSpec, shape: LayerShape, dtype: np.d
 
 
 def padded_autocorrelations(dictionary: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Each atom's autocorrelation summed over planes, then zeros: (atom, 2 atom_row - 1, 3 atom_col)."""
+    """Autocorrelation of each atom, summed over planes, padded with zeros: (atom, 2 atom_row - 1, 3 atom_col)."""
     atoms, (h, w) = dictionary.astype(float), dictionary.shape[2:]
     lags = np.zeros((len(atoms), 2 * h - 1, 3 * w), dtype)
     lags[:, :, : 2 * w - 1] = fftconvolve(atoms, atoms[:, :, ::-1, ::-1], axes=(2, 3)).sum(axis=1)
@@ -147,18 +148,19 @@ def empty_sums(shape: LayerShape, masked: bool) -> Sums:
 def draw_shared_part(
     passed: ImagePass, shared: Shared, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key
 ) -> tuple[LayerState, Info]:
-    """Draw what images share, given what an image pass left: dictionary, gamma_e, gamma_d and gamma_w."""
+    """Draw dictionary, shared gamma_e, gamma_d and gamma_w, given the result of an image pass."""
     generator, (local, sums, residuals), by_image = shared_generator(*key), passed, IMAGE in spec.gamma_e.axes
     gamma_e = 1.0 if by_image else float(local.gamma_e[0])
     if data.mask is None:
         pixels = np.full(len(data.images), data.images[0].size)
-        given = sums.scaled(gamma_e), shared.dictionary, shared.gamma_d, shape, generator
-        dictionary, change = draw_from_sums(*given)
+        scaled = sums.scaled(gamma_e)
+        dictionary, change = draw_from_sums(scaled, shared.dictionary, shared.gamma_d, shape, generator)
     else:
         pixels, constants = data.mask.sum(axis=(1, 2, 3)), layer_constants(shared, spec, shape, residuals.dtype)
         maps = MapArrays(local.z, local.w, local.gamma_e, residuals, plane_last(data.mask, residuals.dtype))
-        given = shared.dictionary, shared.gamma_d, maps, constants.layer, constants.static, generator, data.shard
-        dictionary, change = draw_from_residuals(*given)
+        dictionary, change = draw_from_residuals(
+            shared.dictionary, shared.gamma_d, maps, constants.layer, constants.static, generator, data.shard
+        )
     energy, (number,) = gamma_e * float(sums.weighted_energy) + change, add_images(data.shard, pixels)
     if not by_image:
         counted = np.array([number]), np.array([energy / gamma_e])
@@ -190,5 +192,5 @@ def log_prior_from(state: LayerState, sums: Sums, data: LayerData, spec: LayerSp
 
 
 def log_count_norm(shape: LayerShape) -> float:
-    """What `gdd.sampler.kernels.operations.log_counts` leaves out of the log prior of an image's positions."""
+    """Constant of an image's log prior of positions that `gdd.sampler.kernels.operations.log_counts` omits."""
     return -shape.atoms * sum(float(gammaln(1.0 + blocks.sum())) for blocks, _ in block_groups(shape))

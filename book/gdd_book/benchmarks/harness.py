@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 from gdd.base import compiling
 from gdd.base.compiling import kernel
 from gdd.model.spec import LayerShape
-from gdd.sampler.kernels.random import WORDS, fill_key, next_uniform
+from gdd.sampler.kernels.random import STREAM_SIZE, fill_key, next_uniform
 from gdd_book.progress import Run
 
 #: rows of a matrix product in the bound: enough images at once for the product to reach its full speed
@@ -123,7 +123,7 @@ def bare_work(product: tuple[int, int, int], exponentials: int, calls: int, imag
 @kernel()
 def many_uniforms(calls):
     """Sum of so many uniform numbers of one stream."""
-    stream = np.empty(WORDS, np.uint64)
+    stream = np.empty(STREAM_SIZE, np.uint64)
     fill_key(stream, (0, 0, 0, 0), 0)
     total = 0.0
     for _ in range(calls):

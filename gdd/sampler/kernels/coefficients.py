@@ -1,18 +1,18 @@
 """Coefficients of placed atoms, drawn one at a time: the image pass of a top layer, and the chains of test time.
 
-Wherever two atoms stand whose size is near that of the image, they overlap. So correlations of all atoms at all
-positions are formed once per image, and kept current by rows of the atoms' Gram matrix: a change of one coefficient
-costs atoms x positions multiply-adds, and a few dozen change in a sweep. Coefficients are numbered with the atom
-running fastest, ``i = (row * cols + col) * atoms + atom``.
+Atoms almost as large as the image overlap at all positions. So the correlations of all placed atoms are computed once
+per image, and rows of the atoms' Gram matrix keep them current: a change of one coefficient costs atoms x positions
+multiply-adds, and a few dozen change in a sweep. Coefficients are numbered with the atom fastest,
+``i = (row * cols + col) * atoms + atom``.
 
-`pass_top` is the counterpart of `gdd.sampler.kernels.layer.pass_whole` for a layer without pooling whose atoms all but
-fill their input, as a top layer's do.
+`pass_top` is the counterpart of `gdd.sampler.kernels.layer.pass_unmasked` for a layer without pooling whose atoms
+almost fill their input, such as a top layer.
 
-`run_chains` makes the chains of test time, an image with all of its sweeps in cache. Images and weights come in units
-in which the noise has precision 1. The conditional, and how rare coefficients are proposed, are those of
-`gdd.reference.deconvolution`; both use the same random numbers in the same order. No Gram matrix holds under a mask:
-`run_masked_chain` keeps nothing but the residual, which is 0 at hidden pixels; each coefficient reads its correlation
-off it at the visit, and a change of a weight is written back at once.
+`run_chains` runs the chains of test time, all sweeps of one image before the next image, so that its arrays stay in
+cache. Images and weights are in units in which the noise has precision 1. The conditional, and the proposals of
+coefficients that are rarely active, are those of `gdd.reference.deconvolution`; both use the same random numbers in the
+same order. Under a mask there is no common Gram matrix: `run_masked_chain` keeps only the residual, which is 0 at
+hidden pixels. Each visit computes its coefficient's correlation from the residual and updates the residual at once.
 
 *Checked:* tests/test_deconvolution.py, tests/test_kernels.py (same chain as the plain conditionals, exact ratio,
 enumeration).
@@ -30,10 +30,10 @@ from scipy.special import erf
 from gdd.base.compiling import borrowed, kernel, subkernel
 from gdd.reference.deconvolution import MIN_PROPOSAL_PROBABILITY
 from gdd.reference.random import TEST
-from gdd.sampler.kernels.layer import begin_image, make_work
+from gdd.sampler.kernels.layer import initialise_image, make_work
 from gdd.sampler.kernels.operations import (
     CHUNK,
-    SLACK,
+    ROUNDING_MARGIN,
     Block,
     add_sums,
     certainly_empty,
@@ -44,21 +44,21 @@ from gdd.sampler.kernels.operations import (
     set_outcome,
     slab_of,
 )
-from gdd.sampler.kernels.random import WORDS, fill_key, next_normal, next_uniform
+from gdd.sampler.kernels.random import STREAM_SIZE, fill_key, next_normal, next_uniform
 from gdd.sampler.kernels.windows import add_observed, window_dot
 
-#: sweeps after which the running correlations are formed afresh, so that single-precision rounding cannot pile up
+#: sweeps after which the running correlations are recomputed, so that single-precision rounding does not accumulate
 REFRESH = 16
 
 LOG_MIN_ODDS = math.log(MIN_PROPOSAL_PROBABILITY / (1 - MIN_PROPOSAL_PROBABILITY))
 LOG_NOT_PROPOSED = math.log(1 - MIN_PROPOSAL_PROBABILITY)
-#: bound of an active coefficient: below any squared correlation
-ALWAYS = -1.0
+#: bound of an active coefficient, which every squared correlation passes
+VISIT_ALWAYS = -1.0
 
 #: coefficients examined together; pixels of an atom's row multiplied together
 _RUN, _TAPS = 16, 4
 
-#: E|x + N(0, 1)| for x from 0 to _PIECES / 4, piece by piece of length 1/4 as polynomials in 4 x mod 1; beyond it is x
+#: E|x + N(0, 1)| for x from 0 to _PIECES / 4 as polynomials in 4 x mod 1 on pieces of length 1/4; beyond, it is x
 _PIECES, _DEGREE = 36, 8
 
 
@@ -74,7 +74,7 @@ _FOLDED = _folded_pieces()
 
 
 class Problem(NamedTuple):
-    """Atoms placed on a grid, their inner products, and the prior of their coefficients: the same for all images."""
+    """Placed atoms, their inner products, and the prior of their coefficients, the same for all images."""
 
     atoms: np.ndarray  # (atom_row, atom_col * plane, atom)
     planes: int
@@ -93,19 +93,19 @@ class Problem(NamedTuple):
 
 
 class Odds(NamedTuple):
-    """What the conditional of a coefficient needs besides its correlation; each (coefficient,)."""
+    """Terms of a coefficient's conditional that do not depend on its correlation, arrays (coefficient,)."""
 
     variance: np.ndarray  # of its weight if active, 1 / (norm + gamma_w)
     log_odds: np.ndarray  # log of prior odds times sqrt(gamma_w * variance)
 
 
 class Chain(NamedTuple):
-    """Coefficients of one image, and its random numbers."""
+    """State of the chain of one image."""
 
-    weight: np.ndarray  # (coefficient,), 0 if idle
+    weight: np.ndarray  # (coefficient,), 0 if inactive
     correlation: np.ndarray  # (coefficient,): of the placed atom with the residual
-    bound: np.ndarray  # (coefficient,): squared correlation below which an idle one is drawn only if proposed
-    sums: np.ndarray  # (3, coefficient): conditional mean, probability of being active, mean magnitude, added up
+    bound: np.ndarray  # (coefficient,): squared correlation below which an inactive one is drawn only if proposed
+    sums: np.ndarray  # (3, coefficient): sums of conditional mean, probability of being active, mean magnitude
     stream: np.ndarray
 
 
@@ -114,13 +114,13 @@ class Chain(NamedTuple):
 
 @kernel()
 def make_odds(problem):
-    """Allocate odds."""
+    """Allocate `Odds`."""
     return Odds(np.empty(len(problem.norm)), np.empty(len(problem.norm)))
 
 
 @kernel()
 def fill_odds(problem, gamma_w, odds):
-    """Changes ``odds`` to those under a precision of the weights."""
+    """Compute the odds under a precision of the weights, into ``odds``."""
     for i in range(len(problem.norm)):
         odds.variance[i] = 1.0 / (problem.norm[i] + gamma_w)
         odds.log_odds[i] = problem.log_prior_odds + 0.5 * math.log(gamma_w * odds.variance[i])
@@ -128,8 +128,8 @@ def fill_odds(problem, gamma_w, odds):
 
 @kernel()
 def make_chain(weight):
-    """Allocate the chain of one image from these weights."""
-    sums, stream = np.zeros((3, weight.size)), np.empty(WORDS, np.uint64)
+    """Allocate the chain of one image that starts from ``weight`` (coefficient,)."""
+    sums, stream = np.zeros((3, weight.size)), np.empty(STREAM_SIZE, np.uint64)
     return Chain(weight.copy(), np.zeros_like(weight), np.empty_like(weight), sums, stream)
 
 
@@ -141,25 +141,25 @@ def log_ratio(c, variance, log_odds):
 
 @kernel(forceinline=True)
 def draw_weight(c, variance, log_odds, proposed, stream):
-    """Draw the weight of one coefficient given c; 0 if idle."""
+    """Draw the weight of one coefficient given c; 0 if inactive."""
     ratio = log_ratio(c, variance, log_odds)
-    share = MIN_PROPOSAL_PROBABILITY if ratio < LOG_MIN_ODDS else 1.0
-    if share < 1.0 and not proposed:
+    proposal_probability = MIN_PROPOSAL_PROBABILITY if ratio < LOG_MIN_ODDS else 1.0
+    if proposal_probability < 1.0 and not proposed:
         return 0.0
-    if next_uniform(stream) * share * (1.0 + math.exp(-ratio)) >= 1.0:
+    if next_uniform(stream) * proposal_probability * (1.0 + math.exp(-ratio)) >= 1.0:
         return 0.0
     return c * variance + next_normal(stream) * math.sqrt(variance)
 
 
 @kernel(forceinline=True)
 def draw_gap(stream):
-    """How many coefficients in a row are not proposed."""
+    """Number of coefficients up to the next proposal."""
     return int(math.log(next_uniform(stream)) / LOG_NOT_PROPOSED)
 
 
 @kernel(forceinline=True)
 def folded_mean(x):
-    """Mean of |x + N(0, 1)|, for x from 0."""
+    """Mean of |x + N(0, 1)| for x >= 0."""
     k = int(4.0 * x) if x < _PIECES / 4 else _PIECES
     if k >= _PIECES:
         return x
@@ -186,13 +186,14 @@ def add_expected(i, c, variance, log_odds, sums):
 def correlate_image(image, problem, out):
     """Inner products of an image (row, col * plane) with every placed atom, into ``out`` (coefficient,).
 
-    A loop and not a matrix product, so that an image gives the same bits alone and among others.
+    A loop rather than a matrix product, so that an image gives the same bits alone and in a batch.
     """
     rows, length, number = problem.atoms.shape
-    grid, down, along = (len(problem.row_slab), len(problem.col_slab)), problem.stride[0], problem.stride[1]
-    along *= problem.planes
-    reach = max(image.shape[0], (grid[0] - 1) * down + rows), max(image.shape[1], (grid[1] - 1) * along + length)
-    padded = np.zeros(reach, image.dtype)  # atoms may stick out of the image, or not reach its far edge
+    grid, step_row, step_col = (len(problem.row_slab), len(problem.col_slab)), problem.stride[0], problem.stride[1]
+    step_col *= problem.planes
+    padded_rows = max(image.shape[0], (grid[0] - 1) * step_row + rows)
+    padded_cols = max(image.shape[1], (grid[1] - 1) * step_col + length)
+    padded = np.zeros((padded_rows, padded_cols), image.dtype)  # atoms may overhang the image, or not reach its edge
     padded[: image.shape[0], : image.shape[1]] = image
     places = out.reshape(grid[0] * grid[1], number)
     places[:] = 0
@@ -200,13 +201,13 @@ def correlate_image(image, problem, out):
         for b in range(0, length, _TAPS):
             taps = problem.atoms[a, b : b + _TAPS]
             for p in range(len(places)):
-                left = (p % grid[1]) * along + b
-                add_taps(padded[(p // grid[1]) * down + a, left : left + len(taps)], taps, places[p])
+                left = (p % grid[1]) * step_col + b
+                add_taps(padded[(p // grid[1]) * step_row + a, left : left + len(taps)], taps, places[p])
 
 
 @kernel()
 def add_taps(pixels, taps, line):
-    """Add a few pixels times their taps of every atom, (tap, atom), to ``line`` (atom,)."""
+    """Add pixels (tap,) times taps (tap, atom) to ``line`` (atom,)."""
     if len(pixels) == _TAPS:
         x0, x1, x2, x3 = pixels[0], pixels[1], pixels[2], pixels[3]
         if x0 != 0 or x1 != 0 or x2 != 0 or x3 != 0:
@@ -234,18 +235,18 @@ def explain(correlation, delta, i, gram, row_slab, col_slab):
 
 @kernel()
 def explain_all(correlation, weight, problem):
-    """Subtract from the correlations with the image what the weights explain."""
+    """Turn correlations with the image into those with the residual under the weights. Changes ``correlation``."""
     for i in range(len(weight)):
         if weight[i] != 0:
             explain(correlation, weight[i], i, problem.gram, problem.row_slab, problem.col_slab)
 
 
 @kernel()
-def idle_bounds(odds, weight, bound):
-    """Squared correlations below which an idle coefficient is drawn only if proposed, into ``bound``."""
+def inactive_bounds(odds, weight, bound):
+    """Squared correlations below which an inactive coefficient is drawn only if proposed, into ``bound``."""
     for i in range(len(weight)):
-        limit = 2.0 * (LOG_MIN_ODDS - odds.log_odds[i]) / odds.variance[i] / SLACK
-        bound[i] = limit if weight[i] == 0 and limit > 0.0 else ALWAYS
+        limit = 2.0 * (LOG_MIN_ODDS - odds.log_odds[i]) / odds.variance[i] / ROUNDING_MARGIN
+        bound[i] = limit if weight[i] == 0 and limit > 0.0 else VISIT_ALWAYS
 
 
 @kernel(forceinline=True)
@@ -265,11 +266,11 @@ def next_visit(correlation, bound, start, stop):
 
 
 @kernel()
-def sweep(chain, problem, odds, collected):
+def sweep_coefficients(chain, problem, odds, collected):
     """Redraw every coefficient once. Changes the chain; its sums only if ``collected``.
 
-    What a visit calls is inlined, and no visit takes an array out of a tuple, which would count a reference: a sweep
-    takes 1.2 times as long otherwise.
+    All functions of a visit are inlined, and arrays are taken out of their tuples before the loop, which avoids
+    reference counting; otherwise a sweep takes 1.2 times as long.
     """
     weight, correlation, bound, sums, stream = chain
     variance, log_odds = odds
@@ -290,8 +291,8 @@ def sweep(chain, problem, odds, collected):
         if weight[i] != old:
             explain(correlation, weight[i] - old, i, gram, row_slab, col_slab)
             if old == 0 or weight[i] == 0:
-                one = Odds(variance[i : i + 1], log_odds[i : i + 1])
-                idle_bounds(one, weight[i : i + 1], bound[i : i + 1])
+                coefficient = Odds(variance[i : i + 1], log_odds[i : i + 1])
+                inactive_bounds(coefficient, weight[i : i + 1], bound[i : i + 1])
         if i == proposed:
             proposed += 1 + draw_gap(stream)
         start = i + 1
@@ -300,15 +301,15 @@ def sweep(chain, problem, odds, collected):
 # The top layer in pretraining
 
 
-#: `explain` where a product may be fused with a sum
+#: `explain` with fused multiply-adds allowed
 explain_fused = subkernel()(explain.py_func)
 
 
 @kernel()
 def pass_top(images, problem, constants, key, sums):
-    """Update images, a chunk to an accumulator; arguments as of `gdd.sampler.kernels.layer.pass_whole`, and `Problem`.
+    """`gdd.sampler.kernels.layer.pass_unmasked` for a top layer, whose atoms come placed, as a `Problem`.
 
-    Order and random numbers are those of `pass_whole`, which serves all other layers.
+    Both passes visit blocks in the same order and use the same random numbers.
     """
     images, problem, constants, sums = borrowed((images, problem, constants, sums))
     work = make_work(images.z[0], images.pixels[0], constants.layer)
@@ -326,22 +327,22 @@ def update_top(n, images, problem, constants, work, correlation, sums, chunk):
     count = list_active(z, w, layer, work.active)
     for e in range(count):
         k, i, j = work.active.places[e, 0], work.active.places[e, 1], work.active.places[e, 2]
-        at = (i * layer.map_col + j) * layer.atoms + k
-        explain_fused(correlation, w[k, i, j], at, problem.gram, problem.row_slab, problem.col_slab)
+        index = (i * layer.map_col + j) * layer.atoms + k
+        explain_fused(correlation, w[k, i, j], index, problem.gram, problem.row_slab, problem.col_slab)
     gamma_e = images.gamma_e[n if images.gamma_e.size > 1 else 0]
     if constants.prior.noise_drawn:
-        gamma_e = begin_image(n, images, image[:0], constants, work)
-    visit_all(z, w, gamma_e, correlation, problem, constants, work)
+        gamma_e = initialise_image(n, images, image[:0], constants, work)
+    sweep_top(z, w, gamma_e, correlation, problem, constants, work)
     count = list_active(z, w, layer, work.active)
-    # from pixels and not from correlations: where the fit is close, single precision would leave nothing of the
-    # difference of two large numbers
+    # from the pixels, not from the correlations: where the fit is close, the difference of two large numbers would have
+    # no digits left in single precision
     fill_residual(image, image[:0], work.active, count, layer, constants.static, work.residual)
     add_sums(image, count, gamma_e, constants, work, sums, chunk)
 
 
 @subkernel()
 def correlate_sparse(image, problem, out):
-    """`correlate_image` pixel by pixel, zeros skipped: nearly all pooled maps of the layer below are zeros."""
+    """`correlate_image` over nonzero pixels only: nearly all entries of the pooled maps below are zero."""
     rows, length, number = problem.atoms.shape
     grid, planes = (len(problem.row_slab), len(problem.col_slab)), problem.planes
     out[:] = 0
@@ -359,24 +360,25 @@ def correlate_sparse(image, problem, out):
 
 
 @subkernel()
-def visit_all(z, w, gamma_e, correlation, problem, constants, work):
-    """Redraw every coefficient of an image, atom by atom; its correlations stay current."""
+def sweep_top(z, w, gamma_e, correlation, problem, constants, work):
+    """Redraw every coefficient of an image, atom by atom, and keep its correlations current."""
     layer, prior, outcomes, stream = constants.layer, constants.prior, work.outcomes, work.stream
     for k in range(layer.atoms):
-        norm = problem.norm[k]  # the same at all places
+        norm = problem.norm[k]  # the same at all positions
         slab = slab_of(gamma_e, norm, prior.gamma_w)
         for i in range(layer.map_row):
             for j in range(layer.map_col):
                 uniform, at = next_uniform(stream), (i * layer.map_col + j) * layer.atoms + k
                 old, c = w[k, i, j], np.float64(correlation[at])
                 if z[k, i, j] < 0:
-                    if certainly_empty(SLACK * slab.gain * c * c, prior.empty, slab.factor * prior.active, uniform):
+                    gain = ROUNDING_MARGIN * slab.gain * c * c
+                    if certainly_empty(gain, prior.empty, slab.factor * prior.active, uniform):
                         continue
                 else:
                     c += np.float64(old) * norm
                 outcomes.weight[0] = prior.active
                 set_outcome(outcomes, 0, c, slab)
-                block = Block(i, j, 1, 1, 0)
+                block = Block(i, j, i, j, 1, 1, 0)
                 z[k, i, j], w[k, i, j] = draw_block(block, outcomes, prior.empty, layer, uniform, stream)
                 change = w[k, i, j] - old  # as stored: the correlations must agree with the state to rounding
                 if change != 0:
@@ -386,45 +388,45 @@ def visit_all(z, w, gamma_e, correlation, problem, constants, work):
 # Test time
 
 
-#: `energy_of` with its terms in this order
+#: `energy_of` without reordering of its terms
 energy_in_order = kernel()(energy_of)
 
 
 class Run(NamedTuple):
-    """Names of the random numbers, and lengths."""
+    """Keys of the random numbers, and numbers of sweeps."""
 
     seed: int
     first: int  # number of the first image's stream
-    stream_step: int  # from one image's stream to the next's: 1, or 0 if all images share their random numbers
+    stream_step: int  # between the streams of successive images: 1, or 0 if all images share their random numbers
     burn_in: int
     collect: int
 
 
 class Chains(NamedTuple):
-    """What the chains of several images leave."""
+    """Results of the chains of a batch of images."""
 
-    best: np.ndarray  # (image, coefficient): weights of least residual; given: those to start from
-    residual: np.ndarray  # (image,): squared residual of the former
+    best: np.ndarray  # (image, coefficient): start weights on entry, the collected sample of least residual on return
+    residual: np.ndarray  # (image,): squared residual of that sample
     averages: np.ndarray  # (image, 3, coefficient): conditional mean, probability of being active, mean magnitude
-    trace: np.ndarray  # (image, sweep): squared residual after each sweep; an empty axis keeps none
+    trace: np.ndarray  # (image, sweep): squared residual after each sweep; (image, 0) for no trace
 
     def slice(self, where: slice) -> Chains:
-        """Views of these of the images'."""
+        """Views of a slice of the images."""
         return Chains(*(array[where] for array in self))
 
 
 @kernel()
-def squared_residual(energy, weight, given, correlation):
-    """Squared norm of image minus reconstruction, from correlations alone: ||x||^2 - s.(c0 + c)."""
+def squared_residual(energy, weight, image_correlation, correlation):
+    """Squared norm of the residual from correlations: ||x||^2 - s.(c0 + c), c0 with the image, c with the residual."""
     explained = 0.0
     for i in range(weight.size):
-        explained += np.float64(weight[i]) * (np.float64(given[i]) + np.float64(correlation[i]))
+        explained += np.float64(weight[i]) * (np.float64(image_correlation[i]) + np.float64(correlation[i]))
     return energy - explained
 
 
 @kernel()
 def most_probable(chain, odds):
-    """Idle coefficient most probably active given the rest; -1 if none is more probable than not."""
+    """Inactive coefficient of highest probability of being active given the rest; -1 if none exceeds 1/2."""
     i, highest = -1, 0.0
     for j in range(len(chain.weight)):
         ratio = log_ratio(np.float64(chain.correlation[j]), odds.variance[j], odds.log_odds[j])
@@ -435,8 +437,9 @@ def most_probable(chain, odds):
 
 @kernel()
 def pursue(chain, problem, odds):
-    """Activate the idle coefficient most probably active given the rest at its conditional mean, until none is more
-    probable than not. Changes weights and correlations of the chain.
+    """Greedy pursuit: activate the `most_probable` coefficient at its conditional mean until there is none.
+
+    Changes weights and correlations of the chain.
     """
     while True:
         i = most_probable(chain, odds)
@@ -448,7 +451,7 @@ def pursue(chain, problem, odds):
 
 @kernel()
 def keep_sample(n, t, weight, residual, run, chains):
-    """Keep the squared residual after sweep t, if asked for, and the collected sample of least residual."""
+    """Record the squared residual after sweep t in the trace; keep the collected sample of least residual."""
     if chains.trace.shape[1] > 0:
         chains.trace[n, t] = residual
     if t >= run.burn_in and residual < chains.residual[n]:
@@ -457,32 +460,31 @@ def keep_sample(n, t, weight, residual, run, chains):
 
 
 @kernel()
-def run_chains(images, problem, run, chains, pursued):
-    """Run the chains of several images (image, row, col * plane), all of whose pixels are observed.
+def run_chains(images, problem, run, chains, greedy_start):
+    """Run the chains of fully observed images (image, row, col * plane). Changes all arrays of ``chains``.
 
-    Changes all arrays of ``chains``. ``pursued`` : whether to begin with a greedy pursuit from ``chains.best``, which
-    is then all zeros
+    greedy_start : whether each chain starts with a greedy pursuit; ``chains.best`` must then be zero
     """
     images, problem, chains = borrowed((images, problem, chains))
-    odds, given = make_odds(problem), np.empty_like(chains.best[0])
+    odds, image_correlation = make_odds(problem), np.empty_like(chains.best[0])
     fill_odds(problem, problem.gamma_w, odds)
     for n in range(images.shape[0]):
         chain = make_chain(chains.best[n])
-        correlate_image(images[n], problem, given)
-        chain.correlation[:] = given
-        if pursued:
+        correlate_image(images[n], problem, image_correlation)
+        chain.correlation[:] = image_correlation
+        if greedy_start:
             pursue(chain, problem, odds)
-        idle_bounds(odds, chain.weight, chain.bound)
+        inactive_bounds(odds, chain.weight, chain.bound)
         energy = energy_in_order(images[n].ravel(), images.shape[2])
         chains.residual[n] = np.inf
         for t in range(run.burn_in + run.collect):
             fill_key(chain.stream, (run.seed, TEST, 0, t), run.first + n * run.stream_step)
             if t % REFRESH == 0:
-                chain.correlation[:] = given
+                chain.correlation[:] = image_correlation
                 explain_all(chain.correlation, chain.weight, problem)
-            sweep(chain, problem, odds, t >= run.burn_in)
+            sweep_coefficients(chain, problem, odds, t >= run.burn_in)
             if t >= run.burn_in or chains.trace.shape[1] > 0:
-                residual = squared_residual(energy, chain.weight, given, chain.correlation)
+                residual = squared_residual(energy, chain.weight, image_correlation, chain.correlation)
                 keep_sample(n, t, chain.weight, residual, run, chains)
         chains.averages[n] = chain.sums / run.collect
 
@@ -490,40 +492,40 @@ def run_chains(images, problem, run, chains, pursued):
 # Test time with hidden pixels
 
 
-class Flat(NamedTuple):
-    """Size of an atom whose pixels are one row."""
+class AtomSize(NamedTuple):
+    """Size of an atom for the window operations, which read these fields; all its pixels form one row."""
 
     height: int
     length: int
     width: int
 
 
-class Masked(NamedTuple):
-    """Residual and mask of an image, padded with 0 where atoms stick out; and flat, what the atoms of a place cover."""
+class MaskedResidual(NamedTuple):
+    """Residual and mask of an image, padded with 0 where atoms reach beyond it, and their windows at one position."""
 
     residual: np.ndarray  # (row, col * plane), 0 where hidden
-    observed: np.ndarray  # the same, 1 where observed, 0 elsewhere
+    observed: np.ndarray  # (row, col * plane), 1 where observed, else 0
     window: np.ndarray  # (atom_row * atom_col * plane,): of the residual
-    mask: np.ndarray  # the same of the mask
+    mask: np.ndarray  # (atom_row * atom_col * plane,): of ``observed``
     atoms: np.ndarray  # (atom * atom_row * atom_col * plane,)
-    size: Flat
+    size: AtomSize
 
 
 @kernel()
-def make_masked(image, observed, problem, atoms):
-    """Allocate for an image (row, col * plane) and its mask. ``atoms`` : as of `Masked`"""
+def make_masked_residual(image, observed, problem, atoms):
+    """Allocate a `MaskedResidual` for an image (row, col * plane) and its mask."""
     rows, length, _ = problem.atoms.shape
     tall = max(image.shape[0], (len(problem.row_slab) - 1) * problem.stride[0] + rows)
     wide = max(image.shape[1], (len(problem.col_slab) - 1) * problem.stride[1] * problem.planes + length)
     padded, size = np.zeros((2, tall, wide), image.dtype), rows * length
     padded[1, : image.shape[0], : image.shape[1]] = observed
     windows = np.empty((2, size), image.dtype)
-    return Masked(padded[0], padded[1], windows[0], windows[1], atoms, Flat(1, size, size))
+    return MaskedResidual(padded[0], padded[1], windows[0], windows[1], atoms, AtomSize(1, size, size))
 
 
 @kernel()
 def copy_window(padded, flat, place, problem, out):
-    """Copy the window of a place from (row, col * plane) into (pixel,), or if ``out`` the other way."""
+    """Copy the window at a position of the grid from ``padded`` (row, col * plane) to ``flat``, or back if ``out``."""
     rows, length, _ = problem.atoms.shape
     cols = len(problem.col_slab)
     top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1] * problem.planes
@@ -537,21 +539,21 @@ def copy_window(padded, flat, place, problem, out):
 
 
 @kernel()
-def enter(masked, place, problem):
-    """Fill the windows of a place."""
+def load_windows(masked, place, problem):
+    """Load the windows at a position of the grid."""
     copy_window(masked.residual, masked.window, place, problem, False)
     copy_window(masked.observed, masked.mask, place, problem, False)
 
 
 @kernel()
 def add_to_window(masked, k, amount):
-    """Add ``amount`` times atom k to the window of the residual, where observed."""
+    """Add ``amount`` times atom k to the residual's window, at observed pixels."""
     add_observed(masked.window, masked.mask, 0, masked.atoms, k * masked.size.length, amount, masked.size)
 
 
 @kernel()
 def refresh_residual(image, weight, masked, problem):
-    """Form the residual afresh."""
+    """Recompute the residual from the image and the weights."""
     rows, cols = image.shape
     for i in range(rows):
         for j in range(cols):
@@ -559,7 +561,7 @@ def refresh_residual(image, weight, masked, problem):
     number = problem.atoms.shape[2]
     for i in range(len(weight)):
         if weight[i] != 0:
-            enter(masked, i // number, problem)
+            load_windows(masked, i // number, problem)
             add_to_window(masked, i % number, -weight[i])
             copy_window(masked.residual, masked.window, i // number, problem, True)
 
@@ -578,12 +580,12 @@ def pursue_masked(image, chain, masked, problem, odds):
 
 @kernel()
 def sweep_masked(chain, masked, problem, odds, collected):
-    """`sweep` on the observed pixels. Changes weights and sums of the chain, and the residual."""
+    """`sweep_coefficients` on the observed pixels. Changes weights and sums of the chain, and the residual."""
     weight, stream, sums, (variance, log_odds) = chain.weight, chain.stream, chain.sums, odds
     window, atoms, size, number, norm = masked.window, masked.atoms, masked.size, problem.atoms.shape[2], problem.norm
     proposed = draw_gap(stream)
     for place in range(len(weight) // number):
-        enter(masked, place, problem)
+        load_windows(masked, place, problem)
         for k in range(number):
             i = place * number + k
             old = weight[i]
@@ -599,7 +601,7 @@ def sweep_masked(chain, masked, problem, odds, collected):
 
 
 @kernel()
-def run_masked_chain(image, observed, problem, atoms, run, chains, pursued):
+def run_masked_chain(image, observed, problem, atoms, run, chains, greedy_start):
     """Run the chain of one image (row, col * plane), 0 where hidden; changes all arrays of ``chains``, of that image.
 
     problem : with norms under the mask, see `gdd.inference.deconvolution.under_mask`
@@ -607,10 +609,10 @@ def run_masked_chain(image, observed, problem, atoms, run, chains, pursued):
     run, chains, pursued : as of `run_chains`
     """
     image, observed, problem, atoms, chains = borrowed((image, observed, problem, atoms, chains))
-    masked, odds, chain = make_masked(image, observed, problem, atoms), make_odds(problem), make_chain(chains.best[0])
-    flat = masked.residual.reshape(masked.residual.size)
+    masked, odds = make_masked_residual(image, observed, problem, atoms), make_odds(problem)
+    chain, residual = make_chain(chains.best[0]), masked.residual.reshape(masked.residual.size)
     fill_odds(problem, problem.gamma_w, odds)
-    if pursued:
+    if greedy_start:
         pursue_masked(image, chain, masked, problem, odds)
     chains.residual[0] = np.inf
     for t in range(run.burn_in + run.collect):
@@ -619,5 +621,5 @@ def run_masked_chain(image, observed, problem, atoms, run, chains, pursued):
             refresh_residual(image, chain.weight, masked, problem)
         sweep_masked(chain, masked, problem, odds, t >= run.burn_in)
         if t >= run.burn_in or chains.trace.shape[1] > 0:
-            keep_sample(0, t, chain.weight, energy_in_order(flat, image.shape[1]), run, chains)
+            keep_sample(0, t, chain.weight, energy_in_order(residual, image.shape[1]), run, chains)
     chains.averages[0] = chain.sums / run.collect

@@ -1,27 +1,27 @@
-r"""Which top coefficients of the joint model are on, and their weights, compiled.
+r"""Draws of the top coefficients of the joint model: their weights, and which of them are active.
 
-All top weights of one image at once: a Gaussian draw that needs no matrix, made exact by an accept step. The weights w
-of the coefficients that are on are Gaussian given all positions, with precision
-:math:`Q = \gamma_e A'A + \gamma_w I`; column by column A holds the images of units. Then
-(Gilavert, Moussaoui and Idier 2015):
+*Weights.* All top weights of one image are drawn at once, by a perturbation and a solver that needs no matrix; an
+accept step makes the draw exact. Given all positions the weights w of the active coefficients are Gaussian with
+precision :math:`Q = \gamma_e A'A + \gamma_w I`; the columns of A are the images of units. Then (Gilavert, Moussaoui and
+Idier 2015):
 
-1. perturb: :math:`\eta = Q w + \gamma_e A'x + \xi` with :math:`\xi \sim N(0, Q)`, one way up;
-2. solve :math:`Q f = \eta` by conjugate gradients from 0, to whatever accuracy: f depends on :math:`\eta` alone;
+1. perturb: :math:`\eta = Q w + \gamma_e A'x + \xi` with :math:`\xi \sim N(0, Q)`, one correlation up the layers;
+2. solve :math:`Q f = \eta` by conjugate gradients from 0, to any accuracy: f depends on :math:`\eta` alone;
 3. propose :math:`\tilde w = f - w`, accept it with probability
    :math:`\min\{1, \exp[(\tilde w - w)'(\eta - Q f)]\}`.
 
-Given :math:`\eta` the step is its own inverse, so that the accept step makes it exact for any f; solved exactly it is a
-fresh draw, always accepted. The expected norms (`gdd.reference.screening`) scale the solver.
+Given :math:`\eta` the proposal is an involution, so the accept step makes it exact for any f; with an exact solution it
+is an independent draw, always accepted. The expected norms (`gdd.reference.screening`) precondition the solver.
 
-Which coefficients are on: a Gibbs scan over all of them, place by place. The residual is correlated up to the top once.
-Then the log odds of a coefficient cost one small inner product, under the expected norm of its image, and most are
-left as they are. One that is proposed is corrected by an accept step with its true norm, which takes a way down the
-layers. Only a switch makes it necessary to correlate the residual up again. With c the product of the atom's image with
-the residual that lacks it, times gamma_e, and the weight integrated out: switched on with the odds of c, and off with
-the odds of the c that the *expected* norm implies, so that neither proposal needs the true one.
+*Switches.* A Gibbs scan visits all coefficients, position by position. The residual is correlated up to the top once.
+Then the log odds of a coefficient, under the expected norm of its image, cost one small inner product, and most
+coefficients stay as they are. An accept step with the true norm, which takes a synthesis down the layers, corrects each
+proposal. The residual is correlated up again only after a switch. Let c be gamma_e times the inner product of the
+atom's image with the residual without it; the weight is integrated out. A coefficient is switched on with the odds of
+c, and off with the odds of the c that the *expected* norm implies, so that neither proposal needs the true norm.
 
-*Checked:* tests/test_joint_sweep.py (same chain as the plain twin), tests/test_joint_sampler.py (the twin keeps the
-conditionals; a solver that is cut off and not corrected, and a switch that is not corrected, do not).
+*Checked:* tests/test_joint_sweep.py (same chain as the plain twin), tests/test_joint_sampler.py (the twin leaves the
+conditionals invariant; an uncorrected truncated solver and an uncorrected switch do not).
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ from gdd.base.compiling import kernel
 from gdd.reference.joint_sweep import MAX_WEIGHT_STEPS, WEIGHT_TOLERANCE
 from gdd.sampler.kernels.joint import (
     BlockIndex,
+    as_maps,
     clear,
     correlate_up,
-    fill_residual,
+    fill_joint_residual,
+    full_box,
     lower_box,
-    maps_of,
     mask_and_dot,
     number_of,
     positions_of,
     subtract,
     synthesise_down,
     synthesise_values,
-    whole_box,
 )
-from gdd.sampler.kernels.operations import add_atom, dot_atom, list_active, make_active, start_of
+from gdd.sampler.kernels.operations import add_atom, dot_atom, list_active, make_active, window_start
 from gdd.sampler.kernels.random import fill_normals, next_normal, next_uniform
 
-#: below this log odds the chance of a proposal is under 1/100, and most draws need no exponential
+#: log odds below which a proposal has a probability under 1/100, so that most draws need no exponential
 LOG_ODDS_CUTOFF = -4.6
 
 
@@ -59,21 +59,22 @@ LOG_ODDS_CUTOFF = -4.6
 
 
 @kernel()
-def draw_weights(n, image, gamma_w, shared, work, sums):
-    """Draw the weights of all coefficients of one image that are on.
+def draw_weights(image, gamma_w, shared, work, sums):
+    """Draw the weights of all active coefficients of one image.
 
-    Changes w, values, delta, residual and box of ``work``, sums of image ``n``, the stream.
+    Changes w, values, delta, residual and box of ``work``, the image's accumulator of ``sums``, the stream.
     """
-    top = shared.layers[len(shared.layers) - 1]
+    n, top = image.n, shared.layers[len(shared.layers) - 1]
     active = make_active(image.w.size)
-    count = list_active(positions_of(top, image.z), maps_of(top, image.w), top, active)
+    count = list_active(positions_of(top, image.z), as_maps(top, image.w), top, active)
     if count == 0:
         return
     sums.weights_proposed[n] += 1
     residual, solved = np.empty(count), np.zeros(count)
     perturb_image(image, shared, work)
     for e in range(count):
-        dot = np.float64(dot_atom(work.values, start_of_entry(e, active, top), active.places[e, 0], top, shared.static))
+        start = entry_start(e, active, top)
+        dot = np.float64(dot_atom(work.values, start, active.places[e, 0], top, shared.static))
         noise = math.sqrt(gamma_w) * next_normal(image.stream)
         residual[e] = dot + (gamma_w * active.weights[e] + noise)
     sums.weight_steps[n] += solve_weights(active, image, gamma_w, shared, work, residual, solved)
@@ -87,32 +88,32 @@ def draw_weights(n, image, gamma_w, shared, work, sums):
         b = number_of(active.places[e, 0], active.places[e, 1], active.places[e, 2], top)
         image.w[b] = solved[e] - active.weights[e]
     synthesise_values(np.int64(0), image, shared, work)
-    fill_residual(image, work)
+    fill_joint_residual(image, work)
 
 
 @kernel()
-def start_of_entry(e, active, layer):
-    """Where the window of an active position starts."""
-    return start_of(active.places[e, 1], active.places[e, 2], layer)
+def entry_start(e, active, layer):
+    """`window_start` of active position e."""
+    return window_start(active.places[e, 1], active.places[e, 2], layer)
 
 
 @kernel()
 def perturb_image(image, shared, work):
-    """Image and its explanation together, perturbed, correlated up to the top. Changes values, box, the stream."""
+    """Correlate gamma_e (x + A w), perturbed, up to the top. Changes values, box, the stream."""
     noise, gamma_e = np.empty(image.pixels.size), image.gamma_e
     fill_normals(image.stream, noise)
     for p in range(image.pixels.size):
         total = gamma_e * (2.0 * np.float64(image.pixels[p]) - work.upward[p]) + math.sqrt(gamma_e) * noise[p]
         work.values[p] = total if image.mask.size == 0 else total * image.mask[p]
-    whole_box(shared.layers[0], work.box[0])
+    full_box(shared.layers[0], work.box[0])
     correlate_up(len(shared.layers) - 1, image.z, shared, work.values, work.box)
 
 
 @kernel()
 def solve_weights(active, image, gamma_w, shared, work, residual, solved):
-    """Conjugate gradients from 0 for Q ``solved`` = ``residual``, scaled by the expected diagonal of Q.
+    """Solve Q ``solved`` = ``residual`` by conjugate gradients from 0, preconditioned by the expected diagonal of Q.
 
-    Returns the number of steps. Changes ``residual``, to what is not solved, ``solved``, delta and box of ``work``.
+    Returns the number of steps. Changes ``residual`` to that of the solution, ``solved``, delta and box of ``work``.
     """
     count, rz, overlaps = len(residual), 0.0, shared.layers[len(shared.layers) - 1].overlaps
     diagonal, direction, product = np.empty(count), np.empty(count), np.empty(count)
@@ -139,20 +140,20 @@ def solve_weights(active, image, gamma_w, shared, work, residual, solved):
 
 @kernel()
 def apply_precision(active, image, gamma_w, shared, work, direction, product):
-    """Q times a direction: a way down and a way up. Changes ``product``, delta and box of ``work``."""
+    """Q times ``direction``, by synthesis and correlation, into ``product``. Changes delta and box of ``work``."""
     last = len(shared.layers) - 1
     top, delta, box = shared.layers[last], work.delta, work.box
-    whole_box(top, box[last])
+    full_box(top, box[last])
     clear(delta, top, box[last])
     for e in range(len(direction)):
         value = delta.dtype.type(direction[e])
-        add_atom(delta, start_of_entry(e, active, top), active.places[e, 0], value, top, shared.static)
+        add_atom(delta, entry_start(e, active, top), active.places[e, 0], value, top, shared.static)
     synthesise_down(last, image.z, shared, delta, box)
     for p in range(image.mask.size):
         delta[p] *= image.mask[p]
     correlate_up(last, image.z, shared, delta, box)
     for e in range(len(direction)):
-        dot = np.float64(dot_atom(delta, start_of_entry(e, active, top), active.places[e, 0], top, shared.static))
+        dot = np.float64(dot_atom(delta, entry_start(e, active, top), active.places[e, 0], top, shared.static))
         product[e] = image.gamma_e * dot + gamma_w * direction[e]
 
 
@@ -160,16 +161,16 @@ def apply_precision(active, image, gamma_w, shared, work, direction, product):
 
 
 class SwitchPrior(NamedTuple):
-    """What the odds of a top coefficient depend on besides its correlation."""
+    """Terms of a top coefficient's odds that do not depend on its correlation."""
 
-    log_odds: float  # of being on, a priori
+    log_odds: float  # prior log odds of being active
     gamma_w: float
-    norm: float  # expected, of its image
+    norm: float  # expected squared norm of its image
 
 
 @kernel()
 def log_odds(c, precision, prior):
-    """Log odds that a coefficient is on, its weight integrated out."""
+    """Log odds that a coefficient is active, its weight integrated out."""
     return prior.log_odds + 0.5 * math.log(prior.gamma_w / precision) + c * c / (2.0 * precision)
 
 
@@ -180,26 +181,26 @@ def log_one_plus_exp(x):
 
 
 @kernel()
-def draw_switches(n, image, log_prior_odds, gamma_w, shared, work, sums):
-    """Let every top coefficient of one image switch; one that stays on keeps its weight.
+def draw_switches(image, log_prior_odds, gamma_w, shared, work, sums):
+    """Propose to switch every top coefficient of one image; a coefficient that stays active keeps its weight.
 
-    Changes z, w, delta, residual and box of ``work``, sums of image ``n``, the stream.
+    Changes z, w, delta, residual and box of ``work``, the image's accumulator of ``sums``, the stream.
     """
     last, z, w = len(shared.layers) - 1, image.z, image.w
     top, bottom = shared.layers[last], shared.layers[0]
-    whole_box(bottom, work.box[0])
+    full_box(bottom, work.box[0])
     correlate_up(last, z, shared, work.upward, work.box)
     for i in range(top.grid_row):
         for j in range(top.grid_col):
             for k in range(top.atoms):
                 b, block = number_of(k, i, j, top), BlockIndex(k, i, j)
-                product = np.float64(dot_atom(work.upward, start_of(i, j, top), k, top, shared.static))
+                product = np.float64(dot_atom(work.upward, window_start(i, j, top), k, top, shared.static))
                 prior = SwitchPrior(log_prior_odds, gamma_w, top.overlaps[k])
                 old, new = w[b], 0.0
                 if z[top.block + b] >= 0:
-                    switched = switch_off(n, block, np.float64(old), product, prior, image, shared, work, sums)
+                    switched = switch_off(block, np.float64(old), product, prior, image, shared, work, sums)
                 else:
-                    switched, new = switch_on(n, block, product, prior, image, shared, work, sums)
+                    switched, new = switch_on(block, product, prior, image, shared, work, sums)
                 if switched:
                     z[top.block + b] = -1 if z[top.block + b] >= 0 else 0
                     w[b] = new
@@ -208,9 +209,12 @@ def draw_switches(n, image, log_prior_odds, gamma_w, shared, work, sums):
 
 
 @kernel()
-def switch_off(n, block, old, product, prior, image, shared, work, sums):
-    """Whether a coefficient that is on goes off. Leaves its image of a unit in ``work.delta`` if one is proposed."""
-    gamma_e = image.gamma_e
+def switch_off(block, old, product, prior, image, shared, work, sums):
+    """Propose to switch a coefficient of weight ``old`` off; return whether it is accepted.
+
+    product : inner product of the residual with its image of a unit, which a proposal leaves in ``work.delta``
+    """
+    n, gamma_e = image.n, image.gamma_e
     expected = gamma_e * prior.norm + prior.gamma_w
     forward = log_odds(gamma_e * (product + prior.norm * old), expected, prior)
     if next_uniform(image.stream) * (1.0 + math.exp(min(forward, 700.0))) >= 1.0:
@@ -227,9 +231,9 @@ def switch_off(n, block, old, product, prior, image, shared, work, sums):
 
 
 @kernel()
-def switch_on(n, block, product, prior, image, shared, work, sums):
-    """Whether a coefficient that is off goes on, and with which weight. Leaves as `switch_off` does."""
-    gamma_e = image.gamma_e
+def switch_on(block, product, prior, image, shared, work, sums):
+    """`switch_off` the other way: propose to switch a coefficient on; return whether it is accepted, and its weight."""
+    n, gamma_e = image.n, image.gamma_e
     expected, c = gamma_e * prior.norm + prior.gamma_w, gamma_e * product
     forward, uniform = log_odds(c, expected, prior), next_uniform(image.stream)
     if (forward < LOG_ODDS_CUTOFF and uniform > 0.01) or uniform * (1.0 + math.exp(-forward)) >= 1.0:
@@ -249,11 +253,11 @@ def switch_on(n, block, product, prior, image, shared, work, sums):
 
 @kernel()
 def unit_response(block, image, shared, work):
-    """Image of a unit in a top block, in ``work.delta``; its energy and its product with the residual."""
+    """Image of a unit in a top block, into ``work.delta``; returns its energy and inner product with the residual."""
     last, delta, box = len(shared.layers) - 1, work.delta, work.box
     top = shared.layers[last]
     lower_box(top, (block.i, block.i + 1, block.j, block.j + 1), box[last])
     clear(delta, top, box[last])
-    add_atom(delta, start_of(block.i, block.j, top), block.k, delta.dtype.type(1), top, shared.static)
+    add_atom(delta, window_start(block.i, block.j, top), block.k, delta.dtype.type(1), top, shared.static)
     synthesise_down(last, image.z, shared, delta, box)
     return mask_and_dot(delta, image.mask, work.upward, shared.layers[0], box[0])

@@ -1,9 +1,9 @@
-"""The image pass of the joint model, compiled: top weights, top switches, upper positions, bottom positions.
+"""The image pass of the joint model: draws top weights, top switches, upper positions and bottom positions.
 
-All of an image's layers explain one residual. It is kept current, and with it, where that is needed next, its
+All layers of an image share one residual. The pass keeps it current, and, where the next draw needs them, its
 correlations with a unit in every block of each level. So a coefficient or a position costs one small inner product.
-Where the squared norm of an upper atom's image matters, a proposal is made under its expectation
-(`gdd.reference.screening`) and corrected by an accept step with the true one, which costs a way down the layers.
+The squared norm of an upper atom's image is costly; proposals use its expectation (`gdd.reference.screening`), and an
+accept step with the true norm, which takes a synthesis down the layers, corrects for the difference.
 
 *Checked:* tests/test_joint_sweep.py (same chain as the plain twin).
 """
@@ -16,76 +16,83 @@ from typing import NamedTuple
 import numpy as np
 
 from gdd.base.compiling import borrowed, kernel
-from gdd.sampler.kernels.joint import fill_residual, image_of, synthesise_values, synthesise_whole
+from gdd.sampler.kernels.joint import fill_joint_residual, image_of, synthesise_level, synthesise_values
 from gdd.sampler.kernels.joint_coefficients import draw_switches, draw_weights
 from gdd.sampler.kernels.joint_positions import Bottom, draw_bottom_positions, draw_upper_positions
 from gdd.sampler.kernels.operations import draw_noise
-from gdd.sampler.kernels.random import WORDS, fill_key
+from gdd.sampler.kernels.random import STREAM_SIZE, fill_key
 
 
 class JointPriors(NamedTuple):
-    """What the image pass needs of the priors."""
+    """Priors of the local part of the joint model."""
 
-    log_odds: float  # of a top coefficient
+    log_odds: float  # of a top coefficient being active
     gamma_w: float
     empty: float  # 1 if a pooling block may be empty, else 0
     noise_shape: float
     noise_rate: float
-    noise_drawn: bool  # with each image
+    noise_drawn: bool  # whether each image draws a noise precision
 
 
 class JointSums(NamedTuple):
-    """What an image pass leaves, added up over images; one more axis, of accumulators, while under way."""
+    """Sufficient statistics and diagnostics, summed over images; during a pass with a leading axis of accumulators."""
 
     active: np.ndarray  # (atom,): active top coefficients
     squares: np.ndarray  # (atom,): sum of their squared weights
     pixels: np.ndarray  # (): observed ones
     energy: np.ndarray  # (): ||E||^2
     weighted_energy: np.ndarray  # (): gamma_e ||E||^2
-    log_noise: np.ndarray  # (): log gamma_e of every observed pixel
-    log_counts: np.ndarray  # (): log prior of positions, but for a constant
+    log_noise: np.ndarray  # (): sum of log gamma_e over observed pixels
+    log_counts: np.ndarray  # (): log prior of positions, up to a constant
     visited: np.ndarray  # (layer, class of strength): blocks whose position was drawn
-    moved: np.ndarray  # (layer, class of strength): those that came out elsewhere
-    proposed_on: np.ndarray  # (): top coefficients, as the next three
+    moved: np.ndarray  # (layer, class of strength): blocks whose position changed
+    proposed_on: np.ndarray  # (): numbers of top coefficients, as the next three
     switched_on: np.ndarray
     proposed_off: np.ndarray
     switched_off: np.ndarray
     weights_proposed: np.ndarray  # (): images whose top weights were proposed
-    weights_accepted: np.ndarray  # (): and accepted
-    weight_steps: np.ndarray  # (): of the solver of the weights
+    weights_accepted: np.ndarray  # (): images whose top weights were accepted
+    weight_steps: np.ndarray  # (): steps of the solver of the weights
 
 
 @kernel()
 def pass_images(images, shared, priors, work, sums, key):
-    """Update images, each with an accumulator of ``sums`` of its own; see the types of the arguments.
+    """Redraw the local part of a batch of images; each image has an accumulator.
 
-    key : (seed, stage, layer, sweep). Changes what ``images`` holds but pixels and masks, work and sums.
+    Changes ``work``, ``sums``, and all of ``images`` except pixels and masks.
+
+    Parameters
+    ----------
+    images, shared, work : `gdd.sampler.kernels.joint`
+    priors : `JointPriors`
+    sums : `JointSums` with a leading axis of accumulators
+    key : (seed, stage, layer, sweep)
     """
     images, shared, work, sums = borrowed((images, shared, work, sums))
-    top, stream, layer = len(shared.layers) - 1, np.empty(WORDS, np.uint64), shared.layers[0]
+    top, stream, layer = len(shared.layers) - 1, np.empty(STREAM_SIZE, np.uint64), shared.layers[0]
     bottom = Bottom(layer, shared.static, layer.dictionary * layer.dictionary, priors.empty)
     for n in range(len(images.pixels)):
         fill_key(stream, key, images.first + n)
-        begin_image(n, images, shared, priors, work, stream, sums)
+        initialise_image(n, images, shared, priors, work, stream, sums)
         image = image_of(images, n, stream)
-        draw_weights(n, image, priors.gamma_w, shared, work, sums)
-        draw_switches(n, image, priors.log_odds, priors.gamma_w, shared, work, sums)
+        draw_weights(image, priors.gamma_w, shared, work, sums)
+        draw_switches(image, priors.log_odds, priors.gamma_w, shared, work, sums)
         synthesise_values(top, image, shared, work)
         for level in range(top - 1, 0, -1):
-            draw_upper_positions(n, level, image, priors.empty, shared, work, sums)
-            synthesise_whole(level, image.z, shared, work)
+            draw_upper_positions(level, image, priors.empty, shared, work, sums)
+            synthesise_level(level, image.z, shared, work)
         if top > 0:
-            draw_bottom_positions(n, image, bottom, work, sums)
+            draw_bottom_positions(image, bottom, work, sums)
         images.residuals[n] = work.upward[: image.pixels.size]
-        end_image(n, image, shared, work.upward, sums)
+        accumulate_image(image, shared, work.upward, sums)
 
 
 @kernel()
-def begin_image(n, images, shared, priors, work, stream, sums):
-    """Residual and noise precision of one image. Changes gamma_e, ``work``, stream, sums."""
+def initialise_image(n, images, shared, priors, work, stream, sums):
+    """Compute the residual of one image, and draw its noise precision. Changes gamma_e, ``work``, stream, ``sums``."""
     image, energy, observed = image_of(images, n, stream), 0.0, 0
     synthesise_values(np.int64(0), image, shared, work)
-    fill_residual(image, work)
+    fill_joint_residual(image, work)
     for p in range(image.pixels.size):
         energy += np.float64(work.upward[p]) ** 2
         observed += image.mask.size == 0 or image.mask[p] > 0
@@ -95,9 +102,9 @@ def begin_image(n, images, shared, priors, work, stream, sums):
 
 
 @kernel()
-def end_image(n, image, shared, residual, sums):
-    """Add one image to the sums. Changes them."""
-    top, energy = shared.layers[len(shared.layers) - 1], 0.0
+def accumulate_image(image, shared, residual, sums):
+    """Add one image to its accumulator of ``sums``."""
+    n, top, energy = image.n, shared.layers[len(shared.layers) - 1], 0.0
     for p in range(image.pixels.size):
         energy += np.float64(residual[p]) ** 2
     sums.energy[n] += energy

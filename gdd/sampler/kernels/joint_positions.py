@@ -1,8 +1,8 @@
-"""Where pooled blocks of the joint model are active, compiled. A block's value comes from the layers above it.
+"""Draws of the positions of pooled blocks of the joint model, whose values come from the layers above.
 
-Positions of the bottom layer are drawn from their exact conditional. Above it a position is proposed under the expected
-distance between the images of an atom at two positions (`gdd.reference.screening`), and accepted or not by the true
-one. theta is integrated out. For the arguments see `gdd.sampler.kernels.joint`.
+Positions of the bottom layer are drawn from their exact conditional. Above it a proposal uses the expected distance
+between the images of an atom at two positions (`gdd.reference.screening`), and the accept step the true distance. theta
+is integrated out. For the arguments see `gdd.sampler.kernels.joint`.
 
 *Checked:* tests/test_joint_sweep.py (same chain as the plain twin).
 """
@@ -39,18 +39,18 @@ from gdd.sampler.kernels.operations import (
     log_counts,
     place_in_map,
     sample_outcome,
-    start_of,
+    window_start,
 )
 from gdd.sampler.kernels.random import next_uniform
 from gdd.sampler.kernels.windows import Static, window_dot
 
-#: borders of the classes of |value| * ||atom|| * sqrt(gamma_e) by which moves are counted
+#: borders between the classes of strength, |value| * ||atom|| * sqrt(gamma_e), by which moves are counted
 BORDERS = (0.1, 1.0, 3.0)
 
 
 @kernel()
 def class_of(value, gamma_e, norm):
-    """Class of a block by its strength, |value| * ||atom|| * sqrt(gamma_e)."""
+    """Class of a block's strength; ``norm`` is the squared norm of its atom."""
     strength, passed = abs(value) * math.sqrt(gamma_e * norm), 0
     for border in BORDERS:
         passed += strength >= border
@@ -59,16 +59,16 @@ def class_of(value, gamma_e, norm):
 
 @kernel()
 def overlap_of(k, rows, cols, layer):
-    """Expected product of the images of atom k at two positions so far apart; exact in the bottom layer."""
+    """Expected inner product of atom k's images at two positions of this lag; exact in the bottom layer."""
     height, width = 2 * layer.pool_row - 1, 2 * layer.pool_col - 1
     return layer.overlaps[(k * height + rows + layer.pool_row - 1) * width + cols + layer.pool_col - 1]
 
 
 @kernel()
 def list_positions(i, j, layer, empty, counts, work):
-    """Prior weight and place of every position that a block has; returns how many. The block must not be counted.
+    """Fill prior weights and places of ``work`` for the positions of block (i, j); return the number of positions.
 
-    Changes prior and places of ``work``; the prior weight of empty is 0 where that is not allowed.
+    ``counts`` must exclude the block. The prior weight of empty is 0 if no block may be empty.
     """
     block, t = block_at(i, j, layer), 0
     work.prior[0] = collapsed_prior_weights(block, counts, layer, empty, work.prior[1:])
@@ -84,21 +84,21 @@ def list_positions(i, j, layer, empty, counts, work):
 
 
 class Bottom(NamedTuple):
-    """The bottom layer, and what its positions need besides."""
+    """The bottom layer, and constants of the draws of its positions."""
 
     layer: Layer
     static: Static
-    squares: np.ndarray  # of its dictionary
+    squares: np.ndarray  # (atom * atom_row * atom_col * plane,): its dictionary's entries squared
     empty: float  # 1 if a block may be empty, else 0
 
 
 @kernel()
-def draw_bottom_positions(n, image, bottom, work, sums):
-    """Draw every position of the bottom layer exactly.
+def draw_bottom_positions(image, bottom, work, sums):
+    """Draw every position of the bottom layer from its exact conditional.
 
-    Changes positions, the residual, scratch, sums of image ``n`` and the stream.
+    Changes positions, the residual and scratch of ``work``, the image's accumulator of ``sums``, the stream.
     """
-    layer, static, z = bottom.layer, bottom.static, image.z
+    n, layer, static, z = image.n, bottom.layer, bottom.static, image.z
     counts, masked = work.counts[0], image.mask.size > 0
     for k in range(layer.atoms):
         norm = overlap_of(k, 0, 0, layer)
@@ -109,15 +109,15 @@ def draw_bottom_positions(n, image, bottom, work, sums):
                 value, old = work.values[layer.output + b], z[b]
                 counts[group, old] -= 1
                 if masked:
-                    add_at(block, old, value, layer, static, image.mask, work.upward)
+                    add_atom_at(block, old, value, layer, static, image.mask, work.upward)
                 number, total = position_weights(block, old, np.float64(value), image, bottom, work)
                 uniform = next_uniform(image.stream)
                 t = sample_outcome(work.weights[1 : number + 1], work.weights[0], uniform * total)
                 new = work.places[t, 2] if t >= 0 else -1
                 if not masked and new != old:
-                    add_at(block, old, value, layer, static, image.mask, work.upward)
+                    add_atom_at(block, old, value, layer, static, image.mask, work.upward)
                 if masked or new != old:
-                    add_at(block, new, -value, layer, static, image.mask, work.upward)
+                    add_atom_at(block, new, -value, layer, static, image.mask, work.upward)
                 counts[group, new] += 1
                 strength = class_of(np.float64(value), image.gamma_e, norm)
                 sums.visited[n, 0, strength] += 1
@@ -128,17 +128,17 @@ def draw_bottom_positions(n, image, bottom, work, sums):
 
 @kernel()
 def position_weights(block, old, v, image, bottom, work):
-    """Form the weights of all outcomes of a bottom block that is now at ``old`` and not in the counts.
+    """Compute the unnormalised probabilities of a bottom block's outcomes, into ``work.weights``.
 
-    Returns (positions that it has, sum of the weights). Where pixels are missing, the block's own part must be in the
-    residual already. Changes ``work``.
+    The block has value v and is at position ``old``; the counts must exclude it. Where pixels are missing, the residual
+    must exclude its contribution. Returns (number of positions, sum of the weights). Changes ``work``.
     """
     layer, (k, i, j), gains, weights = bottom.layer, block, work.gains, work.weights
     norm, number = overlap_of(k, 0, 0, layer), list_positions(i, j, layer, bottom.empty, work.counts[0], work)
     row, col = place_in_map(i, j, old, layer)
     largest = 0.0 if bottom.empty > 0 else -np.inf
     for t in range(number):
-        start = start_of(work.places[t, 0], work.places[t, 1], layer)
+        start = window_start(work.places[t, 0], work.places[t, 1], layer)
         c, energy = np.float64(dot_atom(work.upward, start, k, layer, bottom.static)), norm
         if image.mask.size > 0:
             first = k * layer.height * layer.length
@@ -153,31 +153,31 @@ def position_weights(block, old, v, image, bottom, work):
 
 
 @kernel()
-def add_at(block, position, amount, layer, static, mask, upward):
-    """Add ``amount`` times an atom of the bottom layer at a position of a block, if any. Changes the residual."""
+def add_atom_at(block, position, amount, layer, static, mask, upward):
+    """Add ``amount`` times a bottom atom at a position of a block to the residual; nothing if ``position`` is empty."""
     if position >= 0:
         row, col = place_in_map(block.i, block.j, position, layer)
-        add_where_observed(upward, mask, start_of(row, col, layer), block.k, amount, layer, static)
+        add_where_observed(upward, mask, window_start(row, col, layer), block.k, amount, layer, static)
 
 
 # Layers above the bottom one
 
 
 class Move(NamedTuple):
-    """A block of an upper layer, its value, and what a proposal of its position needs."""
+    """A block of an upper layer whose position is proposed."""
 
     block: BlockIndex
     value: float
-    number: int  # positions that it has
+    number: int  # of its positions
     gamma_e: float
 
 
 @kernel()
-def draw_upper_positions(n, level, image, empty, shared, work, sums):
-    """Draw every position of a pooled layer above the bottom one: propose, and accept or undo.
+def draw_upper_positions(level, image, empty, shared, work, sums):
+    """Draw every position of a pooled layer above the bottom one: propose, then accept or undo.
 
-    Place by place: the blocks of all atoms there reach the same window, within which the residual is correlated up once
-    and then after each move. Changes positions, ``work``, sums of image ``n`` and the stream.
+    Blocks of all atoms at one place (i, j) affect the same window. The residual is correlated up within it once, and
+    again after each move. Changes positions, ``work``, the image's accumulator of ``sums``, the stream.
     """
     layer = shared.layers[level]
     for k in range(layer.atoms):
@@ -189,14 +189,14 @@ def draw_upper_positions(n, level, image, empty, shared, work, sums):
                 lower_box(shared.layers[lower], work.box[lower + 1], work.box[lower])
             correlate_within(level, image.z, shared, work.upward, work.box)
             for k in range(layer.atoms):
-                draw_upper_position(n, level, BlockIndex(k, i, j), image, empty, shared, work, sums)
+                draw_upper_position(level, BlockIndex(k, i, j), image, empty, shared, work, sums)
     for k in range(layer.atoms):
-        sums.log_counts[n] += log_counts(work.counts[k], layer, empty)
+        sums.log_counts[image.n] += log_counts(work.counts[k], layer, empty)
 
 
 @kernel()
-def draw_upper_position(n, level, block, image, empty, shared, work, sums):
-    """Draw the position of one block of `draw_upper_positions`, which says what changes."""
+def draw_upper_position(level, block, image, empty, shared, work, sums):
+    """Propose a position of one block, and accept it or undo the move; changes what `draw_upper_positions` does."""
     layer, z, (k, i, j) = shared.layers[level], image.z, block
     b, group, counts = number_of(k, i, j, layer), block_at(i, j, layer).group, work.counts[k]
     value, old = work.values[layer.output + b], z[layer.block + b]
@@ -218,14 +218,14 @@ def draw_upper_position(n, level, block, image, empty, shared, work, sums):
         else:
             undo_move(level, value, shared, work)
     strength = class_of(np.float64(value), image.gamma_e, overlap_of(k, 0, 0, layer))
-    sums.visited[n, level, strength] += 1
-    sums.moved[n, level, strength] += moved
+    sums.visited[image.n, level, strength] += 1
+    sums.moved[image.n, level, strength] += moved
     counts[group, z[layer.block + b]] += 1
 
 
 @kernel()
 def propose(move, before, layer, static, stream, work):
-    """Draw an outcome (0: empty, t + 1: position t) from the proposal; return it and its log probability."""
+    """Draw an outcome from the proposal, given the present outcome ``before``; return it and its log probability."""
     log_total = proposal_log_weights(move, before, layer, static, work)
     for t in range(move.number + 1):
         work.weights[t] = math.exp(work.gains[t] - log_total)
@@ -234,32 +234,32 @@ def propose(move, before, layer, static, stream, work):
 
 
 @kernel()
-def log_proposal(move, now, outcome, layer, static, work):
-    """Log probability that an outcome is proposed from ``now``."""
-    log_total = proposal_log_weights(move, now, layer, static, work)
+def log_proposal(move, current, outcome, layer, static, work):
+    """Log probability of proposing ``outcome`` from outcome ``current``."""
+    log_total = proposal_log_weights(move, current, layer, static, work)
     return work.gains[outcome] - log_total
 
 
 @kernel()
-def proposal_log_weights(move, now, layer, static, work):
-    """Log weights of a proposal from outcome ``now`` (0: empty, t + 1: position t); return the log of their sum.
+def proposal_log_weights(move, current, layer, static, work):
+    """Log weights of a proposal from outcome ``current``, into ``work.gains``; return the log of their sum.
 
     The squared distance between the two placed atoms is approximated by its expectation; the accept step corrects for
-    it. Changes gains of ``work``.
+    it.
     """
     k, v, gains, places = move.block.k, move.value, work.gains, work.places
     norm = overlap_of(k, 0, 0, layer)
     for t in range(move.number + 1):
         gains[t] = 0.0
         if t > 0 and v != 0.0:
-            gains[t] = dot_atom(work.upward, start_of(places[t - 1, 0], places[t - 1, 1], layer), k, layer, static)
-    present, largest = gains[now], -np.inf
+            gains[t] = dot_atom(work.upward, window_start(places[t - 1, 0], places[t - 1, 1], layer), k, layer, static)
+    current_gain, largest = gains[current], -np.inf
     for t in range(move.number + 1):
-        distance = norm if (t == 0) != (now == 0) else 0.0
-        if t > 0 and now > 0:
-            rows, cols = places[t - 1, 0] - places[now - 1, 0], places[t - 1, 1] - places[now - 1, 1]
+        distance = norm if (t == 0) != (current == 0) else 0.0
+        if t > 0 and current > 0:
+            rows, cols = places[t - 1, 0] - places[current - 1, 0], places[t - 1, 1] - places[current - 1, 1]
             distance = 2.0 * (norm - overlap_of(k, rows, cols, layer))
-        gains[t] = move.gamma_e * (v * (gains[t] - present) - 0.5 * v * v * distance)
+        gains[t] = move.gamma_e * (v * (gains[t] - current_gain) - 0.5 * v * v * distance)
         gains[t] = math.log(work.prior[t]) + gains[t] if work.prior[t] > 0.0 else -np.inf
         largest = max(largest, gains[t])
     total = 0.0
@@ -270,8 +270,9 @@ def proposal_log_weights(move, now, layer, static, work):
 
 @kernel()
 def apply_move(level, k, before, after, value, image, shared, work):
-    """Move a block's atom between two outcomes, in the residual and all levels up to the block's; return the gain in
-    log likelihood. What the levels were is in ``work.delta``. Changes ``work``.
+    """Move a block's atom from outcome ``before`` to ``after``, in the residual and all levels up to the block's.
+
+    Returns the log likelihood ratio. Saves the previous levels in ``work.delta`` for `undo_move`. Changes ``work``.
     """
     if value == 0:
         return 0.0
@@ -295,9 +296,9 @@ def undo_move(level, value, shared, work):
 
 @kernel()
 def move_unit(k, before, after, value, layer, static, work, box):
-    """Set the change of a layer's input, within its box, to what moving a block between outcomes does."""
+    """Change of a layer's input by moving a block from one outcome to another, into ``work.delta`` within the box."""
     clear(work.delta, layer, box)
     for outcome, amount in ((before, -value), (after, value)):
         if outcome > 0:
-            start = start_of(work.places[outcome - 1, 0], work.places[outcome - 1, 1], layer)
+            start = window_start(work.places[outcome - 1, 0], work.places[outcome - 1, 1], layer)
             add_atom(work.delta, start, k, amount, layer, static)

@@ -1,9 +1,8 @@
 """Primitives that all kernels share: a layer's sizes, its blocks and their priors, the choice within a block, atoms.
 
-Inside a kernel the plane is the last axis, merged with the column, and all is flat: an image or a residual is
-(row * col * plane,), a dictionary (atom * atom_row * atom_col * plane,). The joint model has several *levels* in one
-array, level after level: level 0 is the image, level l the input of layer l, counted from 0. One layer alone is the
-same with one level.
+Kernels work on flat arrays whose last axis is the plane: an image or a residual is (row * col * plane,), a dictionary
+(atom * atom_row * atom_col * plane,). The joint model keeps several *levels* in one array, one after another: level 0
+is the image, level l the input of layer l, counted from 0. A single layer has one level.
 
 *Checked:* tests/test_kernels.py, tests/test_joint_sweep.py.
 """
@@ -19,17 +18,17 @@ from gdd.base.compiling import kernel, subkernel
 from gdd.sampler.kernels.random import next_gamma, next_normal
 from gdd.sampler.kernels.windows import add_observed, static_add, static_dot, window_add, window_dot
 
-#: images whose sums are added up one after another, in one accumulator
+#: images that share one accumulator of the sums
 CHUNK = 64
-#: makes up for the rounding of squares in single precision where a bound is wanted
-SLACK = 1.0 + 1e-5
+#: factor by which upper bounds exceed the rounding errors of squares in single precision
+ROUNDING_MARGIN = 1.0 + 1e-5
 SAFE_EXPONENT = 80.0
-#: counts up to this one enter a product under one logarithm; larger ones cost two of ``lgamma``
+#: counts up to this one share a logarithm of their product; a larger one costs two calls of ``lgamma``
 SMALL_COUNT = 8
 
 
 class Layer(NamedTuple):
-    """Sizes of a layer, its dictionary, and where its input and its blocks begin among those of all layers."""
+    """Sizes of a layer, its dictionary, and the offsets of its input and its blocks among those of all layers."""
 
     atoms: int
     height: int  # rows of an atom
@@ -42,67 +41,69 @@ class Layer(NamedTuple):
     pool_col: int
     grid_row: int
     grid_col: int
-    block: int  # of its first block
-    input: int  # of its input, a level
-    output: int  # of the values of its blocks, the level above
-    static: bool  # whether `Static` has the size of its atoms
+    block: int  # offset of its first block
+    input: int  # offset of its input, a level
+    output: int  # offset of the values of its blocks, the level above
+    static: bool  # whether `Static` holds the size of its atoms
     dictionary: np.ndarray  # (atom * atom_row * atom_col * plane,)
-    places: np.ndarray  # (position,): where each is in the input, from the block's first place
-    overlaps: np.ndarray  # (atom * lag_row * lag_col,): expected, `gdd.reference.screening`; exact in the bottom layer
+    places: np.ndarray  # (position,): offset of each position in the input, from the first one of its block
+    # (atom * lag_row * lag_col,): expected inner products of an atom's images at two positions, see
+    # `gdd.reference.screening`; exact in the bottom layer
+    overlaps: np.ndarray
 
 
 class Prior(NamedTuple):
-    """Priors of the outcomes of a layer's blocks, a0 and b0 or counts over the map's other blocks; and precisions."""
+    """Prior of the outcomes of a layer's blocks, a0 and b0 or collapsed over theta; priors of the precisions."""
 
-    active: float  # a0, and b0: 0 if counted
-    empty: float
-    counted: bool
+    active: float  # a0; 0 if collapsed
+    empty: float  # b0; 0 if collapsed
+    collapsed: bool  # theta integrated out: weights are counts over the map's other blocks
     gamma_w: float
     noise_shape: float
     noise_rate: float
-    noise_drawn: bool  # for each image
+    noise_drawn: bool  # whether each image draws a noise precision
     noise_by_image: bool
 
 
 class ImageArrays(NamedTuple):
-    """Images and their part of a layer's state, which a pass changes."""
+    """A batch of images and the local part of a layer's state, which a pass changes."""
 
-    pixels: np.ndarray  # (image, row * col * plane); where some are hidden, 0 there
-    masks: np.ndarray  # the same, 1 where observed, else 0; no image at all if every pixel is observed
+    pixels: np.ndarray  # (image, row * col * plane), 0 where hidden
+    masks: np.ndarray  # (image, row * col * plane), 1 where observed, else 0; (0, ...) if every pixel is observed
     z: np.ndarray  # (image, atom, block_row, block_col)
     w: np.ndarray  # (image, atom, block_row, block_col)
     gamma_e: np.ndarray  # (image or 1,)
-    first: int  # number of the first one in its chain
+    first: int  # number of the first image in the chain
 
     def slice(self, where: slice) -> ImageArrays:
-        """Views of these of the images."""
+        """Views of a slice of the images."""
         masks, gamma_e = (array[where] if len(array) > 1 else array for array in (self.masks, self.gamma_e))
         pixels, z, w = (array[where] for array in (self.pixels, self.z, self.w))
         return ImageArrays(pixels, masks, z, w, gamma_e, self.first + where.start)
 
 
 class Slab(NamedTuple):
-    """Where an active position would stand, its weight integrated out; see `slab_of`."""
+    """The slab of a position's spike-and-slab conditional, the weight integrated out; see `slab_of`."""
 
     gamma_e: float
-    precision: float  # of the weight given all else
-    gain: float  # exponent of the odds against empty for a squared correlation of 1
-    factor: float  # of the odds
+    precision: float  # lambda, of the weight given the rest
+    gain: float  # exponent of the odds against empty per squared correlation
+    factor: float  # sqrt(gamma_w / lambda), factor of the odds
 
 
 class Outcomes(NamedTuple):
-    """Posterior of a block's positions, each (position,): a weight is N(linear / precision, 1 / precision)."""
+    """Conditional of a block's positions, arrays (position,): a weight is N(linear / precision, 1 / precision)."""
 
     linear: np.ndarray
     precision: np.ndarray
     gain: np.ndarray  # exponent of the odds against empty
-    weight: np.ndarray  # their factor
+    weight: np.ndarray  # prior weight times the odds' factor
 
 
 class Active(NamedTuple):
-    """Active positions of an image, atom by atom."""
+    """Active positions of an image, in the order of its atoms."""
 
-    places: np.ndarray  # (entry, atom/row/col)
+    places: np.ndarray  # (entry, 3): atom, row, col
     weights: np.ndarray  # (entry,)
 
 
@@ -110,13 +111,15 @@ class Active(NamedTuple):
 
 
 class Block(NamedTuple):
-    """A pooling block: its first position, its size, and 0 to 3 for whole, cut on the right, at the bottom, both."""
+    """A pooling block (i, j) of a map, and the group of blocks of its size, with which it shares theta."""
 
-    row: int
+    i: int
+    j: int
+    row: int  # of its first position in the map
     col: int
     rows: int
     cols: int
-    group: int
+    group: int  # 0: full size; 1: ragged at the right edge; 2: at the bottom edge; 3: at both
 
 
 @subkernel()
@@ -124,24 +127,24 @@ def block_at(i, j, layer):
     """Block (i, j) of a map."""
     row, col = i * layer.pool_row, j * layer.pool_col
     rows, cols = min(layer.pool_row, layer.map_row - row), min(layer.pool_col, layer.map_col - col)
-    return Block(row, col, rows, cols, 2 * (rows < layer.pool_row) + (cols < layer.pool_col))
+    return Block(i, j, row, col, rows, cols, 2 * (rows < layer.pool_row) + (cols < layer.pool_col))
 
 
 @subkernel()
 def place_in_map(i, j, position, layer):
-    """Row and column of the map of a position of block (i, j)."""
+    """Row and column in the map of a position of block (i, j)."""
     return i * layer.pool_row + position // layer.pool_col, j * layer.pool_col + position % layer.pool_col
 
 
 @subkernel()
-def start_of(row, col, layer):
-    """Where the window of an atom at a place of a layer's map starts, among all levels."""
+def window_start(row, col, layer):
+    """Offset, among all levels, of the window under an atom at (row, col) of a layer's map."""
     return layer.input + row * layer.width + col * layer.planes
 
 
 @subkernel()
 def count_outcomes(z, layer, counts):
-    """Outcomes of one map by group of blocks, into ``counts`` (4, position + 1); the last column is empty, as z[-1]."""
+    """Count the outcomes of map z (block_row, block_col), into ``counts`` (group, position + 1); the last is empty."""
     counts[:] = 0
     for i in range(z.shape[0]):
         for j in range(z.shape[1]):
@@ -150,9 +153,9 @@ def count_outcomes(z, layer, counts):
 
 @subkernel()
 def collapsed_prior_weights(block, counts, layer, empty, weight):
-    """Prior weights of a block's positions given the other blocks, theta integrated out, into ``weight``.
+    """Prior weights of a block's positions given the other blocks, theta integrated out, into ``weight`` (position,).
 
-    ``empty`` : 1 if a block may be empty, else 0. The block itself must not be in ``counts``. Returns that of empty.
+    ``empty`` is 1 if a block may be empty, else 0; ``counts`` must exclude the block. Returns the weight of empty.
     """
     alpha, t = 1.0 / (block.rows * block.cols + empty), 0
     for a in range(block.rows):
@@ -164,8 +167,8 @@ def collapsed_prior_weights(block, counts, layer, empty, weight):
 
 @subkernel()
 def prior_weights(block, counts, layer, prior, weight):
-    """Prior weights of a block's positions, into ``weight``; returns that of empty."""
-    if prior.counted:
+    """Prior weights of a block's positions, into ``weight`` (position,); returns the weight of empty."""
+    if prior.collapsed:
         return collapsed_prior_weights(block, counts, layer, 1, weight)
     weight[0] = prior.active
     return prior.empty
@@ -173,13 +176,13 @@ def prior_weights(block, counts, layer, prior, weight):
 
 @subkernel()
 def log_counts(counts, layer, empty):
-    """Sum of lgamma(alpha + count) - lgamma(alpha) over a map's groups of blocks and their outcomes."""
+    """Sum of lgamma(alpha + count) - lgamma(alpha) over groups and outcomes, from ``counts`` (group, position + 1)."""
     total = 0.0
     for group in range(4):
         rows = layer.map_row % layer.pool_row if group >= 2 else layer.pool_row
         cols = layer.map_col % layer.pool_col if group % 2 else layer.pool_col
-        alpha = 1.0 / max(1, rows * cols + empty)  # with no position there is no such block either
-        rising = 1.0  # product of alpha (alpha + 1) ... for small counts: one logarithm for all of them
+        alpha = 1.0 / max(1, rows * cols + empty)  # a group without positions has no blocks
+        rising = 1.0  # rising factorials alpha (alpha + 1) ... of the small counts, under one logarithm
         for outcome in range(counts.shape[1]):
             count = counts[group, outcome]
             if count > SMALL_COUNT or rising > 1e200:
@@ -215,9 +218,9 @@ def set_outcome(outcomes, t, correlation, slab):
 
 @subkernel()
 def apply_gains(weight, gain, positions, empty, largest):
-    """Multiply the weights of positions by the exponentials of their gains, and all by exp(-largest).
+    """Multiply weights (position,) by the exponentials of their gains and all by exp(-largest), against overflow.
 
-    Returns (weight of empty, sum of all weights). Changes ``weight``.
+    Returns (weight of empty, total weight). Changes ``weight``.
     """
     if empty > 0.0:  # 0 times an overflow would not be 0
         empty *= math.exp(-largest)
@@ -230,7 +233,7 @@ def apply_gains(weight, gain, positions, empty, largest):
 
 @subkernel()
 def sample_outcome(weights, empty, target):
-    """Outcome at which the running sum of weights, empty (-1) first, passes ``target``; else the last possible one."""
+    """Sample by inversion: the outcome at which the running sum of weights, empty (-1) first, passes ``target``."""
     total, last = empty, -1
     if target < total:
         return -1
@@ -244,10 +247,10 @@ def sample_outcome(weights, empty, target):
 
 
 @subkernel()
-def certainly_empty(gain, empty, others, uniform):
-    """Whether a draw falls on empty, as far as a bound without an exponential shows: exp(-g) >= (1 - g / 16)^16.
+def certainly_empty(gain, empty, active, uniform):
+    """Whether a bound proves, without an exponential, that a block is drawn empty: exp(-g) >= (1 - g / 16)^16.
 
-    ``gain`` is the largest exponent of the block, ``others`` the total weight of its positions.
+    ``gain`` is the largest exponent of the block's positions, ``active`` the total of their weights.
     """
     base = 1.0 - gain / 16.0
     if base <= 0.0:
@@ -256,14 +259,14 @@ def certainly_empty(gain, empty, others, uniform):
     base *= base
     base *= base
     base *= base
-    return uniform * (empty * base + others) < empty * base
+    return uniform * (empty * base + active) < empty * base
 
 
 @subkernel()
 def draw_block(block, outcomes, empty, layer, uniform, stream):
-    """Position (-1: empty) and weight of a block, from its outcomes; ``empty`` is the prior weight of that one.
+    """Draw position (-1: empty) and weight of a block from its outcomes; ``empty`` is the prior weight of empty.
 
-    If an upper bound on the positions already decides for empty, no exponential is computed.
+    No exponential is computed where an upper bound on the positions' weights already decides for empty.
     """
     positions, largest, total = block.rows * block.cols, 0.0, 0.0
     for t in range(positions):
@@ -281,7 +284,7 @@ def draw_block(block, outcomes, empty, layer, uniform, stream):
 
 @subkernel()
 def draw_noise(shape, rate, pixels, energy, stream):
-    """gamma_e of one image given its residual's energy."""
+    """Draw gamma_e of one image given the energy of its residual over ``pixels`` observed pixels."""
     return next_gamma(stream, shape + 0.5 * pixels) / (rate + 0.5 * energy)
 
 
@@ -290,12 +293,12 @@ def draw_noise(shape, rate, pixels, energy, stream):
 
 @kernel(forceinline=True)
 def add_atom(levels, start, k, amount, layer, static):
-    """Add ``amount`` times atom k to a window of a layer's input. Changes ``levels``.
+    """Add ``amount`` times atom k to the window of a layer's input at ``start``. Changes ``levels``.
 
-    Inlined, like `dot_atom`: otherwise a sweep of refinement takes 1.7 times as long at Caltech's sizes.
+    Inlined, like `dot_atom`: a call makes a sweep of refinement 1.7 times as long at Caltech's sizes.
     """
     first = k * layer.height * layer.length
-    if layer.static:  # written out: one more call slows the innermost loop down
+    if layer.static:  # not by way of another function: one more call slows the innermost loop down
         static_add(
             levels, start, layer.width, layer.dictionary, first, layer.length, amount, static.rows, static.columns
         )
@@ -305,7 +308,7 @@ def add_atom(levels, start, k, amount, layer, static):
 
 @kernel(forceinline=True)
 def add_where_observed(levels, mask, start, k, amount, layer, static):
-    """`add_atom` where pixels are observed; ``mask`` is empty if all are."""
+    """`add_atom` at observed pixels; ``mask`` is empty if all are observed."""
     if mask.size == 0:
         add_atom(levels, start, k, amount, layer, static)
     else:
@@ -314,7 +317,7 @@ def add_where_observed(levels, mask, start, k, amount, layer, static):
 
 @kernel(forceinline=True)
 def dot_atom(levels, start, k, layer, static):
-    """Inner product of atom k with a window of a layer's input."""
+    """Inner product of atom k with the window of a layer's input at ``start``."""
     first = k * layer.height * layer.length
     if layer.static:
         return static_dot(levels, start, layer.width, layer.dictionary, first, static.rows, static.columns)
@@ -323,13 +326,13 @@ def dot_atom(levels, start, k, layer, static):
 
 @subkernel()
 def make_active(size):
-    """Allocate space for so many active positions."""
+    """Allocate space for ``size`` active positions."""
     return Active(np.empty((size, 3), np.int64), np.empty(size))
 
 
 @subkernel()
 def list_active(z, w, layer, active):
-    """Active positions of maps z, w (atom, block_row, block_col), into ``active``; returns how many."""
+    """List the active positions of maps z, w (atom, block_row, block_col) in ``active``; return their number."""
     count = 0
     for k in range(z.shape[0]):
         for i in range(z.shape[1]):
@@ -344,13 +347,13 @@ def list_active(z, w, layer, active):
 
 @subkernel()
 def fill_residual(image, mask, active, count, layer, static, residual):
-    """Image less its ``count`` active atoms, where observed, into ``residual``."""
+    """Image minus its ``count`` active atoms, at observed pixels, into ``residual``."""
     for p in range(len(image)):  # an assignment of slices would allocate
         residual[p] = image[p]
     for e in range(count):
         k, row, col = active.places[e, 0], active.places[e, 1], active.places[e, 2]
         amount = residual.dtype.type(-active.weights[e])
-        add_where_observed(residual, mask, start_of(row, col, layer), k, amount, layer, static)
+        add_where_observed(residual, mask, window_start(row, col, layer), k, amount, layer, static)
 
 
 @subkernel()
@@ -365,24 +368,24 @@ def energy_of(residual, width):
 
 
 @subkernel()
-def list_near(places, e, last, h, w, near):
-    """Entries after ``e`` at most (h, w) away, whose atoms overlap its own, into ``near``; returns how many.
+def list_neighbours(places, e, last, h, w, neighbours):
+    """List the entries after ``e`` whose atoms overlap its own, at most (h, w) away; return their number.
 
-    Half of all pairs do, in no order: writing down every one, and moving on after those that do, spares the processor
-    a wrong prediction at every other pair.
+    About half of all pairs overlap, in random order. The loop therefore has no branch: it writes every entry and
+    advances after an overlapping one, which avoids a branch misprediction at every other pair.
     """
     count = 0
     for f in range(e + 1, last):
-        near[count] = f
+        neighbours[count] = f
         count += (abs(places[e, 1] - places[f, 1]) <= h) & (abs(places[e, 2] - places[f, 2]) <= w)
     return count
 
 
-# What the shared draws of a layer need of its images
+# Sufficient statistics of a layer's images
 
 
 class Sums(NamedTuple):
-    """What an image pass of a layer leaves, summed over images; one more axis, of accumulators, while under way."""
+    """Sufficient statistics for a layer's shared draws, summed over images; during a pass with an accumulator axis."""
 
     pairs: np.ndarray  # (atom, atom, lag_row, lag_col): sum gamma_e S_k(u) S_k'(u - lag), for k <= k'
     cross: np.ndarray  # (atom, atom_row * atom_col * plane): sum gamma_e <X, S_k shifted>; both empty under a mask
@@ -393,43 +396,43 @@ class Sums(NamedTuple):
     log_counts: np.ndarray  # (): sum of `log_counts`
 
     def scaled(self, gamma_e: float) -> Sums:
-        """Return the sums as if every image had been weighted by one noise precision."""
+        """Return the sums weighted by a noise precision that all images share."""
         return self._replace(pairs=self.pairs * gamma_e, cross=self.cross * gamma_e)
 
 
 @subkernel()
-def add_sums(image, count, gamma_e, constants, work, sums, n):
-    """Add an image, its ``count`` active positions and its residual, both in ``work``, to accumulator ``n``."""
+def add_sums(image, count, gamma_e, constants, work, sums, chunk):
+    """Add an image to accumulator ``chunk``; its ``count`` active positions and its residual are in ``work``."""
     active, weight = work.active, gamma_e if constants.prior.noise_by_image else 1.0
     if sums.pairs.size > 0:
-        add_pairs(active, count, image, weight, constants.layer, work.near, sums.pairs[n], sums.cross[n])
+        add_pairs(active, count, image, weight, constants.layer, work.neighbours, sums.pairs[chunk], sums.cross[chunk])
     for e in range(count):
-        sums.active[n, active.places[e, 0]] += 1.0
-        sums.squares[n, active.places[e, 0]] += active.weights[e] * active.weights[e]
+        sums.active[chunk, active.places[e, 0]] += 1.0
+        sums.squares[chunk, active.places[e, 0]] += active.weights[e] * active.weights[e]
     energy = energy_of(work.residual, constants.layer.width)
-    sums.energy[n] += energy
-    sums.weighted_energy[n] += weight * energy
+    sums.energy[chunk] += energy
+    sums.weighted_energy[chunk] += weight * energy
 
 
 @subkernel()
-def add_pairs(active, count, image, gamma_e, layer, near, pairs, cross):
-    """Add one image to the sums that the dictionary is drawn from; pairs are filled for k <= k' in list order."""
-    atoms, _, high, wide = pairs.shape
-    h, w, size = high // 2, wide // 2, high * wide
+def add_pairs(active, count, image, gamma_e, layer, neighbours, pairs, cross):
+    """Add one image to ``pairs`` and ``cross``, the sums for the dictionary; pairs only for k <= k' in list order."""
+    atoms, _, lag_rows, lag_cols = pairs.shape
+    h, w, size = lag_rows // 2, lag_cols // 2, lag_rows * lag_cols
     flat = pairs.reshape(atoms, atoms * size)
     for e in range(count):
         k, i, j = active.places[e, 0], active.places[e, 1], active.places[e, 2]
-        scaled, lags, middle = gamma_e * active.weights[e], flat[k], h * wide + w
+        scaled, lags, middle = gamma_e * active.weights[e], flat[k], h * lag_cols + w
         for a in range(layer.height):
-            start = start_of(i + a, j, layer)
+            start = window_start(i + a, j, layer)
             window = image[start : start + layer.length]
             line = cross[k, a * layer.length : (a + 1) * layer.length]
             for t in range(layer.length):
                 line[t] += scaled * window[t]
         lags[k * size + middle] += scaled * active.weights[e]
-        for q in range(list_near(active.places, e, count, h, w, near)):
-            f = np.uintp(near[q])
-            lag = (i - active.places[f, 1]) * wide + j - active.places[f, 2]
+        for q in range(list_neighbours(active.places, e, count, h, w, neighbours)):
+            f = np.uintp(neighbours[q])
+            lag = (i - active.places[f, 1]) * lag_cols + j - active.places[f, 2]
             product = scaled * active.weights[f]
             lags[np.uintp(active.places[f, 0] * size + middle + lag)] += product
             if active.places[f, 0] == k:

@@ -1,6 +1,6 @@
-"""`gdd.reference.random.Stream`, compiled: the same numbers from the same names.
+"""`gdd.reference.random.Stream`, compiled: the same random numbers from the same keys.
 
-For the same key and counter these and numpy's Philox give the same 64-bit words.
+For the same key and counter these functions and numpy's Philox give the same 64-bit words.
 
 *Checked:* tests/test_random.py.
 """
@@ -14,16 +14,16 @@ import numpy as np
 from gdd.base.compiling import kernel
 from gdd.reference.random import TO_UNIT
 
-WORDS = 11  # of a compiled stream: counter 0-3, key 4-5, buffer 6-9, words used 10
+STREAM_SIZE = 11  # words of a compiled stream: counter 0-3, key 4-5, buffer 6-9, number of words used 10
 
 
 @kernel()
 def _high_word(a, b):
-    """Upper 64 bits of a 128-bit product, from products of halves."""
+    """Upper 64 bits of a 128-bit product, from products of 32-bit halves."""
     half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
     middle = (a >> half) * (b & low) + (((a & low) * (b & low)) >> half)
-    other = (a & low) * (b >> half) + (middle & low)
-    return (a >> half) * (b >> half) + (middle >> half) + (other >> half)
+    cross = (a & low) * (b >> half) + (middle & low)
+    return (a >> half) * (b >> half) + (middle >> half) + (cross >> half)
 
 
 @kernel()
@@ -55,7 +55,7 @@ def _refill(stream):
 
 @kernel()
 def next_uniform(stream):
-    """`Stream.uniform`, compiled. Changes ``stream``."""
+    """Compiled `Stream.uniform`. Changes ``stream``."""
     if stream[10] == np.uint64(4):
         _refill(stream)
     word = stream[np.int64(6) + np.int64(stream[10])]
@@ -65,14 +65,14 @@ def next_uniform(stream):
 
 @kernel()
 def next_normal(stream):
-    """`Stream.normal`, compiled. Changes ``stream``."""
+    """Compiled `Stream.normal`. Changes ``stream``."""
     radius = math.sqrt(-2.0 * math.log(next_uniform(stream)))
     return radius * math.cos(2.0 * math.pi * next_uniform(stream))
 
 
 @kernel()
 def fill_normals(stream, out):
-    """`Stream.normals`, compiled. Changes ``stream`` and ``out``."""
+    """Compiled `Stream.normals`. Changes ``stream`` and ``out``."""
     for t in range(0, out.size, 2):
         radius, angle = math.sqrt(-2.0 * math.log(next_uniform(stream))), 2.0 * math.pi * next_uniform(stream)
         out[t] = radius * math.cos(angle)
@@ -82,7 +82,7 @@ def fill_normals(stream, out):
 
 @kernel()
 def next_gamma(stream, shape):
-    """`Stream.gamma`, compiled. Changes ``stream``."""
+    """Compiled `Stream.gamma`. Changes ``stream``."""
     boost = 1.0
     if shape < 1.0:
         boost = next_uniform(stream) ** (1.0 / shape)

@@ -1,11 +1,11 @@
-"""An atom against one window of a level: the innermost operations of every kernel.
+"""Inner product of an atom with a window of a level, and its addition to one: the innermost operations of every kernel.
 
 Arrays are flat. A window starts at ``start`` of a level whose rows are ``width`` numbers long (plane last), an atom at
-``first`` of its dictionary. The loops serve atoms of any size. For the bottom layer's, against which most of a sweep
-is spent, `static_dot` and `static_add` have all rows written out in vector registers: ``rows`` and ``columns`` are
-tuples whose *lengths* are known when a kernel is compiled. The compiler keeps no sum over such short rows in a register
-by itself. With loops over static lengths in their place an image pass of refinement takes 1.5 times as long at MNIST's
-sizes and a whole sweep 1.1 to 1.25 times; with no static sizes at all a sweep takes 1.75 times as long.
+``first`` of its dictionary. The loops serve atoms of any size. For the bottom layer, which takes most of a sweep,
+`static_dot` and `static_add` unroll all rows in vector registers: ``rows`` and ``columns`` are tuples whose *lengths*
+are known at compile time. The compiler alone does not keep sums over such short rows in registers: with loops over
+static lengths an image pass of refinement takes 1.5 times as long at MNIST's sizes and a whole sweep 1.1 to 1.25 times;
+without static sizes a sweep takes 1.75 times as long.
 
 *Checked:* tests/test_windows.py.
 """
@@ -22,9 +22,9 @@ from numba.extending import intrinsic
 
 from gdd.base.compiling import FAST, kernel, subkernel
 
-#: rows of more numbers than this gain nothing from a size known in advance
+#: longer rows gain nothing from a static size
 LONGEST = 64
-#: rows of fewer numbers are not worth the seconds of compiling for their very size
+#: shorter rows are not worth the compile time of a static size
 SHORTEST = 6
 #: numbers in the largest piece of a row: four registers of 256 bits in single precision
 WIDEST = 32
@@ -32,23 +32,23 @@ MAY_REORDER = ("reassoc", "contract")
 
 
 class Static(NamedTuple):
-    """Size of an atom known when a kernel is compiled: as many zeros as it has rows, and numbers in a row; or none."""
+    """Size of an atom as types: tuples as long as it has rows and numbers in a row; empty without a static size."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
 
 
 def static_size(rows: int, length: int) -> Static:
-    """`Static` of atoms with rows of ``length`` numbers; empty if their size is not used."""
+    """`Static` of atoms with rows of ``length`` numbers; empty where it would not pay."""
     return Static((0,) * rows, (0,) * length) if SHORTEST <= length <= LONGEST else Static((), ())
 
 
 @kernel(fastmath=FAST)
 def window_dot(level, start, source, first, layer):
     """Inner product of a window with an atom of the size of those of ``layer``."""
-    total, p, q = level[0] * 0, np.uintp(start), np.uintp(first)  # unsigned: no index is looked at twice
+    total, p, q = level[0] * 0, np.uintp(start), np.uintp(first)  # unsigned: no check for negative indices
     width, length = np.uintp(layer.width), np.uintp(layer.length)
-    for _ in range(layer.height // 2):  # two rows at once, as adding up a register takes time
+    for _ in range(layer.height // 2):  # two rows at once, as summing a register takes time
         below, beyond = p + width, q + length
         for t in range(length):
             total += level[p + t] * source[q + t] + level[below + t] * source[beyond + t]
@@ -81,7 +81,7 @@ def add_observed(onto, mask, start, source, first, amount, layer):
 
 
 def pieces(rows: types.BaseTuple, columns: types.BaseTuple):
-    """Yield row, first column and width of all pieces of an atom: powers of two, the largest first."""
+    """Yield row, first column and width of the vectors of an atom; widths are powers of two, largest first."""
     for row in range(len(rows)):
         column, width = 0, WIDEST
         while column < len(columns):
@@ -92,7 +92,7 @@ def pieces(rows: types.BaseTuple, columns: types.BaseTuple):
 
 
 class Emitter:
-    """Emits loads and stores of the pieces of an array's rows."""
+    """Emits loads and stores of vectors of an array's rows."""
 
     def __init__(self, context, builder, array_type, array, start, stride):
         self.builder, self.start, self.stride = builder, start, stride
@@ -100,7 +100,7 @@ class Emitter:
         self.data = context.make_array(array_type)(context, builder, array).data
 
     def place(self, row, column, width):
-        """Address of a piece, as of a vector."""
+        """Address of a vector."""
         line = self.builder.add(self.start, self.builder.mul(self.stride, self.stride.type(row)))
         number = self.builder.gep(self.data, [self.builder.add(line, line.type(column))])
         return self.builder.bitcast(number, ir.VectorType(self.number, width).as_pointer())
@@ -124,7 +124,7 @@ def sum_of(builder, vector):
 
 @intrinsic
 def static_dot(typing_context, level, start, width, atoms, first, rows, columns):
-    """`window_dot` for a size known when compiled."""
+    """`window_dot` for a static size."""
 
     def codegen(context, builder, signature, args):
         window = Emitter(context, builder, signature.args[0], args[0], args[1], args[2])
@@ -135,23 +135,23 @@ def static_dot(typing_context, level, start, width, atoms, first, rows, columns)
             vector = totals.get(piece[2], ir.Constant(product.type, [0.0] * piece[2]))
             totals[piece[2]] = builder.fadd(vector, product, flags=MAY_REORDER)
         parts = [sum_of(builder, vector) for vector in totals.values()] or [window.number(0.0)]
-        return functools.reduce(lambda one, other: builder.fadd(one, other, flags=MAY_REORDER), parts)
+        return functools.reduce(lambda a, b: builder.fadd(a, b, flags=MAY_REORDER), parts)
 
     return level.dtype(level, types.intp, types.intp, atoms, types.intp, rows, columns), codegen
 
 
 @intrinsic
 def static_add(typing_context, onto, start, width, source, first, stride, value, rows, columns):
-    """`window_add` for a size known when compiled. Changes ``onto``."""
+    """`window_add` for a static size. Changes ``onto``."""
 
     def codegen(context, builder, signature, args):
         target = Emitter(context, builder, signature.args[0], *args[:3])
         window = Emitter(context, builder, signature.args[3], *args[3:6])
         for piece in pieces(rows, columns):
-            nothing = ir.Constant(ir.VectorType(window.number, piece[2]), ir.Undefined)
-            one = builder.insert_element(nothing, args[6], ir.IntType(32)(0))
+            undefined = ir.Constant(ir.VectorType(window.number, piece[2]), ir.Undefined)
+            vector = builder.insert_element(undefined, args[6], ir.IntType(32)(0))
             lanes = ir.Constant(ir.VectorType(ir.IntType(32), piece[2]), [0] * piece[2])
-            values = builder.shuffle_vector(one, nothing, lanes)
+            values = builder.shuffle_vector(vector, undefined, lanes)
             product = builder.fmul(values, window.load(*piece), flags=MAY_REORDER)
             target.store(builder.fadd(target.load(*piece), product, flags=MAY_REORDER), *piece)
         return context.get_dummy_value()
