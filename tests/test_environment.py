@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[1]
 CONDA_NAMES = {"matplotlib-base": "matplotlib"}
 BY_PIP_ONLY = {"sphinx-mathjax-offline"}  # environment.yml gets it through its pip line
 PEERS = {"spams-bin", "sporco"}  # extra of `gdd bench`, which says where one is missing; never needed otherwise
+CUDA = {"numba-cuda"}  # extra for whoever has a graphics processor, from pip
 NAMED_BY_USER = {
     *("jupyter-book", "jupytext", "papermill", "pytest", "nbval"),
     *("numpy", "scipy", "scikit-learn", "matplotlib", "xarray"),
@@ -44,7 +45,7 @@ def test_environment_has_the_requirements_of_pyproject():
     conda = conda_specifiers()
     assert conda.pop("python") == SpecifierSet(PROJECT["requires-python"])
     assert conda.pop("pip") == SpecifierSet()
-    assert conda == {name: r.specifier for name, r in REQUIREMENTS.items() if name not in BY_PIP_ONLY | PEERS}
+    assert conda == {name: r.specifier for name, r in REQUIREMENTS.items() if name not in BY_PIP_ONLY | PEERS | CUDA}
 
 
 def test_named_packages_are_required():
@@ -55,8 +56,8 @@ def test_named_packages_are_required():
 def test_pin_and_installed_version_satisfy_the_requirement(name):
     pins = {canonicalize_name(pinned): pin for pinned, pin in PINS.items()}
     assert Version(pins[name]) in REQUIREMENTS[name].specifier
-    if name in PEERS and name not in {canonicalize_name(d.name) for d in distributions()}:
-        pytest.skip(f"{name} is not installed; it comes with the extra 'peers'")
+    if name in PEERS | CUDA and name not in {canonicalize_name(d.name) for d in distributions()}:
+        pytest.skip(f"{name} is not installed; it comes with an extra that nothing else needs")
     assert Version(version(name)) in REQUIREMENTS[name].specifier
 
 

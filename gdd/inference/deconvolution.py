@@ -22,6 +22,7 @@ from gdd.base.checks import (
     as_finite,
     as_pixels,
     as_plain,
+    check_choice,
     check_lengths,
     check_memory,
     check_pair,
@@ -44,7 +45,7 @@ def deconvolve(
     images: np.ndarray | xr.DataArray, atoms: np.ndarray | xr.DataArray, stride: Size, *, gamma_e: float,
     gamma_w: float, mask: np.ndarray | xr.DataArray | None = None, burn_in: int = 500, collect: int = 200,
     seed: int = 0, start: np.ndarray | None = None, first_image: int | None = 0, trace: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None, device: str = "cpu",
 ) -> xr.Dataset:
     r"""Infer the maps of new images by Gibbs sampling, the atoms being known.
 
@@ -66,6 +67,7 @@ def deconvolve(
         images use the stream of image 0, so that what an image gives depends on it alone
     trace : keep the log-likelihood after every sweep
     progress : called with a number of images whenever so many more are done
+    device : "cpu", or "cuda" for an NVIDIA graphics processor: the same chains, to rounding; no hidden pixels
 
     Returns
     -------
@@ -98,6 +100,7 @@ def deconvolve(
     observed = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
     images = as_pixels(images, "images", observed, mask is not None)
     atoms = check_atoms(atoms, images, least=2)
+    check_device(device, observed)
     burn_in, collect = check_lengths(burn_in, collect)
     seed, stride = check_seed(seed), check_pair("stride", stride)
     gamma_e, gamma_w = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
@@ -112,12 +115,12 @@ def deconvolve(
     scale = np.sqrt(gamma_e).astype(images.dtype)
     maps = {name: np.empty(shape, images.dtype) for name in ("ml_sample", *AVERAGES)}
     residual, history = np.empty(len(images)), np.empty((len(images), burn_in + collect if trace else 0))
-    chunk = max(16, _COEFFICIENTS_AT_ONCE // problem.norm.size)
+    chunk = max(16, _COEFFICIENTS_AT_ONCE // problem.norm.size) if device == "cpu" else len(images)
     for low in range(0, len(images), chunk):
         part = slice(low, low + chunk)
         run = Run(seed, (first + low) * stream_step, stream_step, burn_in, collect)
         part_observed, part_start = (None if array is None else array[part] for array in (observed, start))
-        codes = run_problem(problem, images[part] * scale, part_observed, part_start, run, trace)
+        codes = run_problem(problem, images[part] * scale, part_observed, part_start, run, trace, device)
         for array, values in zip((*maps.values(), residual, history), codes, strict=True):
             array[part] = values
         if progress is not None:
@@ -167,7 +170,8 @@ def under_mask(problem: Problem, observed: np.ndarray) -> Problem:
 
 
 def run_problem(
-    problem: Problem, scaled: np.ndarray, observed: np.ndarray | None, start: np.ndarray | None, run: Run, trace: bool
+    problem: Problem, scaled: np.ndarray, observed: np.ndarray | None, start: np.ndarray | None, run: Run, trace: bool,
+    device: str = "cpu",
 ) -> Codes:
     """Run the chains of a batch of scaled images, from ``start`` (image, atom, row, col) or else a greedy pursuit.
 
@@ -193,7 +197,12 @@ def run_problem(
                 (image,), (mask,) = pixels[part], masks[part]
                 run_masked_chain(image, mask, under_mask(problem, mask), atoms, part_run, part_chains, start is None)
 
-    share_out(number, run_batch)
+    if device == "cuda":
+        from gdd.cuda import coefficients  # not before it is asked for
+
+        coefficients.run_chains(pixels, problem, run, chains, start is None)
+    else:
+        share_out(number, run_batch)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
     return Codes(*maps, chains.residual, chains.trace)
 
@@ -201,6 +210,17 @@ def run_problem(
 def _plane_last(images: np.ndarray) -> np.ndarray:
     """(image, plane, row, col) to (image, row, col * plane)."""
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).reshape(len(images), images.shape[2], -1)
+
+
+def check_device(device: str, observed: np.ndarray | None) -> None:
+    """GddError unless the chains can run there."""
+    check_choice("device", device, ("cpu", "cuda"))
+    if device == "cuda":
+        if observed is not None and not observed.all():
+            raise GddError("mask: a device codes whole images only; leave out device, or the mask")
+        from gdd.cuda.device import check_available  # not before it is asked for
+
+        check_available()
 
 
 def prior_odds(atoms: int) -> float:

@@ -1,0 +1,55 @@
+"""Run by tests/test_cuda.py: chains on a device, or in numba's simulator, beside the compiled ones; or their PTX."""
+
+import sys
+import warnings
+from types import SimpleNamespace
+
+import numba
+import numpy as np
+from numba import types
+
+from gdd.cuda import device
+
+if sys.argv[1] == "simulated":
+    device.THREADS = 2  # each is a thread of Python
+
+from gdd.cuda import coefficients
+from gdd.inference.deconvolution import _plane_last, make_problem
+from gdd.sampler.kernels.coefficients import Chains, Run, run_chains
+
+SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
+
+
+def differ(kind, planes, burn_in, collect):
+    """Whether any result differs by more than rounding."""
+    rng, shape = np.random.default_rng(0), (2, planes, 5, 6)
+    images, atoms = (rng.normal(size=size).astype(kind) for size in (shape, (3, planes, 3, 2)))
+    problem, run, results = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, burn_in, collect), []
+    for chains in (run_chains, coefficients.run_chains):
+        maps = np.zeros((2, problem.norm.size), kind), np.empty(2), np.empty((2, 3, problem.norm.size), kind)
+        results.append(Chains(*maps, np.empty((2, burn_in + collect))))
+        chains(_plane_last(images * kind(2)), problem, run, results[-1], True)
+    assert (results[0].best != 0).any()
+    near = 1e-4 if kind is np.float32 else 1e-9
+    return not all(np.allclose(one, other, near, near) for one, other in zip(*results, strict=True))
+
+
+def ptx():
+    """The kernel for arrays in single precision."""
+    from numba.cuda import dispatcher
+
+    single, double, whole = numba.float32, numba.float64, numba.int64
+    shared = [(single, 3), (single, 3), whole, (whole, 1), (single, 4), (whole, 2), (whole, 2), *[(double, 1)] * 3]
+    per_image = [*[(single, 2)] * 4, (double, 3), (single, 1), (single, 2), (double, 1), (double, 2)]
+    kinds = [*shared, *[whole] * 5, types.boolean, *per_image]
+    signature = tuple(types.Array(*kind, "C") if isinstance(kind, tuple) else kind for kind in kinds)
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))  # there is none
+    return numba.cuda.compile_ptx(coefficients.run_images.py_func, signature, cc=(9, 0))[0]
+
+
+if sys.argv[1] == "compiled":
+    print(ptx())
+else:
+    warnings.simplefilter("ignore", RuntimeWarning)  # words of random numbers wrap
+    for kind, planes in ((np.float32, 1), (np.float64, 2)):
+        print(kind.__name__, "different" if differ(kind, planes, *SWEEPS[sys.argv[1]]) else "equal")

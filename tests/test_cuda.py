@@ -1,0 +1,55 @@
+"""Chains on a graphics processor are the compiled ones: in numba's simulator, and compiled to PTX, without hardware."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gdd.base.checks import GddError
+from gdd.inference.deconvolution import deconvolve
+
+CHAINS = Path(__file__).with_name("cuda_chains.py")
+
+
+def run_apart(how, **environment):
+    """Run this in a process of its own, as numba decides at its import what CUDA is."""
+    command = [sys.executable, CHAINS, how]
+    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_simulated_chains_are_the_compiled_ones():
+    assert run_apart("simulated", NUMBA_ENABLE_CUDASIM="1").split() == ["float32", "equal", "float64", "equal"]
+
+
+def test_kernels_compile_to_ptx():
+    pytest.importorskip("numba_cuda", reason="needs the extra: pip install 'gdd[cuda]'")
+    assert ".visible .entry" in run_apart("compiled")
+
+
+@pytest.mark.cuda
+def test_chains_on_hardware_are_the_compiled_ones():
+    cuda = pytest.importorskip("numba.cuda")
+    if not cuda.is_available():
+        pytest.skip("no NVIDIA graphics processor here")
+    assert run_apart("hardware").split() == ["float32", "equal", "float64", "equal"]
+
+
+def test_without_a_device_one_line_says_so_before_any_work():
+    images, atoms = np.random.default_rng(0).normal(size=(2, 1, 5, 5)), np.ones((2, 1, 3, 3))
+    with pytest.raises(GddError, match="device: 'gpu' given"):
+        deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="gpu")
+    with pytest.raises(GddError, match="mask: a device codes whole images only"):
+        deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda", mask=images > 0)
+    from numba import cuda
+
+    if not cuda.is_available():
+        with pytest.raises(GddError, match="no NVIDIA graphics processor"):
+            deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda")
+
+
+def test_nothing_of_cuda_is_imported_before_it_is_asked_for():
+    words = "import gdd, sys; print([name for name in sys.modules if 'cuda' in name and name.startswith('gdd')])"
+    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True, check=True).stdout == "[]\n"
