@@ -50,9 +50,9 @@ def largest(name: str, scale: str, stage: str = STAGES[0]) -> xr.Dataset | None:
     return max((r for r in known if stage in settings(r).get("stages", STAGES)), key=size, default=None)
 
 
-def at_length(scale: str) -> list[xr.Dataset]:
-    """Records of `caltech-class` of one class that have the paper's lengths, and one precision for all planes."""
-    fixed = experiments.defaults("caltech-class", "paper") | {"learned_planes": False}
+def at_length(scale: str, learned_planes: bool = False) -> list[xr.Dataset]:
+    """Records of `caltech-class` of one class that have the paper's lengths, and this prior of the upper layers."""
+    fixed = experiments.defaults("caltech-class", "paper") | {"learned_planes": learned_planes}
     del fixed["classes"]
     known = [(one, settings(one)) for one in records.every("caltech-class") if one.attrs["scale"] == scale]
     return sorted((one for one, p in known if len(p["classes"]) == 1 and fixed.items() <= p.items()), key=class_of)
