@@ -2,6 +2,8 @@
 
 import sys
 import warnings
+from importlib import import_module
+from threading import Lock
 from types import SimpleNamespace
 
 import numba
@@ -9,13 +11,36 @@ import numpy as np
 from numba import types
 
 from gdd.cuda import device
-
-if sys.argv[1] == "simulated":
-    device.THREADS = 2  # each is a thread of Python
-
-from gdd.cuda import coefficients
 from gdd.inference.deconvolution import _plane_last, make_problem
 from gdd.sampler.kernels.coefficients import Chains, Run, run_chains
+
+
+class Allocations(dict):
+    """The simulator's shared arrays: without a lock, which `get` keeps, two threads may each make one of their own."""
+
+    lock = Lock()
+
+    def get(self, line):
+        """The array that was made at this line; the lock is kept if there is none."""
+        self.lock.acquire()
+        if line not in self:
+            return None
+        self.lock.release()
+        return self[line]
+
+    def __setitem__(self, line, array):
+        super().__setitem__(line, array)
+        self.lock.release()
+
+
+if sys.argv[1] == "simulated":
+    from numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+    device.THREADS = 2  # each is a thread of Python
+    FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())
+
+
+coefficients = import_module("gdd.cuda.coefficients")  # by as many threads
 
 SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
 

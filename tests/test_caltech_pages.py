@@ -35,7 +35,7 @@ def blobs(count, seed, classes=2):
 
 
 def fake_train(p, run, setup, label=""):
-    images, model, seed, _ = setup
+    images, model, seed = setup
     fitted = pretrain(images, model, ChainSpec(2, 1, seed))
     refinement, chain = RefinementSpec(), ChainSpec(1, 1, seed)
     state = start_from(fitted, refinement, chain)
@@ -74,7 +74,7 @@ def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
 
 
 def test_shares_follow_the_weights():
-    fitted = fake_train({"stages": ("pretrained",)}, None, (blobs(4, 0), TWO, 0, None))["pretrained"]
+    fitted = fake_train({"stages": ("pretrained",)}, None, (blobs(4, 0), TWO, 0))["pretrained"]
     w = fitted.layers[0].state.local.w
     w[:], w[0, 0, 0, 0], w[3, 0, 1, 1] = 0, 3.0, -1.0
     shares = dictionaries.weight_shares(fitted)
@@ -83,7 +83,7 @@ def test_shares_follow_the_weights():
 
 
 def test_shares_of_a_refined_model_are_those_of_what_the_layers_above_draw():
-    refined = fake_train({"stages": STAGES}, None, (blobs(4, 0), TWO, 0, None))["refined"]
+    refined = fake_train({"stages": STAGES}, None, (blobs(4, 0), TWO, 0))["refined"]
     w, z = refined.state.local.w, refined.state.local.z
     z[:], w[:] = -1, 0
     z[0, 0, 0, 0], w[0, 0, 0, 0], z[3, 0, 1, 1], w[3, 0, 1, 1] = 0, 3.0, 0, -1.0

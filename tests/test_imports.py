@@ -10,8 +10,9 @@ PACKAGES = {"gdd": ROOT / "gdd", "gdd_book": ROOT / "book" / "gdd_book"}
 
 #: from the ground up; a file that stands directly in a package is a floor of its own
 FLOORS = [
-    *("gdd.base", "gdd.model", "gdd.reference", "gdd.layout", "gdd.sampler", "gdd.inference", "gdd.projection"),
-    *("gdd.plot", "gdd.results", "gdd.cluster", "gdd.transformer", "gdd.one_step", "gdd.estimator", "gdd"),
+    *("gdd.base", "gdd.model", "gdd.reference", "gdd.layout", "gdd.sampler", "gdd.cuda", "gdd.inference"),
+    *("gdd.projection", "gdd.plot", "gdd.results", "gdd.cluster", "gdd.transformer", "gdd.one_step"),
+    *("gdd.estimator", "gdd"),
     *("gdd_book.checkout", "gdd_book.data", "gdd_book.evaluate", "gdd_book.checks", "gdd_book.paper_values"),
     *("gdd_book.progress", "gdd_book.dictionaries", "gdd_book.parameters"),
     *("gdd_book.training", "gdd_book.models", "gdd_book.benchmarks", "gdd_book.experiments", "gdd_book.records"),

@@ -16,10 +16,10 @@ from gdd_book.launch import run_watched
 
 
 def compiled():
-    """Every compiled function of the package by its full name."""
+    """Every function of the package that is compiled for the processor, by its full name."""
     for module in pkgutil.walk_packages(gdd.__path__, "gdd."):
         for value in vars(importlib.import_module(module.name)).values():
-            if isinstance(value, Dispatcher):
+            if isinstance(value, Dispatcher) and not module.name.startswith("gdd.cuda"):
                 yield f"{value.py_func.__module__}.{value.py_func.__name__}", value
 
 

@@ -40,7 +40,8 @@ def correlate(image, atoms, planes, stride, cols, out):
     for i in range(cuda.threadIdx.x, out.shape[0], THREADS):
         k, place = i % number, i // number
         top, left = (place // cols) * stride[0], (place % cols) * stride[1] * planes
-        total = out[i] * 0
+        out[i] = 0
+        total = out[i]
         for a in range(min(rows, image.shape[0] - top)):
             for b in range(min(length, image.shape[1] - left)):
                 total += image[top + a, left + b] * atoms[a, b, k]
