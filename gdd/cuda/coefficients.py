@@ -29,7 +29,7 @@ draw_gap, add_expected = _known["draw_gap"], _known["add_expected"]
 
 #: coefficients, of all images together, that are on the device at once: 36 bytes each
 AT_ONCE = 2**27
-#: what a coefficient says of itself in shared memory: nothing was found
+#: in place of a coefficient's number: none was found
 _NONE = -1
 
 
@@ -61,16 +61,12 @@ def explain(correlation, delta, i, gram, row_slab, col_slab):
 
 @cuda.jit(device=True)
 def total_of(value, partial):
-    """Sum of one number of every thread, in one order; for all of them. Changes ``partial`` (thread,)."""
-    t, half = cuda.threadIdx.x, THREADS // 2
-    partial[t] = value
+    """Sum of one number of every thread, in their order; for all of them. Changes ``partial`` (thread,)."""
+    partial[cuda.threadIdx.x] = value
     cuda.syncthreads()
-    while half > 0:
-        if t < half:
-            partial[t] += partial[t + half]
-        cuda.syncthreads()
-        half //= 2
-    total = partial[0]
+    total = 0.0
+    for t in range(THREADS):
+        total += partial[t]
     cuda.syncthreads()
     return total
 
@@ -81,22 +77,17 @@ def most_probable(weight, correlation, variance, log_odds, highest, which):
 
     Changes ``highest``, ``which`` (thread,).
     """
-    t, half = cuda.threadIdx.x, THREADS // 2
+    t, best = cuda.threadIdx.x, 0
     highest[t], which[t] = 0.0, _NONE
     for j in range(t, weight.shape[0], THREADS):
         ratio = log_ratio(float64(correlation[j]), variance[j], log_odds[j])
         if ratio > highest[t] and weight[j] == 0:
             highest[t], which[t] = ratio, j
     cuda.syncthreads()
-    while half > 0:
-        if t < half:
-            other = t + half
-            first = which[t] == _NONE or (which[other] != _NONE and which[other] < which[t])
-            if highest[other] > highest[t] or (highest[other] == highest[t] and first):
-                highest[t], which[t] = highest[other], which[other]
-        cuda.syncthreads()
-        half //= 2
-    found = which[0]
+    for other in range(THREADS):
+        if highest[other] > highest[best] or (highest[other] == highest[best] and which[other] < which[best]):
+            best = other
+    found = which[best]
     cuda.syncthreads()
     return found
 
