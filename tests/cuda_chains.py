@@ -8,11 +8,10 @@ from types import SimpleNamespace
 
 import numba
 import numpy as np
-from numba import types
 
 from gdd.cuda import device
 from gdd.inference.deconvolution import _plane_last, make_problem
-from gdd.sampler.kernels.coefficients import Chains, Run, run_chains
+from gdd.sampler.kernels.coefficients import Chains, Run, make_odds, run_chains
 
 
 class Allocations(dict):
@@ -63,13 +62,13 @@ def ptx():
     """The kernel for arrays in single precision."""
     from numba.cuda import dispatcher
 
-    single, double, whole = numba.float32, numba.float64, numba.int64
-    shared = [(single, 3), (single, 3), whole, (whole, 1), (single, 4), (whole, 2), (whole, 2), *[(double, 1)] * 3]
-    per_image = [*[(single, 2)] * 4, (double, 3), (single, 1), (single, 2), (double, 1), (double, 2)]
-    kinds = [*shared, *[whole] * 5, types.boolean, *per_image]
-    signature = tuple(types.Array(*kind, "C") if isinstance(kind, tuple) else kind for kind in kinds)
+    maps, one = np.zeros((2, 6), np.float32), np.zeros((2, 1, 3, 3), np.float32)
+    problem = make_problem(one, (4, 5), (1, 1), 1.0, 1.0)
+    chains = Chains(maps, np.empty(2), np.empty((2, 3, 6)), np.empty((2, 0)))
+    state = coefficients.State(maps, maps, maps, maps, maps[:, 0].copy())
+    arguments = one[:, 0], problem, make_odds(problem), Run(0, 0, 1, 1, 1), True, state, chains
     dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))  # there is none
-    return numba.cuda.compile_ptx(coefficients.run_images.py_func, signature, cc=(9, 0))[0]
+    return numba.cuda.compile_ptx(coefficients.run_images.py_func, tuple(map(numba.typeof, arguments)), cc=(9, 0))[0]
 
 
 if sys.argv[1] == "compiled":

@@ -9,6 +9,8 @@ Results differ by single precision's rounding, where sums are taken in another o
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import cuda, float64, int32, uint64
 
@@ -120,22 +122,31 @@ def next_visit(correlation, bound, start, stop, found):
     return stop
 
 
-@cuda.jit
-def run_images(
-    images, atoms, planes, stride, gram, row_slab, col_slab, norm, variance, log_odds, seed, first, stream_step,
-    burn_in, collect, greedy_start, weight, correlation, given, bound, sums, change, best, residual, trace,
-):
-    """The chains of images, one to a block; arrays as of `Problem`, `Odds`, `Chain`, `Chains`, with images in front.
+class State(NamedTuple):
+    """State of the chains on the device, with images in front."""
 
-    ``change`` (image,) : of the weight just drawn, in the images' type
+    weight: np.ndarray  # (image, coefficient), see `Chain`; so are the next two
+    correlation: np.ndarray
+    bound: np.ndarray
+    image_correlation: np.ndarray  # (image, coefficient): of the placed atom with the image
+    change: np.ndarray  # (image,): of the weight just drawn
+
+
+@cuda.jit
+def run_images(images, problem, odds, run, greedy_start, state, chains):
+    """The chains of images (image, row, col * plane), one to a block; changes all arrays of ``state`` and ``chains``.
+
+    ``chains`` : as of `Chains`, but its averages are sums in double precision
     """
     stream = cuda.shared.array(STREAM_SIZE, uint64)
     partial = cuda.shared.array(THREADS, float64)
     which = cuda.shared.array(THREADS, int32)
     place = cuda.shared.array(2, int32)
-    n, t, number = cuda.blockIdx.x, cuda.threadIdx.x, norm.shape[0]
-    own, c, base, limit, added = weight[n], correlation[n], given[n], bound[n], sums[n]
-    correlate(images[n], atoms, planes, stride, col_slab.shape[0], base)
+    gram, row_slab, col_slab, norm = problem.gram, problem.row_slab, problem.col_slab, problem.norm
+    n, t, number, (variance, log_odds), change = cuda.blockIdx.x, cuda.threadIdx.x, norm.shape[0], odds, state.change
+    own, c, limit, base = state.weight[n], state.correlation[n], state.bound[n], state.image_correlation[n]
+    best, added, trace = chains.best, chains.averages[n], chains.trace
+    correlate(images[n], problem.atoms, problem.planes, problem.stride, col_slab.shape[0], base)
     for j in range(t, number, THREADS):
         own[j], c[j] = best[n, j], base[j]
     cuda.syncthreads()
@@ -156,7 +167,7 @@ def run_images(
         energy += value * value
     energy = total_of(energy, partial)
     least = np.inf
-    for step in range(burn_in + collect):
+    for step in range(run.burn_in + run.collect):
         if step % REFRESH == 0:
             for j in range(t, number, THREADS):
                 c[j] = base[j]
@@ -164,7 +175,7 @@ def run_images(
                 if own[i] != 0:
                     explain(c, own[i], i, gram, row_slab, col_slab)
         if t == 0:
-            fill_key(stream, (seed, TEST, 0, step), first + n * stream_step)
+            fill_key(stream, (run.seed, TEST, 0, step), run.first + n * run.stream_step)
             place[1] = draw_gap(stream)
         cuda.syncthreads()
         start = 0
@@ -172,7 +183,7 @@ def run_images(
             proposed = place[1]
             cuda.syncthreads()
             i = next_visit(c, limit, start, min(proposed, number), place)
-            if step >= burn_in:
+            if step >= run.burn_in:
                 for j in range(start + t, i, THREADS):
                     add_expected(j, float64(c[j]), variance, log_odds, added)
             if i >= number:
@@ -180,7 +191,7 @@ def run_images(
             if t == 0:
                 old = own[i]
                 value = float64(c[i]) + float64(old) * norm[i]
-                if step >= burn_in:
+                if step >= run.burn_in:
                     add_expected(i, value, variance, log_odds, added)
                 own[i] = draw_weight(value, variance[i], log_odds[i], i == proposed, stream)
                 change[n] = own[i] - old
@@ -193,36 +204,43 @@ def run_images(
             cuda.syncthreads()
             start = i + 1
         cuda.syncthreads()
-        if step >= burn_in or trace.shape[1] > 0:
+        if step >= run.burn_in or trace.shape[1] > 0:
             explained = 0.0
             for j in range(t, number, THREADS):
                 explained += float64(own[j]) * (float64(base[j]) + float64(c[j]))
             left = energy - total_of(explained, partial)
             if t == 0 and trace.shape[1] > 0:
                 trace[n, step] = left
-            if step >= burn_in and left < least:
+            if step >= run.burn_in and left < least:
                 least = left
                 for j in range(t, number, THREADS):
                     best[n, j] = own[j]
     if t == 0:
-        residual[n] = least
+        chains.residual[n] = least
 
 
 def run_chains(images: np.ndarray, problem: Problem, run: Run, chains: Chains, greedy_start: bool) -> None:
     """Run the chains of images (image, row, col * plane) on the device; arguments as of the compiled `run_chains`."""
     odds, kind = coefficients.make_odds(problem), images.dtype
     coefficients.fill_odds(problem, problem.gamma_w, odds)
-    shared = [cuda.to_device(problem.atoms), problem.planes, cuda.to_device(problem.stride), *map(cuda.to_device, (
-        problem.gram, problem.row_slab, problem.col_slab, problem.norm, *odds))]
+    problem, odds = _to_device(problem), _to_device(odds)
     many = max(1, AT_ONCE // problem.norm.size)
     for low in range(0, len(images), many):
-        some = images[low : low + many]
-        part, shape = chains.slice(slice(low, low + len(some))), (len(some), problem.norm.size)
-        state = [cuda.device_array(shape, kind) for _ in range(4)]
-        sums, change = cuda.to_device(np.zeros((len(some), 3, shape[1]))), cuda.device_array(len(some), kind)
-        left = [cuda.to_device(array) for array in (part.best, part.residual, part.trace)]
-        names = run.seed, run.first + low * run.stream_step, run.stream_step, run.burn_in, run.collect, greedy_start
-        run_images[len(some), THREADS](cuda.to_device(some), *shared, *names, *state, sums, change, *left)
-        for array, values in zip((part.best, part.residual, part.trace), left, strict=True):
-            values.copy_to_host(array)
-        part.averages[:] = sums.copy_to_host() / run.collect
+        batch = images[low : low + many]
+        part, shape = chains.slice(slice(low, low + len(batch))), (len(batch), problem.norm.size)
+        sums, part_run = np.zeros((len(batch), 3, shape[1])), run._replace(first=run.first + low * run.stream_step)
+        state = State(*(cuda.device_array(shape, kind) for _ in range(4)), cuda.device_array(len(batch), kind))
+        results = _to_device(part._replace(averages=sums))
+        run_images[len(batch), THREADS](
+            cuda.to_device(batch), problem, odds, part_run, greedy_start, state, results
+        )
+        for name in ("best", "residual", "trace"):
+            getattr(results, name).copy_to_host(getattr(part, name))
+        part.averages[:] = results.averages.copy_to_host() / run.collect
+
+
+def _to_device(values: tuple) -> tuple:
+    """The same with every array on the device."""
+    return values._replace(**{
+        name: cuda.to_device(value) for name, value in values._asdict().items() if isinstance(value, np.ndarray)
+    })
