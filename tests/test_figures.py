@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from gdd.base.axes import DICTIONARY
 from gdd.base.checks import GddError
@@ -152,3 +153,36 @@ def test_a_figure_of_the_wrong_variable_is_another_output():
     right = drawn("one")
     assert drawn("one") == right
     assert len({right, drawn("two"), drawn("one", 0.01), drawn("one", picture=True)}) == 4
+
+
+def test_a_chart_is_the_same_svg_each_time_and_a_picture_png():
+    def drawn():
+        figure, axes = style.new_figure()
+        axes.plot([1, 2, 4], label="line")
+        style.legend_outside(figure)
+        return style.finish(figure)
+
+    assert drawn().svg() == drawn().svg() and drawn().svg().startswith("<?xml") and drawn().png() is None
+    picture = show_atoms(np.ones((1, 1, 2, 2)))
+    assert picture.svg() is None and picture.png().startswith(b"\x89PNG")
+
+
+def test_names_at_the_ends_of_lines_keep_their_order_and_do_not_collide():
+    figure, axes = style.new_figure()
+    axes.set(xlim=(0, 1), ylim=(0, 100))
+    ends = {"far": (1, 10, "red"), "up": (1, 70.2, "blue"), "two\nlines": (0.5, 70.1, "grey"), "low": (1, 70, "green")}
+    style.label_ends(axes, ends)
+    figure.draw_without_rendering()
+    boxes = [Text.get_window_extent(label) for label in axes.texts]  # without the line to it
+    assert [label.get_text() for label in axes.texts] == [*ends]
+    by_height = sorted(boxes, key=lambda box: box.y0)
+    assert by_height == [boxes[0], boxes[3], boxes[2], boxes[1]]
+    assert all(below.y1 <= above.y0 for below, above in zip(by_height, by_height[1:], strict=False))
+    assert axes.texts[0].xyann[1] == pytest.approx(0.1)
+
+
+def test_methods_that_are_compared_have_colours_of_their_own():
+    names = ["paper", "ml_sample", "mean", "normalised detectors", "ridge regression", "raw pixels", "scattering",
+             "one-step features", "whitened one-step features", "k-means patches"]
+    assert len({style.method_colour(name) for name in names}) == len(names)
+    assert style.method_colour("single-pass features") == style.method_colour("one-step features")

@@ -17,8 +17,8 @@ from gdd_book.dictionaries import LAYER, match_layers, reaches_of, unpack
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share
 from gdd_book.evaluate.statistics import WIDE, compare_paired, median_and_interval, share_and_interval
 from gdd_book.experiments.caltech import KINDS, ONE_DECONVOLUTION
-from gdd_book.experiments.studies.caltech_features import OURS
 from gdd_book.figures import style
+from gdd_book.figures.mnist import single_pass
 from gdd_book.figures.model import show_grids
 from gdd_book.records import settings
 from gdd_book.training import CALTECH, MODELS, STAGES
@@ -29,8 +29,10 @@ CLOSE = 0.5  # correlation above which an atom has been found again
 DEALS = 200  # of the classes to the images at random
 SHOWN = 99.5  # percentile of an atom's magnitudes at which a picture is black or white
 LENGTHS = ("burn_in", "collect", "test_burn_in", "test_collect")
-#: what codes images in records of `caltech-codes`, and how it is drawn
-CODERS = {STAGES[0]: ("blue", "s"), STAGES[1]: ("orange", "o"), "windows of training images": ("green", "^")}
+#: what codes images in records of `caltech-codes`, and its colour and marker
+CODERS = {STAGES[0]: ("red", "s"), STAGES[1]: ("red", "o"), "windows of training images": ("brown", "^")}
+#: published methods that stand in the paper's table only
+TABLE_ONLY = ("DN", "CDBN")
 
 # ------------------------------------------------------------------------------------ which record, and what was run
 
@@ -413,8 +415,9 @@ def show_features(found: Sequence[xr.Dataset]) -> Figure:
         for place, kind in enumerate(kinds):
             each = record.class_accuracy.sel(feature_kind=kind).mean("split").values
             spread = 0.25 * np.linspace(-1, 1, len(each))
-            panel.plot(each, place + spread, ".", color=style.COLOURS["grey"], markersize=4)
-            panel.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=style.COLOURS["blue"], linewidth=2.5)
+            panel.plot(each, place + spread, ".", color=style.COLOURS["grey"], markersize=3, alpha=0.5)
+            colour = style.COLOURS[style.method_colour(kind)]
+            panel.plot([each.mean()] * 2, [place - 0.35, place + 0.35], color=colour, linewidth=3)
         style.show_value(panel, 100 / record.sizes["class"])
         panel.set(xlabel="accuracy (%)", xlim=(-2, 102), title=LAYERS[settings(record)["model"]])
     panel.set(yticks=range(len(kinds)), yticklabels=[feature_words(kind) for kind in kinds])
@@ -477,22 +480,24 @@ def time_table(record: xr.Dataset) -> pd.DataFrame:
 
 
 def show_best(paper: pd.DataFrame, record: xr.Dataset) -> Figure:
-    """Accuracy of `caltech-best` beside what the paper prints, ordered by that with 30 training images of a class.
+    """Accuracy of `caltech-best` beside the paper's numbers, ordered by that with 30 training images of a class.
 
-    Hollow: 15 images, filled: 30.
+    Hollow: 15 images, filled: 30. Bold: the paper's own model.
     """
-    rows = [(f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30),
-             "black" if row.ours else "grey") for row in paper.itertuples()]
+    rows = [(f"{row.method}, {row.detail}" if row.ours else row.method, (row.train_15, row.train_30), "black")
+            for row in paper.itertuples() if row.method not in TABLE_ONLY]
     shares = record.accuracy.mean("split").transpose("feature_kind", "count").to_series().unstack()
-    rows += [(name, pair.values, "blue" if name in OURS else "red") for name, pair in shares.iterrows()]
+    rows += [(single_pass(name), pair.values, style.method_colour(name)) for name, pair in shares.iterrows()]
     rows.sort(key=lambda row: row[1][1])
     figure, axes = style.new_figure(height=0.3 * len(rows) + 0.9)
     style.name_rows(axes, [name for name, *_ in rows], "test images that are right, %", 2, (0, 100))
-    for place, (_, shares, colour) in enumerate(rows):
+    for place, (name, shares, colour) in enumerate(rows):
         axes.plot(shares, [place] * 2, color=style.COLOURS[colour], linewidth=1)
         for share, face in zip(shares, ("white", style.COLOURS[colour]), strict=True):
             axes.plot(share, place, "o", color=style.COLOURS[colour], markerfacecolor=face, markersize=6)
-        axes.get_yticklabels()[place].set_color(style.INK[colour])
+        own = {"weight": "bold"} if name.startswith("this paper") else {}
+        axes.get_yticklabels()[place].set(color=style.INK[colour], **own)
+    style.explain_faces(figure, "15 training images per class", "30")
     return style.finish(figure)
 
 
@@ -500,7 +505,7 @@ def best_table(record: xr.Dataset) -> pd.DataFrame:
     """Accuracy in % of every feature of `caltech-best`, with its 95 % interval over splits."""
     return style.table("feature_kind", {
         f"{n} images": (record.accuracy.sel(count=n), 1, "split") for n in record["count"].values
-    })
+    }).rename(single_pass)
 
 
 def show_codes(found: Sequence[xr.Dataset]) -> Figure:
@@ -512,12 +517,15 @@ def show_codes(found: Sequence[xr.Dataset]) -> Figure:
     for axes, record in zip(panels[0], found, strict=True):
         share, half = share_and_interval(record.right.isel(noise=0), IMAGE)
         rows = np.arange(record.sizes["feature_kind"])[::-1]
-        for number, (kind, (colour, mark)) in enumerate(CODERS.items()):
+        faces = ("white", None, None)  # hollow before refinement, as everywhere
+        for (number, (kind, (colour, mark))), face in zip(enumerate(CODERS.items()), faces, strict=True):
             if kind in record.atoms:
-                bars, looks = half.sel(atoms=kind), {"color": style.COLOURS[colour], "markersize": 4, "label": kind}
+                looks = {"color": style.COLOURS[colour], "markersize": 5, "label": kind, "markerfacecolor": face}
+                bars = half.sel(atoms=kind)
                 axes.errorbar(share.sel(atoms=kind), rows + 0.2 * (1 - number), xerr=bars, fmt=mark, **looks)
-        for place, name in enumerate(("raw pixels", "gradients")):
-            style.show_value(axes, 100 * float(record.right_without.sel(baseline=name).mean()), name, 4.5 + 0.3 * place)
+        for name, side in (("raw pixels", "right"), ("gradients", "left")):
+            right = 100 * float(record.right_without.sel(baseline=name).mean())
+            style.show_value(axes, right, name, 4.6, ha=side)
         words = f"right, {record.sizes['class']} classes (%)"
         style.name_rows(axes, record.feature_kind.values[::-1], words, xlim=(0, 100))
         axes.set(ylim=(-0.5, 5.1))
@@ -530,4 +538,5 @@ def codes_table(record: xr.Dataset) -> pd.DataFrame:
     """The same for every noise precision, and how many coefficients of an image are active."""
     share = 100 * record.right.mean(IMAGE)
     columns = {"active": (record.active, 0)} | style.at_each("feature_kind", {"": (share, 1)})
-    return style.table(("atoms", "noise"), columns, ("what codes", "noise precision"))
+    found = style.table(("atoms", "noise"), columns, ("what codes", style.NOISE))
+    return found.rename(lambda noise: style.noise_words([noise])[0], level=1)

@@ -11,14 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gdd.base.axes import ATOM, PLANE
-from gdd_book.evaluate.statistics import mean_and_interval
 from gdd_book.figures import style
-from gdd_book.figures.mnist import reading_words
 from gdd_book.figures.model import draw_atoms, show_grids
 from gdd_book.records import settings
 
-PRECISION, HALF, SCATTERED = "noise precision", "half as a block", "at random"
-READ = (("sample", "the paper's sample", "red"), ("normalised detectors", "normalised detectors", "blue"))
+HALF, SCATTERED = "half as a block", "at random"
+READ = (("sample", "ML sample", "red"), ("normalised detectors", "normalised\ndetectors", "green"))
 
 
 def used(record: xr.Dataset) -> xr.DataArray:
@@ -34,39 +32,49 @@ def at_its_own(filled: xr.DataArray) -> xr.DataArray:
 def show_depth(record: xr.Dataset) -> Figure:
     """Top atoms used most, a panel for each noise precision; the first subset."""
     first = record.most_used.isel(subset=0, shown=slice(24)).transpose("noise", "shown", PLANE, ...)
-    return show_grids([(f"{atoms.noise:g}", atoms, 4) for atoms in first], 4, 0.4)
+    titles = style.noise_words(record.noise.values)
+    return show_grids([(title, atoms, 4) for title, atoms in zip(titles, first, strict=True)], 4, 0.4)
 
 
 def show_curves(record: xr.Dataset) -> Figure:
-    """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise precision."""
+    """Error on hidden pixels, what atoms are made of, error of the classifier: over the noise's standard deviation.
+
+    Dotted: what does not depend on it.
+    """
     figure, axes = style.new_figure(3, 1, height=6.6, sharex=True)
-    noise, own = record.noise.values, at_its_own(record.hidden_error).mean("hidden_image")
-    for hiding, words, colour in ((HALF, "a half hidden", "blue"), (SCATTERED, "pixels at random", "orange")):
-        style.draw_mean_and_dots(axes[0], noise, own.sel(hiding=hiding), words, colour)
+    hidden = at_its_own(record.hidden_error).mean("hidden_image")
     plain = record.plain_error.mean(("subset", "hidden_image"))
-    for way, hiding, words, colour in (("one layer", HALF, "one layer", "blue"),
-                                       ("mean training digit", HALF, "mean digit", "grey"),
-                                       ("one layer", SCATTERED, "one layer", "orange")):
-        draw_level(axes[0], noise, plain.sel(way=way, hiding=hiding), words, colour)
-    axes[0].set(ylabel="squared error,\nhidden pixels", ylim=(0, None))
-    explained = record.explained.where(used(record)).median(ATOM)
-    for parts, words, colour in ((1, "by one", "green"), (2, "by two", "sky"), (3, "by three", "purple")):
-        style.draw_mean_and_dots(axes[1], noise, 100 * explained.sel(parts=parts), words, colour)
-    axes[1].set(ylabel="energy of an atom in\natoms of layer 1, %", ylim=(0, 100))
-    for reading, words, colour in READ:
-        style.draw_mean_and_dots(axes[2], noise, record.error.sel(reading=reading), words, colour)
-    draw_level(axes[2], noise, record.error_of_pixels.mean(), "raw pixels", "grey")
-    axes[2].set(ylabel="error, %", xlabel="noise precision of refinement", xscale="log", ylim=(0, None))
-    for panel in axes:
-        panel.legend(fontsize=style.FONT - 3, loc="best", ncols=3 if panel is axes[1] else 1)
-    style.write_ticks(axes[2].xaxis, noise)
+    explained = 100 * record.explained.where(used(record)).median(ATOM)
+    lines = [
+        [(hidden.sel(hiding=HALF), "half hidden", "blue"), (hidden.sel(hiding=SCATTERED), "scattered pixels", "purple"),
+         (plain.sel(way="one layer", hiding=HALF), "half, one layer", "blue"),
+         (plain.sel(way="mean training digit", hiding=HALF), "half, mean digit", "grey"),
+         (plain.sel(way="one layer", hiding=SCATTERED), "scattered, one layer", "purple")],
+        [(explained.sel(parts=n), f"{words} placed", "blue") for n, words in enumerate(("one", "two", "three"), 1)],
+        [(record.error.sel(reading=reading), words, colour) for reading, words, colour in READ]
+        + [(record.error_of_pixels.mean(), "raw pixels", "grey")],
+    ]
+    labels = "squared error,\nhidden pixels", "energy of an atom in\natoms of layer 1, %", "error, %"
+    axes[2].set(xlabel="noise, standard deviation", xscale="log")
+    style.write_ticks(axes[2].xaxis, (0.1, 0.2, 0.5, 1))
+    for panel, some, label, top in zip(axes, lines, labels, (None, 100, None), strict=True):
+        for values, _, colour in some:
+            _draw_by_noise(panel, values, record.noise.values**-0.5, colour)
+        panel.set(ylabel=label, ylim=(0, top))
+    for panel, some in zip(axes, lines, strict=True):
+        last = panel.get_xlim()[1]
+        style.label_ends(panel, {
+            words: (record.noise.values[0] ** -0.5, float(values.mean("subset")[0]), colour) if values.ndim else
+            (last, float(values), colour) for values, words, colour in some}, 3)
     return style.finish(figure)
 
 
-def draw_level(axes: Axes, noise: np.ndarray, level: xr.DataArray, words: str, colour: str) -> None:
-    """What does not depend on the noise precision: a dotted line, with words at its end."""
-    axes.axhline(level, color=style.COLOURS[colour], linestyle=":", linewidth=1)
-    axes.text(noise[-1], level, words, color=style.INK[colour], fontsize=style.FONT - 3, va="bottom", ha="right")
+def _draw_by_noise(panel: Axes, values: xr.DataArray, noise: np.ndarray, colour: str) -> None:
+    """A line over the noise, a dot for each subset; dotted, a value that does not depend on it."""
+    if values.ndim:
+        style.draw_mean_and_dots(panel, noise, values, colour)
+    else:
+        panel.axhline(values, color=style.COLOURS[colour], linestyle=":", linewidth=1)
 
 
 def depth_table(record: xr.Dataset) -> pd.DataFrame:
@@ -77,7 +85,7 @@ def depth_table(record: xr.Dataset) -> pd.DataFrame:
         "active in a digit": (found.active, 1), "residual": (found.residual, 3),
         "energy in one atom of layer 1, %": (100 * found.explained.sel(parts=1), 0),
         "effective entries": (found.effective_entries, 0), "CPU seconds": (found.cpu_seconds, 0),
-    }, PRECISION)
+    }, style.NOISE, style.noise_words(found.noise.values))
 
 
 def worth_table(record: xr.Dataset) -> pd.DataFrame:
@@ -91,9 +99,9 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
         "hidden half": (half.mean("digit"), 4),
         "more than the chosen": (half - half.sel(noise=chosen(record)), 4, "digit", "+"),
         "hidden pixels": (pixels.mean("digit"), 4),
-        "the paper's sample, error, %": (record.error.sel(reading="sample").mean("subset"), 1),
+        "ML sample, error, %": (record.error.sel(reading="sample").mean("subset"), 1),
         "told apart, %": (record.told_apart.isel(source=0).mean("subset"), 1),
-    }, PRECISION)
+    }, style.NOISE, style.noise_words(record.noise.values))
 
 
 #: classes of Caltech 101 in words
@@ -102,7 +110,7 @@ CLASS_WORDS = {"Faces_easy": "faces"}
 VARIANTS = {
     ("learned_planes", False): "one precision for all planes", ("two_steps", True): "blocks in two steps",
     ("empty_blocks", True): "blocks may be empty", ("random_start", True): "pretraining from random atoms",
-    ("first_noise", 0.5): "noise precision 0.5, 1, 2", ("first_noise", 44.0): "noise precision 44, 9.4, 2",
+    ("first_noise", 0.5): "noise s.d. 1.4, 1, 0.71", ("first_noise", 44.0): "noise s.d. 0.15, 0.33, 0.71",
 }
 
 
@@ -132,11 +140,11 @@ def variants_table(found: xr.Dataset) -> pd.DataFrame:
     return style.table("run", {
         "active in a digit": (first.active, 1), "energy in one atom of layer 1, %": (100 * first.explained, 0),
         "projection loses, %": (100 * first.lost, 0), "hidden half": (first.half.mean("hidden_image"), 4),
-        "the paper's sample, error, %": (first.error.sel(sample), 1),
+        "ML sample, error, %": (first.error.sel(sample), 1),
         "normalised detectors, error, %": (first.error.sel(reading="normalised detectors"), 1),
         "subsets": (found.active.count("subset"), 0),
         "hidden half, more than in the scan": (more.half.stack(digit=("subset", "hidden_image")), 4, "digit", "+"),
-        "the sample's error, more than in the scan": (more.error.sel(sample), 1, "subset", "+"),
+        "ML sample's error, more than in the scan": (more.error.sel(sample), 1, "subset", "+"),
     }, index=found.run.values)
 
 
@@ -161,28 +169,20 @@ def show_variants(found: xr.Dataset) -> Figure:
     return style.finish(figure)
 
 
-def show_every_error(found: xr.Dataset, readings: xr.Dataset, printed: float) -> Figure:
-    """Error of the classifier: above, other ways to learn; below, other ways to code.
+def show_every_error(found: xr.Dataset, paper: float) -> Figure:
+    """Error of the classifier by the way to learn; the first subset large, others small.
 
-    found : of `variants`
-    readings : record of `mnist-readings`, whose refined atoms are shown; ``printed`` : the paper's error
+    ``found`` : of `variants`; ``paper`` : its error
     """
     names = found.run.values
-    counts = len(names), readings.sizes["reading"]
-    figure, (above, below) = style.new_figure(2, 1, height=0.25 * sum(counts) + 1.7, sharex=True, height_ratios=counts)
+    figure, axes = style.new_figure(height=0.29 * len(names) + 1.2)
     for reading, words, colour in READ:
-        first, *more = found.error.sel(reading=reading).transpose("subset", "run").values
-        above.plot(first, len(names) - 1 - np.arange(len(first)), "o", color=style.COLOURS[colour], label=words)
-        for error in more:
-            above.plot(error, len(names) - 1 - np.arange(len(error)), "o", color=style.COLOURS[colour], markersize=3)
-    mean, half = mean_and_interval(readings.error.sel(stage="refined"), "subset")
-    below.errorbar(mean, np.arange(counts[1])[::-1], xerr=half.fillna(0), fmt="s", markersize=4, capsize=2,
-                   color=style.COLOURS["black"], label="as the row says")
-    for axes, one, words in ((above, found.isel(subset=0), names), (below, readings, reading_words(readings))):
-        style.name_rows(axes, words[::-1], "error, %", smaller=4)
-        style.show_value(axes, float(one.error_of_pixels.mean()), "raw pixels", len(words) - 0.5)
-        style.show_value(axes, printed, "the paper" if axes is below else "", len(words) - 1.7)
-        axes.label_outer()
+        for number, error in enumerate(found.error.sel(reading=reading).transpose("subset", "run").values):
+            axes.plot(error, np.arange(len(names))[::-1], "o", color=style.COLOURS[colour],
+                      markersize=3 if number else 6, label=None if number else words.replace("\n", " "))
+    style.name_rows(axes, names[::-1], "error, %")
+    style.show_value(axes, float(found.error_of_pixels.isel(subset=0).mean()), "raw pixels", len(names) - 0.4)
+    style.show_value(axes, paper, "paper", len(names) - 0.4)
     style.legend_outside(figure)
     return style.finish(figure)
 
@@ -201,9 +201,9 @@ def chosen(record: xr.Dataset) -> float:
 
 
 def show_filled(record: xr.Dataset, hiding: str = HALF, digits: int = 6) -> Figure:
-    """Hidden pixels of digits filled in at each noise precision, and the truth; the first subset."""
+    """Hidden pixels of digits filled in at each standard deviation of the noise, and the truth; the first subset."""
     first = record.isel(subset=0).sel(hiding=hiding)
-    rows = {f"{noise:g}": at_its_own(first.filled).sel(noise=noise) for noise in record.noise.values}
+    rows = {f"{noise**-0.5:.2g}": at_its_own(first.filled).sel(noise=noise) for noise in record.noise.values}
     rows["truth"] = first.truth
     figure, axes = style.new_panels(len(rows), digits, len(rows) * style.FULL / (digits + 1.2) * 1.02)
     for row, (words, pictures) in zip(axes, rows.items(), strict=True):
@@ -230,7 +230,7 @@ def show_depth_of_pictures(record: xr.Dataset) -> Figure:
     for column, noise in zip(axes.T, record.noise.values, strict=False):
         one = first.sel(noise=noise)
         often = np.argsort(-one.uses.values, kind="stable")[:9]
-        draw_atoms(column[0], one.atoms_1.values[:9, None], 3, f"{noise:g}")
+        draw_atoms(column[0], one.atoms_1.values[:9, None], 3, *style.noise_words([noise]))
         draw_atoms(column[1], one.atoms_3.values[often, None], 3)
         style.draw_picture(column[2], one.filled[example], ends=ends)
     for row, words in zip(axes, ("layer 1", "layer 3", "filled in"), strict=True):
@@ -250,7 +250,7 @@ def pictures_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
             "winning share, %": (100 * first.winning_share, 1), "hidden half": (first.hidden_error, 3, "hidden_image"),
             "left blank": (blank.mean("hidden_image"), 3),
             "more than blank": (first.hidden_error - blank, 3, "hidden_image", "+"),
-        }, PRECISION)
+        }, style.NOISE, style.noise_words(record.noise.values))
     return pd.concat(parts)
 
 

@@ -29,19 +29,24 @@ from gdd_book.training import STAGES
 
 #: words for the features of `mnist-error`, in the order of the tables
 FEATURES = {
-    "ml_sample": f"{style.KIND_WORDS['ml_sample']} (the paper's)",
+    "ml_sample": style.KIND_WORDS["ml_sample"],
     "mean": style.KIND_WORDS["mean"],
     "magnitude": "mean magnitude",
     "inclusion": "inclusion probability",
     "raw pixels": "raw pixels",
-    "one-step, layer 1": "one-step, layer 1",
+    "one-step, layer 1": "single-pass, layer 1",
 }
 #: words for readings of `mnist-readings` whose names in the records do not stand alone
 READINGS = {
     "one sample, the paper's": FEATURES["ml_sample"], "the same, normalised": "largest correlation, normalised",
+    "one sample, noise precision 44": "one sample, noise s.d. 0.15",
+    "one sample, noise precision 10": "one sample, noise s.d. 0.32", "layer 1 in one step": "single-pass, layer 1",
 }
-#: of those readings the last of each kind: from chains, sparse codes without a chain, detectors
-LAST_OF_KIND = ("cooled to a mode", "lasso at every pixel, summed over places", "the same, normalised")
+#: readings that stand in the table only, as others much like them are in the figure
+TABLE_ONLY = (
+    "one sample, noise precision 10", "one sample, summed over its places",
+    "one sample at every pixel, summed over places", "lasso, not negative", "lasso at every pixel, summed over places",
+)
 #: words for the features of `mnist-labels`
 LABELLED = {
     "ml_sample": FEATURES["ml_sample"], "mean": FEATURES["mean"],
@@ -49,6 +54,13 @@ LABELLED = {
     "normalised detectors": READINGS["the same, normalised"], "raw pixels": FEATURES["raw pixels"],
 }
 LENGTHS = "sweeps of a layer"
+
+
+def single_pass(name: str) -> str:
+    """Name of a feature as the pages have it; records call single-pass features one-step features."""
+    return name.replace("one-step", "single-pass")
+
+
 #: what stands beside two layers where digits are filled in: one layer, as many atoms, as large as theirs
 LARGE = "one layer, 160 atoms of 25 × 25"
 #: of `mnist-readings`, those that are compared between numbers of digits
@@ -97,6 +109,11 @@ def subset_errors(found: Sequence[xr.Dataset], order: Sequence[str] = tuple(FEAT
 
 def subset_table(errors: xr.DataArray) -> pd.DataFrame:
     """Test error in %: a row for each number of training digits, a column for each feature; (subsets)."""
+    return _subset_text(errors).rename(columns=single_pass)
+
+
+def _subset_text(errors: xr.DataArray) -> pd.DataFrame:
+    """The same, features as records call them."""
     count = errors.count("trial").astype(str)
     text = (style.with_interval(errors, "trial") + " (" + count + ")").where(count != "0", "not run")
     return text.transpose("size", "feature_kind").to_pandas().rename_axis("training digits").rename_axis(None, axis=1)
@@ -105,12 +122,12 @@ def subset_table(errors: xr.DataArray) -> pd.DataFrame:
 def copies_table(found: Sequence[xr.Dataset], paper: pd.DataFrame) -> pd.DataFrame:
     """Test error in % of `mnist-best` learned from deformed copies too: features down, numbers of digits across.
 
-    Above them what the paper prints and the best features without copies.
+    Above them the paper's errors and the best features without copies.
     """
     errors = subset_errors(found, KINDS)
     copied = [kind for kind in errors.feature_kind.values if kind.endswith(COPIED.format(""))]
     ours = subset_table(errors.sel(feature_kind=[KINDS[4], *copied])).T
-    printed = printed_errors(paper, "{:g}").reindex(ours.columns).to_frame("the paper prints")
+    printed = printed_errors(paper, "{:g}").reindex(ours.columns).to_frame("paper")
     return pd.concat([printed.T, ours]).rename_axis("training digits", axis=1)
 
 
@@ -119,10 +136,11 @@ def printed_errors(paper: pd.DataFrame, form: str = "{:.2f}") -> pd.Series:
     return paper[paper.ours].astype({"n_train": int}).set_index("n_train").error.map(form.format).sort_index()
 
 
-def draw_subsets(axes: Axes, errors: xr.DataArray, **looks) -> None:
-    """Mean error (size, trial) against the number of training digits, with 95 % intervals."""
+def draw_subsets(axes: Axes, errors: xr.DataArray, **looks) -> tuple[float, float]:
+    """Mean error (size, trial) against the number of training digits, with 95 % intervals; return its last point."""
     mean, half = mean_and_interval(errors.dropna("size", how="all"), "trial")
     axes.errorbar(mean["size"], mean, half.fillna(0), **({"fmt": "-o", "markersize": 4, "capsize": 3} | looks))
+    return float(mean["size"][-1]), float(mean[-1])
 
 
 def whole_runs(found: Sequence[xr.Dataset]) -> list[xr.Dataset]:
@@ -137,7 +155,7 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequenc
     """
     rows = {}
     for record in short:
-        for n, errors in subset_table(subset_errors([record])).iterrows():
+        for n, errors in _subset_text(subset_errors([record])).iterrows():
             rows[n] = {**errors, LENGTHS: style.sweeps(settings(record))}
     for record in sorted(whole_runs(found), key=lambda one: settings(one)["burn_in"] + settings(one)["collect"]):
         p = settings(record)
@@ -145,7 +163,7 @@ def error_table(paper: pd.DataFrame, found: Sequence[xr.Dataset], short: Sequenc
     printed = printed_errors(paper)
     ours = pd.DataFrame.from_dict(rows, "index", dtype=object).reindex(printed.index)
     ours = ours[[name for name in (*FEATURES, LENGTHS) if name in ours]].rename(columns=FEATURES).fillna("not run")
-    ours.insert(0, "the paper, refined", printed)
+    ours.insert(0, "paper, refined", printed)
     return ours.rename_axis("training digits")
 
 
@@ -154,11 +172,11 @@ def feature_table(found: Sequence[xr.Dataset]) -> pd.DataFrame:
     columns = {}
     for record in found:
         p = settings(record)
-        noise = f"{p['noise_precision']:g}" if p["noise_precision"] else "learned"
+        noise = style.noise_words([p["noise_precision"]])[0] if p["noise_precision"] else "learned"
         name = (f"{p['n_train']} {p['data']}", record.attrs["scale"], style.sweeps(p), noise)
         columns[name] = style.written(record.error).to_series()
     ours = pd.DataFrame(columns, FEATURES).rename(index=FEATURES).fillna("not run")
-    names = pd.MultiIndex.from_tuples(columns, names=["training", "scale", "sweeps", "noise precision"])
+    names = pd.MultiIndex.from_tuples(columns, names=["training", "scale", "sweeps", style.NOISE])
     return ours.set_axis(names, axis=1)
 
 
@@ -173,28 +191,28 @@ def show_learning_curve(
     found : records of `mnist-error`; `whole_runs` are drawn, filled
     short : records of `mnist-curve`, hollow, with 95 % intervals
     """
-    figure, axes = _learning_curve(paper)
+    figure, axes, ends = _learning_curve(paper)
     several, full = subset_errors(short), whole_runs(found)
-    for colour, (kind, words) in zip(style.CYCLE[:6], FEATURES.items(), strict=True):
-        if kind in several.feature_kind:
-            draw_subsets(axes, several.sel(feature_kind=kind), color=colour, markerfacecolor="white", linewidth=1)
-        if kind in several.feature_kind or any(kind in record.feature_kind for record in full):
-            _draw_runs(axes, full, kind, color=colour, markersize=5, label=words)
-    return _finish_curve(figure, axes)
+    for kind in several.feature_kind.values:
+        colour = style.method_colour(kind)
+        draw_subsets(axes, several.sel(feature_kind=kind), color=style.COLOURS[colour], markerfacecolor="white")
+        ends[FEATURES[kind]] = *_draw_runs(axes, full, kind, color=style.COLOURS[colour], markersize=5), colour
+    return _finish_curve(figure, axes, ends)
 
 
 def show_best_curve(paper: pd.DataFrame, protocol: Sequence[xr.Dataset], found: Sequence[xr.Dataset]) -> Figure:
     """Test error against the number of training digits: the paper's, `whole_runs` of its protocol, `mnist-best`."""
-    figure, axes = _learning_curve(paper)
-    words = "paper's protocol, our run, pretrained"
-    _draw_runs(axes, whole_runs(protocol), "ml_sample", color=style.COLOURS["red"], label=words)
-    colours = dict(zip(KINDS, ("blue", "grey", "purple", "green", "sky"), strict=True))
+    figure, axes, ends = _learning_curve(paper)
+    sample = _draw_runs(axes, whole_runs(protocol), "ml_sample", color=style.COLOURS["red"])
+    ends["paper's protocol,\nour run, pretrained"] = *sample, "red"
     for errors in subset_errors(found, KINDS):
         kind = errors.feature_kind.item()
-        alone = kind.removesuffix(COPIED.format(""))
-        line, words = ("-o", kind) if kind == alone else ("--^", f"{alone}, copies")
-        draw_subsets(axes, errors, color=style.COLOURS[colours.get(alone, "orange")], label=words, fmt=line)
-    return _finish_curve(figure, axes)
+        alone, colour = kind.removesuffix(COPIED.format("")), style.method_colour(kind)
+        look = {"fmt": "-o" if kind == alone else "--^", "color": style.COLOURS[colour]}
+        end = draw_subsets(axes, errors, markerfacecolor="white" if "components" in kind else None, **look)
+        if kind == alone:
+            ends[single_pass(kind).replace("whitened ", "whitened\n")] = *end, colour
+    return _finish_curve(figure, axes, ends)
 
 
 def labelled() -> tuple[xr.Dataset | None, xr.Dataset | None]:
@@ -208,24 +226,26 @@ def show_labels(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | N
 
     ``chosen`` : at the precisions chosen for coding; ``trained`` : at those that training left, the sample alone
     """
-    figure, axes = _learning_curve(paper)
-    colours = ("blue", "sky", "purple", "green", "grey")
-    for colour, (kind, words) in zip(colours, LABELLED.items(), strict=True):
-        draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=style.COLOURS[colour], label=words)
+    figure, axes, ends = _learning_curve(paper)
+    for kind, words in LABELLED.items():
+        colour = style.method_colour(kind)
+        end = draw_subsets(axes, chosen.error.sel(feature_kind=kind), color=style.COLOURS[colour])
+        ends[words.replace(", ", ",\n")] = *end, colour
     if trained is not None:
         before = trained.error.sel(feature_kind="ml_sample")
-        draw_subsets(axes, before, color=style.COLOURS["red"], label="the sample, training's precisions", fmt="--o")
-    return _finish_curve(figure, axes)
+        end = draw_subsets(axes, before, color=style.COLOURS["red"], fmt="--o")
+        ends["ML sample,\ntraining's precisions"] = *end, "red"
+    return _finish_curve(figure, axes, ends)
 
 
 def labels_table(paper: pd.DataFrame, chosen: xr.Dataset, trained: xr.Dataset | None) -> pd.DataFrame:
     """The numbers of `show_labels`, a row for each number of labels; (subsets)."""
     columns = {words: chosen.error.sel(feature_kind=kind) for kind, words in LABELLED.items()}
     if trained is not None:
-        columns["most likely sample, precisions of training"] = trained.error.sel(feature_kind="ml_sample")
+        columns["ML sample, precisions of training"] = trained.error.sel(feature_kind="ml_sample")
     errors = xr.concat(columns.values(), "feature_kind", coords="minimal", compat="override", join="outer")
     ours = subset_table(errors.assign_coords(feature_kind=list(columns))).rename_axis("labels")
-    ours.insert(0, "the paper, refined", printed_errors(paper).reindex(ours.index))
+    ours.insert(0, "paper, refined", printed_errors(paper).reindex(ours.index))
     return ours
 
 
@@ -245,25 +265,26 @@ def against_pixels(record: xr.Dataset) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("labels")
 
 
-def _draw_runs(axes: Axes, runs: Sequence[xr.Dataset], kind: str, **looks) -> None:
-    """A dot for each run that has this kind of feature."""
+def _draw_runs(axes: Axes, runs: Sequence[xr.Dataset], kind: str, **looks) -> tuple[float, float]:
+    """A dot for each run that has this kind of feature; return the last."""
     points = sorted((settings(one)["n_train"], float(one.error.sel(feature_kind=kind)))
                     for one in runs if kind in one.feature_kind)
-    axes.plot(*np.reshape(points, (-1, 2)).T, "o", **looks)
+    axes.plot(*np.transpose(points), "o", **looks)
+    return points[-1]
 
 
-def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes]:
-    figure, axes = style.new_figure(height=4.4)
+def _learning_curve(paper: pd.DataFrame) -> tuple[Figure, Axes, dict]:
+    figure, axes = style.new_figure(height=3.8)
     row = paper[paper.ours].sort_values("n_train")
-    axes.plot(row.n_train, row.error, "k-s", markersize=4, label="the paper, refined")
-    return figure, axes
+    axes.plot(row.n_train, row.error, "k-s", markersize=4)
+    return figure, axes, {"paper, refined": (row.n_train.iloc[-1], row.error.iloc[-1], "black")}
 
 
-def _finish_curve(figure: Figure, axes: Axes) -> Figure:
+def _finish_curve(figure: Figure, axes: Axes, ends: dict) -> Figure:
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %")
     style.write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
     style.write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20, 50))
-    style.legend_outside(figure, "lower center", smaller=2)
+    style.label_ends(axes, ends)
     return style.finish(figure)
 
 
@@ -302,19 +323,20 @@ def reading_words(record: xr.Dataset) -> list[str]:
 
 
 def show_readings(record: xr.Dataset) -> Figure:
-    """Error of every reading of `mnist-readings`, pretrained and refined, kind by kind; a line for raw pixels."""
+    """Error of the readings of `mnist-readings`, pretrained and refined, the largest first; a line for raw pixels."""
+    record = record.isel(reading=~record.reading.isin(TABLE_ONLY))
+    record = record.sortby(record.error.sel(stage=STAGES[1]).mean("subset"))
     mean, half = mean_and_interval(record.error, "subset")
-    places = np.arange(record.sizes["reading"])[::-1]
-    figure, axes = style.new_figure(height=0.31 * len(places) + 1.1)
-    style.show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(places) - 0.4)
-    for number, (stage, marker) in enumerate(zip(record.stage.values, "os", strict=True)):
-        at = places + 0.12 * (1 - 2 * number)
-        axes.errorbar(mean.sel(stage=stage), at, xerr=half.sel(stage=stage).fillna(0), fmt=marker, markersize=5,
-                      capsize=2, color=style.CYCLE[number], label=stage)
-    style.name_rows(axes, reading_words(record)[::-1], "test error, %")
-    for place in places[np.isin(record.reading, LAST_OF_KIND)]:
-        axes.axhline(place - 0.5, color=style.COLOURS["grey"], linewidth=0.5)
-    style.legend_outside(figure)
+    names, colours = reading_words(record), {}
+    figure, axes = style.new_figure(height=0.31 * len(names) + 1.1)
+    style.show_value(axes, float(record.error_of_pixels.mean()), "raw pixels", len(names) - 0.4)
+    for (place, name), (number, stage) in product(enumerate(names), enumerate(STAGES)):
+        colours[name] = style.method_colour(name)
+        one, bar = (values.sel(stage=stage).isel(reading=place) for values in (mean, half))
+        axes.errorbar(one, place + 0.12 * (1 - 2 * number), xerr=bar.fillna(0), fmt="o", markersize=5, capsize=2,
+                      color=style.COLOURS[colours[name]], markerfacecolor=None if number else "white")
+    style.name_rows(axes, names, "test error, %")
+    style.explain_faces(figure, *STAGES)
     return style.finish(figure)
 
 
@@ -479,17 +501,17 @@ def generated_table(found: xr.Dataset) -> pd.DataFrame:
 
 
 def show_layerwise(found: xr.Dataset) -> Figure:
-    """Error of every way of `mnist-layerwise`: filled, the most likely sample; hollow, the posterior mean."""
+    """Error of every way of `mnist-layerwise`, by dictionaries, of ML sample and posterior mean."""
     places = np.arange(found.sizes["way"])[::-1]
     figure, axes = style.new_figure(height=2.9)
     style.show_value(axes, float(found.error_of_pixels), "raw pixels", len(places) - 0.55, 2)
-    for number, (model, marker) in enumerate(zip(found.model.values, "os", strict=True)):
-        for kind, face in (("ml_sample", style.CYCLE[number]), ("mean", "white")):
-            axes.plot(found.error.sel(model=model, feature_kind=kind), places + 0.14 * (1 - 2 * number), marker,
-                      color=style.CYCLE[number], markerfacecolor=face, label=model if kind == "ml_sample" else None)
+    for (number, model), kind in product(enumerate(found.model.values), ("ml_sample", "mean")):
+        colour = style.COLOURS[style.method_colour(kind)]
+        axes.plot(found.error.sel(model=model, feature_kind=kind), places + 0.14 * (1 - 2 * number), "o", color=colour,
+                  markerfacecolor=None if number else "white")
     style.name_rows(axes, [fill(way, 26) for way in found.way.values[::-1]], "test error, %", 2)
     axes.set(ylim=(-0.5, len(places) - 0.2))
-    style.legend_outside(figure)
+    style.explain_faces(figure, *found.model.values)
     return style.finish(figure)
 
 

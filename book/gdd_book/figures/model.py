@@ -61,8 +61,9 @@ def block_choice(image: np.ndarray, atom: np.ndarray, pool: tuple[int, int], pre
         colours = [style.COLOURS["blue"]] * len(inside) + [style.COLOURS["grey"]]
         right.bar(outcomes, np.exp(choice.log_probability), color=colours)
         right.set(ylim=(0, 1), xlabel="position in the block", ylabel="probability")
-        frames.append((f"noise precision {gamma_e:.3g}", style.finish(figure)))
-    return slider(frames, "probability of each position of a block as the noise precision grows", len(frames) // 2)
+        words = f"noise s.d. {gamma_e**-0.5:.2g} (precision {gamma_e:.3g})"
+        frames.append((words, style.finish(figure)))
+    return slider(frames, "probability of each position of a block as the noise gets smaller", len(frames) // 2)
 
 
 def show_atoms(dictionary: np.ndarray | xr.DataArray, columns: int | None = None) -> Figure:
@@ -192,7 +193,7 @@ def kept_counts(model: ModelSpec, images: int) -> pd.DataFrame:
 def parameter_table(paper: pd.DataFrame, model: ModelSpec, images: int) -> pd.DataFrame:
     """Factors of every parameter: as the paper's table prints them, as derived from the spec, as defined here."""
     derived, kept = printed_counts(model, images), kept_counts(model, images)
-    columns = {"the paper prints": paper.factors, "derived": derived.factors, "as defined here": kept.factors}
+    columns = {"paper": paper.factors, "derived": derived.factors, "as defined here": kept.factors}
     return pd.DataFrame(columns).map(product).set_index([kept.layer, kept.parameter])
 
 
@@ -421,8 +422,9 @@ def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
 
 
 def by_noise(write: Callable[[xr.Dataset], pd.DataFrame], found: Mapping[float, xr.Dataset]) -> pd.DataFrame:
-    """A table of each record, one below the other under its noise precision."""
-    return pd.concat({f"noise precision {noise:g}": write(one) for noise, one in found.items()})
+    """A table of each record, one below the other under its noise."""
+    names = [f"noise s.d. {noise**-0.5:.2g} (precision {noise:g})" for noise in found]
+    return pd.concat([write(one) for one in found.values()], keys=names)
 
 
 def _finish_chains(figure: Figure, labels: Iterable[str], columns: int = 2) -> Figure:

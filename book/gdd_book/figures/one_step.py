@@ -19,13 +19,13 @@ TUNED = "preset"  # each set has its own
 def show_few_labels(found: Sequence[xr.Dataset]) -> Figure:
     """Test error by labelled images of a class, a panel for each record of `few-labels`, with 95 % intervals."""
     figure, axes = style.new_figure(1, len(found), height=3.4, squeeze=False)
-    colours = {PIXELS: "grey", COMPONENTS: "purple", PATCHES: "green", ATOMS: "orange", SCATTERING: "red",
-               DEFAULT: "blue", TUNED: "sky"}
+    known = PIXELS, COMPONENTS, PATCHES, ATOMS, SCATTERING, DEFAULT
     for panel, record in zip(axes.flat, found, strict=True):
         for errors in record.error.rename(count="size").transpose("feature_kind", ...):
             kind = errors.feature_kind.item()
-            name = kind if kind in colours else TUNED
-            draw_subsets(panel, errors, capsize=2, color=style.COLOURS[colours[name]], label=name)
+            name = kind if kind in known else TUNED
+            look = {"color": style.COLOURS[style.method_colour(name)], "capsize": 2, "label": name}
+            draw_subsets(panel, errors, fmt="--o" if kind in (COMPONENTS, ATOMS) else "-o", **look)
         panel.set(xscale="log", xlabel="labelled images of a class", title=TITLES[record.attrs["data_name"]], ylim=0)
         style.write_ticks(panel.xaxis, record["count"].values.tolist())
     axes.flat[0].set_ylabel("test error, %")

@@ -21,7 +21,7 @@ PANELS = (
     ("detected", "found by\ndetectors, %", 100),
 )
 #: noise precisions of the lines
-LINES = (("44", 44.0, "red"), ("1,000", 1000.0, "orange"), ("10,000", 10000.0, "blue"))
+LINES = ((44.0, "purple"), (1000.0, "blue"), (10000.0, "green"))
 
 
 def together(found: Sequence[xr.Dataset]) -> xr.Dataset:
@@ -36,16 +36,22 @@ def chosen(record: xr.Dataset) -> pd.DataFrame:
         as_trained = {"noise": 10.0 if atoms == ATOMS[2] else 44.0, "ratio": record.ratio.values[0]}
         own = errors.sel(atoms=atoms)
         rows[atoms] = {
-            "noise precision": f"{noise:,.0f}", "ratio": f"{ratio:g}",
+            style.NOISE: style.noise_words([noise])[0], "ratio": f"{ratio:g}",
             "error, %": f"{float(own.sel(noise=noise, ratio=ratio)):.1f}",
             "as trained, nearly, %": f"{float(own.sel(as_trained)):.1f}",
             "subsets": int(record.cross_validation.sel(atoms=atoms).isel(noise=0, ratio=0, feature_kind=0).count()),
         }
-    return pd.DataFrame(rows).T.rename_axis("atoms")
+    return pd.DataFrame(rows).T.rename(atom_words).rename_axis("atoms")
+
+
+def atom_words(kind: str) -> str:
+    """Name of a kind of atoms, such as ``refined at 44``, the noise as its standard deviation."""
+    stage, at, precision = kind.partition(" at ")
+    return f"{stage}, noise s.d. {style.noise_words([float(precision)])[0]}" if at else kind
 
 
 def show_surface(record: xr.Dataset) -> Figure:
-    """Cross-validation error in % by gamma_e and rho, mean over subsets, a panel for each kind of atoms."""
+    """Cross-validation error in % by noise and rho, mean over subsets, a panel for each kind of atoms."""
     errors = record.cross_validation.sel(feature_kind=SAMPLE).mean("subset")
     kinds = list(record.atoms.values)
     figure, axes = style.new_panels(len(kinds), 1, 2.1 * len(kinds))
@@ -56,10 +62,10 @@ def show_surface(record: xr.Dataset) -> Figure:
             best = value == values.values.min()
             panel.text(col, row, f"{value:.1f}", ha="center", va="center", fontsize=style.FONT - 3,
                        color="white" if value > 12 else "black", fontweight="bold" if best else "normal")
-        panel.set_title(atoms, fontsize=style.FONT - 1)
-        for axis, numbers, form in ((panel.xaxis, values.ratio, "g"), (panel.yaxis, values.noise, ",.0f")):
+        panel.set_title(atom_words(atoms), fontsize=style.FONT - 1)
+        for axis, numbers, form in ((panel.xaxis, values.ratio, "g"), (panel.yaxis, values.noise**-0.5, ".2g")):
             axis.set_ticks(range(len(numbers)), [f"{one:{form}}" for one in numbers.values], fontsize=style.FONT - 3)
-        panel.set_ylabel(r"noise precision, $\gamma_e$", fontsize=style.FONT - 2)
+        panel.set_ylabel("noise s.d.", fontsize=style.FONT - 2)
     axes[-1, 0].set_xlabel(RATIO, fontsize=style.FONT - 2)
     return style.finish(figure)
 
@@ -70,12 +76,14 @@ def show_why(record: xr.Dataset, atoms: str) -> Figure:
     own, ratio = record.sel(atoms=atoms).dropna("subset", how="all", subset=["active"]), record.ratio.values
     for panel, (name, words, times) in zip(axes, PANELS, strict=True):
         values = own[name].sel(feature_kind=SAMPLE) if name == "cross_validation" else own[name]
-        for label, noise, colour in LINES:
-            style.draw_mean_and_dots(panel, ratio, times * values.sel(noise=noise), rf"$\gamma_e$ {label}", colour)
+        for noise, colour in LINES:
+            style.draw_mean_and_dots(panel, ratio, times * values.sel(noise=noise), colour)
         panel.set(ylabel=words, xscale="log", ylim=(0, None))
         panel.yaxis.label.set_fontsize(style.FONT - 2)
     axes[2].set(yscale="log", ylim=(1e-3, 10))
     axes[-1].set_xlabel(RATIO)
     style.write_ticks(axes[-1].xaxis, ratio)
-    style.legend_outside(figure, columns=len(LINES), handles=axes[0].lines[:: 1 + own.sizes["subset"]])
+    active = own.active.mean("subset").isel(ratio=-1)
+    style.label_ends(axes[1], {f"s.d. {noise**-0.5:.2g}": (ratio[-1], float(active.sel(noise=noise)), colour)
+                               for noise, colour in LINES})
     return style.finish(figure)

@@ -23,19 +23,16 @@ from gdd_book.figures.model import draw_atoms, pieces_of
 from gdd_book.figures.slider import slider
 
 SAMPLE = KINDS[0]
-#: lines of the learning curve from `mnist-best`: kind of feature, what it is called, colour; where the words stand: at
-#: which of its points, and by what factors away from it
-LINES = (
-    ("scattering", "scattering", "green", -1, (1.08, 0.9), {"va": "center"}),
-    ("whitened one-step features", "layer 1, whitened", "blue", -1, (1, 1.45), {"va": "bottom", "ha": "right"}),
-    (COPIED.format("whitened one-step features"), "the same, learned from deformed copies too", "purple",
-     0, (1, 0.3), {}),
-)
-#: those from `mnist-labels`: at the precisions of training or at the chosen ones, then the same
+WHITENED = "whitened one-step features"
+#: lines of the learning curve from `mnist-labels`: coded at which precisions, kind of feature, its name, style of line
 SAMPLES = (
-    ("trained", SAMPLE, "the paper's code, precisions of training", "red", 0, (1, 1.25), {}),
-    ("chosen", PIXELS, "raw pixels", "grey", 0, (1, 1.2), {}),
-    ("chosen", SAMPLE, "the paper's code, precisions chosen", "orange", -1, (1, 2.5), {"ha": "right"}),
+    ("trained", SAMPLE, "paper's code at\ntraining's precisions", "--o"), ("chosen", PIXELS, "raw pixels", "-o"),
+    ("chosen", SAMPLE, "paper's code at\nchosen precisions", "-o"),
+)
+#: those from `mnist-best`
+LINES = (
+    ("scattering", "scattering", "-o"), (WHITENED, "single-pass features,\nwhitened", "-o"),
+    (COPIED.format(WHITENED), "the same, from\ndeformed copies too", "--o"),
 )
 
 
@@ -47,19 +44,17 @@ def show_story(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) -
     figure, axes = style.new_figure(height=3.4)
     row = paper_values.table("mnist_error").query("ours").sort_values("n_train")
     axes.plot(row.n_train, row.error, "k-s", markersize=4)
-    axes.text(row.n_train.iloc[-1], row.error.iloc[-1] * 0.72, "the paper prints", ha="right", fontsize=style.FONT - 2)
-    kinds = {one.feature_kind.item(): one for one in subset_errors(best, tuple(line[0] for line in LINES))}
+    ends = {"paper": (row.n_train.iloc[-1], row.error.iloc[-1], "black")}
+    best = subset_errors(best)
     lines = [(labelled[name].error.sel(feature_kind=kind), *line) for name, kind, *line in SAMPLES]
-    lines += [(kinds[kind], *line) for kind, *line in LINES]
-    for errors, words, colour, at, (right, up), place in lines:
-        one = errors.dropna("size", how="all")
-        draw_subsets(axes, one, color=style.COLOURS[colour])
-        point = one.isel(size=at)
-        look = {"color": style.INK[colour], "fontsize": style.FONT - 2} | place
-        axes.text(right * point["size"], up * point.mean(), words, **look)
+    lines += [(best.sel(feature_kind=kind), *line) for kind, *line in LINES]
+    for errors, words, form in lines:
+        colour = style.method_colour(errors.feature_kind.item())
+        ends[words] = *draw_subsets(axes, errors, fmt=form, color=style.COLOURS[colour]), colour
     axes.set(xscale="log", yscale="log", xlabel="training digits", ylabel="test error, %", ylim=(0.25, 40))
     style.write_ticks(axes.xaxis, (1000, 2000, 5000, 10000, 60000))
     style.write_ticks(axes.yaxis, (0.5, 1, 2, 5, 10, 20))
+    style.label_ends(axes, ends)
     return style.finish(figure)
 
 
@@ -88,13 +83,13 @@ def key_numbers(labelled: Mapping[str, xr.Dataset], best: Sequence[xr.Dataset]) 
     printed = paper_values.table("mnist_error").query("ours and n_train == 1000").error.item()
     whitened, copied = subset_errors(best).sel(feature_kind=[line[0] for line in LINES[-2:]], size=1000).mean("trial")
     rows = {
-        "printed in the paper": printed,
+        "paper": printed,
         "the paper's code, at the precisions that training leaves": trained.sel(feature_kind=SAMPLE),
         "the same code, at precisions chosen on training digits": chosen.sel(feature_kind=SAMPLE),
         "ridge regression on the same placed atoms": chosen.sel(feature_kind=RIDGE),
         "the same atoms as detectors": chosen.sel(feature_kind=DETECTORS),
         "raw pixels": chosen.sel(feature_kind=PIXELS),
-        "four first layers side by side, whitened, in one step": whitened,
+        "single-pass features of four first layers side by side, whitened": whitened,
         "the same, with a classifier trained on deformed copies too": copied,
     }
     return pd.DataFrame({"test error, %": [f"{float(one):.1f}" if one is not printed else f"{one:g}"
@@ -120,7 +115,7 @@ def noises(
     whole: np.ndarray, atoms: np.ndarray, codes: Mapping[float, np.ndarray], stride: tuple[int, int],
     curves: pd.DataFrame,
 ) -> HTML:
-    """Slider over noise precisions: a digit's strongest pieces, and curves over the precision with a dot where it is.
+    """Slider over noise levels: a digit's strongest pieces, and curves over the noise with a dot where it is.
 
     Parameters
     ----------
@@ -131,9 +126,9 @@ def noises(
     frames = []
     for number, (gamma_e, code) in enumerate(codes.items()):
         found = pieces_of(atoms, code, stride, whole.shape)
-        words = f"noise precision {gamma_e:,g}: {len(found)} pieces"
+        words = f"noise s.d. {gamma_e**-0.5:.2g} (precision {gamma_e:,g}): {len(found)} pieces"
         frames.append((words, _draw_noise(whole, found, curves, number)))
-    return slider(frames, "a digit's strongest pieces and three curves over the noise precision, a dot where it stands")
+    return slider(frames, "a digit's strongest pieces and three curves over the noise, a dot where it stands")
 
 
 def _draw_noise(whole: np.ndarray, found: np.ndarray, curves: pd.DataFrame, number: int) -> Figure:
@@ -149,13 +144,13 @@ def _draw_noise(whole: np.ndarray, found: np.ndarray, curves: pd.DataFrame, numb
     named = {"active": ("active", (10, 100)), "left": ("what is left", (0.03, 0.1, 0.3, 1)),
              "in both": ("in both chains, %", (0, 50, 100))}
     for panel, (name, (title, ticks)) in zip(panels, named.items(), strict=True):
-        panel.plot(curves[name], color=style.COLOURS["blue"])
-        panel.plot(curves[name].iloc[[number]], "o", color=style.COLOURS["red"])
-        panel.set(xscale="log", yscale="linear" if name == "in both" else "log", xlabel="noise precision")
+        panel.plot(curves.index**-0.5, curves[name], color=style.COLOURS["blue"])
+        panel.plot(curves.index[number] ** -0.5, curves[name].iloc[number], "o", color=style.COLOURS["red"])
+        panel.set(xscale="log", yscale="linear" if name == "in both" else "log", xlabel="noise s.d.")
         panel.set_title(title, fontsize=style.FONT - 1)
-        style.write_ticks(panel.xaxis, (1, 30, 1000))
+        style.write_ticks(panel.xaxis, (0.03, 0.2, 1))
         style.write_ticks(panel.yaxis, ticks)
-    panels[1].plot(curves.index, curves.index**-0.5, "--", color=style.COLOURS["grey"])
+    panels[1].plot(curves.index**-0.5, curves.index**-0.5, "--", color=style.COLOURS["grey"])
     panels[2].set_ylim(0, 100)
     return style.finish(figure)
 

@@ -12,30 +12,42 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import xarray as xr
+from IPython import get_ipython
+from IPython.core.pylabtools import print_figure
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.collections import PathCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, NullFormatter
+from sklearn.isotonic import isotonic_regression
 
 from gdd_book.evaluate.statistics import mean_and_interval
 
 FULL = 5.4  # inches: the width of the text column; every figure takes it, so that all text has one size
 DPI = 170
 FONT = 11  # points
+NOISE = "noise s.d. (precision)"  # heads what `noise_words` gives
 MARGIN = 0.04  # inches around everything
 #: words for what is kept of a chain
-KIND_WORDS = {"ml_sample": "most likely sample", "mean": "posterior mean"}
+KIND_WORDS = {"ml_sample": "ML sample", "mean": "posterior mean"}
 
-#: Okabe and Ito's colours, told apart by all common kinds of colour vision
+#: Okabe and Ito's colours, told apart by all common kinds of colour vision, their yellow darkened, and a brown
 COLOURS = {
-    "black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73", "yellow": "#F0E442",
-    "blue": "#0072B2", "red": "#D55E00", "purple": "#CC79A7", "grey": "#767676",
+    "black": "#000000", "orange": "#E69F00", "sky": "#56B4E9", "green": "#009E73", "olive": "#7F7822",
+    "blue": "#0072B2", "red": "#D55E00", "purple": "#CC79A7", "grey": "#767676", "brown": "#8C4A2F",
 }
 #: the same for words, dark enough to be read on white (a contrast of 4.5)
-INK = COLOURS | {"orange": "#9E6D00", "sky": "#3C7DA3", "green": "#008762", "yellow": "#7F7822", "red": "#C35600",
-                 "purple": "#A36085"}
+INK = COLOURS | {"orange": "#9E6D00", "sky": "#3C7DA3", "green": "#008762", "red": "#C35600", "purple": "#A36085"}
+#: colour of a method in every figure, by a word of its name, the first that fits: black, numbers of the paper; red, the
+#: paper's way run here; blue, this package's own; grey, pixels as they are; olive, filters that nobody learned
+METHODS = {
+    "paper": "black", "whitened": "blue", "preset": "blue", "single-pass": "sky", "one-step": "sky", "OneStep": "sky",
+    "ridge": "purple", "lasso": "purple", "pursuit": "purple", "detectors": "green", "correlation": "green",
+    "scattering": "olive", "gradients": "olive", "patches": "brown", "windows": "brown", "pixels": "grey",
+    "components": "grey", "mean": "orange", "": "red",
+}
 CYCLE = [COLOURS[name] for name in ("blue", "orange", "green", "red", "purple", "sky", "black")]
 #: colour and line style, where lines must be told apart in black and white too
 LINES = [
@@ -54,15 +66,39 @@ RC = {
 }
 
 
+def method_colour(name: str) -> str:
+    """Name of the colour of a feature or a method."""
+    return next(colour for word, colour in METHODS.items() if word in name)
+
+
 class Drawn(Figure):
     """A figure that a notebook describes by the numbers it draws, so that another picture is another output.
 
     A line for each panel: its title, and for lines, pictures, areas and points their sizes and sums of magnitudes.
+    Charts are shown as SVG, which is sharp at any size and the same for the same numbers; pictures of atoms as PNG.
     """
+
+    def svg(self) -> str | None:
+        """The figure as SVG if it is a chart."""
+        with plt.rc_context({"svg.hashsalt": "gdd"}):
+            return None if self.has_pictures() else print_figure(self, "svg", metadata={"Date": None, "Creator": None})
+
+    def png(self) -> bytes | None:
+        """The figure as PNG if it has pictures."""
+        return print_figure(self, "png") if self.has_pictures() else None
+
+    def has_pictures(self) -> bool:
+        """Whether any panel shows an image."""
+        return any(axes.images for axes in self.axes)
 
     def __repr__(self) -> str:
         panels = [f"  {axes.get_title()!r}: {'; '.join(drawn_in(axes))}" for axes in self.axes]
         return "\n".join([f"figure of {len(panels)} panels", *panels])
+
+
+if (shell := get_ipython()) is not None:  # what notebooks show; of Figure itself matplotlib shows PNG
+    shell.display_formatter.formatters["image/svg+xml"].for_type(Drawn, Drawn.svg)
+    shell.display_formatter.formatters["image/png"].for_type(Drawn, Drawn.png)
 
 
 def drawn_in(axes: Axes) -> list[str]:
@@ -130,9 +166,9 @@ def draw_chain(panel: Axes, values, colour: str, dash: str, label: str = "", wid
     panel.plot(np.arange(1, len(values) + 1), values, dash, color=colour, label=label, linewidth=width)
 
 
-def draw_mean_and_dots(panel: Axes, places: np.ndarray, values: xr.DataArray, words: str, colour: str) -> None:
+def draw_mean_and_dots(panel: Axes, places: np.ndarray, values: xr.DataArray, colour: str) -> None:
     """Mean over ``subset`` as a line, each subset as a dot."""
-    panel.plot(places, values.mean("subset"), "-", color=COLOURS[colour], label=words)
+    panel.plot(places, values.mean("subset"), "-", color=COLOURS[colour])
     for subset in values.subset:
         panel.plot(places, values.sel(subset=subset), "o", markersize=3, color=COLOURS[colour])
 
@@ -140,6 +176,33 @@ def draw_mean_and_dots(panel: Axes, places: np.ndarray, values: xr.DataArray, wo
 def legend_outside(figure: Figure, place: str = "upper center", columns: int = 2, smaller: int = 1, **kwargs) -> None:
     """Legend of all axes outside of them, in a font that is so many points smaller than the text."""
     figure.legend(loc=f"outside {place}", ncols=columns, frameon=False, fontsize=FONT - smaller, **kwargs)
+
+
+def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], smaller: int = 2) -> None:
+    """Names of lines, to the right of the axes, as near to the lines' ends as they can be without a collision.
+
+    ``ends`` : name -> the line's last point (x, y), and its colour's name
+    """
+    names, points = list(ends), np.array([end[:2] for end in ends.values()], float)
+    size, labels = FONT - smaller, []
+    for name, (*point, colour) in ends.items():
+        line = {"arrowstyle": "-", "color": COLOURS[colour], "linewidth": 0.6, "relpos": (0, 0.5)}
+        look = {"color": INK[colour], "fontsize": size, "va": "center", "annotation_clip": False, "arrowprops": line}
+        labels.append(axes.annotate(name, point, (1.03, 0.5), textcoords="axes fraction", **look))
+    axes.figure.draw_without_rendering()  # lays the figure out, so that heights are known
+    heights = axes.transAxes.inverted().transform(axes.transData.transform(points))[:, 1]
+    order = np.argsort(heights, kind="stable")
+    room = np.array([1.25 * size * (1 + names[one].count("\n")) / 72 * DPI / axes.bbox.height for one in order])
+    apart = np.concatenate([[0], np.cumsum((room[1:] + room[:-1]) / 2)])
+    for one, height in zip(order, isotonic_regression(heights[order] - apart) + apart, strict=True):
+        labels[one].set_position((1.03, height))
+
+
+def explain_faces(figure: Figure, hollow: str, filled: str) -> None:
+    """Legend above a figure whose colours are those of `METHODS`: what hollow markers are, and filled ones."""
+    looks = {"marker": "o", "linestyle": "", "color": COLOURS["black"]}
+    legend_outside(figure, handles=[Line2D([], [], markerfacecolor="white", label=hollow, **looks),
+                                    Line2D([], [], label=filled, **looks)])
 
 
 def write_ticks(axis: Axis, places=None) -> None:
@@ -150,11 +213,11 @@ def write_ticks(axis: Axis, places=None) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def show_value(axes: Axes, value: float, words: str = "", at: float = 0.0, smaller: int = 3) -> None:
+def show_value(axes: Axes, value: float, words: str = "", at: float = 0.0, smaller: int = 3, ha: str = "left") -> None:
     """Mark a value of the horizontal axis by a dashed grey line, with words at this height."""
     axes.axvline(value, color=COLOURS["grey"], linewidth=1, linestyle="--")
     if words:
-        axes.text(value, at, f" {words}", color=INK["grey"], fontsize=FONT - smaller)
+        axes.text(value, at, f" {words} ", color=INK["grey"], fontsize=FONT - smaller, ha=ha)
 
 
 def name_rows(axes: Axes, names: Sequence[str], xlabel: str, smaller: int = 3, xlim: tuple = (0, None)) -> None:
@@ -165,6 +228,11 @@ def name_rows(axes: Axes, names: Sequence[str], xlabel: str, smaller: int = 3, x
 
 
 # ---- tables
+
+
+def noise_words(precisions: Sequence[float]) -> list[str]:
+    """Noise as its standard deviation, the precision in brackets."""
+    return [f"{precision**-0.5:.2g} ({precision:,g})" for precision in np.asarray(precisions).tolist()]
 
 
 def sweeps(p: Mapping, stage: str = "") -> str:
