@@ -91,9 +91,10 @@ def for_jupyter(chapter: NotebookNode) -> NotebookNode:
         cells.append(cell)
         if HIDDEN & {*cell.metadata.get("tags", ())}:
             cell.metadata["jupyter"] = {"source_hidden": True}
-        caption = cell.metadata.get("mystnb", {}).get("figure", {}).get("caption")
+        caption = cell.metadata.get("mystnb", {}).get("figure", {}).get("caption") or cell.metadata.get("caption")
         if caption:
-            cells.append(nbformat.v4.new_markdown_cell(f"*{caption}*"))
+            words = caption if isinstance(caption, str) else " ".join(caption)
+            cells.append(nbformat.v4.new_markdown_cell(f"*{words}*"))
     for cell in cells:
         if cell.cell_type == "markdown":
             for pattern, plain in PLAIN:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from html import escape
 
 from docutils import nodes
 from sphinx.application import Sphinx
@@ -23,6 +24,20 @@ def adapt(app: Sphinx, what: str, name: str, found: object, options: dict, lines
     lines[:] = text.split("\n")
 
 
+def caption_tables(app: Sphinx, doctree: nodes.document) -> None:
+    """Put the ``caption`` of a cell's metadata, one or a list of them, above the tables that it shows, in their order.
+
+    Their numbers are counted by ``companion.css``.
+    """
+    for cell in doctree.findall(nodes.container):
+        captions = cell.get("cell_metadata", {}).get("caption", [])
+        captions = [captions] if isinstance(captions, str) else captions
+        tables = [one for one in cell.findall(nodes.raw) if "<table" in one.astext()]
+        for caption, table in zip(captions, tables, strict=False):
+            html = f'<figure class="table"><figcaption>{escape(caption)}</figcaption>{table.astext()}</figure>'
+            table.replace_self(nodes.raw("", html, format="html", classes=table["classes"]))
+
+
 def without_thebe(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
     """Leave out what would run cells in the browser: no page has a button for it, and listed twice it is an error."""
     context["script_files"] = [file for file in context["script_files"] if "thebe" not in str(file)]
@@ -34,6 +49,7 @@ def setup(app: Sphinx) -> dict:
         app.setup_extension(f"sphinx.ext.{name}")
     app.connect("autodoc-process-docstring", adapt, priority=400)  # before napoleon
     app.connect("doctree-read", index.show_code)  # below an equation, its function and its test
+    app.connect("doctree-read", caption_tables)
     app.connect("doctree-read", rerun.offer_code)  # a switch for the code that is folded
     app.connect("doctree-read", rerun.show_command, priority=900)  # after what stands below equations
     app.connect("html-page-context", rerun.offer_notebook, priority=100)  # before the theme makes its buttons
