@@ -1,7 +1,6 @@
 """Checks of single arguments: the plain form of what is accepted, the message for what is refused."""
 
 import re
-import warnings
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ import xarray as xr
 
 from gdd.base import checks
 from gdd.base.axes import IMAGES
-from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory, shown, warn_of_scale
+from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory
 from gdd.model.spec import MNIST, ChainSpec
 from gdd_book.figures.model import printed_counts
 
@@ -75,19 +74,6 @@ def test_half_precision_is_checked_without_overflow():
         as_pixels(np.where(np.arange(2)[:, None, None, None], 7, images).astype(np.float16))
 
 
-def test_pixels_of_255_under_a_held_noise_precision_are_warned_of():
-    """Only on that scale, and only where the precision is held; smaller pixels and learned noise raise no warning."""
-    images = np.random.default_rng(0).random((3, 1, 5, 5), np.float32)
-    for gamma_e in (2.0, 44.0):
-        with pytest.warns(UserWarning, match="divide pixels of 0 .. 255 by 255"):
-            warn_of_scale(255 * images, gamma_e)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_scale(255 * images, None)
-        warn_of_scale(255 * images, 100.0 / 255**2)
-        warn_of_scale(images, 1e4)
-
-
 def test_pixels_are_a_copy_in_order_without_what_is_hidden():
     images = xr.DataArray(np.arange(24.0, dtype=">f4").reshape(2, 3, 1, 4), dims=("image", "row", "plane", "col"))
     mask = np.ones((2, 1, 3, 4), bool)
@@ -97,11 +83,6 @@ def test_pixels_are_a_copy_in_order_without_what_is_hidden():
     assert pixels.dtype == np.float32 and pixels.flags.c_contiguous and pixels.flags.writeable
     np.testing.assert_array_equal(pixels, np.nan_to_num(images.values.transpose(0, 2, 1, 3)))
     assert as_pixels(images.astype(float), mask=mask).dtype == np.float64
-
-
-def test_messages_are_short():
-    assert len(shown("x" * 10**6)) < 100
-    assert len(shown((10**5000,) * 3)) < 200
 
 
 def test_small_whole_numbers_of_numpy_do_not_overflow():

@@ -11,7 +11,7 @@ from tiny import QUICK
 import gdd
 from gdd import DeepDeconvolution, results
 from gdd.base.checks import GddError
-from gdd.estimator import warn_of_idle_atoms
+from gdd.estimator import Bar, warn_of_idle_atoms
 from gdd.layout import find_layout
 from gdd_book.data import datasets
 
@@ -248,3 +248,9 @@ def test_atoms_that_vanished_and_are_on_everywhere_are_told(fitted):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_idle_atoms(chain)
+
+
+def test_there_is_no_progress_bar_where_nobody_looks(capsys):
+    with Bar(2, verbose=True) as bar:
+        bar.step()
+    assert capsys.readouterr() == ("", "")

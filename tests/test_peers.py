@@ -34,13 +34,6 @@ def test_lasso_shrinks_every_weight_by_the_penalty(package, code, planted):
     assert code(*planted, 2.5).active.tolist() == [1.0]
 
 
-@needs["spams"]
-def test_greedy_pursuit_takes_the_number_it_is_given(planted):
-    found = peers.code_spams_greedy(*planted, 2)
-    assert found.active.tolist() == [2.0]
-    assert found.error[0] < 1e-6
-
-
 @needs["sporco"]
 def test_convolutional_coding_explains_a_placed_atom():
     """One atom placed with weight 3: under the lasso it comes back as 3 less the penalty."""
@@ -53,15 +46,6 @@ def test_convolutional_coding_explains_a_placed_atom():
     assert (np.diff(found.seconds) >= 0).all()
     assert found.error[-1] == pytest.approx(0.3 / 12, rel=0.05)
     assert found.active[-1] == 1
-
-
-@needs["sporco"]
-def test_dictionary_learning_explains_more_than_its_first_iterations():
-    generator = np.random.default_rng(2)
-    images = generator.standard_normal((4, 10, 10))
-    found = peers.learn_sporco(images, generator.standard_normal((3, 4, 4)), 0.05, 1.0, 40)
-    assert len(found.error) == 40
-    assert found.error[-1] < 0.9 * found.error[5]
 
 
 def test_tuning_finds_the_weight_by_either_goal():

@@ -127,11 +127,6 @@ def test_a_damaged_record_is_left_out_and_named(toy, tmp_path, results, capsys):
     assert str(tmp_path) not in said.out and said.err == ""  # a chapter with anything on stderr fails the build
 
 
-def test_a_record_outlives_the_code_of_its_experiment(toy, tmp_path, results):
-    write(tmp_path / "gone--paper.nc", results)
-    assert len(records.every("gone")) == 1 and records.every("no-such-thing") == []
-
-
 def test_missing_and_foreign_files_are_refused(tmp_path, results):
     with pytest.raises(GddError, match="no such file"):
         records.read(tmp_path / "none.nc")

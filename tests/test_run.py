@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 
 import numpy as np
@@ -66,13 +65,6 @@ def test_help_tells_the_parameters_their_kinds_and_defaults_and_no_work_is_done(
     assert ["sizes", "whole", "numbers", "100", "200", "100", "200"] in rows
     assert ["data", "a", "word:", "digits,", "mnist", "digits", "digits"] in rows
     assert toy == []
-
-
-def test_help_lists_every_experiment(capsys):
-    assert run.main(["run", "--help"]) == 0
-    assert set(experiments.names()) <= set(capsys.readouterr().out.split())
-    for name in experiments.names():
-        assert run.main(["run", name, "--help"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -154,29 +146,6 @@ def test_checkpoint_folder_depends_on_every_parameter(toy):
     assert toy_folder() != toy_folder(n=6)
     assert toy_folder() != Run(checkpoints()).folder("bench", experiments.defaults("toy", "demo"))
     assert Run().folder("toy", {}) is None
-
-
-def test_bench_prints_the_tables_of_its_record(toy, capsys, monkeypatch):
-    from gdd_book.benchmarks.harness import as_dataset, single
-
-    measured = as_dataset({"images": {"sweep of 9 images": single(1.25, "ms per image")}})
-    outcome = experiments.Outcome(measured, {"layers": 1}, "digits", "cd" * 32, 0)
-    idle = EXPERIMENTS["toy"]._replace(name="bench", run=lambda parameters, run: toy.append(parameters) or outcome)
-    monkeypatch.setitem(EXPERIMENTS, "bench", idle)
-    assert run.main(["bench", "-p", "n", "9"]) == 0
-    printed = capsys.readouterr().out
-    assert re.search(r"sweep of 9 images +1\.25 +1\.25 +ms per image", printed)
-    assert "not measured" in printed
-    assert toy[0]["n"] == 9
-
-
-def test_data_says_what_is_here(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("GDD_DATA", str(tmp_path))
-    monkeypatch.setattr("gdd_book.data.sources.cache_folder", lambda: tmp_path)
-    assert run.main(["data"]) == 0
-    digits, *others = capsys.readouterr().out.splitlines()
-    assert digits.startswith("digits") and len(others) == 6
-    assert all("missing; from https://" in line for line in others)
 
 
 def test_every_experiment_keeps_the_contract():
