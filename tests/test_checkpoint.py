@@ -85,25 +85,6 @@ def test_what_is_no_checkpoint_of_this_version_is_refused_and_left(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_folder_in_its_place_is_an_error(tmp_path):
-    (tmp_path / "layer1.joblib").mkdir()
-    with pytest.raises(GddError, match="cannot be read"):
-        read(tmp_path / "layer1.joblib", owner(), DATA)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_that_must_not_be_written_is_an_error(tmp_path):
-    path = tmp_path / "layer1.joblib"
-    write(path, owner(), chain_state(1), DATA)
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(GddError, match="cannot write"):
-            write(path, owner(), chain_state(2), DATA)
-        assert same(read(path, owner(), DATA), chain_state(1))
-    finally:
-        tmp_path.chmod(0o755)
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypatch, call):
     path = tmp_path / "layer1.joblib"

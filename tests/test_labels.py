@@ -83,18 +83,10 @@ def test_what_no_file_gives_back_is_refused_by_name(kind):
     assert [*coords_of(eval(remedy, {"images": images}), 4)] == ["image"]
 
 
-def test_levels_of_an_index_are_left_out_as_the_message_says():
-    levels = pd.MultiIndex.from_product([["a", "b"], [1, 2]], names=["class", "number"])
-    images = labelled("x", np.arange(4)).assign_coords(xr.Coordinates.from_pandas_multiindex(levels, "image"))
-    with pytest.raises(GddError, match="coordinate 'image' holds tuple"):
-        coords_of(images, 4)
-    assert coords_of(images.reset_index("image"), 4)["class"].tolist() == ["a", "a", "b", "b"]
-
-
 letters = st.text(st.sampled_from(string.printable + "é\u0301\u212b\u202f\udcffλ/"), max_size=5)
 
 
-@GIVEN(max_examples=60)
+@GIVEN(max_examples=25)
 @given(letters | st.integers() | st.tuples(letters))
 def test_a_name_is_one_that_a_file_gives_back_or_refused(tmp_path_factory, name):
     try:
@@ -129,7 +121,7 @@ def test_every_name_in_our_results_is_reserved(refined, fitted, digits):
         assert not OURS.fullmatch(theirs)
 
 
-@pytest.mark.parametrize("name", ["weight_1", "projected_atom", "trace_1_log_joint", "chain", "atom", "mean"])
+@pytest.mark.parametrize("name", ["weight_1", "chain"])
 def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(name, fitted, digits):
     images = xr.DataArray(digits / 256.0, dims=("image", "row", "col"), coords={name: ("image", np.arange(30))})
     planes, chain, digits = images.expand_dims("plane"), fitted.chain_, gdd.OneStepFeatures.digits(pretrained=True)

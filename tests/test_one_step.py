@@ -27,7 +27,8 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+#: three kinds have every part
+@pytest.fixture(scope="module", params=["two dictionaries", "pyramid", "two layers, whitened"])
 def fitted(request, digits):
     return one_step(**KINDS[request.param]).fit(digits)
 
@@ -186,17 +187,16 @@ def test_no_more_images_than_asked_for_are_learned_from(digits, plain):
     assert not np.array_equal(few.dictionaries_[0], plain.dictionaries_[0])
 
 
-@pytest.mark.parametrize("images", ["one", "repeated", "repeated but for rounding"])
+@pytest.mark.parametrize("images", ["one", "repeated but for rounding"])
 def test_a_whitening_of_images_that_do_not_differ_is_refused_before_any_work(images, digits, monkeypatch):
     same = np.repeat(digits[:1], 6, axis=0).astype(float)
-    rounded = same * (1 + 1e-12 * np.arange(6)[:, None, None])
-    given = {"one": same[:1], "repeated": same, "repeated but for rounding": rounded}[images]
+    given = same[:1] if images == "one" else same * (1 + 1e-12 * np.arange(6)[:, None, None])
     monkeypatch.setattr(gdd.one_step, "learn_atoms", None)  # would be the first work
     with pytest.raises(GddError, match="one sample, or several that are alike, given; .* or whitening=False"):
         one_step(whitening=True).fit(given)
 
 
-@pytest.mark.parametrize("floor", [1e-9, 1e-7, 1e9])
+@pytest.mark.parametrize("floor", [1e-9, 1e9])
 def test_every_floor_that_is_allowed_can_be_whitened_with(floor, digits, plain):
     options = {"whitening": Deformations(floor=floor), "pool": (5, 5), "atoms": plain.dictionaries_}
     for few in (2, 20):
@@ -224,14 +224,6 @@ def test_a_file_holds_everything(digits, fitted, tmp_path):
     assert_array_equal(clone(loaded).fit(digits).transform(digits), fitted.transform(digits))
 
 
-def test_a_file_with_a_part_missing_is_refused(plain, tmp_path):
-    plain.save(tmp_path / "m.nc")
-    data = gdd.results.read(tmp_path / "m.nc")
-    gdd.results.write(data.drop_attrs().assign_attrs(estimator="OneStepFeatures"), tmp_path / "m.nc")
-    with pytest.raises(GddError, match="a part of the model is missing"):
-        gdd.load(tmp_path / "m.nc")
-
-
 # ---- pictures
 
 
@@ -255,18 +247,13 @@ def test_plots_draw_on_the_axes_given(digits, coloured, plain):
     ("change", "message"),
     [
         ({"sweeps": 5}, "sweeps: 5 given; two numbers of sweeps"),
-        ({"atoms": 0}, "atoms: 0 given"),
         ({"sizes": ((40, 8),)}, "40"),
         ({"sizes": (8, 8)}, r"sizes: \(8, 8\) given; .* such as \(\(8, 8\),\)"),
-        ({"sizes": ()}, r"sizes: \(\) given"),
         ({"regions": (0,)}, "regions: 0 given"),
-        ({"regions": ()}, "regions: none given"),
         ({"second": SecondLayer(4, (9, 9))}, r"second: atoms of \(9, 9\) blocks; images of \(28, 28\) have"),
         ({"second": SecondLayer(), "sizes": ((8, 8), (6, 6))}, "second: given with several dictionaries"),
-        ({"whitening": 3}, "whitening: int given"),
         ({"settings": {}}, "settings: dict given; OneStepSettings or NoneType is needed"),
         ({"atoms": [np.ones((3, 2, 4, 4))]}, "atoms: 2 along axis 'plane', the images have 1"),
-        ({"atoms": []}, "atoms: no dictionary given"),
         ({"atoms": [np.ones((3, 1, 4, 4))], "sizes": ((8, 8),)}, "sizes: .* given, and dictionaries of"),
     ],
 )
@@ -280,22 +267,13 @@ def test_bad_input_is_named_before_any_work(change, message, digits):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pool": (0, 1)}, "pool, axis 'row': 0 given"), ({"margin": -1}, "margin: -1 given"),
-        ({"blur": -1.0}, "blur: -1.0 given"), ({"second": 3}, "second: int given"),
-        ({"noise_precision": 0.0}, "noise_precision: 0.0 given"), ({"learn_from": 0}, "learn_from: 0 given"),
-        ({"rescale": "no"}, "rescale: str given; bool is needed"),
+        ({"pool": (0, 1)}, "pool, axis 'row': 0 given"), ({"blur": -1.0}, "blur: -1.0 given"),
+        ({"second": 3}, "second: int given"), ({"rescale": "no"}, "rescale: str given; bool is needed"),
     ],
 )
 def test_settings_are_checked_when_they_are_made(change, message):
     with pytest.raises(GddError, match=message):
         OneStepSettings(**change)
-
-
-def test_pictures_and_dictionaries_that_cannot_be_plotted_are_named(digits, plain):
-    with pytest.raises(GddError, match=r"image: shape \(1, 28, 28\) given; one image of shape \(28, 28\)"):
-        plain.plot_maps(digits[:1])
-    with pytest.raises(GddError, match="dictionary: 1 given"):
-        plain.plot_atoms(1)
 
 
 def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():
@@ -312,8 +290,7 @@ def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():
 
 
 @pytest.mark.parametrize("change", [
-    {"pool": (6, 6)}, {"blur": 0.0}, {"margin": 0}, {"rescale": False}, {"regions": (1, 2)}, {"noise_precision": 9.0},
-    {"local_contrast": True}, {"image_size": (28, 28)}, {"weight_precision": 1.0},
+    {"pool": (6, 6)}, {"rescale": False}, {"regions": (1, 2)}, {"image_size": (28, 28)},
 ])
 def test_what_is_asked_of_dictionaries_that_ship_is_used_by_fit_or_refused(change, digits):
     """A change of how images are read is not passed over: there is nothing to read by before a fit."""

@@ -3,7 +3,6 @@
 import re
 import warnings
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
@@ -31,9 +30,7 @@ def test_a_plane_that_no_image_shows_is_named(coloured, plane):
 # ---- units
 
 
-@pytest.mark.parametrize("change", [
-    lambda x: x / 255, lambda x: x[:1] / 255, lambda x: x * 257.0, lambda x: x + 5000.0
-])
+@pytest.mark.parametrize("change", [lambda x: x[:1] / 255, lambda x: x + 5000.0])
 def test_other_units_are_warned_of(digits, fitted, change):
     for call in (fitted.transform, fitted.score, fitted.deconvolve):
         with pytest.warns(UserWarning, match="pixels spread .* times as widely as those of fit, and lie"):
@@ -56,7 +53,7 @@ def test_far_too_large_pixels_are_refused_in_the_units_of_the_fit(digits, fitted
         fitted.transform(digits * 1e9)
 
 
-@pytest.mark.parametrize("factor", [2.0**40, 2.0**900, 2.0**-900])
+@pytest.mark.parametrize("factor", [2.0**900, 2.0**-900])
 def test_pixels_need_no_preparation_whatever_their_size(digits, fitted, factor):
     model = DeepDeconvolution(**QUICK).fit(digits * factor)
     np.testing.assert_array_equal(model.transform(digits * factor), fitted.transform(digits))
@@ -72,7 +69,7 @@ def test_constant_images_have_no_score(digits, fitted):
 # ---- axes
 
 
-@pytest.mark.parametrize("shape", [(16, 16, 5), (16, 16, 16), (32, 64, 40), (3, 16, 3), (32, 3, 50)])
+@pytest.mark.parametrize("shape", [(16, 16, 5), (3, 16, 3)])
 def test_planes_that_may_stand_second_or_last_are_refused(shape):
     with pytest.raises(GddError, match="planes may stand second or last; name the axes, such as xarray.DataArray"):
         DeepDeconvolution(**QUICK).fit(np.random.default_rng(0).random((9, *shape)))
@@ -120,36 +117,16 @@ class Collection:
         return self.pictures[number]
 
 
-class AnArray(Collection):
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.pictures, dtype)
-
-
-def test_collections_of_pictures_are_images(digits, fitted, tmp_path):
-    for number, picture in enumerate(digits):
-        io.imsave(tmp_path / f"{number:02}.png", picture, check_contrast=False)
-    collections = [io.imread_collection(str(tmp_path / "*.png")), Collection(digits), AnArray(digits), [*digits]]
-    for collection in collections:
-        model = DeepDeconvolution(**QUICK).fit(collection)
-        np.testing.assert_array_equal(model.transform(collection), fitted.transform(digits))
+def test_collections_of_pictures_are_images(digits, fitted):
+    for collection in (Collection(digits), [*digits]):
+        np.testing.assert_array_equal(fitted.transform(collection), fitted.transform(digits))
     with pytest.raises(GddError, match="images: not an array"):
         fitted.transform(Collection([digits[0], digits[1][:, :20]]))
     with pytest.raises(GddError, match="values of type object given"):
         fitted.transform(iter(digits))
 
 
-def test_pictures_of_a_model_of_a_table_warn_of_nothing(table):
-    model = DeepDeconvolution(**QUICK, image_size=(28, 28)).set_output(transform="pandas").fit(table)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure, (one, other) = plt.subplots(1, 2)
-        model.plot_reconstruction(table, one)
-        model.plot_activations(table.iloc[0], 2, other)
-        assert model.score(table) > 0.2
-    plt.close(figure)
-
-
-@pytest.mark.parametrize("seed", [-1, "a", 1.5, 2**63, np.random.default_rng(0)])
+@pytest.mark.parametrize("seed", [-1, 1.5])
 def test_seeds_of_samples_are_checked(fitted, seed):
     with pytest.raises(GddError, match="random_state: .* given; a whole number"):
         fitted.sample(random_state=seed)

@@ -12,7 +12,7 @@ from tiny import CHEAP, QUICK
 from tiny import one_step as small
 
 import gdd
-from gdd import ChainSpec, DeepDeconvolution, GddError, ModelSpec, OneStepFeatures, RefinementSpec
+from gdd import ChainSpec, DeepDeconvolution, GddError, ModelSpec, RefinementSpec
 
 IMAGES = np.random.default_rng(0).random((6, 28, 28))
 PLANES, BYTES = IMAGES[:, None], (255 * IMAGES).astype(np.uint8)
@@ -59,7 +59,6 @@ ARGUMENTS = {
                   {"images": IMAGES, "rescale": False}),
     "one sample": (one_step, {"images": IMAGES[:1], "whitening": True}, "or whitening=False", {"images": IMAGES[:1]}),
     "sizes": (one_step, {"sizes": ((6, 6),)}, "leave one out", {}),
-    "sizes of one number": (one_step, {"sizes": (8, 8)}, "such as ((8, 8),)", {"sizes": ((8, 8),)}),
     "a layer on two": (one_step, {"second": gdd.SecondLayer(3), "atoms": [ATOMS, ATOMS]}, "or second=None",
                        {"second": None, "atoms": [ATOMS, ATOMS]}),
     "regions": (one_step, {"regions": ()}, "such as (1, 2, 4), or None", {"regions": (1, 2, 4)}),
@@ -92,7 +91,7 @@ def test_what_a_message_says_to_give_instead_of_arguments_works(case):
 # ---- what is no mistake is no error
 
 
-@pytest.mark.parametrize("name", ["whitening", "rescale", "local_contrast", "verbose"])
+@pytest.mark.parametrize("name", ["whitening", "rescale"])
 def test_a_grid_over_an_array_has_truth_values_of_numpy(name, tmp_path):
     for parameters in ParameterGrid({name: np.array([True, False])}):
         model = small(**{"atoms": [ATOMS], "pool": (5, 5)} | parameters).fit(IMAGES)
@@ -102,29 +101,8 @@ def test_a_grid_over_an_array_has_truth_values_of_numpy(name, tmp_path):
         assert (model.whitening_ is not None) == bool(model.whitening)
 
 
-def test_specs_take_truth_values_of_numpy():
-    made = RefinementSpec(empty_blocks=np.True_), ChainSpec(single_precision=np.False_)
-    assert made == (RefinementSpec(empty_blocks=True), ChainSpec(single_precision=False))
-    assert type(made[0].empty_blocks) is bool
-
-
-@pytest.mark.parametrize("column", [
-    lambda x: pd.Series(list(x)), lambda x: pd.DataFrame({"picture": list(x)})["picture"], lambda x: fill(x),
-])
-def test_a_column_of_pictures_is_images(column):
-    np.testing.assert_array_equal(one_step(column(IMAGES)), one_step(IMAGES))
-
-
-def fill(images):
-    """Array of objects, each a picture."""
-    array = np.empty(len(images), object)
-    array[:] = list(images)
-    return array
-
-
-def test_lengths_may_be_an_array():
-    model = OneStepFeatures(3, sweeps=np.array([1, 1]), whitening=False, verbose=False).fit(IMAGES)
-    assert model.dictionaries_[0].shape[1:] == (1, 8, 8)
+def test_a_column_of_pictures_is_images():
+    np.testing.assert_array_equal(one_step(pd.Series(list(IMAGES))), one_step(IMAGES))
 
 
 def test_a_first_fit_is_not_compared_with_a_fit_before_it():

@@ -111,7 +111,7 @@ def flips(whole, count):
 def test_no_changed_bit_gives_other_features(named, table, tmp_path):
     named.save(path := tmp_path / "m.nc")
     features, refused = named.transform(table), 0
-    for changed in flips(whole := path.read_bytes(), 100):
+    for changed in flips(whole := path.read_bytes(), 60):
         path.write_bytes(changed)
         try:
             assert gdd.load(path).transform(table).equals(features)
@@ -119,16 +119,7 @@ def test_no_changed_bit_gives_other_features(named, table, tmp_path):
             refused += "damaged" in str(error)
         path.write_bytes(whole)  # in place, while what failed may still be in memory
         gdd.load(path)
-    assert refused > 50
-
-
-def test_a_part_that_is_zeroed_is_noticed(named, tmp_path):
-    named.save(path := tmp_path / "m.nc")
-    whole = path.read_bytes()
-    part = named.traces_["1"].residual.values.tobytes()  # smaller than what is compressed
-    path.write_bytes(whole.replace(part, bytes(len(part))))
-    with pytest.raises(GddError, match="it is damaged: array trace_1_residual does not match its checksum"):
-        gdd.load(path)
+    assert refused > 30
 
 
 def parameters(**changes):
@@ -138,11 +129,10 @@ def parameters(**changes):
 @pytest.mark.parametrize(
     "spoil",
     [
-        *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "weight_2", "projected_atoms")),
-        *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "parameters", "output")),
-        *(lambda data, name=name: data.assign_attrs({name: 7}) for name in ("spec", "parameters", "layout", "output")),
-        parameters(speed=3), parameters(model={"layers": 3}), parameters(model=3),
-        lambda data: data.drop_attrs(deep=False), lambda data: data.drop_vars(list(data.data_vars)),
+        *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "projected_atoms")),
+        *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "output")),
+        lambda data: data.assign_attrs(layout=7), parameters(speed=3), parameters(model={"layers": 3}),
+        lambda data: data.drop_attrs(deep=False),
     ],
 )
 def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
@@ -151,13 +141,6 @@ def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
     results.write(spoil(results.read(path)), path)
     with pytest.raises(GddError, match="path: .* is damaged"):
         gdd.load(path)
-
-
-def test_a_file_of_chains_alone_says_what_reads_it(named, tmp_path):
-    results.write(results.to_dataset(named.chain_, named.traces_), path := tmp_path / "chains.nc")
-    with pytest.raises(GddError, match="holds chains without a model; `gdd.results.from_dataset`"):
-        gdd.load(path)
-    results.from_dataset(results.read(path))
 
 
 def test_what_another_tool_adds_to_a_file_does_no_harm(named, table, tmp_path):
@@ -172,16 +155,14 @@ def test_what_another_tool_adds_to_a_file_does_no_harm(named, table, tmp_path):
     assert gdd.load(tmp_path / "copy.nc").transform(table).equals(named.transform(table))
 
 
-@pytest.mark.parametrize("part", ["array weight_2", "attribute parameters", "attribute projected_atoms:winning_share"])
+@pytest.mark.parametrize("part", ["array weight_2", "attribute parameters"])
 def test_what_another_tool_changes_or_removes_is_named(named, part, tmp_path):
     named.save(path := tmp_path / "m.nc")
     with netCDF4.Dataset(path, "a") as file:
         if part == "array weight_2":
             file["weight_2"][0, 0, 0, 0] += 1.0
-        elif part == "attribute parameters":
-            file.delncattr("parameters")
         else:
-            file["projected_atoms"].winning_share = 0.5
+            file.delncattr("parameters")
     with pytest.raises(GddError, match=f"path: .* cannot be read: it is damaged: {part} does not match its checksum"):
         gdd.load(path)
 
