@@ -5,7 +5,6 @@ import pytest
 from tiny import CHEAP
 
 from gdd.inference.contrast import normalise_contrast
-from gdd.model.spec import CALTECH101
 from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.experiments import atoms
@@ -50,22 +49,6 @@ def test_every_class_and_split_has_its_own_seed():
     changes = ({}, {"classes": ("lies",)}, {"classes": ("stands", "lies")}, {"seed": 1})
     assert len({training.chain_seed(P | change) for change in changes}) == 4
     assert training.chain_seed(P | {"collect": 9}) == training.chain_seed(P)
-
-
-def test_models_of_both_depths_have_the_paper_s_test_time():
-    printed = training.caltech_model("three layers", {"noise_precision": 0, "weight_precision": 0.1})
-    assert printed == CALTECH101.as_printed()
-    for name in ("two layers", "three layers"):
-        held = {"noise_precision": 3.0, "weight_precision": 0.1, "learned_planes": False}
-        model = training.caltech_model(name, held)
-        assert (model.projected_size, model.stride) == ((96, 96), (8, 8))
-        assert model.shapes()[-1].map_size == (5, 5)
-        bottom, *upper = model.layers
-        assert (bottom.gamma_e.fixed, bottom.gamma_w.fixed, bottom.gamma_d.fixed) == (3.0, 0.1, 289.0)
-        assert all(layer.gamma_e.fixed is None and layer.gamma_e.axes == () for layer in upper)
-        assert all(layer.gamma_w.fixed == pytest.approx(0.01) for layer in upper)
-        learned = training.caltech_model(name, held | {"learned_planes": True})
-        assert learned == model.with_learned_planes() != model
 
 
 def test_class_experiment_adds_up_its_parts(tmp_path):

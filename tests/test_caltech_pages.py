@@ -62,17 +62,6 @@ def run():
         yield lambda name, **changes: experiments.run(name, changes).dataset
 
 
-@pytest.fixture(scope="module")
-def joint(run):
-    return run("caltech-joint", n_train=4)
-
-
-def test_every_atoms_weight_is_shared_out_among_the_classes(joint):
-    assert joint["class"].values.tolist() == ["a", "b"] * 4
-    shares = joint.weight_share[0, :, :4].values
-    np.testing.assert_allclose(shares.sum(axis=0), 1)
-
-
 def test_shares_follow_the_weights():
     fitted = fake_train({"stages": ("pretrained",)}, None, (blobs(4, 0), TWO, 0))["pretrained"]
     w = fitted.layers[0].state.local.w
@@ -94,11 +83,6 @@ def test_shares_of_a_refined_model_are_those_of_what_the_layers_above_draw():
     np.testing.assert_allclose(below, np.tile([[0.9], [0], [0], [0.1]], below.shape[1]))
 
 
-def test_classes_take_turns():
-    images = dictionaries.in_turn(blobs(7, 0, 3))
-    assert images[LABEL].values.tolist() == [0, 1, 2, 0, 1, 2, 0]
-
-
 def test_faces_are_filled_in_by_methods_that_know_no_layers(run):
     found = run("caltech-interpolation", n_train=12, n_test=5)
     assert found.hiding.values.tolist() == ["half as a block", "at random"]
@@ -115,11 +99,3 @@ def test_digits_stand_in_where_there_is_no_archive():
     assert sorted(train[LABEL].values) == [3, 3, 5, 5]
     assert held_out.shape == (3, 1, 128, 128)
     assert not set(train.number.values) & set(held_out.number.values)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["faces", "interpolation", "classes", "joint"])
-def test_demo_scale_runs_whole(name):
-    outcome = experiments.run(f"caltech-{name}")
-    assert outcome.data_name == "digits"
-    assert all(np.isfinite(part).any() for part in outcome.dataset.values())

@@ -1,7 +1,6 @@
 """Cached kernels: none outlives a change of a kernel that it calls. Threads share work, also after a fork."""
 
 import ast
-import compileall
 import os
 import shutil
 import subprocess
@@ -71,28 +70,6 @@ def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
     assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
-def test_a_relative_folder_stays_where_it_was_when_the_package_was_imported(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    assert compile_anew(tmp_path, NUMBA_CACHE_DIR="kept") == (1, 0)
-    caller = tmp_path / "gdd" / "caller.py"
-    caller.write_text(f"import os, gdd.callee\nos.chdir('elsewhere')\n{CALLER}", encoding="utf-8")
-    assert [run_caller(tmp_path, NUMBA_CACHE_DIR="kept") for _ in range(2)] == [(1, 0), (1, 1)]
-    assert not [*(tmp_path / "elsewhere").iterdir()]
-
-
-def test_without_its_source_files_the_package_keeps_no_kernels(tmp_path):
-    compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
-    compileall.compile_dir(tmp_path / "gdd", quiet=2, legacy=True)
-    for source in (tmp_path / "gdd").rglob("*.py"):
-        source.unlink()
-    assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
-
-
-def test_the_package_can_be_imported_without_its_docstrings():
-    script = "import gdd; assert gdd.__doc__ is None; gdd.Deformations().draw(1)"
-    subprocess.run([sys.executable, "-OO", "-c", script], check=True)
-
-
 @pytest.mark.parametrize(("kept", "size"), [("*.nbi", 0), ("*.nbc", 20)])
 def test_damaged_kernels_are_compiled_again(tmp_path, kept, size):
     there = tmp_path / "kept"
@@ -120,19 +97,6 @@ def test_a_full_disk_costs_the_cache_and_no_more(tmp_path):
     caller.write_text(FULL + CALLER, encoding="utf-8")
     for _ in range(2):
         assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
-
-
-def test_what_is_wrong_with_the_cache_is_said_once():
-    with pytest.warns(UserWarning, match="said once") as caught:
-        compiling.warn_once("said once")
-        compiling.warn_once("said once")
-    assert len(caught) == 1
-
-
-def test_kernels_do_not_move_the_users_own_cache():
-    before = compiling.numba.config.CACHE_DIR
-    compiling.kernel()(lambda: 0)
-    assert before == compiling.numba.config.CACHE_DIR
 
 
 def is_kernel(node):

@@ -4,7 +4,6 @@ import hashlib
 import re
 import shutil
 import tarfile
-import zipfile
 
 import numpy as np
 import pooch
@@ -187,41 +186,6 @@ def test_a_missing_file_says_what_to_do(data, tmp_path, name):
         datasets.load(name)
     for part in (source.name, source.url, str(data), str(tmp_path / "cache" / name / source.name), "GDD_DATA"):
         assert part in str(caught.value)
-
-
-def test_the_own_folder_comes_before_the_cache(tree, tmp_path):
-    (source,) = sources.files_of("caltech256")
-    assert source.path == tree
-    (tmp_path / "cache").mkdir()
-    shutil.move(tree.parent, tmp_path / "cache" / "caltech256")
-    assert source.path == tmp_path / "cache" / "caltech256" / tree.name
-
-
-def test_fetched_into_the_cache(data, tmp_path, monkeypatch):
-    """What pooch is asked for, and the one file that is kept of a zip archive."""
-
-    def retrieve(url, known_hash, fname, path, processor, progressbar):
-        assert url.startswith("https://") and re.fullmatch("md5:[0-9a-f]{32}", known_hash)
-        path.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(path / fname, "w") as archive:
-            archive.writestr("caltech-101/101_ObjectCategories.tar.gz", b"the archive")
-            archive.writestr("caltech-101/Annotations.tar", b"another")
-        return processor(str(path / fname), "download", None)
-
-    monkeypatch.setattr(pooch, "retrieve", retrieve)
-    path = sources.locate(*sources.files_of("caltech101"))
-    assert path == tmp_path / "cache" / "caltech101" / "101_ObjectCategories.tar.gz"
-    assert path.read_bytes() == b"the archive"
-    assert [one.name for one in path.parent.rglob("*") if one.is_file()] == [path.name]
-    with pytest.raises(GddError, match="is damaged"):
-        datasets.load("caltech101")
-
-
-def test_the_data_folder_must_exist(monkeypatch, tmp_path):
-    monkeypatch.setenv("GDD_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(GddError, match="GDD_DATA: .*nowhere.* is no folder"):
-        datasets.load("mnist")
-    assert datasets.load("digits", n=1).sizes["image"] == 1
 
 
 @pytest.mark.parametrize(

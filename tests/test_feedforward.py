@@ -85,15 +85,6 @@ def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypa
     assert (found.cross_validation.min() > 90 - 5 * 100 * np.sqrt(0.9 * 0.1 / 100)).all()
 
 
-@pytest.mark.slow
-def test_copies_change_what_is_learned_and_not_what_is_chosen(honest, monkeypatch):
-    copied = outcome(monkeypatch, copies=2)
-    assert copied.feature_kind.values.tolist() == [mnist_features.COPIED.format(kind) for kind in mnist_features.KINDS]
-    for name in ("atoms", "choice", "cross_validation", "gamma"):
-        assert_array_equal(copied[name], honest[name])
-    assert (copied.error.values != honest.error.values).any()
-
-
 def test_no_test_digit_reaches_atoms_choice_or_tuning(honest, monkeypatch):
     def without_test(images):
         return images if images.attrs["split"] == "train" else images.copy(data=images.values[:, :, ::-1])

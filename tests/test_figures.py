@@ -8,7 +8,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
-from matplotlib.figure import Figure
 
 from gdd.base.axes import DICTIONARY
 from gdd.base.checks import GddError
@@ -73,16 +72,6 @@ def test_colour_atoms_have_zero_in_the_middle():
     np.testing.assert_allclose(shown[1, 1], [0.5, 0.5, 0])
 
 
-def test_an_unused_atom_is_grey():
-    assert np.nanmax(abs(pixels(show_atoms(np.zeros((2, 1, 3, 3)))))) == 0
-
-
-def test_a_notebook_shows_a_figure_once():
-    figure = show_atoms(np.ones((1, 1, 2, 2)))
-    assert isinstance(figure, Figure)
-    assert figure.number not in plt.get_fignums()
-
-
 def test_a_mean_stands_with_its_interval_and_two_values_as_they_are():
     nan = np.nan
     values = xr.DataArray([[3.0, 7.0, 5.0], [1.0, nan, -1.25], [nan, -1.25, nan], [nan] * 3], dims=("row", "trial"))
@@ -101,14 +90,6 @@ def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
     }
     both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])
     assert both.loc[("a", 1), ("x", "y")] == "2.00" and both["x", "z"].tolist() == ["2.00"] * 3 + ["4.00"] * 3
-
-
-def test_columns_along_an_axis_are_named_by_its_entries():
-    values = xr.DataArray([[1.0, 2.0], [3.0, 4.0]], {"kind": ["a", "b"], "stage": ["x", "y"]}, ("kind", "stage"))
-    found = style.table("kind", style.at_each("stage", {"one": (values, 0), "ten": (10 * values, 0)}))
-    assert found.to_dict("list") == {("x", "one"): ["1", "3"], ("x", "ten"): ["10", "30"],
-                                     ("y", "one"): ["2", "4"], ("y", "ten"): ["20", "40"]}
-    assert style.table("kind", style.at_each("stage", {"": (values, 0)})).columns.tolist() == ["x", "y"]
 
 
 def test_grids_stand_in_rows_of_panels_with_their_names():

@@ -7,7 +7,6 @@ import pytest
 import xarray as xr
 
 from gdd.base.checks import GddError
-from gdd.model.spec import MNIST
 from gdd.sampler import pretrain as stage
 from gdd_book import experiments
 from gdd_book.experiments.studies import mnist_refinement
@@ -47,13 +46,6 @@ def test_uses_are_those_of_the_atoms_that_are_left(found):
         assert (found[f"residual_{layer}"] > 0).all()
 
 
-def test_one_layer_by_itself_explains_what_it_explains_in_the_model():
-    alone, within = mnist_refinement._single(MNIST, 1, 7).shapes()[0], MNIST.shapes()[1]
-    assert alone.dictionary == (7, *within.dictionary[1:])
-    assert (alone.input_size, alone.map_size, alone.grid) == (within.input_size, within.map_size, within.grid)
-    assert np.prod(mnist_refinement._single(MNIST, 0, 9).shapes()[0].dictionary) == 9 * 64
-
-
 def test_uses_are_shares_of_blocks():
     """Two images, three atoms, two blocks each: active in all four, in one, in none."""
     z = np.array([[[[0, 4]], [[-1, -1]], [[-1, -1]]], [[[2, 0]], [[-1, -1]], [[-1, 8]]]])
@@ -62,26 +54,6 @@ def test_uses_are_shares_of_blocks():
     atoms, residual, uses = mnist_refinement._describe_pruned(SimpleNamespace(traces=traces, state=state), 4)
     assert atoms.tolist() == residual.tolist() == [3, 3]
     assert uses[:3].tolist() == [1, 0.25, 0] and np.isnan(uses[3])
-
-
-def test_layer_2_stands_on_a_layer_1_of_32_atoms_that_is_not_pruned(monkeypatch):
-    seen = []
-
-    def pretrain(images, model, chain, mask, folder, bar):
-        seen.append((np.shape(images)[1], model.planes, chain.pruning))
-        if len(seen) == 4:  # the first chain of layer 2
-            raise KeyboardInterrupt
-        local = SimpleNamespace(w=np.zeros((12, model.layers[0].atoms, 7, 7)), z=np.zeros((12, 4, 7, 7), int))
-        traces = xr.Dataset({name: (("chain", "draw"), np.zeros((1, 11))) for name in ("atoms", "residual")})
-        return SimpleNamespace(layers=[SimpleNamespace(state=SimpleNamespace(local=local), traces=traces)])
-
-    monkeypatch.setattr(mnist_refinement, "pretrain", pretrain)
-    changes = CHANGES | {"starts_1": (4,), "seeds": (0,)}
-    with pytest.raises(KeyboardInterrupt):
-        experiments.run("mnist-atoms", changes)
-    assert seen[0] == (1, 1, None)
-    assert [one[:2] for one in seen[1:]] == [(1, 1), (1, 1), (32, 32)]
-    assert all(one[2] is not None for one in seen[1:])
 
 
 def test_settings_that_drop_nothing_are_refused_before_any_chain():

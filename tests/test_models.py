@@ -92,19 +92,6 @@ def test_positions_of_a_pretrained_model_draw_its_images(learned):
     np.testing.assert_allclose(models.redrawn(chain), by_hand, atol=1e-5)
 
 
-def test_what_a_drawing_explains_of_the_images(learned, monkeypatch):
-    whole = names(learned)
-    monkeypatch.setattr(models, "existing", lambda name: models.path_of(whole[name.rpartition("-")[2]]))
-    found = models.explained("mnist-20")
-    assert found.dims == ("way", "stage") and found.way.values.tolist() == list(models.WAYS)
-    images = models.images_of("refined").values
-    drawn = models.redrawn(models.load("refined").chain_)
-    scales = [np.linalg.lstsq(y.reshape(-1, 1), x.ravel(), rcond=None)[0] for x, y in zip(images, drawn, strict=True)]
-    rest = sum(((x - a * y) ** 2).sum() for x, y, a in zip(images, drawn, scales, strict=True)) / (images**2).sum()
-    np.testing.assert_allclose(found.sel(way="all its own", stage="refined"), 1 - rest, rtol=1e-5)
-    assert ((found >= 0) & (found <= 1)).all()
-
-
 def test_a_model_that_is_not_there_is_named(learned):
     with pytest.raises(gdd.GddError, match="model: 'mnist-7' given; there are .*mnist-20-pretrained--demo.*"):
         models.load("mnist-7")
@@ -122,7 +109,3 @@ def test_a_model_of_the_book_can_be_read(path):
     assert len(images) == (100 if digits else 6)
     assert model.chain_.digest == digest_of([images.values, None])  # its chain goes on with the images of the file
     assert not digits or np.unique(images.label).tolist() == [*range(10)]
-
-
-def test_all_of_the_results_stay_small():
-    assert sum(path.stat().st_size for path in models.SHIPPED.parent.rglob("*") if path.is_file()) < 40e6

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gdd.base.checks import GddError
 from gdd_book import experiments
 from gdd_book.experiments.studies import mnist_refinement
 from gdd_book.progress import Run
@@ -51,19 +50,3 @@ def test_starts_differ_and_finished_chains_are_not_run_again(tmp_path, monkeypat
     next(tmp_path.rglob("mnist-starts-*/result.nc")).unlink()
     with pytest.raises(TypeError):
         once()
-
-
-def test_starts_are_not_compared_under_a_learned_noise():
-    with pytest.raises(GddError, match="refine_noise: 0"):
-        experiments.run("mnist-starts", {"refine_noise": 0.0})
-
-
-@pytest.mark.slow
-def test_planes_are_compared_under_four_settings():
-    settings = {"n_train": 30, "burn_in": 3, "collect": 2, "refine_burn_in": 3, "refine_collect": 1}
-    found = experiments.run("mnist-planes", settings).dataset
-    assert found.setting.values[0] == "one for all planes, never empty"
-    assert found.setting.values[3] == "one for each plane, may be empty"
-    assert (found.empty_share.values[[0, 2]] == 0).all() and (found.empty_share.values[[1, 3]] > 0).all()
-    assert (found.vanished_planes.values[2:] > found.vanished_planes.values[:2]).all()
-    assert found.norms.shape == (4, 32) and np.isfinite(found.projection_error).all()

@@ -27,13 +27,6 @@ def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
     assert training.folders_of(P, Run(), training.setup_of(P)) == (None, None)
 
 
-def test_flat_priors_are_asked_for_by_a_zero():
-    assert training.model_for(0, 0.1) == MNIST.as_printed()
-    assert training.refinement_for(44.0).noise.fixed == 44.0
-    learned = training.refinement_for(0.0).noise
-    assert learned.fixed is None and learned.axes == ("image",)
-
-
 def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     run = Run(tmp_path)
     fitted, refined = training.trained_models(P, run).values()
