@@ -36,10 +36,3 @@ def test_ragged_blocks_have_a_theta_for_each_shape():
 def test_no_images_is_refused():
     with pytest.raises(GddError, match="images: 0"):
         printed_counts(spec.MNIST, 0)
-
-
-def test_unknown_paper_values_list_the_known():
-    with pytest.raises(GddError, match="mnist_error"):
-        paper_values.table("nothing")
-    with pytest.raises(GddError, match="burn_in"):
-        paper_values.fact("nothing")

@@ -108,17 +108,6 @@ def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
     assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
 
 
-@pytest.mark.parametrize("stride", [(3, 3), (50, 2), (50, 50)])
-def test_positions_need_not_reach_the_far_edge(stride):
-    """A wide step leaves rows and columns that no atom covers."""
-    atoms, images = atoms_and_images((7, 9))
-    problem = make_problem(atoms, (7, 9), stride, 1.0, GAMMA_W)
-    compiled = np.empty(problem.norm.size)
-    kernels.correlate_image(plane_last(images[0]), problem, compiled)
-    pictures = placed(atoms, (7, 9), stride).reshape(len(compiled), -1)
-    assert_allclose(compiled, pictures @ images[0].ravel(), atol=1e-12)
-
-
 #: maps of 26 x 25 under blocks of 3 x 4, then of 8 x 5 under blocks of 2 x 2
 RAGGED = ModelSpec((LayerSpec(4, (6, 6), (3, 4)), LayerSpec(5, (2, 3), (2, 2)), LayerSpec(6, (2, 2))), (31, 30))
 
@@ -215,30 +204,6 @@ def test_a_hidden_pixel_plays_no_part(hiding):
     image = np.where(seen, 2.0 * atoms[:1], hiding)
     found = deconvolve(image, atoms, (1, 1), gamma_e=1e4, gamma_w=1e-4, mask=seen, burn_in=0, collect=1)
     assert_allclose(found.ml_sample.values.ravel(), [2.0, 0.0, 0.0], atol=0.02)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_greedy_beginning_is_the_plain_one_and_leaves_nothing_worth_adding(case):
-    size, stride = CASES[case]
-    atoms, images = atoms_and_images(size)
-    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
-    pictures = placed(atoms, size, stride)
-    inverse = 1 / (problem.norm + GAMMA_W)
-    log_odds = np.log(1 / 2) + 0.5 * np.log(GAMMA_W * inverse)
-    for image in images:
-        scaled = image * np.sqrt(GAMMA_E)
-        correlation = correlate_at_stride(scaled[None], scaled_atoms(problem), stride).ravel()
-        chain = chain_of(correlation)
-        kernels.pursue(chain, problem, odds_of(problem))
-        weight, left = chain.weight, chain.correlation
-        expected, expected_left = plain_pursuit(correlation, gram_of(problem), GAMMA_W, 1 / 2)
-        assert 0 < (weight != 0).sum() < weight.size
-        assert_allclose(weight, expected, atol=1e-12)
-        assert_allclose(left, expected_left, atol=1e-10)
-        residual = GAMMA_E * (image - np.tensordot(weight, pictures, 1))
-        fresh = np.tensordot(pictures, residual, 3)
-        assert_allclose(left, fresh, atol=1e-10)
-        assert (log_odds + 0.5 * fresh**2 * inverse)[weight == 0].max() <= 0
 
 
 def test_averages_are_those_of_the_conditionals_at_each_visit():
@@ -368,13 +333,6 @@ def test_missing_pixels_equal_enumeration_over_the_observed_ones(masked_run, hid
     assert distance < 4.5 if hidden else distance > 6  # see test_long_run_equals_enumeration
 
 
-def test_a_mask_that_hides_nothing_changes_no_bit():
-    atoms, images = atoms_and_images((9, 8))
-    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5}
-    one, other = (deconvolve(images, atoms, (2, 2), mask=m, **options) for m in (None, np.ones(images.shape, bool)))
-    assert one.equals(other)
-
-
 def test_with_one_stream_for_all_images_each_gives_what_it_gives_alone():
     atoms, images = atoms_and_images((9, 8), 3)
     options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "first_image": None}
@@ -472,15 +430,6 @@ def test_neither_threads_nor_the_part_that_is_given_change_a_bit(hidden):
     for threads in (1, 2)[:MOST_THREADS]:
         with on_threads(threads):
             assert read(0).equals(whole)
-
-
-def test_nothing_of_the_caller_is_changed():
-    atoms, images = atoms_and_images((9, 8))
-    start = np.ones((3, 3, 3, 3))
-    copies = [a.copy() for a in (atoms, images, start)]
-    deconvolve(images, atoms, (2, 2), gamma_e=2.0, gamma_w=1.0, burn_in=1, collect=2, start=start)
-    for before, after in zip(copies, (atoms, images, start), strict=True):
-        assert_array_equal(before, after)
 
 
 def spoiled(images):

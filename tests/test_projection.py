@@ -9,7 +9,7 @@ from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
 from gdd.model import spec
 from gdd.model.convolution import synthesise
-from gdd.model.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
+from gdd.model.pooling import block_places, repeat_blocks, spread, unpool
 from gdd.projection import collapse, render_projected, vote_positions
 from gdd_book.dictionaries import blocks_from_votes
 
@@ -114,35 +114,6 @@ def test_unused_atoms_and_zero_pixels_take_the_lowest_position():
     assert (vote.positions[1] == 0).all() and np.isnan(vote.share[1]).all()
     assert vote.positions[0, 0, 1, 1] == 0 and np.isnan(vote.share[0, 0, 1, 1])
     assert (vote.positions[2] > 0).any() and np.isfinite(vote.share[2]).all()
-
-
-def test_planted_positions_come_back():
-    """Images made with one position per pixel of the upper atom: the vote finds it, with all of the weight."""
-    rng = np.random.default_rng(0)
-    lower, upper = rng.normal(size=(2, 1, 3, 3)), rng.normal(size=(3, 2, 2, 2))
-    planted = rng.integers(0, 4, upper.shape)
-    images, z, w, maps = [], [], [], []
-    for top, s, t in np.ndindex(3, 2, 2):
-        one = np.zeros((1, 3, 2, 2))
-        one[0, top, s, t] = 1.5
-        pooled = synthesise(upper, one) * (np.abs(synthesise(np.ones_like(upper), one)) > 0.5)
-        position = np.full(pooled.shape, -1)
-        position[0, :, s : s + 2, t : t + 2] = planted[top]
-        images.append(synthesise(lower, unpool(position, pooled, (6, 6), (2, 2))))
-        z, w, maps = [*z, position], [*w, pooled], [*maps, one]
-    images, z, w, maps = (np.concatenate(part) for part in (images, z, w, maps))
-    vote = vote_positions(images, lower, (z, w), np.ones(1), (2, 2), upper, maps)
-    np.testing.assert_array_equal(vote.positions, planted)
-    np.testing.assert_allclose(vote.share, 1.0)
-
-
-def test_missing_position_of_a_ragged_block_scores_nothing():
-    """A block with one row cannot send a pixel to row 1, though every existing position makes the fit worse."""
-    images = np.zeros((1, 1, 1, 2))
-    z, w = np.full((1, 1, 1, 1), 1), np.full((1, 1, 1, 1), -1.0)
-    one = np.ones((1, 1, 1, 1))
-    vote = vote_positions(images, one, (z, w), np.ones(1), (2, 2), one, one)
-    assert vote.positions.item() == 0  # scores: -1/2, -1/2, then 0 and 0 for the row that is not there
 
 
 # ---- the projection
@@ -277,9 +248,3 @@ def test_sizes_are_those_of_the_spec(model):
     assert render_projected(projected, top, model.stride, model.image_size).shape[2:] == model.image_size
     with pytest.raises(GddError, match="image_size"):  # P16: without h the image comes out too small
         render_projected(projected, top, (1, 1), model.image_size)
-
-
-def test_pooling_a_projected_map_gives_the_dictionary_back():
-    _, _, upper, positions = two_layers(3, (3, 2))
-    carried = unpool(positions, upper, (6, 6), (3, 2))
-    np.testing.assert_array_equal(pool_sum(carried, (3, 2)), upper)

@@ -7,14 +7,13 @@ import pytest
 from tiny import layer
 from tiny_joint import refinement
 
-from gdd import infer
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
 from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
-from gdd.projection import collapse, project, project_layers, render_projected, unit_responses, vote_joint
+from gdd.projection import collapse, project, project_layers, render_projected, vote_joint
 from gdd.reference.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import blocks_from_votes, projection_error, threshold
@@ -153,27 +152,6 @@ def test_vote_is_the_plain_loop(layer, masked):
     np.testing.assert_array_equal(vote_joint(state, data, THREE)[layer].positions, score.argmax(-1))
 
 
-@pytest.mark.parametrize("block", [(0, 0), (1, 1), (1, 0)])  # of a map of 3 x 3 in blocks of 2 x 2
-def test_images_of_units_go_through_the_positions_of_their_image(block):
-    state, _ = problem(THREE, 2)
-    where = block_places((3, 3), (2, 2))[block]
-    window, units = unit_responses(state, THREE, 1, 1, block)
-    assert units.shape[:2] == (4, 4)
-    for m, n in np.ndindex(4, 4):
-        picture = np.zeros((1, THREE.planes, *THREE.image_size))
-        picture[window] = units[m, n]
-        expected = unit_plain(state, THREE, 1, 1, where[m], n) if where[m] >= 0 else np.zeros_like(picture[0])
-        np.testing.assert_allclose(picture[0], expected, atol=1e-12)
-
-
-def test_one_layer_has_no_vote_and_projects_to_itself():
-    model = ModelSpec((layer(3, (4, 4), None),), (9, 9))
-    state, data = problem(model)
-    assert vote_joint(state, data, model) == []
-    refined = Refined(model, NOISE, state, state, None, data)
-    np.testing.assert_array_equal(project(refined), state.shared.dictionaries[0])
-
-
 def test_every_layer_is_carried_down():
     state, data = problem(THREE, 4, images=3)
     refined = Refined(THREE, NOISE, state, state, None, data)
@@ -185,20 +163,6 @@ def test_every_layer_is_carried_down():
     state, data = of_images(state, data, slice(2))
     np.testing.assert_array_equal(project_layers(refined, 2)[-1], project(refined._replace(state=state, data=data)))
     assert not np.array_equal(project_layers(refined, 2)[-1], top)
-
-
-def test_inference_is_under_the_precisions_of_the_refined_model():
-    state, data = problem(TWO, 4, images=3)
-    refined = Refined(TWO, NOISE, state, state, None, data)
-    atoms = project(refined)
-    codes = infer(refined, atoms, data.images, burn_in=3, collect=2)
-    assert codes.ml_sample.shape == state.local.w.shape
-    assert codes.attrs["gamma_e"] == pytest.approx(state.local.gamma_e.mean())
-    assert codes.attrs["gamma_w"] == pytest.approx(state.shared.gamma_w.mean())
-    left = data.images - drawn(TWO, state._replace(local=state.local._replace(w=codes.ml_sample.values)), atoms.values)
-    square, pixels = (left**2).sum(axis=(1, 2, 3)), left[0].size
-    expected = 0.5 * pixels * np.log(codes.attrs["gamma_e"] / (2 * np.pi)) - 0.5 * codes.attrs["gamma_e"] * square
-    np.testing.assert_allclose(codes.log_likelihood, expected, rtol=1e-9)
 
 
 def test_threshold_keeps_the_strong_pixels_of_the_stronger_sign():

@@ -52,21 +52,6 @@ def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_
     assert whole.traces.equals(resumed.traces)
 
 
-def test_a_checkpoint_of_another_refinement_is_refused(images, pretrained, tmp_path):
-    refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
-    with pytest.raises(GddError, match="another chain"):
-        refine(images, TWO, CHAIN, RefinementSpec(Precision(fixed=5.0)), start=pretrained, folder=tmp_path)
-
-
-def test_kept_sample_and_traces(images, pretrained):
-    refined = refine(images, TWO, CHAIN, FIXED, start=pretrained)
-    traces = refined.traces.isel(chain=0)
-    assert traces.sizes["draw"] == CHAIN.sweeps
-    assert (traces.moved <= traces.visited).all()
-    blocks = float(np.prod(refined.state.local.positions[0].shape[1:]))
-    np.testing.assert_allclose(traces.visited.sum("strength"), blocks)
-
-
 def test_start_fills_empty_blocks_and_keeps_the_rest(pretrained):
     z = pretrained.layers[0].state.local.z
     assert (z == EMPTY).any() and (z != EMPTY).any()

@@ -132,10 +132,3 @@ def usable_proposal(rows, cols, layers):
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 4))
 def test_a_proposal_fits_or_the_error_says_what_does(rows, cols, layers):
     usable_proposal(rows, cols, layers)
-
-
-@pytest.mark.parametrize("layers", [1, 2, 3])
-def test_images_of_every_side_are_proposed_a_model_that_new_ones_can_be_read_with(layers):
-    for side in range(1, 161):
-        for rows, cols in ((side, side), (1, side), (side, 1), (side, 161 - side)):
-            usable_proposal(rows, cols, layers)
