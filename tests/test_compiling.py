@@ -48,17 +48,15 @@ def compile_anew(folder, **environment):
     return run_caller(folder, **environment)
 
 
-@pytest.mark.parametrize("chosen", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path, chosen):
-    package, environment = tmp_path / "gdd", {"NUMBA_CACHE_DIR": str(tmp_path / "kept")} if chosen else {}
+def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path):
+    package, environment = tmp_path / "gdd", {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     assert compile_anew(tmp_path, **environment) == (1, 0)
     assert run_caller(tmp_path, **environment) == (1, 1)  # from the cache
     (package / "callee.py").write_text(CALLEE.format(value=22), encoding="utf-8")
     assert run_caller(tmp_path, **environment) == (22, 0)
-    base = tmp_path / "kept" if chosen else package / "__pycache__"
     assert run_caller(tmp_path, **environment, NUMBA_OPT="1") == (22, 0)  # optimised less
     assert run_caller(tmp_path, **environment) == (22, 1)
-    assert len(list(base.glob("kernels-*"))) == 3
+    assert len(list((tmp_path / "kept").glob("kernels-*"))) == 3
 
 
 def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
@@ -70,14 +68,13 @@ def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
     assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
-@pytest.mark.parametrize(("kept", "size"), [("*.nbi", 0), ("*.nbc", 20)])
-def test_damaged_kernels_are_compiled_again(tmp_path, kept, size):
+def test_damaged_kernels_are_compiled_again(tmp_path):
     there = tmp_path / "kept"
     assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 0)
-    for path in there.rglob(kept):
-        path.write_bytes(path.read_bytes()[:size])
-    done = run_caller(tmp_path, NUMBA_CACHE_DIR=str(there))
-    assert done == (1, 0)
+    for kept, size in (("*.nbi", 0), ("*.nbc", 20)):
+        for path in there.rglob(kept):
+            path.write_bytes(path.read_bytes()[:size])
+        assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 0)
     assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 1)  # mended
 
 
@@ -149,20 +146,6 @@ first = work()
 with multiprocessing.get_context("fork").Pool(2) as pool:
     assert pool.map_async(work, range(4)).get(60) == [first] * 4
 """,
-    "a thread that outlives the main one": """
-import threading, time
-first = work()
-def late():
-    threading.main_thread().join()
-    assert work() == first
-    os._exit(7)  # an error in a thread ends nothing
-threading.Thread(target=late).start()
-""",
-    "what is done at the end": """
-import atexit
-first = work()
-atexit.register(lambda: os._exit(7 if work() == first else 1))  # nor does one in a function called at the end
-""",
     "several threads at once": """
 from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(4) as pool:
@@ -177,7 +160,7 @@ def test_work_is_shared_out_after_a_fork_and_from_several_threads(use, tmp_path)
     script.write_text(SHARED + USES[use])
     env["NUMBA_CACHE_DIR"] = str(tmp_path)
     ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == (7 if "os._exit(7" in USES[use] else 0), ran.stderr
+    assert ran.returncode == 0, ran.stderr
 
 
 @two_cores

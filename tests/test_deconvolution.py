@@ -442,18 +442,14 @@ def spoiled(images):
     ("change", "message"),
     [
         (lambda a: {"images": spoiled(a["images"])}, "pixel image 1, plane 0, row 2, col 3 is nan"),
-        (lambda a: {"images": a["images"][0]}, "images: 3 axes"),
-        (lambda a: {"images": a["images"] * 0}, "image 0 is constant"),
         (lambda a: {"images": a["images"][:, :1]}, "'plane'"),
         (lambda a: {"images": a["images"][:, :, :3]}, "atoms: size 5 along axis 'row'"),
         (lambda a: {"atoms": a["atoms"][:1]}, "atoms: 1 along axis 'atom'"),
         (lambda a: {"atoms": a["atoms"] * np.inf}, "atoms: atom 0, plane 0.* is inf"),
         (lambda a: {"stride": (2, 0)}, "stride, axis 'col': 0"),
-        (lambda a: {"gamma_e": 0.0}, "gamma_e"),
         (lambda a: {"gamma_e": np.ones(3)}, "gamma_e"),
         (lambda a: {"gamma_w": -1.0}, "gamma_w: -1.0"),
         (lambda a: {"collect": 0}, "collect: 0"),
-        (lambda a: {"seed": -1}, "seed: -1"),
         (lambda a: {"start": np.zeros((3, 3, 3, 2))}, "start"),
     ],
 )

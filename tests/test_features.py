@@ -65,8 +65,8 @@ def test_one_step_is_the_posterior_by_integration():
 
 @pytest.mark.parametrize(
     ("sizes", "pool", "margin"),
-    [((40, 1, 28, 28, 7, 8, 8), (3, 3), 1), ((9, 3, 20, 17, 5, 5, 3), (4, 2), 2), ((9, 1, 1, 60, 4, 1, 9), (1, 5), 1),
-     ((9, 4, 20, 19, 3, 13, 11), (2, 3), 0), ((5, 1, 6, 6, 3, 6, 6), (1, 1), 3)],
+    [((40, 1, 28, 28, 7, 8, 8), (3, 3), 1), ((9, 1, 1, 60, 4, 1, 9), (1, 5), 1),
+     ((9, 4, 20, 19, 3, 13, 11), (2, 3), 0)],
 )
 def test_single_precision_is_the_formula_within_rounding(sizes, pool, margin):
     """The gain, half an answer's square, is exponentiated: its rounding is relative to its size, here up to 300."""
@@ -111,9 +111,7 @@ def test_hidden_pixels_play_no_part_and_the_formula_is_that_of_what_is_seen():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"gamma_e": -1.0}, "gamma_e"),
         ({"gamma_w": 0.0}, "gamma_w: 0.0"),
-        ({"pool": (0, 2)}, "pool"),
         ({"dictionary": np.ones((3, 1, 3, 2))}, "plane"),
         ({"dictionary": np.ones((3, 2, 9, 2))}, "row"),
         ({"images": np.full((1, 2, 8, 7), np.inf)}, "images: pixel"),
