@@ -1,7 +1,7 @@
 """Bad arguments at the public doors: a result or one of our own errors, never anything else.
 
-``-m slow -k abuse`` runs all of it; specs, and files and command lines (tests/test_abuse_files.py), have a few cases
-in the ordinary run too. The cases are the same in every run.
+``-m slow -k abuse`` runs all of it; specs, and files (tests/test_abuse_files.py), have a few cases in the ordinary run
+too. The cases are the same in every run.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from tiny_joint import refinement, top
 import gdd
 from gdd.base import checks
 from gdd.base.axes import DICTIONARY, IMAGE, IMAGES
-from gdd.inference.contrast import normalise_contrast
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning, RefinementSpec
-from gdd_book.data import datasets
 
 SIZE, CHAIN = (11, 15), {"burn_in": 1, "collect": 2, "seed": 3}
 #: atoms as wide as the paper's for MNIST, for which other tests compile kernels anyway; the rest is tiny
@@ -129,15 +127,6 @@ TARGETS = {
     "RefinementSpec": Target(
         RefinementSpec, dict,
         lambda: {"noise": precisions | bad.numbers, "empty_blocks": bad.numbers},
-    ),
-    "datasets.load": Target(
-        datasets.load, lambda: {"name": "digits", "n": 3},
-        lambda: {"name": bad.words, "split": bad.words, "n": bad.counts, "seed": bad.seeds, "per_class": bad.counts,
-                 "size": bad.sizes,
-                 "classes": st.lists(st.sampled_from(["1", 3, "x", None]), max_size=3) | bad.numbers},
-    ),
-    "normalise_contrast": Target(
-        normalise_contrast, lambda: {"images": world().images}, lambda: {"images": _images()},
     ),
     "pretrain": Target(
         _pretrain, lambda: {"images": world().images, "mask": None, "model": None, "chain": {}, "priors": {}},

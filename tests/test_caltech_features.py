@@ -8,7 +8,6 @@ from sklearn.preprocessing import Normalizer
 from tiny import CHEAP
 
 from gdd import SecondLayer
-from gdd.base.axes import LABEL
 from gdd_book import experiments
 from gdd_book.experiments.studies import caltech_features as ours
 from gdd_book.training import MODELS
@@ -32,10 +31,6 @@ def once(pictures, monkeypatch):
         return experiments.run("caltech-best", SETTINGS).dataset
 
     return run
-
-
-def test_the_smaller_number_takes_the_first_of_each_class():
-    assert ours.first_of_each(np.array([1, 0, 1, 0, 1, 2]), 2).tolist() == [0, 1, 2, 3, 5]
 
 
 @pytest.mark.parametrize("columns", [200, 12])
@@ -62,14 +57,3 @@ def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once,
     assert (found.accuracy.sel(feature_kind=list(ours.OURS), count=6) > 60).all()  # chance: 33
     once(lambda train, test: (train, test.copy(data=test.values[..., ::-1, :])))
     assert learned[0].to_dataset().identical(learned[2].to_dataset())
-
-
-@pytest.mark.slow
-def test_random_labels_give_chance(once):
-    random = np.random.default_rng(0)
-
-    def shuffled(train, test):
-        return train.assign_coords({LABEL: ("image", random.permutation(train[LABEL].values))}), test
-
-    share = once(shuffled).accuracy.sel(feature_kind=list(ours.OURS)).mean()
-    assert abs(share - 100 / 3) < 4 * 100 * np.sqrt(2 / 9 / 24)  # two splits of 12 test images

@@ -1,12 +1,9 @@
 """Caltech layer by layer: each class's layers see every image, features lie side by side, and a second run goes on."""
 
-import numpy as np
 import pytest
 import xarray as xr
 from tiny import CHEAP
 
-from gdd.base.axes import LABEL
-from gdd.inference.fixed_dictionary import infer_layers
 from gdd_book import experiments, training
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
@@ -36,21 +33,3 @@ def test_every_way_is_classified_and_a_second_run_reads_what_is_there(once, monk
 
     monkeypatch.setattr(caltech, "infer_layers", None)  # no codes are made again
     xr.testing.assert_identical(once(), found)
-
-
-def test_maps_are_those_of_each_class_and_differ_between_training_and_test(once, pictures):
-    once()
-    run = Run(pictures / "cache")
-    learned = caltech.learn(experiments.merge("caltech-layerwise", "demo", SETTINGS) | {"refined": False}, run)
-    p, (train, test) = learned.p, learned.both
-    maps = caltech._in_layers(learned, test, run)
-    own = train.isel(image=train[LABEL].values == train.attrs["label_names"].split(",").index(p["classes"][1]))
-    one = p | {"classes": p["classes"][1:]}
-    fitted = training.pretrained_model(one, run, training.setup_of(one, own))
-    layers = infer_layers(fitted, test, 2, 2, p["seed"] + 10**6)
-    for number, layer in enumerate(layers):
-        expected = layer["mean"].values.reshape(len(test), -1)
-        np.testing.assert_allclose(maps["mean"][1][number], expected, atol=1e-6)
-    assert not np.array_equal(maps["mean"][0][0], maps["mean"][1][0])
-    other = caltech._in_layers(learned, test.assign_attrs(split="train"), run)
-    assert not np.array_equal(maps["mean"][0][0], other["mean"][0][0])

@@ -9,8 +9,6 @@ import xarray as xr
 from gdd.base import checks
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError, as_finite, as_pixels, as_plain, check_memory
-from gdd.model.spec import MNIST, ChainSpec
-from gdd_book.figures.model import printed_counts
 
 
 def test_what_is_right_comes_back_plain():
@@ -63,15 +61,6 @@ def test_a_masked_array_is_refused_and_not_read_without_its_mask():
     np.testing.assert_array_equal(as_pixels(np.ma.masked_array(images.data)), images.data)
 
 
-@pytest.mark.filterwarnings("error")
-def test_half_precision_is_checked_without_overflow():
-    """The bounds of pixels are beyond half precision."""
-    images = np.arange(8.0).reshape(2, 1, 2, 2)
-    np.testing.assert_array_equal(as_pixels(images.astype(np.float16)), images)
-    with pytest.raises(GddError, match="image 1 is constant"):
-        as_pixels(np.where(np.arange(2)[:, None, None, None], 7, images).astype(np.float16))
-
-
 def test_pixels_are_a_copy_in_order_without_what_is_hidden():
     images = xr.DataArray(np.arange(24.0, dtype=">f4").reshape(2, 3, 1, 4), dims=("image", "row", "plane", "col"))
     mask = np.ones((2, 1, 3, 4), bool)
@@ -81,10 +70,3 @@ def test_pixels_are_a_copy_in_order_without_what_is_hidden():
     assert pixels.dtype == np.float32 and pixels.flags.c_contiguous and pixels.flags.writeable
     np.testing.assert_array_equal(pixels, np.nan_to_num(images.values.transpose(0, 2, 1, 3)))
     assert as_pixels(images.astype(float), mask=mask).dtype == np.float64
-
-
-def test_small_whole_numbers_of_numpy_do_not_overflow():
-    """Sums and products of numbers given as np.int8 must not wrap round."""
-    chain = ChainSpec(np.int8(100), np.int8(100))
-    assert chain.burn_in + chain.collect == 200
-    assert printed_counts(MNIST, np.int8(100)).equals(printed_counts(MNIST, 100))

@@ -101,13 +101,6 @@ def test_a_class_of_another_model_or_code_is_learned_anew(learned, monkeypatch):
     assert [one.sizes["atom"] for one in learn()] == [6, 6]
 
 
-def test_a_restart_learns_every_class_anew(learned, pictures):
-    again = learned[0](within=Run(pictures / "cache", restart=True))
-    assert len(again) == 2 and len(list(pictures.glob("cache/class-atoms-*.aside1"))) == 2
-    assert len(list(pictures.glob("cache/pretrained-*.aside1"))) == 2
-    assert all(one.identical(other) for one, other in zip(again, learned[0](), strict=True))
-
-
 def test_experiments_without_parts_take_one_job(tmp_path, monkeypatch):
     monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
     with pytest.raises(GddError, match="jobs: 2 given; planted has no parts"):

@@ -78,24 +78,6 @@ def test_damaged_kernels_are_compiled_again(tmp_path):
     assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 1)  # mended
 
 
-FULL = """
-import errno
-from numba.core import caching
-def full(*_):
-    raise OSError(errno.ENOSPC, "No space left on device")
-caching.IndexDataCacheFile._save_data = full
-"""
-
-
-def test_a_full_disk_costs_the_cache_and_no_more(tmp_path):
-    assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
-    shutil.rmtree(tmp_path / "kept")
-    caller = tmp_path / "gdd" / "caller.py"
-    caller.write_text(FULL + CALLER, encoding="utf-8")
-    for _ in range(2):
-        assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
-
-
 def is_kernel(node):
     return isinstance(node, ast.FunctionDef) and any(
         ast.unparse(d).startswith(("kernel(", "subkernel(")) for d in node.decorator_list)

@@ -16,8 +16,6 @@ from gdd.projection import render_projected
 from gdd.reference.deconvolution import (
     MIN_PROPOSAL_PROBABILITY,
     coefficient_given_rest,
-    draw_gap,
-    draw_weight,
     plain_coefficients,
     plain_pursuit,
 )
@@ -204,27 +202,6 @@ def test_a_hidden_pixel_plays_no_part(hiding):
     image = np.where(seen, 2.0 * atoms[:1], hiding)
     found = deconvolve(image, atoms, (1, 1), gamma_e=1e4, gamma_w=1e-4, mask=seen, burn_in=0, collect=1)
     assert_allclose(found.ml_sample.values.ravel(), [2.0, 0.0, 0.0], atol=0.02)
-
-
-def test_averages_are_those_of_the_conditionals_at_each_visit():
-    size, stride = CASES["ragged"]
-    atoms, images = atoms_and_images(size, 1)
-    problem = make_problem(atoms, size, stride, GAMMA_E, GAMMA_W)
-    gram, norm, stream = gram_of(problem), problem.norm, Stream(0, TEST, 0, 0, 0)
-    scaled = images * np.sqrt(GAMMA_E)
-    correlation = correlate_at_stride(scaled, scaled_atoms(problem), stride).ravel()
-    expected, proposed = [], draw_gap(stream)
-    for i in range(norm.size):
-        choice = coefficient_given_rest(correlation[i], norm[i], GAMMA_W, 1 / 2)
-        p, mean, sd = np.exp(choice.log_probability[0]), choice.mean[0], choice.precision[0] ** -0.5
-        expected.append([p * mean, p, p * foldnorm.mean(abs(mean) / sd, scale=sd)])
-        correlation = correlation - draw_weight(choice, i == proposed, stream) * gram[i]
-        if i == proposed:
-            proposed += 1 + draw_gap(stream)
-    options = {"gamma_e": GAMMA_E, "gamma_w": GAMMA_W, "start": np.zeros((1, len(atoms), *problem.grid))}
-    result = deconvolve(images, atoms, stride, burn_in=0, collect=1, **options)
-    ours = [unfolded(result[name])[0] for name in ("mean", "inclusion", "magnitude")]
-    assert_allclose(np.transpose(ours), expected, atol=1e-10)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-11), (np.float32, 1e-4)])

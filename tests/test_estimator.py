@@ -32,13 +32,6 @@ def test_score_is_the_share_of_variance_rebuilt(digits, fitted):
     assert 0.2 < fitted.score(digits) < 1
 
 
-def test_names_of_features_are_places_of_the_maps(digits, fitted):
-    place = fitted.get_feature_names_out().tolist().index("atom2_row3_col0")
-    maps = fitted.deconvolve(digits)["mean"]
-    assert maps.dims == ("image", "atom", "row", "col")
-    np.testing.assert_array_equal(fitted.transform(digits)[:, place], maps.sel(atom=2, row=3, col=0))
-
-
 def test_missing_pixels_are_filled_and_what_they_hid_plays_no_part(digits):
     holes, hidden = digits.astype(float), np.random.default_rng(1).random(digits.shape) < 0.3
     holes[hidden] = np.nan
@@ -179,9 +172,9 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
     hidden = images.where(images < 1)
     few = results.of_images(trained, slice(9))
     for wrong, pixels, message in [
-        (trained, images[:, :, 1:], "axis 'row' has size 27"), (trained, images[:9], "axis 'image' has size 12; 9 "),
-        (trained, other, "trained: trained on other images, image 3 differs"), (few, images, "has size 9; 12 "),
-        (trained, images[::-1], "trained on other images, image 0"), (trained, hidden, "trained without a mask, and"),
+        (trained, images[:, :, 1:], "axis 'row' has size 27"), (few, images, "has size 9; 12 "),
+        (trained, other, "trained: trained on other images, image 3 differs"),
+        (trained, hidden, "trained without a mask, and"),
         (loaded, other, "trained: trained on other images, or under another mask"), (3, images, "trained: int given"),
     ]:
         with pytest.raises(GddError, match=message):

@@ -14,7 +14,7 @@ from gdd.base.checks import GddError
 from gdd.plot import mosaic, plot_activations, plot_atoms, plot_reconstruction
 from gdd.projection import render_projected
 from gdd_book.figures import story, style
-from gdd_book.figures.model import show_atoms, show_grids
+from gdd_book.figures.model import show_atoms
 from gdd_book.pages import notebooks
 
 DRAWINGS = sorted(path for path in (notebooks.BOOK / "_static").glob("*.svg") if path.stem != "favicon")
@@ -64,14 +64,6 @@ def test_grey_scale_is_symmetric_and_says_its_unit():
     assert "its largest" in figure.axes[1].get_ylabel()
 
 
-def test_colour_atoms_have_zero_in_the_middle():
-    atoms = np.zeros((1, 3, 2, 2))
-    atoms[0, 0, 0, 0], atoms[0, 2, 1, 1] = 2.0, -2.0
-    shown = pixels(show_atoms(atoms))
-    np.testing.assert_allclose(shown[0, 0], [1, 0.5, 0.5])
-    np.testing.assert_allclose(shown[1, 1], [0.5, 0.5, 0])
-
-
 def test_a_mean_stands_with_its_interval_and_two_values_as_they_are():
     nan = np.nan
     values = xr.DataArray([[3.0, 7.0, 5.0], [1.0, nan, -1.25], [nan, -1.25, nan], [nan] * 3], dims=("row", "trial"))
@@ -90,16 +82,6 @@ def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
     }
     both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])
     assert both.loc[("a", 1), ("x", "y")] == "2.00" and both["x", "z"].tolist() == ["2.00"] * 3 + ["4.00"] * 3
-
-
-def test_grids_stand_in_rows_of_panels_with_their_names():
-    atoms = np.random.default_rng(0).normal(size=(4, 1, 2, 3))
-    figure = show_grids([("all", atoms, 2), ("one", atoms[:1], 1), ("three", atoms[:3], 3)], 2, 0.2, ["top", "below"])
-    first, second, third, spare = figure.axes
-    assert [panel.get_title() for panel in figure.axes] == ["all", "one", "three", ""] and not spare.images
-    assert [panel.get_ylabel() for panel in (first, second, third)] == ["top", "", "below"]
-    np.testing.assert_allclose(pixels(figure)[3:, 4:], atoms[3, 0] / abs(atoms[3]).max())
-    assert third.images[0].get_array().shape == (2, 11)
 
 
 def test_every_drawing_is_shown_with_words_for_those_who_do_not_see_it():

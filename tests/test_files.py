@@ -54,15 +54,6 @@ def test_what_killed_processes_left_goes_after_an_hour(tmp_path):
     assert names(tmp_path) == [".f.txt.new.part", ".other.txt.old.part", "f.txt"]
 
 
-def test_writers_do_not_share_a_temporary_file(tmp_path):
-    with written_whole(tmp_path / "f.txt") as one, written_whole(tmp_path / "f.txt") as other:
-        assert one != other
-        one.write_text("one")
-        other.write_text("other")
-        assert other.exists() and one.exists()
-    assert names(tmp_path) == ["f.txt"]
-
-
 def test_a_symbolic_link_and_permissions_stay(tmp_path):
     target, link = tmp_path / "there" / "f.txt", tmp_path / "f.txt"
     write(target, "one")
@@ -136,9 +127,3 @@ def test_folders_and_devices_are_no_files_and_files_are_no_folders(home, fitted,
         monkeypatch.setenv(name, str(home / "file"))
         with pytest.raises(GddError, match=f"{name}: .*file is no folder; name one"):
             call()
-
-
-def test_a_result_that_cannot_be_kept_is_one_sentence(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(GddError, match="cannot be written .*; free space, and run again"):
-        progress.Run(tmp_path / "file").kept("a", lambda: gdd.estimator.xr.Dataset({"a": 1}))

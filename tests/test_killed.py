@@ -91,11 +91,6 @@ def test_three_kills_one_inside_a_write(tmp_path):
 
 
 @pytest.mark.slow
-def test_twenty_five_kills_ten_inside_a_write(tmp_path):
-    check(tmp_path, length=60, at_random=15, inside=10)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 def test_every_place_inside_the_very_first_write(tmp_path, place):
     _, code = end(*begin(tmp_path, 4, place, 1))

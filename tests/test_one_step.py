@@ -140,23 +140,11 @@ def test_what_a_missing_pixel_hides_plays_no_part(digits, fitted):
     assert ((found - near) ** 2).sum() < ((found - far) ** 2).sum()
 
 
-def test_the_features_of_an_image_are_those_that_it_has_alone_whatever_pixels_others_miss(digits, fitted):
-    holes = digits.astype(float)
-    holes[4, 3, 14] = np.nan
-    others = np.arange(30) != 4
-    assert_array_equal(fitted.transform(holes)[others], fitted.transform(digits)[others])
-
-
 def test_blank_images_have_features_of_their_own(digits, fitted):
     assert np.isfinite(fitted.transform(np.full_like(digits[:2], 3))).all()
 
 
 # ---- what it is for
-
-
-def test_known_dictionaries_are_used_as_they_are(digits, plain):
-    again = one_step(atoms=plain.dictionaries_).fit(digits)
-    assert_array_equal(again.transform(digits), plain.transform(digits))
 
 
 def test_what_a_fit_was_made_with_stays_until_the_next(digits, tmp_path):
@@ -182,11 +170,6 @@ def test_the_same_atoms_read_images_of_another_size(digits):
         one_step(**KINDS["whitened"]).fit(digits).for_size((44, 44))
 
 
-def test_no_more_images_than_asked_for_are_learned_from(digits, plain):
-    few = one_step(learn_from=10).fit(digits)
-    assert not np.array_equal(few.dictionaries_[0], plain.dictionaries_[0])
-
-
 @pytest.mark.parametrize("images", ["one", "repeated but for rounding"])
 def test_a_whitening_of_images_that_do_not_differ_is_refused_before_any_work(images, digits, monkeypatch):
     same = np.repeat(digits[:1], 6, axis=0).astype(float)
@@ -202,15 +185,6 @@ def test_every_floor_that_is_allowed_can_be_whitened_with(floor, digits, plain):
     for few in (2, 20):
         model = one_step(**options).fit(digits[:few])
         assert np.isfinite(model.transform(digits)).all()
-
-
-def test_presets(digits):
-    asked = OneStepFeatures.digits(margin=2)
-    assert len(asked.sizes) == 4 and asked.whitening is True
-    assert asked.settings == OneStepSettings(pool=(3, 3), margin=2, blur=3.0)
-    photos = OneStepFeatures.photos(sweeps=(1, 1), atoms=3, sizes=((8, 8),), second=SecondLayer(4), verbose=False)
-    pictures = np.random.default_rng(0).random((3, 60, 64)).astype(np.float32)
-    assert photos.fit_transform(pictures).shape[0] == 3
 
 
 # ---- files

@@ -59,13 +59,6 @@ def test_pixels_need_no_preparation_whatever_their_size(digits, fitted, factor):
     np.testing.assert_array_equal(model.transform(digits * factor), fitted.transform(digits))
 
 
-def test_constant_images_have_no_score(digits, fitted):
-    for images in (np.full((3, 28, 28), 7.3), np.zeros((1, 28, 28))):
-        with pytest.raises(GddError, match="X: every plane is constant, so there is no variance to explain"):
-            fitted.score(images)
-    assert fitted.score(digits) > 0.2
-
-
 # ---- axes
 
 
@@ -124,17 +117,6 @@ def test_collections_of_pictures_are_images(digits, fitted):
         fitted.transform(Collection([digits[0], digits[1][:, :20]]))
     with pytest.raises(GddError, match="values of type object given"):
         fitted.transform(iter(digits))
-
-
-@pytest.mark.parametrize("seed", [-1, 1.5])
-def test_seeds_of_samples_are_checked(fitted, seed):
-    with pytest.raises(GddError, match="random_state: .* given; a whole number"):
-        fitted.sample(random_state=seed)
-
-
-def test_more_samples_than_memory_holds_are_refused(fitted):
-    with pytest.raises(GddError, match="n: an array of .* numbers would be needed"):
-        fitted.sample(2**31 - 1)
 
 
 def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, capsys):

@@ -34,20 +34,6 @@ def test_lasso_shrinks_every_weight_by_the_penalty(package, code, planted):
     assert code(*planted, 2.5).active.tolist() == [1.0]
 
 
-@needs["sporco"]
-def test_convolutional_coding_explains_a_placed_atom():
-    """One atom placed with weight 3: under the lasso it comes back as 3 less the penalty."""
-    atoms = np.random.default_rng(1).standard_normal((2, 4, 4))
-    atoms /= np.sqrt((atoms**2).sum(axis=(1, 2), keepdims=True))
-    images = np.zeros((1, 12, 12))
-    images[0, 3:7, 5:9] = 3 * atoms[0]
-    found = peers.code_sporco(images, atoms, 0.3, 5.0, 200)
-    assert len(found.error) == 200
-    assert (np.diff(found.seconds) >= 0).all()
-    assert found.error[-1] == pytest.approx(0.3 / 12, rel=0.05)
-    assert found.active[-1] == 1
-
-
 def test_tuning_finds_the_weight_by_either_goal():
     def run(weight):
         return Curve(*(np.array([v]) for v in (1.0, weight, 100 / weight)))
@@ -55,11 +41,6 @@ def test_tuning_finds_the_weight_by_either_goal():
     assert peers.tuned(run, 50.0, "active", 1e-3, 1e3) == pytest.approx(2.0, rel=1e-2)
     assert peers.tuned(run, 0.25, "error", 1e-3, 1e3) == pytest.approx(0.25, rel=1e-2)
     assert peers.tuned(run, 50.0, "error", 1e-3, 10.0) == pytest.approx(10.0)  # beyond the range: its end
-
-
-def test_the_first_iteration_as_good_in_both_counts():
-    curve = Curve(*np.array([[1.0, 2.0, 3.0], [0.5, 0.1, 0.1], [3.0, 9.0, 3.0]]))
-    assert (curve.first(0.15, 5.0), curve.first(0.15, 2.0)) == (2, None)
 
 
 def test_without_peers_ours_is_measured_and_they_are_named(monkeypatch):

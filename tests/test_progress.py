@@ -28,11 +28,3 @@ def test_it_shows_stage_sweep_time_left_and_numbers(monkeypatch, clock, terminal
     assert "layer 2: 8 of 20 found" in lines[0] and len(lines) == 4
     minutes = {True: "0:00:01", False: "0:25:30"}[terminal]  # of 10 sweeps: those that were found count nothing
     assert lines[1].startswith(f"pretraining, layer 2: 10 of 20, {minutes} left, residual 0.1235, active 1500")
-
-
-def test_a_run_that_nobody_started_as_a_command_is_silent(monkeypatch, clock):
-    monkeypatch.setattr(sys, "stderr", Stream(True))
-    with Run().bar(10, "layer 1") as bar:
-        clock[0] += 1000.0
-        bar.step(9, residual=0.1)
-    assert sys.stderr.getvalue() == ""

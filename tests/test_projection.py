@@ -106,16 +106,6 @@ def test_same_vote_on_one_and_two_threads():
     np.testing.assert_array_equal(one.share, two.share)
 
 
-def test_unused_atoms_and_zero_pixels_take_the_lowest_position():
-    given_ = vote_problem(4)
-    given_["upper_maps"][:, 1] = 0
-    given_["upper_dictionary"][0, 0, 1, 1] = 0
-    vote = vote_positions(**given_)
-    assert (vote.positions[1] == 0).all() and np.isnan(vote.share[1]).all()
-    assert vote.positions[0, 0, 1, 1] == 0 and np.isnan(vote.share[0, 0, 1, 1])
-    assert (vote.positions[2] > 0).any() and np.isfinite(vote.share[2]).all()
-
-
 # ---- the projection
 
 
@@ -227,13 +217,6 @@ def test_closed_form_of_the_supplement():
     projected = collapse([d1, d2, d3], [(3, 2), (2, 2)], [z1, z2])[-1]
     np.testing.assert_allclose(projected[:, 0], by_hand, rtol=0, atol=1e-11)
     assert projected.shape[2:] != tuple(3 + 2 * p - 1 + 2 * 2 - 1 for p in (3, 2))
-
-
-def test_average_pooling_spreads_evenly():
-    _, lower, upper, positions = two_layers(0, (2, 3))
-    mean = collapse([lower, upper], [(2, 3)], [None])[-1]
-    every = [collapse([lower, upper], [(2, 3)], [np.full_like(positions, m)])[-1] for m in range(6)]
-    np.testing.assert_allclose(mean, np.mean(every, axis=0), atol=1e-12)
 
 
 @pytest.mark.parametrize("model", [spec.MNIST, spec.CALTECH101, spec.FACES, spec.FACES_INTERPOLATION])

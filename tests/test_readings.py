@@ -9,7 +9,7 @@ import xarray as xr
 from gdd.base.axes import IMAGES
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book.dictionaries import placed_atoms
-from gdd_book.experiments.studies.mnist_readings import Atoms, _sparse, cooled, normalised
+from gdd_book.experiments.studies.mnist_readings import Atoms, cooled, normalised
 
 #: two atoms at 2 x 2 places
 MODEL = ModelSpec((LayerSpec(2, (4, 4)),), (5, 5))
@@ -52,15 +52,3 @@ def test_placed_atoms_and_cosines():
         product_ = (window * VALUES[k]).sum()
         assert placed[n] @ image.ravel() == pytest.approx(product_ / np.linalg.norm(VALUES[k]), rel=1e-5)
         assert cosines[0, k, i, j] == pytest.approx(product_ / np.linalg.norm(VALUES[k]) / np.linalg.norm(window))
-
-
-def test_the_sparse_coder_solves_the_lasso():
-    """At the solution the gradient is the penalty's, where a coefficient is on, and within it elsewhere."""
-    placed = placed_atoms(VALUES, (1, 1), KEPT.model.image_size)
-    images = xr.DataArray(3 * RNG.standard_normal((3, 1, 5, 5)), dims=IMAGES)
-    codes = _sparse(placed, images, "lasso_cd", transform_alpha=1.25).astype(float)
-    slopes = (images.values.reshape(3, -1) - codes @ placed) @ placed.T
-    on = codes != 0
-    assert 0 < on.sum() < on.size
-    np.testing.assert_allclose(slopes[on], 1.25 * np.sign(codes[on]), atol=1e-2)
-    assert (np.abs(slopes[~on]) < 1.26).all()

@@ -127,21 +127,6 @@ def test_a_damaged_record_is_left_out_and_named(toy, tmp_path, results, capsys):
     assert str(tmp_path) not in said.out and said.err == ""  # a chapter with anything on stderr fails the build
 
 
-def test_missing_and_foreign_files_are_refused(tmp_path, results):
-    with pytest.raises(GddError, match="no such file"):
-        records.read(tmp_path / "none.nc")
-    results.assign_attrs(gdd_format=records.FORMAT).to_netcdf(tmp_path / "foreign.nc", engine="netcdf4")
-    with pytest.raises(GddError, match="another kind"):
-        records.read(tmp_path / "foreign.nc")
-
-
-def test_folder_that_cannot_be_made(tmp_path, results):
-    (tmp_path / "file").touch()
-    for call in (lambda path: write(path, results), records.check_writable):
-        with pytest.raises(GddError, match="cannot be written"):
-            call(tmp_path / "file" / "r.nc")
-
-
 @pytest.mark.parametrize("path", sorted((checkout.BOOK / "results").glob("*.nc")), ids=lambda path: path.stem)
 def test_every_record_of_the_book_can_be_read(path):
     record = records.read(path)

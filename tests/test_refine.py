@@ -10,7 +10,7 @@ from tiny_joint import SIGNAL, TWO, draw_joint
 
 from gdd.base.checks import GddError
 from gdd.model.joint import draw_joint_data, draw_joint_state
-from gdd.model.spec import ChainSpec, ModelSpec, Precision, Pruning, RefinementSpec
+from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, LayerData
 from gdd.sampler import refine as chain_of
 from gdd.sampler.pretrain import pretrain
@@ -98,15 +98,6 @@ def test_a_refined_model_goes_on_under_another_noise_precision(images, pretraine
     empty = refine(images, TWO, CHAIN, replace(FIXED, empty_blocks=True), start=pretrained)
     with pytest.raises(GddError, match="refinement: blocks of the start may be empty; empty_blocks=True is needed"):
         refine(images, TWO, CHAIN, FIXED, start=empty)
-
-
-def test_a_start_for_other_sizes_is_refused(images, pretrained):
-    wider = ModelSpec(TWO.layers, (TWO.image_size[0], TWO.image_size[1] + 1))
-    pixels = np.concatenate([images, images[..., :1]], axis=3)
-    with pytest.raises(GddError, match="start: trained with other layers or for other sizes"):
-        pretrain(pixels, wider, CHAIN, start=pretrained)
-    with pytest.raises(GddError, match="chain: pruning given with a start"):
-        pretrain(images, TWO, replace(CHAIN, pruning=Pruning(1, 1, 0.1)), start=pretrained)
 
 
 def test_a_start_under_another_mask_is_refused(images, pretrained):

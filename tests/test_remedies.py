@@ -8,11 +8,11 @@ import pandas as pd
 import pytest
 import xarray as xr
 from sklearn.model_selection import ParameterGrid
-from tiny import CHEAP, QUICK
+from tiny import CHEAP
 from tiny import one_step as small
 
 import gdd
-from gdd import ChainSpec, DeepDeconvolution, GddError, ModelSpec, RefinementSpec
+from gdd import ChainSpec, GddError, ModelSpec, RefinementSpec
 
 IMAGES = np.random.default_rng(0).random((6, 28, 28))
 PLANES, BYTES = IMAGES[:, None], (255 * IMAGES).astype(np.uint8)
@@ -103,18 +103,3 @@ def test_a_grid_over_an_array_has_truth_values_of_numpy(name, tmp_path):
 
 def test_a_column_of_pictures_is_images():
     np.testing.assert_array_equal(one_step(pd.Series(list(IMAGES))), one_step(IMAGES))
-
-
-def test_a_first_fit_is_not_compared_with_a_fit_before_it():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        small(atoms=3, rescale=False).fit(255 * IMAGES)
-    assert ["those of fit" in str(one.message) for one in caught] == [False]  # but that they are too large
-
-
-def test_features_that_no_image_has_are_named_as_they_were_given():
-    model = DeepDeconvolution(**QUICK).fit(IMAGES)
-    features = model.transform(IMAGES)
-    features[2, 5] = 2.0**60
-    with pytest.raises(GddError, match=r"X: image 2, feature 5 is 1.15.*e\+18; finite numbers up to 1e\+12 needed"):
-        model.inverse_transform(features)
