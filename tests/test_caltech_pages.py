@@ -83,15 +83,6 @@ def test_shares_of_a_refined_model_are_those_of_what_the_layers_above_draw():
     np.testing.assert_allclose(below, np.tile([[0.9], [0], [0], [0.1]], below.shape[1]))
 
 
-def test_faces_are_filled_in_by_methods_that_know_no_layers(run):
-    found = run("caltech-interpolation", n_train=12, n_test=5)
-    assert found.hiding.values.tolist() == ["half as a block", "at random"]
-    assert found.way.values.tolist()[-2:] == ["principal components", "one layer"]
-    blank = found.hidden_error.sel(way="left blank")
-    np.testing.assert_allclose(blank, found.hidden_error.sel(way="one layer"), rtol=1e-6)
-    assert (found.hidden_error.sel(way="principal components").mean("image") < blank.mean("image")).all()
-
-
 def test_digits_stand_in_where_there_is_no_archive():
     which = ({"data": "digits", "seed": 0}, ("3", "5"), 2)
     train, held_out = pictures(*which), pictures(*which, 3)

@@ -12,7 +12,7 @@ import xarray as xr
 from tiny import CHEAP
 
 from gdd.base.checks import GddError
-from gdd_book import experiments, launch, training
+from gdd_book import experiments, training
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
 
@@ -99,15 +99,6 @@ def test_a_class_of_another_model_or_code_is_learned_anew(learned, monkeypatch):
     bottom, top = CHEAP.layers
     monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(bottom, replace(top, atoms=6))))
     assert [one.sizes["atom"] for one in learn()] == [6, 6]
-
-
-def test_experiments_without_parts_take_one_job(tmp_path, monkeypatch):
-    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
-    with pytest.raises(GddError, match="jobs: 2 given; planted has no parts"):
-        launch.run_experiment("planted", "demo", jobs=2)
-    with pytest.raises(GddError, match="jobs"):
-        launch.run_experiment("caltech-accuracy", "demo", jobs=0)
-    assert not any(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("experiment", ["accuracy", "layerwise", "best"])

@@ -148,10 +148,3 @@ def test_other_dictionaries_under_the_same_precisions(fitted, images):
         assert after.state.shared.gamma_w is before.state.shared.gamma_w
     one, two = (infer_layers(model, images, 1, 1, 0)[0].ml_sample for model in (fitted, other))
     assert not np.allclose(one, two)
-
-
-def test_bad_input_of_layers(fitted, images):
-    with pytest.raises(GddError, match="axis 'col' has size 9"):
-        infer_layers(fitted, images[..., :9], 1, 1, 0)
-    with pytest.raises(GddError, match="collect"):
-        infer_layers(fitted, images, 1, 0, 0)

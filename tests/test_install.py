@@ -118,12 +118,3 @@ def test_a_chapter_asks_for_the_extra(run, installed):
     done = run(installed / "bin" / "gdd", "chapter", "a.md", "out.ipynb")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "gdd: pages: the package jupytext is not installed; pip install -e '.[book]'\n"
-
-
-def test_the_book_says_that_it_needs_a_checkout(run, installed):
-    done = run(installed / "bin" / "gdd", "book")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "gdd: book: not in the installed package; clone the repository, and `make book` there"
-        " (or `pip install -e '.[book]'`)\n"
-    )

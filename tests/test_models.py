@@ -92,11 +92,6 @@ def test_positions_of_a_pretrained_model_draw_its_images(learned):
     np.testing.assert_allclose(models.redrawn(chain), by_hand, atol=1e-5)
 
 
-def test_a_model_that_is_not_there_is_named(learned):
-    with pytest.raises(gdd.GddError, match="model: 'mnist-7' given; there are .*mnist-20-pretrained--demo.*"):
-        models.load("mnist-7")
-
-
 @pytest.mark.parametrize("path", sorted(models.SHIPPED.glob("*.nc")), ids=lambda path: path.stem)
 def test_a_model_of_the_book_can_be_read(path):
     model, images = gdd.load(path), models.images_of(path.stem)

@@ -30,14 +30,6 @@ def kymatio(monkeypatch, tmp_path):
     monkeypatch.setenv(one_step.KYMATIO, sys.executable)
 
 
-def test_scattering_is_made_by_the_other_interpreter(kymatio):
-    images = one_step.texture_patches(11, 0)
-    features, spent = one_step.scattered(images, sys.executable)
-    pixels, zeros = np.split(features, 2, axis=1)
-    np.testing.assert_array_equal(pixels, images.values.reshape(110, -1))
-    assert not zeros.any() and spent > 0
-
-
 @pytest.mark.parametrize("data", ["digits", pytest.param("textures", marks=pytest.mark.slow)])
 def test_few_labels(data, kymatio):
     small = {"data": data, "counts": (5,), "n_test": 10, "patches": 20}
