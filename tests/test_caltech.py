@@ -32,25 +32,6 @@ def test_images_are_normalised_and_of_the_class():
     np.testing.assert_array_equal(both[both.label == 0], train)  # a class's images do not depend on the others
 
 
-def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
-    def folders(**changes):
-        return training.folders_of(P | changes, Run(tmp_path), training.setup_of(P | changes))
-
-    pretrained, refined = folders()
-    assert folders(n_test=3) == (pretrained, refined)
-    others = {"classes": ("lies",), "per_class": 3, "seed": 1, "burn_in": 7, "collect": 7, "noise_precision": 7.0}
-    for name, other in others.items():
-        assert pretrained not in folders(**{name: other}) and refined not in folders(**{name: other})
-    for name in ("refine_burn_in", "refine_collect", "refine_noise"):
-        assert folders(**{name: 7})[0] == pretrained and folders(**{name: 7})[1] != refined
-
-
-def test_every_class_and_split_has_its_own_seed():
-    changes = ({}, {"classes": ("lies",)}, {"classes": ("stands", "lies")}, {"seed": 1})
-    assert len({training.chain_seed(P | change) for change in changes}) == 4
-    assert training.chain_seed(P | {"collect": 9}) == training.chain_seed(P)
-
-
 def test_class_experiment_adds_up_its_parts(tmp_path):
     run = Run(tmp_path / "cache")
     found = atoms.caltech_class(P | {"collect": 2, "voters": 2}, run).dataset

@@ -74,15 +74,6 @@ def learned(pictures, monkeypatch):
     return learn, images
 
 
-def test_a_finished_class_is_taken_over_by_other_runs(learned, monkeypatch):
-    learn, _ = learned
-    first = learn()
-    monkeypatch.setattr(training, "trained_models", None)
-    assert all(one.identical(other) for one, other in zip(first, learn(), strict=True))
-    with pytest.raises(TypeError):
-        learn(burn_in=3)
-
-
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_class_of_other_images_is_learned_anew(learned, pictures, jobs):
     learn, images = learned

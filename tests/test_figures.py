@@ -11,7 +11,7 @@ import xarray as xr
 
 from gdd.base.axes import DICTIONARY
 from gdd.base.checks import GddError
-from gdd.plot import mosaic, plot_activations, plot_atoms, plot_reconstruction
+from gdd.plot import plot_activations, plot_atoms, plot_reconstruction
 from gdd.projection import render_projected
 from gdd_book.figures import story, style
 from gdd_book.figures.model import show_atoms
@@ -24,16 +24,6 @@ SHOWN = re.compile(r"^```\{figure\} (?:\.\./)*_static/(\S+)\.svg\n:name: (\S+)\n
 def pixels(figure):
     """What the first picture of a figure shows."""
     return np.asarray(figure.axes[0].images[0].get_array(), float)
-
-
-def test_mosaic_puts_each_atom_in_its_place():
-    atoms = np.arange(3 * 2 * 2.0).reshape(3, 1, 2, 2)
-    picture = mosaic(atoms, 2)
-    assert picture.shape == (5, 5)
-    np.testing.assert_array_equal(picture[:2, :2], atoms[0, 0])
-    np.testing.assert_array_equal(picture[:2, 3:], atoms[1, 0])
-    np.testing.assert_array_equal(picture[3:, :2], atoms[2, 0])
-    assert np.isnan(picture[2]).all() and np.isnan(picture[:, 2]).all() and np.isnan(picture[3:, 3:]).all()
 
 
 def test_pieces_add_up_to_the_picture_the_strongest_first():

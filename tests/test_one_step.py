@@ -179,14 +179,6 @@ def test_a_whitening_of_images_that_do_not_differ_is_refused_before_any_work(ima
         one_step(whitening=True).fit(given)
 
 
-@pytest.mark.parametrize("floor", [1e-9, 1e9])
-def test_every_floor_that_is_allowed_can_be_whitened_with(floor, digits, plain):
-    options = {"whitening": Deformations(floor=floor), "pool": (5, 5), "atoms": plain.dictionaries_}
-    for few in (2, 20):
-        model = one_step(**options).fit(digits[:few])
-        assert np.isfinite(model.transform(digits)).all()
-
-
 # ---- files
 
 
@@ -236,18 +228,6 @@ def test_bad_input_is_named_before_any_work(change, message, digits):
     with pytest.raises(GddError, match=message):
         model.fit(digits)
     assert not hasattr(model, "dictionaries_")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"pool": (0, 1)}, "pool, axis 'row': 0 given"), ({"blur": -1.0}, "blur: -1.0 given"),
-        ({"second": 3}, "second: int given"), ({"rescale": "no"}, "rescale: str given; bool is needed"),
-    ],
-)
-def test_settings_are_checked_when_they_are_made(change, message):
-    with pytest.raises(GddError, match=message):
-        OneStepSettings(**change)
 
 
 def test_dictionaries_that_ship_need_no_fit_and_tell_digits_apart():

@@ -9,30 +9,6 @@ from gdd_book.benchmarks.peers import Curve
 from gdd_book.progress import Run
 from gdd_book.training import model_for
 
-needs = {p: pytest.mark.skipif(not peers.installed(p), reason=f"{p} is not installed") for p in peers.PACKAGES}
-
-
-@pytest.fixture
-def planted():
-    """Unit columns that stand at right angles, and images of two of them each with weights 3 and 2."""
-    columns = np.asfortranarray(np.linalg.qr(np.random.default_rng(0).standard_normal((30, 8)))[0])
-    return np.asfortranarray(3 * columns[:, :4] + 2 * columns[:, 4:]), columns
-
-
-@pytest.mark.parametrize(
-    ("package", "code"),
-    [
-        pytest.param("spams", peers.code_spams, marks=needs["spams"]),
-        pytest.param("sklearn", peers.code_sklearn, marks=needs["sklearn"]),
-    ],
-)
-def test_lasso_shrinks_every_weight_by_the_penalty(package, code, planted):
-    """With columns at right angles the lasso is known: each weight less the penalty. So are error and count."""
-    found = code(*planted, 0.5)
-    assert found.active.tolist() == [2.0]
-    assert found.error[0] == pytest.approx(np.sqrt(2 * 0.5**2 / 30), rel=1e-3)
-    assert code(*planted, 2.5).active.tolist() == [1.0]
-
 
 def test_tuning_finds_the_weight_by_either_goal():
     def run(weight):

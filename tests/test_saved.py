@@ -56,15 +56,6 @@ def test_a_loaded_model_has_every_attribute_of_the_fitted_one(name, request, tmp
         np.testing.assert_equal(plain(getattr(loaded, key)), plain(value), err_msg=key)
 
 
-def test_a_loaded_model_refuses_other_columns_and_gives_a_table(table, named, tmp_path):
-    loaded = reloaded(named, tmp_path)
-    assert loaded.transform(table).equals(named.transform(table))
-    swapped = table[[*table.columns[:300], "pixel301", "pixel300", *table.columns[302:]]]
-    for model in (named, loaded):
-        with pytest.raises(ValueError, match="Feature names must be in the same order"):
-            model.transform(swapped)
-
-
 @pytest.mark.parametrize("refined", [False, True])
 def test_a_loaded_chain_goes_on_with_its_own_images_only(digits, tmp_path, refined):
     """To the same bits; others are refused, though there are as many and one pixel is another."""

@@ -51,15 +51,6 @@ def test_one_image_has_many_layouts(digits, fitted):
             assert model.inverse_transform(expected).shape == np.shape(images if name != "labelled" else digits)
 
 
-def test_signals_have_one_row(fitted):
-    signals = np.cumsum(np.random.default_rng(0).standard_normal((20, 12)), axis=1)
-    model = clone(fitted).fit(signals)
-    assert model.layout_.size == (1, 12)
-    np.testing.assert_array_equal(model.transform(signals[3:5]), model.transform(signals)[3:5])
-    if hasattr(model, "inverse_transform"):
-        assert model.inverse_transform(model.transform(signals)).shape == (20, 12)
-
-
 def test_units_of_the_pixels_do_not_matter(digits, fitted):
     """Double precision before the scaling, single precision after it."""
     moved = clone(fitted).fit(digits * 3.0 + 7.0)
