@@ -19,7 +19,7 @@ from gdd_book.data.subsets import generator
 #: in single precision under atoms of 8 x 8 alone, and in double precision under atoms narrower than six numbers.
 REFINING = {
     "single": {
-        "test_arrays", "test_caltech", "test_cluster", "test_completion_pages", "test_depth", "test_estimator",
+        "test_arrays", "test_caltech", "test_cluster", "test_depth", "test_estimator",
         "test_labels", "test_mnist_pages", "test_models", "test_readme", "test_refinement_experiments", "test_saved",
         "test_sums", "test_training",
     },

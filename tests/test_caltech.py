@@ -1,13 +1,19 @@
-"""Models of Caltech images: what they are trained on, what their chains depend on, finished chains not run again."""
+"""Experiments on pictures of Caltech's form, at their smallest: one class, layer by layer, the best features."""
 
 import numpy as np
 import pytest
+import xarray as xr
+from sklearn.linear_model import RidgeClassifierCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 from tiny import CHEAP
 
+from gdd import SecondLayer
 from gdd.inference.contrast import normalise_contrast
-from gdd_book import training
+from gdd_book import experiments, training
 from gdd_book.data import datasets
-from gdd_book.experiments import atoms
+from gdd_book.experiments import atoms, caltech
+from gdd_book.experiments.studies import caltech_features as ours
 from gdd_book.progress import Run
 
 P = {
@@ -16,11 +22,12 @@ P = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def tiny_model(pictures, monkeypatch):
     monkeypatch.setitem(training.MODELS, "tiny", CHEAP)
 
 
+@pytest.mark.usefixtures("tiny_model")
 def test_images_are_normalised_and_of_the_class():
     train, test = training.setup_of(P).images, training.caltech_images(P, "test")
     assert (train.shape, test.shape) == ((4, 1, 28, 28), (6, 1, 28, 28))
@@ -32,6 +39,7 @@ def test_images_are_normalised_and_of_the_class():
     np.testing.assert_array_equal(both[both.label == 0], train)  # a class's images do not depend on the others
 
 
+@pytest.mark.usefixtures("tiny_model")
 def test_class_experiment_adds_up_its_parts(tmp_path):
     run = Run(tmp_path / "cache")
     found = atoms.caltech_class(P | {"collect": 2, "voters": 2}, run).dataset
@@ -46,3 +54,77 @@ def test_class_experiment_adds_up_its_parts(tmp_path):
     assert found.atoms_1.shape == (2, 3, 8, 8)
     assert found.atoms_2.shape == (2, 4, 25, 25)
     assert (np.abs(found.atoms_2).max(("row_2", "col_2")) == 100).all()
+
+
+LENGTHS = {"burn_in": 4, "collect": 2, "test_burn_in": 3, "test_collect": 2, "layer_burn_in": 2, "layer_collect": 2}
+LAYERED = LENGTHS | {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3}
+LAYERED |= {"model": "two layers"}
+
+
+@pytest.fixture
+def layered(pictures, monkeypatch):
+    """Run the experiment on three kinds of bars, its checkpoints beside them."""
+    monkeypatch.setitem(training.MODELS, "two layers", CHEAP)
+    return lambda: experiments.run("caltech-layerwise", LAYERED, within=Run(pictures / "cache")).dataset
+
+
+def test_every_way_is_classified_and_a_second_run_reads_what_is_there(layered, monkeypatch):
+    found = layered()
+    assert found.way.values.tolist() == [
+        caltech.ONE_DECONVOLUTION, caltech.ALL_LAYERS, "layer by layer, layer 1",
+        "layer by layer, layer 2",
+    ]
+    below, above = 3 * 7 * 7, 4 * 2 * 2
+    assert found.n_features.values.tolist() == [2 * 4 * 2 * 2, 2 * (below + above), 2 * below, 2 * above]
+    assert dict(found.right.sizes) == {"way": 4, "feature_kind": 2, "image": 6} and found["class"].size == 2
+    assert found.right.dtype == bool and (found.baseline_accuracy > 50).all()
+
+    monkeypatch.setattr(caltech, "infer_layers", None)  # no codes are made again
+    xr.testing.assert_identical(layered(), found)
+
+
+SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "counts": (3, 6), "n_test": 4, "n_learn": 9}
+SETTINGS |= {"burn_in": 3, "collect": 1, "seeds": (0, 1)}
+
+
+@pytest.fixture
+def once(pictures, monkeypatch):
+    """Run the experiment on small pictures, a few atoms of MNIST's size; training and test images can be changed."""
+    load = ours.train_and_test
+    changes = {"atoms": 6, "sizes": ((8, 8),), "pool": (3, 3), "weight_precision": 0.1, "verbose": False}
+    monkeypatch.setattr(ours, "CHANGES", changes | {"second": SecondLayer(10, (2, 2), (1, 1))})
+    scales = ours.Scale((28, 28), (1, 2, 3), 0.7), ours.Scale((20, 20), (1, 2), 0.3)
+    monkeypatch.setattr(ours, "SCALES", scales)
+    monkeypatch.setitem(training.MODELS, "two layers", CHEAP)
+
+    def run(change=lambda train, test: (train, test)):
+        monkeypatch.setattr(ours, "train_and_test", lambda p, size=None: change(*load(p, size)))
+        return experiments.run("caltech-best", SETTINGS).dataset
+
+    return run
+
+
+@pytest.mark.parametrize("columns", [200, 12])
+def test_coordinates_of_the_span_change_no_decision(columns):
+    """More features than training images, and fewer."""
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3, np.arange(90) % 3
+    features = [random.normal(size=(len(part), columns)) + 3.0 * np.eye(3, columns)[part] for part in labels]
+    plain = make_pipeline(Normalizer(), RidgeClassifierCV(ours.PENALTIES)).fit(features[0], labels[0])
+    share = 100 * plain.score(features[1], labels[1])
+    assert ours.accuracy(features, labels) == share and 34 < share < 100
+
+
+def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once, monkeypatch):
+    learned, real = [], ours._learn
+
+    def noted(*given):
+        learned.append(real(*given))
+        return learned[-1]
+
+    monkeypatch.setattr(ours, "_learn", noted)
+    found = once()
+    assert dict(found.accuracy.sizes) == {"split": 2, "count": 2, "feature_kind": 5}
+    assert (found.accuracy.sel(feature_kind=list(ours.OURS), count=6) > 60).all()  # chance: 33
+    once(lambda train, test: (train, test.copy(data=test.values[..., ::-1, :])))
+    assert learned[0].to_dataset().identical(learned[2].to_dataset())

@@ -4,11 +4,14 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from skimage import io
-from tiny import QUICK
+from sklearn.model_selection import ParameterGrid
+from tiny import QUICK, one_step
 
+import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
 from gdd.layout import PLANES_FIRST, PLANES_LAST, ImageLayout, find_layout
@@ -139,3 +142,17 @@ def test_grey_images_may_come_without_their_only_plane(axes):
     np.testing.assert_array_equal(ImageLayout(axes, 1, (9, 8)).arrange(images), images[:, None])
     with pytest.raises(GddError, match=r"shape \(3, 9, 8\) given"):
         ImageLayout(axes, 2, (9, 8)).arrange(images)
+
+
+def test_a_column_of_pictures_is_images(digits, fitted):
+    np.testing.assert_array_equal(fitted.transform(pd.Series(list(digits))), fitted.transform(digits))
+
+
+@pytest.mark.parametrize("name", ["whitening", "rescale"])
+def test_a_grid_over_an_array_has_truth_values_of_numpy(name, digits, tmp_path):
+    for parameters in ParameterGrid({name: np.array([True, False])}):
+        model = one_step(pool=(5, 5), **parameters).fit(digits)
+        model.save(tmp_path / "m.nc")
+        loaded = gdd.load(tmp_path / "m.nc")
+        assert (vars(loaded) | vars(loaded.settings))[name] == parameters[name]
+        assert (model.whitening_ is not None) == bool(model.whitening)
