@@ -140,20 +140,6 @@ def arrays(valid, dims=()):
     return st.tuples(one, last).map(change) | last.map(lambda step: change((step,)))
 
 
-def single(array):
-    """The same in single precision, if it is in double: test-time kernels would be compiled for that too."""
-    if isinstance(array, np.ndarray | xr.DataArray) and array.dtype.kind == "f" and array.dtype.itemsize > 4:
-        with np.errstate(all="ignore"):
-            return array.astype(np.float32)
-    return array
-
-
-def masks(shape):
-    """Masks of images: mostly bool of the right shape, hiding anything from nothing to whole images."""
-    half = np.indices(shape).sum(0) % 2 == 0
-    return st.one_of(arrays(half, ("image", "plane", "row", "col")), st.just(half), st.just(~half), st.just(None))
-
-
 def answer_of(call: Callable, may_be_nan: bool = False) -> str:
     """Make a call: 'result' or 'own error'; a failure for any other end, and for NaN in a result."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
