@@ -101,9 +101,6 @@ def test_digits_are_the_original_ones_enlarged():
 
 
 def test_subsets_and_other_sizes():
-    np.testing.assert_array_equal(datasets.load("digits", n=7).number, datasets.load("digits").number[:7])
-    drawn = datasets.load("digits", n=200, seed=3)
-    np.testing.assert_array_equal(np.bincount(drawn.label), np.full(10, 20))
     assert set(datasets.load("digits", classes=(3, "7")).label.values) == {3, 7}
     images, small = (datasets.load("digits", n=5, size=size) for size in (None, (14, 21)))
     assert small.shape == (5, 1, 14, 21)

@@ -113,17 +113,3 @@ def test_wrong_paths_are_refused_before_any_work(home, fitted, path, monkeypatch
         with pytest.raises(GddError, match="^(path|checkpoint): .* (given|needed)"):
             call()
     assert names(Path.cwd()) == []
-
-
-def test_folders_and_devices_are_no_files_and_files_are_no_folders(home, fitted, monkeypatch):
-    model, images = fitted
-    for path in (home, "/dev/null"):
-        with pytest.raises(GddError, match="path: .* is a folder or a device"):
-            model.save(path)
-    (home / "file").touch()
-    with pytest.raises(GddError, match="checkpoint: .*file is no folder; name one"):
-        gdd.DeepDeconvolution(checkpoint=home / "file").fit(images)
-    for name, call in {"GDD_RESULTS": checkout.results, "GDD_CACHE": progress.checkpoints}.items():
-        monkeypatch.setenv(name, str(home / "file"))
-        with pytest.raises(GddError, match=f"{name}: .*file is no folder; name one"):
-            call()

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -95,15 +94,6 @@ def test_results_go_to_the_users_folder(run, installed, tmp_path):
     record = Path(done.stdout.strip())
     assert record.is_file() and record.is_relative_to(tmp_path)
     assert files(installed) == before
-
-
-@pytest.mark.parametrize(("arguments", "said"), [
-    (["--version"], f"gdd {version('gdd')}"), (["run", "mnist-error", "--help"], "n_train"),
-])
-def test_commands_that_need_no_checkout(run, installed, arguments, said):
-    done = run(installed / "bin" / "gdd", *arguments)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert said in done.stdout
 
 
 @pytest.mark.parametrize("words", ["--version", "run"])

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 
 import gdd
-from gdd.model.convolution import synthesise
 from gdd.model.joint import layer_values
-from gdd.model.pooling import unpool
-from gdd.model.state import maps_of
 from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout, models
 from gdd_book.launch import run_experiment
@@ -80,16 +77,6 @@ def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
     np.testing.assert_allclose(found.share_of_part * energy, energy - left, atol=1e-6 * float(energy.max()))
     assert 0 <= found.share_of_projected.min() <= found.share_of_projected.max() <= 1
     assert found.share_of_part.max() > 0
-
-
-def test_positions_of_a_pretrained_model_draw_its_images(learned):
-    """With every layer's own weights in place of those drawn from above, the bottom layer's own picture comes back."""
-    chain = models.load(names(learned)["pretrained"]).chain_
-    below, top = (layer.state.local for layer in chain.layers)
-    pooled = synthesise(chain.layers[1].state.shared.dictionary, maps_of(top, chain.layers[1].shape))
-    shape = chain.layers[0].shape
-    by_hand = synthesise(chain.layers[0].state.shared.dictionary, unpool(below.z, pooled, shape.map_size, shape.block))
-    np.testing.assert_allclose(models.redrawn(chain), by_hand, atol=1e-5)
 
 
 @pytest.mark.parametrize("path", sorted(models.SHIPPED.glob("*.nc")), ids=lambda path: path.stem)

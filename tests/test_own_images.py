@@ -14,7 +14,7 @@ from tiny import QUICK, one_step
 import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
-from gdd.layout import PLANES_FIRST, PLANES_LAST, ImageLayout, find_layout
+from gdd.layout import PLANES_FIRST, PLANES_LAST, find_layout
 from gdd_book.data import datasets
 from gdd_book.pages import notebooks
 
@@ -134,14 +134,6 @@ def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     exec(source.replace("OneStepFeatures()", "OneStepFeatures(sweeps=(2, 1), atoms=6, verbose=False)"), {})
     assert float(capsys.readouterr().out.rpartition(":")[2]) > 70
-
-
-@pytest.mark.parametrize("axes", [PLANES_FIRST, PLANES_LAST])
-def test_grey_images_may_come_without_their_only_plane(axes):
-    images = np.random.default_rng(0).random((3, 9, 8))
-    np.testing.assert_array_equal(ImageLayout(axes, 1, (9, 8)).arrange(images), images[:, None])
-    with pytest.raises(GddError, match=r"shape \(3, 9, 8\) given"):
-        ImageLayout(axes, 2, (9, 8)).arrange(images)
 
 
 def test_a_column_of_pictures_is_images(digits, fitted):

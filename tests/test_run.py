@@ -1,7 +1,6 @@
 """The command line: what it runs, what it prints, and how it fails."""
 
 import json
-import os
 import shlex
 
 import numpy as np
@@ -115,20 +114,6 @@ def test_results_that_cannot_be_written_are_told_before_any_work(toy, capsys, tm
     assert run.main(["run", "toy"]) == 2
     assert "set GDD_RESULTS" in capsys.readouterr().err
     assert toy == []
-
-
-def test_a_record_that_cannot_be_written_keeps_checkpoints_and_the_old_record(toy, capsys, tmp_path, monkeypatch):
-    assert run.main(["run", "toy"]) == 0
-    before = records.path_for("toy", "demo").read_bytes()
-
-    def full(_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    assert run.main(["run", "toy"]) == 2
-    assert "No space left on device" in capsys.readouterr().err
-    assert records.path_for("toy", "demo").read_bytes() == before
-    assert len(checkpoints_of(tmp_path)) == 1
 
 
 def test_every_experiment_keeps_the_contract():

@@ -146,26 +146,6 @@ def test_what_another_tool_changes_or_removes_is_named(named, part, tmp_path):
         gdd.load(path)
 
 
-HOLDS = "import netCDF4, sys\nwith netCDF4.Dataset(sys.argv[1], 'a'):\n    print(flush=True)\n    sys.stdin.read()"
-
-
-def test_why_a_file_cannot_be_read_is_told_apart(named, tmp_path):
-    named.save(path := tmp_path / "m.nc")
-    command = [sys.executable, "-c", HOLDS, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.readline()
-        with pytest.raises(GddError, match="cannot be read: it is open for writing elsewhere; close it there, and"):
-            gdd.load(path)
-        other.stdin.close()
-    gdd.load(path)
-    path.write_bytes(path.read_bytes()[:20_000])
-    with pytest.raises(GddError, match="cannot be read: it is damaged: "):
-        gdd.load(path)
-    path.write_text("hello")
-    with pytest.raises(GddError, match="cannot be read: it is no NetCDF file"):
-        gdd.load(path)
-
-
 def test_older_files_have_one_checksum_of_all(tmp_path):
     path = tmp_path / "m.nc"
     shutil.copy(models.SHIPPED / "mnist-1000-refined.nc", path)
