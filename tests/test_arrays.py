@@ -126,7 +126,7 @@ def test_the_order_of_an_array_in_memory_changes_no_number(call, form, images, t
 
 
 @pytest.mark.parametrize("dtype", ["u1", ">i8", "?", "f2"])
-@pytest.mark.parametrize("kind", [DeepDeconvolution(**QUICK), small(blur=0.0)])
+@pytest.mark.parametrize("kind", [DeepDeconvolution(**QUICK | {"atoms": (4,)}), small(blur=0.0, sizes=((5, 1),))])
 def test_estimators_take_every_type_of_number(kind, dtype, digits):
     """In Fortran order, of colours that stand last."""
     images = (digits[..., None] % np.array([2, 200, 60]))[:, :16, :18] // (128 if dtype == "?" else 1)

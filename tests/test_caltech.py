@@ -91,8 +91,8 @@ SETTINGS |= {"burn_in": 3, "collect": 1, "seeds": (0, 1)}
 def once(pictures, monkeypatch):
     """Run the experiment on small pictures, a few atoms of MNIST's size; training and test images can be changed."""
     load = ours.train_and_test
-    changes = {"atoms": 6, "sizes": ((8, 8),), "pool": (3, 3), "weight_precision": 0.1, "verbose": False}
-    monkeypatch.setattr(ours, "CHANGES", changes | {"second": SecondLayer(10, (2, 2), (1, 1))})
+    changes = {"atoms": 5, "sizes": ((8, 8),), "pool": (3, 3), "weight_precision": 0.1, "verbose": False}
+    monkeypatch.setattr(ours, "CHANGES", changes | {"second": SecondLayer(10, (2, 1), (1, 1))})
     scales = ours.Scale((28, 28), (1, 2, 3), 0.7), ours.Scale((20, 20), (1, 2), 0.3)
     monkeypatch.setattr(ours, "SCALES", scales)
     monkeypatch.setitem(training.MODELS, "two layers", CHEAP)

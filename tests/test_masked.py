@@ -25,7 +25,7 @@ PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0,
 #: plane have compiled code of their own, and here a gamma_e shared by all images
 LAYERS = {
     "one plane": (LayerSpec(3, (3, 4), (3, 3), **PRIORS), (11, 12), 1),
-    "planes": (LayerSpec(2, (3, 4), (2, 2), **(PRIORS | {"gamma_d": Precision((ATOM, PLANE), 4.0, 3.0)})), (9, 11), 3),
+    "planes": (LayerSpec(2, (3, 2), (2, 2), **(PRIORS | {"gamma_d": Precision((ATOM, PLANE), 4.0, 3.0)})), (9, 9), 3),
     "ragged": (LayerSpec(3, (4, 4), (3, 2), **PRIORS), (11, 14), 1),
     "top": (LayerSpec(3, (4, 4), **PRIORS), (7, 8), 2),
     "wide": (LayerSpec(2, (3, 6), (2, 2), **(PRIORS | {"gamma_e": Precision((), 5.0, 2.0)})), (8, 15), 1),

@@ -10,11 +10,11 @@ from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, Pruning
 from gdd.sampler.pretrain import pretrain
 
 CHAIN = ChainSpec(burn_in=3, collect=2, seed=1)
-LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 2), (2, 2)), LayerSpec(5, (1, 2)))
+LAYERS = (LayerSpec(3, (3, 3), (2, 2)), LayerSpec(4, (2, 1), (2, 2)), LayerSpec(5, (1, 2)))
 
 
 def model(depth, planes=1, **first):
-    """Of 1, 2 or 3 layers on 11x12 images: maps 9x10, 4x4 and 2x1, the first two pooled unless on top."""
+    """Of 1, 2 or 3 layers on 11x12 images: maps 9x10, 4x5 and 2x2, the first two pooled unless on top."""
     layers = [*LAYERS[: depth - 1], replace(LAYERS[depth - 1], pool=None)]
     layers[0] = replace(layers[0], **first)
     return ModelSpec(tuple(layers), (11, 12), planes)
