@@ -1,7 +1,7 @@
 """Bad arguments at the public doors: a result or one of our own errors, never anything else.
 
-``-m slow -k abuse`` runs all of it; specs, and files (tests/test_abuse_files.py), have a few cases in the ordinary run
-too. The cases are the same in every run.
+``-m slow -k abuse`` runs all of it; specs have a few cases in the ordinary run too. The cases are the same in every
+run.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from scipy.stats import foldnorm, multivariate_normal, norm
 from gdd.base.checks import GddError
 from gdd.base.compiling import MOST_THREADS, on_threads
 from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
-from gdd.model.placement import correlate_at_stride, dense_gram, placement_grid, slab_index
+from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd.reference.deconvolution import (
@@ -43,11 +43,6 @@ def placed(atoms, size, stride):
         large[:, i * stride[0] : i * stride[0] + atom.shape[1], j * stride[1] : j * stride[1] + atom.shape[2]] = atom
         pictures.append(large[:, : size[0], : size[1]])
     return np.array(pictures)
-
-
-def gram_of(problem):
-    """(coefficient, coefficient)."""
-    return dense_gram(problem.gram, problem.row_slab, problem.col_slab)
 
 
 def scaled_atoms(problem):
@@ -87,23 +82,6 @@ def log_joint(image, weights, pictures, gamma_e, gamma_w, atoms):
         slab = np.log(1 / atoms) + 0.5 * np.log(gamma_w / (2 * np.pi)) - 0.5 * gamma_w * w**2
         log_p += slab if w != 0 else np.log(1 - 1 / atoms)
     return log_p
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_gram_correlations_and_sum_are_those_of_the_pictures(case):
-    size, stride = CASES[case]
-    atoms, images = atoms_and_images(size)
-    pictures = placed(atoms, size, stride).reshape(-1, images[0].size)
-    problem = make_problem(atoms, size, stride, 1.0, GAMMA_W)
-    assert_allclose(gram_of(problem), pictures @ pictures.T, atol=1e-12)
-    assert_allclose(problem.norm, (pictures**2).sum(1), atol=1e-12)
-    given = correlate_at_stride(images, atoms, stride)
-    assert_allclose(given.reshape(3, -1), images.reshape(3, -1) @ pictures.T, atol=1e-12)
-    compiled = np.empty(len(pictures))
-    kernels.correlate_image(plane_last(images[0]), problem, compiled)
-    assert_allclose(compiled, given[0].ravel(), atol=1e-12)
-    maps = np.random.default_rng(1).normal(size=(3, 3, *problem.grid))
-    assert_allclose(render_projected(atoms, maps, stride, size).reshape(3, -1), unfolded(maps) @ pictures, atol=1e-12)
 
 
 #: maps of 26 x 25 under blocks of 3 x 4, then of 8 x 5 under blocks of 2 x 2

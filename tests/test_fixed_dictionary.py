@@ -11,7 +11,6 @@ from gdd.inference.fixed_dictionary import (
     infer_jointly,
     infer_layers,
     joint_draws,
-    shared_of,
     start_joint,
     start_layer,
 )
@@ -23,7 +22,6 @@ from gdd.reference.random import TEST, Key
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.sweep import image_pass
-from gdd_book.training import with_dictionaries
 
 UNIT = Precision(fixed=1.0)
 LAYERS = (
@@ -138,13 +136,3 @@ def test_chain_is_the_passes_of_pretraining_and_the_best_sample_goes_up(fitted, 
         np.testing.assert_allclose(codes.log_likelihood, np.max(likelihoods[2:], axis=0), rtol=1e-9)
         data = LayerData(chosen)
     assert (found[0].ml_sample != 0).any()
-
-
-def test_other_dictionaries_under_the_same_precisions(fitted, images):
-    shared = shared_of(fitted)
-    other = with_dictionaries(fitted, [2 * part for part in shared.dictionaries])
-    for before, after in zip(fitted.layers, other.layers, strict=True):
-        np.testing.assert_array_equal(after.state.shared.dictionary, 2 * before.state.shared.dictionary)
-        assert after.state.shared.gamma_w is before.state.shared.gamma_w
-    one, two = (infer_layers(model, images, 1, 1, 0)[0].ml_sample for model in (fitted, other))
-    assert not np.allclose(one, two)

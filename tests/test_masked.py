@@ -50,20 +50,6 @@ def run(state, data, spec, shape, sweeps):
     return state, infos
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_all_observed_equals_the_whole_sweep(name):
-    spec, size, planes = LAYERS[name]
-    state, data, shape = drawn(spec, size, planes, images=70, hidden=None)  # two chunks
-    seen = data._replace(mask=np.ones(data.images.shape, bool))
-    whole, infos = run(state, data, spec, shape, 6)
-    masked, others = run(state, seen, spec, shape, 6)
-    assert (whole.local.z != state.local.z).any()
-    assert_same_chain(whole, masked, 1e-9)
-    for info, other in zip(infos, others, strict=True):
-        np.testing.assert_allclose(info[:3], other[:3], rtol=1e-8)
-        assert np.array_equal(info.active, other.active)
-
-
 def test_images_of_many_columns():
     """Compiled code that took as many arguments as a map has columns failed above a hundred."""
     spec, _, planes = LAYERS["wide"]

@@ -125,18 +125,6 @@ def test_two_layers_exact_for_one_coefficient(seed, pool):
     assert np.abs(layered).max() > 0
 
 
-@given(seeds, sizes)
-@relaxed
-def test_overlap_is_harmless_where_the_position_depends_on_the_plane_only(seed, pool):
-    rng, lower, upper, positions = two_layers(seed, pool)
-    positions[:] = positions[:1, :, :1, :1]
-    maps = rng.normal(size=(2, 3, 3, 2))
-    z = np.broadcast_to(positions[0, :, :1, :1], (2, 3, 4, 4))
-    layered = synthesise(lower, unpool(z, synthesise(upper, maps), (4 * pool[0], 4 * pool[1]), pool))
-    flat = render_projected(collapse([lower, upper], [pool], [positions])[-1], maps, pool, layered.shape[2:])
-    np.testing.assert_allclose(flat, layered, rtol=0, atol=1e-10)
-
-
 def three_layers(seed, pools, case):
     """Image of one top coefficient through three layers, and by projection. Cases: plane, apart, meeting."""
     rng = np.random.default_rng(seed)
