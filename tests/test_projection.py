@@ -92,6 +92,26 @@ def test_same_vote_on_one_and_two_threads():
     np.testing.assert_array_equal(one.share, two.share)
 
 
+def test_planted_positions_come_back():
+    """Images made with one position per pixel of the upper atom: the vote finds it, with all of the weight."""
+    rng = np.random.default_rng(0)
+    lower, upper = rng.normal(size=(2, 1, 3, 3)), rng.normal(size=(3, 2, 2, 2))
+    planted = rng.integers(0, 4, upper.shape)
+    images, z, w, maps = [], [], [], []
+    for top, s, t in np.ndindex(3, 2, 2):
+        one = np.zeros((1, 3, 2, 2))
+        one[0, top, s, t] = 1.5
+        pooled = synthesise(upper, one) * (np.abs(synthesise(np.ones_like(upper), one)) > 0.5)
+        position = np.full(pooled.shape, -1)
+        position[0, :, s : s + 2, t : t + 2] = planted[top]
+        images.append(synthesise(lower, unpool(position, pooled, (6, 6), (2, 2))))
+        z, w, maps = [*z, position], [*w, pooled], [*maps, one]
+    images, z, w, maps = (np.concatenate(part) for part in (images, z, w, maps))
+    vote = vote_positions(images, lower, (z, w), np.ones(1), (2, 2), upper, maps)
+    np.testing.assert_array_equal(vote.positions, planted)
+    np.testing.assert_allclose(vote.share, 1.0)
+
+
 # ---- the projection
 
 

@@ -7,6 +7,7 @@ import pytest
 from tiny import layer
 from tiny_joint import refinement
 
+from gdd import infer
 from gdd.base.axes import IMAGE
 from gdd.model.convolution import synthesise
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, layer_values
@@ -163,6 +164,20 @@ def test_every_layer_is_carried_down():
     state, data = of_images(state, data, slice(2))
     np.testing.assert_array_equal(project_layers(refined, 2)[-1], project(refined._replace(state=state, data=data)))
     assert not np.array_equal(project_layers(refined, 2)[-1], top)
+
+
+def test_inference_is_under_the_precisions_of_the_refined_model():
+    state, data = problem(TWO, 4, images=3)
+    refined = Refined(TWO, NOISE, state, state, None, data)
+    atoms = project(refined)
+    codes = infer(refined, atoms, data.images, burn_in=3, collect=2)
+    assert codes.ml_sample.shape == state.local.w.shape
+    assert codes.attrs["gamma_e"] == pytest.approx(state.local.gamma_e.mean())
+    assert codes.attrs["gamma_w"] == pytest.approx(state.shared.gamma_w.mean())
+    left = data.images - drawn(TWO, state._replace(local=state.local._replace(w=codes.ml_sample.values)), atoms.values)
+    square, pixels = (left**2).sum(axis=(1, 2, 3)), left[0].size
+    expected = 0.5 * pixels * np.log(codes.attrs["gamma_e"] / (2 * np.pi)) - 0.5 * codes.attrs["gamma_e"] * square
+    np.testing.assert_allclose(codes.log_likelihood, expected, rtol=1e-9)
 
 
 def test_threshold_keeps_the_strong_pixels_of_the_stronger_sign():
