@@ -8,7 +8,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from tiny import CHEAP
 
+import gdd
 from gdd import SecondLayer
+from gdd.base.axes import LABEL
 from gdd.inference.contrast import normalise_contrast
 from gdd_book import experiments, training
 from gdd_book.data import datasets
@@ -128,3 +130,29 @@ def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once,
     assert (found.accuracy.sel(feature_kind=list(ours.OURS), count=6) > 60).all()  # chance: 33
     once(lambda train, test: (train, test.copy(data=test.values[..., ::-1, :])))
     assert learned[0].to_dataset().identical(learned[2].to_dataset())
+
+
+def test_shares_follow_the_weights_and_in_a_refined_model_what_they_draw():
+    images = np.random.default_rng(0).random((4, 1, 28, 28)).astype(np.float32)
+    fitted = gdd.pretrain(images, CHEAP, gdd.ChainSpec(1, 1))
+    refined = gdd.refine(images, CHEAP, gdd.ChainSpec(1, 1), start=fitted)
+    w = fitted.layers[0].state.local.w
+    w[:], w[0, 0, 0, 0], w[3, 0, 1, 1] = 0, 3.0, -1.0
+    shares = atoms.weight_shares(fitted)
+    np.testing.assert_allclose(shares[:, 0], [0.9, 0, 0, 0.1])
+    assert np.isnan(shares[:, 1]).all()
+    w, z = refined.state.local.w, refined.state.local.z
+    z[:], w[:] = -1, 0
+    z[0, 0, 0, 0], w[0, 0, 0, 0], z[3, 0, 1, 1], w[3, 0, 1, 1] = 0, 3.0, 0, -1.0
+    shares = atoms.weight_shares(refined)
+    np.testing.assert_allclose(shares[:, shares.layer == 2][:, 0], [0.9, 0, 0, 0.1])
+    below = shares[:, shares.layer == 1].values  # one top atom, and linear below it: nine times the energy
+    np.testing.assert_allclose(below, np.tile([[0.9], [0], [0], [0.1]], below.shape[1]), rtol=1e-4)
+
+
+def test_digits_stand_in_where_there_is_no_archive():
+    which = ({"data": "digits", "seed": 0}, ("3", "5"), 2)
+    train, held_out = training.pictures(*which), training.pictures(*which, 3)
+    assert sorted(train[LABEL].values) == [3, 3, 5, 5]
+    assert (train.shape, held_out.shape) == ((4, 1, 128, 128), (3, 1, 128, 128))
+    assert not set(train.number.values) & set(held_out.number.values)
