@@ -1,6 +1,6 @@
 """Bad arguments at the public doors: a result or one of our own errors, never anything else. The same in every run.
 
-Specs are tried in the ordinary run, estimators with ``-m slow -k bad_arguments``. Bad images: tests/test_transformer.py.
+Specs are tried in the ordinary run, estimators with ``-m slow -k bad_arguments``.
 """
 
 from decimal import Decimal

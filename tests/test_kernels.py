@@ -125,7 +125,7 @@ def test_correlations(size, planes, dtype):
 
 @pytest.mark.parametrize(
     "name",
-    ["pooled, ragged", "top, planes", "masked, planes", "top, atoms fill the input"],
+    ["pooled, ragged", "top, planes", "masked", "top, atoms fill the input"],
 )
 def test_single_precision_is_close(name):
     """One sweep from the same state. Float32 rounding (6e-8), summed over at most a thousand terms: 1e-4.
