@@ -15,8 +15,6 @@ from gdd.base.axes import IMAGES
 from gdd.base.checks import as_plain
 from gdd.inference import fixed_dictionary
 from gdd.inference.block_magnitudes import one_step_features
-from gdd.inference.contrast import normalise_contrast
-from gdd.projection import render_projected
 
 CHAIN, READ = gdd.ChainSpec(1, 1), {"burn_in": 1, "collect": 1}
 
@@ -84,14 +82,10 @@ CALLS = {
     "infer, masked": lambda x, form, known: gdd.infer(known[1], form(known[2]), x, mask=form(masked(x)), **READ),
     "infer, from a start": lambda x, form, known: gdd.infer(
         known[0], form(known[2]), x, start=form(np.full((8, 4, 2, 2), 0.5)), **READ),
-    "infer_layers": lambda x, _, known: [*fixed_dictionary.infer_layers(known[0], x, 1, 1, 0)],
     "infer_jointly": lambda x, _, known: fixed_dictionary.infer_jointly(
         x, CHEAP, known[1].state.shared, RefinementSpec(), CHAIN),
     "one_step_features": lambda x, form, known: one_step_features(
         x, form(known[2][..., :8, :8]), (3, 3), gamma_e=9.0, gamma_w=0.1),
-    "normalise_contrast": lambda x, *_: normalise_contrast(x).astype(np.float16),
-    "render_projected": lambda x, form, known: render_projected(
-        known[2], form(np.full((8, 4, 2, 2), 0.5, np.float32)), (3, 3), (28, 28)),
     "DeepDeconvolution": deep, "no blur": one_step(blur=0.0), "whitened": one_step(whitening=True, pool=(5, 5)),
 }
 

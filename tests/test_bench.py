@@ -1,12 +1,15 @@
-"""The cost experiment: the table holds what it says, the bound does the arithmetic that it claims."""
+"""The cost experiment: the bound does the arithmetic that it claims; peers that are missing are named."""
 
-
+import numpy as np
 import pytest
+import xarray as xr
 
 from gdd.base.checks import GddError
 from gdd.reference.random import Stream
 from gdd_book import experiments
-from gdd_book.benchmarks import cost, harness
+from gdd_book.benchmarks import cost, harness, peers
+from gdd_book.benchmarks.peers import Curve
+from gdd_book.progress import Run
 from gdd_book.training import model_for
 
 
@@ -38,3 +41,28 @@ def test_bound_multiplies_and_exponentiates_as_often_as_the_layer(monkeypatch):
     assert timing.images >= 10
     per_image = {name: count / timing.images for name, count in done.items()}
     assert per_image == {"adds": 32 * 21 * 21 * 64, "exponentials": 32 * 21 * 21, "calls": 32 * 49}
+
+
+def test_tuning_finds_the_weight_by_either_goal():
+    def run(weight):
+        return Curve(*(np.array([v]) for v in (1.0, weight, 100 / weight)))
+
+    assert peers.tuned(run, 50.0, "active", 1e-3, 1e3) == pytest.approx(2.0, rel=1e-2)
+    assert peers.tuned(run, 0.25, "error", 1e-3, 1e3) == pytest.approx(0.25, rel=1e-2)
+    assert peers.tuned(run, 50.0, "error", 1e-3, 10.0) == pytest.approx(10.0)  # beyond the range: its end
+
+
+def test_without_peers_ours_is_measured_and_they_are_named(monkeypatch):
+    monkeypatch.setattr(peers, "installed", lambda package: False)
+    monkeypatch.setattr(peers, "LEARNING", (2, 1))
+    monkeypatch.setattr(peers, "CODING", ((0, 1), (1, 1), (2, 1)))
+    images = cost.some(cost.all_digits("digits"), 4, 0)
+    found = peers.contest(images, model_for(100.0, 0.1), 0, Run())
+    assert isinstance(found, xr.Dataset)
+    ours = found.sel(entry=found.peer_method == "gdd")
+    assert ours.peer_task.values.tolist() == ["learning", "coding"]
+    assert (ours.peer_ratio == 1).all() and (ours.peer_error > 0).all()
+    others = found.sel(entry=found.peer_method != "gdd")
+    assert all(note.startswith("not installed: pip install") for note in others.peer_note.values)
+    assert others.peer_seconds.isnull().all()
+    assert found.curve_error.isel(entry=0).notnull().sum() == 3

@@ -1,5 +1,6 @@
 """Data sets, their files and planted images: values, labels, splits, damaged files, bad arguments."""
 
+import gzip
 import hashlib
 import re
 import shutil
@@ -197,6 +198,28 @@ def test_a_missing_file_says_what_to_do(data, tmp_path, name):
 def test_bad_arguments(arguments, message):
     with pytest.raises(GddError, match=message):
         datasets.load(**{"name": "digits"} | arguments)
+
+
+def idx(array):
+    return bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes() + array.tobytes()
+
+
+@pytest.mark.parametrize("way", ["packed", "unpacked", "unpacked under its old name"])
+def test_mnist_may_be_unpacked(tmp_path, monkeypatch, way):
+    (tmp_path / "mnist").mkdir()
+    changed = []
+    for source in sources.SOURCES:
+        if source.dataset == "mnist":
+            shape = (20, 28, 28) if "images" in source.name else (20,)
+            content = idx((np.indices(shape).sum(0) % 10).astype(np.uint8))
+            name = source.name.removesuffix(".gz") if way == "unpacked" else source.name
+            (tmp_path / "mnist" / name).write_bytes(gzip.compress(content) if way == "packed" else content)
+            source = source._replace(content=hashlib.sha256(content).hexdigest())
+        changed.append(source)
+    monkeypatch.setattr(sources, "SOURCES", tuple(changed))
+    monkeypatch.setenv("GDD_DATA", str(tmp_path))
+    monkeypatch.setattr(sources, "_fetch", None)  # nothing may be fetched
+    assert datasets.load("mnist", n=5).label.values.tolist() == [0, 1, 2, 3, 4]
 
 
 # ---- planted images

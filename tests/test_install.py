@@ -102,9 +102,3 @@ def test_the_command_imports_nothing_before_it_is_needed(run, installed, words):
     loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in done.stderr.splitlines()}
     assert done.returncode == (2 if words == "run" else 0) and "argparse" in loaded
     assert not loaded & {"gdd", "numba", "numpy", "sklearn", "xarray", "papermill", "jupytext"}
-
-
-def test_a_chapter_asks_for_the_extra(run, installed):
-    done = run(installed / "bin" / "gdd", "chapter", "a.md", "out.ipynb")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "gdd: pages: the package jupytext is not installed; pip install -e '.[book]'\n"

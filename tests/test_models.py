@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import gdd
-from gdd.model.joint import layer_values
 from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout, models
 from gdd_book.launch import run_experiment
@@ -49,20 +48,6 @@ def test_a_model_can_be_used_anywhere(learned, stage):
     # with its images it can be projected again
     again = gdd.project(models.load(name).chain_)
     assert again.shape == model.atoms_.shape
-
-
-def test_activations_of_the_examples_are_those_of_the_chain(learned):
-    """Positions lie where the maps have their values; images and activations belong together."""
-    name = names(learned)["refined"]
-    model = models.load(name)
-    chain, data = model.chain_, model.to_dataset(dense=True)
-    local = chain.state.local
-    np.testing.assert_array_equal(data.map_2.values != 0, local.w != 0)
-    layered = layer_values(local, chain.state.shared.dictionaries, chain.model.shapes())[0]
-    np.testing.assert_array_equal(models.redrawn(chain), layered)
-    own = ((models.images_of(name).values - layered) ** 2).sum()
-    others = ((np.roll(models.images_of(name).values, 1, axis=0) - layered) ** 2).sum()
-    assert own < others
 
 
 @pytest.mark.parametrize("stage", ["pretrained", "refined"])

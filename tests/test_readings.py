@@ -3,13 +3,12 @@
 from itertools import product
 
 import numpy as np
-import pytest
 import xarray as xr
 
 from gdd.base.axes import IMAGES
 from gdd.model.spec import LayerSpec, ModelSpec
 from gdd_book.dictionaries import placed_atoms
-from gdd_book.experiments.studies.mnist_readings import Atoms, cooled, normalised
+from gdd_book.experiments.studies.mnist_readings import Atoms, cooled
 
 #: two atoms at 2 x 2 places
 MODEL = ModelSpec((LayerSpec(2, (4, 4)),), (5, 5))
@@ -41,14 +40,3 @@ def test_the_cooled_chain_ends_at_the_highest_mode():
             found += 1
             np.testing.assert_allclose(code[best], density(image, placed, best)[1], atol=0.4)
     assert found >= 30
-
-
-def test_placed_atoms_and_cosines():
-    image = RNG.standard_normal((1, 1, 5, 5))
-    placed, cosines = placed_atoms(VALUES, (1, 1), KEPT.model.image_size), normalised(image, VALUES.astype(float))
-    np.testing.assert_allclose((placed**2).sum(axis=1), 1, rtol=1e-5)
-    for n, (k, i, j) in enumerate(np.ndindex(2, 2, 2)):
-        window = image[0, :, i : i + 4, j : j + 4]
-        product_ = (window * VALUES[k]).sum()
-        assert placed[n] @ image.ravel() == pytest.approx(product_ / np.linalg.norm(VALUES[k]), rel=1e-5)
-        assert cosines[0, k, i, j] == pytest.approx(product_ / np.linalg.norm(VALUES[k]) / np.linalg.norm(window))

@@ -2,6 +2,9 @@
 
 import json
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -126,3 +129,12 @@ def test_every_experiment_keeps_the_contract():
         assert {kind for _, kind in kinds.pop()} <= {"int", "float", "str", "bool", "tuple"}
     with pytest.raises(GddError, match="is not known"):
         experiments.get("no-such-experiment")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_output_that_cannot_be_written_is_one_line():
+    command = "import sys; from gdd_book.run import main; sys.exit(main(['data']))"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([sys.executable, "-c", command], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("gdd: output: cannot be written ([Errno 28]") and done.stderr.count("\n") == 1

@@ -9,7 +9,6 @@ from gdd.model.state import EMPTY, JointLocal, Shard
 from gdd.reference.screening import mean_atom_images
 from gdd.sampler.preconditioner import (
     design_products,
-    map_products,
     precondition_by_atom,
     precondition_by_frequency,
     precondition_by_plane,
@@ -94,18 +93,3 @@ def test_guess_by_frequency_is_symmetric_and_positive(by):
     assert np.linalg.eigvalsh(matrix).min() > 0
     idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # its prior alone, in order (row, col, plane)
     np.testing.assert_allclose(idle, np.diag(1 / np.resize(np.broadcast_to(prior, (2, 2))[1], len(idle))), atol=1e-12)
-
-
-def test_products_of_maps_are_sums_over_places():
-    """Every lag that the grid holds, one by one, of maps smaller and larger than it."""
-    generator = np.random.default_rng(4)
-    for size in ((2, 3), (6, 5)):
-        maps, gamma_e = generator.standard_normal((2, 3, *size)), np.array([0.5, 2.0])
-        found = map_products(maps, gamma_e, (3, 4), Shard())
-        for a, b in np.ndindex(5, 7):
-            a, b = a - 2, b - 3
-            moved = np.zeros((2, 3, size[0] + 4, size[1] + 6))
-            moved[:, :, 2 + a : 2 + a + size[0], 3 + b : 3 + b + size[1]] = maps
-            moved = moved[:, :, 2 : 2 + size[0], 3 : 3 + size[1]]
-            plain = np.einsum("n,nkij,nlij->kl", gamma_e, moved, maps)
-            np.testing.assert_allclose(found[a + 2, b + 3], plain, atol=1e-12)

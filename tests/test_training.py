@@ -65,19 +65,3 @@ def test_kept_results_are_of_the_same_images_model_and_code(tmp_path):
     path.write_bytes(path.read_bytes()[:3000])
     assert run.kept("a", compute, **depends).total.equals(first.total) and len(made) == 6
     assert training.code_of("projection") != training.code_of("inference") != training.code_of()
-
-
-def test_seconds_count_what_earlier_runs_spent(tmp_path, clock):
-    def slow():
-        clock[0] += 60.0
-        return xr.Dataset()
-
-    one = Run(tmp_path)
-    with one.bar(20, "a") as bar:
-        bar.begin("layer 1", 20, 8, 100.0, "chain")
-        bar.begin("layer 1", 20, 20, 130.0, "chain")  # finished by this very run, read once more
-    assert one.kept("b", slow).attrs["seconds"] == one.kept("b", slow).attrs["seconds"] == 60.0
-    assert one.seconds == 160.0
-    other = Run(tmp_path)
-    other.kept("b", slow)
-    assert other.seconds == 60.0
