@@ -11,8 +11,7 @@ import pytest
 import xarray as xr
 from tiny import CHEAP
 
-from gdd.base.checks import GddError
-from gdd_book import experiments, training
+from gdd_book import training
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
 
@@ -90,14 +89,6 @@ def test_a_class_of_another_model_or_code_is_learned_anew(learned, monkeypatch):
     bottom, top = CHEAP.layers
     monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(bottom, replace(top, atoms=6))))
     assert [one.sizes["atom"] for one in learn()] == [6, 6]
-
-
-@pytest.mark.parametrize("experiment", ["accuracy", "layerwise", "best"])
-@pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
-def test_too_few_to_tune_on_is_refused_before_any_data(experiment, name, value, monkeypatch):
-    monkeypatch.setattr(caltech.datasets, "class_names", None)
-    with pytest.raises(GddError, match=f"{name}: {value}"):
-        experiments.run(f"caltech-{experiment}", {name: value})
 
 
 def test_test_images_are_bounded_by_class_and_drawn_by_seed(pictures):

@@ -1,4 +1,4 @@
-"""Data sets, their files and planted images: values, labels, splits, damaged files, bad arguments."""
+"""Data sets, their files, planted images, local contrast: values, labels, splits, damaged files, bad arguments."""
 
 import gzip
 import hashlib
@@ -9,12 +9,14 @@ import tarfile
 import numpy as np
 import pooch
 import pytest
+import xarray as xr
 from PIL import Image
 from scipy.ndimage import zoom
 from scipy.stats import binom, chi2, chisquare, kstest
 from sklearn.datasets import load_digits
 
 from gdd.base.checks import GddError
+from gdd.inference.contrast import normalise_contrast
 from gdd_book.data import datasets, sources
 from gdd_book.data.planted import planted
 from gdd_book.data.subsets import balanced_subset
@@ -237,3 +239,44 @@ def test_planted_rates():
     corner = ragged.z.values[..., 2, 1].ravel()  # map 9 x 9: block rows of 4, 4, 1 and columns of 5, 4
     assert set(corner) == {0, 1, 2, 3} and chisquare(np.bincount(corner)).pvalue > 1e-4
     assert set(ragged.z.values[..., 0, 1].ravel()) == {r * 5 + c for r in range(4) for c in range(4)}
+
+
+def direct(image, window, sigma):
+    """The two sums as they are defined, one pixel at a time: (plane, row, col)."""
+    planes, rows, cols = image.shape
+    half = window // 2
+
+    def mean(values):
+        out = np.empty((rows, cols))
+        for i, j in np.ndindex(rows, cols):
+            total = weight = 0.0
+            for a in range(max(0, i - half), min(rows, i + half + 1)):
+                for b in range(max(0, j - half), min(cols, j + half + 1)):
+                    w = np.exp(-((a - i) ** 2 + (b - j) ** 2) / (2 * sigma**2))
+                    total += w * values[:, a, b].sum()
+                    weight += w * planes
+            out[i, j] = total / weight
+        return out
+
+    centred = image - mean(image)
+    deviation = np.sqrt(mean(centred**2))
+    return centred / np.maximum(deviation, deviation.mean())
+
+
+def test_against_the_definition():
+    images = np.random.default_rng(1).random((2, 3, 11, 14))
+    for image, ours in zip(images, normalise_contrast(images), strict=True):
+        np.testing.assert_allclose(ours, direct(image, 9, 9 / 4), rtol=0, atol=1e-12)
+
+
+def test_brightness_and_contrast_go_and_labels_stay():
+    images = datasets.load("digits", n=4)
+    found = normalise_contrast(images.astype(float))
+    np.testing.assert_allclose(normalise_contrast(0.2 * images.astype(float) + 0.5), found, atol=1e-9)
+    assert "local contrast" in found.attrs["scale"] and images.attrs["scale"] == "pixels, 0 to 1"
+    assert found.attrs["checksum"] == images.attrs["checksum"]
+    turned = normalise_contrast(images.transpose("row", "col", "image", "plane"))
+    xr.testing.assert_identical(turned, normalise_contrast(images))
+    assert turned.dtype == np.float32
+    with pytest.raises(GddError, match="image 0 is constant"):
+        normalise_contrast(np.ones((2, 1, 5, 5)))

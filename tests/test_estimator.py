@@ -192,16 +192,6 @@ def test_flat_pictures_are_asked_for_their_size():
     assert find_layout(np.ones((3, 576)), (24, 24)).size == (24, 24)
 
 
-def test_one_picture_and_no_picture_are_named(digits, fitted):
-    for call in (fitted.score, fitted.plot_reconstruction):
-        with pytest.raises(GddError, match=r"shape \(28, 28\) .* Reshape your data: images\[None\]"):
-            call(digits[0])
-    with pytest.raises(GddError, match=r"image: shape \(1, 28, 28\) given; one image of shape \(28, 28\)"):
-        fitted.plot_activations(digits[:1], 0)
-    with pytest.raises(GddError, match="layer: 2 has atoms of 4 planes, which have no picture; leave layer out"):
-        fitted.plot_atoms(2)
-
-
 def test_atoms_that_vanished_and_are_on_everywhere_are_told(fitted):
     chain = fitted.chain_
     bottom = chain.layers[0]

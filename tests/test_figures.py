@@ -4,14 +4,11 @@ import re
 import xml.etree.ElementTree as ElementTree
 from importlib.util import find_spec
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
 
 from gdd.base.axes import DICTIONARY
-from gdd.base.checks import GddError
-from gdd.plot import plot_activations, plot_atoms, plot_reconstruction
 from gdd.projection import render_projected
 from gdd_book.figures import story, style
 from gdd_book.figures.model import show_atoms
@@ -32,18 +29,6 @@ def test_pieces_add_up_to_the_picture_the_strongest_first():
     found = story.pieces_of(atoms, code, (2, 2), (6, 6))
     np.testing.assert_allclose(found.sum(axis=0), render_projected(atoms, code[None], (2, 2), (6, 6))[0, 0], atol=1e-12)
     assert len(found) == np.count_nonzero(code) > 1 and (np.diff((found**2).sum(axis=(1, 2))) <= 0).all()
-
-
-@pytest.mark.parametrize("planes", [2, 4])
-def test_pictures_of_other_than_one_plane_or_three_are_refused_by_name(planes):
-    pictures, before = np.ones((3, planes, 4, 4)), plt.get_fignums()
-    with pytest.raises(GddError, match=f"^atoms: {planes} along axis 'plane'"):
-        plot_atoms(pictures)
-    with pytest.raises(GddError, match=f"^images: {planes} along axis 'plane'"):
-        plot_reconstruction(pictures, pictures)
-    with pytest.raises(GddError, match=f"^image: {planes} along axis 'plane'"):
-        plot_activations(pictures[0], np.ones((2, 1, 1)), 0, (1, 1), (2, 2))
-    assert plt.get_fignums() == before  # refused before any axes are made
 
 
 def test_grey_scale_is_symmetric_and_says_its_unit():

@@ -5,7 +5,6 @@ import pytest
 import xarray as xr
 from agreement import leftover
 
-from gdd.base.checks import GddError
 from gdd.inference.fixed_dictionary import joint_draws
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.layer import draw_data, draw_state, reconstruction
@@ -104,18 +103,3 @@ def test_a_wrong_noise_precision_of_the_layer_is_seen(layer):
     bold = fitted.state.local._replace(gamma_e=20 * fitted.state.local.gamma_e)
     wrong = fitted._replace(state=fitted.state._replace(local=bold))
     assert leftover_of(wrong, images)[0] < -8
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda a: {"mask": a["mask"] & (np.arange(5) != 2)[:, None, None, None]}, "mask: image 2 is hidden whole"),
-        (lambda a: {"images": a["images"][:, :, :6], "mask": a["mask"][:, :, :6]}, "axis 'row' has size 6"),
-    ],
-)
-def test_bad_input_is_named(joint, change, message):
-    shared, images, mask = joint
-    arguments = {"images": images, "mask": mask, "chain": ChainSpec(0, 1)}
-    arguments |= change(arguments)
-    with pytest.raises(GddError, match=message):
-        interpolate_joint(model=MODEL, shared=shared, refinement=REFINEMENT, **arguments)

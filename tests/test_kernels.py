@@ -5,23 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agreement import assert_same_chain, assert_threads_change_no_bit, two_cores
-from numba import njit
-from scipy.signal import correlate as scipy_correlate
 from tiny import LAYERS, WHOLE, draw, layer, proper
 
 from gdd.base.axes import IMAGE
 from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood, residual
 from gdd.model.spec import layer_shape
-from gdd.model.state import LayerData, Shared, block_positions, maps_of
+from gdd.model.state import LayerData, block_positions, maps_of
 from gdd.reference.conditionals import atom_statistics
 from gdd.reference.layer_sweep import plain_sweep
 from gdd.reference.random import PRETRAIN, Key
 from gdd.sampler.arrays import plane_last
 from gdd.sampler.dictionary import explain_atoms, toeplitz
-from gdd.sampler.kernels.layer import correlate
 from gdd.sampler.kernels.operations import CHUNK
 from gdd.sampler.sums import ACCUMULATORS
-from gdd.sampler.sweep import image_pass, layer_constants, sweep
+from gdd.sampler.sweep import image_pass, sweep
 
 SWEEPS = 4
 
@@ -97,30 +94,6 @@ def test_sums_are_those_of_the_state(name):
         np.testing.assert_allclose(out.reshape(-1, shape.planes).T, linear, rtol=1e-8, atol=1e-8)
         assert sums.active[k] == (local.z[:, k] >= 0).sum()
         assert sums.squares[k] == pytest.approx((local.w[:, k] ** 2).sum(), rel=1e-10)
-
-
-@njit
-def correlate_once(image, constants, out):
-    correlate(image, constants.layer.dictionary, 1, constants.layer, constants.static, out)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("planes", [1, 3])
-@pytest.mark.parametrize("size", [(28, 28), (9, 40)])
-def test_correlations(size, planes, dtype):
-    rng = np.random.default_rng(0)
-    image, atoms = rng.normal(size=(*size, planes)).astype(dtype), rng.normal(size=(2, planes, 8, 8))
-    spec = layer(2, (8, 8), (3, 3))
-    shape = layer_shape(spec, size, planes)
-    rows, cols = shape.map_size
-    out = np.full(rows * size[1] + 1, -7.0, dtype)
-    constants = layer_constants(Shared(atoms, np.ones((1, 1)), np.ones(1)), spec, shape, np.dtype(dtype))
-    correlate_once(image.ravel(), constants, out)
-    atom = atoms[1].astype(dtype)
-    expected = sum(scipy_correlate(image[..., c], atom[c], "valid") for c in range(planes))
-    found = out[:-1].reshape(rows, size[1])[:, :cols]
-    np.testing.assert_allclose(found, expected, atol=400 * np.finfo(dtype).eps)
-    assert out[-1] == -7.0  # nothing is written past the map's last row
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.checks import GddError
 from gdd.model.spec import MNIST
 from gdd.sampler import pretrain as stage
 from gdd_book import experiments
 from gdd_book.experiments import atoms as dictionary
-from gdd_book.experiments import images, mnist
+from gdd_book.experiments import images
 from gdd_book.experiments.path import repeated
 from gdd_book.experiments.studies import mnist_refinement
 from gdd_book.progress import Run
@@ -97,26 +96,9 @@ def test_uses_are_shares_of_blocks():
     assert uses[:3].tolist() == [1, 0.25, 0] and np.isnan(uses[3])
 
 
-def test_settings_that_drop_nothing_are_refused_before_any_chain():
-    with pytest.raises(GddError, match="prune_from: 8 given; below burn_in, 8, is needed"):
-        experiments.run("mnist-atoms", CHANGES | {"prune_from": 8})
-    with pytest.raises(GddError, match="atoms"):
-        experiments.run("mnist-atoms", CHANGES | {"starts_2": (1,)})
-
-
-CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn_in": 2, "test_collect": 2}
-
-
 def test_sizes_and_their_subsets():
     assert repeated((10, 20, 30), 3, 1) == [(10, 0), (10, 1), (10, 2), (20, 0), (30, 0)]
     assert repeated((10,), 1, 9) == [(10, 0)]
-
-
-@pytest.mark.parametrize("size", [40, 3000])
-def test_a_size_that_cannot_be_had_is_refused_before_any_chain(size, monkeypatch):
-    monkeypatch.setattr(mnist, "pretrained_model", None)
-    with pytest.raises(GddError):
-        experiments.run("mnist-curve", CHAINS | {"sizes": (60, size)})
 
 
 def test_noise_is_told_from_digits_and_digits_are_not():

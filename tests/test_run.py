@@ -60,15 +60,6 @@ def test_run_writes_a_record_and_prints_where(toy, capsys):
     assert toy == [{"n": 7, "seed": 0, "noise": 0.01, "stop": False, "sizes": (1, 2, 3), "data": "digits"}]
 
 
-def test_help_tells_the_parameters_their_kinds_and_defaults_and_no_work_is_done(toy, capsys):
-    assert run.main(["run", "toy", "--help"]) == 0
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["n", "a", "whole", "number", "5", "50"] in rows
-    assert ["sizes", "whole", "numbers", "100", "200", "100", "200"] in rows
-    assert ["data", "a", "word:", "digits,", "mnist", "digits", "digits"] in rows
-    assert toy == []
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -183,9 +183,3 @@ def test_a_refit_that_fails_leaves_the_model_as_it_was(table, model, places, mon
     np.testing.assert_array_equal(model.transform(table), features)
     model.save(tmp_path / "m.nc")
     np.testing.assert_array_equal(gdd.load(tmp_path / "m.nc").transform(table), features)
-
-
-def test_a_fit_to_images_forgets_the_columns_of_a_table(table, digits, fitted, recwarn):
-    model = clone(fitted).set_params(image_size=(28, 28)).fit(table).fit(digits)
-    model.transform(digits)
-    assert not hasattr(model, "feature_names_in_") and not recwarn.list
