@@ -38,7 +38,7 @@ def planted(
     -----
     Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2 (the layer).
     Departs: the probabilities of the positions are set, not drawn, so that sparsity is known.
-    Checked: tests/test_datasets.py (rates, norms, residual equal to the noise, ragged blocks).
+    Checked: tests/test_datasets.py (rates, norms, ragged blocks), tests/test_planted.py (what is left is the noise).
     """
     random = generator(seed)
     dictionary = random.standard_normal((atoms, planes, *atom_size))
