@@ -1,38 +1,24 @@
-"""The line of progress: on a terminal one line that changes, elsewhere a line now and then, without a run nothing."""
+"""The bar of a run: stage, sweeps, time left and numbers; without a command nothing."""
 
-import io
-import sys
-
-import pytest
-
-from gdd_book import progress
 from gdd_book.progress import Run
 
 
-class Stream(io.StringIO):
-    def __init__(self, terminal):
-        super().__init__()
-        self.isatty = lambda: terminal
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_it_shows_stage_sweep_time_left_and_numbers(monkeypatch, clock, terminal):
-    monkeypatch.setattr(sys, "stderr", Stream(terminal))
+def test_sweeps_that_were_found_do_not_count_in_the_time_left(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
     run = Run(shown=True)
     with run.bar(40, "pretraining") as bar:
+        bar._time = lambda: now[0]
         bar.begin("layer 2", 20, 8, 50.0, "name")
-        for _ in range(6):
-            clock[0] += 0.51 * progress.SECONDS_BETWEEN_LINES[terminal]
-            bar.step(residual=0.123456, active=1500.0)
-    lines = [line for line in sys.stderr.getvalue().replace("\r", "\n").split("\n") if line]
-    assert "layer 2: 8 of 20 found" in lines[0] and len(lines) == 4
-    minutes = {True: "0:00:01", False: "0:25:30"}[terminal]  # of 10 sweeps: those that were found count nothing
-    assert lines[1].startswith(f"pretraining, layer 2: 10 of 20, {minutes} left, residual 0.1235, active 1500")
+        now[0] += 10.0
+        bar.step(2, residual=0.123456, active=1500.0)
+        text = str(bar)
+    assert text.startswith("pretraining, layer 2:  50%") and "10/20 [00:10<00:50," in text
+    assert text.endswith("residual=0.123, active=1500.0]") and run.spent == {"name": 50.0}
 
 
-def test_a_run_that_nobody_started_as_a_command_is_silent(monkeypatch, clock):
-    monkeypatch.setattr(sys, "stderr", Stream(True))
+def test_a_run_that_nobody_started_as_a_command_is_silent(capsys):
     with Run().bar(10, "layer 1") as bar:
-        clock[0] += 1000.0
+        bar.begin("layer 2", 10)
         bar.step(9, residual=0.1)
-    assert sys.stderr.getvalue() == ""
+    assert capsys.readouterr().err == ""
