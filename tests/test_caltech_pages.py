@@ -12,7 +12,7 @@ from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, RefinementSpec
 from gdd.model.state import LayerData
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.refine import Refined, start_from
-from gdd_book import experiments
+from gdd_book import experiments, training
 from gdd_book.experiments import atoms as dictionaries
 from gdd_book.experiments import images as filling
 from gdd_book.training import STAGES, pictures
@@ -52,10 +52,9 @@ def run():
         def pictures(p, classes, per_class, held_out=0):
             return blobs(held_out, 1, 1) if held_out else blobs(per_class * len(classes), 0, len(classes))
 
-        for module, model in ((dictionaries, THREE), (filling, TWO)):
-            patch.setattr(module, "pictures", pictures)
-            patch.setattr(module, "trained_models", fake_train)
-            patch.setattr(module, "caltech_model", lambda *_, model=model: model)
+        patch.setattr(training, "pictures", pictures)
+        patch.setattr(training, "trained_models", fake_train)
+        patch.setattr(training, "caltech_model", lambda name, p: TWO if name == "faces, interpolation" else THREE)
         no_model = lambda test, *_: {"one layer": np.zeros(test.shape)}  # noqa: E731
         patch.setattr(filling, "fill_by_models", no_model)
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from gdd.base.checks import GddError
-from gdd_book import experiments
-from gdd_book.experiments import mnist
+from gdd_book import experiments, training
 from gdd_book.experiments.path import repeated
 
 CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn_in": 2, "test_collect": 2}
@@ -34,6 +33,6 @@ def test_each_subset_is_a_run_of_the_test_error(curve, size, trial):
 
 @pytest.mark.parametrize("size", [40, 3000])
 def test_a_size_that_cannot_be_had_is_refused_before_any_chain(size, monkeypatch):
-    monkeypatch.setattr(mnist, "pretrained_model", None)
+    monkeypatch.setattr(training, "pretrained_model", None)
     with pytest.raises(GddError):
         experiments.run("mnist-curve", CHAINS | {"sizes": (60, size)})

@@ -20,15 +20,8 @@ from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
 from gdd_book.experiments.mnist import KINDS
 from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies import precisions
 from gdd_book.experiments.studies.mnist_readings import normalised
-from gdd_book.experiments.studies.precisions import (
-    AT_TEST,
-    ATOMS,
-    STRIDE,
-    WINDOWS,
-    learned_atoms,
-    precisions,
-)
 from gdd_book.progress import Run
 from gdd_book.training import code_of
 
@@ -40,7 +33,8 @@ RIDGE, DETECTORS, PIXELS = "ridge regression", "normalised detectors", "raw pixe
 
 
 @experiment(
-    "mnist-labels", choices={"atoms": (*ATOMS, WINDOWS)}, seed=0, atoms=ATOMS[2], **AT_TEST,
+    "mnist-labels", choices={"atoms": (*precisions.ATOMS, precisions.WINDOWS)}, seed=0, atoms=precisions.ATOMS[2],
+    **precisions.AT_TEST,
     demo={"data": "digits", "sizes": (100, 200), "trials": 2, "trials_above": 1, "n_test": 200, "test_burn_in": 20,
           "test_collect": 10},
     paper={"data": "mnist", "sizes": (1000, 2000, 5000, 10000, 60000), "trials": 10, "trials_above": 2,
@@ -61,8 +55,8 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     for (_, trial), subset in zip(runs, subsets, strict=True):  # before any chain: enough of each to tune on?
         tuning_subset(subset[LABEL].values, FIVE_FOLD, trial)
     train = train[np.isin(train.number, np.concatenate([subset.number for subset in subsets]))]
-    atoms = learned_atoms(p["atoms"], p["seed"]).astype(np.float32)
-    pair = precisions(atoms, p["test_noise"], p["test_ratio"])
+    atoms = precisions.learned_atoms(p["atoms"], p["seed"]).astype(np.float32)
+    pair = precisions.precisions(atoms, p["test_noise"], p["test_ratio"])
     features = [_features(atoms, pair, images, p, run) for images in (train, test)]
     errors, predicted = [], []
     with run.bar(len(runs), "classifying") as bar:
@@ -104,14 +98,14 @@ def _features(
     """Features of these digits by name; codes are computed in parts, which an interrupted run finds again."""
     split, names = images.attrs["split"], ("data", "seed", "atoms", "test_burn_in", "test_collect")
     depends = {name: p[name] for name in names} | {"split": split, "precisions": pair}
-    parts = []
+    stride, parts = precisions.STRIDE, []
     with run.bar(len(images), f"coding {split} digits") as bar:
         for low in range(0, len(images), PART):
             part = images[low : low + PART]
             first = low + (0 if split == "train" else FIRST_TEST_IMAGE)
             parts.append(run.kept(
                 "mnist-labels",
-                lambda part=part, first=first: encode(part, atoms, STRIDE, pair, p, first_image=first)[[*KINDS]],
+                lambda part=part, first=first: encode(part, atoms, stride, pair, p, first_image=first)[[*KINDS]],
                 images=part, atoms=atoms, first=first, settings=depends, code=code_of("inference"),
             ))
             bar.step(len(part))
@@ -127,7 +121,7 @@ def ridge_map(atoms: np.ndarray, gamma_e: float, gamma_w: float) -> np.ndarray:
     .. math:: \hat S = (A A^\top + \tfrac{\gamma_w}{\gamma_e} I)^{-1} A x
     """
     norms = np.sqrt((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)))
-    placed = placed_atoms(atoms, STRIDE, MNIST.image_size).astype(float)
+    placed = placed_atoms(atoms, precisions.STRIDE, MNIST.image_size).astype(float)
     placed *= np.repeat(norms, len(placed) // len(atoms))[:, None]
     gram = placed @ placed.T + gamma_w / gamma_e * np.eye(len(placed))
     return np.linalg.solve(gram, placed).T.astype(np.float32)

@@ -19,23 +19,12 @@ from gdd.reference.random import REFINE, TEST, Key
 from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.refine import Refined, fresh_start, start_from
+from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import projection_error
 from gdd_book.experiments.atoms import SHARPNESS, describe_projection
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import (
-    HEALTHY_DIGITS,
-    HELD_DIGITS,
-    STAGES,
-    chain_of,
-    code_of,
-    digits,
-    digits_model,
-    pretrained_model,
-    refinement_for,
-    trained_models,
-)
 
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
 
@@ -46,7 +35,7 @@ MORE = ("gamma_e", "gamma_w", "switched_on", "switched_off")
 
 
 @experiment(
-    "mnist-refinement", seed=0, noises=(44.0, 0.0), **HELD_DIGITS,
+    "mnist-refinement", seed=0, noises=(44.0, 0.0), **training.HELD_DIGITS,
     demo={"data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
           "learned_burn_in": 60, "learned_collect": 20},
     paper={"data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
@@ -62,14 +51,15 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
     for noise in p["noises"]:
         lengths = {f"refine_{part}": p[f"{'refine' if noise else 'learned'}_{part}"] for part in ("burn_in", "collect")}
         name = f"noise fixed at {noise:g}" if noise else "noise learned"
-        fitted, refined[name] = trained_models(p | {"refine_noise": noise} | lengths, run).values()
+        fitted, refined[name] = training.trained_models(p | {"refine_noise": noise} | lengths, run).values()
     first = next(iter(refined.values()))
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
     models = [_describe(project(fitted), begun, first.data, fitted.model)]
     models += [_describe(project(one), one.state, one.data, one.model) for one in refined.values()]
     dataset = xr.concat(models, "model").assign_coords(model=[BEFORE, *refined])
     dataset = dataset.merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
-    return outcome(dataset, p, digits(p), model=fitted.model, **{name: one.refinement for name, one in refined.items()})
+    specs = {name: one.refinement for name, one in refined.items()}
+    return outcome(dataset, p, training.digits(p), model=fitted.model, **specs)
 
 
 def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: ModelSpec) -> xr.Dataset:
@@ -109,7 +99,7 @@ def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
 
 
 @experiment(
-    "mnist-planes", seed=0, dictionary_every=4, learned=(False, True), empty=(False, True), **HEALTHY_DIGITS,
+    "mnist-planes", seed=0, dictionary_every=4, learned=(False, True), empty=(False, True), **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 60, "burn_in": 30, "collect": 10, "refine_burn_in": 20, "refine_collect": 5},
     paper={"data": "mnist", "n_train": 400, "burn_in": 150, "collect": 50, "refine_burn_in": 150,
            "refine_collect": 50},
@@ -123,7 +113,7 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
     """
     rows, names = [], []
     for learned, empty in product(p["learned"], p["empty"]):
-        one = trained_models(p | {"learned_planes": learned, "empty_blocks": empty}, run)[STAGES[1]]
+        one = training.trained_models(p | {"learned_planes": learned, "empty_blocks": empty}, run)[training.STAGES[1]]
         atoms, energy = project(one), (one.state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
         last, bottom = one.traces.isel({"chain": 0, DRAW: -1}), one.state.shared.dictionaries[0]
         rows.append(xr.Dataset({
@@ -136,7 +126,7 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
         }))
         names.append(f"one for {'each plane' if learned else 'all planes'}, {'may be' if empty else 'never'} empty")
     table = xr.concat(rows, "setting").assign_coords(setting=names)
-    return outcome(table, p, digits(p), model=one.model, refinement=one.refinement)
+    return outcome(table, p, training.digits(p), model=one.model, refinement=one.refinement)
 
 
 # ---- is pretraining the key?
@@ -146,7 +136,7 @@ TRACES = ("log_joint", "residual", "active", "held_out", "held_out_active")
 
 
 @experiment(
-    "mnist-starts", seeds=(0, 1, 2), **HEALTHY_DIGITS,
+    "mnist-starts", seeds=(0, 1, 2), **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 60, "n_held_out": 30, "burn_in": 60, "collect": 20, "sweeps": 60},
     paper={"data": "mnist", "n_train": 200, "n_held_out": 60, "burn_in": 300, "collect": 100, "sweeps": 100},
 )
@@ -160,12 +150,12 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
     """
     if p["refine_noise"] <= 0:
         raise GddError(f"refine_noise: {p['refine_noise']} given; starts are compared at a fixed positive precision")
-    fitted = {seed: pretrained_model(p | {"seed": seed}, run) for seed in p["seeds"]}
-    model, refinement = digits_model(p), refinement_for(p["refine_noise"])
+    fitted = {seed: training.pretrained_model(p | {"seed": seed}, run) for seed in p["seeds"]}
+    model, refinement = training.digits_model(p), training.refinement_for(p["refine_noise"])
     found = []
     with run.bar(len(STARTS) * len(p["seeds"]) * p["sweeps"], "mnist-starts") as bar:
         for start, seed in product(STARTS, p["seeds"]):
-            images = digits(p | {"seed": seed})
+            images = training.digits(p | {"seed": seed})
             held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=seed)
 
             def compute(start=start, seed=seed, images=images, held_out=held_out) -> xr.Dataset:
@@ -180,7 +170,7 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
 
             found.append(run.kept(
                 "mnist-starts", compute, images=images, held_out=held_out, model=model, refinement=refinement, p=p,
-                start=start, seed=seed, code=code_of(),
+                start=start, seed=seed, code=training.code_of(),
             ))
     values = np.reshape([[one[name].values for name in TRACES] for one in found],
                         (len(STARTS), len(p["seeds"]), len(TRACES), p["sweeps"]))
@@ -219,7 +209,7 @@ def _blank(images: int, model: ModelSpec, refinement: RefinementSpec) -> JointLo
 
 
 @experiment(
-    "mnist-atoms", seeds=(0,), **HELD_DIGITS,
+    "mnist-atoms", seeds=(0,), **training.HELD_DIGITS,
     demo={"data": "digits", "n_train": 60, "starts_1": (16, 32), "starts_2": (20, 40), "shares": (0.01, 0.2),
           "burn_in": 20, "collect": 5, "prune_from": 8, "prune_every": 4},
     paper={"data": "mnist", "n_train": 300, "starts_1": (32, 64, 128), "starts_2": (160, 320),
@@ -239,13 +229,13 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
     """
     if p["prune_from"] >= p["burn_in"]:
         raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
-    model, starts = digits_model(p), (p["starts_1"], p["starts_2"])
+    model, starts = training.digits_model(p), (p["starts_1"], p["starts_2"])
     models = [[_single(model, layer, atoms) for atoms in starts[layer]] for layer in (0, 1)]
     sweeps = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"])) * (p["burn_in"] + p["collect"])
     found: tuple[list, list] = ([], [])
     with run.bar(sweeps, "mnist-atoms") as bar:
         for seed in p["seeds"]:
-            images, plain = digits(p | {"seed": seed}), chain_of(p, seed=seed)
+            images, plain = training.digits(p | {"seed": seed}), training.chain_of(p, seed=seed)
             lower = replace(model, layers=model.layers[:1])
             folder = run.folder("mnist-atoms", {"images": images, "model": lower, "chain": plain})
             below = pretrain(images, lower, plain, None, folder, bar).layers[0]

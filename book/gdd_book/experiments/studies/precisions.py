@@ -24,7 +24,7 @@ from gdd.base.axes import ATOM, LABEL
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import prior_odds
 from gdd.model.spec import MNIST, Precision
-from gdd_book import checkout, models
+from gdd_book import checkout, models, training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import cut_atoms, placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, fit_svm
@@ -34,15 +34,6 @@ from gdd_book.experiments.path import encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.depth import describe_depth, other_digits
 from gdd_book.progress import Run
-from gdd_book.training import (
-    HELD_DIGITS,
-    Setup,
-    code_of,
-    digits,
-    digits_model,
-    pretrained_model,
-    refined_model,
-)
 
 ATOMS = ("pretrained", "refined at 44", "refined at 2")
 #: what stands in their place as a control: windows of the digits that they were learned from
@@ -95,7 +86,7 @@ def mnist_precisions(p: dict, run: Run) -> Outcome:
     """
     subsets = []
     for seed in p["seeds"]:
-        images, rows = digits(p | {"seed": seed}), []
+        images, rows = training.digits(p | {"seed": seed}), []
         with run.bar(len(p["atoms"]) * len(p["noises"]) * len(p["ratios"]), f"coding, subset {seed}") as bar:
             for kind in p["atoms"]:
                 atoms, cells = learned_atoms(kind, seed).astype(np.float32), []
@@ -105,7 +96,7 @@ def mnist_precisions(p: dict, run: Run) -> Outcome:
                     cells.append(run.kept(
                         "mnist-precisions",
                         lambda settings=settings, atoms=atoms, images=images: _one_setting(images, atoms, settings),
-                        images=images, atoms=atoms, settings=settings, code=code_of("inference"),
+                        images=images, atoms=atoms, settings=settings, code=training.code_of("inference"),
                     ))
                     bar.step()
                 size = len(p["ratios"])
@@ -178,7 +169,7 @@ def describe_code(
 
 
 @experiment(
-    "mnist-weights", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4,
+    "mnist-weights", seeds=(0, 1, 2), **training.HELD_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0,), "ratios": (0.0, 1.0), "burn_in": 20,
           "collect": 10, "refine_burn_in": 20, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (2.0, 44.0), "ratios": (0.0, 0.1, 1.0, 10.0),
@@ -196,14 +187,14 @@ def mnist_weights(p: dict, run: Run) -> Outcome:
     subsets = []
     for seed in p["seeds"]:
         one = p | {"seed": seed}
-        train = digits(one)
+        train = training.digits(one)
         both = train, other_digits(one, train)
         cells = [[_learned_at(one, both, noise, ratio, run) for ratio in p["ratios"]] for noise in p["noises"]]
         subsets.append(xr.concat([xr.concat(row, "ratio") for row in cells], "noise"))
     dataset = xr.concat(subsets, "subset").assign_coords(
         subset=list(p["seeds"]), noise=list(p["noises"]), ratio=list(p["ratios"])
     )
-    return outcome(dataset, p, train, model=digits_model(p))
+    return outcome(dataset, p, train, model=training.digits_model(p))
 
 
 def _learned_at(
@@ -212,16 +203,16 @@ def _learned_at(
     """One cell of `mnist_weights`."""
     p = {name: value for name, value in p.items() if name not in ("seeds", "noises", "ratios")}
     p |= {"refine_noise": noise, "ratio": ratio}
-    lower, upper = digits_model(p).layers
+    lower, upper = training.digits_model(p).layers
     if ratio:
         lower = replace(lower, gamma_w=Precision(fixed=ratio * p["noise_precision"]))
         upper = replace(upper, gamma_w=Precision(fixed=ratio * noise))
     model = replace(MNIST, layers=(lower, upper))
     label = f"subset {p['seed']}, noise {noise:g}, ratio {ratio:g}, "
-    setup = Setup(both[0], model, p["seed"])
+    setup = training.Setup(both[0], model, p["seed"])
 
     def describe() -> xr.Dataset:
-        one = refined_model(p, pretrained_model(p, run, setup, label), run, setup, label)
+        one = training.refined_model(p, training.pretrained_model(p, run, setup, label), run, setup, label)
         atoms = project(one).values.astype(np.float32)
         norm = float((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)).mean())
         pair = precisions(atoms, *AT_TEST.values())
@@ -233,4 +224,4 @@ def _learned_at(
         }).assign_coords(feature_kind=list(KINDS))
 
     return run.kept("mnist-weights", describe, images=both[0], others=both[1], settings=p,
-                    code=code_of("projection", "inference"))
+                    code=training.code_of("projection", "inference"))
