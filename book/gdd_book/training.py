@@ -230,23 +230,8 @@ def trained_models(
 ) -> dict[str, Pretrained | Refined]:
     """Pretrain a model and, if ``p["stages"]`` names it or is not there, refine it from there: a model for each stage.
 
-    Parameters
-    ----------
-    p : holds the lengths of both chains, ``refine_noise``, and what `setup_of` needs where there is no ``setup``
-    run : has bars and folders of checkpoints
-    setup : by default that of `setup_of`
-    label : begins the bars' labels
-
-    Raises
-    ------
-    GddError
-        Images that cannot be had; settings that no model has; a checkpoint that belongs to other data or code.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.2, 2.3, 3 and 4.
-    Departs: precisions held where flat priors run away (P15).
-    Checked: tests/test_training.py.
+    ``p`` holds the lengths of both chains, ``refine_noise``, and what `setup_of` needs where there is no ``setup``;
+    ``label`` begins the bars' labels. Precisions are held where flat priors run away (P15).
     """
     setup = setup or setup_of(p)
     trained = {STAGES[0]: pretrained_model(p, run, setup, label)}
@@ -277,23 +262,10 @@ def code_of(*parts: str) -> str:
 
 
 def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
-    """Learn a model of every class, side by side if ``run`` says so; what earlier runs have finished is reused.
+    """Learn a model of every class, side by side if ``run`` says so: of each what `learn_class` returns.
 
-    Parameters
-    ----------
-    p : holds ``refined`` and what `setup_of` needs; where refined the number of ``voters`` too, see `learn_class`
-    images : normalised training images of all classes
-
-    Returns
-    -------
-    list of Dataset
-        For each class what `learn_class` returns.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 4, Caltech 101.
-    Departs: as `trained_models`.
-    Checked: tests/test_class_parallel.py (killed runs, numbers of processes, other images and other code).
+    ``p`` holds ``refined`` and what `setup_of` needs; ``images`` are the normalised training images of all classes.
+    What earlier runs have finished is reused.
     """
     names, tasks, known = images.attrs["label_names"].split(","), [], []
     for name in p["classes"]:
@@ -316,11 +288,8 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
 def learn_class(p: Mapping[str, Any], setup: Setup, run: Run) -> xr.Dataset:
     """Learn the model of one class.
 
-    Returns
-    -------
-    Dataset
-        ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,).
-        ``p["voters"]`` training images decide where the pixels of refined atoms go; of a pretrained model all do.
+    Returns ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,).
+    ``p["voters"]`` training images decide where the pixels of refined atoms go; of a pretrained model all do.
     """
     def compute() -> xr.Dataset:
         stages = trained_models(p, run, setup, f"{p['classes'][0]}, ")

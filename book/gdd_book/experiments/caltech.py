@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from skimage.feature import hog
 
-from gdd.base.axes import ATOM, FEATURE, IMAGE, LABEL
+from gdd.base.axes import ATOM, IMAGE, LABEL
 from gdd.base.checks import check_whole
 from gdd.inference.block_magnitudes import stack_features, unfold
 from gdd.inference.deconvolution import make_problem, run_problem
@@ -25,16 +25,14 @@ from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.baselines import learn_patches, patch_features
 from gdd_book.evaluate.classify import SvmProtocol
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, KINDS, classify, encode_kept
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 
 CHOICES = {"data": training.CALTECH, "model": tuple(training.MODELS)}
-KINDS = ("ml_sample", "mean")
 #: all training images of the table are tuned on, as a class has too few to leave any out; the grid is short, as each of
 #: its points takes 505 machines on 2,424 images; C is as in `gdd_book.experiments.studies.mnist_features`
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.1, 0.5, 2.0), tune_on=5000)
-AT_ONCE = 1000  # images whose codes are made, and kept on disk, together
 SMALL = 32  # rows and columns of images as raw pixels, and as what patches are cut from
 REGIONS = 5  # along each side of an image, for sums of patches: as many as an atom has positions
 
@@ -106,24 +104,11 @@ def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.Dat
 
 def encode_all(learned: Learned, stage: str, run: Run) -> list[dict]:
     """Codes of training and of test images by the atoms of all classes, each of `KINDS` (image, feature)."""
-    p, (atoms, precisions), found = learned.p, learned.together(stage), []
-    stride = training.MODELS[p["model"]].stride
-    depends = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
-    depends |= {"atoms": atoms, "precisions": precisions, "stride": stride, "code": training.code_of("inference")}
-    for images, begin in zip(learned.both, (0, FIRST_TEST_IMAGE), strict=True):
-        parts = []
-        with run.bar(len(images), f"deconvolving, {stage}") as bar:
-            for low in range(0, len(images), AT_ONCE):
-                some = images[low : low + AT_ONCE]
-
-                def compute(some=some, first=begin + low, step=bar.step) -> xr.Dataset:
-                    codes = encode(some, atoms, stride, precisions, p, first_image=first, progress=step)
-                    return xr.Dataset(
-                        {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in KINDS}
-                    )
-
-                parts.append(run.kept("caltech-codes", compute, images=some, first=begin + low, **depends))
-        found.append({kind: np.concatenate([part[kind].values for part in parts]) for kind in KINDS})
+    (atoms, precisions), found = learned.together(stage), []
+    stride = training.MODELS[learned.p["model"]].stride
+    for images in learned.both:
+        codes = encode_kept(images, atoms, stride, precisions, learned.p, run, f"deconvolving, {stage}")
+        found.append({kind: codes[kind].values.reshape(len(images), -1) for kind in KINDS})
     return found
 
 

@@ -14,13 +14,12 @@ from gdd.sampler.pretrain import Pretrained
 from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
-from gdd_book.experiments.path import classify, encode, error_of, repeated
+from gdd_book.experiments.path import KINDS, by_size, classify, encode, error_of, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 
-#: features from one test-time chain: the paper's, and what the whole chain says
-CODES = ("ml_sample", "mean", "magnitude", "inclusion")
-KINDS = CODES[:2]
+#: features from one test-time chain
+CODES = (*KINDS, "magnitude", "inclusion")
 
 
 # ---- Table 1
@@ -89,18 +88,15 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
     runs = repeated(p["sizes"], p["trials"], p["trials_above"])
     for size, trial in runs:  # before any chain: are there so many digits, and enough of each to tune on?
         tuning_subset(training.digits(p | {"n_train": size, "seed": trial})[LABEL].values, FIVE_FOLD, trial)
-    found = []
+    found = {}
     for size, trial in runs:
         one = p | {"n_train": size, "seed": trial}
         train = training.digits(one)
         features = features_of(training.pretrained_model(one, run), train, test, one, run)
-        errors = [classify(pair, train, test, trial).error.item() for pair in features.values()]
-        found.append(xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)}))
-    places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
-    table = xr.concat(found, "run").assign_coords(places).set_index(run=["size", "trial"]).unstack("run")
-    model = training.digits_model(p)
-    chain, table = training.chain_of(p, seed=0), table.transpose("size", "trial", ...)
-    return outcome(table, p | {"seed": 0}, test, model=model, chain=chain, protocol=FIVE_FOLD)
+        errors = [error_of(pair, train, test, one) for pair in features.values()]
+        found[size, trial] = xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)})
+    specs = {"model": training.digits_model(p), "chain": training.chain_of(p, seed=0), "protocol": FIVE_FOLD}
+    return outcome(by_size(found), p | {"seed": 0}, test, **specs)
 
 
 # ---- one deconvolution or layer by layer

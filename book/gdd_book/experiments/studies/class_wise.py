@@ -83,24 +83,8 @@ def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, pair, p: Ma
 def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
     """Learn a model of every class's digits, whose top layers together have the atoms of one usual model.
 
-    A classifier of their code must not be tuned by cross-validation on the same digits: the atoms would have seen the
-    labels that a fold holds back.
-
-    Parameters
-    ----------
-    train : (image, plane, row, col) with labels
-    p : holds what pretraining and refinement of a model of digits depend on, see `trained_models`
-
-    Returns
-    -------
-    DataArray (stage, label, atom, plane, atom_row, atom_col)
-        Projected to the image plane.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 4, Caltech 101, where every class has its dictionaries.
-    Departs: on digits.
-    Checked: tests/test_class_atoms.py.
+    Returns atoms in the image plane, (stage, label, atom, plane, atom_row, atom_col). A classifier of their code must
+    not be tuned by cross-validation on the same digits: the atoms would have seen the labels that a fold holds back.
     """
     names = np.unique(train[LABEL].values)
     model, found = class_model(p, len(names)), []
@@ -124,7 +108,7 @@ def class_energies(
 ) -> np.ndarray:
     """Squared residual of every image under each class's atoms alone: (image, label), in units of the noise variance.
 
-    Up to a constant; the least tells the class without a classifier. Arguments as for `encode`.
+    Up to a constant; the least names the class without a classifier.
     """
     codes = [encode(images, one, stride, precisions, p) for one in atoms]
     return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)
