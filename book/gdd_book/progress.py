@@ -119,21 +119,8 @@ class Run:
     def kept(self, name: str, compute: Callable[[], xr.Dataset], **depends) -> xr.Dataset:
         """What an earlier run left that depends on the same values; if there is none, or a damaged one, made anew.
 
-        Parameters
-        ----------
-        name : of the folder
-        compute : makes the result
-        **depends : see `folder`; the code among them, see `gdd_book.training.code_of`
-
-        Returns
-        -------
-        Dataset
-            Its attribute ``seconds`` counts what all runs spent on it.
-
-        Raises
-        ------
-        GddError
-            The result cannot be written.
+        ``depends`` : see `folder`; the code among them, see `gdd_book.training.code_of`. The result's attribute
+        ``seconds`` counts what all runs spent on it.
         """
         folder = self.folder(name, depends)
         path = folder and folder / "result.nc"

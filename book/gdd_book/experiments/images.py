@@ -24,6 +24,7 @@ from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fi
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import in_own_percents, most_used
+from gdd_book.experiments.path import along
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 
@@ -80,22 +81,13 @@ def complete(
 ) -> xr.Dataset:
     """Hide, fill in by every method, compare on what was hidden.
 
-    Parameters
-    ----------
-    test, train : (image, plane, row, col); all methods see the same training images
-    trained : a model of two layers for each of `gdd_book.training.STAGES`
-    word : what the images show
-    hiding : names of `HIDING` and `HARDER`
-    examples : number of pictures that are kept
-    more : further variables from the filled images by method and the mask
-
-    Returns
-    -------
-    Dataset along ``hiding``
-        ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way, example, row, col), ``mask``,
-        ``components`` of the principal components, ``truth``.
+    ``test``, ``train`` are (image, plane, row, col), and all methods see the same training images; ``trained`` has a
+    model of two layers for each of `gdd_book.training.STAGES`; ``word`` says what the images show, ``more`` makes
+    further variables from the filled images by method and the mask. Returns along ``hiding``, some names of `HIDING`
+    and `HARDER`, ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way, example, row, col) of
+    so many ``examples``, ``mask``, ``components`` of the principal components, ``truth``.
     """
-    parts = []
+    parts = {}
     for name in hiding:
         mask = (HIDING | HARDER)[name](test.shape, p["seed"])
         components = choose_components(train, mask)
@@ -103,13 +95,12 @@ def complete(
         filled |= fill_by_models(test, mask, *trained.values(), p, run, f"filling in, hidden {name}")
         errors = [hidden_error(pixels, test, mask) for pixels in filled.values()]
         shown = [part[:examples, 0] for part in filled.values()]
-        parts.append(xr.Dataset({
+        parts[name] = xr.Dataset({
             "hidden_error": (("way", IMAGE), np.array(errors, "f4")),
             "filled": (("way", "example", ROW, COL), rounded(np.array(shown))),
             "mask": (("example", ROW, COL), mask[:examples, 0]),
-        } | more(filled, mask), {"way": list(filled)}).assign(components=components))
-    dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(hiding))
-    return dataset.assign(truth=(("example", ROW, COL), rounded(test.values[:examples, 0])))
+        } | more(filled, mask), {"way": list(filled)}).assign(components=components)
+    return along("hiding", parts).assign(truth=(("example", ROW, COL), rounded(test.values[:examples, 0])))
 
 
 def fill_plainly(
@@ -189,18 +180,18 @@ def mnist_large_atoms(p: dict, run: Run) -> Outcome:
     folder = run.folder("mnist-large-atoms", {"images": train, "model": model, "chain": chain})
     with run.bar(chain.sweeps, "learning") as bar:
         fitted = pretrain(train, model, chain, folder=folder, progress=bar)
-    parts = []
+    parts = {}
     for name, hide in (HIDING | HARDER).items():
         mask, chain = hide(test.shape, p["seed"]), training.chain_of(p, "test_")
         with run.bar(len(test) * chain.sweeps, f"filling in, hidden {name}") as bar:
             filled = interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step).values
         labels = svm.predict(np.where(mask, test.values, filled))
-        parts.append(xr.Dataset({
+        parts[name] = xr.Dataset({
             "hidden_error": (IMAGE, np.float32(hidden_error(filled, test, mask))),
             "filled": (("example", ROW, COL), rounded(filled[:12, 0])),
             "wrong": 100 * float((labels != test[LABEL].values).mean()),
-        }))
-    dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(HIDING | HARDER))
+        })
+    dataset = along("hiding", parts)
     state = fitted.layers[0].state
     dataset["most_used"] = (("shown", "plane", "atom_row", "atom_col"), in_own_percents(
         most_used(state.shared.dictionary, (state.local.z >= 0).sum(axis=(0, 2, 3)))

@@ -31,7 +31,7 @@ from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import describe_projection, in_own_percents, most_used, uses_of
 from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
-from gdd_book.experiments.path import encode, error_of
+from gdd_book.experiments.path import along, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
@@ -59,8 +59,7 @@ def mnist_depth(p: dict, run: Run) -> Outcome:
     """
     if 0.0 in p["noises"]:
         raise GddError("noises: 0 given; positive noise precisions are compared")
-    found = xr.concat([_subset(p | {"seed": seed}, run) for seed in p["seeds"]], "subset")
-    found = found.assign_coords(subset=list(p["seeds"]), noise=sorted(p["noises"]))
+    found = along("subset", {seed: _subset(p | {"seed": seed}, run) for seed in p["seeds"]})
     first = training.setup_of(p | {"seed": p["seeds"][0]})
     return outcome(found, p, first.images, model=first.model)
 
@@ -73,17 +72,17 @@ def other_digits(p: Mapping, train: xr.DataArray) -> xr.DataArray:
 
 def _subset(p: dict, run: Run) -> xr.Dataset:
     """Everything of one subset, by noise precision, the lowest first; and what needs no refinement."""
-    setup, label, found = training.setup_of(p), f"subset {p['seed']}, ", []
+    setup, label, found = training.setup_of(p), f"subset {p['seed']}, ", {}
     train, fitted = setup.images, training.pretrained_model(p, run, setup, label)
     others = other_digits(p, train)
     for noise in sorted(p["noises"]):
         own = {name: value for name, value in p.items() if name not in ("seeds", "noises")} | {"refine_noise": noise}
         one = training.refined_model(own, fitted, run, setup, f"{label}noise precision {noise:g}, ")
-        found.append(run.kept(
+        found[noise] = run.kept(
             "mnist-depth", lambda one=one, own=own: describe_depth(one, (train, others), own),
             images=train, others=others, settings=own, code=training.code_of("projection", "inference"),
-        ))
-    return xr.concat(found, "noise").merge(_without_depth(fitted, (train, others), p))
+        )
+    return along("noise", found).merge(_without_depth(fitted, (train, others), p))
 
 
 def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
@@ -212,19 +211,18 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
     filled in at the precision of the refinement, beside that of a blank, the mean picture and principal components.
     Pictures are contrast normalised, as everywhere on Caltech.
     """
-    model, rows = training.caltech_model("faces", p), []
+    model, rows = training.caltech_model("faces", p), {}
     for name in p["classes"]:
         every = normalise_contrast(training.pictures(p, (name,), p["n_train"] + p["n_others"]))
         train, others = every[: p["n_train"]], every[p["n_train"] :]
         setup = training.Setup(train, model, p["seed"])
-        fitted, found = training.pretrained_model(p, run, setup, f"{name}, "), []
+        fitted, found = training.pretrained_model(p, run, setup, f"{name}, "), {}
         for noise in p["noises"]:
             label = f"{name}, noise precision {noise:g}, "
             one = training.refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
-            found.append(_describe_pictures(one, others, p))
-        rows.append(xr.concat(found, "noise").merge(_plain_pictures(train, others, p)))
-    coordinates = {"class": list(p["classes"]), "noise": list(p["noises"])}
-    return outcome(xr.concat(rows, "class").assign_coords(coordinates), p, every, model=model)
+            found[noise] = _describe_pictures(one, others, p)
+        rows[name] = along("noise", found).merge(_plain_pictures(train, others, p))
+    return outcome(along("class", rows), p, every, model=model)
 
 
 def _half_hidden(others: xr.DataArray, p: Mapping) -> np.ndarray:
