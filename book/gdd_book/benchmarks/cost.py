@@ -97,7 +97,8 @@ def kernel_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> 
     seconds = harness.time_in_turn(jobs, p["repeats"], run)
     seconds[SWEEP] = (seconds.pop("long") - seconds.pop("short")) / (sum(LONG) - sum(SHORT))
     bounds |= {HALF_HIDDEN: "layer 1: bound", ONE_STEP: "one-step features: bound", SWEEP: "deconvolution: bound"}
-    return harness.over_bounds(seconds, bounds)
+    ratios = {f"{name} / bound": harness.ratio(seconds[name], seconds[below]) for name, below in bounds.items()}
+    return {name: harness.row(values) for name, values in seconds.items()} | ratios
 
 
 # ---- threads, numbers of images, memory

@@ -20,20 +20,8 @@ from gdd.model.state import JointState
 from gdd.projection import collapse, project_layers
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
-from gdd_book import training
+from gdd_book import dictionaries, training
 from gdd_book.data import datasets
-from gdd_book.dictionaries import (
-    Atoms,
-    cut_atoms,
-    join_layers,
-    match_layers,
-    pack,
-    projection_error,
-    reaches_of,
-    rebuild,
-    rounded,
-    threshold,
-)
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, scaled, stroke_share
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
@@ -48,7 +36,7 @@ def uses_of(trained: Pretrained | Refined) -> np.ndarray:
 
 
 def judge(
-    kinds: Mapping[str, Sequence[Atoms]], axis: str, held_out: xr.DataArray, stride: tuple[int, int],
+    kinds: Mapping[str, Sequence[dictionaries.Atoms]], axis: str, held_out: xr.DataArray, stride: tuple[int, int],
     precisions: tuple[float, float], p: Mapping[str, Any],
 ) -> xr.Dataset:
     """Reconstruct held-out images from atoms of unit norm, every kind under the same precisions and chain.
@@ -57,7 +45,7 @@ def judge(
     """
     chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
     chain |= {"gamma_e": precisions[0], "gamma_w": precisions[1]}
-    found = [[rebuild(held_out, atoms, stride, **chain) for atoms in both] for both in kinds.values()]
+    found = [[dictionaries.rebuild(held_out, atoms, stride, **chain) for atoms in both] for both in kinds.values()]
     rms, active = np.moveaxis(found, -1, 0)
     out = {"rms": (("kind", axis), rms), "active": (("kind", axis), active)}
     return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})
@@ -72,18 +60,13 @@ def describe_projection(atoms: xr.DataArray, state: JointState, model: ModelSpec
     return xr.Dataset({
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
         "winning_share": atoms.attrs["winning_share"][0],
-        "projection_error": (IMAGE, projection_error(state, model, atoms)),
+        "projection_error": (IMAGE, dictionaries.projection_error(state, model, atoms)),
     })
 
 
 def most_used(atoms: np.ndarray, uses: np.ndarray, count: int = 25) -> np.ndarray:
     """Atoms (atom, ...) that are used most, the first ``count`` of them: those that are looked at."""
     return atoms[np.argsort(-uses, kind="stable")[:count]]
-
-
-def in_percents(images: np.ndarray) -> np.ndarray:
-    """Normalised images (..., row, col) in whole percents: for looking at."""
-    return np.rint(100 * images).clip(-127, 127).astype(np.int8)
 
 
 def in_own_percents(images: np.ndarray) -> np.ndarray:
@@ -124,13 +107,13 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
         setup = training.Setup(images, model, 2 * p["seed"] + half)
         trained = training.trained_models(p | {"stages": training.STAGES}, run, setup, f"half {half + 1}, ")
         pretrained, refined = trained.values()
-        dictionaries = [layer.state.shared.dictionary for layer in pretrained.layers]
+        layers = [layer.state.shared.dictionary for layer in pretrained.layers]
         projected = {
-            PRETRAINED: project(pretrained), NO_VOTE: collapse(dictionaries, [model.layers[0].pool], [None])[-1],
-            YARDSTICK: cut_atoms(images.values, len(dictionaries[-1]), model.projected_size),
+            PRETRAINED: project(pretrained), NO_VOTE: collapse(layers, [model.layers[0].pool], [None])[-1],
+            YARDSTICK: dictionaries.cut_atoms(images.values, len(layers[-1]), model.projected_size),
             REFINED: project(refined),
         }
-        projected[THRESHOLDED] = threshold(projected[REFINED])
+        projected[THRESHOLDED] = dictionaries.threshold(projected[REFINED])
         for kind, part in projected.items():
             atoms[kind].append(part)
             used = uses_of(refined if kind in (REFINED, THRESHOLDED) else pretrained)
@@ -147,7 +130,7 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
     return xr.Dataset({f.__name__: (axes, [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in SHARPNESS} | {
         "uses": (axes, [uses[kind] for kind in KINDS]),
         "correlation": (("kind", ATOM), [np.abs(match.correlation) for match in matches]),
-        "most_used": (("kind", "shown", *DICTIONARY[1:]), rounded(np.stack([
+        "most_used": (("kind", "shown", *DICTIONARY[1:]), dictionaries.rounded(np.stack([
             most_used(scaled(atoms[kind][0]), uses[kind][0]) for kind in KINDS
         ]))),
     }, {"kind": list(KINDS)})
@@ -232,11 +215,11 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
         models |= training.learned(f"caltech-faces-{half + 1}", chains[-1], setup, p)
         found = _projected(chains[-1], p, len(images))
         sizes = [(len(atoms), atoms.shape[2:]) for atoms in found[training.STAGES[0]]]
-        found[FACES] = [cut_atoms(images.values, count, size) for count, size in sizes]
+        found[FACES] = [dictionaries.cut_atoms(images.values, count, size) for count, size in sizes]
         for kind, layers in found.items():
             stacks.setdefault(kind, []).append(layers)
     top = {kind: [layers[-1] for layers in both] for kind, both in stacks.items()}
-    dataset = _measure_sets(stacks, reaches_of(model)).merge(_traces(chains))
+    dataset = _measure_sets(stacks, dictionaries.reaches_of(model)).merge(_traces(chains))
     dataset = dataset.merge(judge(top, "set", held_out, model.stride, (p["noise_precision"], TEST_GAMMA_W), p))
     dataset["raw"] = (IMAGE, "row", "col"), np.rint(255 * raw.values[:8, 0]).astype(np.uint8)
     return outcome(dataset, p, raw, models, model=model, refinement=training.refinement_for(p["refine_noise"]))
@@ -253,11 +236,12 @@ def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
     The axis ``atom`` runs over all layers, with the coordinate ``layer``. ``winning_share`` (stage, set, pooled).
     """
     stages = [kind for kind in stacks if kind != FACES]
-    out = pack([stacks[stage][0] for stage in stages]).assign_coords(stage=stages)
+    out = dictionaries.pack([stacks[stage][0] for stage in stages]).assign_coords(stage=stages)
     for f in SHARPNESS:
-        values = [[join_layers([f(atoms) for atoms in one]) for one in sets] for sets in stacks.values()]
+        values = [[dictionaries.join_layers([f(atoms) for atoms in one]) for one in sets] for sets in stacks.values()]
         out[f.__name__] = xr.concat([xr.concat(part, "set") for part in values], "kind")
-    out["correlation"] = xr.concat([match_layers(*sets[::-1], reaches) for sets in stacks.values()], "kind")
+    matches = [dictionaries.match_layers(*sets[::-1], reaches) for sets in stacks.values()]
+    out["correlation"] = xr.concat(matches, "kind")
     shares = [[one[-1].attrs["winning_share"] for one in stacks[stage]] for stage in stages]
     out["winning_share"] = ("stage", "set", "pooled"), shares
     return out.assign_coords(kind=list(stacks))
@@ -299,7 +283,7 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
             trained = training.trained_models(p, run, training.Setup(part, model, seed), f"{name}, set {half + 1}, ")
             for stage, layers in _projected(trained, p, len(part)).items():
                 stacks.setdefault(stage, []).append(layers)
-    parts = [match_classes(layers, reaches_of(model)) for layers in stacks.values()]
+    parts = [match_classes(layers, dictionaries.reaches_of(model)) for layers in stacks.values()]
     dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
     return outcome(dataset, p, images, model=model, refinement=training.refinement_for(p["refine_noise"]))
 
@@ -311,8 +295,8 @@ def match_classes(layers: list, reaches: list[int]) -> xr.Dataset:
     the two sets of a class, and ``different`` (pair, atom), between the first sets of two classes.
     """
     first, second = layers[::2], layers[1::2]
-    same = [match_layers(b, a, reaches) for a, b in zip(first, second, strict=True)]
-    different = [match_layers(b, a, reaches) for a, b in combinations(first, 2)]
+    same = [dictionaries.match_layers(b, a, reaches) for a, b in zip(first, second, strict=True)]
+    different = [dictionaries.match_layers(b, a, reaches) for a, b in combinations(first, 2)]
     return xr.Dataset({"same": xr.concat(same, "class"), "different": xr.concat(different, "pair")})
 
 
@@ -338,11 +322,12 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     trained = training.trained_models(p, run, setup, "all classes, ")
     stacks = _projected(trained, p, len(images))
     known = images.attrs["label_names"].split(",")
-    dataset = pack(list(stacks.values())).assign_coords({
+    dataset = dictionaries.pack(list(stacks.values())).assign_coords({
         "stage": list(stacks), "class": (IMAGE, [known[label] for label in images[LABEL].values])
     })
     dataset["weight_share"] = xr.concat([weight_shares(trained[stage]) for stage in stacks], "stage")
-    dataset["images"] = ("example", "row", "col"), in_percents(images.values[: len(p["classes"]), 0])
+    shown = np.rint(100 * images.values[: len(p["classes"]), 0]).clip(-127, 127).astype(np.int8)
+    dataset["images"] = ("example", "row", "col"), shown
     if training.STAGES[1] in trained:
         dataset["refinement_log_joint"] = DRAW, trained[training.STAGES[1]].traces.log_joint.values[0]
     models = training.learned("caltech-joint", trained, setup, p)
@@ -366,7 +351,7 @@ def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
         weights = [*layer_values(local, shared.dictionaries, shapes)[1:], local.w]
     else:
         weights = [layer.state.local.w for layer in trained.layers]
-    each = join_layers([(w.astype(float) ** 2).sum(axis=(2, 3)).T for w in weights]).transpose(IMAGE, ATOM)
+    each = dictionaries.join_layers([(w.astype(float) ** 2).sum(axis=(2, 3)).T for w in weights]).transpose(IMAGE, ATOM)
     total = each.sum(IMAGE)
     return each / total.where(total > 0)
 
@@ -407,7 +392,7 @@ def caltech_class(p: dict, run: Run) -> Outcome:
         out[f"atoms_{number}"] = axes, np.stack([in_own_percents(one.values[:, 0]) for one in pair])
     out["winning_share"] = ("stage", "pooled_layer"), [one[-1].attrs["winning_share"] for one in projected]
     out["images"] = ("example", "row", "col"), in_own_percents(setup.images.values[:6, 0])
-    out["projection_error"] = "image", projection_error(refined.state, refined.model, projected[1][-1])
+    out["projection_error"] = "image", dictionaries.projection_error(refined.state, refined.model, projected[1][-1])
     models = training.learned(f"caltech-{'-'.join(p['classes'])}", trained, setup, p)
     found = xr.Dataset(out, {"part": list(costs), "stage": list(training.STAGES)})
     return outcome(found, p, setup.images, models, model=fitted.model, refinement=refined.refinement)

@@ -68,7 +68,8 @@ def _errors(
     judged, machine, leaked = (
         float(classify(features, train, test, p["seed"], WIDTH).error) for features in (codes, residuals, own)
     )
-    return [judged, least_residual_error(residuals[1], atoms[LABEL].values, test), machine, leaked]
+    least = atoms[LABEL].values[residuals[1].argmin(axis=1)]
+    return [judged, 100 * float((least != test[LABEL].values).mean()), machine, leaked]
 
 
 def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, pair, p: Mapping) -> np.ndarray:
@@ -112,8 +113,3 @@ def class_energies(
     """
     codes = [encode(images, one, stride, precisions, p) for one in atoms]
     return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)
-
-
-def least_residual_error(energies: np.ndarray, labels: np.ndarray, test: xr.DataArray) -> float:
-    """Error in % if a digit is of the class, of ``labels``, whose atoms leave the least of it: of `class_energies`."""
-    return 100 * float((labels[energies.argmin(axis=1)] != test[LABEL].values).mean())

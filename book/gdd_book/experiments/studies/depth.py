@@ -30,7 +30,7 @@ from gdd_book.evaluate.atoms import best_parts
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import describe_projection, in_own_percents, most_used, uses_of
-from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
+from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate, hide_halves
 from gdd_book.experiments.path import along, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_readings import normalised
@@ -221,16 +221,12 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
             label = f"{name}, noise precision {noise:g}, "
             one = training.refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
             found[noise] = _describe_pictures(one, others, p)
-        rows[name] = along("noise", found).merge(_plain_pictures(train, others, p))
+        rows[name] = along("noise", found).merge(_plain_pictures(train, others))
     return outcome(along("class", rows), p, every, model=model)
 
 
-def _half_hidden(others: xr.DataArray, p: Mapping) -> np.ndarray:
-    return HIDING["half as a block"](others.shape, p["seed"])
-
-
-def _plain_pictures(train: xr.DataArray, others: xr.DataArray, p: Mapping) -> xr.Dataset:
-    mask = _half_hidden(others, p)
+def _plain_pictures(train: xr.DataArray, others: xr.DataArray) -> xr.Dataset:
+    mask = hide_halves(others.shape)
     filled = fill_plainly(others, mask, train, choose_components(train, mask), "picture")
     errors = [hidden_error(part, others, mask) for part in filled.values()]
     shown = np.rint(100 * others.values[:4, 0]).astype(np.int16)
@@ -241,7 +237,7 @@ def _plain_pictures(train: xr.DataArray, others: xr.DataArray, p: Mapping) -> xr
 
 def _describe_pictures(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
     """Everything of one class and noise precision."""
-    mask, test = _half_hidden(others, p), training.chain_of(p, "test_")
+    mask, test = hide_halves(others.shape), training.chain_of(p, "test_")
     noise, shared = one.refinement.noise.fixed, one.state.shared
     filled = interpolate_joint(others, mask, one.model, shared, one.refinement, test, noise).values
     layers = project_layers(one, p["voters"])

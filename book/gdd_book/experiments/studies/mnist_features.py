@@ -38,6 +38,8 @@ MARGINS = 0, 1, 2, 3
 #: many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
+#: settings that a record names
+NAMED = ("pool", "margin", "noise_precision", "weight_precision", "blur")
 
 
 @experiment(
@@ -68,20 +70,14 @@ def mnist_best(p: dict, run: Run) -> Outcome:
         "choice": (("subset", "candidate"), tables), "margin": ("candidate", list(MARGINS)), "chosen": chosen,
         "atoms": dictionaries[0], "norms": ("atom_at_start", dictionaries[0].attrs.pop("norms")),
     }).merge(_errors(dictionaries, MARGINS[chosen], unlabelled, p, run))
-    features = settings_of(readers[chosen])
-    return outcome(dataset, p, unlabelled, features=features, protocol=PROTOCOL, chain=chain_of(p))
+    settings = {name: getattr(readers[chosen].settings, name) for name in NAMED}
+    return outcome(dataset, p, unlabelled, features=settings, protocol=PROTOCOL, chain=chain_of(p))
 
 
 def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneStepFeatures:
     """Features of digits from 0 to 1 with these dictionaries, not whitened unless ``changes`` say so."""
     asked = {"atoms": list(dictionaries), "margin": margin, "rescale": False, "verbose": False}
     return OneStepFeatures.digits(**asked | {"whitening": False} | changes)
-
-
-def settings_of(model: OneStepFeatures) -> dict:
-    """Settings that a record names."""
-    names = "pool", "margin", "noise_precision", "weight_precision", "blur"
-    return {name: getattr(model.settings, name) for name in names}
 
 
 def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool) -> list[xr.DataArray]:
