@@ -91,7 +91,8 @@ def test_uses_are_shares_of_blocks():
     z = np.array([[[[0, 4]], [[-1, -1]], [[-1, -1]]], [[[2, 0]], [[-1, -1]], [[-1, 8]]]])
     traces = xr.Dataset({name: (("chain", "draw"), [[3.0, 3.0]]) for name in ("atoms", "residual")})
     state = SimpleNamespace(local=SimpleNamespace(z=z))
-    atoms, residual, uses = mnist_refinement._describe_pruned(SimpleNamespace(traces=traces, state=state), 4)
+    found = mnist_refinement._describe_pruned(SimpleNamespace(traces=traces, state=state), 4, 1)
+    atoms, residual, uses = (found[f"{name}_1"].values for name in ("atoms", "residual", "uses"))
     assert atoms.tolist() == residual.tolist() == [3, 3]
     assert uses[:3].tolist() == [1, 0.25, 0] and np.isnan(uses[3])
 

@@ -22,16 +22,8 @@ def parse(what: str, known: Mapping[str, Any], given: Iterable[Sequence[str]]) -
 
     Several values are written with spaces or commas, in brackets or without: ``0.3 1.0``, ``2,2``, ``[2, 2]``.
 
-    Parameters
-    ----------
-    what : whose parameters they are, for messages
-    known : defaults: numbers, true or false, words, or a list or tuple of one of these
-    given : the words behind each ``-p``: a name and its value or values, or NAME=VALUE
-
-    Raises
-    ------
-    GddError
-        An unknown name, with those there are; a name given twice; a value that is missing or of another kind.
+    ``what`` : whose parameters they are, for messages; ``known`` : defaults: numbers, true or false, words, or a list
+    or tuple of one of these; ``given`` : the words behind each ``-p``: a name and its value or values, or NAME=VALUE
     """
     values = {}
     for first, *others in given:

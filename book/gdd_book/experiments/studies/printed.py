@@ -8,7 +8,6 @@ is read as the nearest that can be drawn, and said so. Page: book/model/as-print
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,7 @@ from gdd.model.convolution import correlate, synthesise
 from gdd.model.pooling import cut_into_blocks, one_hot
 from gdd.model.spec import FLAT
 from gdd.model.state import EMPTY
+from gdd_book.experiments.path import along
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, digits
@@ -73,26 +73,21 @@ def printed_algorithm(p: dict, run: Run) -> Outcome:
     ``residual`` (seed, reading, sweep): norm of what is left of the images over their norm, NaN once it has diverged;
     ``gamma_e``, mean over the images; ``active``, blocks of an image with a position.
     """
-    parts = []
-    with run.bar(len(p["seeds"]) * len(READINGS) * p["sweeps"], "readings") as bar:
+    subsets, sweeps = {}, p["sweeps"]
+    right = MNIST.as_printed(), MNIST.with_held(p["noise_precision"], p["weight_precision"])
+    with run.bar(len(p["seeds"]) * len(READINGS) * sweeps, "readings") as bar:
         for seed in p["seeds"]:
             images = digits(p | {"seed": seed})
-            found = [literal_chain(images.values[:, 0], one, p["sweeps"], seed, bar) for one in READINGS.values()]
-            found += [right_chain(images, model, p["sweeps"], seed) for model in right_models(p)]
-            parts.append(xr.concat(found, "reading"))
-    names = [*READINGS, *RIGHT]
-    dataset = xr.concat(parts, "subset").assign_coords(subset=list(p["seeds"]), reading=names)
-    return outcome(dataset, p, images, model=MNIST.as_printed())
-
-
-def right_models(p: Mapping) -> tuple[ModelSpec, ModelSpec]:
-    """Layer 1 with the printed priors, and with precisions held."""
-    held = MNIST.with_held(p["noise_precision"], p["weight_precision"])
-    return tuple(ModelSpec(model.layers[:1], model.image_size) for model in (MNIST.as_printed(), held))
+            found = {
+                name: literal_chain(images.values[:, 0], one, sweeps, seed, bar) for name, one in READINGS.items()
+            } | {name: right_chain(images, model, sweeps, seed) for name, model in zip(RIGHT, right, strict=True)}
+            subsets[seed] = along("reading", found)
+    return outcome(along("subset", subsets), p, images, model=MNIST.as_printed())
 
 
 def right_chain(images: xr.DataArray, model: ModelSpec, sweeps: int, seed: int) -> xr.Dataset:
-    """`literal_chain` by the library."""
+    """`literal_chain` of a model's layer 1, by the library."""
+    model = ModelSpec(model.layers[:1], model.image_size)
     (layer,) = pretrain(images, model, ChainSpec(sweeps - 1, 1, seed, start="random")).layers
     traces = layer.traces.isel(chain=0)
     energy = float((images.values.astype(float) ** 2).sum()) / images.size
