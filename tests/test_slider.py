@@ -25,13 +25,13 @@ def parts(shown):
     """Frames and their words, and the page's own elements."""
     page = BeautifulSoup(shown.data, "html.parser").find("div", class_="slider")
     pairs = json.loads(page.find("script", type="application/json").string)
-    frames = [Image.open(io.BytesIO(base64.b64decode(frame))) for frame, _ in pairs]
+    frames = [Image.open(io.BytesIO(base64.b64decode(frame))) for frame, *_ in pairs]
     assert len({frame.size for frame in frames}) == 1, "a page must not jump"
     assert not re.search(r"https?:|//\w", re.sub(r"[A-Za-z0-9+/=]{200,}", "", shown.data)), "nothing is loaded"
     assert page.img["alt"] and page.find("div", class_="controls").has_attr("hidden"), "without JavaScript: the picture"
-    shown_first = [page.img["src"].endswith(f",{frame}") for frame, _ in pairs].index(True)
+    shown_first = [page.img["src"].endswith(f",{frame}") for frame, *_ in pairs].index(True)
     assert page.output.string == pairs[shown_first][1]
-    return frames, [words for _, words in pairs], shown_first, page
+    return frames, [words for _, words, *_ in pairs], shown_first, page
 
 
 def drawn(count):
@@ -54,10 +54,11 @@ def test_a_slider_has_all_frames_and_answers_to_keys():
 
 
 def test_switches_have_a_frame_for_every_setting():
-    _, words, first, page = parts(switches(drawn(4), "what", ["one", "two"], first=2))
-    assert len(words) == 4 and first == 2 and page.button is None
-    boxes = page.find_all("input", type="checkbox")
-    assert [box.parent.get_text(strip=True) for box in boxes] == ["one", "two"]
+    settings = [(f"words {n}", Image.new("L", (8, 8), n), [f"one {n}", f"two {n}"]) for n in range(4)]
+    _, words, first, page = parts(switches(settings, "what", first=2))
+    assert words == [f"words {n}" for n in range(4)] and first == 2 and page.button is None
+    boxes = page.find_all("input", type="checkbox")  # with names that one can click on; the browser lets space switch
+    assert [box.parent.get_text(strip=True) for box in boxes] == ["one 2", "two 2"]
     assert [box.has_attr("checked") for box in boxes] == [False, True]  # the lowest bit is the first
 
 
@@ -82,8 +83,8 @@ def test_the_published_chain_explodes_beside_the_corrected_one():
     assert (residual.sel(sweep=0) == 1).all()
     assert (residual.sel(reading="as published").diff("sweep") > 0).all() and residual[0, -1] > 1e3
     assert residual.sel(reading="corrected", sweep=3) < 0.5
-    norms = np.linalg.norm(found.left.sel(sweep=2), axis=(1, 2, 3)) / np.linalg.norm(images)
-    np.testing.assert_allclose(norms, residual.sel(sweep=2))  # of four images all are shown
+    squares = (found.left.sel(sweep=2) ** 2).sum(("image", "row", "col"))  # of four images all are shown
+    np.testing.assert_allclose(np.sqrt(squares), residual.sel(sweep=2) * np.linalg.norm(images))
     _, words, first, _ = parts(moving.diverging(images.values[:, 0], found))
     assert first == 3 and words[0].endswith("as published 1, half corrected 1, corrected 1")
 
@@ -99,8 +100,8 @@ def test_probabilities_by_hand_are_those_of_the_model(on):
         left = moving.SEVEN - np.tensordot(weights, placed, 1) + weight * atom
 
         def likelihood(w, left=left, atom=atom):
-            density = stats.norm(0, moving.DEVIATION).logpdf(left - w * atom) - stats.norm(0, moving.DEVIATION).logpdf(left)
-            return np.exp(density.sum()) * stats.norm.pdf(w, scale=moving.GAMMA_W**-0.5)
+            noise, slab = stats.norm(0, moving.DEVIATION), stats.norm(0, moving.GAMMA_W**-0.5)
+            return np.exp((noise.logpdf(left - w * atom) - noise.logpdf(left)).sum()) * slab.pdf(w)
 
         odds = integrate.quad(likelihood, -8, 8, points=[float((left * atom).sum())])[0] / (moving.ATOMS - 1)
         assert chance == pytest.approx(odds / (1 + odds), rel=1e-6)
@@ -108,7 +109,7 @@ def test_probabilities_by_hand_are_those_of_the_model(on):
 
 def test_one_atom_explains_others_away():
     _, words, first, page = parts(moving.explaining_away())
-    names = [label.get_text(strip=True) for label in page.find_all("label")]
+    names = [label.get_text().split()[0] for label in page.find_all("label")]
     chances = [dict(re.findall(r"([A-F]) (\d+)%", one.partition("others")[2])) for one in words]
     alone = {name: float(chances[0][name]) for name in names}
     assert len(words) == 2 ** len(names) and min(alone.values()) > 90

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 from IPython.display import HTML
 from matplotlib.figure import Figure
+from PIL import Image
 
 from gdd.base.axes import ATOM, PLANE
 from gdd.reference.deconvolution import coefficient_given_rest
@@ -94,9 +95,8 @@ def diverging(images: np.ndarray, found: xr.Dataset) -> HTML:
 
 def _size(norm: float) -> str:
     """A residual in words, as it may be of any size."""
-    if not np.isfinite(norm):
-        return "beyond all numbers"
-    return f"{norm:.2g}" if norm < 100 else f"{norm:,.0f}" if norm < 1e6 else f"10 to the {np.log10(norm):.0f}"
+    large = f"10 to the {np.log10(norm):.0f}" if np.isfinite(norm) else "beyond all numbers"
+    return f"{norm:.2g}" if norm < 100 else f"{norm:,.0f}" if norm < 1e6 else large
 
 
 #: a tiny digit, and atoms placed in it
@@ -108,31 +108,33 @@ DEVIATION, GAMMA_W, ATOMS = 0.4, 1.0, 32
 
 
 def explaining_away() -> HTML:
-    """Switches of atoms placed in a tiny digit: their sum, what is left, each one's probability given the others."""
-    names, placed = list(PLACED), np.stack([_placed(*one) for one in PLACED.values()])
-    frames = []
-    for state in range(2 ** len(names)):
-        on = np.array([bool(state >> bit & 1) for bit in range(len(names))])
+    """Switches of atoms placed in a tiny digit: sum, residual, every atom's probability of being on given the others.
+
+    Above, the digit, the sum and the residual; below, the atoms, in a frame if they are on.
+    """
+    placed, frames = np.stack([_placed(*one) for one in PLACED.values()]), []
+    for state in range(2 ** len(placed)):
+        on = (state >> np.arange(len(placed)) & 1).astype(bool)
         weights, probability = given_the_others(SEVEN, placed, on)
         total = np.tensordot(weights, placed, 1)
-        figure, axes = style.new_figure(height=3.1)
-        axes.remove()
-        above, below = figure.subfigures(2, 1, height_ratios=(1.3, 1))
-        named = (("image", SEVEN), ("sum of atoms on", total), ("residual", SEVEN - total))
-        for panel, (title, picture) in zip(above.subplots(1, 3), named, strict=True):
-            style.draw_picture(panel, picture, title)
-        for panel, name, one, lit, chance in zip(below.subplots(1, len(names)), names, placed, on, probability,
-                                                 strict=True):
-            style.draw_picture(panel, one / one.max() * (1 if lit else 0.45), f"{name} {chance:.0%}")
-            for spine in panel.spines.values():
-                spine.set(visible=bool(lit), color=style.COLOURS["red"], linewidth=2.5)
-        left = ((SEVEN - total) ** 2).sum() / (SEVEN**2).sum()
-        chances = ", ".join(f"{name} {chance:.0%}" for name, chance in zip(names, probability, strict=True))
-        lit = ", ".join(name for name, one in zip(names, on, strict=True) if one) or "none"
-        frames.append((f"on: {lit}; energy left {left:.0%}; probability given the others: {chances}",
-                       style.finish(figure)))
-    return switches(frames, "a tiny seven, the sum of the atoms that are on, the residual, and each atom's probability",
-                    names, first=1 << names.index("C"))
+        sheet = np.full((272, 600, 3), 255, np.uint8)
+        for number, picture in enumerate((SEVEN, total, SEVEN - total)):
+            _paste(sheet, picture, (5, 200 * number + 16), 28)
+        for number, (atom, lit) in enumerate(zip(placed, on, strict=True)):
+            if lit:
+                sheet[182:272, 100 * number + 5 : 100 * number + 95] = 213, 94, 0
+            _paste(sheet, atom / placed.max() * (1 if lit else 0.5), (188, 100 * number + 11), 13)
+        left, lit = ((SEVEN - total) ** 2).sum() / (SEVEN**2).sum(), ", ".join(np.array([*PLACED])[on]) or "none"
+        chances = [f"{name} {chance:.0%}" for name, chance in zip(PLACED, probability, strict=True)]
+        words = f"on: {lit}; energy left {left:.0%}; probability given the others: {', '.join(chances)}"
+        frames.append((words, Image.fromarray(sheet), chances))
+    return switches(frames, "a tiny seven, the sum of the atoms that are on, the residual, and six atoms", 4)
+
+
+def _paste(sheet: np.ndarray, picture: np.ndarray, corner: tuple[int, int], scale: int) -> None:
+    """Put a picture (row, col), from -1 to 1, on a sheet (row, col, colour), its pixels enlarged."""
+    grey = np.kron(np.rint(127.5 * (1 + picture.clip(-1, 1))), np.ones((scale, scale)))
+    sheet[corner[0] : corner[0] + len(grey), corner[1] : corner[1] + len(grey)] = grey[..., None]
 
 
 def _placed(atom: np.ndarray, row: int, col: int) -> np.ndarray:
@@ -143,17 +145,9 @@ def _placed(atom: np.ndarray, row: int, col: int) -> np.ndarray:
 
 
 def given_the_others(image: np.ndarray, placed: np.ndarray, on: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Weights of the placed atoms that are on, at their posterior mean; each one's probability given the others.
+    """Weights of placed atoms, at their posterior mean if on; each one's probability of being on given the others.
 
-    Parameters
-    ----------
-    image : (row, col)
-    placed : (atom, row, col)
-    on : (atom,) of bool
-
-    Returns
-    -------
-    weights, probability : (atom,)
+    ``image`` (row, col), ``placed`` (atom, row, col), ``on`` (atom,) of bool; both results (atom,)
     """
     flat = placed.reshape(len(placed), -1) / DEVIATION  # in units in which the noise has precision 1
     gram, seen, weights = flat @ flat.T, flat @ image.ravel() / DEVIATION, np.zeros(len(placed))

@@ -24,6 +24,7 @@ const show = () => {
   box.querySelector('img').src = 'data:image/png;base64,' + frames[at][0];
   box.querySelector('output').value = frames[at][1];
   if (play) range.setAttribute('aria-valuetext', frames[at][1]);
+  else box.querySelectorAll('span').forEach((name, bit) => { name.textContent = frames[at][2][bit]; });
 };
 const stop = () => { timer = clearInterval(timer); play.textContent = 'Play'; };
 box.addEventListener('input', () => { if (timer) stop(); show(); });
@@ -46,42 +47,44 @@ def slider(frames: Iterable[tuple[str, Figure]], says: str, first: int = 0) -> H
     says : what the picture shows, for readers who cannot see it
     first : number of the frame that is shown before anybody moves the slider, and in print
     """
-    pairs = [(words, _encoded(figure)) for words, figure in frames]
-    return _page(pairs, says, first, (
-        f'<input type="range" min="0" max="{len(pairs) - 1}" value="{first}" aria-label="{html.escape(says)}"'
-        f' aria-valuetext="{html.escape(pairs[first][0])}"><button type="button">Play</button>'), live="off")
+    shown = [(_encoded(figure), words) for words, figure in frames]
+    return _page(shown, says, first, (
+        f'<input type="range" min="0" max="{len(shown) - 1}" value="{first}" aria-label="{html.escape(says)}"'
+        f' aria-valuetext="{html.escape(shown[first][1])}"><button type="button">Play</button>'), live="off")
 
 
-def switches(frames: Iterable[tuple[str, Figure]], says: str, names: Sequence[str], first: int = 0) -> HTML:
-    """Frames, each with its words, for every setting of some switches.
+def switches(frames: Iterable[tuple[str, Image.Image, Sequence[str]]], says: str, first: int = 0) -> HTML:
+    """Frames, each with its words and what its switches are called, for every setting of some switches.
 
     Parameters
     ----------
     frames : 2 ** switches; in the number of a frame the lowest bit is the first switch, 1 for on
     says, first : see `slider`
-    names : of the switches
     """
-    pairs = [(words, _encoded(figure)) for words, figure in frames]
+    shown = [(_small(picture), words, list(names)) for words, picture, names in frames]
     boxes = "".join(f'<label><input type="checkbox" autocomplete="off"{" checked" * (first >> bit & 1)}>'
-                    f" {html.escape(name)}</label>" for bit, name in enumerate(names))
-    return _page(pairs, says, first, boxes, live="polite")
+                    f"<span>{html.escape(name)}</span></label>" for bit, name in enumerate(shown[first][2]))
+    return _page(shown, says, first, boxes, live="polite")
 
 
-def _page(pairs: Sequence[tuple[str, str]], says: str, first: int, controls: str, live: str) -> HTML:
+def _page(shown: Sequence[tuple], says: str, first: int, controls: str, live: str) -> HTML:
     """The picture, its controls, its words and all frames."""
-    words, picture = pairs[first]
-    frames = json.dumps([(one, text) for text, one in pairs])
+    picture, words, *_ = shown[first]
     return HTML(
         f'<div class="slider"><img alt="{html.escape(says)}" src="data:image/png;base64,{picture}">'
         f'<div class="controls" role="group" aria-label="{html.escape(says)}" hidden>{controls}</div>'
         f'<output aria-live="{live}">{html.escape(words)}</output>'
-        f'<script type="application/json">{frames}</script><script>{SCRIPT}</script></div>'
+        f'<script type="application/json">{json.dumps(shown)}</script><script>{SCRIPT}</script></div>'
     )
 
 
 def _encoded(figure: Figure) -> str:
     """A figure as a small picture."""
-    large, small = io.BytesIO(), io.BytesIO()
-    figure.savefig(large, dpi=DPI)
-    Image.open(large).convert("RGB").quantize(COLOURS).save(small, "png", optimize=True)
+    figure.savefig(large := io.BytesIO(), dpi=DPI)
+    return _small(Image.open(large))
+
+
+def _small(picture: Image.Image) -> str:
+    """A picture with few colours, as text."""
+    picture.convert("RGB").quantize(COLOURS).save(small := io.BytesIO(), "png", optimize=True)
     return base64.b64encode(small.getvalue()).decode()
