@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 from test_chapters import PAGE, code_cells
 
 from gdd_book import parameters, run
@@ -32,6 +33,11 @@ def test_a_page_runs_at_parameters_as_people_write_them(one, capsys, monkeypatch
     assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
 
 
+def test_lists_are_given_as_papermill_takes_them(one):
+    assert run.main(["chapter", "one.md", "out.ipynb", "-y", "{n: 5, pool: [2, 4]}"]) == 0
+    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
+
+
 @pytest.mark.parametrize(("folder", "before"), [
     (ROOT, "book/"), (ROOT / "book" / "mnist", "../"), (Path("/"), f"{ROOT}/book/"), (None, "linked/"),
 ])
@@ -53,6 +59,10 @@ def test_pages_are_found_from_everywhere(folder, before, tmp_path, monkeypatch):
     (["one.md", "out.md"], "output out.md: the name of a notebook (.ipynb) is needed"),
     (["one.md", "no/out.ipynb"], "output no/out.ipynb: there is no folder no; make it first"),
     (["one.md", "out.ipynb", "-p", "m", "5"], "chapter one.md has no parameter m; it has n, pool"),
+    (["one.md", "out.ipynb", "-p", "pol", "5"], "has no parameter pol (nearest: pool); it has n, pool"),
+    (["one.md", "out.ipynb", "-y", "pool: [2, x]"], "parameter pool: '2 x' given, whole numbers needed"),
+    (["one.md", "out.ipynb", "-y", "n: 1", "-p", "n=6"], "parameter n: given twice"),
+    (["one.md", "out.ipynb", "-y", "pool: [2"], "-y: 'pool: [2' given, names and values needed"),
 ])
 def test_one_line_says_what_is_wrong_before_any_work(one, capsys, monkeypatch, words, said):
     Path("README.md").write_text("# Words\n\n    code\n")
@@ -72,12 +82,21 @@ def test_a_cell_that_fails_is_named_and_nothing_is_written(one, capsys):
 
 
 @pytest.mark.parametrize("page", notebooks.chapters())
-def test_the_line_at_the_end_of_a_page_has_its_own_parameters(page, monkeypatch):
+def test_the_line_at_the_end_of_a_page_changes_one_value(page, monkeypatch):
     found = []
     monkeypatch.setattr(chapter, "run", lambda path, output, given: found.extend([path, given]))
     assert run.main(shlex.split(rerun.command(page))[1:]) == 0
     known = chapter.defaults(chapter.read(notebooks.text_path(page)))
-    assert found[0] == f"book/{page}.md" and parameters.parse(page, known, found[1]) == known
+    ((name, value),) = parameters.parse(page, known, found[1]).items()
+    assert found[0] == f"book/{page}.md" and value != known[name]
+    assert (" -y " in rerun.command(page)) == isinstance(known[name], list | tuple)
+    said = rerun.effect(page)
+    assert re.fullmatch(r"Then .+ It takes about (\d+ seconds|\w+ minutes?) of one core\..* An unknown .+", said)
+    assert {*known} - {name} <= {*re.findall(r"\w+", said)}
+
+
+def test_every_page_has_such_a_line_and_no_other_has():
+    assert {*yaml.safe_load((notebooks.BOOK / "rerun.yml").read_text())} == {*notebooks.chapters()}
 
 
 @pytest.mark.parametrize("page", notebooks.chapters())
