@@ -66,9 +66,9 @@ class DeepDeconvolution(ImageTransformer):
     model : sizes and priors of the layers, such as `gdd.MNIST`; None: `ModelSpec.for_images` proposes one
     atoms : numbers of atoms of the proposed model's layers, bottom first; not used if a model is given
     image_size : (row, col) of grey images that are given flat; None: signals of one row
-    pretrain : sweeps of each layer's chain, (thrown away, kept)
-    refine : sweeps of the chain of all layers, (thrown away, kept); None: no refinement, which costs many times more
-    infer : sweeps for new images, (thrown away, averaged)
+    pretrain : sweeps of each layer's chain, (burn-in, collected)
+    refine : sweeps of the chain of all layers, (burn-in, collected); None: no refinement, which costs many times more
+    infer : sweeps for new images, (burn-in, averaged)
     checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
         fits begin beside it
     random_state : of every random number
@@ -78,14 +78,14 @@ class DeepDeconvolution(ImageTransformer):
     Attributes
     ----------
     model_ : ModelSpec
-    scale_ : median of every plane and unit of the pixels, which are subtracted and divided by
+    scale_ : `Scale`, the median that is subtracted from each plane and the number that all are divided by
     layout_ : axes and sizes of the images
     chain_ : the trained chain, `Pretrained` or `Refined`
     atoms_ : (atom, plane, atom_row, atom_col), its top atoms in the image plane
     traces_ : by stage, numbers of every sweep, dims (chain, draw); the last stage kept the last ``kept_`` sweeps
     coords_ : coordinates of the training images, such as their labels, by name; ``image`` numbers them if nothing else
     seed_ : of the chain
-    n_features_in_ : numbers of an image
+    n_features_in_ : numbers per image
 
     Notes
     -----
@@ -197,7 +197,7 @@ class DeepDeconvolution(ImageTransformer):
     # ---- new images
 
     def transform(self, X) -> np.ndarray:
-        """Features of images, (image, feature): posterior means of the maps, atom by atom, row by row."""
+        """Features (image, feature): posterior means of the maps, atom by atom, row by row, in the model's units."""
         check_is_fitted(self)
         return self._features(self._checked(X, reset=False))
 
@@ -256,7 +256,7 @@ class DeepDeconvolution(ImageTransformer):
         return float(1 - np.nansum((images - rebuilt) ** 2) / np.nansum(spread**2))
 
     def sample(self, n: int = 1, random_state=None) -> np.ndarray:
-        """Draw images: every coefficient is on as often, and as strongly, as in the training images, independently.
+        """Draw images: each coefficient is active as often, and as strongly, as in the training images, independently.
 
         ``random_state`` : a whole number; None gives the same images at every call
         """

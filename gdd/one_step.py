@@ -48,13 +48,13 @@ from gdd.transformer import Bar, ImageTransformer, as_tuples, parameters_of, swe
 LEAST_NORM = 0.25
 #: widest blur, pixels
 WIDEST = 2**15 - 1
-#: width of the blur beside the side of an atom: three pixels for atoms of eight
+#: width of the blur as a share of an atom's side: three pixels for atoms of eight
 BLUR = 3 / 8
 #: images that are read at once
 AT_ONCE = 250
 #: dictionaries that this package brings
 SHIPPED = Path(__file__).parent / "pretrained"
-#: of a dictionary without a spread, such as that of images that are all alike
+#: smallest unit, for features that do not vary, as where all images are alike
 LEAST_UNIT = 1e-12
 #: atoms of the four dictionaries of `OneStepFeatures.digits`, chosen on training digits (book, mnist/best)
 DIGIT_SIZES = (8, 8), (8, 8), (6, 6), (11, 11)
@@ -94,13 +94,13 @@ class OneStepSettings:
     pool : (row, col) of a block; None: about seven blocks a side
     margin : places by which a block reaches into its neighbours on each side
     second : a layer on the maps of the first, with features of its own; needs ``sizes`` of one
-    blur : pixels; what is wider is subtracted from each image, as shading and background are. 0: nothing is; None:
-        three eighths of an atom
+    blur : pixels; structure wider than this, such as shading and background, is subtracted from each image. 0: none;
+        None: three eighths of an atom
     local_contrast : whether to normalise contrast within 9 x 9 pixels first, for photographs with light and shade; then
         the blur is subtracted in learning alone, as for the book's record of Caltech 101
     rescale : whether to subtract medians and divide by one number, see ``scale_``; the precisions need it
     noise_precision, weight_precision : held, in learning and in use
-    learn_from : images at most that are learned from, drawn from those of ``fit``
+    learn_from : maximum number of training images, drawn from those of ``fit``
     """
 
     pool: Size | None = None
@@ -152,7 +152,7 @@ class OneStepFeatures(ImageTransformer):
 
     Parameters
     ----------
-    atoms : number of each dictionary at the start, of which those that explain nothing are dropped; or the dictionaries
+    atoms : initial number per dictionary, of which those that explain nothing are dropped; or the dictionaries
         themselves, (atom, plane, atom_row, atom_col) each: then ``sweeps`` do not count, and ``sizes`` are theirs
     sizes : of the atoms, (row, col) for each dictionary; None: one, two sevenths of an image wide, at most 17 pixels
     regions : None: each block is a feature. Such as (1, 2, 4): a pyramid, for pictures of which it matters less where
@@ -161,7 +161,7 @@ class OneStepFeatures(ImageTransformer):
     whitening : how far images are deformed to learn what not to count; True: as `Deformations` says; False: features
         are as they are, which costs less
     settings : pooling blocks, a second layer, blur and contrast, precisions; None: as `OneStepSettings` says
-    sweeps : of the chain that learns a dictionary, (thrown away, kept)
+    sweeps : of the chain that learns a dictionary, (burn-in, collected)
     image_size : (row, col) of grey images that are given flat; None: signals of one row
     checkpoint : folder in which unfinished chains are kept; the same fit, started again, goes on from there, and other
         fits begin beside it
@@ -176,7 +176,7 @@ class OneStepFeatures(ImageTransformer):
     units_ : standard deviation of the features of each dictionary, by which they are divided; 1 with ``regions`` or a
         second layer
     whitening_ : `gdd.inference.deformations.Whitening`, or None
-    scale_ : median of every plane and unit of the pixels, which are subtracted and divided by
+    scale_ : `Scale`, the median that is subtracted from each plane and the number that all are divided by
     layout_ : axes and sizes of the images
     settings_ : `OneStepSettings` that images are read by, with the block and the blur that were chosen
     regions_, seed_, n_features_in_ : as used
@@ -641,7 +641,7 @@ def normalise_by_norm(maps: np.ndarray) -> np.ndarray:
 
 
 def pyramid(maps: np.ndarray, levels: Sequence[int]) -> np.ndarray:
-    """Square root of what is largest of every map in each region, all levels of one norm, together 1: (image, feature).
+    """Square root of each map's maximum in each region; each level has equal norm, the whole norm 1: (image, feature).
 
     Maps (image, atom, row, col); ``levels`` : regions along each side
     """

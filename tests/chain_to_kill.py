@@ -1,4 +1,4 @@
-"""What the processes of test_killed.py do: pretrain and refine a small model, tell each sweep, maybe end themselves."""
+"""What the processes of test_killed.py do: pretrain and refine a small model, and maybe end themselves."""
 
 import hashlib
 import io
@@ -62,28 +62,14 @@ def count_writes(place, which):
     checkpoint.write = counted
 
 
-class Say:
-    """Progress that says through a pipe where a stage begins, and every sweep; the next one waits for an answer."""
-
-    def __init__(self, pipe):
-        self.pipe = pipe
-
-    def begin(self, stage, sweeps, done, *_):
-        self.pipe.send(f"{stage}: {done} of {sweeps}")
-
-    def step(self, **_):
-        self.pipe.send("sweep")
-        self.pipe.recv()
-
-
-def run(folder, length, progress=None):
+def run(folder, length):
     """Digest of everything that pretraining and refinement return, traces included."""
     images = draw_joint("two layers", 40).data.images
     pruning = Pruning(length // 4, 2, 0.5)
     chain = ChainSpec(length, length // 2, 5, pruning, single_precision=False)
     refinement = RefinementSpec(Precision(fixed=4.0))
-    fitted = pretrain(images, TWO, chain, folder=folder, progress=progress)
-    refined = refine(images, fitted.model, chain, refinement, start=fitted, folder=folder, progress=progress)
+    fitted = pretrain(images, TWO, chain, folder=folder)
+    refined = refine(images, fitted.model, chain, refinement, start=fitted, folder=folder)
     digest = hashlib.sha256()
     for part in (*fitted.layers, refined):
         for leaf in leaves((part.state, part.traces, getattr(part, "last", ()))):
@@ -105,4 +91,4 @@ def child(pipe, folder, length, place="", write=0):
     chains.SECONDS_BETWEEN_CHECKPOINTS, chains.SHARE_OF_WRITING = 0.0, np.inf
     if place:
         count_writes(place, write)
-    pipe.send(run(folder, length, Say(pipe)))
+    pipe.send(run(folder, length))

@@ -14,28 +14,31 @@ from gdd import DeepDeconvolution
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 
-#: Modules whose quick tests refine, by the precision of their arrays. Compiling the kernels of refinement takes a
-#: minute of processor time; two processes that need them at the same time would both compile them. Quick tests refine
-#: in single precision under atoms of 8 x 8 alone, and in double precision under atoms narrower than six numbers.
-REFINING = {
+#: Modules whose quick tests compile kernels, by the precision of most of their arrays. All kernels take minutes of
+#: processor time; of two processes that need one at the same time both would compile it. Kernels are compiled anew for
+#: every size of atoms with six numbers or more a row: there is 8 x 8 in single precision, and 3 x 6 in double.
+COMPILING = {
     "single": {
-        "test_arrays", "test_caltech", "test_cluster", "test_completion_pages", "test_depth", "test_estimator",
-        "test_labels", "test_mnist_pages", "test_models", "test_readme", "test_refinement_experiments", "test_saved",
-        "test_sums", "test_training",
+        "test_arrays", "test_caltech", "test_class_atoms", "test_class_parallel", "test_cluster",
+        "test_depth", "test_dictionaries", "test_estimator", "test_feedforward", "test_files", "test_labels",
+        "test_mnist_pages", "test_models", "test_one_step", "test_one_step_experiments", "test_own_images",
+        "test_pipeline", "test_planted", "test_pretrain", "test_readings", "test_readme", "test_refinement_experiments",
+        "test_saved", "test_sums", "test_training", "test_transformer",
     },
     "double": {
-        "test_calibration", "test_fixed_dictionary", "test_interpolation", "test_joint_sampler", "test_joint_sweep",
-        "test_pretrain", "test_refine",
+        "test_calibration", "test_chain", "test_deconvolution", "test_fixed_dictionary", "test_interpolation",
+        "test_joint", "test_joint_sampler", "test_joint_sweep", "test_kernels", "test_masked", "test_projection",
+        "test_projection_joint", "test_refine",
     },
 }
 
 
 class OneCompiles(LoadFileScheduling):
-    """Tests of a module are run by one process; so are those of all modules that refine in one precision."""
+    """Tests of a module are run by one process; so are those of all modules that compile for one precision."""
 
     def _split_scope(self, nodeid):
         file = super()._split_scope(nodeid)
-        return next((name for name, modules in REFINING.items() if Path(file).stem in modules), file)
+        return next((name for name, modules in COMPILING.items() if Path(file).stem in modules), file)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -8,7 +8,6 @@ from sklearn.decomposition import PCA
 from gdd.base.checks import GddError
 from gdd_book.evaluate.baselines import (
     LEAST_VARIANCE,
-    choose_components,
     fill_by_neighbour,
     fill_by_pca,
     learn_patch_atoms,
@@ -64,13 +63,6 @@ def test_patches_of_atoms_are_soft_thresholds_written_out(images):
     assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("learn", [learn_patches, learn_patch_atoms])
-def test_centroids_do_not_depend_on_anything_but_images_and_seed(images, learn):
-    one, same, other = (learn(images, 5, size=4, seed=seed).centroids for seed in (0, 0, 1))
-    assert_allclose(one, same)
-    assert not np.allclose(one, other)
-
-
 # ---- missing pixels
 
 
@@ -108,12 +100,3 @@ def test_gaussian_fills_in_the_conditional_mean():
         expected = covariance[~o][:, o] @ np.linalg.solve(covariance[o][:, o], image.ravel()[o])
         np.testing.assert_allclose(found[seen], image[seen])
         np.testing.assert_allclose(found.ravel()[~o], expected, atol=0.05)
-
-
-def test_number_of_components_is_found_on_training_images():
-    train, _ = gaussian_images(60, 1)
-    mask = hide_at_random((20, *train.shape[1:]), 0)
-    for candidates in ((1, 2, 3), (3, 30, 47, 1000)):
-        assert choose_components(train, mask, candidates) == 3
-    with pytest.raises(GddError, match="at least 10"):
-        choose_components(train[:9], mask)

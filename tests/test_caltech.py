@@ -1,14 +1,21 @@
-"""Models of Caltech images: what they are trained on, what their chains depend on, finished chains not run again."""
+"""Experiments on pictures of Caltech's form, at their smallest: one class, layer by layer, the best features."""
 
 import numpy as np
 import pytest
+import xarray as xr
+from sklearn.linear_model import RidgeClassifierCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
 from tiny import CHEAP
 
+import gdd
+from gdd import SecondLayer
+from gdd.base.axes import LABEL
 from gdd.inference.contrast import normalise_contrast
-from gdd.model.spec import CALTECH101
-from gdd_book import training
+from gdd_book import experiments, training
 from gdd_book.data import datasets
-from gdd_book.experiments import atoms
+from gdd_book.experiments import atoms, caltech
+from gdd_book.experiments.studies import caltech_features as ours
 from gdd_book.progress import Run
 
 P = {
@@ -17,11 +24,12 @@ P = {
 }
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def tiny_model(pictures, monkeypatch):
     monkeypatch.setitem(training.MODELS, "tiny", CHEAP)
 
 
+@pytest.mark.usefixtures("tiny_model")
 def test_images_are_normalised_and_of_the_class():
     train, test = training.setup_of(P).images, training.caltech_images(P, "test")
     assert (train.shape, test.shape) == ((4, 1, 28, 28), (6, 1, 28, 28))
@@ -33,41 +41,7 @@ def test_images_are_normalised_and_of_the_class():
     np.testing.assert_array_equal(both[both.label == 0], train)  # a class's images do not depend on the others
 
 
-def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
-    def folders(**changes):
-        return training.folders_of(P | changes, Run(tmp_path), training.setup_of(P | changes))
-
-    pretrained, refined = folders()
-    assert folders(n_test=3) == (pretrained, refined)
-    others = {"classes": ("lies",), "per_class": 3, "seed": 1, "burn_in": 7, "collect": 7, "noise_precision": 7.0}
-    for name, other in others.items():
-        assert pretrained not in folders(**{name: other}) and refined not in folders(**{name: other})
-    for name in ("refine_burn_in", "refine_collect", "refine_noise"):
-        assert folders(**{name: 7})[0] == pretrained and folders(**{name: 7})[1] != refined
-
-
-def test_every_class_and_split_has_its_own_seed():
-    changes = ({}, {"classes": ("lies",)}, {"classes": ("stands", "lies")}, {"seed": 1})
-    assert len({training.chain_seed(P | change) for change in changes}) == 4
-    assert training.chain_seed(P | {"collect": 9}) == training.chain_seed(P)
-
-
-def test_models_of_both_depths_have_the_paper_s_test_time():
-    printed = training.caltech_model("three layers", {"noise_precision": 0, "weight_precision": 0.1})
-    assert printed == CALTECH101.as_printed()
-    for name in ("two layers", "three layers"):
-        held = {"noise_precision": 3.0, "weight_precision": 0.1, "learned_planes": False}
-        model = training.caltech_model(name, held)
-        assert (model.projected_size, model.stride) == ((96, 96), (8, 8))
-        assert model.shapes()[-1].map_size == (5, 5)
-        bottom, *upper = model.layers
-        assert (bottom.gamma_e.fixed, bottom.gamma_w.fixed, bottom.gamma_d.fixed) == (3.0, 0.1, 289.0)
-        assert all(layer.gamma_e.fixed is None and layer.gamma_e.axes == () for layer in upper)
-        assert all(layer.gamma_w.fixed == pytest.approx(0.01) for layer in upper)
-        learned = training.caltech_model(name, held | {"learned_planes": True})
-        assert learned == model.with_learned_planes() != model
-
-
+@pytest.mark.usefixtures("tiny_model")
 def test_class_experiment_adds_up_its_parts(tmp_path):
     run = Run(tmp_path / "cache")
     found = atoms.caltech_class(P | {"collect": 2, "voters": 2}, run).dataset
@@ -82,3 +56,103 @@ def test_class_experiment_adds_up_its_parts(tmp_path):
     assert found.atoms_1.shape == (2, 3, 8, 8)
     assert found.atoms_2.shape == (2, 4, 25, 25)
     assert (np.abs(found.atoms_2).max(("row_2", "col_2")) == 100).all()
+
+
+LENGTHS = {"burn_in": 4, "collect": 2, "test_burn_in": 3, "test_collect": 2, "layer_burn_in": 2, "layer_collect": 2}
+LAYERED = LENGTHS | {"data": "caltech256", "n_classes": 2, "per_class": 6, "n_test": 3}
+LAYERED |= {"model": "two layers"}
+
+
+@pytest.fixture
+def layered(pictures, monkeypatch):
+    """Run the experiment on three kinds of bars, its checkpoints beside them."""
+    monkeypatch.setitem(training.MODELS, "two layers", CHEAP)
+    return lambda: experiments.run("caltech-layerwise", LAYERED, within=Run(pictures / "cache")).dataset
+
+
+def test_every_way_is_classified_and_a_second_run_reads_what_is_there(layered, monkeypatch):
+    found = layered()
+    assert found.way.values.tolist() == [
+        caltech.ONE_DECONVOLUTION, caltech.ALL_LAYERS, "layer by layer, layer 1",
+        "layer by layer, layer 2",
+    ]
+    below, above = 3 * 7 * 7, 4 * 2 * 2
+    assert found.n_features.values.tolist() == [2 * 4 * 2 * 2, 2 * (below + above), 2 * below, 2 * above]
+    assert dict(found.right.sizes) == {"way": 4, "feature_kind": 2, "image": 6} and found["class"].size == 2
+    assert found.right.dtype == bool and (found.baseline_accuracy > 50).all()
+
+    monkeypatch.setattr(caltech, "infer_layers", None)  # no codes are made again
+    xr.testing.assert_identical(layered(), found)
+
+
+SETTINGS = {"data": "caltech256", "n_classes": 3, "per_class": 6, "counts": (3, 6), "n_test": 4, "n_learn": 9}
+SETTINGS |= {"burn_in": 3, "collect": 1, "seeds": (0, 1)}
+
+
+@pytest.fixture
+def once(pictures, monkeypatch):
+    """Run the experiment on small pictures, a few atoms of MNIST's size; training and test images can be changed."""
+    load = ours.train_and_test
+    changes = {"atoms": 5, "sizes": ((8, 8),), "pool": (3, 3), "weight_precision": 0.1, "verbose": False}
+    monkeypatch.setattr(ours, "CHANGES", changes | {"second": SecondLayer(10, (2, 1), (1, 1))})
+    scales = ours.Scale((28, 28), (1, 2, 3), 0.7), ours.Scale((20, 20), (1, 2), 0.3)
+    monkeypatch.setattr(ours, "SCALES", scales)
+    monkeypatch.setitem(training.MODELS, "two layers", CHEAP)
+
+    def run(change=lambda train, test: (train, test)):
+        monkeypatch.setattr(ours, "train_and_test", lambda p, size=None: change(*load(p, size)))
+        return experiments.run("caltech-best", SETTINGS).dataset
+
+    return run
+
+
+@pytest.mark.parametrize("columns", [200, 12])
+def test_coordinates_of_the_span_change_no_decision(columns):
+    """More features than training images, and fewer."""
+    random = np.random.default_rng(0)
+    labels = np.arange(60) % 3, np.arange(90) % 3
+    features = [random.normal(size=(len(part), columns)) + 3.0 * np.eye(3, columns)[part] for part in labels]
+    plain = make_pipeline(Normalizer(), RidgeClassifierCV(ours.PENALTIES)).fit(features[0], labels[0])
+    share = 100 * plain.score(features[1], labels[1])
+    assert ours.accuracy(features, labels) == share and 34 < share < 100
+
+
+def test_every_feature_is_judged_and_test_images_change_only_the_judgement(once, monkeypatch):
+    learned, real = [], ours._learn
+
+    def noted(*given):
+        learned.append(real(*given))
+        return learned[-1]
+
+    monkeypatch.setattr(ours, "_learn", noted)
+    found = once()
+    assert dict(found.accuracy.sizes) == {"split": 2, "count": 2, "feature_kind": 5}
+    assert (found.accuracy.sel(feature_kind=list(ours.OURS), count=6) > 60).all()  # chance: 33
+    once(lambda train, test: (train, test.copy(data=test.values[..., ::-1, :])))
+    assert learned[0].to_dataset().identical(learned[2].to_dataset())
+
+
+def test_shares_follow_the_weights_and_in_a_refined_model_what_they_draw():
+    images = np.random.default_rng(0).random((4, 1, 28, 28)).astype(np.float32)
+    fitted = gdd.pretrain(images, CHEAP, gdd.ChainSpec(1, 1))
+    refined = gdd.refine(images, CHEAP, gdd.ChainSpec(1, 1), start=fitted)
+    w = fitted.layers[0].state.local.w
+    w[:], w[0, 0, 0, 0], w[3, 0, 1, 1] = 0, 3.0, -1.0
+    shares = atoms.weight_shares(fitted)
+    np.testing.assert_allclose(shares[:, 0], [0.9, 0, 0, 0.1])
+    assert np.isnan(shares[:, 1]).all()
+    w, z = refined.state.local.w, refined.state.local.z
+    z[:], w[:] = -1, 0
+    z[0, 0, 0, 0], w[0, 0, 0, 0], z[3, 0, 1, 1], w[3, 0, 1, 1] = 0, 3.0, 0, -1.0
+    shares = atoms.weight_shares(refined)
+    np.testing.assert_allclose(shares[:, shares.layer == 2][:, 0], [0.9, 0, 0, 0.1])
+    below = shares[:, shares.layer == 1].values  # one top atom, and linear below it: nine times the energy
+    np.testing.assert_allclose(below, np.tile([[0.9], [0], [0], [0.1]], below.shape[1]), rtol=1e-4)
+
+
+def test_digits_stand_in_where_there_is_no_archive():
+    which = ({"data": "digits", "seed": 0}, ("3", "5"), 2)
+    train, held_out = training.pictures(*which), training.pictures(*which, 3)
+    assert sorted(train[LABEL].values) == [3, 3, 5, 5]
+    assert (train.shape, held_out.shape) == ((4, 1, 128, 128), (3, 1, 128, 128))
+    assert not set(train.number.values) & set(held_out.number.values)

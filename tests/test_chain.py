@@ -12,7 +12,7 @@ from tiny import layer
 import gdd
 from gdd.base.checks import GddError
 from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood
-from gdd.model.spec import ChainSpec, LayerSpec, Pruning, layer_shape
+from gdd.model.spec import ChainSpec, Pruning, layer_shape
 from gdd.model.state import LayerData
 from gdd.sampler import chain as chains
 from gdd.sampler import checkpoint
@@ -121,12 +121,6 @@ def test_seconds_of_a_chain_add_up_over_its_runs(data, tmp_path, monkeypatch, cl
     assert again.traces.attrs == {"seconds": 150.0, "cpu_seconds": 300.0}
 
 
-def test_a_finished_chain_is_read_from_a_folder_that_cannot_be_written(data, tmp_path, monkeypatch):
-    whole = run(data, folder=tmp_path)
-    monkeypatch.setattr(checkpoint, "write", None)
-    assert_equal(run(data, folder=tmp_path), whole)
-
-
 @pytest.mark.parametrize(("change", "what"), [
     (lambda data: {"data": LayerData(data.images + 1e-9)}, "data is"),
     (lambda data: {"data": LayerData(data.images, np.ones(data.images.shape, bool))}, "data is"),
@@ -182,14 +176,6 @@ def test_a_broken_checkpoint_is_refused_and_left(data, tmp_path):
     assert_equal(run(data, folder=tmp_path), run(data))
 
 
-def test_a_folder_that_cannot_be_written_is_an_error(data, tmp_path):
-    (tmp_path / "file").write_text("")
-    never = StopAt(1)
-    with pytest.raises(GddError, match="cannot write"):
-        run(data, folder=tmp_path / "file" / "below", progress=never)
-    assert never.left == 1  # said before any work
-
-
 def test_the_best_collected_sample_is_kept(data):
     fitted = run(data)
     likelihood = fitted.traces["log_likelihood"].values[0]
@@ -212,14 +198,6 @@ def test_pruning_happens_in_burn_in_only(data):
     assert late.spec.atoms == 6
 
 
-def test_pruned_atoms_take_everything_of_theirs_along(data):
-    fitted = run(data, replace(CHAIN, pruning=Pruning(3, 1, 0.999)), atoms=6)
-    atoms = fitted.spec.atoms
-    assert atoms < 6
-    assert fitted.state.local.z.shape[1] == fitted.state.local.w.shape[1] == atoms == fitted.shape.atoms
-    assert len(fitted.state.shared.dictionary) == len(fitted.state.shared.gamma_d) == atoms
-
-
 def test_which_atoms_go():
     active = np.array([100.0, 2.0, 60.0, 0.0])
     assert used_atoms(active, Pruning(share=0.05)).tolist() == [0, 2]
@@ -236,11 +214,3 @@ def test_starts_differ_and_have_unit_norm(data):
         np.testing.assert_allclose((state.shared.dictionary**2).sum(axis=(1, 2, 3)), 1.0)
         assert (state.local.z == -1).all()
     assert not np.allclose(starts[0].shared.dictionary, starts[1].shared.dictionary)
-
-
-def test_fixed_precisions_start_where_they_stay(data):
-    spec = LayerSpec(3, (3, 3), (2, 2))
-    spec = replace(spec, gamma_w=replace(spec.gamma_w, fixed=2.0), gamma_e=replace(spec.gamma_e, fixed=5.0))
-    fitted = fit_layer(data, spec, layer_shape(spec, SIZE, 1), CHAIN)
-    assert (fitted.state.shared.gamma_w == 2.0).all()
-    assert (fitted.state.local.gamma_e == 5.0).all()

@@ -3,12 +3,12 @@
 import io
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import nbformat
 import pytest
+import yaml
 from test_chapters import PAGE, code_cells
 
 from gdd_book import parameters, run
@@ -33,9 +33,13 @@ def test_a_page_runs_at_parameters_as_people_write_them(one, capsys, monkeypatch
     assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
 
 
+def test_lists_are_given_as_papermill_takes_them(one):
+    assert run.main(["chapter", "one.md", "out.ipynb", "-y", "{n: 5, pool: [2, 4]}"]) == 0
+    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 5, pool (2, 4)\n"
+
+
 @pytest.mark.parametrize(("folder", "before"), [
-    (ROOT, "book/"), (ROOT, "./book/"), (ROOT.parent, f"{ROOT.name}/book/"), (ROOT / "book", ""),
-    (ROOT / "book" / "mnist", "../"), (Path("/"), f"{ROOT}/book/"), (None, "linked/"),
+    (ROOT, "book/"), (ROOT / "book" / "mnist", "../"), (Path("/"), f"{ROOT}/book/"), (None, "linked/"),
 ])
 def test_pages_are_found_from_everywhere(folder, before, tmp_path, monkeypatch):
     (tmp_path / "linked").symlink_to(ROOT / "book")
@@ -48,26 +52,22 @@ def test_pages_are_found_from_everywhere(folder, before, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("words", "said"), [
     (["two.md", "out.ipynb"], "chapter two.md: cannot be read ([Errno 2]"),
-    ([".", "out.ipynb"], "chapter .: cannot be read ([Errno 21]"),
     (["bytes.md", "out.ipynb"], "chapter bytes.md: cannot be read ('utf-8' codec"),
     (["README.md", "out.ipynb"], "README.md: no page with code of this book; name one such as book/mnist/error.md"),
     (["a.ipynb", "out.ipynb"], "chapter a.ipynb: no page with code of this book"),
-    (["empty.md", "out.ipynb"], "chapter empty.md: no page with code of this book"),
-    (["-", "out.ipynb"], "chapter -: no page with code"),
     (["one.md", "a.ipynb"], "output a.ipynb: is there already; remove it, or name another"),
     (["one.md", "out.md"], "output out.md: the name of a notebook (.ipynb) is needed"),
     (["one.md", "no/out.ipynb"], "output no/out.ipynb: there is no folder no; make it first"),
     (["one.md", "out.ipynb", "-p", "m", "5"], "chapter one.md has no parameter m; it has n, pool"),
     (["one.md", "out.ipynb", "-p", "pol", "5"], "has no parameter pol (nearest: pool); it has n, pool"),
-    (["one.md", "out.ipynb", "-p", "n", "5", "-p", "n=6"], "parameter n: given twice"),
-    (["one.md", "out.ipynb", "-p", "n", "x"], "parameter n: 'x' given, a whole number needed, such as -p n 1"),
+    (["one.md", "out.ipynb", "-y", "pool: [2, x]"], "parameter pool: '2 x' given, whole numbers needed"),
+    (["one.md", "out.ipynb", "-y", "n: 1", "-p", "n=6"], "parameter n: given twice"),
+    (["one.md", "out.ipynb", "-y", "pool: [2"], "-y: 'pool: [2' given, names and values needed"),
 ])
 def test_one_line_says_what_is_wrong_before_any_work(one, capsys, monkeypatch, words, said):
     Path("README.md").write_text("# Words\n\n    code\n")
     Path("bytes.md").write_bytes(b"\xff\xfe")
-    Path("empty.md").touch()
     nbformat.write(nbformat.v4.new_notebook(), "a.ipynb")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("{}"))
     monkeypatch.setattr(chapter, "execute", None)
     assert run.main(["chapter", *words]) == 2
     error = capsys.readouterr().err
@@ -82,20 +82,21 @@ def test_a_cell_that_fails_is_named_and_nothing_is_written(one, capsys):
 
 
 @pytest.mark.parametrize("page", notebooks.chapters())
-def test_the_line_at_the_end_of_a_page_has_its_own_parameters(page, monkeypatch):
+def test_the_line_at_the_end_of_a_page_changes_one_value(page, monkeypatch):
     found = []
     monkeypatch.setattr(chapter, "run", lambda path, output, given: found.extend([path, given]))
     assert run.main(shlex.split(rerun.command(page))[1:]) == 0
     known = chapter.defaults(chapter.read(notebooks.text_path(page)))
-    assert found[0] == f"book/{page}.md" and parameters.parse(page, known, found[1]) == known
+    ((name, value),) = parameters.parse(page, known, found[1]).items()
+    assert found[0] == f"book/{page}.md" and value != known[name]
+    assert (" -y " in rerun.command(page)) == isinstance(known[name], list | tuple)
+    said = rerun.effect(page)
+    assert re.fullmatch(r"Then .+ It takes about (\d+ seconds|\w+ minutes?) of one core\..* An unknown .+", said)
+    assert {*known} - {name} <= {*re.findall(r"\w+", said)}
 
 
-def test_papermill_alone_reads_a_page_from_a_pipe(one):
-    scripts = Path(sys.executable).parent
-    text = subprocess.run([scripts / "jupytext", "--to", "ipynb", "-o", "-", "one.md"], check=True, capture_output=True)
-    subprocess.run([scripts / "papermill", "-", "out.ipynb", "-p", "n", "7"], input=text.stdout, check=True,
-                   capture_output=True)
-    assert code_cells(nbformat.read("out.ipynb", 4))[-1].outputs[0].text == "n is 7, pool (3, 3)\n"
+def test_every_page_has_such_a_line_and_no_other_has():
+    assert {*yaml.safe_load((notebooks.BOOK / "rerun.yml").read_text())} == {*notebooks.chapters()}
 
 
 @pytest.mark.parametrize("page", notebooks.chapters())

@@ -5,13 +5,12 @@ import os
 
 import numpy as np
 import pytest
-from agreement import largest_file
 from tiny import layer
 
 from gdd.base.checks import GddError
 from gdd.model.layer import draw_state
 from gdd.model.spec import ChainSpec, layer_shape
-from gdd.model.state import LayerData, Shard
+from gdd.model.state import LayerData
 from gdd.sampler.checkpoint import ChainState, describe_chain, read, write
 
 
@@ -85,25 +84,6 @@ def test_what_is_no_checkpoint_of_this_version_is_refused_and_left(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_folder_in_its_place_is_an_error(tmp_path):
-    (tmp_path / "layer1.joblib").mkdir()
-    with pytest.raises(GddError, match="cannot be read"):
-        read(tmp_path / "layer1.joblib", owner(), DATA)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
-def test_a_folder_that_must_not_be_written_is_an_error(tmp_path):
-    path = tmp_path / "layer1.joblib"
-    write(path, owner(), chain_state(1), DATA)
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(GddError, match="cannot write"):
-            write(path, owner(), chain_state(2), DATA)
-        assert same(read(path, owner(), DATA), chain_state(1))
-    finally:
-        tmp_path.chmod(0o755)
-
-
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypatch, call):
     path = tmp_path / "layer1.joblib"
@@ -117,42 +97,3 @@ def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypa
         write(path, owner(), chain_state(2), DATA)
     assert names(tmp_path) == ["layer1.joblib"]
     assert same(read(path, owner(), DATA), chain_state(1))
-
-
-def test_a_limit_on_the_file_keeps_the_last_one(tmp_path):
-    path = tmp_path / "layer1.joblib"
-    write(path, owner(), chain_state(1), DATA)
-    with largest_file(100_000), pytest.raises(GddError, match="^checkpoint: cannot write"):
-        write(path, owner(), chain_state(2, images=4000), DATA)
-    assert names(tmp_path) == ["layer1.joblib"]
-    assert same(read(path, owner(), DATA), chain_state(1))
-
-
-def test_shards_of_any_sizes_read_what_those_of_others_wrote(tmp_path):
-    """Three processes of 1, 3 and 2 images write twice; one of all, and two of 4 and 2, read; old files of parts go."""
-    path, cuts = tmp_path / "layer1.joblib", (slice(0, 1), slice(1, 4), slice(4, 6))
-    places = [(cut.start, cut.stop - cut.start) for cut in cuts]
-
-    def part(cut, state):
-        local = state.local
-        own = [array[cut] if len(array) == 6 else array for array in local]
-        return state._replace(local=local._make(own))
-
-    def answer(combine, value):
-        return places if combine is list else None  # as the others have said theirs
-
-    for done in (1, 2, 3):
-        at = chain_state(done)
-        for cut in (cuts[1], cuts[2], cuts[0]):  # the first one ends
-            own = at._replace(state=part(cut, at.state), best=None if done < 3 else part(cut, at.best))
-            write(path, owner(), own, LayerData(DATA.images[cut], shard=Shard(cut.start, 6, answer)))
-    assert {name for name in names(tmp_path) if "sweep1" in name} == set() and len(names(tmp_path)) == 8
-    assert same(read(path, owner(), DATA), chain_state(3))
-    for cut in (slice(0, 4), slice(4, 6)):
-        found = read(path, owner(), LayerData(DATA.images[cut], shard=Shard(cut.start, 6, answer)))
-        assert same(found.state, part(cut, chain_state(3).state)) and same(found.best, found.state)
-    path.unlink()
-    assert read(path, owner(), DATA).best is None and read(path, owner(), DATA).done == 2
-    next(tmp_path.glob("*.sweep2.image1*")).unlink()
-    with pytest.raises(GddError, match="names layer1.sweep2.image1.joblib, which is not there"):
-        read(path, owner(), DATA)

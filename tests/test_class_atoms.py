@@ -7,8 +7,7 @@ import xarray as xr
 from gdd.base.axes import IMAGES, LABEL
 from gdd.model.convolution import synthesise
 from gdd_book.data import datasets
-from gdd_book.experiments.studies.class_wise import class_energies, class_model, learn_class_atoms
-from gdd_book.progress import Run
+from gdd_book.experiments.studies.class_wise import class_energies, class_model
 from gdd_book.training import HEALTHY_DIGITS
 
 P = {
@@ -26,26 +25,6 @@ def digits():
 def test_all_classes_together_have_the_atoms_of_one_model():
     assert class_model(P, 10).layers[-1].atoms == 16
     assert class_model(P, 10).layers[0] == class_model(P, 1).layers[0]
-
-
-def nearest(train, test):
-    """Share of test digits put into the wrong class by least residual, under pretrained and under refined atoms."""
-    atoms = learn_class_atoms(train, P, Run())
-    assert atoms.dims[:3] == ("stage", LABEL, "atom") and atoms.shape[:3] == (2, 10, 16)
-    assert not np.allclose(*atoms)
-    found = []
-    for one in atoms:
-        energies = class_energies(test.astype(np.float32), one, class_model(P, 10).stride, PRECISIONS, CHAIN)
-        found.append(np.mean(one[LABEL].values[energies.argmin(1)] != test[LABEL].values))
-    return np.array(found)
-
-
-@pytest.mark.slow
-def test_labels_without_meaning_give_chance(digits):
-    train, test = digits
-    shuffled = train.assign_coords({LABEL: ("image", np.random.default_rng(1).permutation(train[LABEL].values))})
-    true, planted = nearest(train, test), nearest(shuffled, test)
-    assert (true < 0.5).all() and (planted > 0.8).all()  # chance: 0.9, one standard deviation 0.02
 
 
 def test_energies_are_those_of_the_residual():

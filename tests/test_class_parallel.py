@@ -11,8 +11,7 @@ import pytest
 import xarray as xr
 from tiny import CHEAP
 
-from gdd.base.checks import GddError
-from gdd_book import experiments, launch, training
+from gdd_book import training
 from gdd_book.experiments import caltech
 from gdd_book.progress import Run
 
@@ -74,22 +73,6 @@ def learned(pictures, monkeypatch):
     return learn, images
 
 
-def test_a_finished_class_is_taken_over_by_other_runs(learned, monkeypatch):
-    learn, _ = learned
-    first = learn()
-    monkeypatch.setattr(training, "trained_models", None)
-    assert all(one.identical(other) for one, other in zip(first, learn(), strict=True))
-    with pytest.raises(TypeError):
-        learn(burn_in=3)
-
-
-@pytest.mark.slow
-def test_a_process_that_dies_is_reported(learned, pictures, monkeypatch):
-    monkeypatch.setattr(training, "learn_class", lambda *_: os._exit(7))
-    with pytest.raises(GddError, match="a process ended by itself, again and again; run again to go on"):
-        learned[0](within=Run(pictures / "cache", jobs=2))
-
-
 @pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_class_of_other_images_is_learned_anew(learned, pictures, jobs):
     learn, images = learned
@@ -106,45 +89,6 @@ def test_a_class_of_another_model_or_code_is_learned_anew(learned, monkeypatch):
     bottom, top = CHEAP.layers
     monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(bottom, replace(top, atoms=6))))
     assert [one.sizes["atom"] for one in learn()] == [6, 6]
-
-
-def test_a_restart_learns_every_class_anew(learned, pictures):
-    again = learned[0](within=Run(pictures / "cache", restart=True))
-    assert len(again) == 2 and len(list(pictures.glob("cache/class-atoms-*.aside1"))) == 2
-    assert len(list(pictures.glob("cache/pretrained-*.aside1"))) == 2
-    assert all(one.identical(other) for one, other in zip(again, learned[0](), strict=True))
-
-
-def test_seconds_of_classes_that_others_learned_are_counted(learned, pictures):
-    run = Run(pictures / "cache")
-    first = learned[0](within=run)
-    assert sum(run.spent.values()) == pytest.approx(sum(one.attrs["seconds"] for one in first))
-    assert all(one.attrs["seconds"] > 0 for one in first)
-
-
-def test_experiments_without_parts_take_one_job(tmp_path, monkeypatch):
-    monkeypatch.setenv("GDD_RESULTS", str(tmp_path))
-    with pytest.raises(GddError, match="jobs: 2 given; planted has no parts"):
-        launch.run_experiment("planted", "demo", jobs=2)
-    with pytest.raises(GddError, match="jobs"):
-        launch.run_experiment("caltech-accuracy", "demo", jobs=0)
-    assert not any(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("experiment", ["accuracy", "layerwise", "best"])
-@pytest.mark.parametrize(("name", "value"), [("n_classes", 1), ("per_class", 4)])
-def test_too_few_to_tune_on_is_refused_before_any_data(experiment, name, value, monkeypatch):
-    monkeypatch.setattr(caltech.datasets, "class_names", None)
-    with pytest.raises(GddError, match=f"{name}: {value}"):
-        experiments.run(f"caltech-{experiment}", {name: value})
-
-
-def test_best_features_are_not_asked_of_images_that_a_class_has_not(monkeypatch):
-    monkeypatch.setattr(caltech.datasets, "class_names", None)
-    with pytest.raises(GddError, match="counts: 30"):
-        experiments.run("caltech-best", {"counts": (15, 30), "per_class": 20})
-    with pytest.raises(GddError, match="model: 'four layers'"):
-        experiments.run("caltech-best", {"model": "four layers"})
 
 
 def test_test_images_are_bounded_by_class_and_drawn_by_seed(pictures):

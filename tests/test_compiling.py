@@ -1,7 +1,6 @@
 """Cached kernels: none outlives a change of a kernel that it calls. Threads share work, also after a fork."""
 
 import ast
-import compileall
 import os
 import shutil
 import subprocess
@@ -49,17 +48,15 @@ def compile_anew(folder, **environment):
     return run_caller(folder, **environment)
 
 
-@pytest.mark.parametrize("chosen", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path, chosen):
-    package, environment = tmp_path / "gdd", {"NUMBA_CACHE_DIR": str(tmp_path / "kept")} if chosen else {}
+def test_a_changed_kernel_is_compiled_again_into_its_callers(tmp_path):
+    package, environment = tmp_path / "gdd", {"NUMBA_CACHE_DIR": str(tmp_path / "kept")}
     assert compile_anew(tmp_path, **environment) == (1, 0)
     assert run_caller(tmp_path, **environment) == (1, 1)  # from the cache
     (package / "callee.py").write_text(CALLEE.format(value=22), encoding="utf-8")
     assert run_caller(tmp_path, **environment) == (22, 0)
-    base = tmp_path / "kept" if chosen else package / "__pycache__"
     assert run_caller(tmp_path, **environment, NUMBA_OPT="1") == (22, 0)  # optimised less
     assert run_caller(tmp_path, **environment) == (22, 1)
-    assert len(list(base.glob("kernels-*"))) == 3
+    assert len(list((tmp_path / "kept").glob("kernels-*"))) == 3
 
 
 def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
@@ -71,68 +68,14 @@ def test_kernels_are_kept_in_the_first_folder_that_can_be_written_to(tmp_path):
     assert done == (1, 0) and len(list((tmp_path / "gdd" / "__pycache__").glob("kernels-*"))) == 1
 
 
-def test_a_relative_folder_stays_where_it_was_when_the_package_was_imported(tmp_path):
-    (tmp_path / "elsewhere").mkdir()
-    assert compile_anew(tmp_path, NUMBA_CACHE_DIR="kept") == (1, 0)
-    caller = tmp_path / "gdd" / "caller.py"
-    caller.write_text(f"import os, gdd.callee\nos.chdir('elsewhere')\n{CALLER}", encoding="utf-8")
-    assert [run_caller(tmp_path, NUMBA_CACHE_DIR="kept") for _ in range(2)] == [(1, 0), (1, 1)]
-    assert not [*(tmp_path / "elsewhere").iterdir()]
-
-
-def test_without_its_source_files_the_package_keeps_no_kernels(tmp_path):
-    compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept"))
-    compileall.compile_dir(tmp_path / "gdd", quiet=2, legacy=True)
-    for source in (tmp_path / "gdd").rglob("*.py"):
-        source.unlink()
-    assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
-
-
-def test_the_package_can_be_imported_without_its_docstrings():
-    script = "import gdd; assert gdd.__doc__ is None; gdd.Deformations().draw(1)"
-    subprocess.run([sys.executable, "-OO", "-c", script], check=True)
-
-
-@pytest.mark.parametrize(("kept", "size"), [("*.nbi", 0), ("*.nbc", 20)])
-def test_damaged_kernels_are_compiled_again(tmp_path, kept, size):
+def test_damaged_kernels_are_compiled_again(tmp_path):
     there = tmp_path / "kept"
     assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 0)
-    for path in there.rglob(kept):
-        path.write_bytes(path.read_bytes()[:size])
-    done = run_caller(tmp_path, NUMBA_CACHE_DIR=str(there))
-    assert done == (1, 0)
+    for kept, size in (("*.nbi", 0), ("*.nbc", 20)):
+        for path in there.rglob(kept):
+            path.write_bytes(path.read_bytes()[:size])
+        assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 0)
     assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(there)) == (1, 1)  # mended
-
-
-FULL = """
-import errno
-from numba.core import caching
-def full(*_):
-    raise OSError(errno.ENOSPC, "No space left on device")
-caching.IndexDataCacheFile._save_data = full
-"""
-
-
-def test_a_full_disk_costs_the_cache_and_no_more(tmp_path):
-    assert compile_anew(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
-    shutil.rmtree(tmp_path / "kept")
-    caller = tmp_path / "gdd" / "caller.py"
-    caller.write_text(FULL + CALLER, encoding="utf-8")
-    for _ in range(2):
-        assert run_caller(tmp_path, NUMBA_CACHE_DIR=str(tmp_path / "kept")) == (1, 0)
-
-
-def test_what_is_wrong_with_the_cache_is_said_once():
-    with pytest.warns(UserWarning, match="said once") as caught:
-        compiling.warn_once("said once")
-        compiling.warn_once("said once")
-    assert len(caught) == 1
-
-
-def test_kernels_do_not_move_the_users_own_cache():
-    before = compiling.numba.config.CACHE_DIR
-    compiling.kernel()(lambda: 0)
-    assert before == compiling.numba.config.CACHE_DIR
 
 
 def is_kernel(node):
@@ -157,8 +100,9 @@ def test_every_kernel_is_kept_under_the_checksum():
 
 
 SHARED = """
+import multiprocessing
 import os
-import sys
+from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from gdd.base.compiling import kernel, on_threads, share_out
 @kernel()
@@ -170,50 +114,25 @@ def work(_=None):
     with on_threads(2):
         share_out(len(a), lambda some, thread: loop(a[some]))
     return a.sum()
-"""
-USES = {
-    "a child forked after use": """
 first = work()
 child = os.fork()
 if child == 0:
     os._exit(0 if work() == first else 1)
 assert os.waitpid(child, 0)[1] == 0
-""",
-    "a pool of processes": """
-import multiprocessing
-first = work()
 with multiprocessing.get_context("fork").Pool(2) as pool:
     assert pool.map_async(work, range(4)).get(60) == [first] * 4
-""",
-    "a thread that outlives the main one": """
-import threading, time
-first = work()
-def late():
-    threading.main_thread().join()
-    assert work() == first
-    os._exit(7)  # an error in a thread ends nothing
-threading.Thread(target=late).start()
-""",
-    "what is done at the end": """
-import atexit
-first = work()
-atexit.register(lambda: os._exit(7 if work() == first else 1))  # nor does one in a function called at the end
-""",
-    "several threads at once": """
-from concurrent.futures import ThreadPoolExecutor
 with ThreadPoolExecutor(4) as pool:
-    assert len(set(pool.map(work, range(40)))) == 1
-""",
-}
+    assert set(pool.map(work, range(40))) == {first}
+"""
 
 
-@pytest.mark.parametrize("use", USES)
-def test_work_is_shared_out_after_a_fork_and_from_several_threads(use, tmp_path):
+def test_work_is_shared_out_after_a_fork_and_from_several_threads(tmp_path):
+    """In a child, in a pool of processes, and in several threads at once."""
     script, env = tmp_path / "use.py", os.environ | {"PYTHONPATH": str(PACKAGE.parent), "NUMBA_NUM_THREADS": "2"}
-    script.write_text(SHARED + USES[use])
+    script.write_text(SHARED)
     env["NUMBA_CACHE_DIR"] = str(tmp_path)
     ran = subprocess.run([sys.executable, script], env=env, capture_output=True, text=True, timeout=120)
-    assert ran.returncode == (7 if "os._exit(7" in USES[use] else 0), ran.stderr
+    assert ran.returncode == 0, ran.stderr
 
 
 @two_cores

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdd.base.axes import DICTIONARY, MAPS
 from gdd.base.checks import GddError
 from gdd.model.convolution import CHUNK, correlate, synthesise
 
@@ -64,15 +62,6 @@ def test_more_images_than_a_chunk():
     np.testing.assert_allclose(synthesise(dictionary, maps)[-1:], direct(dictionary, maps[-1:]), atol=1e-12)
     whole = np.vdot(images, synthesise(dictionary, maps))
     assert np.vdot(correlate(images, dictionary), maps) == pytest.approx(whole, rel=1e-10)
-
-
-def test_single_precision_and_labels():
-    dictionary, maps, _ = problem(1, 2, 2, 1, (2, 2), (3, 3))
-    assert synthesise(dictionary.astype("f4"), maps.astype("f4")).dtype == np.float32
-    labelled = xr.DataArray(maps, dims=MAPS).transpose("row", "col", "atom", "image")
-    np.testing.assert_array_equal(
-        synthesise(xr.DataArray(dictionary, dims=DICTIONARY), labelled), synthesise(dictionary, maps)
-    )
 
 
 def test_what_does_not_fit_is_refused():

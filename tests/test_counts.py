@@ -2,7 +2,6 @@
 
 import pytest
 
-from gdd.base.checks import GddError
 from gdd.model import spec
 from gdd_book import paper_values
 from gdd_book.figures.model import kept_counts, printed_counts
@@ -31,15 +30,3 @@ def test_ragged_blocks_have_a_theta_for_each_shape():
     kept = kept_counts(spec.FACES_INTERPOLATION.as_printed(), 1).set_index(["layer", "parameter"]).factors
     assert kept[1, "theta"] == (spec.FACES_INTERPOLATION.layers[0].atoms, 10 + 4 + 4 + 2, 1)
     assert kept[1, "W"][1:3] == (39, 39)
-
-
-def test_no_images_is_refused():
-    with pytest.raises(GddError, match="images: 0"):
-        printed_counts(spec.MNIST, 0)
-
-
-def test_unknown_paper_values_list_the_known():
-    with pytest.raises(GddError, match="mnist_error"):
-        paper_values.table("nothing")
-    with pytest.raises(GddError, match="burn_in"):
-        paper_values.fact("nothing")

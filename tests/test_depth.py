@@ -3,14 +3,11 @@
 
 import numpy as np
 import pytest
-import xarray as xr
 
-from gdd.base.checks import GddError
 from gdd.projection import collapse
 from gdd_book import experiments, training
 from gdd_book.experiments.studies import control, depth
 from gdd_book.experiments.studies.mnist_readings import normalised
-from gdd_book.figures import depth as figures
 from gdd_book.progress import Run
 from gdd_book.training import digits
 
@@ -70,15 +67,6 @@ def test_scan_holds_every_precision_in_order(scan):
     assert ((scan.winning_share > 1 / 9) & (scan.winning_share < 1)).all()
 
 
-def test_rule_takes_the_least_error_on_hidden_halves(scan):
-    half = scan.hidden_error.sel(hiding="half as a block").mean(("subset", "hidden_image"))
-    other = scan.copy(deep=True)
-    for noise in (2.0, 44.0):
-        other["hidden_error"] = scan.hidden_error + 10 * (scan.noise != noise)
-        assert figures.chosen(other) == noise
-    assert figures.chosen(scan) == half.noise[int(half.argmin("noise"))]
-
-
 def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):
     """Each part of the refinement goes on from the one before, with random numbers of its own."""
     noises, seen, real = [], [], training.refine
@@ -100,11 +88,6 @@ def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):
     assert starts == ["patches", "random"]
 
 
-def test_learned_noise_is_no_point_of_the_scan():
-    with pytest.raises(GddError, match="noises: 0 given"):
-        experiments.run("mnist-depth", SMALL | {"noises": (0.0, 2.0)})
-
-
 def test_planted_images_show_their_class():
     """Where positions are the same in all images, the planted atom that fits an image best is one of its class."""
     generator = np.random.default_rng(0)
@@ -117,23 +100,3 @@ def test_planted_images_show_their_class():
         best = normalised(images.values, atoms)[:, :, ::3, ::3].max(axis=(2, 3)).argmax(axis=1)
         right.append((best // 2 == images.label).mean())
     assert right[0] == 1 and right[1] < 1
-
-
-@pytest.mark.slow
-def test_control_at_its_smallest():
-    p = {"n_train": 60, "n_test": 20, "burn_in": 1, "collect": 1, "refine_burn_in": 1, "refine_collect": 1,
-         "test_burn_in": 1, "test_collect": 1, "noises": (2.0,)}
-    found = experiments.run("planted-classes", p).dataset
-    assert dict(found.error.sizes) == {"positions": 2, "stage": 2, "reading": 2}
-    assert ((found.correlation >= 0) & (found.correlation <= 1 + 1e-9)).all()
-    assert figures.control_table(found).shape == (2, 6)
-
-
-@pytest.mark.slow
-def test_faces_at_their_smallest():
-    found = experiments.run("caltech-depth").dataset
-    assert found.noise.values.tolist() == [0.3, 3.0] and (found.hidden_error > 0).all()
-    apart = [found.sel(noise=[3.0]), found.sel(noise=[0.3])]
-    (name, joined), = figures.over_precisions(apart).items()
-    xr.testing.assert_identical(joined, found)
-    assert len(figures.pictures_table({name: joined})) == 2

@@ -7,8 +7,7 @@ import xarray as xr
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
 from gdd.model.convolution import synthesise
-from gdd.model.spec import CALTECH101, MNIST
-from gdd_book.dictionaries import cut_atoms, join_layers, match_layers, pack, reaches_of, rebuild, rounded, unpack
+from gdd_book.dictionaries import match_layers, pack, rebuild, rounded, unpack
 
 
 def stack(seed):
@@ -50,18 +49,6 @@ def test_atoms_are_matched_within_their_layer_at_its_reach():
     assert (match_layers(stack(2), one, (0, 1)) < 0.9).all()
 
 
-def test_numbers_of_all_layers_stand_on_one_axis():
-    joined = join_layers([np.array([1.0, 2.0]), np.array([3.0])])
-    assert joined.values.tolist() == [1, 2, 3]
-    assert joined.layer.values.tolist() == [1, 1, 2]
-
-
-def test_images_are_cut_to_the_middle():
-    images = np.arange(2 * 6 * 8.0).reshape(2, 1, 6, 8)
-    atoms = cut_atoms(images, 3, (2, 4))
-    np.testing.assert_array_equal(atoms, images[[0, 1, 0]][:, :, 2:4, 2:6])
-
-
 def test_images_are_rebuilt_from_their_own_atoms_and_not_from_others():
     """Images are sums of a few placed atoms: their own leave no more than the noise, of standard deviation 0.1."""
     generator = np.random.default_rng(0)
@@ -79,7 +66,3 @@ def test_images_are_rebuilt_from_their_own_atoms_and_not_from_others():
     assert own == pytest.approx(0.1, rel=0.15)
     assert 1 <= active < 8
     assert other > 3 * own
-
-
-def test_atoms_are_looked_for_within_their_stride_and_four_pixels_at_least():
-    assert reaches_of(CALTECH101) == [4, 4, 8] and reaches_of(MNIST) == [4, 4]

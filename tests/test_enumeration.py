@@ -6,10 +6,9 @@ from agreement import p_value_of_counts
 from scipy import stats
 from tiny import layer
 
-from gdd.base.checks import GddError
 from gdd.model import layer as model
 from gdd.model.spec import LayerSpec, Precision, layer_shape
-from gdd.model.state import EMPTY, LayerData, with_block
+from gdd.model.state import EMPTY, with_block
 from gdd.reference.conditionals import block_in_layer
 from gdd.reference.layer_sweep import draw_map
 from gdd.reference.random import PRETRAIN, Stream
@@ -106,17 +105,3 @@ def test_visit_is_the_control_of_the_tests(name):
     z, _ = enumeration.visit(*chains, small, np.random.default_rng(7), **misprint)
     expected = 250 * enumeration.frequencies(z, space)
     assert p_value_of_counts(250 * enumeration.frequencies(np.array(drawn), space), expected) > PASSES
-
-
-def test_total_variation():
-    assert enumeration.total_variation(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 1.0
-    assert enumeration.total_variation(np.array([0.5, 0.5]), np.array([0.25, 0.75])) == 0.25
-
-
-def test_too_large_a_model_is_refused():
-    spec = layer(4, (2, 2), (2, 2), noise=())
-    shape = layer_shape(spec, (8, 8), 1)
-    state = model.draw_state(1, spec, shape, np.random.default_rng(0))
-    data = LayerData(np.zeros((1, 1, 8, 8)))
-    with pytest.raises(GddError, match="at most 5000"):
-        enumeration.enumerated(state, data, spec, shape)

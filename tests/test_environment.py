@@ -1,7 +1,6 @@
 """pyproject.toml, environment.yml, constraints.txt and what is installed name the same packages."""
 
 import ast
-import re
 import sys
 import tomllib
 from importlib.metadata import distributions, version
@@ -14,17 +13,11 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-import gdd
-
 ROOT = Path(__file__).parents[1]
 CONDA_NAMES = {"matplotlib-base": "matplotlib"}
 BY_PIP_ONLY = {"sphinx-mathjax-offline"}  # environment.yml gets it through its pip line
 PEERS = {"spams-bin", "sporco"}  # extra of `gdd bench`, which says where one is missing; never needed otherwise
 CUDA = {"numba-cuda"}  # extra for whoever has a graphics processor, from pip
-NAMED_BY_USER = {
-    *("jupyter-book", "jupytext", "papermill", "pytest", "nbval"),
-    *("numpy", "scipy", "scikit-learn", "matplotlib", "xarray"),
-}
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 REQUIREMENTS = {
@@ -48,10 +41,6 @@ def test_environment_has_the_requirements_of_pyproject():
     assert conda == {name: r.specifier for name, r in REQUIREMENTS.items() if name not in BY_PIP_ONLY | PEERS | CUDA}
 
 
-def test_named_packages_are_required():
-    assert set(REQUIREMENTS) >= NAMED_BY_USER
-
-
 @pytest.mark.parametrize("name", sorted(REQUIREMENTS))
 def test_pin_and_installed_version_satisfy_the_requirement(name):
     pins = {canonicalize_name(pinned): pin for pinned, pin in PINS.items()}
@@ -59,18 +48,6 @@ def test_pin_and_installed_version_satisfy_the_requirement(name):
     if name in PEERS | CUDA and name not in {canonicalize_name(d.name) for d in distributions()}:
         pytest.skip(f"{name} is not installed; it comes with an extra that nothing else needs")
     assert Version(version(name)) in REQUIREMENTS[name].specifier
-
-
-def test_constraints_are_plain_pins_once_each():
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
-    assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.!+]*", line) for line in lines)
-    assert len({canonicalize_name(line.split("==")[0]) for line in lines}) == len(lines) > len(REQUIREMENTS)
-
-
-def test_version_is_the_same_everywhere():
-    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == PROJECT["version"] == gdd.__version__
-    theme = yaml.safe_load((ROOT / "_config.yml").read_text())["sphinx"]["config"]["html_theme_options"]
-    assert theme["extra_footer"] == f"Version {PROJECT['version']}"
 
 
 def test_every_import_of_the_package_is_required():
@@ -89,8 +66,3 @@ def imported(source: str) -> set[str]:
     whole = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     parts = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0}
     return {name.partition(".")[0] for name in whole | parts}
-
-
-def test_nothing_of_ours_is_loaded_by_other_programs():
-    """The only entry point is the command: a plug-in of papermill or pytest would be imported by everybody's."""
-    assert "entry-points" not in PROJECT and PROJECT["scripts"] == {"gdd": "gdd_book.run:main"}

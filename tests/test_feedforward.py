@@ -5,7 +5,6 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from gdd import OneStepFeatures
-from gdd.inference.block_magnitudes import one_step_features
 from gdd.inference.contrast import prepare
 from gdd_book import experiments
 from gdd_book.experiments.studies import mnist_features
@@ -32,18 +31,6 @@ def test_a_grating_is_weakened_as_the_transform_of_the_blur_says():
 def atoms(images):
     asked = {"sizes": ((4, 4),), "sweeps": (4, 2), "atoms": 5, "whitening": False, "verbose": False}
     return OneStepFeatures(**asked).fit(images[:, 0]).dictionaries_[0]
-
-
-def test_margin_makes_blocks_reach_into_their_neighbours(images, atoms):
-    """Widening by one position is the same as blocks cut out by hand."""
-    passed, settings = prepare(images, None, 3.0, False), {"gamma_e": 100.0, "gamma_w": 0.1}
-    wide = one_step_features(passed, atoms, (3, 3), margin=1, **settings)
-    for row, col in ((0, 0), (1, 2), (3, 3)):  # maps are 11 x 10
-        top, bottom = max(3 * row - 1, 0), min(3 * row + 4, 11)
-        left, right = max(3 * col - 1, 0), min(3 * col + 4, 10)
-        cut = passed[:, :, top : bottom + 3, left : right + 3]
-        alone = one_step_features(cut, atoms, (bottom - top, right - left), **settings)
-        assert_allclose(wide[:, :, row, col], alone[:, :, 0, 0], rtol=1e-4)
 
 
 # the whole way of the experiment
@@ -83,15 +70,6 @@ def test_random_labels_give_chance_through_the_whole_experiment(honest, monkeypa
     assert (abs(found.error - 90).where(found.error.notnull(), 0) < 4.5 * spread).all()
     # the least of four cross-validation errors, each of 100 digits or more
     assert (found.cross_validation.min() > 90 - 5 * 100 * np.sqrt(0.9 * 0.1 / 100)).all()
-
-
-@pytest.mark.slow
-def test_copies_change_what_is_learned_and_not_what_is_chosen(honest, monkeypatch):
-    copied = outcome(monkeypatch, copies=2)
-    assert copied.feature_kind.values.tolist() == [mnist_features.COPIED.format(kind) for kind in mnist_features.KINDS]
-    for name in ("atoms", "choice", "cross_validation", "gamma"):
-        assert_array_equal(copied[name], honest[name])
-    assert (copied.error.values != honest.error.values).any()
 
 
 def test_no_test_digit_reaches_atoms_choice_or_tuning(honest, monkeypatch):

@@ -4,19 +4,15 @@ import re
 import xml.etree.ElementTree as ElementTree
 from importlib.util import find_spec
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import xarray as xr
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from gdd.base.axes import DICTIONARY
-from gdd.base.checks import GddError
-from gdd.plot import mosaic, plot_activations, plot_atoms, plot_reconstruction
 from gdd.projection import render_projected
 from gdd_book.figures import story, style
-from gdd_book.figures.model import show_atoms, show_grids
+from gdd_book.figures.model import show_atoms
 from gdd_book.pages import notebooks
 
 DRAWINGS = sorted(path for path in (notebooks.BOOK / "_static").glob("*.svg") if path.stem != "favicon")
@@ -28,16 +24,6 @@ def pixels(figure):
     return np.asarray(figure.axes[0].images[0].get_array(), float)
 
 
-def test_mosaic_puts_each_atom_in_its_place():
-    atoms = np.arange(3 * 2 * 2.0).reshape(3, 1, 2, 2)
-    picture = mosaic(atoms, 2)
-    assert picture.shape == (5, 5)
-    np.testing.assert_array_equal(picture[:2, :2], atoms[0, 0])
-    np.testing.assert_array_equal(picture[:2, 3:], atoms[1, 0])
-    np.testing.assert_array_equal(picture[3:, :2], atoms[2, 0])
-    assert np.isnan(picture[2]).all() and np.isnan(picture[:, 2]).all() and np.isnan(picture[3:, 3:]).all()
-
-
 def test_pieces_add_up_to_the_picture_the_strongest_first():
     rng = np.random.default_rng(0)
     atoms, code = rng.normal(size=(3, 1, 4, 4)), np.where(rng.random((3, 2, 2)) < 0.5, rng.normal(size=(3, 2, 2)), 0)
@@ -46,42 +32,12 @@ def test_pieces_add_up_to_the_picture_the_strongest_first():
     assert len(found) == np.count_nonzero(code) > 1 and (np.diff((found**2).sum(axis=(1, 2))) <= 0).all()
 
 
-@pytest.mark.parametrize("planes", [2, 4])
-def test_pictures_of_other_than_one_plane_or_three_are_refused_by_name(planes):
-    pictures, before = np.ones((3, planes, 4, 4)), plt.get_fignums()
-    with pytest.raises(GddError, match=f"^atoms: {planes} along axis 'plane'"):
-        plot_atoms(pictures)
-    with pytest.raises(GddError, match=f"^images: {planes} along axis 'plane'"):
-        plot_reconstruction(pictures, pictures)
-    with pytest.raises(GddError, match=f"^image: {planes} along axis 'plane'"):
-        plot_activations(pictures[0], np.ones((2, 1, 1)), 0, (1, 1), (2, 2))
-    assert plt.get_fignums() == before  # refused before any axes are made
-
-
 def test_grey_scale_is_symmetric_and_says_its_unit():
     atoms = np.array([[[[0.0, -1.0]]], [[[4.0, 2.0]]]])
     figure = show_atoms(xr.DataArray(atoms, dims=DICTIONARY), columns=1)
     np.testing.assert_allclose(pixels(figure)[[0, 2]], [[0, -1], [1, 0.5]])
     assert figure.axes[0].images[0].get_clim() == (-1, 1)
     assert "its largest" in figure.axes[1].get_ylabel()
-
-
-def test_colour_atoms_have_zero_in_the_middle():
-    atoms = np.zeros((1, 3, 2, 2))
-    atoms[0, 0, 0, 0], atoms[0, 2, 1, 1] = 2.0, -2.0
-    shown = pixels(show_atoms(atoms))
-    np.testing.assert_allclose(shown[0, 0], [1, 0.5, 0.5])
-    np.testing.assert_allclose(shown[1, 1], [0.5, 0.5, 0])
-
-
-def test_an_unused_atom_is_grey():
-    assert np.nanmax(abs(pixels(show_atoms(np.zeros((2, 1, 3, 3)))))) == 0
-
-
-def test_a_notebook_shows_a_figure_once():
-    figure = show_atoms(np.ones((1, 1, 2, 2)))
-    assert isinstance(figure, Figure)
-    assert figure.number not in plt.get_fignums()
 
 
 def test_a_mean_stands_with_its_interval_and_two_values_as_they_are():
@@ -102,24 +58,6 @@ def test_a_table_has_a_row_for_each_entry_and_is_blank_where_there_is_nothing():
     }
     both = style.table(("kind", "trial"), {("x", "y"): (values,), ("x", "z"): (values.mean("trial"),)}, [None, None])
     assert both.loc[("a", 1), ("x", "y")] == "2.00" and both["x", "z"].tolist() == ["2.00"] * 3 + ["4.00"] * 3
-
-
-def test_columns_along_an_axis_are_named_by_its_entries():
-    values = xr.DataArray([[1.0, 2.0], [3.0, 4.0]], {"kind": ["a", "b"], "stage": ["x", "y"]}, ("kind", "stage"))
-    found = style.table("kind", style.at_each("stage", {"one": (values, 0), "ten": (10 * values, 0)}))
-    assert found.to_dict("list") == {("x", "one"): ["1", "3"], ("x", "ten"): ["10", "30"],
-                                     ("y", "one"): ["2", "4"], ("y", "ten"): ["20", "40"]}
-    assert style.table("kind", style.at_each("stage", {"": (values, 0)})).columns.tolist() == ["x", "y"]
-
-
-def test_grids_stand_in_rows_of_panels_with_their_names():
-    atoms = np.random.default_rng(0).normal(size=(4, 1, 2, 3))
-    figure = show_grids([("all", atoms, 2), ("one", atoms[:1], 1), ("three", atoms[:3], 3)], 2, 0.2, ["top", "below"])
-    first, second, third, spare = figure.axes
-    assert [panel.get_title() for panel in figure.axes] == ["all", "one", "three", ""] and not spare.images
-    assert [panel.get_ylabel() for panel in (first, second, third)] == ["top", "", "below"]
-    np.testing.assert_allclose(pixels(figure)[3:, 4:], atoms[3, 0] / abs(atoms[3]).max())
-    assert third.images[0].get_array().shape == (2, 11)
 
 
 def test_every_drawing_is_shown_with_words_for_those_who_do_not_see_it():

@@ -1,10 +1,9 @@
-"""What is asked of the built book: each fault is found, a page without any passes, lighter pictures look the same."""
+"""What is asked of the built book, and of the list of what the paper does not print."""
 
-import numpy as np
 import pytest
-from PIL import Image
 
-from gdd_book.pages import finished
+from gdd_book.experiments import EXPERIMENTS
+from gdd_book.pages import finished, held
 from gdd_book.pages.expected import UNLIKE
 
 GOOD = '<html><body><h1 id="top">A</h1><img src="a.png" alt="a picture"><a href="#top">up</a></body></html>'
@@ -25,12 +24,13 @@ def test_faults_are_found(change, said, tmp_path):
     assert finished.problems(tmp_path, ["one.html"]) == ([] if said is None else [f"one.html: {said}"])
 
 
-def test_lighter_pictures_look_the_same(tmp_path):
-    grey = np.random.default_rng(0).integers(0, 256, (60, 50, 1), dtype=np.uint8)
-    whole = np.concatenate([np.broadcast_to(grey, (60, 50, 3)), np.full((60, 50, 1), 255, np.uint8)], axis=2)
-    (path := tmp_path / "_images" / "a.png").parent.mkdir()
-    Image.fromarray(whole).save(path)
-    before = path.stat().st_size
-    finished.lighten(tmp_path)
-    assert path.stat().st_size < before
-    np.testing.assert_array_equal(np.asarray(Image.open(path).convert("RGBA")), whole)
+def test_every_parameter_of_an_experiment_is_listed_and_no_other():
+    known, scales = held.load(), [scale for one in EXPERIMENTS.values() for scale in one.scales.values()]
+    listed = {name for one in known["held"] for name in one["parameters"]} | {*known["printed"], *known["design"]}
+    assert {name for scale in scales for name in scale} == listed
+
+
+@pytest.mark.parametrize("one", held.load()["held"], ids=lambda one: one["name"])
+def test_values_are_in_the_code(one):
+    for place in one["value"].values():
+        assert not (place.startswith("gdd") and held.value_of(place) == place)

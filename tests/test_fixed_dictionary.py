@@ -7,24 +7,21 @@ from agreement import leftover
 
 from gdd.base.axes import IMAGE
 from gdd.base.checks import GddError
-from gdd.inference.block_magnitudes import stack_features
 from gdd.inference.fixed_dictionary import (
     infer_jointly,
     infer_layers,
     joint_draws,
-    shared_of,
     start_joint,
     start_layer,
 )
 from gdd.model.joint import draw_joint_data, draw_joint_state, joint_log_likelihood, layer_values
 from gdd.model.layer import log_likelihood
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec
-from gdd.model.state import EMPTY, JointState, LayerData
+from gdd.model.state import JointState, LayerData
 from gdd.reference.random import TEST, Key
 from gdd.sampler.joint_sweep import local_pass
 from gdd.sampler.pretrain import pretrain
 from gdd.sampler.sweep import image_pass
-from gdd_book.training import with_dictionaries
 
 UNIT = Precision(fixed=1.0)
 LAYERS = (
@@ -43,17 +40,6 @@ def drawn():
     state = draw_joint_state(300, MODEL, REFINEMENT, generator)
     data = draw_joint_data(state, MODEL, generator)
     return state, data._replace(mask=generator.random(data.images.shape) < 0.6)
-
-
-def test_start_is_empty_and_positions_exist():
-    local = start_joint(4, MODEL, REFINEMENT, 0, 0.05)
-    assert (local.z == EMPTY).all() and not local.w.any()
-    assert local.gamma_e.tolist() == [0.05]
-    assert local.positions[0].shape == (4, 2, 3, 3)
-    assert (local.positions[0] >= 0).all()
-    assert set(np.unique(local.positions[0][:, :, 2, :2])) <= {0, 1}  # a ragged row
-    by_image = RefinementSpec(noise=Precision((IMAGE,)))
-    assert start_joint(4, MODEL, by_image, 0, 0.05).gamma_e.shape == (4,)
 
 
 def test_draws_are_those_of_the_passes(drawn):
@@ -107,14 +93,6 @@ def test_codes_of_whole_images(drawn):
     np.testing.assert_allclose(found.ml_sample, [draws[b].local.w[n] for n, b in enumerate(best)], atol=1e-6)
 
 
-def test_pretrained_layers_as_one_model():
-    images = np.random.default_rng(0).random((6, 1, 7, 7))
-    fitted = pretrain(images, MODEL, ChainSpec(2, 1))
-    shared = shared_of(fitted)
-    assert [part.shape for part in shared.dictionaries] == [(2, 1, 3, 3), (3, 2, 2, 2)]
-    assert next(joint_draws(LayerData(images), MODEL, shared, REFINEMENT, ChainSpec(0, 1))).clean.shape == images.shape
-
-
 def test_bad_input(drawn):
     state, data = drawn
     with pytest.raises(GddError, match="gamma_e: None"):
@@ -158,42 +136,3 @@ def test_chain_is_the_passes_of_pretraining_and_the_best_sample_goes_up(fitted, 
         np.testing.assert_allclose(codes.log_likelihood, np.max(likelihoods[2:], axis=0), rtol=1e-9)
         data = LayerData(chosen)
     assert (found[0].ml_sample != 0).any()
-
-
-def test_codes_of_every_layer_have_its_axes(fitted, images):
-    labelled = xr.DataArray(images, dims=("image", "plane", "row", "col"), coords={"label": ("image", range(6))})
-    seen = []
-    found = infer_layers(fitted, labelled, 1, 1, 0, seen.append)
-    assert seen == [6] * 4
-    for codes, shape in zip(found, LAYERED.shapes(), strict=True):
-        assert codes.ml_sample.dims == ("image", "atom", "block_row", "block_col")
-        assert codes.ml_sample.shape == (6, shape.atoms, *shape.grid)
-        assert codes.label.values.tolist() == list(range(6))
-
-
-def test_layers_weigh_alike_in_the_stack(fitted, images):
-    found = infer_layers(fitted, images, 1, 3, 0)
-    stacked = stack_features([codes["mean"] for codes in found])
-    sizes = [codes["mean"][0].size for codes in found]
-    assert stacked.shape == (6, sum(sizes))
-    first, second = stacked.values[:, : sizes[0]], stacked.values[:, sizes[0] :]
-    np.testing.assert_allclose([(first**2).mean(), (second**2).mean()], 1)
-    one = found[0]["mean"].values.reshape(6, -1)
-    np.testing.assert_allclose(first, one / np.sqrt((one**2).mean()))
-
-
-def test_other_dictionaries_under_the_same_precisions(fitted, images):
-    shared = shared_of(fitted)
-    other = with_dictionaries(fitted, [2 * part for part in shared.dictionaries])
-    for before, after in zip(fitted.layers, other.layers, strict=True):
-        np.testing.assert_array_equal(after.state.shared.dictionary, 2 * before.state.shared.dictionary)
-        assert after.state.shared.gamma_w is before.state.shared.gamma_w
-    one, two = (infer_layers(model, images, 1, 1, 0)[0].ml_sample for model in (fitted, other))
-    assert not np.allclose(one, two)
-
-
-def test_bad_input_of_layers(fitted, images):
-    with pytest.raises(GddError, match="axis 'col' has size 9"):
-        infer_layers(fitted, images[..., :9], 1, 1, 0)
-    with pytest.raises(GddError, match="collect"):
-        infer_layers(fitted, images, 1, 0, 0)

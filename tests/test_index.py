@@ -32,16 +32,6 @@ def test_function_and_test_stand_at_the_place_of_the_row(row):
     assert f'id="{index.anchor_of(row)}"' in "".join(block.astext() for block in document.findall(nodes.raw))
 
 
-def test_code_of_a_section_stands_before_its_first_subsection():
-    row = next(row for row in ROWS if row.page == "inference/gibbs#how-a-sweep-goes")
-    labels = {place.partition("#")[2] for other in ROWS for place in (other.page, *other.also)} - {"how-a-sweep-goes"}
-    below = nodes.section("", nodes.title("", "B"), *(nodes.math_block(label=label) for label in labels))
-    section = nodes.section("", nodes.title("", "A"), nodes.paragraph(), below, ids=["how-a-sweep-goes"])
-    shown(row.page.partition("#")[0], section)
-    kinds = [node.tagname for node in section]
-    assert kinds[:3] == ["title", "paragraph", "raw"] and kinds[-2:] == ["raw", "section"]
-
-
 def test_every_conditional_stands_in_it():
     public = {
         f"{module.__name__}.{name}" for module in (conditionals, joint_conditionals) for name in vars(module)

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import xarray as xr
 from agreement import leftover
-from tiny import draw
 
-from gdd.base.checks import GddError
-from gdd.inference.fixed_dictionary import joint_draws, start_layer
+from gdd.inference.fixed_dictionary import joint_draws
 from gdd.model.joint import draw_joint_data, draw_joint_state
 from gdd.model.layer import draw_data, draw_state, reconstruction
 from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec, Precision, RefinementSpec, layer_shape
@@ -94,13 +92,6 @@ def leftover_of(fitted, images):
     return leftover(reconstruction(fitted.state, fitted.shape), *means, mask)
 
 
-def test_one_layer_refuses_images_of_another_size(layer):
-    fitted, images = layer
-    for wrong in (images[..., :-1], np.repeat(images, 2, axis=1)):
-        with pytest.raises(GddError, match="the layer is for"):
-            interpolate_one_layer(wrong, np.ones(wrong.shape, bool), fitted, ChainSpec(1, 1))
-
-
 def test_one_layer_fills_in_the_posterior_mean(layer):
     distance, size = leftover_of(*layer)
     assert size > 0.05  # something is filled in
@@ -112,37 +103,3 @@ def test_a_wrong_noise_precision_of_the_layer_is_seen(layer):
     bold = fitted.state.local._replace(gamma_e=20 * fitted.state.local.gamma_e)
     wrong = fitted._replace(state=fitted.state._replace(local=bold))
     assert leftover_of(wrong, images)[0] < -8
-
-
-@pytest.mark.parametrize("name", ["pooled, ragged", "gamma_e shared", "several planes"])
-def test_start_of_a_layer_holds_what_training_found(name):
-    state, _, spec, shape = draw(name, images=4)
-    begun = start_layer(Fitted(spec, shape, state, xr.Dataset()), 6)
-    assert begun.shared is state.shared
-    assert begun.local.z.shape == (6, shape.atoms, *shape.grid)
-    assert (begun.local.z == -1).all()
-    np.testing.assert_allclose(begun.local.gamma_e, np.full_like(begun.local.gamma_e, state.local.gamma_e.mean()))
-    assert len(begun.local.gamma_e) == (1 if name == "gamma_e shared" else 6)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda a: {"mask": a["mask"] & (np.arange(5) != 2)[:, None, None, None]}, "mask: image 2 is hidden whole"),
-        (lambda a: {"images": a["images"][:, :, :6], "mask": a["mask"][:, :, :6]}, "axis 'row' has size 6"),
-    ],
-)
-def test_bad_input_is_named(joint, change, message):
-    shared, images, mask = joint
-    arguments = {"images": images, "mask": mask, "chain": ChainSpec(0, 1)}
-    arguments |= change(arguments)
-    with pytest.raises(GddError, match=message):
-        interpolate_joint(model=MODEL, shared=shared, refinement=REFINEMENT, **arguments)
-
-
-def test_a_seen_half_may_be_blank(joint):
-    """A digit's empty half says something too."""
-    shared, images, _ = joint
-    mask = hide_halves(images.shape)
-    blank = np.where(mask, 0.0, images)
-    assert np.isfinite(interpolate_joint(blank, mask, MODEL, shared, REFINEMENT, ChainSpec(0, 1))).all()

@@ -16,7 +16,6 @@ from gdd.model.joint import (
     layer_values,
 )
 from gdd.model.layer import log_positions
-from gdd.model.spec import RefinementSpec
 from gdd.model.state import EMPTY
 
 
@@ -107,8 +106,3 @@ def test_blocks_are_empty_only_where_that_is_allowed():
     for empty in (False, True):
         state = draw_joint_state(50, THREE, refinement(empty_blocks=empty), np.random.default_rng(4))
         assert [bool((z == EMPTY).any()) for z in state.local.positions] == [empty, empty]
-
-
-def test_a_fixed_noise_is_held():
-    for spec, held in ((refinement(IMAGE, fixed=5.0), [5.0] * 3), (RefinementSpec(), [2.0])):
-        assert list(draw_joint_state(3, TWO, spec, np.random.default_rng(5)).local.gamma_e) == held

@@ -185,12 +185,6 @@ def test_solver_draws_have_mean_and_covariance(name):
     assert min(p_values_of_draws(draws, choice)) > PASSES
 
 
-@pytest.mark.slow
-def test_solver_draws_in_single_precision():
-    draws, choice = solver_draws("two layers", 1000, np.float32)
-    assert min(p_values_of_draws(draws, choice)) > PASSES
-
-
 @pytest.mark.parametrize("name", SOLVERS)
 def test_a_solver_cut_off_after_two_steps_is_rejected(name, monkeypatch):
     monkeypatch.setattr(joint_dictionary, "MAX_STEPS", 2)

@@ -1,14 +1,12 @@
 """Coordinates of a user's images: every kind comes back from a file or is refused at fit; none has a name of ours."""
 
-import datetime
 import string
 
 import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
-from abuse_values import GIVEN
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import one_step as small
 
@@ -30,26 +28,19 @@ def objects(*values):
 
 #: what comes back as it was, in the type in which it is kept
 KEPT = {
-    "numbers": np.array([1.5, np.nan, -np.inf, 0.0]), "halves": np.float16([1, 2, 3, np.nan]),
-    "large": np.arange(4, dtype="u8") + 2**63, "big-endian": np.arange(4, dtype=">i4"), "integers": objects(3, 1, 2, 4),
-    "truth": np.arange(4) % 2 == 0, "truth as objects": objects(True, False, False, True),
+    "numbers": np.array([1.5, np.nan, -np.inf, 0.0]), "large": np.arange(4, dtype="u8") + 2**63,
+    "big-endian": np.arange(4, dtype=">i4"), "truth as objects": objects(True, False, False, True),
     "words": objects("a", "", "größe ", "\U0001f600"), "categories": pd.Categorical(["b", "a", "b", "c"]),
-    "pandas' words": pd.array(list("abcd"), dtype="string"), "days": DAYS.values.astype("M8[D]"),
     "moments": np.array(["2020", "NaT", "1999-01-01T01:02:03.000000001", "2262"], "M8[ns]"),
-    "datetimes": objects(*(datetime.datetime(2020, 1, day) for day in (1, 2, 3, 4))),
     "lengths of time": np.array([1, 2, "NaT", 4], "m8[s]"),
 }
 #: what no file gives back, and what of it the message names
 REFUSED = {
     "missing word": (objects("a", None, "b", "c"), "float and str|NoneType and str"),
-    "mixed": (objects("a", 1, 2.0, "c"), "float and int and str"),
-    "missing number": (objects(1, None, 3, 4), "NoneType and int"), "complex": (np.arange(4) * 1j, "complex"),
-    "bytes": (np.array([b"a", b"b", b"\xff", b""]), "bytes"), "raw": (np.zeros(4, "V3"), "bytes"),
+    "mixed": (objects("a", 1, 2.0, "c"), "float and int and str"), "complex": (np.arange(4) * 1j, "complex"),
+    "bytes": (np.array([b"a", b"b", b"\xff", b""]), "bytes"),
     "zone of time": (objects(*DAYS.tz_localize("UTC")), "Timestamp|datetime"),
-    "date": (objects(*[DAYS[0].date()] * 4), "date"),
-    "period": (pd.period_range("2020", periods=4), "Period"), "more than 64 bits": (objects(*[10**30] * 4), "int"),
-    "tuples": (pd.Index([(1, 2), (3, 4), (5, 6), (7, 8)], tupleize_cols=False), "tuple"),
-    "null": (objects("a\0b", "c", "d", "e"), "words with null"),
+    "more than 64 bits": (objects(*[10**30] * 4), "int"), "null": (objects("a\0b", "c", "d", "e"), "words with null"),
     "half a letter": (np.array(["a\udcff", "c", "d", "e"]), "words with .* halves of characters"),
     "year 3000": (np.array(["3000", "2000", "2001", "2002"], "M8[s]"), "times that have no nanoseconds"),
 }
@@ -67,7 +58,7 @@ def written(values, folder):
 @pytest.mark.parametrize("kind", KEPT)
 def test_a_coordinate_comes_back_from_a_file(kind, tmp_path):
     kept = coords_of(labelled("label", KEPT[kind]), 4)["label"]
-    assert kept.tolist() == np.asarray(KEPT[kind]).astype(kept.dtype).tolist() or kind in ("numbers", "halves")
+    assert kept.tolist() == np.asarray(KEPT[kind]).astype(kept.dtype).tolist() or kind == "numbers"
     back = storable("label", written(kept, tmp_path))
     assert back.dtype == kept.dtype
     np.testing.assert_array_equal(back, kept)
@@ -83,18 +74,10 @@ def test_what_no_file_gives_back_is_refused_by_name(kind):
     assert [*coords_of(eval(remedy, {"images": images}), 4)] == ["image"]
 
 
-def test_levels_of_an_index_are_left_out_as_the_message_says():
-    levels = pd.MultiIndex.from_product([["a", "b"], [1, 2]], names=["class", "number"])
-    images = labelled("x", np.arange(4)).assign_coords(xr.Coordinates.from_pandas_multiindex(levels, "image"))
-    with pytest.raises(GddError, match="coordinate 'image' holds tuple"):
-        coords_of(images, 4)
-    assert coords_of(images.reset_index("image"), 4)["class"].tolist() == ["a", "a", "b", "b"]
-
-
 letters = st.text(st.sampled_from(string.printable + "é\u0301\u212b\u202f\udcffλ/"), max_size=5)
 
 
-@GIVEN(max_examples=60)
+@settings(max_examples=25, derandomize=True, deadline=None, database=None)
 @given(letters | st.integers() | st.tuples(letters))
 def test_a_name_is_one_that_a_file_gives_back_or_refused(tmp_path_factory, name):
     try:
@@ -129,7 +112,7 @@ def test_every_name_in_our_results_is_reserved(refined, fitted, digits):
         assert not OURS.fullmatch(theirs)
 
 
-@pytest.mark.parametrize("name", ["weight_1", "projected_atom", "trace_1_log_joint", "chain", "atom", "mean"])
+@pytest.mark.parametrize("name", ["weight_1", "chain"])
 def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(name, fitted, digits):
     images = xr.DataArray(digits / 256.0, dims=("image", "row", "col"), coords={name: ("image", np.arange(30))})
     planes, chain, digits = images.expand_dims("plane"), fitted.chain_, gdd.OneStepFeatures.digits(pretrained=True)

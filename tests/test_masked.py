@@ -25,7 +25,7 @@ PRIORS = {"gamma_e": BY_IMAGE, "gamma_d": BY_ATOM, "gamma_w": Precision((), 6.0,
 #: plane have compiled code of their own, and here a gamma_e shared by all images
 LAYERS = {
     "one plane": (LayerSpec(3, (3, 4), (3, 3), **PRIORS), (11, 12), 1),
-    "planes": (LayerSpec(2, (3, 4), (2, 2), **(PRIORS | {"gamma_d": Precision((ATOM, PLANE), 4.0, 3.0)})), (9, 11), 3),
+    "planes": (LayerSpec(2, (3, 2), (2, 2), **(PRIORS | {"gamma_d": Precision((ATOM, PLANE), 4.0, 3.0)})), (9, 9), 3),
     "ragged": (LayerSpec(3, (4, 4), (3, 2), **PRIORS), (11, 14), 1),
     "top": (LayerSpec(3, (4, 4), **PRIORS), (7, 8), 2),
     "wide": (LayerSpec(2, (3, 6), (2, 2), **(PRIORS | {"gamma_e": Precision((), 5.0, 2.0)})), (8, 15), 1),
@@ -50,20 +50,6 @@ def run(state, data, spec, shape, sweeps):
     return state, infos
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_all_observed_equals_the_whole_sweep(name):
-    spec, size, planes = LAYERS[name]
-    state, data, shape = drawn(spec, size, planes, images=70, hidden=None)  # two chunks
-    seen = data._replace(mask=np.ones(data.images.shape, bool))
-    whole, infos = run(state, data, spec, shape, 6)
-    masked, others = run(state, seen, spec, shape, 6)
-    assert (whole.local.z != state.local.z).any()
-    assert_same_chain(whole, masked, 1e-9)
-    for info, other in zip(infos, others, strict=True):
-        np.testing.assert_allclose(info[:3], other[:3], rtol=1e-8)
-        assert np.array_equal(info.active, other.active)
-
-
 def test_images_of_many_columns():
     """Compiled code that took as many arguments as a map has columns failed above a hundred."""
     spec, _, planes = LAYERS["wide"]
@@ -74,7 +60,7 @@ def test_images_of_many_columns():
 
 
 @pytest.mark.parametrize(("active", "precise"), [(0.05, 1.0), (0.15, 20.0)])
-@pytest.mark.parametrize("name", ["one plane", "planes", "ragged", "wide"])
+@pytest.mark.parametrize("name", ["ragged", "wide"])
 def test_blocks_that_a_bound_passes_over_would_have_stayed_empty(name, active, precise):
     """Few blocks are active, so that most are passed over; an atom may lie wholly under a hidden corner."""
     spec, size, planes = LAYERS[name]

@@ -7,12 +7,10 @@ from scipy import signal, stats
 from tiny import LAYERS, draw, every_z, layer, with_local, with_shared
 
 from gdd.model.layer import (
-    block_groups,
     draw_positions,
     log_joint,
     log_positions,
     log_positions_given,
-    outcome_counts,
     residual,
 )
 from gdd.model.spec import layer_shape
@@ -47,13 +45,6 @@ def test_an_element_is_on_with_probability_one_over_k():
     z[0, 0, 0, 0] = 0
     terms = stats.betabinom(1, 1 / 3, 2 / 3).logpmf([1, 0, 0, 0, 0, 0])
     assert log_positions(z, spec, shape) == pytest.approx(terms.sum(), rel=1e-12)
-
-
-def test_an_empty_block_is_impossible_where_it_is_not_allowed():
-    spec, size = ENUMERABLE["two maps"]
-    shape = layer_shape(spec, size, 1)
-    logs = [log_positions(z, spec, shape, False) for z in every_z(shape)]
-    assert (np.isinf(logs) == [(z == EMPTY).any() for z in every_z(shape)]).all()
 
 
 @pytest.mark.parametrize(("name", "empty"), OUTCOMES)
@@ -145,10 +136,3 @@ def test_drawn_state_and_data_have_their_moments():
     atoms = np.array([(s.dictionary * s.gamma_d[:, :, None, None] ** 0.5).ravel() for s in many])
     assert stats.kstest(atoms.ravel(), "norm").pvalue > 1e-4
     assert stats.kstest([s.gamma_w[0] for s in many], stats.gamma(4.0, scale=1 / 3.0).cdf).pvalue > 1e-4
-
-
-def test_counts_cover_every_block_once():
-    state, _, spec, shape = draw("pooled, ragged")
-    groups = block_groups(shape)
-    assert sum(mask.astype(int) for mask, _ in groups).tolist() == np.ones(shape.grid, int).tolist()
-    assert sum(outcome_counts(state.local.z, g).sum() for g in groups) == state.local.z.size

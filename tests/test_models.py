@@ -4,10 +4,6 @@ import numpy as np
 import pytest
 
 import gdd
-from gdd.model.convolution import synthesise
-from gdd.model.joint import layer_values
-from gdd.model.pooling import unpool
-from gdd.model.state import maps_of
 from gdd.sampler.checkpoint import digest_of
 from gdd_book import checkout, models
 from gdd_book.launch import run_experiment
@@ -54,20 +50,6 @@ def test_a_model_can_be_used_anywhere(learned, stage):
     assert again.shape == model.atoms_.shape
 
 
-def test_activations_of_the_examples_are_those_of_the_chain(learned):
-    """Positions lie where the maps have their values; images and activations belong together."""
-    name = names(learned)["refined"]
-    model = models.load(name)
-    chain, data = model.chain_, model.to_dataset(dense=True)
-    local = chain.state.local
-    np.testing.assert_array_equal(data.map_2.values != 0, local.w != 0)
-    layered = layer_values(local, chain.state.shared.dictionaries, chain.model.shapes())[0]
-    np.testing.assert_array_equal(models.redrawn(chain), layered)
-    own = ((models.images_of(name).values - layered) ** 2).sum()
-    others = ((np.roll(models.images_of(name).values, 1, axis=0) - layered) ** 2).sum()
-    assert own < others
-
-
 @pytest.mark.parametrize("stage", ["pretrained", "refined"])
 def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
     name = names(learned)[stage]
@@ -82,34 +64,6 @@ def test_pieces_of_single_top_atoms_add_up_to_the_drawing(learned, stage):
     assert found.share_of_part.max() > 0
 
 
-def test_positions_of_a_pretrained_model_draw_its_images(learned):
-    """With every layer's own weights in place of those drawn from above, the bottom layer's own picture comes back."""
-    chain = models.load(names(learned)["pretrained"]).chain_
-    below, top = (layer.state.local for layer in chain.layers)
-    pooled = synthesise(chain.layers[1].state.shared.dictionary, maps_of(top, chain.layers[1].shape))
-    shape = chain.layers[0].shape
-    by_hand = synthesise(chain.layers[0].state.shared.dictionary, unpool(below.z, pooled, shape.map_size, shape.block))
-    np.testing.assert_allclose(models.redrawn(chain), by_hand, atol=1e-5)
-
-
-def test_what_a_drawing_explains_of_the_images(learned, monkeypatch):
-    whole = names(learned)
-    monkeypatch.setattr(models, "existing", lambda name: models.path_of(whole[name.rpartition("-")[2]]))
-    found = models.explained("mnist-20")
-    assert found.dims == ("way", "stage") and found.way.values.tolist() == list(models.WAYS)
-    images = models.images_of("refined").values
-    drawn = models.redrawn(models.load("refined").chain_)
-    scales = [np.linalg.lstsq(y.reshape(-1, 1), x.ravel(), rcond=None)[0] for x, y in zip(images, drawn, strict=True)]
-    rest = sum(((x - a * y) ** 2).sum() for x, y, a in zip(images, drawn, scales, strict=True)) / (images**2).sum()
-    np.testing.assert_allclose(found.sel(way="all its own", stage="refined"), 1 - rest, rtol=1e-5)
-    assert ((found >= 0) & (found <= 1)).all()
-
-
-def test_a_model_that_is_not_there_is_named(learned):
-    with pytest.raises(gdd.GddError, match="model: 'mnist-7' given; there are .*mnist-20-pretrained--demo.*"):
-        models.load("mnist-7")
-
-
 @pytest.mark.parametrize("path", sorted(models.SHIPPED.glob("*.nc")), ids=lambda path: path.stem)
 def test_a_model_of_the_book_can_be_read(path):
     model, images = gdd.load(path), models.images_of(path.stem)
@@ -122,7 +76,3 @@ def test_a_model_of_the_book_can_be_read(path):
     assert len(images) == (100 if digits else 6)
     assert model.chain_.digest == digest_of([images.values, None])  # its chain goes on with the images of the file
     assert not digits or np.unique(images.label).tolist() == [*range(10)]
-
-
-def test_all_of_the_results_stay_small():
-    assert sum(path.stat().st_size for path in models.SHIPPED.parent.rglob("*") if path.is_file()) < 40e6

@@ -3,37 +3,39 @@
 import re
 import warnings
 
-import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 from skimage import io
-from tiny import QUICK
+from sklearn.model_selection import ParameterGrid
+from tiny import QUICK, one_step
 
+import gdd
 from gdd import DeepDeconvolution
 from gdd.base.checks import GddError
-from gdd.layout import PLANES_FIRST, PLANES_LAST, ImageLayout, find_layout
+from gdd.layout import PLANES_FIRST, PLANES_LAST, find_layout
 from gdd_book.data import datasets
 from gdd_book.pages import notebooks
 
+#: one layer alone, for whose atoms nothing is compiled, whatever the planes of the images
+ONE_LAYER = QUICK | {"atoms": (4,)}
 
-@pytest.mark.parametrize("plane", [0, 2])
-def test_a_plane_that_no_image_shows_is_named(coloured, plane):
+
+def test_a_plane_that_no_image_shows_is_named(coloured):
     holes = coloured.copy()
-    holes[..., plane] = np.nan
-    model = DeepDeconvolution(**QUICK)
-    with pytest.raises(GddError, match=f"images: plane {plane} has no pixel but NaN in any image; leave that plane"):
+    holes[..., 2] = np.nan
+    model = DeepDeconvolution(gdd.ModelSpec((gdd.LayerSpec(4, (5, 1)),), (16, 18), 3), **QUICK)
+    with pytest.raises(GddError, match="images: plane 2 has no pixel but NaN in any image; leave that plane"):
         model.fit(holes)
-    holes[0, 3, 4, plane] = 1.0
+    holes[0, 3, 4, 2] = 1.0
     assert np.isfinite(model.fit(holes).sample(2)).all()
 
 
 # ---- units
 
 
-@pytest.mark.parametrize("change", [
-    lambda x: x / 255, lambda x: x[:1] / 255, lambda x: x * 257.0, lambda x: x + 5000.0
-])
+@pytest.mark.parametrize("change", [lambda x: x[:1] / 255, lambda x: x + 5000.0])
 def test_other_units_are_warned_of(digits, fitted, change):
     for call in (fitted.transform, fitted.score, fitted.deconvolve):
         with pytest.warns(UserWarning, match="pixels spread .* times as widely as those of fit, and lie"):
@@ -42,7 +44,7 @@ def test_other_units_are_warned_of(digits, fitted, change):
 
 def test_the_same_units_are_not_warned_of(digits, fitted, coloured):
     holes = np.where(np.random.default_rng(0).random(digits.shape) < 0.5, np.nan, digits)
-    middling = DeepDeconvolution(**QUICK).fit(coloured)
+    middling = DeepDeconvolution(**ONE_LAYER).fit(coloured)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         dull = 200 + digits[:1] / 20  # one picture may have little contrast
@@ -56,23 +58,16 @@ def test_far_too_large_pixels_are_refused_in_the_units_of_the_fit(digits, fitted
         fitted.transform(digits * 1e9)
 
 
-@pytest.mark.parametrize("factor", [2.0**40, 2.0**900, 2.0**-900])
+@pytest.mark.parametrize("factor", [2.0**900, 2.0**-900])
 def test_pixels_need_no_preparation_whatever_their_size(digits, fitted, factor):
     model = DeepDeconvolution(**QUICK).fit(digits * factor)
     np.testing.assert_array_equal(model.transform(digits * factor), fitted.transform(digits))
 
 
-def test_constant_images_have_no_score(digits, fitted):
-    for images in (np.full((3, 28, 28), 7.3), np.zeros((1, 28, 28))):
-        with pytest.raises(GddError, match="X: every plane is constant, so there is no variance to explain"):
-            fitted.score(images)
-    assert fitted.score(digits) > 0.2
-
-
 # ---- axes
 
 
-@pytest.mark.parametrize("shape", [(16, 16, 5), (16, 16, 16), (32, 64, 40), (3, 16, 3), (32, 3, 50)])
+@pytest.mark.parametrize("shape", [(16, 16, 5), (3, 16, 3)])
 def test_planes_that_may_stand_second_or_last_are_refused(shape):
     with pytest.raises(GddError, match="planes may stand second or last; name the axes, such as xarray.DataArray"):
         DeepDeconvolution(**QUICK).fit(np.random.default_rng(0).random((9, *shape)))
@@ -94,10 +89,10 @@ def test_where_the_planes_stand(shape, options, axes):
 def test_labelled_images_are_read_by_their_names_at_every_call(coloured):
     many = np.concatenate([coloured, coloured[..., :2]], -1)[:, :16, :16]
     labelled = xr.DataArray(many, dims=("image", "row", "col", "plane"))
-    model = DeepDeconvolution(**QUICK).fit(labelled)
+    model = DeepDeconvolution(**ONE_LAYER).fit(labelled)
     assert (model.model_.planes, model.model_.image_size) == (5, (16, 16))
-    assert model.transform(labelled[::-1]).shape == (12, 6 * model._map_shape[1] * model._map_shape[2])
-    last = DeepDeconvolution(**QUICK).fit(coloured)
+    assert model.transform(labelled[::-1]).shape == (12, 4 * model._map_shape[1] * model._map_shape[2])
+    last = DeepDeconvolution(**ONE_LAYER).fit(coloured)
     features = last.transform(xr.DataArray(coloured, dims=("image", "row", "col", "plane")))
     np.testing.assert_array_equal(features, last.transform(coloured))
     with pytest.raises(GddError, match=r"\(5, 16, 16\) along \(plane, row, col\) given; \(3, 16, 18\) is needed"):
@@ -120,44 +115,13 @@ class Collection:
         return self.pictures[number]
 
 
-class AnArray(Collection):
-    def __array__(self, dtype=None, copy=None):
-        return np.array(self.pictures, dtype)
-
-
-def test_collections_of_pictures_are_images(digits, fitted, tmp_path):
-    for number, picture in enumerate(digits):
-        io.imsave(tmp_path / f"{number:02}.png", picture, check_contrast=False)
-    collections = [io.imread_collection(str(tmp_path / "*.png")), Collection(digits), AnArray(digits), [*digits]]
-    for collection in collections:
-        model = DeepDeconvolution(**QUICK).fit(collection)
-        np.testing.assert_array_equal(model.transform(collection), fitted.transform(digits))
+def test_collections_of_pictures_are_images(digits, fitted):
+    for collection in (Collection(digits), [*digits]):
+        np.testing.assert_array_equal(fitted.transform(collection), fitted.transform(digits))
     with pytest.raises(GddError, match="images: not an array"):
         fitted.transform(Collection([digits[0], digits[1][:, :20]]))
     with pytest.raises(GddError, match="values of type object given"):
         fitted.transform(iter(digits))
-
-
-def test_pictures_of_a_model_of_a_table_warn_of_nothing(table):
-    model = DeepDeconvolution(**QUICK, image_size=(28, 28)).set_output(transform="pandas").fit(table)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        figure, (one, other) = plt.subplots(1, 2)
-        model.plot_reconstruction(table, one)
-        model.plot_activations(table.iloc[0], 2, other)
-        assert model.score(table) > 0.2
-    plt.close(figure)
-
-
-@pytest.mark.parametrize("seed", [-1, "a", 1.5, 2**63, np.random.default_rng(0)])
-def test_seeds_of_samples_are_checked(fitted, seed):
-    with pytest.raises(GddError, match="random_state: .* given; a whole number"):
-        fitted.sample(random_state=seed)
-
-
-def test_more_samples_than_memory_holds_are_refused(fitted):
-    with pytest.raises(GddError, match="n: an array of .* numbers would be needed"):
-        fitted.sample(2**31 - 1)
 
 
 def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, capsys):
@@ -174,9 +138,15 @@ def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, cap
     assert float(capsys.readouterr().out.rpartition(":")[2]) > 70
 
 
-@pytest.mark.parametrize("axes", [PLANES_FIRST, PLANES_LAST])
-def test_grey_images_may_come_without_their_only_plane(axes):
-    images = np.random.default_rng(0).random((3, 9, 8))
-    np.testing.assert_array_equal(ImageLayout(axes, 1, (9, 8)).arrange(images), images[:, None])
-    with pytest.raises(GddError, match=r"shape \(3, 9, 8\) given"):
-        ImageLayout(axes, 2, (9, 8)).arrange(images)
+def test_a_column_of_pictures_is_images(digits, fitted):
+    np.testing.assert_array_equal(fitted.transform(pd.Series(list(digits))), fitted.transform(digits))
+
+
+@pytest.mark.parametrize("name", ["whitening", "rescale"])
+def test_a_grid_over_an_array_has_truth_values_of_numpy(name, digits, tmp_path):
+    for parameters in ParameterGrid({name: np.array([True, False])}):
+        model = one_step(pool=(5, 5), **parameters).fit(digits)
+        model.save(tmp_path / "m.nc")
+        loaded = gdd.load(tmp_path / "m.nc")
+        assert (vars(loaded) | vars(loaded.settings))[name] == parameters[name]
+        assert (model.whitening_ is not None) == bool(model.whitening)

@@ -129,17 +129,3 @@ def test_summing_is_the_adjoint_of_repeating(seed, map_size, pool):
     maps, values = rng.integers(-9, 10, map_size), rng.integers(-9, 10, block_grid(map_size, pool))
     repeated = repeat_blocks(values, pool)[: map_size[0], : map_size[1]]
     assert np.vdot(pool_sum(maps, pool), values) == np.vdot(maps, repeated)
-
-
-def test_faces_interpolation_is_ragged():
-    """115 rows in blocks of 3: the 39th block row has one row (P11)."""
-    assert block_grid((115, 115), (3, 3)) == (39, 39)
-    exists = block_places((115, 115), (3, 3)) >= 0
-    assert (exists[0, 0].sum(), exists[0, 38].sum(), exists[38, 0].sum(), exists[38, 38].sum()) == (9, 3, 3, 1)
-    np.testing.assert_array_equal(np.flatnonzero(exists[0, 38]), [0, 3, 6])
-    np.testing.assert_array_equal(np.flatnonzero(exists[38, 0]), [0, 1, 2])
-
-
-def test_missing_positions_are_filled():
-    blocks = cut_into_blocks(np.ones((3, 3)), (2, 2), fill=7.0)
-    np.testing.assert_array_equal(blocks[1, 1], [1, 7, 7, 7])

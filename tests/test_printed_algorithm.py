@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from gdd.model.convolution import synthesise
-from gdd.model.pooling import cut_into_blocks
 from gdd_book.experiments.studies import printed
 
 
@@ -46,8 +45,3 @@ def test_an_exact_atom_solves_its_regression(chain):
     np.testing.assert_allclose(
         chain.dictionary[k].ravel(), np.linalg.solve(matrix, design.T @ (weights * own.ravel())), rtol=1e-6, atol=1e-9
     )
-
-
-def test_a_block_has_one_position_at_most(chain):
-    for k in range(len(chain.dictionary)):
-        assert cut_into_blocks(chain.z[:, k], (3, 3)).sum(axis=-1).max() <= 1

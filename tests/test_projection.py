@@ -5,11 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gdd.base.checks import GddError
 from gdd.base.compiling import on_threads
-from gdd.model import spec
 from gdd.model.convolution import synthesise
-from gdd.model.pooling import block_places, pool_sum, repeat_blocks, spread, unpool
+from gdd.model.pooling import block_places, repeat_blocks, spread, unpool
 from gdd.projection import collapse, render_projected, vote_positions
 from gdd_book.dictionaries import blocks_from_votes
 
@@ -70,7 +68,7 @@ def placed(atom, place, map_size, image_size):
 
 @pytest.mark.parametrize("gamma", [1, 3])
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("map_size", [(6, 6), (5, 7), (3, 5)])
+@pytest.mark.parametrize("map_size", [(5, 7), (3, 5)])
 def test_vote_is_the_plain_loop(map_size, masked, gamma):
     given_ = vote_problem(sum(map_size), map_size=map_size, gamma=gamma)
     if masked:
@@ -84,18 +82,6 @@ def test_vote_is_the_plain_loop(map_size, masked, gamma):
     np.testing.assert_allclose(vote.share, held / total, rtol=1e-12)
 
 
-def test_vote_notices_what_it_must():
-    """Negative controls: the residual without the block, a flipped sign or another block row changes winners."""
-    given_ = vote_problem(5)
-    right = vote_positions(**given_).positions
-    for name, value in (
-        ("blocks", (given_["blocks"][0], given_["blocks"][1] * 0.2)),
-        ("upper_dictionary", -given_["upper_dictionary"]),
-        ("upper_maps", given_["upper_maps"][:, :, ::-1]),
-    ):
-        assert (vote_positions(**{**given_, name: value}).positions != right).any()
-
-
 def test_same_vote_on_one_and_two_threads():
     given_ = vote_problem(3, images=130)
     with on_threads(1):
@@ -104,16 +90,6 @@ def test_same_vote_on_one_and_two_threads():
         two = vote_positions(**given_)
     np.testing.assert_array_equal(one.positions, two.positions)
     np.testing.assert_array_equal(one.share, two.share)
-
-
-def test_unused_atoms_and_zero_pixels_take_the_lowest_position():
-    given_ = vote_problem(4)
-    given_["upper_maps"][:, 1] = 0
-    given_["upper_dictionary"][0, 0, 1, 1] = 0
-    vote = vote_positions(**given_)
-    assert (vote.positions[1] == 0).all() and np.isnan(vote.share[1]).all()
-    assert vote.positions[0, 0, 1, 1] == 0 and np.isnan(vote.share[0, 0, 1, 1])
-    assert (vote.positions[2] > 0).any() and np.isfinite(vote.share[2]).all()
 
 
 def test_planted_positions_come_back():
@@ -134,15 +110,6 @@ def test_planted_positions_come_back():
     vote = vote_positions(images, lower, (z, w), np.ones(1), (2, 2), upper, maps)
     np.testing.assert_array_equal(vote.positions, planted)
     np.testing.assert_allclose(vote.share, 1.0)
-
-
-def test_missing_position_of_a_ragged_block_scores_nothing():
-    """A block with one row cannot send a pixel to row 1, though every existing position makes the fit worse."""
-    images = np.zeros((1, 1, 1, 2))
-    z, w = np.full((1, 1, 1, 1), 1), np.full((1, 1, 1, 1), -1.0)
-    one = np.ones((1, 1, 1, 1))
-    vote = vote_positions(images, one, (z, w), np.ones(1), (2, 2), one, one)
-    assert vote.positions.item() == 0  # scores: -1/2, -1/2, then 0 and 0 for the row that is not there
 
 
 # ---- the projection
@@ -176,18 +143,6 @@ def test_two_layers_exact_for_one_coefficient(seed, pool):
     flat = render_projected(collapse([lower, upper], [pool], [positions])[-1], maps, pool, layered.shape[2:])
     np.testing.assert_allclose(flat, layered, rtol=0, atol=1e-11)
     assert np.abs(layered).max() > 0
-
-
-@given(seeds, sizes)
-@relaxed
-def test_overlap_is_harmless_where_the_position_depends_on_the_plane_only(seed, pool):
-    rng, lower, upper, positions = two_layers(seed, pool)
-    positions[:] = positions[:1, :, :1, :1]
-    maps = rng.normal(size=(2, 3, 3, 2))
-    z = np.broadcast_to(positions[0, :, :1, :1], (2, 3, 4, 4))
-    layered = synthesise(lower, unpool(z, synthesise(upper, maps), (4 * pool[0], 4 * pool[1]), pool))
-    flat = render_projected(collapse([lower, upper], [pool], [positions])[-1], maps, pool, layered.shape[2:])
-    np.testing.assert_allclose(flat, layered, rtol=0, atol=1e-10)
 
 
 def three_layers(seed, pools, case):
@@ -256,30 +211,3 @@ def test_closed_form_of_the_supplement():
     projected = collapse([d1, d2, d3], [(3, 2), (2, 2)], [z1, z2])[-1]
     np.testing.assert_allclose(projected[:, 0], by_hand, rtol=0, atol=1e-11)
     assert projected.shape[2:] != tuple(3 + 2 * p - 1 + 2 * 2 - 1 for p in (3, 2))
-
-
-def test_average_pooling_spreads_evenly():
-    _, lower, upper, positions = two_layers(0, (2, 3))
-    mean = collapse([lower, upper], [(2, 3)], [None])[-1]
-    every = [collapse([lower, upper], [(2, 3)], [np.full_like(positions, m)])[-1] for m in range(6)]
-    np.testing.assert_allclose(mean, np.mean(every, axis=0), atol=1e-12)
-
-
-@pytest.mark.parametrize("model", [spec.MNIST, spec.CALTECH101, spec.FACES, spec.FACES_INTERPOLATION])
-def test_sizes_are_those_of_the_spec(model):
-    """Which are the paper's: tests/test_spec.py."""
-    shapes, pools = model.shapes(), [layer.pool for layer in model.layers[:-1]]
-    dictionaries = [np.ones((1, 1, *shape.atom_size)) for shape in shapes]
-    positions = [np.zeros(d.shape, int) for d in dictionaries[1:]]
-    projected = collapse(dictionaries, pools, positions)[-1]
-    assert projected.shape == (1, 1, *model.projected_size)
-    top = np.ones((1, 1, *shapes[-1].map_size))
-    assert render_projected(projected, top, model.stride, model.image_size).shape[2:] == model.image_size
-    with pytest.raises(GddError, match="image_size"):  # P16: without h the image comes out too small
-        render_projected(projected, top, (1, 1), model.image_size)
-
-
-def test_pooling_a_projected_map_gives_the_dictionary_back():
-    _, _, upper, positions = two_layers(3, (3, 2))
-    carried = unpool(positions, upper, (6, 6), (3, 2))
-    np.testing.assert_array_equal(pool_sum(carried, (3, 2)), upper)

@@ -14,7 +14,7 @@ from gdd.model.joint import draw_joint_data, draw_joint_state, joint_residual, l
 from gdd.model.pooling import block_places, unpool
 from gdd.model.spec import ModelSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData
-from gdd.projection import collapse, project, project_layers, render_projected, unit_responses, vote_joint
+from gdd.projection import collapse, project, project_layers, render_projected, vote_joint
 from gdd.reference.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
 from gdd_book.dictionaries import blocks_from_votes, projection_error, threshold
@@ -73,7 +73,7 @@ def gap(model, state, votes):
     return np.abs(drawn(model, state, atoms) - layered).max() / np.abs(layered).max()
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_two_layers_are_exact_for_one_coefficient_and_broken_by_two(seed):
     assert gap(TWO, *single(TWO, seed)) < 1e-12
     assert gap(TWO, *single(TWO, seed, coefficients=2)) > 1e-3
@@ -151,27 +151,6 @@ def test_vote_is_the_plain_loop(layer, masked):
     state, data = problem(THREE, 1, images=2, masked=masked)
     score = plain_winners(state, data, THREE, layer)
     np.testing.assert_array_equal(vote_joint(state, data, THREE)[layer].positions, score.argmax(-1))
-
-
-@pytest.mark.parametrize("block", [(0, 0), (1, 1), (1, 0)])  # of a map of 3 x 3 in blocks of 2 x 2
-def test_images_of_units_go_through_the_positions_of_their_image(block):
-    state, _ = problem(THREE, 2)
-    where = block_places((3, 3), (2, 2))[block]
-    window, units = unit_responses(state, THREE, 1, 1, block)
-    assert units.shape[:2] == (4, 4)
-    for m, n in np.ndindex(4, 4):
-        picture = np.zeros((1, THREE.planes, *THREE.image_size))
-        picture[window] = units[m, n]
-        expected = unit_plain(state, THREE, 1, 1, where[m], n) if where[m] >= 0 else np.zeros_like(picture[0])
-        np.testing.assert_allclose(picture[0], expected, atol=1e-12)
-
-
-def test_one_layer_has_no_vote_and_projects_to_itself():
-    model = ModelSpec((layer(3, (4, 4), None),), (9, 9))
-    state, data = problem(model)
-    assert vote_joint(state, data, model) == []
-    refined = Refined(model, NOISE, state, state, None, data)
-    np.testing.assert_array_equal(project(refined), state.shared.dictionaries[0])
 
 
 def test_every_layer_is_carried_down():

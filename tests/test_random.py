@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gdd.reference.random import PRETRAIN, Stream, shared_generator
+from gdd.reference.random import PRETRAIN, Stream
 from gdd.sampler.kernels import random
 from gdd.sampler.kernels.random import STREAM_SIZE, fill_key, next_gamma, next_normal, next_uniform
 
@@ -54,16 +54,6 @@ def test_every_part_of_a_name_gives_another_stream(place):
     first, second = ([Stream(*key).uniform() for key in (KEY, KEY)], Stream(*other).uniform())
     assert first[0] == first[1] != second
     assert next_uniform(compiled(*other)) == second
-
-
-@pytest.mark.parametrize("place", range(4), ids=["seed", "stage", "layer", "sweep"])
-def test_shared_draws_have_their_own_numbers(place):
-    other = list(KEY[:4])
-    other[place] += 1
-    words = shared_generator(*KEY[:4]).bit_generator.random_raw(1000)
-    assert not np.isin(shared_generator(*other).bit_generator.random_raw(1000), words).any()
-    for image in (0, 1, 2**31):
-        assert not np.isin(Stream(*KEY[:4], image)._bits.random_raw(1000), words).any()
 
 
 def test_streams_of_neighbouring_images_are_unrelated():

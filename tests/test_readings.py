@@ -3,17 +3,12 @@
 from itertools import product
 
 import numpy as np
-import pytest
 import xarray as xr
 
-import gdd
 from gdd.base.axes import IMAGES
 from gdd.model.spec import LayerSpec, ModelSpec
-from gdd.projection import render_projected
-from gdd_book import experiments
 from gdd_book.dictionaries import placed_atoms
-from gdd_book.evaluate.atoms import stroke_share
-from gdd_book.experiments.studies.mnist_readings import Atoms, _sparse, cooled, normalised
+from gdd_book.experiments.studies.mnist_readings import Atoms, cooled
 
 #: two atoms at 2 x 2 places
 MODEL = ModelSpec((LayerSpec(2, (4, 4)),), (5, 5))
@@ -45,43 +40,3 @@ def test_the_cooled_chain_ends_at_the_highest_mode():
             found += 1
             np.testing.assert_allclose(code[best], density(image, placed, best)[1], atol=0.4)
     assert found >= 30
-
-
-def test_placed_atoms_and_cosines():
-    image = RNG.standard_normal((1, 1, 5, 5))
-    placed, cosines = placed_atoms(VALUES, (1, 1), KEPT.model.image_size), normalised(image, VALUES.astype(float))
-    np.testing.assert_allclose((placed**2).sum(axis=1), 1, rtol=1e-5)
-    for n, (k, i, j) in enumerate(np.ndindex(2, 2, 2)):
-        window = image[0, :, i : i + 4, j : j + 4]
-        product_ = (window * VALUES[k]).sum()
-        assert placed[n] @ image.ravel() == pytest.approx(product_ / np.linalg.norm(VALUES[k]), rel=1e-5)
-        assert cosines[0, k, i, j] == pytest.approx(product_ / np.linalg.norm(VALUES[k]) / np.linalg.norm(window))
-
-
-def test_the_sparse_coder_solves_the_lasso():
-    """At the solution the gradient is the penalty's, where a coefficient is on, and within it elsewhere."""
-    placed = placed_atoms(VALUES, (1, 1), KEPT.model.image_size)
-    images = xr.DataArray(3 * RNG.standard_normal((3, 1, 5, 5)), dims=IMAGES)
-    codes = _sparse(placed, images, "lasso_cd", transform_alpha=1.25).astype(float)
-    slopes = (images.values.reshape(3, -1) - codes @ placed) @ placed.T
-    on = codes != 0
-    assert 0 < on.sum() < on.size
-    np.testing.assert_allclose(slopes[on], 1.25 * np.sign(codes[on]), atol=1e-2)
-    assert (np.abs(slopes[~on]) < 1.26).all()
-
-
-@pytest.mark.slow
-def test_every_reading_of_every_stage():
-    settings = {"n_train": 60, "n_test": 40, "seeds": (0,), "burn_in": 4, "collect": 2, "refine_burn_in": 3}
-    settings |= {"refine_collect": 2, "test_burn_in": 5, "test_collect": 5, "chains": 2}
-    found = experiments.run("mnist-readings", settings).dataset
-    assert found.stage.values.tolist() == ["pretrained", "refined"]
-    assert found.error.shape == (1, 2, 17) and ((found.error >= 0) & (found.error <= 100)).all()
-    assert found.bottom_dictionary.shape == (1, 2, 32, 1, 8, 8)
-    percents = found.projected_atoms[0, 0].transpose("atom", "plane", ...)
-    np.testing.assert_allclose(stroke_share(percents), found.stroke_share[0, 0], atol=0.1)
-    atoms = percents.values / 100 * found.largest[0, 0].values[:, None, None, None]
-    for code in found.example_code[0, 0]:
-        rebuilt = render_projected(atoms, code.values.astype(float), gdd.MNIST.stride, (28, 28))
-        left = found.example[0] / 255 - rebuilt
-        assert (left**2).mean() < 0.5 * ((found.example[0] / 255) ** 2).mean()

@@ -10,7 +10,7 @@ from tiny_joint import SIGNAL, TWO, draw_joint
 
 from gdd.base.checks import GddError
 from gdd.model.joint import draw_joint_data, draw_joint_state
-from gdd.model.spec import ChainSpec, ModelSpec, Precision, Pruning, RefinementSpec
+from gdd.model.spec import ChainSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, LayerData
 from gdd.sampler import refine as chain_of
 from gdd.sampler.pretrain import pretrain
@@ -50,21 +50,6 @@ def test_stopped_and_resumed_is_the_uninterrupted_chain(images, pretrained, tmp_
     np.testing.assert_equal(arrays_of(whole.last), arrays_of(resumed.last))
     np.testing.assert_equal(arrays_of(whole.state), arrays_of(resumed.state))
     assert whole.traces.equals(resumed.traces)
-
-
-def test_a_checkpoint_of_another_refinement_is_refused(images, pretrained, tmp_path):
-    refine(images, TWO, CHAIN, FIXED, start=pretrained, folder=tmp_path)
-    with pytest.raises(GddError, match="another chain"):
-        refine(images, TWO, CHAIN, RefinementSpec(Precision(fixed=5.0)), start=pretrained, folder=tmp_path)
-
-
-def test_kept_sample_and_traces(images, pretrained):
-    refined = refine(images, TWO, CHAIN, FIXED, start=pretrained)
-    traces = refined.traces.isel(chain=0)
-    assert traces.sizes["draw"] == CHAIN.sweeps
-    assert (traces.moved <= traces.visited).all()
-    blocks = float(np.prod(refined.state.local.positions[0].shape[1:]))
-    np.testing.assert_allclose(traces.visited.sum("strength"), blocks)
 
 
 def test_start_fills_empty_blocks_and_keeps_the_rest(pretrained):
@@ -113,15 +98,6 @@ def test_a_refined_model_goes_on_under_another_noise_precision(images, pretraine
     empty = refine(images, TWO, CHAIN, replace(FIXED, empty_blocks=True), start=pretrained)
     with pytest.raises(GddError, match="refinement: blocks of the start may be empty; empty_blocks=True is needed"):
         refine(images, TWO, CHAIN, FIXED, start=empty)
-
-
-def test_a_start_for_other_sizes_is_refused(images, pretrained):
-    wider = ModelSpec(TWO.layers, (TWO.image_size[0], TWO.image_size[1] + 1))
-    pixels = np.concatenate([images, images[..., :1]], axis=3)
-    with pytest.raises(GddError, match="start: trained with other layers or for other sizes"):
-        pretrain(pixels, wider, CHAIN, start=pretrained)
-    with pytest.raises(GddError, match="chain: pruning given with a start"):
-        pretrain(images, TWO, replace(CHAIN, pruning=Pruning(1, 1, 0.1)), start=pretrained)
 
 
 def test_a_start_under_another_mask_is_refused(images, pretrained):

@@ -56,15 +56,6 @@ def test_a_loaded_model_has_every_attribute_of_the_fitted_one(name, request, tmp
         np.testing.assert_equal(plain(getattr(loaded, key)), plain(value), err_msg=key)
 
 
-def test_a_loaded_model_refuses_other_columns_and_gives_a_table(table, named, tmp_path):
-    loaded = reloaded(named, tmp_path)
-    assert loaded.transform(table).equals(named.transform(table))
-    swapped = table[[*table.columns[:300], "pixel301", "pixel300", *table.columns[302:]]]
-    for model in (named, loaded):
-        with pytest.raises(ValueError, match="Feature names must be in the same order"):
-            model.transform(swapped)
-
-
 @pytest.mark.parametrize("refined", [False, True])
 def test_a_loaded_chain_goes_on_with_its_own_images_only(digits, tmp_path, refined):
     """To the same bits; others are refused, though there are as many and one pixel is another."""
@@ -111,7 +102,7 @@ def flips(whole, count):
 def test_no_changed_bit_gives_other_features(named, table, tmp_path):
     named.save(path := tmp_path / "m.nc")
     features, refused = named.transform(table), 0
-    for changed in flips(whole := path.read_bytes(), 100):
+    for changed in flips(whole := path.read_bytes(), 60):
         path.write_bytes(changed)
         try:
             assert gdd.load(path).transform(table).equals(features)
@@ -119,16 +110,7 @@ def test_no_changed_bit_gives_other_features(named, table, tmp_path):
             refused += "damaged" in str(error)
         path.write_bytes(whole)  # in place, while what failed may still be in memory
         gdd.load(path)
-    assert refused > 50
-
-
-def test_a_part_that_is_zeroed_is_noticed(named, tmp_path):
-    named.save(path := tmp_path / "m.nc")
-    whole = path.read_bytes()
-    part = named.traces_["1"].residual.values.tobytes()  # smaller than what is compressed
-    path.write_bytes(whole.replace(part, bytes(len(part))))
-    with pytest.raises(GddError, match="it is damaged: array trace_1_residual does not match its checksum"):
-        gdd.load(path)
+    assert refused > 30
 
 
 def parameters(**changes):
@@ -138,11 +120,10 @@ def parameters(**changes):
 @pytest.mark.parametrize(
     "spoil",
     [
-        *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "weight_2", "projected_atoms")),
-        *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "parameters", "output")),
-        *(lambda data, name=name: data.assign_attrs({name: 7}) for name in ("spec", "parameters", "layout", "output")),
-        parameters(speed=3), parameters(model={"layers": 3}), parameters(model=3),
-        lambda data: data.drop_attrs(deep=False), lambda data: data.drop_vars(list(data.data_vars)),
+        *(lambda data, name=name: data.drop_vars(name) for name in ("dictionary_1", "projected_atoms")),
+        *(lambda data, name=name: data.assign_attrs({name: "{"}) for name in ("spec", "output")),
+        lambda data: data.assign_attrs(layout=7), parameters(speed=3), parameters(model={"layers": 3}),
+        lambda data: data.drop_attrs(deep=False),
     ],
 )
 def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
@@ -153,56 +134,15 @@ def test_what_is_missing_or_wrong_in_a_file_is_refused(named, tmp_path, spoil):
         gdd.load(path)
 
 
-def test_a_file_of_chains_alone_says_what_reads_it(named, tmp_path):
-    results.write(results.to_dataset(named.chain_, named.traces_), path := tmp_path / "chains.nc")
-    with pytest.raises(GddError, match="holds chains without a model; `gdd.results.from_dataset`"):
-        gdd.load(path)
-    results.from_dataset(results.read(path))
-
-
-def test_what_another_tool_adds_to_a_file_does_no_harm(named, table, tmp_path):
-    """A line of history, as NCO and CDO write it; a variable; an attribute of one; chunks of other sizes."""
-    named.save(path := tmp_path / "m.nc")
-    with netCDF4.Dataset(path, "a") as file:
-        file.history = "Sat Nov 28: my note"
-        file["dictionary_1"].comment = "strokes"
-        file.createVariable("mine", "f4", ("image",))[:] = 1.0
-    assert gdd.load(path).transform(table).equals(named.transform(table))
-    xr.load_dataset(path, engine="netcdf4").drop_encoding().to_netcdf(tmp_path / "copy.nc")
-    assert gdd.load(tmp_path / "copy.nc").transform(table).equals(named.transform(table))
-
-
-@pytest.mark.parametrize("part", ["array weight_2", "attribute parameters", "attribute projected_atoms:winning_share"])
+@pytest.mark.parametrize("part", ["array weight_2", "attribute parameters"])
 def test_what_another_tool_changes_or_removes_is_named(named, part, tmp_path):
     named.save(path := tmp_path / "m.nc")
     with netCDF4.Dataset(path, "a") as file:
         if part == "array weight_2":
             file["weight_2"][0, 0, 0, 0] += 1.0
-        elif part == "attribute parameters":
-            file.delncattr("parameters")
         else:
-            file["projected_atoms"].winning_share = 0.5
+            file.delncattr("parameters")
     with pytest.raises(GddError, match=f"path: .* cannot be read: it is damaged: {part} does not match its checksum"):
-        gdd.load(path)
-
-
-HOLDS = "import netCDF4, sys\nwith netCDF4.Dataset(sys.argv[1], 'a'):\n    print(flush=True)\n    sys.stdin.read()"
-
-
-def test_why_a_file_cannot_be_read_is_told_apart(named, tmp_path):
-    named.save(path := tmp_path / "m.nc")
-    command = [sys.executable, "-c", HOLDS, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        other.stdout.readline()
-        with pytest.raises(GddError, match="cannot be read: it is open for writing elsewhere; close it there, and"):
-            gdd.load(path)
-        other.stdin.close()
-    gdd.load(path)
-    path.write_bytes(path.read_bytes()[:20_000])
-    with pytest.raises(GddError, match="cannot be read: it is damaged: "):
-        gdd.load(path)
-    path.write_text("hello")
-    with pytest.raises(GddError, match="cannot be read: it is no NetCDF file"):
         gdd.load(path)
 
 
@@ -213,14 +153,6 @@ def test_older_files_have_one_checksum_of_all(tmp_path):
     with netCDF4.Dataset(path, "a") as file:
         file["gamma_w_2"][...] = file["gamma_w_2"][...] + 1
     with pytest.raises(GddError, match="it is damaged: its contents do not match their checksum"):
-        gdd.load(path)
-
-
-def test_a_file_without_a_checksum_is_refused(named, tmp_path):
-    named.save(path := tmp_path / "m.nc")
-    with netCDF4.Dataset(path, "a") as file:
-        file.delncattr(files.CHECKSUMS)
-    with pytest.raises(GddError, match="it has no checksum"):
         gdd.load(path)
 
 

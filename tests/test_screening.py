@@ -9,11 +9,9 @@ from gdd.model.state import EMPTY, JointLocal, Shard
 from gdd.reference.screening import mean_atom_images
 from gdd.sampler.preconditioner import (
     design_products,
-    map_products,
     precondition_by_atom,
     precondition_by_frequency,
     precondition_by_plane,
-    unit_designs,
 )
 
 TWO = ModelSpec((LayerSpec(2, (3, 3), (2, 2)), LayerSpec(2, (2, 2))), (8, 8))
@@ -84,16 +82,6 @@ def test_guess_by_plane_is_the_inverse_where_the_data_say_more_and_diagonal_else
         np.testing.assert_allclose(matrix[part, part], wanted, atol=1e-9)
 
 
-def test_products_by_lag_are_those_of_the_design():
-    """Atoms, blocks and steps that are not square."""
-    generator = np.random.default_rng(5)
-    dictionaries = [generator.standard_normal(size) for size in ((3, 2, 4, 5), (2, 3, 3, 2))]
-    below = mean_atom_images(dictionaries, [(2, 3), (1, 1)])[1]
-    size = tuple((n - 1) * step + m for n, step, m in zip((3, 2), below.stride, below.images.shape[2:], strict=True))
-    design = unit_designs(below, (3, 2), size)
-    np.testing.assert_allclose(design_products(below, (3, 2)), design @ design.T, atol=1e-4)  # single precision
-
-
 @pytest.mark.parametrize("by", ["nothing", "atom", "plane"])
 def test_guess_by_frequency_is_symmetric_and_positive(by):
     shape, below, generator = upper_layer()
@@ -105,36 +93,3 @@ def test_guess_by_frequency_is_symmetric_and_positive(by):
     assert np.linalg.eigvalsh(matrix).min() > 0
     idle = matrix[matrix.shape[0] // 2 :, matrix.shape[0] // 2 :]  # its prior alone, in order (row, col, plane)
     np.testing.assert_allclose(idle, np.diag(1 / np.resize(np.broadcast_to(prior, (2, 2))[1], len(idle))), atol=1e-12)
-
-
-def test_guess_is_exact_where_nothing_is_left_out():
-    """One position in every block below, and an input of one place alone: no edge matters, and nothing is averaged."""
-    generator = np.random.default_rng(3)
-    model = ModelSpec((LayerSpec(3, (4, 4), (1, 1)), LayerSpec(2, (1, 1))), (4, 4))
-    shapes = model.shapes()
-    dictionaries = [generator.standard_normal(shape.dictionary) for shape in shapes]
-    below = mean_atom_images(dictionaries, [(1, 1), (1, 1)])[1]
-    below = below._replace(stride=(4, 4))  # units at other places do not meet
-    weights, gamma_e, gamma_d = generator.standard_normal((5, 2)), generator.gamma(2.0, size=5), 0.7
-    maps, prior = weights[:, :, None, None], np.full((1, 1), gamma_d)
-    apply = precondition_by_frequency(below, shapes[1], maps, gamma_e, prior, Shard())
-    units = dictionaries[0].reshape(3, -1)
-    between = units @ units.T + 1e-6 * (units**2).sum() / 3 * np.eye(3)  # what stands for no variance
-    exact = np.kron(weights.T * gamma_e @ weights, between) + gamma_d * np.eye(6)
-    found = np.array([apply(unit) for unit in np.eye(6)])
-    np.testing.assert_allclose(found @ exact, np.eye(6), atol=1e-9)
-
-
-def test_products_of_maps_are_sums_over_places():
-    """Every lag that the grid holds, one by one, of maps smaller and larger than it."""
-    generator = np.random.default_rng(4)
-    for size in ((2, 3), (6, 5)):
-        maps, gamma_e = generator.standard_normal((2, 3, *size)), np.array([0.5, 2.0])
-        found = map_products(maps, gamma_e, (3, 4), Shard())
-        for a, b in np.ndindex(5, 7):
-            a, b = a - 2, b - 3
-            moved = np.zeros((2, 3, size[0] + 4, size[1] + 6))
-            moved[:, :, 2 + a : 2 + a + size[0], 3 + b : 3 + b + size[1]] = maps
-            moved = moved[:, :, 2 : 2 + size[0], 3 : 3 + size[1]]
-            plain = np.einsum("n,nkij,nlij->kl", gamma_e, moved, maps)
-            np.testing.assert_allclose(found[a + 2, b + 3], plain, atol=1e-12)

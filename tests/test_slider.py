@@ -1,4 +1,4 @@
-"""Pictures that change with a slider: every frame is inside the page, with its words."""
+"""Pictures that change by hand: every frame is inside the page with its words, and keys and fingers reach each."""
 
 import base64
 import html
@@ -7,30 +7,110 @@ import json
 import re
 
 import numpy as np
+import pytest
+import xarray as xr
+from bs4 import BeautifulSoup
 from PIL import Image
+from scipy import integrate, stats
 
-from gdd_book.figures.slider import slider
+from gdd_book import records
+from gdd_book.experiments.studies.printed import left_over
+from gdd_book.figures import moving
+from gdd_book.figures.slider import slider, switches
 from gdd_book.figures.style import finish, new_figure
+from gdd_book.training import digits
 
 
 def parts(shown):
-    """Frames, words, and what is shown first."""
-    pairs = json.loads(re.search(r'<script type="application/json">(.*?)</script>', shown.data, re.S)[1])
-    frames = [Image.open(io.BytesIO(base64.b64decode(frame))) for frame, _ in pairs]
-    first = html.unescape(re.search(r"<output>(.*?)</output>", shown.data)[1])
-    return frames, [words for _, words in pairs], first
+    """Frames and their words, and the page's own elements."""
+    page = BeautifulSoup(shown.data, "html.parser").find("div", class_="slider")
+    pairs = json.loads(page.find("script", type="application/json").string)
+    frames = [Image.open(io.BytesIO(base64.b64decode(frame))) for frame, *_ in pairs]
+    assert len({frame.size for frame in frames}) == 1, "a page must not jump"
+    assert not re.search(r"https?:|//\w", re.sub(r"[A-Za-z0-9+/=]{200,}", "", shown.data)), "nothing is loaded"
+    assert page.img["alt"] and page.find("div", class_="controls").has_attr("hidden"), "without JavaScript: the picture"
+    shown_first = [page.img["src"].endswith(f",{frame}") for frame, *_ in pairs].index(True)
+    assert page.output.string == pairs[shown_first][1]
+    return frames, [words for _, words, *_ in pairs], shown_first, page
 
 
-def test_frames_words_and_the_first():
-    drawn = []
-    for level in (0, 1):
+def drawn(count):
+    """Figures that are darker and darker."""
+    for level in range(count):
         figure, axes = new_figure(height=1)
-        axes.axvspan(0, 1, color=str(level))
-        drawn.append((f"level < {level}", finish(figure)))
-    shown = slider(drawn, 'says "what"', first=1)
-    frames, words, first = parts(shown)
-    assert words == ["level < 0", "level < 1"] and first == "level < 1"
-    assert frames[0].size == frames[1].size
-    assert np.asarray(frames[0].convert("L")).mean() < np.asarray(frames[1].convert("L")).mean()
-    assert 'max="1" value="1"' in shown.data and 'alt="says &quot;what&quot;"' in shown.data
-    assert "http" not in shown.data
+        axes.axvspan(0, 1, color=str(1 - level / count))
+        yield f"level < {level}", finish(figure)
+
+
+def test_a_slider_has_all_frames_and_answers_to_keys():
+    frames, words, first, page = parts(slider(drawn(3), 'says "what"', first=1))
+    assert words == ["level < 0", "level < 1", "level < 2"] and first == 1
+    light = [np.asarray(frame.convert("L")).mean() for frame in frames]
+    assert light == sorted(light, reverse=True)
+    hand = page.find("input", type="range")  # the browser gives it arrow keys
+    assert (hand["min"], hand["max"], hand["value"]) == ("0", "2", "1")
+    assert hand["aria-label"] == 'says "what"' and html.unescape(hand["aria-valuetext"]) == "level < 1"
+    assert page.button["type"] == "button" and page.button.string == "Play"
+
+
+def test_switches_have_a_frame_for_every_setting():
+    settings = [(f"words {n}", Image.new("L", (8, 8), n), [f"one {n}", f"two {n}"]) for n in range(4)]
+    _, words, first, page = parts(switches(settings, "what", first=2))
+    assert words == [f"words {n}" for n in range(4)] and first == 2 and page.button is None
+    boxes = page.find_all("input", type="checkbox")  # with names that one can click on; the browser lets space switch
+    assert [box.parent.get_text(strip=True) for box in boxes] == ["one 2", "two 2"]
+    assert [box.has_attr("checked") for box in boxes] == [False, True]  # the lowest bit is the first
+
+
+def test_the_noise_goes_from_strokes_to_digits_and_opens_at_the_chosen():
+    _, words, first, _ = parts(moving.over_noise(records.fullest("mnist-depth")))
+    deviations = [float(re.search(r"deviation ([\d.]+)", one)[1]) for one in words]
+    assert deviations == sorted(deviations) and len(set(deviations)) == 8
+    assert "(precision 2)" in words[first]
+
+
+def test_digits_emerge_and_the_last_look_is_shown():
+    looks = {sweeps: xr.DataArray(np.random.default_rng(sweeps).normal(size=(12, 1, 5, 5)),
+                                  dims=("atom", "plane", "atom_row", "atom_col")) for sweeps in (0, 1, 4)}
+    _, words, first, _ = parts(moving.emerging(looks))
+    assert words == ["after pretraining", "refinement, sweep 1", "refinement, sweep 4"] and first == 2
+
+
+def test_the_published_chain_explodes_beside_the_corrected_one():
+    images = digits({"data": "digits", "n_train": 4, "seed": 0})
+    found = left_over(images, (0, 1, 2, 3), 0)
+    residual = found.residual
+    assert (residual.sel(sweep=0) == 1).all()
+    assert (residual.sel(reading="as published").diff("sweep") > 0).all() and residual[0, -1] > 1e3
+    assert residual.sel(reading="corrected", sweep=3) < 0.5
+    squares = (found.left.sel(sweep=2) ** 2).sum(("image", "row", "col"))  # of four images all are shown
+    np.testing.assert_allclose(np.sqrt(squares), residual.sel(sweep=2) * np.linalg.norm(images))
+    _, words, first, _ = parts(moving.diverging(images.values[:, 0], found))
+    assert first == 3 and words[0].endswith("as published 1, half corrected 1, corrected 1")
+
+
+@pytest.mark.parametrize("on", [[], [2], [1, 4], [0, 2, 5]])
+def test_probabilities_by_hand_are_those_of_the_model(on):
+    """Against odds whose weight is integrated out numerically."""
+    placed = np.stack([moving._placed(*one) for one in moving.PLACED.values()])
+    lit = np.isin(np.arange(len(placed)), on)
+    weights, probability = moving.given_the_others(moving.SEVEN, placed, lit)
+    assert (weights[~lit] == 0).all() and (weights[lit] != 0).all()
+    for atom, weight, chance in zip(placed, weights, probability, strict=True):
+        left = moving.SEVEN - np.tensordot(weights, placed, 1) + weight * atom
+
+        def likelihood(w, left=left, atom=atom):
+            noise, slab = stats.norm(0, moving.DEVIATION), stats.norm(0, moving.GAMMA_W**-0.5)
+            return np.exp((noise.logpdf(left - w * atom) - noise.logpdf(left)).sum()) * slab.pdf(w)
+
+        odds = integrate.quad(likelihood, -8, 8, points=[float((left * atom).sum())])[0] / (moving.ATOMS - 1)
+        assert chance == pytest.approx(odds / (1 + odds), rel=1e-6)
+
+
+def test_one_atom_explains_others_away():
+    _, words, first, page = parts(moving.explaining_away())
+    names = [label.get_text().split()[0] for label in page.find_all("label")]
+    chances = [dict(re.findall(r"([A-F]) (\d+)%", one.partition("others")[2])) for one in words]
+    alone = {name: float(chances[0][name]) for name in names}
+    assert len(words) == 2 ** len(names) and min(alone.values()) > 90
+    assert words[first].startswith("on: C;") and max(float(chances[first][name]) for name in "ABDE") < 20

@@ -88,7 +88,7 @@ def tree(values):
     return tree(values[:half]) + tree(values[half:])
 
 
-@pytest.mark.parametrize("number", range(1, 20))
+@pytest.mark.parametrize("number", [1, 2, 3, 8, 13, 19])
 def test_nodes_of_any_parts_give_the_tree(number):
     values = np.random.default_rng(number).standard_normal(number) * 10.0 ** np.arange(number)
     for edges in {(0, number), (0, number // 2, number), tuple(range(number + 1)), (0, number - 1, number)}:

@@ -27,13 +27,6 @@ def test_folders_depend_on_what_the_chain_depends_on(tmp_path):
     assert training.folders_of(P, Run(), training.setup_of(P)) == (None, None)
 
 
-def test_flat_priors_are_asked_for_by_a_zero():
-    assert training.model_for(0, 0.1) == MNIST.as_printed()
-    assert training.refinement_for(44.0).noise.fixed == 44.0
-    learned = training.refinement_for(0.0).noise
-    assert learned.fixed is None and learned.axes == ("image",)
-
-
 def test_a_finished_chain_is_not_run_again(tmp_path, monkeypatch):
     run = Run(tmp_path)
     fitted, refined = training.trained_models(P, run).values()
@@ -72,19 +65,3 @@ def test_kept_results_are_of_the_same_images_model_and_code(tmp_path):
     path.write_bytes(path.read_bytes()[:3000])
     assert run.kept("a", compute, **depends).total.equals(first.total) and len(made) == 6
     assert training.code_of("projection") != training.code_of("inference") != training.code_of()
-
-
-def test_seconds_count_what_earlier_runs_spent(tmp_path, clock):
-    def slow():
-        clock[0] += 60.0
-        return xr.Dataset()
-
-    one = Run(tmp_path)
-    with one.bar(20, "a") as bar:
-        bar.begin("layer 1", 20, 8, 100.0, "chain")
-        bar.begin("layer 1", 20, 20, 130.0, "chain")  # finished by this very run, read once more
-    assert one.kept("b", slow).attrs["seconds"] == one.kept("b", slow).attrs["seconds"] == 60.0
-    assert one.seconds == 160.0
-    other = Run(tmp_path)
-    other.kept("b", slow)
-    assert other.seconds == 60.0

@@ -42,14 +42,15 @@ def layer(atoms=2, atom_size=(3, 3), pool=(2, 2), noise=(IMAGE,), dictionary=(AT
     return LayerSpec(atoms, atom_size, pool, proper(*noise), proper(*dictionary), proper())
 
 
-#: name -> (spec, planes, input size, masked). Mostly 5x5 maps under 2x2 blocks, ragged on both sides
+#: name -> (spec, planes, input size, masked). Mostly 5x5 maps under 2x2 blocks, ragged on both sides. Kernels are
+#: compiled anew for every size of atoms with six numbers or more a row: there is one, three rows of six
 LAYERS = {
     "pooled, ragged": (layer(), 1, (7, 7), False),
     "whole blocks": (layer(atom_size=(2, 2)), 1, (5, 5), False),
     "block larger than map": (layer(pool=(4, 3), atom_size=(3, 3)), 1, (5, 4), False),
-    "several planes": (layer(3, (2, 3), (3, 2)), 3, (6, 7), False),
-    "planes, one gamma_d": (layer(3, (2, 3), (3, 2), dictionary=()), 3, (6, 7), False),
-    "gamma_d by plane": (layer(2, dictionary=(PLANE,)), 2, (6, 5), False),
+    "several planes": (layer(3, (3, 2), (3, 2)), 3, (6, 7), False),
+    "planes, one gamma_d": (layer(3, (3, 2), (3, 2), dictionary=()), 3, (6, 7), False),
+    "gamma_d by plane": (layer(2, (3, 2), dictionary=(PLANE,)), 2, (6, 5), False),
     "gamma_d by atom": (layer(2, dictionary=(ATOM,)), 2, (6, 5), False),
     "top": (layer(3, (3, 2), None), 1, (6, 5), False),
     "top, planes": (layer(4, (3, 2), None), 2, (6, 5), False),

@@ -34,8 +34,8 @@ ONE = ModelSpec((top(3, (3, 2)),), (6, 5))
 TWO = ModelSpec((layer(2, (3, 3), (2, 2)), top()), (7, 8))
 #: 7x8 maps under 2x3 blocks, ragged on both sides, then 3x2 maps under 2x2 blocks
 THREE = ModelSpec((layer(2, (2, 2), (2, 3)), layer(3, (2, 2), (2, 2)), top(2, (1, 1))), (8, 9))
-#: one row: 17 positions under blocks of 3, then 4 positions under blocks of 3
-SIGNAL = ModelSpec((layer(2, (1, 4), (1, 3)), layer(2, (1, 3), (1, 3)), top(2, (1, 2))), (1, 20))
+#: one row: 17 positions under blocks of 3, then 5 positions under blocks of 3
+SIGNAL = ModelSpec((layer(2, (1, 4), (1, 3)), layer(2, (1, 2), (1, 3)), top(2, (1, 2))), (1, 20))
 
 #: name -> (model, refinement, masked)
 JOINTS = {

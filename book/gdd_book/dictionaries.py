@@ -33,14 +33,8 @@ Atoms = np.ndarray | xr.DataArray
 def pack(stacks: Sequence[Sequence[Atoms]]) -> xr.Dataset:
     """Dictionaries of several models as small whole numbers: each atom over its own largest magnitude.
 
-    Parameters
-    ----------
-    stacks : for each model its layers, bottom first, each (atom, plane, atom_row, atom_col); the same sizes in all
-
-    Returns
-    -------
-    Dataset
-        ``layer_1``, ... (stage, atom_1, plane, row_1, col_1) from -127 to 127; `unpack` gives a layer back.
+    ``stacks`` : for each model its layers, bottom first, each (atom, plane, atom_row, atom_col); the same sizes in all.
+    Returns ``layer_1``, ... (stage, atom_1, plane, row_1, col_1) from -127 to 127; `unpack` gives a layer back.
     """
     out = {}
     for number, layers in enumerate(zip(*stacks, strict=True), 1):
@@ -50,10 +44,7 @@ def pack(stacks: Sequence[Sequence[Atoms]]) -> xr.Dataset:
 
 
 def unpack(record: xr.Dataset, layer: int, **chosen) -> xr.DataArray:
-    """Atoms of one layer, numbered from 1, of one model: (atom, plane, atom_row, atom_col), each from -1 to 1.
-
-    ``chosen`` names the model, for instance ``stage="refined"``.
-    """
+    """Atoms of one layer, numbered from 1, of the model ``chosen``: (atom, plane, atom_row, atom_col), from -1 to 1."""
     name = f"layer_{layer}"
     if name not in record:
         raise GddError(f"layer: {layer} given; the record has no such layer")
@@ -82,10 +73,7 @@ def reaches_of(model: ModelSpec) -> list[int]:
 
 
 def match_layers(found: Sequence[Atoms], true: Sequence[Atoms], reaches: Sequence[int]) -> xr.DataArray:
-    """Magnitude of the correlation of every atom of ``true`` with its partner in ``found``, layer by layer: (atom,).
-
-    ``found``, ``true``: layers, bottom first; ``reaches``: see `reaches_of`.
-    """
+    """Magnitude of the correlation of every atom of ``true`` with its partner in ``found``, layer by layer: (atom,)."""
     pairs = zip(found, true, reaches, strict=True)
     return join_layers([np.abs(match_atoms(one, other, reach).correlation) for one, other, reach in pairs])
 
@@ -100,12 +88,8 @@ def cut_atoms(images: np.ndarray, count: int, size: tuple[int, int]) -> np.ndarr
 def rebuild(images: xr.DataArray, atoms: Atoms, stride: tuple[int, int], **chain) -> tuple[float, float]:
     """Reconstruct images from atoms scaled to unit norm, by the sample of highest likelihood.
 
-    ``chain`` goes to `gdd.inference.deconvolution.deconvolve`.
-
-    Returns
-    -------
-    float, float
-        Root mean square of the residual of a pixel; active coefficients per image.
+    Returns the root mean square of the residual of a pixel, and the active coefficients per image. ``chain`` goes to
+    `gdd.inference.deconvolution.deconvolve`.
     """
     plain = np.asarray(atoms, np.float32)
     plain = plain / np.sqrt((plain**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)

@@ -24,19 +24,8 @@ def run_experiment(
 ) -> Path:
     """Run one experiment and write its record; return the record's path. Models go beside it.
 
-    Parameters
-    ----------
-    name, scale, changes : which experiment, at which scale, parameters that differ from its defaults
-    restart : set old checkpoints aside; by default the run goes on from those that are its own
-    on_interrupt : called at Ctrl-C, before the process ends
-    jobs : processes, for an experiment that has parts to run side by side
-    scheduler : address of a dask scheduler whose workers run these parts instead
-
-    Raises
-    ------
-    GddError
-        Unknown experiment, scale or parameter, several jobs where there is one, an unwritable folder: before any work.
-        Bad data; a damaged checkpoint or another run's; a full disk.
+    Arguments are those of ``gdd run``; ``on_interrupt`` is called at Ctrl-C, before the process ends. An unknown
+    experiment, scale or parameter, several jobs where there is one, an unwritable folder are refused before any work.
     """
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)

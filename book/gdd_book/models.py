@@ -39,8 +39,6 @@ EXAMPLES, PICTURES = 100, 6
 DIGIT = 32 * 32
 #: name of the images in a file
 IMAGES_OF = "images"
-#: name of the projected atoms in a file
-PROJECTED = "projected_atoms"
 #: to how many bits pictures are kept: a step is at most 2 ** -11 of the largest value
 BITS = 12
 #: coordinates of images that are kept: the number in its data set, and what the image shows
@@ -59,13 +57,7 @@ def name_for(model: str, record: Path) -> str:
 
 
 def write(name: str, learned: Learned, provenance: str) -> Path:
-    """Write the model of a chain with some of its images; ``provenance`` as JSON.
-
-    Raises
-    ------
-    GddError
-        The file cannot be written. One that was there before stays as it was.
-    """
+    """Write the model of a chain with some of its images; ``provenance`` as JSON."""
     images, some = learned.images, example_images(learned.images)
     coordinates = {one: images.coords[one] for one in COORDINATES if one in images.coords}
     plain = xr.DataArray(images.values, coordinates, images.dims, IMAGES_OF)
@@ -85,7 +77,7 @@ def small(data: xr.Dataset) -> xr.Dataset:
         name: one.astype(np.float32).astype(one.dtype) for name, one in data.items()
         if name.startswith(("dictionary_", "trace_"))
     }
-    drawn = {name: data[name].astype(np.float32) for name in (PROJECTED, IMAGES_OF)}
+    drawn = {name: data[name].astype(np.float32) for name in ("projected_atoms", IMAGES_OF)}
     if data[IMAGES_OF][0].size > DIGIT:
         drawn = {name: rounded(one, BITS) for name, one in drawn.items()}
     return data.assign(single | drawn)

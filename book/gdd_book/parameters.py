@@ -10,6 +10,8 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
+import yaml
+
 from gdd.base.checks import GddError, shown
 
 #: what one value is called, and what several are
@@ -22,16 +24,8 @@ def parse(what: str, known: Mapping[str, Any], given: Iterable[Sequence[str]]) -
 
     Several values are written with spaces or commas, in brackets or without: ``0.3 1.0``, ``2,2``, ``[2, 2]``.
 
-    Parameters
-    ----------
-    what : whose parameters they are, for messages
-    known : defaults: numbers, true or false, words, or a list or tuple of one of these
-    given : the words behind each ``-p``: a name and its value or values, or NAME=VALUE
-
-    Raises
-    ------
-    GddError
-        An unknown name, with those there are; a name given twice; a value that is missing or of another kind.
+    ``what`` : whose parameters they are, for messages; ``known`` : defaults: numbers, true or false, words, or a list
+    or tuple of one of these; ``given`` : the words behind each ``-p``: a name and its value or values, or NAME=VALUE
     """
     values = {}
     for first, *others in given:
@@ -43,6 +37,21 @@ def parse(what: str, known: Mapping[str, Any], given: Iterable[Sequence[str]]) -
             raise GddError(f"parameter {name}: given twice; write each -p NAME once")
         values[name] = _read(name, [word for word in (value, *others) if word not in ("", "=")], known[name])
     return values
+
+
+def from_yaml(texts: Iterable[str]) -> list[list[str]]:
+    """Parameters that are given as YAML, such as ``pool: [2, 2]``, in the words of `parse`; GddError for other text."""
+    given = []
+    for text in texts:
+        try:
+            values = yaml.safe_load(text)
+        except yaml.YAMLError:
+            values = None
+        if not isinstance(values, dict):
+            raise GddError(f"-y: {shown(text)} given, names and values needed, such as -y 'pool: [2, 2]'")
+        for name, value in values.items():
+            given.append([str(name), *map(str, value if isinstance(value, list) else [value])])
+    return given
 
 
 def written(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What a run has besides its parameters: a line of progress, folders of checkpoints, results that a later run reuses.
+"""What a run has besides its parameters: a bar of progress, folders of checkpoints, results that a later run reuses.
 
 Everything in the cache lies in a folder named after what it depends on: images and atoms by their content, models and
 chains by their settings. Runs that need the same chain share it, in whatever order they come.
@@ -10,19 +10,18 @@ import hashlib
 import json
 import os
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
-from datetime import timedelta
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import xarray as xr
+from tqdm import tqdm
 
 from gdd.base import files
 from gdd.base.checks import GddError
@@ -30,58 +29,28 @@ from gdd.base.files import user_path
 from gdd.sampler.checkpoint import digest_of
 from gdd_book.data.sources import cache_folder
 
-#: on a terminal, where a line replaces the one before; and elsewhere, such as in a file
-SECONDS_BETWEEN_LINES = {True: 0.2, False: 300.0}
 
-
-class Bar:
-    """One line, "n of m, time left", over one or more stages: a context manager that the library's chains call.
-
-    Parameters
-    ----------
-    total : sweeps, images or whatever is counted
-    label : what the line begins with
-    run : shows lines or not; told of chains that an earlier run has made a part of
-    """
+class Bar(tqdm):
+    """The bar of one or more stages, with the `begin` and `step` that the library's chains call."""
 
     def __init__(self, total: int, label: str, run: Run):
-        self._label, self._run, self._open = label, run, False
-        self._enter(label, total, 0)
+        seconds = 0.2 if sys.stderr.isatty() else 300.0  # a log needs fewer lines
+        shown = {"disable": not run.shown, "mininterval": seconds, "miniters": 1, "smoothing": 0, "dynamic_ncols": True}
+        super().__init__(total=total, desc=label, **shown)
+        self._label, self._run = label, run
 
     def begin(self, stage: str, sweeps: int, done: int = 0, seconds: float = 0.0, chain: str = "") -> None:
         """Begin a stage, ``done`` sweeps of which were found at a checkpoint of ``chain`` and took ``seconds``."""
-        self._enter(f"{self._label}, {stage}", sweeps, done)
         self._run.spent.setdefault(chain, seconds)
-        if done:
-            self._show(f"{done} of {sweeps} found at a checkpoint")
+        self.set_description(f"{self._label}, {stage}", refresh=False)
+        self.reset(sweeps)
+        self.n = self.initial = done  # time left is reckoned from the others
+        self.refresh()
 
     def step(self, count: int = 1, **shown: float) -> None:
         """Count what is finished and show these numbers, for instance ``residual`` and ``active``."""
-        self._done += count
-        now, made = time.monotonic(), self._done - self._found
-        if now - self._said >= SECONDS_BETWEEN_LINES[sys.stderr.isatty()]:
-            left = timedelta(seconds=round((now - self._begun) / made * (self._total - self._done)))
-            numbers = "".join(f", {name} {value:.4g}" for name, value in shown.items())
-            self._show(f"{self._done} of {self._total}, {left} left{numbers}")
-
-    def _enter(self, name: str, total: int, done: int) -> None:
-        self._name, self._total, self._found, self._done = name, total, done, done
-        self._begun = self._said = time.monotonic()
-
-    def _show(self, text: str) -> None:
-        self._said, line = time.monotonic(), f"{self._name}: {text}"
-        if self._run.shown and sys.stderr.isatty():
-            line, self._open = line[: shutil.get_terminal_size().columns - 1], True
-            print(f"\r{line}\033[K", end="", file=sys.stderr, flush=True)
-        elif self._run.shown:
-            print(line, file=sys.stderr, flush=True)
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_) -> None:
-        if self._open:
-            print(file=sys.stderr)
+        self.set_postfix(shown, refresh=False)
+        self.update(count)
 
 
 @dataclass
@@ -114,7 +83,7 @@ class Run:
         return sum(self.spent.values()) + time.monotonic() - self._begun
 
     def bar(self, total: int, label: str) -> Bar:
-        """Open a line of progress."""
+        """Open a bar of progress."""
         return Bar(total, label, self)
 
     def each(self, work: Callable, tasks: Sequence[tuple]) -> Iterator:
@@ -150,21 +119,8 @@ class Run:
     def kept(self, name: str, compute: Callable[[], xr.Dataset], **depends) -> xr.Dataset:
         """What an earlier run left that depends on the same values; if there is none, or a damaged one, made anew.
 
-        Parameters
-        ----------
-        name : of the folder
-        compute : makes the result
-        **depends : see `folder`; the code among them, see `gdd_book.training.code_of`
-
-        Returns
-        -------
-        Dataset
-            Its attribute ``seconds`` counts what all runs spent on it.
-
-        Raises
-        ------
-        GddError
-            The result cannot be written.
+        ``depends`` : see `folder`; the code among them, see `gdd_book.training.code_of`. The result's attribute
+        ``seconds`` counts what all runs spent on it.
         """
         folder = self.folder(name, depends)
         path = folder and folder / "result.nc"

@@ -34,8 +34,6 @@ from gdd_book.progress import peak_memory
 
 FORMAT = "gdd record 1"
 LIBRARIES = ("numpy", "scipy", "numba", "scikit-learn", "xarray", "netCDF4")
-#: what was done to a record after its run, in words
-HISTORY, LATER = "history", "later"
 LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file needs some more
 
 
@@ -43,12 +41,7 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
     """Where the record of this run lies: ``<experiment>--<scale>[--<parameter>-<value>...].nc``.
 
     Only parameters that differ from the defaults of that scale appear, in alphabetical order, so equal runs have
-    equal names.
-
-    Raises
-    ------
-    GddError
-        Unknown experiment, scale or parameter; a name that would be too long.
+    equal names. A GddError refuses an unknown experiment, scale or parameter, and a name that would be too long.
     """
     defaults = experiments.defaults(experiment, scale)
     given = experiments.merge(experiment, scale, parameters or {})
@@ -64,12 +57,8 @@ def made_by(
 ) -> dict:
     """Attributes of all that a run leaves: what it was, and with what code on which machine it was made.
 
-    Parameters
-    ----------
-    parameters : every parameter of the run, defaults included
-    spec : dataclass, or mapping or sequence of dataclasses; kept as JSON
-    data_checksum : sha256 of the data set as read
-    seconds : wall time of all runs together
+    ``parameters`` with defaults; ``spec`` : dataclass, or mapping or sequence of dataclasses; ``data_checksum`` :
+    sha256 of the data set as read; ``seconds`` : wall time of all runs together
     """
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {
@@ -82,17 +71,9 @@ def made_by(
 
 
 def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
-    """Write results and provenance as one NetCDF file, whole or not at all.
+    """Write results and provenance (``run``, see `made_by`) as one NetCDF file, whole or not at all.
 
-    Parameters
-    ----------
-    dataset : results, axes named as in ``gdd.base.axes``
-    **run : see `made_by`
-
-    Raises
-    ------
-    GddError
-        The file cannot be written (full disk, unwritable folder). A file that was there before stays as it was.
+    A GddError says that it cannot be written (full disk, unwritable folder); a file that was there before stays.
     """
     path = user_path("path", path)
     with _writing(path):
@@ -116,13 +97,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def read(path: str | Path) -> xr.Dataset:
-    """Read a record into memory.
-
-    Raises
-    ------
-    GddError
-        Missing file; truncated or damaged file; a file that is not a record of this package.
-    """
+    """Read a record into memory; a GddError names a file that is missing, damaged or no record of this package."""
     path = user_path("path", path)
     if not path.is_file():
         raise GddError(f"record {path.name}: no such file in {path.parent}; make it with `gdd run`")
@@ -201,7 +176,7 @@ def provenance(record: xr.Dataset) -> str:
     known = record.attrs
     checksum = known["data_checksum"].removeprefix("sha256:")
     spoken = ", ".join(f"{name} {value}" for name, value in settings(record).items())
-    later = f"; {LATER}: {known[HISTORY]}" if HISTORY in known else ""
+    later = f"; later: {known['history']}" if "history" in known else ""  # done to a record after its run
     return (
         f"Record {known['experiment']}, {known['scale']} scale ({spoken}); data {known['data_name']} "
         f"(sha256 {checksum[:12]}), seed {known['seed']}; {known['date']}, {known['seconds']:.0f} s, "

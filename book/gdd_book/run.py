@@ -97,7 +97,9 @@ def _bench(chosen: argparse.Namespace) -> None:
 
 
 def _chapter(chosen: argparse.Namespace) -> None:
-    _print(_pages("chapter").run(chosen.page, chosen.output, chosen.parameter))
+    from gdd_book.parameters import from_yaml
+
+    _print(_pages("chapter").run(chosen.page, chosen.output, [*chosen.parameter, *from_yaml(chosen.yaml)]))
 
 
 def _book(_: argparse.Namespace) -> None:
@@ -141,9 +143,11 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run, parser=run)
 
     about = "run a page of the book at your parameters, as a notebook"
-    chapter = commands.add_parser("chapter", help=about, usage=f"%(prog)s PAGE.md OUT.ipynb {pairs}")
+    chapter = commands.add_parser("chapter", help=about, usage=f"%(prog)s PAGE.md OUT.ipynb {pairs} [-y YAML ...]")
     chapter.add_argument("page", metavar="PAGE.md", help="such as book/mnist/error.md; - reads it from a pipe")
     chapter.add_argument("output", metavar="OUT.ipynb", help="the notebook to write; its folder must be there")
+    about = "parameters as papermill's -y takes them, such as 'pool: [2, 2]'"
+    chapter.add_argument("-y", dest="yaml", action="append", default=[], metavar="YAML", help=about)
     chapter.set_defaults(command=_chapter)
 
     commands.add_parser("book", help="execute the chapters and build the book").set_defaults(command=_book)

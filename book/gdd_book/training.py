@@ -25,19 +25,7 @@ import gdd
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.inference.contrast import normalise_contrast
 from gdd.inference.infer import precisions_of
-from gdd.model.spec import (
-    CALTECH101,
-    FACES,
-    FACES_INTERPOLATION,
-    MNIST,
-    NOISE_IN_SIGNALS,
-    PIXEL_RMS,
-    ChainSpec,
-    LayerSpec,
-    ModelSpec,
-    Precision,
-    RefinementSpec,
-)
+from gdd.model import spec
 from gdd.projection import project_layers
 from gdd.results import Trained
 from gdd.sampler.checkpoint import code_checksum
@@ -52,10 +40,10 @@ CALTECH = ("caltech101", "caltech256")
 #: bottom atoms of the three layers, pooled 8 x 8 at once, and top atoms that project to the same 96 x 96 pixels at the
 #: same 5 x 5 positions
 MODELS = {
-    "three layers": CALTECH101,
-    "two layers": ModelSpec((LayerSpec(8, (17, 17), (8, 8)), LayerSpec(16, (10, 10))), (128, 128)),
-    "faces": FACES,
-    "faces, interpolation": FACES_INTERPOLATION,
+    "three layers": spec.CALTECH101,
+    "two layers": spec.ModelSpec((spec.LayerSpec(8, (17, 17), (8, 8)), spec.LayerSpec(16, (10, 10))), (128, 128)),
+    "faces": spec.FACES,
+    "faces, interpolation": spec.FACES_INTERPOLATION,
 }
 #: noise precisions of a refinement that begins at another than it ends at, ``first_noise``
 RUNGS = 3
@@ -65,21 +53,21 @@ HELD_CALTECH = {"noise_precision": 3.0, "weight_precision": 0.1, "learned_planes
 #: of refinements measured before the scan over noise precisions (experiments/studies/depth.py): top atoms are strokes
 HEALTHY_DIGITS, HEALTHY_CALTECH = HELD_DIGITS | {"refine_noise": 44.0}, HELD_CALTECH | {"refine_noise": 3.0}
 #: the book's own, chosen by that scan: the noise has 4.5 times the digits' mean square, and top atoms are digits
-DEEP_DIGITS = HELD_DIGITS | {"refine_noise": 1 / (NOISE_IN_SIGNALS * PIXEL_RMS**2)}
+DEEP_DIGITS = HELD_DIGITS | {"refine_noise": 1 / (spec.NOISE_IN_SIGNALS * spec.PIXEL_RMS**2)}
 
 
 # ---- models
 
 
-def model_for(noise_precision: float, weight_precision: float) -> ModelSpec:
+def model_for(noise_precision: float, weight_precision: float) -> spec.ModelSpec:
     """Return the paper's MNIST model with precisions that keep its chains healthy; 0 for the printed priors.
 
     Layer 1: gamma_e and gamma_w fixed at these values. Layer 2: one gamma_e for all images, learned; gamma_w learned.
     """
-    return MNIST.with_held(noise_precision, weight_precision) if noise_precision else MNIST.as_printed()
+    return spec.MNIST.with_held(noise_precision, weight_precision) if noise_precision else spec.MNIST.as_printed()
 
 
-def digits_model(p: Mapping[str, Any]) -> ModelSpec:
+def digits_model(p: Mapping[str, Any]) -> spec.ModelSpec:
     """Return the model of digits of these parameters.
 
     With ``learned_planes`` its refinement keeps layer 1 alive; ``top_atoms`` : if not as many as the paper's.
@@ -90,7 +78,7 @@ def digits_model(p: Mapping[str, Any]) -> ModelSpec:
     return model.with_learned_planes() if p.get("learned_planes") else model
 
 
-def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
+def caltech_model(name: str, p: Mapping[str, Any]) -> spec.ModelSpec:
     """Return one of `MODELS` likewise; in its upper layers gamma_w is fixed too, at a tenth, as inputs are larger.
 
     With ``learned_planes`` every plane of an upper atom learns its own precision, as in the paper.
@@ -105,12 +93,13 @@ def caltech_model(name: str, p: Mapping[str, Any]) -> ModelSpec:
     return model.with_learned_planes() if p["learned_planes"] else model
 
 
-def refinement_for(refine_noise: float, **settings) -> RefinementSpec:
+def refinement_for(refine_noise: float, **settings) -> spec.RefinementSpec:
     """Return the refinement with this noise precision; 0: learned for each image under the printed flat prior (P15).
 
     ``settings`` : other fields of the refinement
     """
-    return RefinementSpec(Precision(fixed=refine_noise) if refine_noise else Precision((IMAGE,)), **settings)
+    noise = spec.Precision(fixed=refine_noise) if refine_noise else spec.Precision((IMAGE,))
+    return spec.RefinementSpec(noise, **settings)
 
 
 # ---- images
@@ -142,7 +131,7 @@ def pictures(p: Mapping[str, Any], classes: Sequence[str], per_class: int, held_
     """
     split, n = ("test", held_out) if held_out else ("train", None)
     counts = {"per_class": per_class, "n": n} if p["data"] in CALTECH else {"n": n or per_class * len(classes)}
-    return datasets.load(p["data"], split, classes=classes, seed=p["seed"], size=CALTECH101.image_size, **counts)
+    return datasets.load(p["data"], split, classes=classes, seed=p["seed"], size=spec.CALTECH101.image_size, **counts)
 
 
 def normalised(images: xr.DataArray) -> xr.DataArray:
@@ -158,7 +147,7 @@ class Setup(NamedTuple):
     """What a model is learned from."""
 
     images: xr.DataArray
-    model: ModelSpec
+    model: spec.ModelSpec
     seed: int
 
 
@@ -178,7 +167,7 @@ class Learned(NamedTuple):
 
     trained: Trained
     images: xr.DataArray  # (image, plane, row, col), from which it was learned
-    chain: ChainSpec  # of its last stage
+    chain: spec.ChainSpec  # of its last stage
 
 
 def chain_seed(p: Mapping[str, Any]) -> int:
@@ -187,9 +176,9 @@ def chain_seed(p: Mapping[str, Any]) -> int:
     return int(hashlib.sha256(text.encode()).hexdigest()[:7], 16)
 
 
-def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> ChainSpec:
+def chain_of(p: Mapping[str, Any], stage: str = "", seed: int | None = None) -> spec.ChainSpec:
     """Return the chain whose lengths have names that begin with ``stage``, such as "refine_" or "test_"."""
-    return ChainSpec(p[f"{stage}burn_in"], p[f"{stage}collect"], p["seed"] if seed is None else seed)
+    return spec.ChainSpec(p[f"{stage}burn_in"], p[f"{stage}collect"], p["seed"] if seed is None else seed)
 
 
 def folders_of(p: Mapping[str, Any], run: Run, setup: Setup) -> tuple[Path | None, Path | None]:
@@ -202,11 +191,11 @@ def folders_of(p: Mapping[str, Any], run: Run, setup: Setup) -> tuple[Path | Non
     return pretrained, run.folder("refined", depends | {"refinement": _refinement(p, p["refine_noise"])})
 
 
-def _pretraining(p: Mapping[str, Any], seed: int) -> ChainSpec:
+def _pretraining(p: Mapping[str, Any], seed: int) -> spec.ChainSpec:
     return replace(chain_of(p, seed=seed), start="random" if p.get("random_start") else "patches")
 
 
-def _refinement(p: Mapping[str, Any], noise: float) -> RefinementSpec:
+def _refinement(p: Mapping[str, Any], noise: float) -> spec.RefinementSpec:
     return refinement_for(noise, **{name: p[name] for name in ("dictionary_every", "empty_blocks") if name in p})
 
 
@@ -229,7 +218,7 @@ def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Set
     part = chain.sweeps // RUNGS
     with run.bar(chain.sweeps, f"{label}refinement") as bar:
         for number, noise in enumerate(rungs, 1):
-            short = ChainSpec(part - 1, 1, setup.seed + 1000 * number)
+            short = spec.ChainSpec(part - 1, 1, setup.seed + 1000 * number)
             start = refine(setup.images, fitted.model, short, _refinement(p, noise), start, progress=bar)
         rest = replace(chain, burn_in=chain.burn_in - part * len(rungs))
         refinement = _refinement(p, p["refine_noise"])
@@ -241,23 +230,8 @@ def trained_models(
 ) -> dict[str, Pretrained | Refined]:
     """Pretrain a model and, if ``p["stages"]`` names it or is not there, refine it from there: a model for each stage.
 
-    Parameters
-    ----------
-    p : holds the lengths of both chains, ``refine_noise``, and what `setup_of` needs where there is no ``setup``
-    run : has bars and folders of checkpoints
-    setup : by default that of `setup_of`
-    label : begins the bars' labels
-
-    Raises
-    ------
-    GddError
-        Images that cannot be had; settings that no model has; a checkpoint that belongs to other data or code.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.2, 2.3, 3 and 4.
-    Departs: precisions held where flat priors run away (P15).
-    Checked: tests/test_training.py.
+    ``p`` holds the lengths of both chains, ``refine_noise``, and what `setup_of` needs where there is no ``setup``;
+    ``label`` begins the bars' labels. Precisions are held where flat priors run away (P15).
     """
     setup = setup or setup_of(p)
     trained = {STAGES[0]: pretrained_model(p, run, setup, label)}
@@ -288,23 +262,10 @@ def code_of(*parts: str) -> str:
 
 
 def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[xr.Dataset]:
-    """Learn a model of every class, side by side if ``run`` says so; what earlier runs have finished is reused.
+    """Learn a model of every class, side by side if ``run`` says so: of each what `learn_class` returns.
 
-    Parameters
-    ----------
-    p : holds ``refined`` and what `setup_of` needs; where refined the number of ``voters`` too, see `learn_class`
-    images : normalised training images of all classes
-
-    Returns
-    -------
-    list of Dataset
-        For each class what `learn_class` returns.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 4, Caltech 101.
-    Departs: as `trained_models`.
-    Checked: tests/test_class_parallel.py (killed runs, numbers of processes, other images and other code).
+    ``p`` holds ``refined`` and what `setup_of` needs; ``images`` are the normalised training images of all classes.
+    What earlier runs have finished is reused.
     """
     names, tasks, known = images.attrs["label_names"].split(","), [], []
     for name in p["classes"]:
@@ -327,11 +288,8 @@ def learn_classes(p: Mapping[str, Any], images: xr.DataArray, run: Run) -> list[
 def learn_class(p: Mapping[str, Any], setup: Setup, run: Run) -> xr.Dataset:
     """Learn the model of one class.
 
-    Returns
-    -------
-    Dataset
-        ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,).
-        ``p["voters"]`` training images decide where the pixels of refined atoms go; of a pretrained model all do.
+    Returns ``atoms`` (stage, atom, plane, atom_row, atom_col) in the image plane; ``gamma_e``, ``gamma_w`` (stage,).
+    ``p["voters"]`` training images decide where the pixels of refined atoms go; of a pretrained model all do.
     """
     def compute() -> xr.Dataset:
         stages = trained_models(p, run, setup, f"{p['classes'][0]}, ")

@@ -1,6 +1,7 @@
 """Distributions with ``logpdf`` and ``sample``, which the conditionals of the model return.
 
-So a conditional can be drawn from, or its density compared with the reference log density.
+So a conditional can be drawn from, or its density compared with the reference log density. ``sample`` takes a numpy
+generator, or, for what is drawn image by image, a `gdd.reference.random.Stream`.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ class DiagonalShiftGaussian(NamedTuple):
     One eigendecomposition serves all c.
     """
 
-    common: np.ndarray
-    shift: np.ndarray
-    linear: np.ndarray
+    common: np.ndarray  # (d, d): T
+    shift: np.ndarray  # (c,): g
+    linear: np.ndarray  # (c, d): b
 
     def logpdf(self, x: np.ndarray) -> float:
         """Log density of x (c, d)."""

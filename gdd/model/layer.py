@@ -84,7 +84,10 @@ def log_atoms(dictionary: np.ndarray, gamma_d: np.ndarray) -> float:
 
 
 def log_gaussian(precision: np.ndarray, number: np.ndarray, squares: np.ndarray) -> float:
-    """Log density of groups of zero-mean Gaussian numbers, from the number and the sum of squares of each group."""
+    """Log density of groups of zero-mean Gaussian numbers, given how many each group has and their sum of squares.
+
+    All arguments broadcast to an array with an entry for each group.
+    """
     return float((0.5 * number * (np.log(precision) - LOG_TWO_PI) - 0.5 * precision * squares).sum())
 
 

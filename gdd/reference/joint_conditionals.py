@@ -37,7 +37,7 @@ Where = tuple[int, int, int, int]
 def synthesise_down(
     values: np.ndarray, layer: int, local: JointLocal, dictionaries: Sequence[np.ndarray], shapes: Sequence[LayerShape]
 ) -> np.ndarray:
-    """Synthesise the images of inputs of a layer, under the positions of the layers below it.
+    """Carry inputs of a layer down to the image, under the positions of the layers below it.
 
     ``values`` and the result are (image, plane, row, col). If ``local`` has one image, its positions serve all values.
     """
@@ -64,7 +64,7 @@ def of_images(state: JointState, data: LayerData, cut: slice) -> tuple[JointStat
 def unit_images(
     state: JointState, data: LayerData, model: ModelSpec, layer: int, k: int, places: Sequence[tuple[int, int]]
 ) -> np.ndarray:
-    """Image of a unit at each place (row, col) of atom k's map, 0 where pixels are missing: (place, plane, row, col).
+    """Image that a 1 at each place (row, col) of atom k's map produces, 0 where missing: (place, plane, row, col).
 
     ``state`` and ``data`` are of one image.
     """

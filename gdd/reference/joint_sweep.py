@@ -1,12 +1,22 @@
-"""A sweep of the joint model as the equations read: everything computed afresh from the conditionals.
+r"""A sweep of the joint model as the equations read: everything computed afresh from the conditionals.
 
 It consumes the same random numbers in the same order as `gdd.sampler.joint_sweep`, so that both give the same chain
 (tests/test_joint_sweep.py). Its pieces can be exchanged: `gdd_book.checks.shortcuts` puts a wrong step into an
 otherwise correct sampler.
 
 A switch of a top coefficient and a position of an upper layer are proposed under the expected norm of their images
-(`gdd.reference.screening`), then accepted by the exact conditional. The top weights of an image, and a dictionary of an
-upper layer, are drawn by perturbing and solving.
+(`gdd.reference.screening`), then accepted by the exact conditional. A dictionary of an upper layer is drawn by
+perturbing and solving. So are the top weights w of an image, by a solver that may stop early; an accept step makes the
+draw exact (Gilavert, Moussaoui and Idier 2015). Given all else w is Gaussian with precision
+:math:`Q = \gamma_e A'A + \gamma_w I` (`weights_given_rest`):
+
+1. perturb: :math:`\eta = Q w + \gamma_e A'x + \xi` with :math:`\xi \sim N(0, Q)`;
+2. solve :math:`Q f = \eta` by conjugate gradients from 0, to any accuracy: f depends on :math:`\eta` alone;
+3. propose :math:`\tilde w = f - w`, accept it with probability
+   :math:`\min\{1, \exp[(\tilde w - w)'(\eta - Q f)]\}`.
+
+Given :math:`\eta` the proposal is an involution, so the accept step makes it exact for any f; with an exact solution it
+is an independent draw, always accepted. The expected norms precondition the solver.
 """
 
 from __future__ import annotations
@@ -59,8 +69,7 @@ WEIGHT_TOLERANCE, MAX_WEIGHT_STEPS = 0.1, 100
 def draw_weights(
     state: JointState, data: LayerData, model: ModelSpec, norms: np.ndarray, stream: Stream
 ) -> JointState:
-    """Draw the weights of one image's active coefficients: perturb, solve, accept; see
-    `gdd.sampler.kernels.joint_coefficients`.
+    """Draw the weights of one image's active coefficients: perturb, solve, accept.
 
     norms : (atom,), expected squared norms of the atoms' images
     """
@@ -116,7 +125,11 @@ def draw_switch(
     c = float(choice.mean[0]) * precision
 
     def proposal_odds(with_weight: float) -> float:
-        """Log odds under the expected norm, of a coefficient with this weight (0: inactive)."""
+        """Log odds under the expected norm, of a coefficient with this weight (0: inactive).
+
+        c adds the weight back to the residual under the true norm; under the expected one it is
+        c + gamma_e (expected norm - true norm) weight.
+        """
         return log_odds(c + (expected - precision) * with_weight, expected, gamma_w, math.log(a / b))
 
     old, uniform = float(state.local.w[where]), stream.uniform()
@@ -139,7 +152,14 @@ def position_proposal(
     state: JointState, data: LayerData, model: ModelSpec, refinement: RefinementSpec, layer: int, where: Where,
     overlaps: np.ndarray,
 ) -> PositionChoice:
-    """Proposal of a position from the present one; only the squared distance between two images is not exact.
+    r"""Proposal of a position from the present one, in which only a squared distance is not exact.
+
+    .. math:: q(m) \propto \theta_m
+              \exp\{\gamma_e (v \langle r, \phi_m - \phi_\mathrm{old} \rangle
+              - v^2 \mathrm{E} \lVert \phi_m - \phi_\mathrm{old} \rVert^2 / 2)\}
+
+    with the residual r of the present state, the block's value v, and :math:`\phi_m` the image of a unit at position m
+    (0 for empty). The distance between two images is replaced by its expectation.
 
     overlaps : (atom, lag_row, lag_col), expected inner products of an atom's images at two positions
     """

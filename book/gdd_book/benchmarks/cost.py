@@ -26,17 +26,7 @@ from gdd.sampler.joint_sweep import joint_sweep
 from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, pretrain
 from gdd.sampler.refine import refine
 from gdd.sampler.sweep import image_pass, sweep
-from gdd_book.benchmarks.harness import (
-    Row,
-    Timing,
-    bare_work,
-    bound,
-    over_bounds,
-    ratio,
-    row,
-    single,
-    time_in_turn,
-)
+from gdd_book.benchmarks import harness
 from gdd_book.data import datasets
 from gdd_book.data.sources import is_here
 from gdd_book.progress import Run
@@ -83,31 +73,32 @@ HALF_HIDDEN, ONE_STEP = "layer 1, half hidden: image pass", "one-step features: 
 SWEEP = "deconvolution: one sweep"
 
 
-def kernel_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, Row]:
+def kernel_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, harness.Row]:
     """Every compiled kernel of a layer and of test time beside its bound."""
     n, seed, jobs, bounds = len(images), p["seed"], {}, {}
     for number, (layer, data) in enumerate(zip(fitted.layers, fitted.inputs, strict=True), 1):
         timed = {f"layer {number}: image pass": pass_job, f"layer {number}: whole sweep": sweep_job}
-        jobs |= {name: Timing(make(layer, data, seed), n) for name, make in timed.items()}
-        jobs[f"layer {number}: bound"] = bound(layer.shape, n)
+        jobs |= {name: harness.Timing(make(layer, data, seed), n) for name, make in timed.items()}
+        jobs[f"layer {number}: bound"] = harness.bound(layer.shape, n)
         bounds |= dict.fromkeys(timed, f"layer {number}: bound")
     bottom, pixels, atoms = fitted.layers[0], images.astype(np.float32), project(fitted)
     hidden = fitted.inputs[0]._replace(mask=np.random.default_rng(seed).random(fitted.inputs[0].images.shape) < 0.5)
-    jobs[HALF_HIDDEN] = Timing(pass_job(bottom, hidden, seed), n)
+    jobs[HALF_HIDDEN] = harness.Timing(pass_job(bottom, hidden, seed), n)
     dictionary, settings = bottom.state.shared.dictionary.astype(np.float32), {
         "gamma_e": float(bottom.state.local.gamma_e.mean()), "gamma_w": float(bottom.state.shared.gamma_w.mean()),
     }
-    jobs[ONE_STEP] = Timing(lambda: one_step_features(pixels, dictionary, bottom.spec.pool, **settings), n)
-    jobs["one-step features: bound"] = bound(bottom.shape, n, draws=False)
+    jobs[ONE_STEP] = harness.Timing(lambda: one_step_features(pixels, dictionary, bottom.spec.pool, **settings), n)
+    jobs["one-step features: bound"] = harness.bound(bottom.shape, n, draws=False)
     chain = lambda lengths: infer(fitted, atoms, pixels, burn_in=lengths[0], collect=lengths[1], seed=seed)  # noqa: E731
-    jobs |= {"short": Timing(lambda: chain(SHORT), n), "long": Timing(lambda: chain(LONG), n)}
+    jobs |= {"short": harness.Timing(lambda: chain(SHORT), n), "long": harness.Timing(lambda: chain(LONG), n)}
     codes = chain(LONG).ml_sample
     size, active = codes[0].size, max(1, round(float((codes != 0).sum()) / n))
-    jobs["deconvolution: bound"] = bare_work((size, active, 64), size, size, n, 64)
-    seconds = time_in_turn(jobs, p["repeats"], run)
+    jobs["deconvolution: bound"] = harness.bare_work((size, active, 64), size, size, n, 64)
+    seconds = harness.time_in_turn(jobs, p["repeats"], run)
     seconds[SWEEP] = (seconds.pop("long") - seconds.pop("short")) / (sum(LONG) - sum(SHORT))
     bounds |= {HALF_HIDDEN: "layer 1: bound", ONE_STEP: "one-step features: bound", SWEEP: "deconvolution: bound"}
-    return over_bounds(seconds, bounds)
+    ratios = {f"{name} / bound": harness.ratio(seconds[name], seconds[below]) for name, below in bounds.items()}
+    return {name: harness.row(values) for name, values in seconds.items()} | ratios
 
 
 # ---- threads, numbers of images, memory
@@ -122,7 +113,7 @@ def young(fitted: Pretrained, images: np.ndarray, seed: int) -> tuple[Fitted, La
     return fit_layer(data, layer.spec, layer.shape, ChainSpec(2, 1, seed)), data
 
 
-def thread_rows(fitted: Pretrained, p: dict, run: Run) -> dict[str, Row]:
+def thread_rows(fitted: Pretrained, p: dict, run: Run) -> dict[str, harness.Row]:
     """Speed-up by a second thread of the whole sweep, and of two copies of the bound.
 
     In wall time: only worth reading if nothing else runs on the machine; the record keeps the load average.
@@ -130,35 +121,35 @@ def thread_rows(fitted: Pretrained, p: dict, run: Run) -> dict[str, Row]:
     images, jobs = fitted.inputs[0].images, {}
     layer, data = young(fitted, np.concatenate([images, images]), p["seed"])  # a turn must outlast a thread's start
     for threads in (1, 2):
-        copies = [bound(layer.shape, len(data.images)) for _ in range(threads)]
+        copies = [harness.bound(layer.shape, len(data.images)) for _ in range(threads)]
         side_by_side = lambda copies=copies: Parallel(len(copies), "threading")(delayed(one.job)() for one in copies)  # noqa: E731
-        jobs["sweep", threads] = Timing(sweep_job(layer, data, p["seed"]), len(data.images), threads, True)
-        jobs["bound", threads] = Timing(side_by_side, sum(one.images for one in copies), 1, True)
-    seconds = time_in_turn(jobs, p["repeats"], run)
-    gain, best = (ratio(seconds[what, 1], seconds[what, 2]) for what in ("sweep", "bound"))
-    times = {f"two threads: {what} on {number}": row(values, "ms of wall time per image")
+        jobs["sweep", threads] = harness.Timing(sweep_job(layer, data, p["seed"]), len(data.images), threads, True)
+        jobs["bound", threads] = harness.Timing(side_by_side, sum(one.images for one in copies), 1, True)
+    seconds = harness.time_in_turn(jobs, p["repeats"], run)
+    gain, best = (harness.ratio(seconds[what, 1], seconds[what, 2]) for what in ("sweep", "bound"))
+    times = {f"two threads: {what} on {number}": harness.row(values, "ms of wall time per image")
              for (what, number), values in seconds.items()}
     return times | {
         f"two threads: speed-up of a sweep of {len(data.images)} images": gain,
         "two threads: speed-up of two copies of the bound": best,
-        "two threads: sweep / bound": Row(gain.median / best.median, gain.minimum / best.minimum, "ratio"),
+        "two threads: sweep / bound": harness.Row(gain.median / best.median, gain.minimum / best.minimum, "ratio"),
     }
 
 
-def image_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, Row]:
+def image_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, harness.Row]:
     """Cost of a whole sweep against the number of images: first so many of the same, in turn."""
     sizes, seed, jobs = sorted(p["sizes"]), p["seed"], {}
     layer, data = young(fitted, some(images, sizes[-1], seed).values.astype(np.float32), seed)
     for size in sizes:
         sweeps = max(1, min(LEAST_WORK, sizes[-1]) // size)
-        jobs[size] = Timing(sweep_job(*first_images(layer, data, size), seed, sweeps), size * sweeps)
-    seconds = time_in_turn(jobs, FEW, run)
-    return {f"sweep of {size} images": row(seconds[size]) for size in sizes} | {
-        f"sweep of {size} images / of {sizes[0]}": ratio(seconds[size], seconds[sizes[0]]) for size in sizes[1:]
+        jobs[size] = harness.Timing(sweep_job(*first_images(layer, data, size), seed, sweeps), size * sweeps)
+    seconds = harness.time_in_turn(jobs, FEW, run)
+    return {f"sweep of {size} images": harness.row(seconds[size]) for size in sizes} | {
+        f"sweep of {size} images / of {sizes[0]}": harness.ratio(seconds[size], seconds[sizes[0]]) for size in sizes[1:]
     }
 
 
-def memory_rows(fitted: Pretrained, p: dict) -> dict[str, Row]:
+def memory_rows(fitted: Pretrained, p: dict) -> dict[str, harness.Row]:
     """Bytes per image: of the state, as `gdd.model.state` states, and by which a running chain's peak grows."""
     rows = {}
     for number, (layer, data) in enumerate(zip(fitted.layers, fitted.inputs, strict=True), 1):
@@ -166,10 +157,12 @@ def memory_rows(fitted: Pretrained, p: dict) -> dict[str, Row]:
         few, many = (_peak(layer, data.images, n, p["seed"]) for n in (1024, 4096))  # images are most of the peak
         slope, stated = (many - few) / (4096 - 1024), 6 * layer.shape.atoms * prod(layer.shape.grid)
         rows |= {
-            f"layer {number}: local state": single(held, "bytes per image"),
-            f"layer {number}: stated, 2 + 4 bytes a block": single(stated, "bytes per image"),
-            f"layer {number}: peak of a running chain": single(slope, "bytes per image"),
-            f"layer {number}: peak of a running chain, whatever the images": single((few - 1024 * slope) / 1e6, "MB"),
+            f"layer {number}: local state": harness.single(held, "bytes per image"),
+            f"layer {number}: stated, 2 + 4 bytes a block": harness.single(stated, "bytes per image"),
+            f"layer {number}: peak of a running chain": harness.single(slope, "bytes per image"),
+            f"layer {number}: peak of a running chain, whatever the images": harness.single(
+                (few - 1024 * slope) / 1e6, "MB"
+            ),
         }
     return rows
 
@@ -193,7 +186,7 @@ def _peak(layer: Fitted, images: np.ndarray, n: int, seed: int) -> int:
 REFINED_DIGITS, REFINED_PICTURES, BEFORE = 250, 4, 8
 
 
-def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -> dict[str, Row]:
+def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -> dict[str, harness.Row]:
     """A sweep of refinement, and over a sweep of every layer in pretraining: at the shapes of MNIST and Caltech 101.
 
     Caltech's images are stand-ins of the right shape.
@@ -212,11 +205,11 @@ def refinement_rows(images: xr.DataArray, model: ModelSpec, p: dict, run: Run) -
         below = lambda layers=layers: [job() for job in layers]  # noqa: E731
         key = Key(seed, REFINE, 0, LATER)
         above = lambda r=refined, key=key: joint_sweep(r.last, r.data, r.model, r.refinement, key)  # noqa: E731
-        jobs[f"{name}: pretraining, a sweep of every layer"] = Timing(below, len(pixels))
-        jobs[f"{name}: refinement, a sweep"] = Timing(above, len(pixels))
-    seconds = time_in_turn(jobs, FEW, run)
-    return {name: row(values) for name, values in seconds.items()} | {
-        f"{name}: refinement / pretraining": ratio(
+        jobs[f"{name}: pretraining, a sweep of every layer"] = harness.Timing(below, len(pixels))
+        jobs[f"{name}: refinement, a sweep"] = harness.Timing(above, len(pixels))
+    seconds = harness.time_in_turn(jobs, FEW, run)
+    return {name: harness.row(values) for name, values in seconds.items()} | {
+        f"{name}: refinement / pretraining": harness.ratio(
             seconds[f"{name}: refinement, a sweep"], seconds[f"{name}: pretraining, a sweep of every layer"]
         ) for name in given
     }
@@ -231,7 +224,7 @@ MNIST_IMAGES, CALTECH_IMAGES = 32, 2
 PLACED, WEIGHT, NOISE, GAMMA_E, GAMMA_W = 60, 10.0, 0.03, 100.0, 0.05
 
 
-def testing_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, Row]:
+def testing_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) -> dict[str, harness.Row]:
     """One-layer deconvolution at the paper's chain lengths, at the shapes of MNIST and of Caltech 101.
 
     Caltech's images and atoms are stand-ins of the right shapes: dictionaries of all 101 classes take hours. Chains are
@@ -250,15 +243,16 @@ def testing_rows(fitted: Pretrained, images: xr.DataArray, p: dict, run: Run) ->
         "Caltech": lambda: run_problem(problem, scaled, None, None, chain, False)[0],
     }
     counts = {"MNIST": len(pixels), "Caltech": len(pictures)}
-    seconds = time_in_turn({name: Timing(job, counts[name]) for name, job in jobs.items()}, 1, run)
+    seconds = harness.time_in_turn({name: harness.Timing(job, counts[name]) for name, job in jobs.items()}, 1, run)
     rows = {
-        "Caltech shapes: Gram matrix, once for all images": row(np.array([shared]), "ms"),
-        "Caltech shapes: Gram matrix": single(problem.gram.nbytes / 1e6, "MB"),
+        "Caltech shapes: Gram matrix, once for all images": harness.row(np.array([shared]), "ms"),
+        "Caltech shapes: Gram matrix": harness.single(problem.gram.nbytes / 1e6, "MB"),
     }
     for name, job in jobs.items():
         codes = job()
         what = f"{name} shapes, {codes[0].size} coefficients, {sum(SWEEPS)} sweeps"
-        rows |= {what: row(seconds[name]), f"{what}: active": single((codes != 0).sum() / counts[name], "per image")}
+        active = harness.single((codes != 0).sum() / counts[name], "per image")
+        rows |= {what: harness.row(seconds[name]), f"{what}: active": active}
     return rows
 
 

@@ -87,12 +87,6 @@ def time_in_turn(timings: Mapping[str, Timing], repeats: int, run: Run) -> dict[
     return {name: values[1:] for name, values in seconds.items()}
 
 
-def over_bounds(seconds: Mapping[str, np.ndarray], bounds: Mapping[str, str]) -> dict[str, Row]:
-    """Every time, and the ratio of some, ``bounds``, to the name of another: to its bound."""
-    ratios = {f"{name} / bound": ratio(seconds[name], seconds[below]) for name, below in bounds.items()}
-    return {name: row(values) for name, values in seconds.items()} | ratios
-
-
 def bound(shape: LayerShape, images: int, draws: bool = True) -> Timing:
     """Bound of a layer for about this many images; without ``draws`` no random numbers are in it."""
     positions, taps, calls = prod(shape.map_size), prod(shape.dictionary[1:]), draws * shape.atoms * prod(shape.grid)

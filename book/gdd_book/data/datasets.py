@@ -41,7 +41,7 @@ def load(
     Parameters
     ----------
     name : "digits", "mnist", "caltech101" or "caltech256"
-        ``digits`` are scikit-learn's 1797 handwritten digits, enlarged; they come with the package and are not MNIST.
+        ``digits`` are scikit-learn's 1797 handwritten digits (UCI, test part), enlarged: they are not MNIST.
         The others are looked for in ``GDD_DATA``, then in the user's cache, then fetched.
     split : "train", "test" or "all"
         MNIST's own; of digits, 500 fixed test images. Of the Caltech sets, "train" is ``per_class`` images of every
@@ -56,12 +56,6 @@ def load(
     DataArray (image, plane, row, col) of float32, pixels 0 to 1
         Coordinates on ``image``: ``label``, index into ``class_names(name)``; ``number``, place in the whole data
         set. Attributes: name, split, scale, checksum (sha256 of the content), label_names (comma between).
-
-    Notes
-    -----
-    Source: the data sets of Pu, Yuan & Carin 2015, Sec. 4; embedded digits: UCI Optical Recognition of Handwritten
-    Digits, test part.
-    Checked: tests/test_datasets.py.
     """
     check_choice("name", name, NAMES)
     check_choice("split", split, ("train", "test", "all"))

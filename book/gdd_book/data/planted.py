@@ -19,13 +19,8 @@ def planted(
     is active with probability ``active``, its position uniform among the block's own, its weight N(0, 1). An image is
     the sum of the atoms placed so, times their weights, plus independent noise.
 
-    Parameters
-    ----------
-    seed : int
-    images, planes, atoms : int
-    size, atom_size, pool : (rows, columns)     of an image, an atom, a pooling block; edge blocks may be ragged
-    active : float                              share of active blocks, 0 to 1
-    noise_sd : float                            standard deviation of the noise, in the unit of the pixels
+    ``size``, ``atom_size``, ``pool`` are (rows, columns) of an image, an atom, a pooling block; edge blocks may be
+    ragged. ``noise_sd`` is in the unit of the pixels.
 
     Returns
     -------
@@ -33,12 +28,6 @@ def planted(
         ``images`` (image, plane, row, col); ``atoms`` (atom, plane, atom_row, atom_col);
         ``z`` (image, atom, block_row, block_col) int16: row in the block times block width plus column, -1 if empty;
         ``w``, axes of z: the weight, 0 where empty. Attributes: the settings.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 2.1 and 2.2 (the layer).
-    Departs: the probabilities of the positions are set, not drawn, so that sparsity is known.
-    Checked: tests/test_datasets.py (rates, norms, residual equal to the noise, ragged blocks).
     """
     random = generator(seed)
     dictionary = random.standard_normal((atoms, planes, *atom_size))

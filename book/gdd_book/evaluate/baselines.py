@@ -76,14 +76,10 @@ def learn_patch_atoms(images: Array, count: int, size: int = 6, seed: int = 0) -
 
 
 def patch_features(images: Array, learned: PatchDictionary, regions: int = 4) -> xr.DataArray:
-    """What patches have of each centroid or atom, summed over ``regions`` x ``regions`` parts of the image.
+    """What patches have of each centroid or atom, summed over ``regions`` x ``regions`` parts: (image, feature).
 
     Of a centroid: how much nearer than the average centroid it is ("triangle"). Of an atom: how far the correlation
-    exceeds the threshold, positive ones and negative ones apart ("soft threshold").
-
-    Returns
-    -------
-    (image, feature)    centroids x regions x regions, of atoms twice as many; never negative
+    exceeds the threshold, positive ones and negative ones apart ("soft threshold"). Never negative.
     """
     images = as_pixels(images)
     places = [n - learned.size + 1 for n in images.shape[2:]]
@@ -138,16 +134,8 @@ def _normalised(patches: np.ndarray) -> np.ndarray:
 def fill_by_neighbour(images: Array, mask: Array, train: Array, neighbours: int = 1) -> np.ndarray:
     """Fill in the hidden pixels of the training image nearest in the observed ones, or the mean of several.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col); anything where the mask is False
-    mask : (image, plane, row, col) of bool, True = observed
-    train : (image, plane, row, col), whole
-    neighbours : how many training images are averaged
-
-    Returns
-    -------
-    (image, plane, row, col), observed pixels as they are
+    ``images``, ``mask`` (True = observed), ``train`` and the result are (image, plane, row, col). Images may have
+    anything where the mask is False, training images are whole; observed pixels stay as they are.
     """
     holed, flat = _flat(images, mask, train)
     imputer = KNNImputer(n_neighbors=neighbours, keep_empty_features=True).fit(flat)

@@ -42,21 +42,13 @@ ALIKE = 1e-12
 
 @dataclass(frozen=True)
 class SvmProtocol:
-    """How a classifier is tuned and trained.
+    """How a classifier is tuned; the final one is trained on all training images."""
 
-    Attributes
-    ----------
-    costs : values of C tried
-    gammas : values of gamma tried, in units of 1 / (median squared distance between training images)
-    folds : of the stratified cross-validation
-    tune_on : at most so many training images, drawn by class in proportion, are used for cross-validation; the final
-        classifier is trained on all
-    """
-
-    costs: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)
+    costs: tuple[float, ...] = (0.3, 1.0, 3.0, 10.0, 30.0)  # values of C tried
+    #: values of gamma tried, in units of 1 / (median squared distance between training images)
     gammas: tuple[float, ...] = (0.1, 0.3, 1.0, 2.0, 4.0)
-    folds: int = 5
-    tune_on: int = 3000
+    folds: int = 5  # of the stratified cross-validation
+    tune_on: int = 3000  # at most so many training images, drawn by class in proportion, are used for it
 
 
 #: the paper's five folds, with grids of ours
@@ -65,25 +57,16 @@ FIVE_FOLD = SvmProtocol()
 
 @dataclass(frozen=True)
 class Svm:
-    """A trained classifier: scaling, support vectors, and the chosen penalty and width.
-
-    Attributes
-    ----------
-    vectors : (vector, feature), scaled
-    weights : (vector, class) in each class's machine, 0 where the vector is none of its own
-    offsets : (class,)
-    cost, gamma : chosen; gamma for scaled features, in absolute terms
-    table : cross-validation error in %, (cost, gamma), gamma in the protocol's units
-    """
+    """A trained classifier: scaling, support vectors, and the chosen penalty and width."""
 
     scaler: StandardScaler = field(repr=False)
     classes: np.ndarray
-    vectors: np.ndarray = field(repr=False)
-    weights: np.ndarray = field(repr=False)
-    offsets: np.ndarray = field(repr=False)
+    vectors: np.ndarray = field(repr=False)  # (vector, feature), scaled
+    weights: np.ndarray = field(repr=False)  # (vector, class), 0 where a vector is none of a class's machine
+    offsets: np.ndarray = field(repr=False)  # (class,)
     cost: float
-    gamma: float
-    table: xr.DataArray = field(repr=False)
+    gamma: float  # for scaled features, in absolute terms
+    table: xr.DataArray = field(repr=False)  # cross-validation error in %, (cost, gamma), in the protocol's units
 
     def decide(self, features: Array) -> np.ndarray:
         """Decision of every class's machine on every image, (image, class)."""
@@ -104,19 +87,13 @@ def fit_svm(
     ----------
     features : (image, ...)   unfolded to (image, feature)
     labels : (image,)
-    protocol : grids, folds
     seed : of the choice of images for tuning and of the folds
     copies : features (copy, image, feature) of changed copies of some training images, given the images' numbers. Each
         class's machine is then trained anew on its own support vectors and their copies, with the cost and the width
         chosen before (virtual support vectors, DeCoste & Schölkopf, Machine Learning 46, 2002)
 
-    Notes
-    -----
-    Of equal cross-validation errors the smallest C wins, then the smallest gamma: the smoothest classifier.
-
     Source: Pu, Yuan & Carin 2015, supplement, "Testing": one-vs-all, Gaussian kernel, 5-fold cross-validation.
-    Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids and no scaling, and does not
-    mention copies.
+    Departs: tuning on at most ``protocol.tune_on`` images; the paper gives no grids, no scaling and no copies.
     Checked: tests/test_classify.py (against scikit-learn's own classifier; labels of test images have no influence).
     """
     features, labels = unfold(features).values.astype(float), np.asarray(labels)
@@ -209,19 +186,10 @@ def error(
     train_features: Array, train_labels: np.ndarray, test_features: Array, test_labels: np.ndarray,
     protocol: SvmProtocol = FIVE_FOLD, seed: int = 0, copies: Copies | None = None,
 ) -> xr.Dataset:
-    """Test error of a classifier tuned and trained on the training images alone; arguments as those of `fit_svm`.
+    """Test error of a classifier tuned and trained on the training images alone, see `fit_svm`.
 
-    Returns
-    -------
-    Dataset
-        ``error`` in %, ``wrong`` (a count), ``predicted`` (image,), ``cross_validation`` error in % (cost, gamma);
-        attributes: ``chosen_cost`` and ``chosen_gamma``.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 4, Tables 1 and 2.
-    Departs: see `fit_svm`.
-    Checked: tests/test_classify.py.
+    Returns ``error`` in %, ``wrong`` (a count), ``predicted`` (image,), ``cross_validation`` error in % (cost, gamma);
+    the attributes ``chosen_cost`` and ``chosen_gamma``.
     """
     truth = np.asarray(test_labels)
     if truth.shape != (len(unfold(test_features)),) or not len(truth):

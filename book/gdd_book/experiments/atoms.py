@@ -20,38 +20,11 @@ from gdd.model.state import JointState
 from gdd.projection import collapse, project_layers
 from gdd.sampler.pretrain import Pretrained, fit_layer
 from gdd.sampler.refine import Refined
+from gdd_book import dictionaries, training
 from gdd_book.data import datasets
-from gdd_book.dictionaries import (
-    Atoms,
-    cut_atoms,
-    join_layers,
-    match_layers,
-    pack,
-    projection_error,
-    reaches_of,
-    rebuild,
-    rounded,
-    threshold,
-)
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, scaled, stroke_share
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import (
-    CALTECH,
-    HEALTHY_CALTECH,
-    HEALTHY_DIGITS,
-    MODELS,
-    STAGES,
-    Setup,
-    caltech_model,
-    chain_of,
-    digits_model,
-    learned,
-    pictures,
-    refinement_for,
-    setup_of,
-    trained_models,
-)
 
 SHARPNESS = (high_frequency_share, gradient_kurtosis)
 
@@ -63,7 +36,7 @@ def uses_of(trained: Pretrained | Refined) -> np.ndarray:
 
 
 def judge(
-    kinds: Mapping[str, Sequence[Atoms]], axis: str, held_out: xr.DataArray, stride: tuple[int, int],
+    kinds: Mapping[str, Sequence[dictionaries.Atoms]], axis: str, held_out: xr.DataArray, stride: tuple[int, int],
     precisions: tuple[float, float], p: Mapping[str, Any],
 ) -> xr.Dataset:
     """Reconstruct held-out images from atoms of unit norm, every kind under the same precisions and chain.
@@ -72,7 +45,7 @@ def judge(
     """
     chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
     chain |= {"gamma_e": precisions[0], "gamma_w": precisions[1]}
-    found = [[rebuild(held_out, atoms, stride, **chain) for atoms in both] for both in kinds.values()]
+    found = [[dictionaries.rebuild(held_out, atoms, stride, **chain) for atoms in both] for both in kinds.values()]
     rms, active = np.moveaxis(found, -1, 0)
     out = {"rms": (("kind", axis), rms), "active": (("kind", axis), active)}
     return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})
@@ -87,18 +60,13 @@ def describe_projection(atoms: xr.DataArray, state: JointState, model: ModelSpec
     return xr.Dataset({
         "uses": (ATOM, (state.local.z >= 0).sum(axis=(0, 2, 3))),
         "winning_share": atoms.attrs["winning_share"][0],
-        "projection_error": (IMAGE, projection_error(state, model, atoms)),
+        "projection_error": (IMAGE, dictionaries.projection_error(state, model, atoms)),
     })
 
 
 def most_used(atoms: np.ndarray, uses: np.ndarray, count: int = 25) -> np.ndarray:
     """Atoms (atom, ...) that are used most, the first ``count`` of them: those that are looked at."""
     return atoms[np.argsort(-uses, kind="stable")[:count]]
-
-
-def in_percents(images: np.ndarray) -> np.ndarray:
-    """Normalised images (..., row, col) in whole percents: for looking at."""
-    return np.rint(100 * images).clip(-127, 127).astype(np.int8)
 
 
 def in_own_percents(images: np.ndarray) -> np.ndarray:
@@ -116,7 +84,7 @@ TEST_PRECISIONS = (100.0, 0.1)  # of noise and weights in reconstructions, the s
 
 
 @experiment(
-    "mnist-dictionary", seed=0, **HEALTHY_DIGITS,
+    "mnist-dictionary", seed=0, **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 200, "n_held_out": 100, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20, "test_burn_in": 60, "test_collect": 20},
     paper={"data": "mnist", "n_train": 2000, "n_held_out": 500, "burn_in": 300, "collect": 100, "refine_burn_in": 80,
@@ -132,25 +100,26 @@ def mnist_dictionary(p: dict, run: Run) -> Outcome:
     """
     train = datasets.load(p["data"], "train", n=p["n_train"], seed=p["seed"])
     held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=p["seed"])
-    model = digits_model(p)
+    model = training.digits_model(p)
     atoms, uses = {kind: [] for kind in KINDS}, {kind: [] for kind in KINDS}
     for half in (0, 1):
         images = train.isel(image=slice(half, None, 2))
-        setup = Setup(images, model, 2 * p["seed"] + half)
-        pretrained, refined = trained_models(p | {"stages": STAGES}, run, setup, f"half {half + 1}, ").values()
-        dictionaries = [layer.state.shared.dictionary for layer in pretrained.layers]
+        setup = training.Setup(images, model, 2 * p["seed"] + half)
+        trained = training.trained_models(p | {"stages": training.STAGES}, run, setup, f"half {half + 1}, ")
+        pretrained, refined = trained.values()
+        layers = [layer.state.shared.dictionary for layer in pretrained.layers]
         projected = {
-            PRETRAINED: project(pretrained), NO_VOTE: collapse(dictionaries, [model.layers[0].pool], [None])[-1],
-            YARDSTICK: cut_atoms(images.values, len(dictionaries[-1]), model.projected_size),
+            PRETRAINED: project(pretrained), NO_VOTE: collapse(layers, [model.layers[0].pool], [None])[-1],
+            YARDSTICK: dictionaries.cut_atoms(images.values, len(layers[-1]), model.projected_size),
             REFINED: project(refined),
         }
-        projected[THRESHOLDED] = threshold(projected[REFINED])
+        projected[THRESHOLDED] = dictionaries.threshold(projected[REFINED])
         for kind, part in projected.items():
             atoms[kind].append(part)
             used = uses_of(refined if kind in (REFINED, THRESHOLDED) else pretrained)
             uses[kind].append(np.ones_like(used) if kind == YARDSTICK else used)
     dataset = _measure_halves(atoms, uses).merge(judge(atoms, "half", held_out, model.stride, TEST_PRECISIONS, p))
-    chains = [chain_of(p, stage, 2 * p["seed"] + half) for stage in ("", "refine_") for half in (0, 1)]
+    chains = [training.chain_of(p, stage, 2 * p["seed"] + half) for stage in ("", "refine_") for half in (0, 1)]
     return outcome(dataset, p, train, model=model, chains=chains)
 
 
@@ -161,7 +130,7 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
     return xr.Dataset({f.__name__: (axes, [[f(part) for part in atoms[kind]] for kind in KINDS]) for f in SHARPNESS} | {
         "uses": (axes, [uses[kind] for kind in KINDS]),
         "correlation": (("kind", ATOM), [np.abs(match.correlation) for match in matches]),
-        "most_used": (("kind", "shown", *DICTIONARY[1:]), rounded(np.stack([
+        "most_used": (("kind", "shown", *DICTIONARY[1:]), dictionaries.rounded(np.stack([
             most_used(scaled(atoms[kind][0]), uses[kind][0]) for kind in KINDS
         ]))),
     }, {"kind": list(KINDS)})
@@ -171,7 +140,7 @@ def _measure_halves(atoms: dict, uses: dict) -> xr.Dataset:
 
 
 @experiment(
-    "mnist-forming", seed=0, learned_planes=True, atoms=25, **HEALTHY_DIGITS,
+    "mnist-forming", seed=0, learned_planes=True, atoms=25, **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 200, "burn_in": 40, "collect": 10,
           "sweeps": (1, 4, 16), "refine_sweeps": (1, 4)},
     paper={"data": "mnist", "n_train": 1000, "burn_in": 150, "collect": 50,
@@ -184,24 +153,24 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
     own, named by the sweeps done. The record has ``frames`` (frame, atom, plane, row, col) of the atoms that are used
     most in the end, in percent of each one's largest magnitude in that frame, and how much of an atom is one stroke.
     """
-    setup = setup_of(p)
+    setup = training.setup_of(p)
     with run.bar(2 * (p["burn_in"] + p["collect"]), "pretraining of layer 1") as bar:
-        begun = pretrain(setup.images, setup.model, chain_of(p), progress=bar)
+        begun = pretrain(setup.images, setup.model, training.chain_of(p), progress=bar)
     looks, state = [], None
     with run.bar(p["sweeps"][-1], "pretraining of layer 2") as bar:
         for done, sweeps in pairwise((0, *p["sweeps"])):
             chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
             top = fit_layer(begun.inputs[1], *begun.layers[1][:2], chain, 1, progress=bar, start=state)
             state, trained = top.state, begun._replace(layers=(begun.layers[0], top))
-            looks.append((STAGES[0], sweeps, project(trained), uses_of(trained)))
+            looks.append((training.STAGES[0], sweeps, project(trained), uses_of(trained)))
     with run.bar(p["refine_sweeps"][-1], "refinement") as bar:
         for done, sweeps in pairwise((0, *p["refine_sweeps"])):
             chain = ChainSpec(sweeps - done - 1, 1, p["seed"] + sweeps)
             before = {name: value for name, value in p.items() if name not in ("atoms", "refine_sweeps")}
             folder = run.folder("forming", before | {"done": done, "at": sweeps})
-            refinement = refinement_for(p["refine_noise"], dictionary_every=4)
+            refinement = training.refinement_for(p["refine_noise"], dictionary_every=4)
             trained = refine(setup.images, setup.model, chain, refinement, trained, folder=folder, progress=bar)
-            looks.append((STAGES[1], sweeps, project(trained), uses_of(trained)))
+            looks.append((training.STAGES[1], sweeps, project(trained), uses_of(trained)))
     stages, sweeps, atoms, uses = zip(*looks, strict=True)
     often = np.argsort(-uses[-1])[: p["atoms"]]
     frames = np.stack([one.values[often] for one in atoms])
@@ -215,11 +184,12 @@ def mnist_forming(p: dict, run: Run) -> Outcome:
 # ---- Fig. 3
 
 FACES = "training faces"
+CHOICES = {"data": ("digits", *training.CALTECH), "stages": training.STAGES, "model": tuple(training.MODELS)}
 TEST_GAMMA_W = 1e-3  # precision of the weights in reconstructions: atoms of unit norm need weights of some tens
 
 
 @experiment(
-    "caltech-faces", choices={"data": ("digits", *CALTECH), "stages": STAGES}, seed=0, stages=STAGES, **HEALTHY_CALTECH,
+    "caltech-faces", choices=CHOICES, seed=0, stages=training.STAGES, **training.HEALTHY_CALTECH,
     demo={"data": "digits", "class_name": "0", "n_train": 4, "n_held_out": 2, "burn_in": 6, "collect": 2,
           "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 10, "test_collect": 5, "voters": 1},
     paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_held_out": 30, "burn_in": 60,
@@ -234,25 +204,25 @@ def caltech_faces(p: dict, run: Run) -> Outcome:
     yardstick are training faces, cut to the atoms' sizes and taken as atoms.
     """
     which = p, (p["class_name"],), 2 * p["n_train"]
-    raw, held_out = pictures(*which), normalise_contrast(pictures(*which, p["n_held_out"]))
+    raw, held_out = training.pictures(*which), normalise_contrast(training.pictures(*which, p["n_held_out"]))
     train = normalise_contrast(raw)
-    model = caltech_model("faces", p)
+    model = training.caltech_model("faces", p)
     stacks, chains, models = {}, [], {}
     for half in (0, 1):
         images = train.isel(image=slice(half, None, 2))
-        setup = Setup(images, model, 2 * p["seed"] + half)
-        chains.append(trained_models(p, run, setup, f"set {half + 1}, "))
-        models |= learned(f"caltech-faces-{half + 1}", chains[-1], setup, p)
+        setup = training.Setup(images, model, 2 * p["seed"] + half)
+        chains.append(training.trained_models(p, run, setup, f"set {half + 1}, "))
+        models |= training.learned(f"caltech-faces-{half + 1}", chains[-1], setup, p)
         found = _projected(chains[-1], p, len(images))
-        sizes = [(len(atoms), atoms.shape[2:]) for atoms in found[STAGES[0]]]
-        found[FACES] = [cut_atoms(images.values, count, size) for count, size in sizes]
+        sizes = [(len(atoms), atoms.shape[2:]) for atoms in found[training.STAGES[0]]]
+        found[FACES] = [dictionaries.cut_atoms(images.values, count, size) for count, size in sizes]
         for kind, layers in found.items():
             stacks.setdefault(kind, []).append(layers)
     top = {kind: [layers[-1] for layers in both] for kind, both in stacks.items()}
-    dataset = _measure_sets(stacks, reaches_of(model)).merge(_traces(chains))
+    dataset = _measure_sets(stacks, dictionaries.reaches_of(model)).merge(_traces(chains))
     dataset = dataset.merge(judge(top, "set", held_out, model.stride, (p["noise_precision"], TEST_GAMMA_W), p))
     dataset["raw"] = (IMAGE, "row", "col"), np.rint(255 * raw.values[:8, 0]).astype(np.uint8)
-    return outcome(dataset, p, raw, models, model=model, refinement=refinement_for(p["refine_noise"]))
+    return outcome(dataset, p, raw, models, model=model, refinement=training.refinement_for(p["refine_noise"]))
 
 
 def _projected(trained: dict, p: dict, images: int) -> dict[str, tuple[xr.DataArray, ...]]:
@@ -266,11 +236,12 @@ def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
     The axis ``atom`` runs over all layers, with the coordinate ``layer``. ``winning_share`` (stage, set, pooled).
     """
     stages = [kind for kind in stacks if kind != FACES]
-    out = pack([stacks[stage][0] for stage in stages]).assign_coords(stage=stages)
+    out = dictionaries.pack([stacks[stage][0] for stage in stages]).assign_coords(stage=stages)
     for f in SHARPNESS:
-        values = [[join_layers([f(atoms) for atoms in one]) for one in sets] for sets in stacks.values()]
+        values = [[dictionaries.join_layers([f(atoms) for atoms in one]) for one in sets] for sets in stacks.values()]
         out[f.__name__] = xr.concat([xr.concat(part, "set") for part in values], "kind")
-    out["correlation"] = xr.concat([match_layers(*sets[::-1], reaches) for sets in stacks.values()], "kind")
+    matches = [dictionaries.match_layers(*sets[::-1], reaches) for sets in stacks.values()]
+    out["correlation"] = xr.concat(matches, "kind")
     shares = [[one[-1].attrs["winning_share"] for one in stacks[stage]] for stage in stages]
     out["winning_share"] = ("stage", "set", "pooled"), shares
     return out.assign_coords(kind=list(stacks))
@@ -278,7 +249,7 @@ def _measure_sets(stacks: dict, reaches: list[int]) -> xr.Dataset:
 
 def _traces(chains: list[dict[str, Pretrained | Refined]]) -> xr.Dataset:
     """Residual and active coefficients at every sweep of refinement, (set, draw)."""
-    refined = [trained[STAGES[1]].traces for trained in chains if STAGES[1] in trained]
+    refined = [trained[training.STAGES[1]].traces for trained in chains if training.STAGES[1] in trained]
     return xr.Dataset({
         f"refinement_{name}": (("set", DRAW), np.array([one[name].values[0] for one in refined], "f4"))
         for name in ("residual", "active") if refined
@@ -289,8 +260,7 @@ def _traces(chains: list[dict[str, Pretrained | Refined]]) -> xr.Dataset:
 
 
 @experiment(
-    "caltech-classes", choices={"data": ("digits", *CALTECH), "stages": STAGES}, seed=0, stages=STAGES,
-    **HEALTHY_CALTECH,
+    "caltech-classes", choices=CHOICES, seed=0, stages=training.STAGES, **training.HEALTHY_CALTECH,
     demo={"data": "digits", "classes": ("0", "1"), "n_train": 3, "burn_in": 6, "collect": 2, "refine_burn_in": 2,
           "refine_collect": 1, "voters": 1},
     paper={"data": "caltech101", "classes": ("nautilus", "pyramid", "revolver", "umbrella"), "n_train": 15,
@@ -303,19 +273,19 @@ def caltech_classes(p: dict, run: Run) -> Outcome:
     match is compared with how well those of two sets of one class do: a layer whose atoms match between classes as well
     as within one is common to the classes, one whose atoms do not belongs to its class.
     """
-    model = caltech_model("three layers", p)
+    model = training.caltech_model("three layers", p)
     stacks = {}
     for number, name in enumerate(p["classes"]):
-        images = normalise_contrast(pictures(p, (name,), 2 * p["n_train"]))
+        images = normalise_contrast(training.pictures(p, (name,), 2 * p["n_train"]))
         for half in (0, 1):
             part = images.isel(image=slice(half, None, 2))
             seed = 2 * (p["seed"] * len(p["classes"]) + number) + half  # unused atoms must not be the same noise
-            trained = trained_models(p, run, Setup(part, model, seed), f"{name}, set {half + 1}, ")
+            trained = training.trained_models(p, run, training.Setup(part, model, seed), f"{name}, set {half + 1}, ")
             for stage, layers in _projected(trained, p, len(part)).items():
                 stacks.setdefault(stage, []).append(layers)
-    parts = [match_classes(layers, reaches_of(model)) for layers in stacks.values()]
+    parts = [match_classes(layers, dictionaries.reaches_of(model)) for layers in stacks.values()]
     dataset = xr.concat(parts, "stage").assign_coords({"stage": list(stacks), "class": list(p["classes"])})
-    return outcome(dataset, p, images, model=model, refinement=refinement_for(p["refine_noise"]))
+    return outcome(dataset, p, images, model=model, refinement=training.refinement_for(p["refine_noise"]))
 
 
 def match_classes(layers: list, reaches: list[int]) -> xr.Dataset:
@@ -325,14 +295,13 @@ def match_classes(layers: list, reaches: list[int]) -> xr.Dataset:
     the two sets of a class, and ``different`` (pair, atom), between the first sets of two classes.
     """
     first, second = layers[::2], layers[1::2]
-    same = [match_layers(b, a, reaches) for a, b in zip(first, second, strict=True)]
-    different = [match_layers(b, a, reaches) for a, b in combinations(first, 2)]
+    same = [dictionaries.match_layers(b, a, reaches) for a, b in zip(first, second, strict=True)]
+    different = [dictionaries.match_layers(b, a, reaches) for a, b in combinations(first, 2)]
     return xr.Dataset({"same": xr.concat(same, "class"), "different": xr.concat(different, "pair")})
 
 
 @experiment(
-    "caltech-joint", choices={"data": ("digits", *CALTECH), "stages": STAGES, "model": tuple(MODELS)}, seed=0,
-    stages=STAGES, **HEALTHY_CALTECH,
+    "caltech-joint", choices=CHOICES, seed=0, stages=training.STAGES, **training.HEALTHY_CALTECH,
     demo={"data": "digits", "classes": ("0", "1"), "model": "three layers", "n_train": 3, "burn_in": 6, "collect": 2,
           "refine_burn_in": 2, "refine_collect": 1, "voters": 1},
     paper={"data": "caltech101", "classes": ("ketch", "nautilus", "revolver", "stop_sign", "umbrella",
@@ -347,21 +316,22 @@ def caltech_joint(p: dict, run: Run) -> Outcome:
     the share of an atom's weight in each image. ``n_train`` images of every class; ``voters`` of them, classes in turn,
     decide where the pixels of a refined model's atoms go.
     """
-    images = normalise_contrast(in_turn(pictures(p, p["classes"], p["n_train"])))
-    model = caltech_model(p["model"], p)
-    setup = Setup(images, model, p["seed"])
-    trained = trained_models(p, run, setup, "all classes, ")
+    images = normalise_contrast(in_turn(training.pictures(p, p["classes"], p["n_train"])))
+    model = training.caltech_model(p["model"], p)
+    setup = training.Setup(images, model, p["seed"])
+    trained = training.trained_models(p, run, setup, "all classes, ")
     stacks = _projected(trained, p, len(images))
     known = images.attrs["label_names"].split(",")
-    dataset = pack(list(stacks.values())).assign_coords({
+    dataset = dictionaries.pack(list(stacks.values())).assign_coords({
         "stage": list(stacks), "class": (IMAGE, [known[label] for label in images[LABEL].values])
     })
     dataset["weight_share"] = xr.concat([weight_shares(trained[stage]) for stage in stacks], "stage")
-    dataset["images"] = ("example", "row", "col"), in_percents(images.values[: len(p["classes"]), 0])
-    if STAGES[1] in trained:
-        dataset["refinement_log_joint"] = DRAW, trained[STAGES[1]].traces.log_joint.values[0]
-    models = learned("caltech-joint", trained, setup, p)
-    return outcome(dataset, p, images, models, model=model, refinement=refinement_for(p["refine_noise"]))
+    shown = np.rint(100 * images.values[: len(p["classes"]), 0]).clip(-127, 127).astype(np.int8)
+    dataset["images"] = ("example", "row", "col"), shown
+    if training.STAGES[1] in trained:
+        dataset["refinement_log_joint"] = DRAW, trained[training.STAGES[1]].traces.log_joint.values[0]
+    models = training.learned("caltech-joint", trained, setup, p)
+    return outcome(dataset, p, images, models, model=model, refinement=training.refinement_for(p["refine_noise"]))
 
 
 def in_turn(images: xr.DataArray) -> xr.DataArray:
@@ -381,7 +351,7 @@ def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
         weights = [*layer_values(local, shared.dictionaries, shapes)[1:], local.w]
     else:
         weights = [layer.state.local.w for layer in trained.layers]
-    each = join_layers([(w.astype(float) ** 2).sum(axis=(2, 3)).T for w in weights]).transpose(IMAGE, ATOM)
+    each = dictionaries.join_layers([(w.astype(float) ** 2).sum(axis=(2, 3)).T for w in weights]).transpose(IMAGE, ATOM)
     total = each.sum(IMAGE)
     return each / total.where(total > 0)
 
@@ -390,8 +360,8 @@ def weight_shares(trained: Pretrained | Refined) -> xr.DataArray:
 
 
 @experiment(
-    "caltech-class", choices={"data": CALTECH, "model": tuple(MODELS)}, data="caltech101", classes=("revolver",),
-    per_class=30, seed=0, model="three layers", voters=10, **HEALTHY_CALTECH,
+    "caltech-class", choices=CHOICES | {"data": training.CALTECH}, data="caltech101", classes=("revolver",),
+    per_class=30, seed=0, model="three layers", voters=10, **training.HEALTHY_CALTECH,
     demo={"burn_in": 15, "collect": 5, "refine_burn_in": 6, "refine_collect": 2},
     paper={"burn_in": 1500, "collect": 500, "refine_burn_in": 1500, "refine_collect": 500},
 )
@@ -401,8 +371,8 @@ def caltech_class(p: dict, run: Run) -> Outcome:
     The record holds the CPU time of every part over all runs, traces, and the dictionary of every layer in the image
     plane, before and after refinement. ``voters`` training images decide where refined atoms' pixels go.
     """
-    setup = setup_of(p)
-    trained = trained_models(p, run, setup)
+    setup = training.setup_of(p)
+    trained = training.trained_models(p, run, setup)
     fitted, refined = trained.values()
     chains = {f"layer {number}": layer.traces for number, layer in enumerate(fitted.layers, 1)}
     chains["refinement"] = refined.traces
@@ -422,7 +392,7 @@ def caltech_class(p: dict, run: Run) -> Outcome:
         out[f"atoms_{number}"] = axes, np.stack([in_own_percents(one.values[:, 0]) for one in pair])
     out["winning_share"] = ("stage", "pooled_layer"), [one[-1].attrs["winning_share"] for one in projected]
     out["images"] = ("example", "row", "col"), in_own_percents(setup.images.values[:6, 0])
-    out["projection_error"] = "image", projection_error(refined.state, refined.model, projected[1][-1])
-    models = learned(f"caltech-{'-'.join(p['classes'])}", trained, setup, p)
-    found = xr.Dataset(out, {"part": list(costs), "stage": list(STAGES)})
+    out["projection_error"] = "image", dictionaries.projection_error(refined.state, refined.model, projected[1][-1])
+    models = training.learned(f"caltech-{'-'.join(p['classes'])}", trained, setup, p)
+    found = xr.Dataset(out, {"part": list(costs), "stage": list(training.STAGES)})
     return outcome(found, p, setup.images, models, model=fitted.model, refinement=refined.refinement)

@@ -14,40 +14,25 @@ import numpy as np
 import xarray as xr
 from skimage.feature import hog
 
-from gdd.base.axes import ATOM, FEATURE, IMAGE, LABEL
+from gdd.base.axes import ATOM, IMAGE, LABEL
 from gdd.base.checks import check_whole
 from gdd.inference.block_magnitudes import stack_features, unfold
 from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.inference.fixed_dictionary import infer_layers
+from gdd_book import training
 from gdd_book.benchmarks.harness import on_threads
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.baselines import learn_patches, patch_features
 from gdd_book.evaluate.classify import SvmProtocol
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, KINDS, classify, encode_kept
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import (
-    CALTECH,
-    HEALTHY_CALTECH,
-    HELD_CALTECH,
-    MODELS,
-    STAGES,
-    caltech_images,
-    caltech_model,
-    code_of,
-    learn_classes,
-    normalised,
-    pretrained_model,
-    setup_of,
-)
 
-CHOICES = {"data": CALTECH, "model": tuple(MODELS)}
-KINDS = ("ml_sample", "mean")
+CHOICES = {"data": training.CALTECH, "model": tuple(training.MODELS)}
 #: all training images of the table are tuned on, as a class has too few to leave any out; the grid is short, as each of
 #: its points takes 505 machines on 2,424 images; C is as in `gdd_book.experiments.studies.mnist_features`
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.1, 0.5, 2.0), tune_on=5000)
-AT_ONCE = 1000  # images whose codes are made, and kept on disk, together
 SMALL = 32  # rows and columns of images as raw pixels, and as what patches are cut from
 REGIONS = 5  # along each side of an image, for sums of patches: as many as an atom has positions
 
@@ -81,15 +66,15 @@ class Learned(NamedTuple):
 
     def outcome(self, dataset: xr.Dataset) -> Outcome:
         """Of an experiment with one seed."""
-        return outcome(dataset, self.p, self.train, model=caltech_model(self.p["model"], self.p))
+        return outcome(dataset, self.p, self.train, model=training.caltech_model(self.p["model"], self.p))
 
 
 def learn(p: dict, run: Run) -> Learned:
     """Load, normalise, learn every class."""
     p = p | {"classes": classes_of(p)}
     train, test = both = train_and_test(p)
-    both = [normalised(part) for part in both]
-    return Learned(p, train, test, both, learn_classes(p, both[0], run))
+    both = [training.normalised(part) for part in both]
+    return Learned(p, train, test, both, training.learn_classes(p, both[0], run))
 
 
 def check_enough(p: dict) -> None:
@@ -110,7 +95,7 @@ def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.Dat
 
     ``size`` : (row, col); None: that of the model
     """
-    train, test = (caltech_images(p, split, size) for split in ("train", "test"))
+    train, test = (training.caltech_images(p, split, size) for split in ("train", "test"))
     order = generator(p["seed"]).permutation(len(test))
     labels = test[LABEL].values[order]
     chosen = np.concatenate([order[labels == label][: p["n_test"]] for label in np.unique(labels)])
@@ -119,24 +104,11 @@ def train_and_test(p: dict, size: tuple[int, int] | None = None) -> tuple[xr.Dat
 
 def encode_all(learned: Learned, stage: str, run: Run) -> list[dict]:
     """Codes of training and of test images by the atoms of all classes, each of `KINDS` (image, feature)."""
-    p, (atoms, precisions), found = learned.p, learned.together(stage), []
-    stride = MODELS[p["model"]].stride
-    depends = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
-    depends |= {"atoms": atoms, "precisions": precisions, "stride": stride, "code": code_of("inference")}
-    for images, begin in zip(learned.both, (0, FIRST_TEST_IMAGE), strict=True):
-        parts = []
-        with run.bar(len(images), f"deconvolving, {stage}") as bar:
-            for low in range(0, len(images), AT_ONCE):
-                some = images[low : low + AT_ONCE]
-
-                def compute(some=some, first=begin + low, step=bar.step) -> xr.Dataset:
-                    codes = encode(some, atoms, stride, precisions, p, first_image=first, progress=step)
-                    return xr.Dataset(
-                        {kind: ((IMAGE, FEATURE), codes[kind].values.reshape(len(some), -1)) for kind in KINDS}
-                    )
-
-                parts.append(run.kept("caltech-codes", compute, images=some, first=begin + low, **depends))
-        found.append({kind: np.concatenate([part[kind].values for part in parts]) for kind in KINDS})
+    (atoms, precisions), found = learned.together(stage), []
+    stride = training.MODELS[learned.p["model"]].stride
+    for images in learned.both:
+        codes = encode_kept(images, atoms, stride, precisions, learned.p, run, f"deconvolving, {stage}")
+        found.append({kind: codes[kind].values.reshape(len(images), -1) for kind in KINDS})
     return found
 
 
@@ -163,7 +135,7 @@ def shrink(images: xr.DataArray) -> xr.DataArray:
 
 @experiment(
     "caltech-accuracy", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", refined=True,
-    seeds=(0,), voters=10, **HEALTHY_CALTECH,
+    seeds=(0,), voters=10, **training.HEALTHY_CALTECH,
     demo={"n_classes": 3, "per_class": 10, "n_test": 10, "burn_in": 15, "collect": 5, "refine_burn_in": 6,
           "refine_collect": 2, "test_burn_in": 30, "test_collect": 10},
     paper={"n_classes": 101, "per_class": 30, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
@@ -181,7 +153,7 @@ def caltech_accuracy(p: dict, run: Run) -> Outcome:
         learned = learn(p | {"seed": seed}, run)
         splits.append(_one_split(learned, run))
     dataset = xr.concat(splits, "split", data_vars="all").assign_coords(split=list(p["seeds"]))
-    return outcome(dataset, p, learned.train, model=caltech_model(p["model"], p), protocol=PROTOCOL)
+    return outcome(dataset, p, learned.train, model=training.caltech_model(p["model"], p), protocol=PROTOCOL)
 
 
 def _one_split(learned: Learned, run: Run) -> xr.Dataset:
@@ -207,7 +179,7 @@ ONE_DECONVOLUTION, ALL_LAYERS = "one deconvolution, projected atoms", "layer by 
 
 @experiment(
     "caltech-layerwise", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
-    **HELD_CALTECH,
+    **training.HELD_CALTECH,
     demo={"n_classes": 2, "per_class": 10, "n_test": 5, "burn_in": 15, "collect": 5, "test_burn_in": 30,
           "test_collect": 10, "layer_burn_in": 6, "layer_collect": 4},
     paper={"n_classes": 6, "per_class": 30, "n_test": 15, "burn_in": 60, "collect": 20, "test_burn_in": 100,
@@ -223,7 +195,7 @@ def caltech_layerwise(p: dict, run: Run) -> Outcome:
     """
     check_enough(p)
     learned = learn(p | {"refined": False}, run)
-    codes = encode_all(learned, STAGES[0], run)
+    codes = encode_all(learned, training.STAGES[0], run)
     features = {(ONE_DECONVOLUTION, kind): [part[kind] for part in codes] for kind in KINDS}
     layers = [_in_layers(learned, part, run) for part in learned.both]
     for kind in KINDS:
@@ -246,14 +218,14 @@ def _in_layers(learned: Learned, images: xr.DataArray, run: Run) -> dict[str, li
     """Maps of images in the layers of every class: for each of `KINDS`, by class and layer, (image, feature)."""
     p, train, found = learned.p, learned.both[0], []
     names, first = train.attrs["label_names"].split(","), 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
-    sweeps = (p["layer_burn_in"] + p["layer_collect"]) * len(MODELS[p["model"]].layers)
+    sweeps = (p["layer_burn_in"] + p["layer_collect"]) * len(training.MODELS[p["model"]].layers)
     with run.bar(len(images) * sweeps * len(p["classes"]), "layer by layer") as bar:
         for name in p["classes"]:
             one = p | {"classes": (name,)}
-            setup = setup_of(one, train.isel(image=train[LABEL].values == names.index(name)))
+            setup = training.setup_of(one, train.isel(image=train[LABEL].values == names.index(name)))
 
             def compute(one=one, setup=setup, step=bar.step) -> xr.Dataset:
-                fitted = pretrained_model(one, run, setup, f"{one['classes'][0]}, ")
+                fitted = training.pretrained_model(one, run, setup, f"{one['classes'][0]}, ")
                 maps = infer_layers(fitted, images, p["layer_burn_in"], p["layer_collect"], p["seed"] + first, step)
                 return xr.Dataset({
                     f"{kind} {number}": (
@@ -264,7 +236,7 @@ def _in_layers(learned: Learned, images: xr.DataArray, run: Run) -> dict[str, li
 
             found.append(run.kept(
                 "caltech-layers", compute, train=setup.images, images=images, first=first, settings=one,
-                code=code_of("inference"),
+                code=training.code_of("inference"),
             ))
     return {kind: [[v.values for n, v in one.items() if n.startswith(f"{kind} ")] for one in found] for kind in KINDS}
 
@@ -274,7 +246,7 @@ def _in_layers(learned: Learned, images: xr.DataArray, run: Run) -> dict[str, li
 
 @experiment(
     "caltech-testing", choices=CHOICES, in_parallel=True, data="caltech101", model="three layers", seed=0,
-    **HELD_CALTECH,
+    **training.HELD_CALTECH,
     demo={"n_classes": 2, "per_class": 10, "n_images": 3, "burn_in": 15, "collect": 5, "test_burn_in": 30,
           "test_collect": 10},
     paper={"n_classes": 101, "per_class": 30, "n_images": 40, "burn_in": 60, "collect": 20, "test_burn_in": 500,
@@ -287,10 +259,10 @@ def caltech_testing(p: dict, run: Run) -> Outcome:
     timed by itself. The same shapes with stand-ins are in `gdd bench`.
     """
     learned = learn(p | {"refined": False, "n_test": 1}, run)
-    atoms, (gamma_e, gamma_w) = learned.together(STAGES[0])
+    atoms, (gamma_e, gamma_w) = learned.together(training.STAGES[0])
     count = len(learned.test)
     images = learned.both[1].isel(image=np.unique(np.linspace(0, count - 1, p["n_images"]).round().astype(int)))
-    model = MODELS[p["model"]]
+    model = training.MODELS[p["model"]]
     with on_threads(1), run.bar(len(images), "deconvolving") as bar:
         begun = time.process_time()
         problem = make_problem(atoms, model.image_size, model.stride, gamma_e, gamma_w)

@@ -17,28 +17,16 @@ from gdd.model.spec import ChainSpec, LayerSpec, ModelSpec
 from gdd.model.state import JointState
 from gdd.sampler.pretrain import Pretrained, pretrain
 from gdd.sampler.refine import Refined, start_from
+from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import rounded
 from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fill_by_pca
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import in_own_percents, most_used
+from gdd_book.experiments.path import along
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import (
-    CALTECH,
-    DEEP_DIGITS,
-    HEALTHY_CALTECH,
-    STAGES,
-    Setup,
-    caltech_model,
-    chain_of,
-    digits,
-    learned,
-    pictures,
-    setup_of,
-    trained_models,
-)
 
 # ---- half of every image hidden and filled in
 
@@ -93,36 +81,26 @@ def complete(
 ) -> xr.Dataset:
     """Hide, fill in by every method, compare on what was hidden.
 
-    Parameters
-    ----------
-    test, train : (image, plane, row, col); all methods see the same training images
-    trained : a model of two layers for each of `gdd_book.training.STAGES`
-    word : what the images show
-    hiding : names of `HIDING` and `HARDER`
-    examples : number of pictures that are kept
-    more : further variables from the filled images by method and the mask
-
-    Returns
-    -------
-    Dataset along ``hiding``
-        ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way, example, row, col), ``mask``,
-        ``components`` of the principal components, ``truth``.
+    ``test``, ``train`` are (image, plane, row, col), and all methods see the same training images; ``trained`` has a
+    model of two layers for each of `gdd_book.training.STAGES`; ``word`` says what the images show, ``more`` makes
+    further variables from the filled images by method and the mask. Returns along ``hiding``, some names of `HIDING`
+    and `HARDER`, ``hidden_error`` (way, image): squared error on hidden pixels; ``filled`` (way, example, row, col) of
+    so many ``examples``, ``mask``, ``components`` of the principal components, ``truth``.
     """
-    parts = []
+    parts = {}
     for name in hiding:
         mask = (HIDING | HARDER)[name](test.shape, p["seed"])
         components = choose_components(train, mask)
         filled = fill_plainly(test, mask, train, components, word)
         filled |= fill_by_models(test, mask, *trained.values(), p, run, f"filling in, hidden {name}")
         errors = [hidden_error(pixels, test, mask) for pixels in filled.values()]
-        pictures = [part[:examples, 0] for part in filled.values()]
-        parts.append(xr.Dataset({
+        shown = [part[:examples, 0] for part in filled.values()]
+        parts[name] = xr.Dataset({
             "hidden_error": (("way", IMAGE), np.array(errors, "f4")),
-            "filled": (("way", "example", ROW, COL), rounded(np.array(pictures))),
+            "filled": (("way", "example", ROW, COL), rounded(np.array(shown))),
             "mask": (("example", ROW, COL), mask[:examples, 0]),
-        } | more(filled, mask), {"way": list(filled)}).assign(components=components))
-    dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(hiding))
-    return dataset.assign(truth=(("example", ROW, COL), rounded(test.values[:examples, 0])))
+        } | more(filled, mask), {"way": list(filled)}).assign(components=components)
+    return along("hiding", parts).assign(truth=(("example", ROW, COL), rounded(test.values[:examples, 0])))
 
 
 def fill_plainly(
@@ -143,7 +121,7 @@ def fill_by_models(
     test: xr.DataArray, mask: np.ndarray, fitted: Pretrained, refined: Refined, p: dict, run: Run, label: str
 ) -> dict[str, np.ndarray]:
     """Images (image, plane, row, col) of every one of `MODELS`: posterior means given what is observed."""
-    chain = chain_of(p, "test_")
+    chain = training.chain_of(p, "test_")
     with run.bar(len(MODELS) * test.sizes[IMAGE] * chain.sweeps, label) as bar:
         found = [interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step)]
         noise = float(refined.state.local.gamma_e.mean())  # of both, as the pretrained layers have no common one
@@ -155,7 +133,7 @@ def fill_by_models(
 
 
 @experiment(
-    "mnist-interpolation", seed=0, **DEEP_DIGITS, learned_planes=True, dictionary_every=4,
+    "mnist-interpolation", seed=0, **training.DEEP_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_test": 40, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20, "test_burn_in": 60, "test_collect": 30},
     paper={"data": "mnist", "n_train": 1000, "n_test": 500, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
@@ -167,9 +145,9 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
     Each is judged by the squared error on what it did not see, and by how often a classifier trained on whole digits
     recognises the digit once the hidden half is filled in; observed pixels are put back as they were.
     """
-    train, test = digits(p), digits(p, "test")
+    train, test = training.digits(p), training.digits(p, "test")
     svm = fit_svm(train, train[LABEL].values, seed=p["seed"])
-    trained = trained_models(p, run)
+    trained = training.trained_models(p, run)
 
     def wrong(filled: dict, mask: np.ndarray) -> dict:
         labels = [svm.predict(np.where(mask, test.values, pixels)) for pixels in filled.values()]
@@ -177,7 +155,8 @@ def mnist_interpolation(p: dict, run: Run) -> Outcome:
 
     dataset = complete(test, train, trained, p, run, "digit", tuple(HIDING | HARDER), 12, wrong)
     dataset["wrong_whole"] = float(100 * (svm.predict(test) != test[LABEL].values).mean())
-    return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
+    fitted, refined = trained.values()
+    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
 
 
 @experiment(
@@ -193,26 +172,26 @@ def mnist_large_atoms(p: dict, run: Run) -> Outcome:
     Is it depth that completes a digit, or reach? The atoms of the paper's layer 1 have 8 pixels, those of its layer 2
     have 25 in the image plane. The noise precision is that of the refined model.
     """
-    train, test = digits(p), digits(p, "test")
+    train, test = training.digits(p), training.digits(p, "test")
     svm = fit_svm(train, train[LABEL].values, seed=p["seed"])
     layer = LayerSpec(p["atoms"], (p["atom_size"],) * 2)
     model = ModelSpec((layer,), train.shape[2:]).with_held(p["noise_precision"], p["weight_precision"])
-    chain = chain_of(p)
+    chain = training.chain_of(p)
     folder = run.folder("mnist-large-atoms", {"images": train, "model": model, "chain": chain})
     with run.bar(chain.sweeps, "learning") as bar:
         fitted = pretrain(train, model, chain, folder=folder, progress=bar)
-    parts = []
+    parts = {}
     for name, hide in (HIDING | HARDER).items():
-        mask, chain = hide(test.shape, p["seed"]), chain_of(p, "test_")
+        mask, chain = hide(test.shape, p["seed"]), training.chain_of(p, "test_")
         with run.bar(len(test) * chain.sweeps, f"filling in, hidden {name}") as bar:
             filled = interpolate_one_layer(test, mask, fitted.layers[0], chain, bar.step).values
         labels = svm.predict(np.where(mask, test.values, filled))
-        parts.append(xr.Dataset({
+        parts[name] = xr.Dataset({
             "hidden_error": (IMAGE, np.float32(hidden_error(filled, test, mask))),
             "filled": (("example", ROW, COL), rounded(filled[:12, 0])),
             "wrong": 100 * float((labels != test[LABEL].values).mean()),
-        }))
-    dataset = xr.concat(parts, "hiding").assign_coords(hiding=list(HIDING | HARDER))
+        })
+    dataset = along("hiding", parts)
     state = fitted.layers[0].state
     dataset["most_used"] = (("shown", "plane", "atom_row", "atom_col"), in_own_percents(
         most_used(state.shared.dictionary, (state.local.z >= 0).sum(axis=(0, 2, 3)))
@@ -221,7 +200,7 @@ def mnist_large_atoms(p: dict, run: Run) -> Outcome:
 
 
 @experiment(
-    "caltech-interpolation", choices={"data": ("digits", *CALTECH)}, seed=0, **HEALTHY_CALTECH,
+    "caltech-interpolation", choices={"data": ("digits", *training.CALTECH)}, seed=0, **training.HEALTHY_CALTECH,
     demo={"data": "digits", "class_name": "0", "n_train": 10, "n_test": 2, "burn_in": 6, "collect": 2,
           "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 2, "test_collect": 2},
     paper={"data": "caltech101", "class_name": "Faces_easy", "n_train": 64, "n_test": 16, "burn_in": 60,
@@ -230,11 +209,12 @@ def mnist_large_atoms(p: dict, run: Run) -> Outcome:
 def caltech_interpolation(p: dict, run: Run) -> Outcome:
     """Half of every face hidden and filled in; the faces are others than those of training."""
     which = p, (p["class_name"],), p["n_train"]
-    train, test = (normalise_contrast(pictures(*which, held_out)) for held_out in (0, p["n_test"]))
-    model = caltech_model("faces, interpolation", p)
-    trained = trained_models(p, run, Setup(train, model, p["seed"]), "faces, ")
+    train, test = (normalise_contrast(training.pictures(*which, held_out)) for held_out in (0, p["n_test"]))
+    model = training.caltech_model("faces, interpolation", p)
+    trained = training.trained_models(p, run, training.Setup(train, model, p["seed"]), "faces, ")
     dataset = complete(test, train, trained, p, run, "face", tuple(HIDING)[::-1], 4)
-    return outcome(dataset, p, train, model=trained[STAGES[0]].model, refinement=trained[STAGES[1]].refinement)
+    fitted, refined = trained.values()
+    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
 
 
 # ---- digits drawn from the model
@@ -245,7 +225,7 @@ EXAMPLES = 30
 
 
 @experiment(
-    "mnist-generated", seed=0, **DEEP_DIGITS, learned_planes=True, dictionary_every=4,
+    "mnist-generated", seed=0, **training.DEEP_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_generated": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20},
     paper={"data": "mnist", "n_train": 1000, "n_generated": 1000, "burn_in": 1500, "collect": 500,
@@ -258,23 +238,23 @@ def mnist_generated(p: dict, run: Run) -> Outcome:
     its prior; the top coefficients as often and as strong as in the training digits; and, besides, positions from the
     theta of one training digit. Real digits that training never saw stand beside them.
     """
-    setup, number = setup_of(p), p["n_generated"]
+    setup, number = training.setup_of(p), p["n_generated"]
     train = setup.images
     real = datasets.load(p["data"], "test", n=2 * number, seed=p["seed"]).values
-    trained = trained_models(p, run, setup)
+    trained = training.trained_models(p, run, setup)
     fitted, refined = trained.values()
     begun = start_from(fitted, refined.refinement, ChainSpec(seed=p["seed"]))
     states = begun._replace(shared=shared_of(fitted)), refined.state
     kinds = {
         (stage, source): made
-        for stage, state in zip(STAGES, states, strict=True)
+        for stage, state in zip(training.STAGES, states, strict=True)
         for source, made in generate(state, refined, number, p["seed"]).items()
     } | {(REAL, REAL): real[1::2]}
     parts = [describe(made, real[::2], train.values, p["seed"]) for made in kinds.values()]
     dataset = xr.concat(parts, "kind").assign_coords(
         model=("kind", [model for model, _ in kinds]), source=("kind", [source for _, source in kinds])
     )
-    models = learned(f"mnist-{p['n_train']}", trained, setup, p)
+    models = training.learned(f"mnist-{p['n_train']}", trained, setup, p)
     return outcome(dataset, p, train, models, model=fitted.model, refinement=refined.refinement)
 
 

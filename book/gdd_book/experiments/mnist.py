@@ -11,33 +11,22 @@ from gdd.inference.block_magnitudes import one_step_features, stack_features
 from gdd.inference.fixed_dictionary import infer_jointly, infer_layers, shared_of
 from gdd.inference.infer import precisions_of
 from gdd.sampler.pretrain import Pretrained
+from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
-from gdd_book.experiments.path import classify, encode, error_of, repeated
+from gdd_book.experiments.path import KINDS, by_size, classify, encode, error_of, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import (
-    HEALTHY_DIGITS,
-    HELD_DIGITS,
-    STAGES,
-    chain_of,
-    digits,
-    digits_model,
-    pretrained_model,
-    trained_models,
-    with_dictionaries,
-)
 
-#: features from one test-time chain: the paper's, and what the whole chain says
-CODES = ("ml_sample", "mean", "magnitude", "inclusion")
-KINDS = CODES[:2]
+#: features from one test-time chain
+CODES = (*KINDS, "magnitude", "inclusion")
 
 
 # ---- Table 1
 
 
 @experiment(
-    "mnist-error", choices={"codes": CODES}, data="mnist", seed=0, **HELD_DIGITS,
+    "mnist-error", choices={"codes": CODES}, data="mnist", seed=0, **training.HELD_DIGITS,
     demo={"n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
           "codes": CODES},
     paper={"n_train": 10000, "n_test": 10000, "burn_in": 1500, "collect": 500, "test_burn_in": 500,
@@ -49,16 +38,16 @@ def mnist_error(p: dict, run: Run) -> Outcome:
     Beside the paper's feature (the sample of highest likelihood) stand averages over the same chain, and what needs no
     dictionary of the second layer: raw pixels, and one-step features of the first layer.
     """
-    train = digits(p)
+    train = training.digits(p)
     test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes[IMAGE]))
-    fitted = pretrained_model(p, run)
+    fitted = training.pretrained_model(p, run)
     features = features_of(fitted, train, test, p, run)
     results = {kind: classify(pair, train, test, p["seed"]) for kind, pair in features.items()}
     dataset = xr.Dataset({
         "error": ("feature_kind", [r.error.item() for r in results.values()]),
         "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
     }, {"feature_kind": list(results)})
-    return outcome(dataset, p, train, model=fitted.model, chain=chain_of(p))
+    return outcome(dataset, p, train, model=fitted.model, chain=training.chain_of(p))
 
 
 def features_of(
@@ -84,7 +73,7 @@ def one_step(fitted: Pretrained, images: xr.DataArray, atoms: np.ndarray | None 
 
 
 @experiment(
-    "mnist-curve", choices={"codes": CODES}, codes=KINDS, **HELD_DIGITS,
+    "mnist-curve", choices={"codes": CODES}, codes=KINDS, **training.HELD_DIGITS,
     demo={"data": "digits", "sizes": (200, 400), "trials": 3, "trials_above": 2, "n_test": 500, "burn_in": 60,
           "collect": 20, "test_burn_in": 60, "test_collect": 20},
     paper={"data": "mnist", "sizes": (1000, 2000, 5000), "trials": 10, "trials_above": 2, "n_test": 10000,
@@ -98,19 +87,16 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
     test = datasets.load(p["data"], "test", n=p["n_test"])
     runs = repeated(p["sizes"], p["trials"], p["trials_above"])
     for size, trial in runs:  # before any chain: are there so many digits, and enough of each to tune on?
-        tuning_subset(digits(p | {"n_train": size, "seed": trial})[LABEL].values, FIVE_FOLD, trial)
-    found = []
+        tuning_subset(training.digits(p | {"n_train": size, "seed": trial})[LABEL].values, FIVE_FOLD, trial)
+    found = {}
     for size, trial in runs:
         one = p | {"n_train": size, "seed": trial}
-        train = digits(one)
-        features = features_of(pretrained_model(one, run), train, test, one, run)
-        errors = [classify(pair, train, test, trial).error.item() for pair in features.values()]
-        found.append(xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)}))
-    places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
-    table = xr.concat(found, "run").assign_coords(places).set_index(run=["size", "trial"]).unstack("run")
-    model = digits_model(p)
-    chain, table = chain_of(p, seed=0), table.transpose("size", "trial", ...)
-    return outcome(table, p | {"seed": 0}, test, model=model, chain=chain, protocol=FIVE_FOLD)
+        train = training.digits(one)
+        features = features_of(training.pretrained_model(one, run), train, test, one, run)
+        errors = [error_of(pair, train, test, one) for pair in features.values()]
+        found[size, trial] = xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)})
+    specs = {"model": training.digits_model(p), "chain": training.chain_of(p, seed=0), "protocol": FIVE_FOLD}
+    return outcome(by_size(found), p | {"seed": 0}, test, **specs)
 
 
 # ---- one deconvolution or layer by layer
@@ -123,7 +109,7 @@ WAYS = (
 
 
 @experiment(
-    "mnist-layerwise", seed=0, **HEALTHY_DIGITS,
+    "mnist-layerwise", seed=0, **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 200, "n_test": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "joint_burn_in": 30, "joint_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 150,
@@ -135,21 +121,21 @@ def mnist_layerwise(p: dict, run: Run) -> Outcome:
     One layer of deconvolution with the projected top atoms; layer by layer, each layer's maps from those below it; all
     layers at once under the joint model.
     """
-    train, test = digits(p), digits(p, "test")
-    trained = trained_models(p, run)
+    train, test = training.digits(p), training.digits(p, "test")
+    trained = training.trained_models(p, run)
     both = [_in_every_way(trained, images, p, run) for images in (train, test)]
-    for name, part in [(name, part) for name in STAGES for part in both]:
+    for name, part in [(name, part) for name in training.STAGES for part in both]:
         part[name, WAYS[1]] = {
             kind: stack_features(*([one[name, way][kind] for way in WAYS[2:4]] for one in (part, both[0])))
             for kind in KINDS
         }
     errors = [
         [[error_of([part[name, way][kind] for part in both], train, test, p) for kind in KINDS] for way in WAYS]
-        for name in STAGES
+        for name in training.STAGES
     ]
     out = {"error": (("model", "way", "feature_kind"), errors)}
     out["error_of_pixels"] = error_of([train, test], train, test, p)
-    dataset = xr.Dataset(out, {"model": list(STAGES), "way": list(WAYS), "feature_kind": list(KINDS)})
+    dataset = xr.Dataset(out, {"model": list(training.STAGES), "way": list(WAYS), "feature_kind": list(KINDS)})
     fitted, refined = trained.values()
     return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
 
@@ -159,18 +145,18 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     fitted, refined = trained.values()
     number = 0 if images.attrs["split"] == "train" else 1  # training and test digits have different random numbers
     chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"]}
-    joint = chain_of(p, "joint_", 2 * p["seed"] + number)
-    projected = {STAGES[0]: project(fitted), STAGES[1]: project(refined)}
+    joint = training.chain_of(p, "joint_", 2 * p["seed"] + number)
+    projected = {training.STAGES[0]: project(fitted), training.STAGES[1]: project(refined)}
     found = {
         (name, WAYS[0]): encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)
         for name, atoms in projected.items()
     }
     noise = float(refined.state.local.gamma_e.mean())
-    shared = {STAGES[0]: shared_of(fitted), STAGES[1]: refined.state.shared}
-    sweeps = len(STAGES) * images.sizes[IMAGE] * (2 * sum(chain.values()) + joint.sweeps)
+    shared = {training.STAGES[0]: shared_of(fitted), training.STAGES[1]: refined.state.shared}
+    sweeps = len(training.STAGES) * images.sizes[IMAGE] * (2 * sum(chain.values()) + joint.sweeps)
     with run.bar(sweeps, f"inferring {images.attrs['split']}") as bar:
-        models = fitted, with_dictionaries(fitted, refined.state.shared.dictionaries)
-        for name, model in zip(STAGES, models, strict=True):
+        models = fitted, training.with_dictionaries(fitted, refined.state.shared.dictionaries)
+        for name, model in zip(training.STAGES, models, strict=True):
             bottom, top = infer_layers(model, images, **chain, seed=joint.seed, progress=bar.step)
             at_once = infer_jointly(images, fitted.model, shared[name], refined.refinement, joint, noise, bar.step)
             found |= zip(((name, way) for way in WAYS[2:]), (bottom, top, at_once), strict=True)

@@ -1,4 +1,4 @@
-"""What experiments that classify have in common: images are encoded by given atoms, codes go to the classifier."""
+"""What experiments have in common: parts joined along an axis, images encoded by given atoms, codes classified."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from gdd.base.axes import LABEL
+from gdd.base.axes import IMAGE, LABEL
 from gdd.inference.deconvolution import deconvolve
 from gdd_book.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
+from gdd_book.progress import Run
+from gdd_book.training import code_of
 
+#: features from one test-time chain: the paper's, and the mean of its samples
+KINDS = ("ml_sample", "mean")
+#: images that are encoded, and kept on disk, together
+AT_ONCE = 1000
 #: number of the first test image, from which its random numbers follow: training images have others
 FIRST_TEST_IMAGE = 10**6
+
+
+def along(axis: str, parts: Mapping[Any, xr.Dataset]) -> xr.Dataset:
+    """Join parts along a new axis, whose coordinate is their keys."""
+    return xr.concat(list(parts.values()), axis).assign_coords({axis: list(parts)})
 
 
 def encode(
@@ -29,6 +40,25 @@ def encode(
         "seed": p["seed"], "first_image": 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE,
     }
     return deconvolve(images, np.asarray(atoms, images.dtype), stride, **settings | more)
+
+
+def encode_kept(
+    images: xr.DataArray, atoms: np.ndarray, stride: tuple[int, int], precisions: tuple[float, float],
+    p: Mapping[str, Any], run: Run, label: str,
+) -> xr.Dataset:
+    """`KINDS` of `encode`, some images at a time, which an interrupted run finds again; ``label`` : of the bar."""
+    begin, parts = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE, []
+    settings = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
+    with run.bar(len(images), label) as bar:
+        for low in range(0, len(images), AT_ONCE):
+            some = images[low : low + AT_ONCE]
+            more = {"first_image": begin + low, "progress": bar.step}
+            parts.append(run.kept(
+                "codes", lambda some=some, more=more: encode(some, atoms, stride, precisions, p, **more)[[*KINDS]],
+                images=some, first=begin + low, atoms=atoms, stride=stride, precisions=precisions, settings=settings,
+                code=code_of("inference"),
+            ))
+    return xr.concat(parts, IMAGE)
 
 
 def classify(
@@ -49,3 +79,10 @@ def error_of(
 def repeated(sizes: Sequence[int], trials: int, trials_above: int) -> list[tuple[int, int]]:
     """Every size with the numbers of its subsets, from 0: ``trials`` of the first size, ``trials_above`` of others."""
     return [(size, trial) for place, size in enumerate(sizes) for trial in range(trials_above if place else trials)]
+
+
+def by_size(parts: Mapping[tuple[int, int], xr.Dataset]) -> xr.Dataset:
+    """Results by (size, trial, ...) of what `repeated` names, missing where a size has fewer trials."""
+    places = {name: ("run", [key[number] for key in parts]) for number, name in enumerate(("size", "trial"))}
+    table = xr.concat(list(parts.values()), "run", combine_attrs="drop").assign_coords(places).set_index(run=[*places])
+    return table.unstack("run").transpose("size", "trial", ...)

@@ -91,7 +91,7 @@ def depth_table(record: xr.Dataset) -> pd.DataFrame:
 def worth_table(record: xr.Dataset) -> pd.DataFrame:
     """What it is worth: error on hidden halves, beside the chosen precision's too; on hidden pixels; of classifiers.
 
-    Drawn digits are *told apart* from real ones in so many cases; a guess is right in half of them.
+    *Real or generated* is the accuracy of a classifier that separates drawn from real digits; a guess is right in half.
     """
     errors = at_its_own(record.hidden_error).astype(float).stack(digit=("subset", "hidden_image"))
     half, pixels = (errors.sel(hiding=one) for one in (HALF, SCATTERED))
@@ -100,7 +100,7 @@ def worth_table(record: xr.Dataset) -> pd.DataFrame:
         "more than the chosen": (half - half.sel(noise=chosen(record)), 4, "digit", "+"),
         "hidden pixels": (pixels.mean("digit"), 4),
         "ML sample, error, %": (record.error.sel(reading="sample").mean("subset"), 1),
-        "told apart, %": (record.told_apart.isel(source=0).mean("subset"), 1),
+        "real or generated, %": (record.told_apart.isel(source=0).mean("subset"), 1),
     }, style.NOISE, style.noise_words(record.noise.values))
 
 

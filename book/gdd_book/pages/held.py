@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from IPython.display import HTML
 
-from gdd_book import checkout, experiments
+from gdd_book import checkout
 from gdd_book.pages import index
 from gdd_book.pages.lists import html_table
 
@@ -19,18 +19,6 @@ PATH = checkout.BOOK / "held.yml"
 def load() -> dict[str, list]:
     """``held``: an entry a number; ``printed`` and ``design``: parameters that need none."""
     return yaml.safe_load(checkout.text(PATH))
-
-
-def listed() -> set[str]:
-    """Parameters of experiments that an entry or a list has."""
-    known = load()
-    return {name for one in known["held"] for name in one["parameters"]} | {*known["printed"], *known["design"]}
-
-
-def parameters() -> set[str]:
-    """Names of the parameters of all experiments."""
-    scales = [scale for name in experiments.names() for scale in experiments.get(name).scales.values()]
-    return {name for scale in scales for name in scale}
 
 
 def value_of(place: str) -> Any:

@@ -7,11 +7,10 @@ is printed and what is right, of an erratum, stand on its page, under a label of
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, namedtuple
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 from IPython.display import HTML
@@ -52,46 +51,11 @@ MATTERS = {
 }
 
 
-class Claim(NamedTuple):
-    """One claim of the paper, in our words."""
-
-    part: str
-    claim: str
-    place: str
-    verdict: str  # a key of VERDICTS
-    found: str  # what stands behind the verdict, or what is missing
-    extent: str = ""  # of "mostly" and "mostly not": what holds and what does not
-    scale: str = ""  # of our run beside the paper's: full, shorter, smaller
-    evidence: str | None = None  # page of the book, without the ending
-    number: Mapping = {}  # what the paper prints: arguments of `printed_number`
-    ours: Mapping = {}  # what a record of ours has in its place: arguments of `our_number`
-    answer = property(lambda self: self.verdict)
-
-
-class Element(NamedTuple):
-    """One element of the paper, in our words."""
-
-    part: str
-    element: str
-    place: str  # in the paper
-    status: str  # a key of STATUSES
-    differs: str = ""  # what is not as in the paper, in one sentence
-    page: str | None = None  # page#label, see `gdd_book.pages.index.link`
-    records: Sequence[str] = ()  # files of book/results without the ending, * for any letters
-    answer = property(lambda self: self.status)
-
-
-class Erratum(NamedTuple):
-    """One misprint, gap or contradiction."""
-
-    part: str
-    number: str  # P1, P2, ...
-    what: str  # one line, no formula
-    place: str  # in the paper
-    matters: str  # a key of MATTERS
-    pages: Sequence[str] = ()  # other pages of the book that show it
-    tests: Sequence[str] = ()  # "file" or "file::test", below tests/
-    answer = property(lambda self: self.matters)
+# fields as the files explain them, behind the part that an entry stands in
+Claim = namedtuple("Claim", "part claim place verdict found extent scale evidence number ours",
+                   defaults=("", "", None, {}, {}))
+Element = namedtuple("Element", "part element place status differs page records", defaults=("", None, ()))
+Erratum = namedtuple("Erratum", "part number what place matters pages tests", defaults=((), ()))
 
 
 def claims() -> list[Claim]:
@@ -120,12 +84,12 @@ def bar(chosen: Iterable[Claim]) -> HTML:
 
 def legend(chosen: Sequence[Claim | Element], known: Mapping[str, str]) -> HTML:
     """How many of these have each answer that is known, how many of those have records of runs, and what it means."""
-    counts = Counter(one.answer for one in chosen)
-    ran = Counter(one.answer for one in chosen if getattr(one, "records", ()))
+    answers = [one.verdict if known is VERDICTS else one.status for one in chosen]
+    ran = [answer for answer, one in zip(answers, chosen, strict=True) if getattr(one, "records", ())]
     rows = []
     for answer, words in known.items():
-        runs = f" ({ran[answer]} with records of runs)" if ran[answer] else ""
-        rows.append(("", (str(counts[answer]), _mark(answer), f"{words}{runs}")))
+        runs = f" ({ran.count(answer)} with records of runs)" if answer in ran else ""
+        rows.append(("", (str(answers.count(answer)), _mark(answer), f"{words}{runs}")))
     return html_table((), rows, "claims elements")
 
 
@@ -150,7 +114,7 @@ def elements_table(chosen: Iterable[Element]) -> HTML:
 
 def errata_table(chosen: Sequence[Erratum]) -> HTML:
     """How many errata there are, and folded below it what the answers mean and a row for each."""
-    counts = Counter(one.answer for one in chosen)
+    counts = Counter(one.matters for one in chosen)
     head = "; ".join(f"{words}: {counts[key]}" for key, (words, _) in MATTERS.items())
     means = "".join(f"<li><b>{words}</b>: {meaning}</li>" for words, meaning in MATTERS.values())
     table = html_table(("", "What", "Does it matter", "Shown"), [(one.part, _erratum_cells(one)) for one in chosen],

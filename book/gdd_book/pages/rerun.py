@@ -1,17 +1,20 @@
 """In Sphinx: a chapter's code. Above, a switch for what is folded; below, how to run it: as a notebook, or changed.
 
-Notebook and command are made from the chapter when the book is built, so that they cannot differ from it.
+The notebook is made from the chapter when the book is built, so that they cannot differ; the change is in rerun.yml.
 """
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import jupytext
 import nbformat
+import yaml
 from docutils import nodes
 from sphinx.application import Sphinx
 
+from gdd_book import checkout
 from gdd_book.pages import chapter, notebooks
 from gdd_book.parameters import written
 
@@ -35,22 +38,41 @@ def offer_code(app: Sphinx, doctree: nodes.document) -> None:
 
 
 def show_command(app: Sphinx, doctree: nodes.document) -> None:
-    """Append link and command to a chapter."""
+    """Append to a chapter its notebook, and a line that runs it with one value changed."""
     page = app.env.docname.removeprefix("book/")
     if page in notebooks.chapters():
         link = nodes.reference("", "as a notebook", refuri=f"{Path(page).name}.ipynb", classes=["download"])
         words = nodes.paragraph("", "Run this page yourself: ", link, nodes.Text(
-            " (its first cell says what it needs), or in the top folder of the repository, after "),
-            nodes.literal("", "make book"), nodes.Text(", with some of these values changed:"))
+            " (its first cell says what it needs), or with a value changed, in the top folder of the repository, "
+            "after "), nodes.literal("", "make book"), nodes.Text(":"))
         section, line = next(doctree.findall(nodes.section)), command(page)
-        section += nodes.container("", words, nodes.literal_block(line, line, language="text"), classes=["rerun"])
+        section += nodes.container("", words, nodes.literal_block(line, line, language="text"),
+                                   nodes.paragraph("", effect(page)), classes=["rerun"])
 
 
 def command(page: str) -> str:
-    """The line that runs a chapter with its own parameters, to be changed."""
-    known = chapter.defaults(chapter.read(notebooks.text_path(page)))
-    given = [f"-p {name} {written(value)}" for name, value in known.items()]
-    return " ".join([f".venv/bin/gdd chapter book/{page}.md _build/{Path(page).name}.ipynb", *given])
+    """The line that runs a chapter with one of its parameters changed, a list as YAML."""
+    ((name, value),) = _changed(page)["change"].items()
+    given = f"-y {shlex.quote(yaml.safe_dump({name: value}, default_flow_style=None, width=1000).strip())}"
+    if not isinstance(value, list):
+        given = f"-p {name} {written(value)}"
+    return f".venv/bin/gdd chapter book/{page}.md _build/{Path(page).name}.ipynb {given}"
+
+
+def effect(page: str) -> str:
+    """What that line changes, how long it takes, what else can be changed."""
+    ((name, _),), known = _changed(page)["change"].items(), chapter.defaults(chapter.read(notebooks.text_path(page)))
+    what, takes, others = _changed(page)["what"], _changed(page)["takes"], [one for one in known if one != name]
+    text = f"Then {what}. It takes about {takes} of one core."
+    if others:
+        text += f" Other parameters: {', '.join(others)}"
+        text += "; lists by -y." if any(isinstance(known[one], list | tuple) for one in others) else "."
+    return f"{text} An unknown name stops the run."
+
+
+def _changed(page: str) -> dict:
+    """Entry of a chapter in rerun.yml."""
+    return yaml.safe_load(checkout.text(checkout.BOOK / "rerun.yml"))[page]
 
 
 def offer_notebook(app: Sphinx, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:

@@ -1,17 +1,8 @@
 r"""Draws of the top coefficients of the joint model: their weights, and which of them are active.
 
-*Weights.* All top weights of one image are drawn at once, by a perturbation and a solver that needs no matrix; an
-accept step makes the draw exact. Given all positions the weights w of the active coefficients are Gaussian with
-precision :math:`Q = \gamma_e A'A + \gamma_w I`; the columns of A are the images of units. Then (Gilavert, Moussaoui and
-Idier 2015):
-
-1. perturb: :math:`\eta = Q w + \gamma_e A'x + \xi` with :math:`\xi \sim N(0, Q)`, one correlation up the layers;
-2. solve :math:`Q f = \eta` by conjugate gradients from 0, to any accuracy: f depends on :math:`\eta` alone;
-3. propose :math:`\tilde w = f - w`, accept it with probability
-   :math:`\min\{1, \exp[(\tilde w - w)'(\eta - Q f)]\}`.
-
-Given :math:`\eta` the proposal is an involution, so the accept step makes it exact for any f; with an exact solution it
-is an independent draw, always accepted. The expected norms (`gdd.reference.screening`) precondition the solver.
+*Weights.* All top weights of one image are drawn at once by perturbing, solving and accepting, as
+`gdd.reference.joint_sweep` explains. The perturbation takes one correlation up the layers, a step of the solver one
+synthesis and one correlation; no matrix is formed.
 
 *Switches.* A Gibbs scan visits all coefficients, position by position. The residual is correlated up to the top once.
 Then the log odds of a coefficient, under the expected norm of its image, cost one small inner product, and most

@@ -28,7 +28,7 @@ def _high_word(a, b):
 
 @kernel()
 def fill_key(stream, key, image):
-    """Set a compiled stream, uint64 (WORDS,), to the start of one image's numbers under a `Key`. Changes ``stream``."""
+    """Set ``stream``, uint64 (STREAM_SIZE,), to the start of one image's numbers under a `Key`."""
     seed, stage, layer, sweep = key
     stream[0] = np.uint64(0)
     stream[1] = np.uint64(image)

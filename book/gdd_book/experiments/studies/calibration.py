@@ -17,17 +17,7 @@ import xarray as xr
 from gdd.base.axes import ATOM, IMAGE, PLANE
 from gdd.base.compiling import on_threads
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec, Size, layer_shape
-from gdd_book.checks.calibration import (
-    STATISTICS,
-    Case,
-    Step,
-    compiled_step,
-    exact_start,
-    geweke,
-    plain_step,
-    ranks,
-    uniformity,
-)
+from gdd_book.checks import calibration as checks
 from gdd_book.checks.calibration_joint import JointCase, joint_plain_step, joint_step
 from gdd_book.checks.printed import MENDED, MISPRINTS
 from gdd_book.checks.shortcuts import SHORTCUTS
@@ -43,9 +33,9 @@ def proper(*axes: str) -> Precision:
     return Precision(axes, 4.0, 3.0)
 
 
-def case(spec: LayerSpec, size: Size, planes: int = 1, hidden: float = 0.0) -> Case:
+def case(spec: LayerSpec, size: Size, planes: int = 1, hidden: float = 0.0) -> checks.Case:
     """Two images of a small layer."""
-    return Case(spec, layer_shape(spec, size, planes), 2, hidden)
+    return checks.Case(spec, layer_shape(spec, size, planes), 2, hidden)
 
 
 #: two atoms of 3x3 that overlap their neighbours under ragged 2x2 blocks
@@ -59,14 +49,14 @@ TWO = ModelSpec((BOTTOM, replace(BOTTOM, pool=None)), (5, 6))
 THREE = ModelSpec((BOTTOM, MIDDLE, replace(BOTTOM, atom_size=(2, 1), pool=None)), (5, 6))
 NOISE = RefinementSpec(proper(IMAGE))
 EMPTY_BLOCKS = RefinementSpec(proper(IMAGE), empty_blocks=True)
-CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
-    "pooled": (SMALL, compiled_step),
-    "plain": (SMALL, plain_step()),
-    "P2 mended": (SMALL, plain_step(MENDED["P2"])),
-    "noise by image": (case(BY_IMAGE, (5, 6)), compiled_step),
-    "two planes": (case(BY_IMAGE, (5, 6), 2), compiled_step),
-    "top layer": (case(replace(BY_IMAGE, atoms=3, pool=None), (4, 5), 2), compiled_step),
-    "pixels missing": (case(BY_IMAGE, (5, 6), 1, 0.3), compiled_step),
+CORRECT: dict[str, tuple[checks.Case | JointCase, checks.Step]] = {
+    "pooled": (SMALL, checks.compiled_step),
+    "plain": (SMALL, checks.plain_step()),
+    "P2 mended": (SMALL, checks.plain_step(MENDED["P2"])),
+    "noise by image": (case(BY_IMAGE, (5, 6)), checks.compiled_step),
+    "two planes": (case(BY_IMAGE, (5, 6), 2), checks.compiled_step),
+    "top layer": (case(replace(BY_IMAGE, atoms=3, pool=None), (4, 5), 2), checks.compiled_step),
+    "pixels missing": (case(BY_IMAGE, (5, 6), 1, 0.3), checks.compiled_step),
     "joint, 2 layers": (JointCase(TWO, NOISE, 2), joint_step),
     "joint, 3 layers": (JointCase(THREE, NOISE, 2), joint_step),
     "joint, empty blocks": (JointCase(TWO, EMPTY_BLOCKS, 2, 0.3), joint_step),
@@ -77,7 +67,7 @@ CORRECT: dict[str, tuple[Case | JointCase, Step]] = {
 HARD = JointCase(THREE, EMPTY_BLOCKS, 2, 0.3)
 PRECISE = JointCase(TWO, RefinementSpec(Precision((IMAGE,), 36.0, 3.0), empty_blocks=True), 2, 0.3)
 SEEN = {"switch not accepted": HARD, "position without norm": PRECISE}
-WRONG = {name: (SMALL, plain_step(pieces)) for name, pieces in MISPRINTS.items()} | {
+WRONG = {name: (SMALL, checks.plain_step(pieces)) for name, pieces in MISPRINTS.items()} | {
     name: (small, joint_plain_step(SHORTCUTS[name])) for name, small in SEEN.items()
 }
 SLOW = ("P2 mended", "P2", "P3", *SEEN)  # through a plain image pass, at a tenth of the speed
@@ -100,14 +90,14 @@ def calibration(p: dict, run: Run) -> Outcome:
             number = p["replicates"] if name in CORRECT and name not in SLOW else p["wrong"]
             with run.bar(number + p["chains"], name) as bar:
                 each = partial(counted, bar)
-                exact[name] = exact_start(small, step, number, p["sweeps"], p["seed"], each)
+                exact[name] = checks.exact_start(small, step, number, p["sweeps"], p["seed"], each)
                 length = p["length"] if name not in SLOW else max(2, p["length"] // 4)
-                alternating[name] = geweke(small, step, p["chains"], length, 20 * p["chains"], p["seed"], each)
+                alternating[name] = checks.geweke(small, step, p["chains"], length, 20 * p["chains"], p["seed"], each)
         for name in RANKED:
             number = p["ranked" if name in CORRECT else "ranked_wrong"]
             with run.bar(number, f"{name}, ranks") as bar:
                 each, lengths = partial(counted, bar), (p["burn_in"], DRAWS, p["thin"])
-                rank[name] = ranks(*samplers[name], number, *lengths, p["seed"], each)
+                rank[name] = checks.ranks(*samplers[name], number, *lengths, p["seed"], each)
     specs = {name: small.spec for name, (small, _) in samplers.items()}
     # the data are drawn from the models themselves, so a digest of these stands in for a data set's checksum
     models = hashlib.sha256(repr([(name, small) for name, (small, _) in samplers.items()]).encode()).hexdigest()
@@ -129,7 +119,7 @@ def gathered(exact: dict, alternating: dict, rank: dict) -> xr.Dataset:
     uniformity : p-values of the ranks (ranked, statistic)
     """
     dims = (SAMPLER, MOMENT, STATISTIC)
-    ranked = np.full((len(rank), max(map(len, rank.values())), len(STATISTICS)), -1, np.int16)
+    ranked = np.full((len(rank), max(map(len, rank.values())), len(checks.STATISTICS)), -1, np.int16)
     for filled, found in zip(ranked, rank.values(), strict=True):
         filled[: len(found)] = found
     return xr.Dataset(
@@ -137,11 +127,12 @@ def gathered(exact: dict, alternating: dict, rank: dict) -> xr.Dataset:
             "exact_start": (dims, np.stack(list(exact.values()))),
             "geweke": (dims, np.stack(list(alternating.values()))),
             "rank": (("ranked", REPLICATE, STATISTIC), ranked),
-            "uniformity": (("ranked", STATISTIC), np.stack([uniformity(r, DRAWS, BINS) for r in rank.values()])),
+            "uniformity": (("ranked", STATISTIC), np.stack([checks.uniformity(r, DRAWS, BINS) for r in rank.values()])),
             "correct": ((SAMPLER,), np.array([name in CORRECT for name in exact])),
         },
         coords={
-            SAMPLER: list(exact), MOMENT: ["mean", "mean square"], STATISTIC: list(STATISTICS), "ranked": list(rank),
+            SAMPLER: list(exact), MOMENT: ["mean", "mean square"], STATISTIC: list(checks.STATISTICS),
+            "ranked": list(rank),
         },
         attrs={"ranks": DRAWS + 1},
     )

@@ -71,8 +71,10 @@ def caltech_best(p: dict, run: Run) -> Outcome:
 
 def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
     """Accuracy of every feature, (count, feature_kind); ``folder`` : of checkpoints."""
-    train, test = train_and_test(p)
-    features = dict(zip(OURS, zip(*_coded(p, _learn(train, p, folder)), strict=True), strict=True))
+    (train, test), scaled = train_and_test(p), [train_and_test(p, scale.size) for scale in SCALES]
+    learned = _learn(train, p, folder)
+    coded = [code(part, learned) for part in zip(*scaled, strict=True)]
+    features = dict(zip(OURS, zip(*coded, strict=True), strict=True))
     features |= baselines(train, test, PATCHES, p["seed"])
     labels, shares = (train[LABEL].values, test[LABEL].values), []
     with run.bar(len(p["counts"]) * len(features), f"classifying, split {p['seed']}") as bar:
@@ -87,12 +89,6 @@ def _one_split(p: dict, folder: Path | None, run: Run) -> xr.Dataset:
         {"accuracy": (("count", "feature_kind"), shares), "n_test_images": len(test)},
         {"count": list(p["counts"]), "feature_kind": list(features)}, {"checksum": train.attrs["checksum"]},
     )
-
-
-def _coded(p: dict, learned: OneStepFeatures) -> list[tuple[np.ndarray, np.ndarray]]:
-    """What `code` makes of training and of test images."""
-    scaled = [train_and_test(p, scale.size) for scale in SCALES]
-    return [code(part, learned) for part in zip(*scaled, strict=True)]
 
 
 def _learn(images: xr.DataArray, p: dict, folder: Path | None) -> OneStepFeatures:

@@ -15,19 +15,12 @@ import xarray as xr
 from gdd import project
 from gdd.base.axes import IMAGE, LABEL
 from gdd.model.spec import ModelSpec
+from gdd_book import training
 from gdd_book.evaluate.classify import SvmProtocol
 from gdd_book.experiments.path import classify, encode
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.precisions import AT_TEST, precisions
 from gdd_book.progress import Run
-from gdd_book.training import (
-    DEEP_DIGITS,
-    STAGES,
-    Setup,
-    digits,
-    digits_model,
-    trained_models,
-)
 
 #: nothing is tuned: cross-validation would see labels in the atoms
 WIDTH = SvmProtocol(costs=(10.0,), gammas=(1.0,))
@@ -40,7 +33,7 @@ ROWS = (
 
 
 @experiment(
-    "mnist-classes", seed=0, **DEEP_DIGITS, dictionary_every=4,
+    "mnist-classes", seed=0, **training.DEEP_DIGITS, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_test": 100, "burn_in": 20, "collect": 5, "refine_burn_in": 4,
           "refine_collect": 1, "test_burn_in": 20, "test_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_test": 10000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
@@ -48,17 +41,17 @@ ROWS = (
 )
 def mnist_classes(p: dict, run: Run) -> Outcome:
     """Error in % by (stage, setting, row), with 16 top atoms of each class: as many together as the paper's 160."""
-    train, test = digits(p), digits(p, "test")
-    every, stride, rows = learn_class_atoms(train, p, run), digits_model(p).stride, []
-    with run.bar(len(STAGES) * len(SETTINGS), "classifying") as bar:
-        for stage in STAGES:
+    train, test = training.digits(p), training.digits(p, "test")
+    every, stride, rows = learn_class_atoms(train, p, run), training.digits_model(p).stride, []
+    with run.bar(len(training.STAGES) * len(SETTINGS), "classifying") as bar:
+        for stage in training.STAGES:
             for setting in SETTINGS.values():
                 rows.append(_errors(every.sel(stage=stage), train, test, stride, setting, p))
                 bar.step()
-    errors = np.reshape(rows, (len(STAGES), len(SETTINGS), len(ROWS)))
+    errors = np.reshape(rows, (len(training.STAGES), len(SETTINGS), len(ROWS)))
     return outcome(xr.Dataset(
         {"error": (("stage", "setting", "row"), errors)},
-        {"stage": list(STAGES), "setting": list(SETTINGS), "row": list(ROWS)},
+        {"stage": list(training.STAGES), "setting": list(SETTINGS), "row": list(ROWS)},
     ), p, test, model=class_model(p, 10), settings=SETTINGS)
 
 
@@ -75,7 +68,8 @@ def _errors(
     judged, machine, leaked = (
         float(classify(features, train, test, p["seed"], WIDTH).error) for features in (codes, residuals, own)
     )
-    return [judged, least_residual_error(residuals[1], atoms[LABEL].values, test), machine, leaked]
+    least = atoms[LABEL].values[residuals[1].argmin(axis=1)]
+    return [judged, 100 * float((least != test[LABEL].values).mean()), machine, leaked]
 
 
 def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, pair, p: Mapping) -> np.ndarray:
@@ -90,30 +84,14 @@ def _by_own_class(images: xr.DataArray, atoms: xr.DataArray, stride, pair, p: Ma
 def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
     """Learn a model of every class's digits, whose top layers together have the atoms of one usual model.
 
-    A classifier of their code must not be tuned by cross-validation on the same digits: the atoms would have seen the
-    labels that a fold holds back.
-
-    Parameters
-    ----------
-    train : (image, plane, row, col) with labels
-    p : holds what pretraining and refinement of a model of digits depend on, see `trained_models`
-
-    Returns
-    -------
-    DataArray (stage, label, atom, plane, atom_row, atom_col)
-        Projected to the image plane.
-
-    Notes
-    -----
-    Source: Pu, Yuan & Carin 2015, Sec. 4, Caltech 101, where every class has its dictionaries.
-    Departs: on digits.
-    Checked: tests/test_class_atoms.py.
+    Returns atoms in the image plane, (stage, label, atom, plane, atom_row, atom_col). A classifier of their code must
+    not be tuned by cross-validation on the same digits: the atoms would have seen the labels that a fold holds back.
     """
     names = np.unique(train[LABEL].values)
     model, found = class_model(p, len(names)), []
     for name in names.tolist():
         own = train.isel({IMAGE: train[LABEL].values == name})
-        stages = trained_models(p, run, Setup(own, model, p["seed"]), f"class {name}, ")
+        stages = training.trained_models(p, run, training.Setup(own, model, p["seed"]), f"class {name}, ")
         found.append(xr.concat([project(one) for one in stages.values()], "stage", combine_attrs="drop"))
     atoms = xr.concat(found, LABEL).assign_coords({LABEL: names, "stage": list(stages)})
     return atoms.transpose("stage", ...).astype(np.float32)
@@ -121,7 +99,7 @@ def learn_class_atoms(train: xr.DataArray, p: dict, run: Run) -> xr.DataArray:
 
 def class_model(p: dict, classes: int) -> ModelSpec:
     """Return the usual model with its share of top atoms for one of so many classes; its refinement stays healthy."""
-    model = digits_model(p | {"learned_planes": True})
+    model = training.digits_model(p | {"learned_planes": True})
     *lower, top = model.layers
     return replace(model, layers=(*lower, replace(top, atoms=top.atoms // classes)))
 
@@ -131,12 +109,7 @@ def class_energies(
 ) -> np.ndarray:
     """Squared residual of every image under each class's atoms alone: (image, label), in units of the noise variance.
 
-    Up to a constant; the least tells the class without a classifier. Arguments as for `encode`.
+    Up to a constant; the least names the class without a classifier.
     """
     codes = [encode(images, one, stride, precisions, p) for one in atoms]
     return np.stack([-2.0 * code.log_likelihood.values for code in codes], axis=1)
-
-
-def least_residual_error(energies: np.ndarray, labels: np.ndarray, test: xr.DataArray) -> float:
-    """Error in % if a digit is of the class, of ``labels``, whose atoms leave the least of it: of `class_energies`."""
-    return 100 * float((labels[energies.argmin(axis=1)] != test[LABEL].values).mean())

@@ -20,7 +20,7 @@ from gdd.model.spec import MNIST, PIXEL_RMS, ModelSpec
 from gdd.model.state import EMPTY, JointLocal
 from gdd.projection import collapse
 from gdd_book.evaluate.atoms import match_atoms
-from gdd_book.experiments.path import encode, error_of
+from gdd_book.experiments.path import KINDS, along, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment
 from gdd_book.progress import Run
 from gdd_book.training import Setup, pretrained_model, refined_model
@@ -28,7 +28,6 @@ from gdd_book.training import Setup, pretrained_model, refined_model
 CLASSES, BOTTOM_ATOMS, NOISE_SD = 10, 16, 0.05
 #: where the blocks of an image are active: as the projection assumes, or anew in each image, as the model allows
 POSITIONS = ("the same in all images", "drawn for each image")
-STAGE = "stage"
 
 
 def planted_model(per_class: int) -> ModelSpec:
@@ -90,13 +89,14 @@ def planted_classes(p: dict, run: Run) -> Outcome:
     its image with its best partner's, (atom,). ``error_of_pixels`` (positions,) beside them.
     """
     model = planted_model(p["per_class"])
-    rows = [_pipeline(positions, model, p, run) for positions in p["positions"]]
-    dataset = xr.concat([row for row, _ in rows], "positions").assign_coords(positions=list(p["positions"]))
-    checksum = hashlib.sha256("".join(one for _, one in rows).encode()).hexdigest()
+    rows = {positions: _pipeline(positions, model, p, run) for positions in p["positions"]}
+    checksum = hashlib.sha256("".join(row.attrs["checksum"] for row in rows.values()).encode()).hexdigest()
+    dataset = along("positions", rows).drop_attrs(deep=False)
     return Outcome(dataset, {"model": model}, "planted classes", checksum, p["seed"])
 
 
-def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> tuple[xr.Dataset, str]:
+def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> xr.Dataset:
+    """All stages with these positions; the attribute ``checksum`` is that of the training images."""
     generator = np.random.default_rng(p["seed"])
     truth = planted_dictionaries(p["per_class"], generator)
     zhat = generator.integers(0, 9, truth[1].shape)
@@ -109,16 +109,15 @@ def _pipeline(positions: str, model: ModelSpec, p: dict, run: Run) -> tuple[xr.D
     for noise in p["noises"]:
         stages[f"refined at {noise:g}"] = refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
     planted = collapse(truth, [model.layers[0].pool], [zhat])[-1]
-    out = xr.concat([_judge(one, planted, train, test, p) for one in stages.values()], STAGE)
+    out = along("stage", {name: _judge(one, planted, train, test, p) for name, one in stages.items()})
     out["error_of_pixels"] = error_of((train, test), train, test, p)
-    return out.assign_coords({STAGE: list(stages)}), train.attrs["checksum"]
+    return out.assign_attrs(checksum=train.attrs["checksum"])
 
 
 def _judge(one, planted: np.ndarray, train: xr.DataArray, test: xr.DataArray, p: dict) -> xr.Dataset:
     atoms = project(one)
     codes = [encode(images, atoms, one.model.stride, precisions_of(one), p) for images in (train, test)]
-    kinds = ("ml_sample", "mean")
-    errors = [error_of([code[kind] for code in codes], train, test, p) for kind in kinds]
+    errors = [error_of([code[kind] for code in codes], train, test, p) for kind in KINDS]
     return xr.Dataset({
         "error": ("reading", errors),
         "correlation": (ATOM, np.abs(match_atoms(atoms, planted, 3).correlation.values)),

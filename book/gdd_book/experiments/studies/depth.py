@@ -23,37 +23,25 @@ from gdd.inference.infer import precisions_of
 from gdd.projection import project_layers
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
+from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import projection_error, rounded
 from gdd_book.evaluate.atoms import best_parts
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import describe_projection, in_own_percents, most_used, uses_of
-from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate
-from gdd_book.experiments.path import encode, error_of
+from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate, hide_halves
+from gdd_book.experiments.path import along, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
-from gdd_book.training import (
-    CALTECH,
-    HELD_CALTECH,
-    HELD_DIGITS,
-    Setup,
-    caltech_model,
-    chain_of,
-    code_of,
-    pictures,
-    pretrained_model,
-    refined_model,
-    setup_of,
-)
 
 #: of an atom, by how many of layer 1's atoms at one place each
 PARTS = (1, 2, 3)
 
 
 @experiment(
-    "mnist-depth", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4, top_atoms=160,
+    "mnist-depth", seeds=(0, 1, 2), **training.HELD_DIGITS, learned_planes=True, dictionary_every=4, top_atoms=160,
     random_start=False, empty_blocks=False, first_noise=0.0,
     demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0, 44.0), "burn_in": 30, "collect": 10,
           "refine_burn_in": 30, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
@@ -71,9 +59,8 @@ def mnist_depth(p: dict, run: Run) -> Outcome:
     """
     if 0.0 in p["noises"]:
         raise GddError("noises: 0 given; positive noise precisions are compared")
-    found = xr.concat([_subset(p | {"seed": seed}, run) for seed in p["seeds"]], "subset")
-    found = found.assign_coords(subset=list(p["seeds"]), noise=sorted(p["noises"]))
-    first = setup_of(p | {"seed": p["seeds"][0]})
+    found = along("subset", {seed: _subset(p | {"seed": seed}, run) for seed in p["seeds"]})
+    first = training.setup_of(p | {"seed": p["seeds"][0]})
     return outcome(found, p, first.images, model=first.model)
 
 
@@ -85,17 +72,17 @@ def other_digits(p: Mapping, train: xr.DataArray) -> xr.DataArray:
 
 def _subset(p: dict, run: Run) -> xr.Dataset:
     """Everything of one subset, by noise precision, the lowest first; and what needs no refinement."""
-    setup, label, found = setup_of(p), f"subset {p['seed']}, ", []
-    train, fitted = setup.images, pretrained_model(p, run, setup, label)
+    setup, label, found = training.setup_of(p), f"subset {p['seed']}, ", {}
+    train, fitted = setup.images, training.pretrained_model(p, run, setup, label)
     others = other_digits(p, train)
     for noise in sorted(p["noises"]):
         own = {name: value for name, value in p.items() if name not in ("seeds", "noises")} | {"refine_noise": noise}
-        one = refined_model(own, fitted, run, setup_of(own, train), f"{label}noise precision {noise:g}, ")
-        found.append(run.kept(
+        one = training.refined_model(own, fitted, run, setup, f"{label}noise precision {noise:g}, ")
+        found[noise] = run.kept(
             "mnist-depth", lambda one=one, own=own: describe_depth(one, (train, others), own),
-            images=train, others=others, settings=own, code=code_of("projection", "inference"),
-        ))
-    return xr.concat(found, "noise").merge(_without_depth(fitted, (train, others), p))
+            images=train, others=others, settings=own, code=training.code_of("projection", "inference"),
+        )
+    return along("noise", found).merge(_without_depth(fitted, (train, others), p))
 
 
 def describe_depth(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
@@ -143,23 +130,23 @@ def effective(energies: np.ndarray) -> np.ndarray:
 
 def _hidden(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
     """Squared error on hidden pixels, (hiding, hidden_image), and some pictures."""
-    shown, chain, noise = others[: len(others) // 5], chain_of(p, "test_"), one.refinement.noise.fixed
-    errors, pictures = [], []
+    shown, chain, noise = others[: len(others) // 5], training.chain_of(p, "test_"), one.refinement.noise.fixed
+    errors, drawn = [], []
     for hide in HIDING.values():
         mask = hide(shown.shape, p["seed"])
         filled = interpolate_joint(shown, mask, one.model, one.state.shared, one.refinement, chain, noise).values
         errors.append(hidden_error(filled, shown, mask))
-        pictures.append(filled[:12, 0])
+        drawn.append(filled[:12, 0])
     return xr.Dataset({
         "hidden_error": (("hiding", "hidden_image"), np.float32(errors)),
-        "filled": (("hiding", "example", "row", "col"), rounded(np.array(pictures))),
+        "filled": (("hiding", "example", "row", "col"), rounded(np.array(drawn))),
     }, {"hiding": list(HIDING)})
 
 
 def _without_depth(fitted: Pretrained, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) -> xr.Dataset:
     """Squared error on the same hidden pixels by one layer, pretrained, and by methods that know no layers."""
     train, others = both
-    shown, chain = others[: len(others) // 5], chain_of(p, "test_")
+    shown, chain = others[: len(others) // 5], training.chain_of(p, "test_")
     parts = []
     for hide in HIDING.values():
         mask = hide(shown.shape, p["seed"])
@@ -180,7 +167,7 @@ def _drawn(one: Refined, both: tuple[xr.DataArray, xr.DataArray], p: Mapping) ->
     """Share in % of pictures that a classifier puts on the right side: drawn digits and real ones, then real ones."""
     train, others = (images.values for images in both)
     made = {SOURCES[1]: generate(one.state, one, len(others) // 2, p["seed"])[SOURCES[1]], REAL: others[1::2]}
-    apart = [float(describe(pictures, others[::2], train, p["seed"]).told_apart) for pictures in made.values()]
+    apart = [float(describe(some, others[::2], train, p["seed"]).told_apart) for some in made.values()]
     return xr.Dataset({"told_apart": ("source", apart)}, {"source": list(made)})
 
 
@@ -208,7 +195,8 @@ SHOWN = 9
 
 
 @experiment(
-    "caltech-depth", choices={"data": ("digits", *CALTECH)}, seed=0, **HELD_CALTECH, dictionary_every=4,
+    "caltech-depth", choices={"data": ("digits", *training.CALTECH)}, seed=0, dictionary_every=4,
+    **training.HELD_CALTECH,
     demo={"data": "digits", "classes": ("0",), "n_train": 10, "n_others": 2, "noises": (0.3, 3.0), "voters": 1,
           "burn_in": 6, "collect": 2, "refine_burn_in": 2, "refine_collect": 1, "test_burn_in": 2, "test_collect": 1},
     paper={"data": "caltech101", "classes": ("Faces_easy", "revolver", "umbrella"), "n_train": 24, "n_others": 8,
@@ -223,27 +211,22 @@ def caltech_depth(p: dict, run: Run) -> Outcome:
     filled in at the precision of the refinement, beside that of a blank, the mean picture and principal components.
     Pictures are contrast normalised, as everywhere on Caltech.
     """
-    model, rows = caltech_model("faces", p), []
+    model, rows = training.caltech_model("faces", p), {}
     for name in p["classes"]:
-        every = normalise_contrast(pictures(p, (name,), p["n_train"] + p["n_others"]))
+        every = normalise_contrast(training.pictures(p, (name,), p["n_train"] + p["n_others"]))
         train, others = every[: p["n_train"]], every[p["n_train"] :]
-        setup = Setup(train, model, p["seed"])
-        fitted, found = pretrained_model(p, run, setup, f"{name}, "), []
+        setup = training.Setup(train, model, p["seed"])
+        fitted, found = training.pretrained_model(p, run, setup, f"{name}, "), {}
         for noise in p["noises"]:
             label = f"{name}, noise precision {noise:g}, "
-            one = refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
-            found.append(_describe_pictures(one, others, p))
-        rows.append(xr.concat(found, "noise").merge(_plain_pictures(train, others, p)))
-    coordinates = {"class": list(p["classes"]), "noise": list(p["noises"])}
-    return outcome(xr.concat(rows, "class").assign_coords(coordinates), p, every, model=model)
+            one = training.refined_model(p | {"refine_noise": noise}, fitted, run, setup, label)
+            found[noise] = _describe_pictures(one, others, p)
+        rows[name] = along("noise", found).merge(_plain_pictures(train, others))
+    return outcome(along("class", rows), p, every, model=model)
 
 
-def _half_hidden(others: xr.DataArray, p: Mapping) -> np.ndarray:
-    return HIDING["half as a block"](others.shape, p["seed"])
-
-
-def _plain_pictures(train: xr.DataArray, others: xr.DataArray, p: Mapping) -> xr.Dataset:
-    mask = _half_hidden(others, p)
+def _plain_pictures(train: xr.DataArray, others: xr.DataArray) -> xr.Dataset:
+    mask = hide_halves(others.shape)
     filled = fill_plainly(others, mask, train, choose_components(train, mask), "picture")
     errors = [hidden_error(part, others, mask) for part in filled.values()]
     shown = np.rint(100 * others.values[:4, 0]).astype(np.int16)
@@ -254,16 +237,16 @@ def _plain_pictures(train: xr.DataArray, others: xr.DataArray, p: Mapping) -> xr
 
 def _describe_pictures(one: Refined, others: xr.DataArray, p: Mapping) -> xr.Dataset:
     """Everything of one class and noise precision."""
-    mask, test = _half_hidden(others, p), chain_of(p, "test_")
+    mask, test = hide_halves(others.shape), training.chain_of(p, "test_")
     noise, shared = one.refinement.noise.fixed, one.state.shared
     filled = interpolate_joint(others, mask, one.model, shared, one.refinement, test, noise).values
     layers = project_layers(one, p["voters"])
     last = _last(one)
     axes, uses = ("atom_{0}", "row_{0}", "col_{0}"), uses_of(one)
-    pictures = [in_own_percents(atoms.values[:, 0]) for atoms in layers]
-    pictures[-1] = most_used(pictures[-1], uses, SHOWN)
+    drawn = [in_own_percents(atoms.values[:, 0]) for atoms in layers]
+    drawn[-1] = most_used(drawn[-1], uses, SHOWN)
     out = {f"atoms_{number}": ([axis.format(number) for axis in axes], atoms)
-           for number, atoms in enumerate(pictures, 1)}
+           for number, atoms in enumerate(drawn, 1)}
     return xr.Dataset(out | {
         "uses": ("atom_3", most_used(uses, uses, SHOWN)),
         "active": float(last.active), "residual": float(last.residual),

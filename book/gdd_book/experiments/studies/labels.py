@@ -17,30 +17,20 @@ from gdd.model.spec import MNIST
 from gdd_book.data import datasets
 from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
-from gdd_book.experiments.mnist import KINDS
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, classify, encode, repeated
+from gdd_book.experiments.path import KINDS, along, by_size, classify, encode_kept, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.studies import precisions
 from gdd_book.experiments.studies.mnist_readings import normalised
-from gdd_book.experiments.studies.precisions import (
-    AT_TEST,
-    ATOMS,
-    STRIDE,
-    WINDOWS,
-    learned_atoms,
-    precisions,
-)
 from gdd_book.progress import Run
-from gdd_book.training import code_of
 
-#: digits that are coded at a time: what an interrupted run loses
-PART = 1000
 #: beside the codes: the code of the same precisions without a choice of what is active, which is linear in the pixels;
 #: each atom's largest normalised correlation; and what owes nothing to the model
 RIDGE, DETECTORS, PIXELS = "ridge regression", "normalised detectors", "raw pixels"
 
 
 @experiment(
-    "mnist-labels", choices={"atoms": (*ATOMS, WINDOWS)}, seed=0, atoms=ATOMS[2], **AT_TEST,
+    "mnist-labels", choices={"atoms": (*precisions.ATOMS, precisions.WINDOWS)}, seed=0, atoms=precisions.ATOMS[2],
+    **precisions.AT_TEST,
     demo={"data": "digits", "sizes": (100, 200), "trials": 2, "trials_above": 1, "n_test": 200, "test_burn_in": 20,
           "test_collect": 10},
     paper={"data": "mnist", "sizes": (1000, 2000, 5000, 10000, 60000), "trials": 10, "trials_above": 2,
@@ -61,25 +51,21 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     for (_, trial), subset in zip(runs, subsets, strict=True):  # before any chain: enough of each to tune on?
         tuning_subset(subset[LABEL].values, FIVE_FOLD, trial)
     train = train[np.isin(train.number, np.concatenate([subset.number for subset in subsets]))]
-    atoms = learned_atoms(p["atoms"], p["seed"]).astype(np.float32)
-    pair = precisions(atoms, p["test_noise"], p["test_ratio"])
+    atoms = precisions.learned_atoms(p["atoms"], p["seed"]).astype(np.float32)
+    pair = precisions.precisions(atoms, p["test_noise"], p["test_ratio"])
     features = [_features(atoms, pair, images, p, run) for images in (train, test)]
-    errors, predicted = [], []
+    found = {}
     with run.bar(len(runs), "classifying") as bar:
         for (size, trial), subset in zip(runs, subsets, strict=True):
             rows = np.searchsorted(train.number, np.sort(subset.number))
-            found = [
-                _classified((features[0][name][rows], features[1][name]), train[rows], test, p | {
-                    "size": size, "trial": trial, "feature": name, "precisions": pair,
-                }, run) for name in features[0]
-            ]
-            errors.append([float(one.error) for one in found])
-            predicted += [] if trial else [[one.predicted.values.astype(np.int8) for one in found]]
+            found[size, trial] = along("feature_kind", {
+                name: _classified((before[rows], features[1][name]), train[rows], test, trial, run)
+                for name, before in features[0].items()
+            })
             bar.step()
-    places = {"size": ("run", [size for size, _ in runs]), "trial": ("run", [trial for _, trial in runs])}
-    table = xr.Dataset({"error": (("run", "feature_kind"), errors)}, {"feature_kind": list(features[0])} | places)
-    table = table.set_index(run=["size", "trial"]).unstack("run").transpose("size", "trial", ...)
-    table["predicted"] = ("size", "feature_kind", IMAGE), np.array(predicted)
+    table = by_size({key: one[["error"]] for key, one in found.items()})
+    predicted = [found[size, 0].predicted.values for size in p["sizes"]]
+    table["predicted"] = ("size", "feature_kind", IMAGE), np.array(predicted, np.int8)
     table[LABEL] = IMAGE, test[LABEL].values.astype(np.int8)
     table["active"] = float((features[1][KINDS[0]] != 0).sum(MAPS[1:]).mean())
     table["precisions"] = "precision", list(pair)
@@ -87,35 +73,21 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
 
 
 def _classified(
-    pair: tuple[xr.DataArray, xr.DataArray], train: xr.DataArray, test: xr.DataArray, p: Mapping, run: Run
+    pair: tuple[xr.DataArray, xr.DataArray], train: xr.DataArray, test: xr.DataArray, trial: int, run: Run
 ) -> xr.Dataset:
     """Error and predicted labels by one feature on one subset, which an interrupted run finds again."""
-    settings = {name: p[name] for name in ("data", "seed", "atoms", "test_burn_in", "test_collect", "n_test")}
-    settings |= {name: p[name] for name in ("size", "trial", "feature", "precisions")}
+    labels = [images[LABEL].values for images in (train, test)]
     return run.kept(
-        "mnist-labels-classified", lambda: classify(pair, train, test, p["trial"])[["error", "predicted"]],
-        train=np.asarray(pair[0]), test=np.asarray(pair[1]), settings=settings,
+        "mnist-labels-classified", lambda: classify(pair, train, test, trial)[["error", "predicted"]],
+        features=pair, labels=labels, trial=trial,
     )
 
 
 def _features(
     atoms: np.ndarray, pair: tuple[float, float], images: xr.DataArray, p: Mapping, run: Run
 ) -> dict[str, xr.DataArray]:
-    """Features of these digits by name; codes are computed in parts, which an interrupted run finds again."""
-    split, names = images.attrs["split"], ("data", "seed", "atoms", "test_burn_in", "test_collect")
-    depends = {name: p[name] for name in names} | {"split": split, "precisions": pair}
-    parts = []
-    with run.bar(len(images), f"coding {split} digits") as bar:
-        for low in range(0, len(images), PART):
-            part = images[low : low + PART]
-            first = low + (0 if split == "train" else FIRST_TEST_IMAGE)
-            parts.append(run.kept(
-                "mnist-labels",
-                lambda part=part, first=first: encode(part, atoms, STRIDE, pair, p, first_image=first)[[*KINDS]],
-                images=part, atoms=atoms, first=first, settings=depends, code=code_of("inference"),
-            ))
-            bar.step(len(part))
-    codes = xr.concat(parts, IMAGE)
+    """Features of these digits by name."""
+    codes = encode_kept(images, atoms, precisions.STRIDE, pair, p, run, f"coding {images.attrs['split']} digits")
     largest = xr.DataArray(normalised(images.values, atoms).max(axis=(2, 3)), dims=(IMAGE, ATOM))
     ridge = xr.DataArray(images.values.reshape(len(images), -1) @ ridge_map(atoms, *pair), dims=(IMAGE, FEATURE))
     return {kind: codes[kind] for kind in KINDS} | {RIDGE: ridge, DETECTORS: largest, PIXELS: images}
@@ -127,7 +99,7 @@ def ridge_map(atoms: np.ndarray, gamma_e: float, gamma_w: float) -> np.ndarray:
     .. math:: \hat S = (A A^\top + \tfrac{\gamma_w}{\gamma_e} I)^{-1} A x
     """
     norms = np.sqrt((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)))
-    placed = placed_atoms(atoms, STRIDE, MNIST.image_size).astype(float)
+    placed = placed_atoms(atoms, precisions.STRIDE, MNIST.image_size).astype(float)
     placed *= np.repeat(norms, len(placed) // len(atoms))[:, None]
     gram = placed @ placed.T + gamma_w / gamma_e * np.eye(len(placed))
     return np.linalg.solve(gram, placed).T.astype(np.float32)

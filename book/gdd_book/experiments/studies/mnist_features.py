@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from math import nan
 
 import numpy as np
 import xarray as xr
@@ -18,7 +17,7 @@ from gdd.one_step import DIGIT_SIZES
 from gdd_book.data import datasets
 from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import Copies, SvmProtocol, fit_svm
-from gdd_book.experiments.path import classify, repeated
+from gdd_book.experiments.path import along, by_size, classify, repeated
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import chain_of
@@ -39,7 +38,8 @@ MARGINS = 0, 1, 2, 3
 #: many subsets
 PROTOCOL = SvmProtocol(costs=(10.0,), gammas=(0.3, 1.0, 2.0, 4.0), tune_on=1000)
 REGIONS = 4  # of the patches, along each side
-MEASURED = ("error", "gamma", "cross_validation")
+#: settings that a record names
+NAMED = ("pool", "margin", "noise_precision", "weight_precision", "blur")
 
 
 @experiment(
@@ -70,20 +70,14 @@ def mnist_best(p: dict, run: Run) -> Outcome:
         "choice": (("subset", "candidate"), tables), "margin": ("candidate", list(MARGINS)), "chosen": chosen,
         "atoms": dictionaries[0], "norms": ("atom_at_start", dictionaries[0].attrs.pop("norms")),
     }).merge(_errors(dictionaries, MARGINS[chosen], unlabelled, p, run))
-    features = settings_of(readers[chosen])
-    return outcome(dataset, p, unlabelled, features=features, protocol=PROTOCOL, chain=chain_of(p))
+    settings = {name: getattr(readers[chosen].settings, name) for name in NAMED}
+    return outcome(dataset, p, unlabelled, features=settings, protocol=PROTOCOL, chain=chain_of(p))
 
 
 def reader(dictionaries: list[xr.DataArray], margin: int = 1, **changes) -> OneStepFeatures:
     """Features of digits from 0 to 1 with these dictionaries, not whitened unless ``changes`` say so."""
     asked = {"atoms": list(dictionaries), "margin": margin, "rescale": False, "verbose": False}
     return OneStepFeatures.digits(**asked | {"whitening": False} | changes)
-
-
-def settings_of(model: OneStepFeatures) -> dict:
-    """Settings that a record names."""
-    names = "pool", "margin", "noise_precision", "weight_precision", "blur"
-    return {name: getattr(model.settings, name) for name in names}
 
 
 def _dictionaries(unlabelled: xr.DataArray, p: dict, run: Run, *, several: bool) -> list[xr.DataArray]:
@@ -101,29 +95,25 @@ def _errors(
     """Test errors in %, (size, trial, feature_kind), missing where a size has fewer trials; and what was chosen."""
     test = datasets.load(p["data"], "test", n=p["n_test"])
     runs, kinds = repeated(p["sizes"], p["trials"], p["trials_above"]), p["kinds"]
-    with run.bar(len(runs) * len(kinds), "classifying") as bar:
+    found, name = {}, COPIED if p["copies"] else "{}"
+    with run.bar(len(runs), "classifying") as bar:
         make = _feature_makers(dictionaries, margin, unlabelled, p)
         after = {kind: make[kind](test) for kind in kinds}
         columns = {kind: part.shape[1] for kind, part in after.items()} | {KINDS[2]: p["components"]}
-        found = np.full((len(MEASURED), len(p["sizes"]), max(trial for _, trial in runs) + 1, len(kinds)), nan)
         for size, trial in runs:
             train = datasets.load(p["data"], "train", n=size, seed=trial)
-            for number, kind in enumerate(kinds):
-                measured = _measured(kind, make[kind], (train, test, after[kind]), trial, p)
-                found[:, p["sizes"].index(size), trial, number] = measured
-                bar.step()
-    axes = ("size", "trial", "feature_kind")
-    return xr.Dataset(
-        {name: (axes, values) for name, values in zip(MEASURED, found, strict=True)}
-        | {"features": ("feature_kind", [columns[kind] for kind in kinds])},
-        {"size": list(p["sizes"]), "feature_kind": [COPIED.format(k) if p["copies"] else k for k in kinds]},
-    )
+            found[size, trial] = along("feature_kind", {
+                name.format(kind): _measured(kind, make[kind], (train, test, after[kind]), trial, p) for kind in kinds
+            })
+            bar.step()
+    features = {"features": ("feature_kind", [columns[kind] for kind in kinds])}
+    return by_size(found).drop_vars("trial").assign(features)
 
 
 def _measured(
     kind: str, make: Callable, digits: tuple[xr.DataArray, xr.DataArray, xr.DataArray], trial: int, p: dict
-) -> tuple[float, ...]:
-    """Return what `MEASURED` names, of one subset; ``digits`` : training digits, test digits, features of these."""
+) -> xr.Dataset:
+    """Test error of one subset, and what was chosen; ``digits`` : training digits, test digits, features of these."""
     train, test, after = digits
     before = make(train)
     if kind == KINDS[2]:
@@ -132,7 +122,8 @@ def _measured(
     protocol = replace(PROTOCOL, tune_on=max(PROTOCOL.tune_on, len(train) // 10))
     copies = copies_of(train, make, p["copies"], p["seed"])
     one = classify((before, after), train, test, trial, protocol, copies)
-    return float(one.error), one.attrs["chosen_gamma"], float(one.cross_validation.min())
+    best = float(one.cross_validation.min())
+    return xr.Dataset({"error": one.error, "gamma": one.attrs["chosen_gamma"], "cross_validation": best})
 
 
 def copies_of(images: xr.DataArray, make: Callable, count: int, seed: int) -> Copies | None:

@@ -25,7 +25,7 @@ from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.atoms import stroke_share
 from gdd_book.experiments.atoms import describe_projection, in_own_percents
 from gdd_book.experiments.mnist import one_step
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, encode, error_of
+from gdd_book.experiments.path import FIRST_TEST_IMAGE, along, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, refinement_for, trained_models
@@ -63,9 +63,8 @@ def mnist_readings(p: dict, run: Run) -> Outcome:
     codes by two chains.
     """
     test = datasets.load(p["data"], "test", n=p["n_test"], seed=0)
-    subsets = [_read_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]]
-    dataset = xr.concat(subsets, "subset").assign_coords(subset=list(p["seeds"]))
-    return outcome(dataset, p, test, seeds=p["seeds"])
+    subsets = {seed: _read_subset(p | {"seed": seed}, test, run) for seed in p["seeds"]}
+    return outcome(along("subset", subsets), p, test, seeds=p["seeds"])
 
 
 def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
@@ -73,19 +72,18 @@ def _read_subset(p: dict, test: xr.DataArray, run: Run) -> xr.Dataset:
     train = digits(p)
     trained = trained_models(p, run)
     begun = start_from(trained[STAGES[0]], refinement_for(p["refine_noise"]), ChainSpec(seed=p["seed"]))
-    states = [one.state if isinstance(one, Refined) else begun for one in trained.values()]
-    models = [_describe(one, state) for one, state in zip(trained.values(), states, strict=True)]
     shown = test.isel(image=[int(np.argmax(test[LABEL].values == name)) for name in np.unique(test[LABEL])])
     with run.bar(len(STAGES), f"reading, subset {p['seed']}") as bar:
-        tables = []
-        for one, state in zip(trained.values(), states, strict=True):
-            readings = _readings(one, state, trained[STAGES[0]], (train, test), p)
-            tables.append(_errors(readings, train, test, p).merge(_examples(_atoms_of(one), shown, p)))
+        stages = {}
+        for stage, one in trained.items():
+            state = one.state if isinstance(one, Refined) else begun
+            errors = _errors(_readings(one, state, trained[STAGES[0]], (train, test), p), train, test, p)
+            stages[stage] = _describe(one, state).merge(errors).merge(_examples(_atoms_of(one), shown, p))
             bar.step()
-    out = xr.concat([one.merge(table) for one, table in zip(models, tables, strict=True)], "stage")
+    out = along("stage", stages)
     out["example"] = ("digit", "plane", "row", "col"), np.int16(np.round(255 * shown.values))
     out["error_of_pixels"] = error_of((train, test), train, test, p)
-    return out.assign_coords(stage=list(trained))
+    return out
 
 
 def _describe(one: Pretrained | Refined, state: JointState) -> xr.Dataset:

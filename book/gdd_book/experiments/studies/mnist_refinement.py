@@ -19,23 +19,13 @@ from gdd.reference.random import REFINE, TEST, Key
 from gdd.sampler.joint_sweep import STRENGTHS, joint_sweep, local_pass
 from gdd.sampler.pretrain import Fitted, Pretrained, pretrain
 from gdd.sampler.refine import Refined, fresh_start, start_from
+from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import projection_error
 from gdd_book.experiments.atoms import SHARPNESS, describe_projection
+from gdd_book.experiments.path import along
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
-from gdd_book.training import (
-    HEALTHY_DIGITS,
-    HELD_DIGITS,
-    STAGES,
-    chain_of,
-    code_of,
-    digits,
-    digits_model,
-    pretrained_model,
-    refinement_for,
-    trained_models,
-)
 
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
 
@@ -46,7 +36,7 @@ MORE = ("gamma_e", "gamma_w", "switched_on", "switched_off")
 
 
 @experiment(
-    "mnist-refinement", seed=0, noises=(44.0, 0.0), **HELD_DIGITS,
+    "mnist-refinement", seed=0, noises=(44.0, 0.0), **training.HELD_DIGITS,
     demo={"data": "digits", "n_train": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60, "refine_collect": 20,
           "learned_burn_in": 60, "learned_collect": 20},
     paper={"data": "mnist", "n_train": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 1500,
@@ -62,14 +52,14 @@ def mnist_refinement(p: dict, run: Run) -> Outcome:
     for noise in p["noises"]:
         lengths = {f"refine_{part}": p[f"{'refine' if noise else 'learned'}_{part}"] for part in ("burn_in", "collect")}
         name = f"noise fixed at {noise:g}" if noise else "noise learned"
-        fitted, refined[name] = trained_models(p | {"refine_noise": noise} | lengths, run).values()
+        fitted, refined[name] = training.trained_models(p | {"refine_noise": noise} | lengths, run).values()
     first = next(iter(refined.values()))
     begun = start_from(fitted, first.refinement, ChainSpec(seed=p["seed"]))
-    models = [_describe(project(fitted), begun, first.data, fitted.model)]
-    models += [_describe(project(one), one.state, one.data, one.model) for one in refined.values()]
-    dataset = xr.concat(models, "model").assign_coords(model=[BEFORE, *refined])
-    dataset = dataset.merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
-    return outcome(dataset, p, digits(p), model=fitted.model, **{name: one.refinement for name, one in refined.items()})
+    models = {BEFORE: _describe(project(fitted), begun, first.data, fitted.model)}
+    models |= {name: _describe(project(one), one.state, one.data, one.model) for name, one in refined.items()}
+    dataset = along("model", models).merge(_pretraining_traces(fitted)).merge(_refinement_traces(refined))
+    specs = {name: one.refinement for name, one in refined.items()}
+    return outcome(dataset, p, training.digits(p), model=fitted.model, **specs)
 
 
 def _describe(atoms: xr.DataArray, state: JointState, data: LayerData, model: ModelSpec) -> xr.Dataset:
@@ -101,7 +91,7 @@ def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
     longest = max(one.sizes[REFINE_DRAW] for one in every)
     names = [*PER_SWEEP, *MORE, "visited", "moved"]
     padded = [one[names].pad({REFINE_DRAW: (0, longest - one.sizes[REFINE_DRAW])}) for one in every]
-    found = xr.concat(padded, "noise").assign_coords(noise=list(refined), strength=list(STRENGTHS))
+    found = along("noise", dict(zip(refined, padded, strict=True))).assign_coords(strength=list(STRENGTHS))
     return found.rename({"visited": "blocks_visited", "moved": "blocks_moved"})
 
 
@@ -109,7 +99,7 @@ def _refinement_traces(refined: dict[str, Refined]) -> xr.Dataset:
 
 
 @experiment(
-    "mnist-planes", seed=0, dictionary_every=4, learned=(False, True), empty=(False, True), **HEALTHY_DIGITS,
+    "mnist-planes", seed=0, dictionary_every=4, learned=(False, True), empty=(False, True), **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 60, "burn_in": 30, "collect": 10, "refine_burn_in": 20, "refine_collect": 5},
     paper={"data": "mnist", "n_train": 400, "burn_in": 150, "collect": 50, "refine_burn_in": 150,
            "refine_collect": 50},
@@ -121,22 +111,21 @@ def mnist_planes(p: dict, run: Run) -> Outcome:
     thousandth of its energy), the share of blocks left empty, error of the projection in shares of the energy, share of
     weight at the winning positions, and the last residual and number of active coefficients.
     """
-    rows, names = [], []
+    rows = {}
     for learned, empty in product(p["learned"], p["empty"]):
-        one = trained_models(p | {"learned_planes": learned, "empty_blocks": empty}, run)[STAGES[1]]
+        name = f"one for {'each plane' if learned else 'all planes'}, {'may be' if empty else 'never'} empty"
+        one = training.trained_models(p | {"learned_planes": learned, "empty_blocks": empty}, run)[training.STAGES[1]]
         atoms, energy = project(one), (one.state.shared.dictionaries[1] ** 2).sum(axis=(2, 3))
         last, bottom = one.traces.isel({"chain": 0, DRAW: -1}), one.state.shared.dictionaries[0]
-        rows.append(xr.Dataset({
+        rows[name] = xr.Dataset({
             "norms": ("bottom_atom", np.sqrt((bottom**2).sum(axis=(1, 2, 3)))),
             "vanished_planes": float((energy < 1e-3 * energy.sum(axis=1, keepdims=True)).mean()),
             "empty_share": float((one.state.local.positions[0] == EMPTY).mean()),
             "projection_error": float(projection_error(one.state, one.model, atoms).mean()),
             "winning_share": atoms.attrs["winning_share"][0],
             "residual": float(last.residual), "active": float(last.active), "log_joint": float(last.log_joint),
-        }))
-        names.append(f"one for {'each plane' if learned else 'all planes'}, {'may be' if empty else 'never'} empty")
-    table = xr.concat(rows, "setting").assign_coords(setting=names)
-    return outcome(table, p, digits(p), model=one.model, refinement=one.refinement)
+        })
+    return outcome(along("setting", rows), p, training.digits(p), model=one.model, refinement=one.refinement)
 
 
 # ---- is pretraining the key?
@@ -146,7 +135,7 @@ TRACES = ("log_joint", "residual", "active", "held_out", "held_out_active")
 
 
 @experiment(
-    "mnist-starts", seeds=(0, 1, 2), **HEALTHY_DIGITS,
+    "mnist-starts", seeds=(0, 1, 2), **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 60, "n_held_out": 30, "burn_in": 60, "collect": 20, "sweeps": 60},
     paper={"data": "mnist", "n_train": 200, "n_held_out": 60, "burn_in": 300, "collect": 100, "sweeps": 100},
 )
@@ -160,35 +149,33 @@ def mnist_starts(p: dict, run: Run) -> Outcome:
     """
     if p["refine_noise"] <= 0:
         raise GddError(f"refine_noise: {p['refine_noise']} given; starts are compared at a fixed positive precision")
-    fitted = {seed: pretrained_model(p | {"seed": seed}, run) for seed in p["seeds"]}
-    model, refinement = digits_model(p), refinement_for(p["refine_noise"])
-    found = []
+    fitted = {seed: training.pretrained_model(p | {"seed": seed}, run) for seed in p["seeds"]}
+    model, refinement = training.digits_model(p), training.refinement_for(p["refine_noise"])
+    held_out = {seed: datasets.load(p["data"], "test", n=p["n_held_out"], seed=seed) for seed in p["seeds"]}
+
+    def one(start: str, seed: int, bar) -> xr.Dataset:
+        images, unseen = training.digits(p | {"seed": seed}), held_out[seed]
+
+        def compute() -> xr.Dataset:
+            chain = ChainSpec(p["sweeps"], 1, seed, start=start if start != STARTS[0] else "patches")
+            data = LayerData(images.values)
+            begun = (
+                start_from(fitted[seed], refinement, chain) if start == STARTS[0]
+                else fresh_start(data, model, chain, refinement)
+            )
+            bar.begin(f"{start}, seed {seed}", p["sweeps"])
+            return _run_both(begun, data, LayerData(unseen.values), model, refinement, chain, bar)
+
+        return run.kept(
+            "mnist-starts", compute, images=images, held_out=unseen, model=model, refinement=refinement, p=p,
+            start=start, seed=seed, code=training.code_of(),
+        )
+
     with run.bar(len(STARTS) * len(p["seeds"]) * p["sweeps"], "mnist-starts") as bar:
-        for start, seed in product(STARTS, p["seeds"]):
-            images = digits(p | {"seed": seed})
-            held_out = datasets.load(p["data"], "test", n=p["n_held_out"], seed=seed)
-
-            def compute(start=start, seed=seed, images=images, held_out=held_out) -> xr.Dataset:
-                chain = ChainSpec(p["sweeps"], 1, seed, start=start if start != STARTS[0] else "patches")
-                data, unseen = LayerData(images.values), LayerData(held_out.values)
-                begun = (
-                    start_from(fitted[seed], refinement, chain) if start == STARTS[0]
-                    else fresh_start(data, model, chain, refinement)
-                )
-                bar.begin(f"{start}, seed {seed}", p["sweeps"])
-                return _run_both(begun, data, unseen, model, refinement, chain, bar)
-
-            found.append(run.kept(
-                "mnist-starts", compute, images=images, held_out=held_out, model=model, refinement=refinement, p=p,
-                start=start, seed=seed, code=code_of(),
-            ))
-    values = np.reshape([[one[name].values for name in TRACES] for one in found],
-                        (len(STARTS), len(p["seeds"]), len(TRACES), p["sweeps"]))
-    dataset = xr.Dataset(
-        {name: (("start", "seed", DRAW), values[:, :, i]) for i, name in enumerate(TRACES)},
-        {"start": list(STARTS), "seed": list(p["seeds"])},
-    )
-    return outcome(dataset, p, held_out, model=model, refinement=refinement)
+        dataset = along("start", {
+            start: along("seed", {seed: one(start, seed, bar) for seed in p["seeds"]}) for start in STARTS
+        })
+    return outcome(dataset, p, held_out[p["seeds"][-1]], model=model, refinement=refinement)
 
 
 def _run_both(
@@ -219,7 +206,7 @@ def _blank(images: int, model: ModelSpec, refinement: RefinementSpec) -> JointLo
 
 
 @experiment(
-    "mnist-atoms", seeds=(0,), **HELD_DIGITS,
+    "mnist-atoms", seeds=(0,), **training.HELD_DIGITS,
     demo={"data": "digits", "n_train": 60, "starts_1": (16, 32), "starts_2": (20, 40), "shares": (0.01, 0.2),
           "burn_in": 20, "collect": 5, "prune_from": 8, "prune_every": 4},
     paper={"data": "mnist", "n_train": 300, "starts_1": (32, 64, 128), "starts_2": (160, 320),
@@ -239,30 +226,27 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
     """
     if p["prune_from"] >= p["burn_in"]:
         raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
-    model, starts = digits_model(p), (p["starts_1"], p["starts_2"])
-    models = [[_single(model, layer, atoms) for atoms in starts[layer]] for layer in (0, 1)]
+    model, starts = training.digits_model(p), (p["starts_1"], p["starts_2"])
     sweeps = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"])) * (p["burn_in"] + p["collect"])
-    found: tuple[list, list] = ([], [])
+    subsets = {}
     with run.bar(sweeps, "mnist-atoms") as bar:
         for seed in p["seeds"]:
-            images, plain = digits(p | {"seed": seed}), chain_of(p, seed=seed)
+            images, plain = training.digits(p | {"seed": seed}), training.chain_of(p, seed=seed)
             lower = replace(model, layers=model.layers[:1])
             folder = run.folder("mnist-atoms", {"images": images, "model": lower, "chain": plain})
             below = pretrain(images, lower, plain, None, folder, bar).layers[0]
+            tables = []
             for layer, inputs in enumerate((images.values, below.state.local.w)):
-                for alone, share in product(models[layer], p["shares"]):
+                found = {start: {} for start in starts[layer]}
+                for start, share in product(found, p["shares"]):
+                    alone = _single(model, layer, start)
                     chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
                     folder = run.folder("mnist-atoms", {"images": inputs, "model": alone, "chain": chain})
                     fitted = pretrain(inputs, alone, chain, None, folder, bar).layers[0]
-                    found[layer].append(_describe_pruned(fitted, max(starts[layer])))
-    out, coordinates = {}, {"seed": list(p["seeds"]), "share": list(p["shares"])}
-    for name, start, chains in zip(("1", "2"), starts, found, strict=True):
-        axes, shape = ("seed", f"start_{name}", "share"), (len(p["seeds"]), len(start), len(p["shares"]), -1)
-        coordinates[f"start_{name}"] = list(start)
-        last = {"atoms": DRAW, "residual": DRAW, "uses": f"rank_{name}"}
-        for (what, axis), values in zip(last.items(), zip(*chains, strict=True), strict=True):
-            out[f"{what}_{name}"] = (*axes, axis), np.reshape(values, shape)
-    return outcome(xr.Dataset(out, coordinates), p, images, model=model)
+                    found[start][share] = _describe_pruned(fitted, max(starts[layer]), layer + 1)
+                tables.append(along(f"start_{layer + 1}", {start: along("share", one) for start, one in found.items()}))
+            subsets[seed] = xr.merge(tables)
+    return outcome(along("seed", subsets), p, images, model=model)
 
 
 def _single(model: ModelSpec, layer: int, atoms: int) -> ModelSpec:
@@ -271,9 +255,12 @@ def _single(model: ModelSpec, layer: int, atoms: int) -> ModelSpec:
     return ModelSpec((replace(model.layers[layer], atoms=atoms),), shape.input_size, shape.planes)
 
 
-def _describe_pruned(fitted: Fitted, widest: int) -> list[np.ndarray]:
-    """Number of atoms and residual after every sweep, both (draw,), and uses of the atoms (rank,)."""
+def _describe_pruned(fitted: Fitted, widest: int, number: int) -> xr.Dataset:
+    """Number of atoms and residual after every sweep, both (draw,), and uses of the atoms, of layer ``number``."""
     traces, z = fitted.traces.isel(chain=0), fitted.state.local.z
     uses = np.full(widest, np.nan)
     uses[: z.shape[1]] = np.sort((z >= 0).sum(axis=(0, 2, 3)))[::-1] / (len(z) * prod(z.shape[2:]))
-    return [traces["atoms"].values, traces["residual"].values, uses]
+    return xr.Dataset({
+        f"atoms_{number}": (DRAW, traces["atoms"].values), f"residual_{number}": (DRAW, traces["residual"].values),
+        f"uses_{number}": (f"rank_{number}", uses),
+    })

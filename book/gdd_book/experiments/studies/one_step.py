@@ -28,6 +28,7 @@ from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.baselines import learn_patch_atoms, learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import error
+from gdd_book.experiments.path import along
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import PROTOCOL
 from gdd_book.progress import Run
@@ -46,13 +47,8 @@ TRAIN, TEST = (0.0, 0.6), (0.6, 1.0)
 def texture_patches(count: int, seed: int, between: tuple[float, float] = TRAIN) -> xr.DataArray:
     """Patches of `PICTURES`, ``count`` of each, at random places of a strip of each picture.
 
-    Parameters
-    ----------
-    between : shares of the picture's width, from the left
-
-    Returns
-    -------
-    (image, plane, row, col) of float32, 0 to 1, with ``label``, the number of the picture
+    (image, plane, row, col) of float32, 0 to 1, with ``label``, the number of the picture. ``between`` : shares of the
+    picture's width, from the left
     """
     random, found = generator(seed), []
     for name in PICTURES:
@@ -101,28 +97,21 @@ def few_labels(p: dict, run: Run) -> Outcome:
     size = 10 * p["n_test"]
     textures = p["data"] == "textures"
     test = texture_patches(p["n_test"], TEST_SEED, TEST) if textures else datasets.load("digits", "test", n=size)
-    errors, seconds = [], []
-    with run.bar(len(p["counts"]) * p["trials"], "few labels") as bar:
-        for count in p["counts"]:
-            rows = []
+    counts = {count: {} for count in p["counts"]}
+    with run.bar(len(counts) * p["trials"], "few labels") as bar:
+        for count, trials in counts.items():
             for trial in range(p["trials"]):
                 seed = p["seed"] + trial
                 train = texture_patches(count, seed) if textures else datasets.load("digits", n=10 * count, seed=seed)
-                rows.append(dict(_few(train, test, p, seed)))
+                trials[trial] = along("feature_kind", dict(_few(train, test, p, seed)))
                 bar.step()
-            errors.append([[error for error, _ in row.values()] for row in rows])
-            seconds.append([[spent for _, spent in row.values()] for row in rows])
-    axes = ("count", "trial", "feature_kind")
-    dataset = xr.Dataset(
-        {"error": (axes, errors), "seconds": (axes, seconds)},
-        {"count": list(p["counts"]), "feature_kind": list(rows[0])},
-    )
+    dataset = along("count", {count: along("trial", trials) for count, trials in counts.items()}).drop_vars("trial")
     settings = {"textures": FOR_TEXTURES, "pictures": PICTURES, "parts": PARTS, "octaves": OCTAVES}
     return outcome(dataset, p, test, protocol=PROTOCOL, **settings)
 
 
-def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Error in %, and seconds of processor time to learn and make the features, by feature."""
+def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterator[tuple[str, xr.Dataset]]:
+    """By feature the error in %, and seconds of processor time to learn and make it."""
     parts = PARTS[p["data"]]
     plain = OneStepFeatures(verbose=False, random_state=seed)
     tuned = OneStepFeatures.digits(pretrained=True, verbose=False)
@@ -147,7 +136,7 @@ def _few(train: xr.DataArray, test: xr.DataArray, p: dict, seed: int) -> Iterato
         spent = time.process_time() - begun
         (before, first), (after, second) = _timed(features, train), _timed(features, test)
         wrong = error(before, train[LABEL], after, test[LABEL], PROTOCOL, seed).error
-        yield name, (float(wrong), spent + first + second)
+        yield name, xr.Dataset({"error": wrong, "seconds": spent + first + second})
 
 
 def _patches(train: xr.DataArray, learn: Callable, count: int, parts: int, seed: int) -> Callable:

@@ -13,36 +13,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import xarray as xr
 
 from gdd import project
 from gdd.base import files
-from gdd.base.axes import ATOM, LABEL
+from gdd.base.axes import ATOM, DICTIONARY, LABEL
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import prior_odds
 from gdd.model.spec import MNIST, Precision
-from gdd_book import checkout, models
+from gdd_book import checkout, models, training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import cut_atoms, placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, fit_svm
 from gdd_book.experiments.atoms import in_own_percents
-from gdd_book.experiments.mnist import KINDS
-from gdd_book.experiments.path import encode, error_of
+from gdd_book.experiments.path import KINDS, along, encode, error_of
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.depth import describe_depth, other_digits
 from gdd_book.progress import Run
-from gdd_book.training import (
-    HELD_DIGITS,
-    Setup,
-    code_of,
-    digits,
-    digits_model,
-    pretrained_model,
-    refined_model,
-)
 
 ATOMS = ("pretrained", "refined at 44", "refined at 2")
 #: what stands in their place as a control: windows of the digits that they were learned from
@@ -93,38 +82,38 @@ def mnist_precisions(p: dict, run: Run) -> Outcome:
     (subset, atoms, noise, ratio): ``cross_validation`` error in % of the sample of highest likelihood and of the mean
     of the chain; of the sample what `describe_code` returns.
     """
-    subsets = []
-    for seed in p["seeds"]:
-        images, rows = digits(p | {"seed": seed}), []
-        with run.bar(len(p["atoms"]) * len(p["noises"]) * len(p["ratios"]), f"coding, subset {seed}") as bar:
-            for kind in p["atoms"]:
-                atoms, cells = learned_atoms(kind, seed).astype(np.float32), []
-                for gamma_e, rho in product(p["noises"], p["ratios"]):
-                    settings = {name: p[name] for name in ("data", "n_train", "test_burn_in", "test_collect")}
-                    settings |= {"seed": seed, "atoms": kind, "gamma_e": gamma_e, "rho": rho}
-                    cells.append(run.kept(
-                        "mnist-precisions",
-                        lambda settings=settings, atoms=atoms, images=images: _one_setting(images, atoms, settings),
-                        images=images, atoms=atoms, settings=settings, code=code_of("inference"),
-                    ))
-                    bar.step()
-                size = len(p["ratios"])
-                rows.append(xr.concat(
-                    [xr.concat(cells[low : low + size], "ratio") for low in range(0, len(cells), size)], "noise"
-                ).assign({
-                    "projected_atoms": ((ATOM, "plane", "atom_row", "atom_col"), in_own_percents(atoms)),
-                    "largest": (ATOM, np.abs(atoms).max(axis=(1, 2, 3))),
-                }))
-        subsets.append(xr.concat(rows, "atoms"))
-    dataset = xr.concat(subsets, "subset").assign_coords(
-        subset=list(p["seeds"]), atoms=list(p["atoms"]), noise=list(p["noises"]), ratio=list(p["ratios"])
-    )
-    return outcome(dataset, p, images, seeds=p["seeds"], protocol=FIVE_FOLD)
+    own = [p | {"seed": seed} for seed in p["seeds"]]
+    dataset = along("subset", {one["seed"]: along("atoms", {
+        kind: _surface(kind, one, run) for kind in p["atoms"]
+    }) for one in own})
+    return outcome(dataset, p, training.digits(own[-1]), seeds=p["seeds"], protocol=FIVE_FOLD)
 
 
-def _one_setting(images: xr.DataArray, atoms: np.ndarray, p: Mapping) -> xr.Dataset:
+def _surface(kind: str, p: Mapping, run: Run) -> xr.Dataset:
+    """All settings of one subset and one kind of atoms, and these atoms."""
+    images, atoms = training.digits(p), learned_atoms(kind, p["seed"]).astype(np.float32)
+    settings = {name: p[name] for name in ("seed", "test_burn_in", "test_collect")}
+    with run.bar(len(p["noises"]) * len(p["ratios"]), f"coding, subset {p['seed']}, {kind}") as bar:
+
+        def cell(gamma_e: float, rho: float) -> xr.Dataset:
+            bar.step()
+            return run.kept(
+                "mnist-precisions", lambda: _one_setting(images, atoms, gamma_e, rho, p),
+                images=images, atoms=atoms, precisions=(gamma_e, rho), settings=settings,
+                code=training.code_of("inference"),
+            )
+
+        table = along("noise", {
+            gamma_e: along("ratio", {rho: cell(gamma_e, rho) for rho in p["ratios"]}) for gamma_e in p["noises"]
+        })
+    return table.assign({
+        "projected_atoms": (DICTIONARY, in_own_percents(atoms)), "largest": (ATOM, np.abs(atoms).max(axis=(1, 2, 3))),
+    })
+
+
+def _one_setting(images: xr.DataArray, atoms: np.ndarray, gamma_e: float, rho: float, p: Mapping) -> xr.Dataset:
     """One cell of the surface."""
-    pair = precisions(atoms, p["gamma_e"], p["rho"])
+    pair = precisions(atoms, gamma_e, rho)
     some = images[:DESCRIBED]
     codes = encode(images, atoms, STRIDE, pair, p)
     again = encode(some, atoms, STRIDE, pair, p, seed=p["seed"] + SECOND_CHAIN).ml_sample.values
@@ -178,7 +167,7 @@ def describe_code(
 
 
 @experiment(
-    "mnist-weights", seeds=(0, 1, 2), **HELD_DIGITS, learned_planes=True, dictionary_every=4,
+    "mnist-weights", seeds=(0, 1, 2), **training.HELD_DIGITS, learned_planes=True, dictionary_every=4,
     demo={"data": "digits", "n_train": 200, "n_others": 40, "noises": (2.0,), "ratios": (0.0, 1.0), "burn_in": 20,
           "collect": 10, "refine_burn_in": 20, "refine_collect": 10, "test_burn_in": 20, "test_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_others": 1000, "noises": (2.0, 44.0), "ratios": (0.0, 0.1, 1.0, 10.0),
@@ -193,17 +182,15 @@ def mnist_weights(p: dict, run: Run) -> Outcome:
     in layer 2. For each (subset, noise of refinement, ratio): all of `describe_depth`, and the error of the paper's
     sample and of the chain's mean on other training digits when they are coded at `AT_TEST`.
     """
-    subsets = []
+    subsets = {}
     for seed in p["seeds"]:
         one = p | {"seed": seed}
-        train = digits(one)
+        train = training.digits(one)
         both = train, other_digits(one, train)
-        cells = [[_learned_at(one, both, noise, ratio, run) for ratio in p["ratios"]] for noise in p["noises"]]
-        subsets.append(xr.concat([xr.concat(row, "ratio") for row in cells], "noise"))
-    dataset = xr.concat(subsets, "subset").assign_coords(
-        subset=list(p["seeds"]), noise=list(p["noises"]), ratio=list(p["ratios"])
-    )
-    return outcome(dataset, p, train, model=digits_model(p))
+        subsets[seed] = along("noise", {noise: along("ratio", {
+            ratio: _learned_at(one, both, noise, ratio, run) for ratio in p["ratios"]
+        }) for noise in p["noises"]})
+    return outcome(along("subset", subsets), p, train, model=training.digits_model(p))
 
 
 def _learned_at(
@@ -212,16 +199,16 @@ def _learned_at(
     """One cell of `mnist_weights`."""
     p = {name: value for name, value in p.items() if name not in ("seeds", "noises", "ratios")}
     p |= {"refine_noise": noise, "ratio": ratio}
-    lower, upper = digits_model(p).layers
+    lower, upper = training.digits_model(p).layers
     if ratio:
         lower = replace(lower, gamma_w=Precision(fixed=ratio * p["noise_precision"]))
         upper = replace(upper, gamma_w=Precision(fixed=ratio * noise))
     model = replace(MNIST, layers=(lower, upper))
     label = f"subset {p['seed']}, noise {noise:g}, ratio {ratio:g}, "
-    setup = Setup(both[0], model, p["seed"])
+    setup = training.Setup(both[0], model, p["seed"])
 
     def describe() -> xr.Dataset:
-        one = refined_model(p, pretrained_model(p, run, setup, label), run, setup, label)
+        one = training.refined_model(p, training.pretrained_model(p, run, setup, label), run, setup, label)
         atoms = project(one).values.astype(np.float32)
         norm = float((atoms.astype(float) ** 2).sum(axis=(1, 2, 3)).mean())
         pair = precisions(atoms, *AT_TEST.values())
@@ -233,4 +220,4 @@ def _learned_at(
         }).assign_coords(feature_kind=list(KINDS))
 
     return run.kept("mnist-weights", describe, images=both[0], others=both[1], settings=p,
-                    code=code_of("projection", "inference"))
+                    code=training.code_of("projection", "inference"))

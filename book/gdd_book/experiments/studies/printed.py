@@ -8,7 +8,7 @@ is read as the nearest that can be drawn, and said so. Page: book/model/as-print
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from gdd import MNIST, ChainSpec, ModelSpec, pretrain
 from gdd.model.convolution import correlate, synthesise
+from gdd.model.layer import reconstruction
 from gdd.model.pooling import cut_into_blocks, one_hot
 from gdd.model.spec import FLAT
 from gdd.model.state import EMPTY
+from gdd.sampler.pretrain import Fitted
+from gdd_book.experiments.path import along
 from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, digits
@@ -73,33 +76,33 @@ def printed_algorithm(p: dict, run: Run) -> Outcome:
     ``residual`` (seed, reading, sweep): norm of what is left of the images over their norm, NaN once it has diverged;
     ``gamma_e``, mean over the images; ``active``, blocks of an image with a position.
     """
-    parts = []
-    with run.bar(len(p["seeds"]) * len(READINGS) * p["sweeps"], "readings") as bar:
+    subsets, sweeps = {}, p["sweeps"]
+    right = MNIST.as_printed(), MNIST.with_held(p["noise_precision"], p["weight_precision"])
+    with run.bar(len(p["seeds"]) * len(READINGS) * sweeps, "readings") as bar:
         for seed in p["seeds"]:
             images = digits(p | {"seed": seed})
-            found = [literal_chain(images.values[:, 0], one, p["sweeps"], seed, bar) for one in READINGS.values()]
-            found += [right_chain(images, model, p["sweeps"], seed) for model in right_models(p)]
-            parts.append(xr.concat(found, "reading"))
-    names = [*READINGS, *RIGHT]
-    dataset = xr.concat(parts, "subset").assign_coords(subset=list(p["seeds"]), reading=names)
-    return outcome(dataset, p, images, model=MNIST.as_printed())
-
-
-def right_models(p: Mapping) -> tuple[ModelSpec, ModelSpec]:
-    """Layer 1 with the printed priors, and with precisions held."""
-    held = MNIST.with_held(p["noise_precision"], p["weight_precision"])
-    return tuple(ModelSpec(model.layers[:1], model.image_size) for model in (MNIST.as_printed(), held))
+            found = {
+                name: literal_chain(images.values[:, 0], one, sweeps, seed, bar) for name, one in READINGS.items()
+            } | {name: right_chain(images, model, sweeps, seed) for name, model in zip(RIGHT, right, strict=True)}
+            subsets[seed] = along("reading", found)
+    return outcome(along("subset", subsets), p, images, model=MNIST.as_printed())
 
 
 def right_chain(images: xr.DataArray, model: ModelSpec, sweeps: int, seed: int) -> xr.Dataset:
-    """`literal_chain` by the library."""
-    (layer,) = pretrain(images, model, ChainSpec(sweeps - 1, 1, seed, start="random")).layers
+    """`literal_chain` of a model's layer 1, by the library."""
+    layer = right_layer(images, model, sweeps, seed)
     traces = layer.traces.isel(chain=0)
     energy = float((images.values.astype(float) ** 2).sum()) / images.size
     return xr.Dataset({
         "residual": ("sweep", traces.residual.values / np.sqrt(energy)),
         "gamma_e": ("sweep", traces.gamma_e.values), "active": ("sweep", traces.active.values),
     })
+
+
+def right_layer(images: xr.DataArray, model: ModelSpec, sweeps: int, seed: int) -> Fitted:
+    """Layer 1 of a model after so many sweeps of the library."""
+    model = ModelSpec(model.layers[:1], model.image_size)
+    return pretrain(images, model, ChainSpec(sweeps - 1, 1, seed, start="random")).layers[0]
 
 
 def literal_chain(images: np.ndarray, reading: Reading, sweeps: int, seed: int, bar) -> xr.Dataset:
@@ -219,3 +222,43 @@ def gram(maps: np.ndarray, gamma_e: np.ndarray, sides: tuple[int, int]) -> np.nd
     lags = np.einsum("nijab,n,nij->ab", windows(padded, maps.shape[1:]), gamma_e, maps)
     rows, cols = (index.ravel() for index in np.indices(sides))
     return lags[rows[:, None] - rows + h - 1, cols[:, None] - cols + w - 1]
+
+
+#: chains whose residuals `left_over` follows
+SHOWN = {"as published": READINGS["as printed"], "half corrected": READINGS["P3 mended by half"]}
+
+
+def left_over(images: xr.DataArray, sweeps: Sequence[int], seed: int, shown: int = 5) -> xr.Dataset:
+    """What the chains of `SHOWN` and the right sampler, with its precisions held, leave of images.
+
+    ``left`` (reading, sweep, image, row, col), of the first ``shown`` images; ``residual`` (reading, sweep), the norm
+    of what is left of all images over theirs. A chain that diverges goes on as long as there are numbers, then NaN.
+
+    Parameters
+    ----------
+    images : (image, plane, row, col), of one plane
+    sweeps : after how many sweeps, rising; 0 is the start
+    """
+    seen, found = images.values[:, 0].astype(float), {}
+    for name, reading in SHOWN.items():
+        chain, found[name] = Literal(seen, reading, np.random.default_rng(seed)), []
+        for sweep in range(sweeps[-1] + 1):
+            try:
+                chain.sweep() if sweep else None
+            except np.linalg.LinAlgError:
+                chain.left[:] = np.nan
+            found[name] += [chain.left.copy()] if sweep in sweeps else []
+    found["corrected"] = [right_left_over(images, sweep, seed) for sweep in sweeps]
+    left = xr.DataArray([*found.values()], {"reading": [*found], "sweep": list(sweeps)},
+                        ("reading", "sweep", "image", "row", "col"))
+    residual = np.sqrt((left**2).sum(("image", "row", "col"), skipna=False)) / np.linalg.norm(seen)
+    return xr.Dataset({"left": left.isel(image=slice(shown)), "residual": residual})
+
+
+def right_left_over(images: xr.DataArray, sweeps: int, seed: int) -> np.ndarray:
+    """What the right sampler leaves after its first sweeps, (image, row, col); a longer chain begins with the same."""
+    if not sweeps:
+        return images.values[:, 0]
+    held = MNIST.with_held(HELD_DIGITS["noise_precision"], HELD_DIGITS["weight_precision"])
+    layer = right_layer(images, held, sweeps, seed)
+    return images.values[:, 0] - reconstruction(layer.state, layer.shape)[:, 0]
