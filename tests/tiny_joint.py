@@ -36,7 +36,7 @@ THREE = ModelSpec((layer(2, (2, 2), (2, 3)), layer(3, (2, 2), (2, 2)), top(2, (1
 #: one row: 17 positions under blocks of 3, then 5 positions under blocks of 3
 SIGNAL = ModelSpec((layer(2, (1, 4), (1, 3)), layer(2, (1, 2), (1, 3)), top(2, (1, 2))), (1, 20))
 
-#: name -> (model, refinement, masked). Kernels of refinement are compiled for every number of layers, half a minute each
+#: name -> (model, refinement, masked). Kernels are compiled for every number of layers, half a minute each
 JOINTS = {
     "two layers": (TWO, refinement(IMAGE), False),
     "two layers, fixed noise": (TWO, refinement(fixed=2.0), False),
