@@ -10,8 +10,8 @@ import numba
 import numpy as np
 
 from gdd.cuda import device
-from gdd.inference.deconvolution import _plane_last, make_problem
-from gdd.sampler.kernels.coefficients import Chains, Run, make_odds, run_chains
+from gdd.inference.deconvolution import make_problem, run_problem
+from gdd.sampler.kernels.coefficients import Chains, Run
 
 
 class Allocations(dict):
@@ -44,36 +44,45 @@ coefficients = import_module("gdd.cuda.coefficients")  # by as many threads
 SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
 
 
-def differ(kind, planes, burn_in, collect):
-    """Whether any result differs by more than rounding."""
-    rng, shape = np.random.default_rng(0), (2, planes, 5, 6)
+def deconvolve(kind, planes, masked):
+    """Results of the compiled chains and of the device's, of a whole image and one that may have hidden pixels."""
+    rng, shape, (burn_in, collect) = np.random.default_rng(0), (2, planes, 5, 6), SWEEPS[sys.argv[1]]
     images, atoms = (rng.normal(size=size).astype(kind) for size in (shape, (3, planes, 3, 2)))
-    problem, run, results = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, burn_in, collect), []
-    for chains in (run_chains, coefficients.run_chains):
-        maps = np.zeros((2, problem.norm.size), kind), np.empty(2), np.empty((2, 3, problem.norm.size), kind)
-        results.append(Chains(*maps, np.empty((2, burn_in + collect))))
-        chains(_plane_last(images * kind(2)), problem, run, results[-1], True)
-    assert (results[0].best != 0).any()
+    problem, run = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, burn_in, collect)
+    observed = rng.random(shape) < np.array([1.0, 0.7])[:, None, None, None] if masked else None
+    return [run_problem(problem, images * kind(2), observed, None, run, True, name) for name in ("cpu", "cuda")]
+
+
+def compare(name, kind, one, other):
+    """Print whether any result differs by more than rounding."""
     near = 1e-4 if kind is np.float32 else 1e-9
-    return not all(np.allclose(one, other, near, near) for one, other in zip(*results, strict=True))
+    assert (one[0] != 0).any()
+    same = all(np.allclose(*pair, near, near) for pair in zip(one, other, strict=True))
+    print(name, kind.__name__, "equal" if same else "different")
 
 
-def ptx():
-    """The kernel for arrays in single precision."""
+def ptx(kernel, *arguments):
+    """Print the first lines of a kernel for arguments of these types."""
     from numba.cuda import dispatcher
 
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))  # there is none
+    text, _ = numba.cuda.compile_ptx(kernel.py_func, tuple(map(numba.typeof, arguments)), cc=(9, 0))
+    print(*(line for line in text.splitlines() if ".entry" in line))
+
+
+def compile_all():
+    """Every kernel for arrays in single precision."""
     maps, one = np.zeros((2, 6), np.float32), np.zeros((2, 1, 3, 3), np.float32)
     problem = make_problem(one, (4, 5), (1, 1), 1.0, 1.0)
     chains = Chains(maps, np.empty(2), np.empty((2, 3, 6)), np.empty((2, 0)))
-    state = coefficients.State(maps, maps, maps, maps, maps[:, 0].copy())
-    arguments = one[:, 0], problem, make_odds(problem), Run(0, 0, 1, 1, 1), True, state, chains
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))  # there is none
-    return numba.cuda.compile_ptx(coefficients.run_images.py_func, tuple(map(numba.typeof, arguments)), cc=(9, 0))[0]
+    state, terms = coefficients.State(*[maps] * 4, one[:, 0], maps[:, 0].copy()), coefficients.Terms(*np.ones((3, 2, 6)))
+    masks, run = np.ones((2, 3, 3), bool), Run(0, 0, 1, 1, 1)
+    ptx(coefficients.run_images, one[:, 0], masks, problem.atoms, problem, terms, run, True, state, chains)
 
 
 if sys.argv[1] == "compiled":
-    print(ptx())
+    compile_all()
 else:
     warnings.simplefilter("ignore", RuntimeWarning)  # words of random numbers wrap
-    for kind, planes in ((np.float32, 1), (np.float64, 2)):
-        print(kind.__name__, "different" if differ(kind, planes, *SWEEPS[sys.argv[1]]) else "equal")
+    for kind, planes, masked in ((np.float32, 1, False), (np.float64, 2, False), (np.float32, 2, True)):
+        compare("masked" if masked else "whole", kind, *deconvolve(kind, planes, masked))
