@@ -8,10 +8,18 @@ from types import SimpleNamespace
 
 import numba
 import numpy as np
+from tiny import draw
+from tiny import layer as layer_spec
 
 from gdd.cuda import device
 from gdd.inference.deconvolution import make_problem, run_problem
+from gdd.model.spec import ChainSpec, ModelSpec, layer_shape
+from gdd.model.state import Shared
+from gdd.reference.random import PRETRAIN, Key
 from gdd.sampler.kernels.coefficients import Chains, Run
+from gdd.sampler.kernels.operations import CHUNK, ImageArrays, Sums
+from gdd.sampler.pretrain import pretrain
+from gdd.sampler.sweep import PROCESSOR, empty_sums, image_pass, layer_constants, passes_on
 
 
 class Allocations(dict):
@@ -33,14 +41,19 @@ class Allocations(dict):
 
 
 if sys.argv[1] == "simulated":
+    sys.setswitchinterval(1e-5)  # the simulator waits for its threads by asking them in turn
     from numba.cuda.simulator.kernelapi import FakeCUDAShared
 
     device.THREADS = 2  # each is a thread of Python
     FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())
 
 
-coefficients = import_module("gdd.cuda.coefficients")  # by as many threads
+coefficients, layer = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer"))  # by as many threads
 
+PASSES = (
+    "pooled, ragged", "several planes", "masked", "masked, planes, top", "top, large maps", "top, atoms fill the input",
+    "gamma_e shared", "block larger than map", "top, filled, gamma_e shared",
+)
 SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
 
 
@@ -51,6 +64,25 @@ def deconvolve(kind, planes, masked):
     problem, run = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, burn_in, collect)
     observed = rng.random(shape) < np.array([1.0, 0.7])[:, None, None, None] if masked else None
     return [run_problem(problem, images * kind(2), observed, None, run, True, name) for name in ("cpu", "cuda")]
+
+
+def redraw(name, kind, images):
+    """Results of an image pass of a layer of `tiny.LAYERS`, compiled and on the device."""
+    state, data, spec, shape = draw(name, images)
+    data = data._replace(images=data.images.astype(kind))
+    found = []
+    for passes in (PROCESSOR, passes_on("cuda", [shape], data)):
+        local, sums, residuals = image_pass(state, data, spec, shape, Key(7, PRETRAIN, 0, 0), passes)
+        found.append((*local, *sums, residuals))
+    return found
+
+
+def learn(name):
+    """Results of `pretrain` on a device: maps of both layers, then traces."""
+    model = ModelSpec((layer_spec(2, (2, 2), (2, 2)), layer_spec(2, (2, 2), None)), (6, 6))
+    images, chain = np.random.default_rng(1).normal(size=(2, 1, 6, 6)), ChainSpec(1, 1, single_precision=False)
+    layers = pretrain(images, model, chain, device=name).layers
+    return [*(array for layer in layers for array in layer.state.local), *(each.traces.to_array() for each in layers)]
 
 
 def compare(name, kind, one, other):
@@ -75,9 +107,18 @@ def compile_all():
     maps, one = np.zeros((2, 6), np.float32), np.zeros((2, 1, 3, 3), np.float32)
     problem = make_problem(one, (4, 5), (1, 1), 1.0, 1.0)
     chains = Chains(maps, np.empty(2), np.empty((2, 3, 6)), np.empty((2, 0)))
-    state, terms = coefficients.State(*[maps] * 4, one[:, 0], maps[:, 0].copy()), coefficients.Terms(*np.ones((3, 2, 6)))
-    masks, run = np.ones((2, 3, 3), bool), Run(0, 0, 1, 1, 1)
+    state, terms = coefficients.State(*[maps] * 4, one[:, 0], maps[:, 0].copy()), np.ones((3, 2, 6))
+    masks, run, terms = np.ones((2, 3, 3), bool), Run(0, 0, 1, 1, 1), coefficients.Terms(*terms)
     ptx(coefficients.run_images, one[:, 0], masks, problem.atoms, problem, terms, run, True, state, chains)
+    spec, shape = layer_spec(pool=None), layer_shape(layer_spec(pool=None), (4, 5), 1)
+    constants = layer_constants(Shared(one, np.ones((2, 1)), np.ones(1)), spec, shape, np.float32)
+    images = ImageArrays(maps, maps[:0], np.zeros((2, 2, 2, 3), np.int16), one, np.ones(2), 0)
+    scratch = layer.Scratch(*[maps] * 3, np.zeros((2, 4, 2), int), np.ones((2, 4, 1)), np.ones((2, 2)), np.ones(2))
+    rest = constants.layer, constants.prior, Key(0, 0, 0, 0), scratch
+    ptx(layer.redraw_layer, images, one[0], maps[0].copy(), *rest)
+    ptx(layer.redraw_top, images, one[:, 0], problem, *rest)
+    sums = Sums(*(np.zeros((1, *array.shape)) for array in empty_sums(shape, False)))
+    ptx(layer.sum_up, images, constants.layer, constants.prior, scratch, sums)
 
 
 if sys.argv[1] == "compiled":
@@ -86,3 +127,8 @@ else:
     warnings.simplefilter("ignore", RuntimeWarning)  # words of random numbers wrap
     for kind, planes, masked in ((np.float32, 1, False), (np.float64, 2, False), (np.float32, 2, True)):
         compare("masked" if masked else "whole", kind, *deconvolve(kind, planes, masked))
+    for name in PASSES:
+        kind = np.float32 if name == "pooled, ragged" else np.float64
+        compare(name, kind, *redraw(name, kind, 2))
+    compare("two chunks", np.float64, *redraw("whole blocks", np.float64, CHUNK + 1))
+    compare("pretrain", np.float64, learn("cpu"), learn("cuda"))

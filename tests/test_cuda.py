@@ -7,13 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import QUICK
 
+import gdd
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
 
 CHAINS = Path(__file__).with_name("cuda_chains.py")
 #: chains that it compares, and kernels that it compiles
-CASES, KERNELS = 3, 1
+CASES, KERNELS = 14, 4
 
 
 def run_apart(how, **environment):
@@ -49,9 +51,15 @@ def test_without_a_device_one_line_says_so_before_any_work():
         deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="gpu")
     from numba import cuda
 
-    if not cuda.is_available():
+    model = gdd.ModelSpec((gdd.LayerSpec(2, (2, 2)),), (5, 5))
+    calls = [
+        lambda: deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda"),
+        lambda: gdd.pretrain(images, model, gdd.ChainSpec(1, 1), device="cuda"),
+        lambda: gdd.DeepDeconvolution(**QUICK, device="cuda").fit(np.random.default_rng(0).normal(size=(2, 28, 28))),
+    ]
+    for call in [] if cuda.is_available() else calls:
         with pytest.raises(GddError, match="no NVIDIA graphics processor"):
-            deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda")
+            call()
 
 
 def test_nothing_of_cuda_is_imported_before_it_is_asked_for():
