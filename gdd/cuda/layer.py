@@ -304,14 +304,13 @@ def redraw_top(images, pixels, problem, layer, prior, key, scratch):
     found = cuda.shared.array(1, int32)
     ahead = cuda.local.array(STREAM_SIZE, uint64)
     n, atoms, mask, c = cuda.blockIdx.x, layer.atoms, images.masks[:0], scratch.correlation[cuda.blockIdx.x]
-    z, w, gram, row_slab, col_slab = images.z[n], images.w[n], problem.gram, problem.row_slab, problem.col_slab
-    correlate_placed(pixels[n], problem.atoms, problem.planes, problem.stride, layer.map_col, 0, c.size, c)
+    z, w = images.z[n], images.w[n]
+    correlate_placed(pixels[n], problem.atoms, problem, 0, c.size, c)
     gamma_e = initialise_image(n, images, mask, layer, prior, key, scratch, stream, partial)
     for s in range(z.size):
         k, i, j = site_of(s, z)
         if w[k, i, j] != 0:
-            explain(c, w[k, i, j], (i * layer.map_col + j) * atoms + k, gram, row_slab, col_slab)
-    cuda.syncthreads()
+            explain(c, w[k, i, j], (i * layer.map_col + j) * atoms + k, problem)
     maps, s = Maps(z, w, c, problem.norm, atoms, scratch.counts[n], scratch.outcomes[n], gamma_e), 0
     while True:
         s = next_block(s, z.size, maps, layer, prior, stream, ahead, found)
@@ -320,12 +319,11 @@ def redraw_top(images, pixels, problem, layer, prior, key, scratch):
         k, i, j = site_of(s, z)
         at, old = (i * layer.map_col + j) * atoms + k, w[k, i, j]
         if old != 0:
-            explain(c, -old, at, gram, row_slab, col_slab)
+            explain(c, -old, at, problem)
         cuda.syncthreads()
         draw(s, maps, layer, prior, stream)
         if w[k, i, j] != 0:
-            explain(c, w[k, i, j], at, gram, row_slab, col_slab)
-        cuda.syncthreads()
+            explain(c, w[k, i, j], at, problem)
         s += 1
     explain_image(n, images, mask, layer, scratch.residual[n])
     scratch.energy[n] = energy_of(scratch.residual[n : n + 1], partial)
