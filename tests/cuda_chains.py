@@ -11,6 +11,7 @@ import numpy as np
 from tiny import draw
 from tiny import layer as layer_spec
 
+from gdd.base.checks import GddError
 from gdd.cuda import device
 from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.model.spec import ChainSpec, ModelSpec, layer_shape
@@ -85,6 +86,15 @@ def learn(name):
     return [*(array for layer in layers for array in layer.state.local), *(each.traces.to_array() for each in layers)]
 
 
+def refuse(call):
+    """Print what is said where the device's memory is too small."""
+    device.cuda.current_context = lambda: SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=1e3))
+    try:
+        call()
+    except GddError as error:
+        print(error)
+
+
 def compare(name, kind, one, other):
     """Print whether any result differs by more than rounding."""
     near = 1e-4 if kind is np.float32 else 1e-9
@@ -132,3 +142,5 @@ else:
         compare(name, kind, *redraw(name, kind, 2))
     compare("two chunks", np.float64, *redraw("whole blocks", np.float64, CHUNK + 1))
     compare("pretrain", np.float64, learn("cpu"), learn("cuda"))
+    refuse(lambda: deconvolve(np.float32, 1, False))
+    refuse(lambda: learn("cuda"))
