@@ -373,13 +373,17 @@ def sum_up(images, layer, prior, scratch, sums):
 
 
 def run_pass(
-    kernel, terms: tuple, images: ImageArrays, constants: LayerConstants, key: tuple, sums: Sums, correlations: int
+    kernel, terms: tuple, images: ImageArrays, constants: LayerConstants, key: tuple, sums: Sums, atoms: int = 1
 ) -> None:
-    """Run a kernel on a batch of images, and add up; changes ``images`` and ``sums`` as the processor's passes do."""
+    """Run a kernel on a batch of images, and add up; changes ``images`` and ``sums`` as the processor's passes do.
+
+    atoms : of whose maps the kernel keeps the correlations at the same time
+    """
     layer, number, kind = constants.layer, len(images.pixels), images.pixels.dtype
-    positions, shapes = layer.pool_row * layer.pool_col, (images.pixels.shape, (number, correlations))
+    positions, cells = layer.pool_row * layer.pool_col, layer.map_row * layer.map_col
     scratch = Scratch(
-        *(cuda.device_array(shape, kind) for shape in (*shapes, (number, layer.map_row * layer.map_col))),
+        cuda.device_array(images.pixels.shape, kind), cuda.device_array((number, atoms * cells), kind),
+        cuda.device_array((number, cells), kind),
         cuda.device_array((number, 4, positions + 1), int), cuda.device_array((number, 4, positions), float),
         cuda.device_array((number, layer.atoms), float), cuda.device_array(number, float),
     )
@@ -394,21 +398,21 @@ def run_pass(
 
 def pass_unmasked(images: ImageArrays, lags: np.ndarray, constants: LayerConstants, key: tuple, sums: Sums) -> None:
     """`gdd.sampler.kernels.layer.pass_unmasked` on the device."""
-    terms, cells = (cuda.to_device(lags), cuda.to_device(lags[0, 0, :0])), prod(constants.layer[5:7])
-    run_pass(redraw_layer, terms, images, constants, key, sums, cells)
+    terms = cuda.to_device(lags), cuda.to_device(lags[0, 0, :0])
+    run_pass(redraw_layer, terms, images, constants, key, sums)
 
 
 def pass_masked(images: ImageArrays, squares: np.ndarray, constants: LayerConstants, key: tuple, sums: Sums) -> None:
     """`gdd.sampler.kernels.layer.pass_masked` on the device."""
-    terms, cells = (cuda.to_device(squares[:0].reshape(0, 1, 1)), cuda.to_device(squares)), prod(constants.layer[5:7])
-    run_pass(redraw_layer, terms, images, constants, key, sums, cells)
+    terms = cuda.to_device(squares[:0].reshape(0, 1, 1)), cuda.to_device(squares)
+    run_pass(redraw_layer, terms, images, constants, key, sums)
 
 
 def pass_top(images: ImageArrays, problem: Problem, constants: LayerConstants, key: tuple, sums: Sums) -> None:
     """`gdd.sampler.kernels.coefficients.pass_top` on the device."""
     shape = len(images.pixels), -1, constants.layer.width
     terms = cuda.to_device(images.pixels.reshape(shape)), to_device(problem)
-    run_pass(redraw_top, terms, images, constants, key, sums, problem.norm.size)
+    run_pass(redraw_top, terms, images, constants, key, sums, constants.layer.atoms)
 
 
 def passes(shapes: Sequence[LayerShape], data: LayerData) -> Passes:
