@@ -73,6 +73,8 @@ class DeepDeconvolution(ImageTransformer):
         fits begin beside it
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
+    device : "cpu", or "cuda" to learn layers and explain images on an NVIDIA graphics processor, with the same chains
+        to rounding; refinement and projection stay on the processor
     verbose : whether to show progress, in a notebook or where there is a terminal
 
     Attributes
@@ -104,7 +106,8 @@ class DeepDeconvolution(ImageTransformer):
         self, model: ModelSpec | None = None, *, atoms: tuple[int, ...] = (32, 64),
         image_size: tuple[int, int] | None = None, pretrain: tuple[int, int] = (60, 20),
         refine: tuple[int, int] | None = None, infer: tuple[int, int] = (60, 20),
-        checkpoint: str | Path | None = None, random_state=0, n_jobs: int | None = None, verbose: bool = True,
+        checkpoint: str | Path | None = None, random_state=0, n_jobs: int | None = None, device: str = "cpu",
+        verbose: bool = True,
     ):
         self.model = model
         self.atoms = atoms
@@ -115,6 +118,7 @@ class DeepDeconvolution(ImageTransformer):
         self.checkpoint = checkpoint
         self.random_state = random_state
         self.n_jobs = n_jobs
+        self.device = device
         self.verbose = verbose
 
     # ---- learning
@@ -143,7 +147,7 @@ class DeepDeconvolution(ImageTransformer):
         with self._threads(), self._unfinished(data) as folder:
             chain = ChainSpec(*pretrain, self.seed_)
             with Bar(chain.sweeps * len(self.model_.layers), self.verbose) as bar:
-                self.chain_ = pretrain_layers(data, self.model_, chain, folder, bar)
+                self.chain_ = pretrain_layers(data, self.model_, chain, folder, bar, device=self.device)
             self.traces_, self.kept_ = traces_of(self.chain_), chain.collect
             if refine is not None:
                 chain = ChainSpec(*refine, self.seed_)
@@ -223,7 +227,7 @@ class DeepDeconvolution(ImageTransformer):
         with self._threads(), Bar(len(data.images), self.verbose, "images") as bar:
             codes = infer(
                 self.chain_, self.atoms_, data.images, mask=mask, burn_in=burn_in, collect=collect, seed=self.seed_,
-                first_image=None, progress=bar.step,
+                first_image=None, progress=bar.step, device=self.device,
             )
         down, right = self.model_.stride
         return codes.assign_coords({ROW: np.arange(codes.sizes[ROW]) * down, COL: np.arange(codes.sizes[COL]) * right})

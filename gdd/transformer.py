@@ -29,8 +29,8 @@ from gdd.layout import ImageLayout, Scale, as_images, scaled_data
 from gdd.model.state import LayerData
 from gdd.sampler.checkpoint import digest_of
 
-#: parameters that change no number of a fit, or do so as ``seed_``
-IDLE = ("checkpoint", "n_jobs", "random_state", "verbose")
+#: parameters that change no number of a fit beyond rounding, or do so as ``seed_``
+IDLE = ("checkpoint", "device", "n_jobs", "random_state", "verbose")
 #: where scikit-learn keeps what ``set_output`` has chosen
 OUTPUT = "_sklearn_output_config"
 

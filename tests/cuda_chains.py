@@ -8,10 +8,19 @@ from types import SimpleNamespace
 
 import numba
 import numpy as np
+from tiny import draw
+from tiny import layer as layer_spec
 
+from gdd.base.checks import GddError
 from gdd.cuda import device
-from gdd.inference.deconvolution import _plane_last, make_problem
-from gdd.sampler.kernels.coefficients import Chains, Run, make_odds, run_chains
+from gdd.inference.deconvolution import make_problem, run_problem
+from gdd.model.spec import ChainSpec, ModelSpec, layer_shape
+from gdd.model.state import Shared
+from gdd.reference.random import PRETRAIN, Key
+from gdd.sampler.kernels.coefficients import Chains, Run
+from gdd.sampler.kernels.operations import CHUNK, ImageArrays, Sums
+from gdd.sampler.pretrain import pretrain
+from gdd.sampler.sweep import PROCESSOR, empty_sums, image_pass, layer_constants, passes_on
 
 
 class Allocations(dict):
@@ -33,47 +42,105 @@ class Allocations(dict):
 
 
 if sys.argv[1] == "simulated":
+    sys.setswitchinterval(1e-5)  # the simulator waits for its threads by asking them in turn
     from numba.cuda.simulator.kernelapi import FakeCUDAShared
 
     device.THREADS = 2  # each is a thread of Python
     FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())
 
 
-coefficients = import_module("gdd.cuda.coefficients")  # by as many threads
+coefficients, layer = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer"))  # by as many threads
 
+PASSES = (
+    "pooled, ragged", "several planes", "masked", "masked, planes, top", "top, large maps", "top, atoms fill the input",
+    "gamma_e shared", "block larger than map", "top, filled, gamma_e shared",
+)
 SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
 
 
-def differ(kind, planes, burn_in, collect):
-    """Whether any result differs by more than rounding."""
-    rng, shape = np.random.default_rng(0), (2, planes, 5, 6)
+def deconvolve(kind, planes, masked):
+    """Results of the compiled chains and of the device's, of a whole image and one that may have hidden pixels."""
+    rng, shape, (burn_in, collect) = np.random.default_rng(0), (2, planes, 5, 6), SWEEPS[sys.argv[1]]
     images, atoms = (rng.normal(size=size).astype(kind) for size in (shape, (3, planes, 3, 2)))
-    problem, run, results = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, burn_in, collect), []
-    for chains in (run_chains, coefficients.run_chains):
-        maps = np.zeros((2, problem.norm.size), kind), np.empty(2), np.empty((2, 3, problem.norm.size), kind)
-        results.append(Chains(*maps, np.empty((2, burn_in + collect))))
-        chains(_plane_last(images * kind(2)), problem, run, results[-1], True)
-    assert (results[0].best != 0).any()
+    problem, run = make_problem(atoms, shape[2:], (1, 2), 4.0, 1.0), Run(3, 0, 1, burn_in, collect)
+    observed = rng.random(shape) < np.array([1.0, 0.7])[:, None, None, None] if masked else None
+    return [run_problem(problem, images * kind(2), observed, None, run, True, name) for name in ("cpu", "cuda")]
+
+
+def redraw(name, kind, images):
+    """Results of an image pass of a layer of `tiny.LAYERS`, compiled and on the device."""
+    state, data, spec, shape = draw(name, images)
+    data = data._replace(images=data.images.astype(kind))
+    found = []
+    for passes in (PROCESSOR, passes_on("cuda", [shape], data)):
+        local, sums, residuals = image_pass(state, data, spec, shape, Key(7, PRETRAIN, 0, 0), passes)
+        found.append((*local, *sums, residuals))
+    return found
+
+
+def learn(name):
+    """Results of `pretrain` on a device: maps of both layers, then traces."""
+    model = ModelSpec((layer_spec(2, (2, 2), (2, 2)), layer_spec(2, (2, 2), None)), (6, 6))
+    images, chain = np.random.default_rng(1).normal(size=(2, 1, 6, 6)), ChainSpec(1, 1, single_precision=False)
+    layers = pretrain(images, model, chain, device=name).layers
+    return [*(array for layer in layers for array in layer.state.local), *(each.traces.to_array() for each in layers)]
+
+
+def refuse(call):
+    """Print what is said where the device's memory is too small."""
+    device.cuda.current_context = lambda: SimpleNamespace(get_memory_info=lambda: SimpleNamespace(free=1e3))
+    try:
+        call()
+    except GddError as error:
+        print(error)
+
+
+def compare(name, kind, one, other):
+    """Print whether any result differs by more than rounding."""
     near = 1e-4 if kind is np.float32 else 1e-9
-    return not all(np.allclose(one, other, near, near) for one, other in zip(*results, strict=True))
+    assert (one[0] != 0).any()
+    same = all(np.allclose(*pair, near, near) for pair in zip(one, other, strict=True))
+    print(name, kind.__name__, "equal" if same else "different")
 
 
-def ptx():
-    """The kernel for arrays in single precision."""
+def ptx(kernel, *arguments):
+    """Print the first lines of a kernel for arguments of these types."""
     from numba.cuda import dispatcher
 
+    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))  # there is none
+    text, _ = numba.cuda.compile_ptx(kernel.py_func, tuple(map(numba.typeof, arguments)), cc=(9, 0))
+    print(*(line for line in text.splitlines() if ".entry" in line))
+
+
+def compile_all():
+    """Every kernel for arrays in single precision."""
     maps, one = np.zeros((2, 6), np.float32), np.zeros((2, 1, 3, 3), np.float32)
     problem = make_problem(one, (4, 5), (1, 1), 1.0, 1.0)
     chains = Chains(maps, np.empty(2), np.empty((2, 3, 6)), np.empty((2, 0)))
-    state = coefficients.State(maps, maps, maps, maps, maps[:, 0].copy())
-    arguments = one[:, 0], problem, make_odds(problem), Run(0, 0, 1, 1, 1), True, state, chains
-    dispatcher.get_current_device = lambda: SimpleNamespace(compute_capability=(9, 0))  # there is none
-    return numba.cuda.compile_ptx(coefficients.run_images.py_func, tuple(map(numba.typeof, arguments)), cc=(9, 0))[0]
+    pixels, terms = (one[:, 0], np.ones((2, 3, 3), bool), one[:, 0]), np.ones((3, 2, 6))
+    state = coefficients.State(*pixels, *[maps] * 4, *terms, maps)
+    ptx(coefficients.run_images, state, problem.atoms, problem, Run(0, 0, 1, 1, 1), True, True, chains)
+    spec, shape = layer_spec(pool=None), layer_shape(layer_spec(pool=None), (4, 5), 1)
+    constants = layer_constants(Shared(one, np.ones((2, 1)), np.ones(1)), spec, shape, np.float32)
+    images = ImageArrays(maps, maps[:0], np.zeros((2, 2, 2, 3), np.int16), one, np.ones(2), 0)
+    scratch = layer.Scratch(*[maps] * 3, np.zeros((2, 4, 2), int), np.ones((2, 4, 1)), np.ones((2, 2)), np.ones(2))
+    rest = constants.layer, constants.prior, Key(0, 0, 0, 0), scratch
+    ptx(layer.redraw_layer, images, one[0], maps[0].copy(), *rest)
+    ptx(layer.redraw_top, images, one[:, 0], problem, *rest)
+    sums = Sums(*(np.zeros((1, *array.shape)) for array in empty_sums(shape, False)))
+    ptx(layer.sum_up, images, constants.layer, constants.prior, scratch, sums)
 
 
 if sys.argv[1] == "compiled":
-    print(ptx())
+    compile_all()
 else:
     warnings.simplefilter("ignore", RuntimeWarning)  # words of random numbers wrap
-    for kind, planes in ((np.float32, 1), (np.float64, 2)):
-        print(kind.__name__, "different" if differ(kind, planes, *SWEEPS[sys.argv[1]]) else "equal")
+    for kind, planes, masked in ((np.float32, 1, False), (np.float64, 2, False), (np.float32, 2, True)):
+        compare("masked" if masked else "whole", kind, *deconvolve(kind, planes, masked))
+    for name in PASSES:
+        kind = np.float32 if name == "pooled, ragged" else np.float64
+        compare(name, kind, *redraw(name, kind, 2))
+    compare("two chunks", np.float64, *redraw("whole blocks", np.float64, CHUNK + 1))
+    compare("pretrain", np.float64, learn("cpu"), learn("cuda"))
+    refuse(lambda: deconvolve(np.float32, 1, False))
+    refuse(lambda: learn("cuda"))

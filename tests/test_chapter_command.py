@@ -91,7 +91,7 @@ def test_the_line_at_the_end_of_a_page_changes_one_value(page, monkeypatch):
     assert found[0] == f"book/{page}.md" and value != known[name]
     assert (" -y " in rerun.command(page)) == isinstance(known[name], list | tuple)
     said = rerun.effect(page)
-    assert re.fullmatch(r"Then .+ It takes about (\d+ seconds|\w+ minutes?) of one core\..* An unknown .+", said)
+    assert re.fullmatch(r"Then .+ It takes about (\d+ seconds|\w+ minutes?) of one core, .* An unknown .+", said)
     assert {*known} - {name} <= {*re.findall(r"\w+", said)}
 
 

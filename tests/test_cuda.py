@@ -7,11 +7,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tiny import QUICK
 
+import gdd
 from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
 
 CHAINS = Path(__file__).with_name("cuda_chains.py")
+#: chains that it compares, and kernels that it compiles
+CASES, KERNELS = 14, 4
 
 
 def run_apart(how, **environment):
@@ -20,13 +24,21 @@ def run_apart(how, **environment):
     return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
 
 
+def assert_same_chains(lines):
+    """Every case is equal; too little memory is refused by name of what needs it."""
+    assert [line.split()[-1] for line in lines[:CASES]] == ["equal"] * CASES
+    deconvolution, learning = lines[CASES:]
+    assert deconvolution.startswith("images, atoms, stride: ") and "memory are needed" in deconvolution
+    assert learning.startswith("atoms of layer 1: ") and "memory are needed" in learning
+
+
 def test_simulated_chains_are_the_compiled_ones():
-    assert run_apart("simulated", NUMBA_ENABLE_CUDASIM="1").split() == ["float32", "equal", "float64", "equal"]
+    assert_same_chains(run_apart("simulated", NUMBA_ENABLE_CUDASIM="1").splitlines())
 
 
 def test_kernels_compile_to_ptx():
     pytest.importorskip("numba_cuda", reason="needs the extra: pip install 'gdd[cuda]'")
-    assert ".visible .entry" in run_apart("compiled")
+    assert run_apart("compiled").count(".visible .entry") == KERNELS
 
 
 @pytest.mark.cuda
@@ -34,20 +46,24 @@ def test_chains_on_hardware_are_the_compiled_ones():
     cuda = pytest.importorskip("numba.cuda")
     if not cuda.is_available():
         pytest.skip("no NVIDIA graphics processor here")
-    assert run_apart("hardware").split() == ["float32", "equal", "float64", "equal"]
+    assert_same_chains(run_apart("hardware").splitlines())
 
 
 def test_without_a_device_one_line_says_so_before_any_work():
     images, atoms = np.random.default_rng(0).normal(size=(2, 1, 5, 5)), np.ones((2, 1, 3, 3))
     with pytest.raises(GddError, match="device: 'gpu' given"):
         deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="gpu")
-    with pytest.raises(GddError, match="mask: a device codes whole images only"):
-        deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda", mask=images > 0)
     from numba import cuda
 
-    if not cuda.is_available():
+    model = gdd.ModelSpec((gdd.LayerSpec(2, (2, 2)),), (5, 5))
+    calls = [
+        lambda: deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda"),
+        lambda: gdd.pretrain(images, model, gdd.ChainSpec(1, 1), device="cuda"),
+        lambda: gdd.DeepDeconvolution(**QUICK, device="cuda").fit(np.random.default_rng(0).normal(size=(2, 28, 28))),
+    ]
+    for call in [] if cuda.is_available() else calls:
         with pytest.raises(GddError, match="no NVIDIA graphics processor"):
-            deconvolve(images, atoms, (1, 1), gamma_e=1, gamma_w=1, device="cuda")
+            call()
 
 
 def test_nothing_of_cuda_is_imported_before_it_is_asked_for():

@@ -1,4 +1,4 @@
-"""Missing pixels: masks, what counts as error, that hidden values play no part, one layer and several, bad input."""
+"""Missing pixels: masks, what counts as error, that hidden values play no part, one layer and several."""
 
 import numpy as np
 import pytest

@@ -41,11 +41,8 @@ PASSES, FAILS = 1e-3, 1e-6
 TWO = ModelSpec((layer(2, (2, 2), (2, 2)), top(2, (2, 2))), (5, 6))
 #: 4x5 maps under 2x2 blocks, then 2x2 maps under 1x2 blocks, then 2x1 values
 THREE = ModelSpec((layer(2, (2, 2), (2, 2)), layer(2, (1, 2), (1, 2)), top(2, (2, 1))), (5, 6))
-#: one layer alone: only the top's own steps
-ONE = ModelSpec((top(3, (3, 2)),), (5, 4))
 
 CASES = {
-    "one layer": JointCase(ONE, refinement(IMAGE), 2),
     "two layers": JointCase(TWO, refinement(IMAGE), 2),
     "two layers, shared noise": JointCase(TWO, refinement(), 2),
     "two layers, empty blocks, masked": JointCase(TWO, refinement(IMAGE, empty_blocks=True), 2, 0.3),

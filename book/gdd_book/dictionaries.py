@@ -136,14 +136,8 @@ def blocks_from_votes(positions, upper_dictionary, upper_maps) -> Blocks:
     A block's value is the sum of all contributions; a block that none reaches has the value 0 at position 0. Where only
     one coefficient reaches each block, `gdd.projection.collapse` is exact for these blocks.
 
-    Parameters
-    ----------
-    positions, upper_dictionary : (atom, plane, atom_row, atom_col)     `Vote.positions` and D of the layer above
-    upper_maps : (image, atom, row, col)                                S of the layer above
-
-    Returns
-    -------
-    Blocks : z and w, both (image, plane, block_row, block_col)
+    ``positions`` (`Vote.positions`) and ``upper_dictionary`` are (atom, plane, atom_row, atom_col), ``upper_maps``
+    (image, atom, row, col); z and w of the blocks are (image, plane, block_row, block_col).
     """
     w = synthesise(upper_dictionary, upper_maps)
     z, most = np.zeros(w.shape, np.int16), np.zeros(w.shape)

@@ -55,24 +55,14 @@ class Bar(tqdm):
 
 @dataclass
 class Run:
-    """One run of an experiment; by default one that shows nothing and keeps nothing on disk.
+    """One run of an experiment; by default one that shows nothing and keeps nothing on disk."""
 
-    Attributes
-    ----------
-    cache : folder of the checkpoints' folders; None: no checkpoints
-    restart : older folders of checkpoints are set aside when they are first asked for
-    jobs : processes for tasks that can run side by side
-    scheduler : address of a dask scheduler, whose workers do these tasks instead; None: none
-    shown : whether progress is shown
-    spent : seconds that earlier runs spent on what this one has found, by its name
-    """
-
-    cache: Path | None = None
-    restart: bool = False
-    jobs: int = 1
-    scheduler: str | None = None
-    shown: bool = False
-    spent: dict[str, float] = field(default_factory=dict)
+    cache: Path | None = None  # folder of the checkpoints' folders; None: no checkpoints
+    restart: bool = False  # older folders of checkpoints are set aside when they are first asked for
+    jobs: int = 1  # processes for tasks that can run side by side
+    scheduler: str | None = None  # address of a dask scheduler, whose workers do these tasks instead
+    shown: bool = False  # whether progress is shown
+    spent: dict[str, float] = field(default_factory=dict)  # seconds of earlier runs on what this one has found, by name
 
     def __post_init__(self) -> None:
         self._begun, self._asked = time.monotonic(), set()

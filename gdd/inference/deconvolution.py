@@ -67,7 +67,7 @@ def deconvolve(
         images use the stream of image 0, so that what an image gives depends on it alone
     trace : keep the log-likelihood after every sweep
     progress : called with a number of images whenever so many more are done
-    device : "cpu", or "cuda" for an NVIDIA graphics processor: the same chains, to rounding; no hidden pixels
+    device : "cpu", or "cuda" for an NVIDIA graphics processor: the same chains, to rounding
 
     Returns
     -------
@@ -100,7 +100,7 @@ def deconvolve(
     observed = None if mask is None else as_plain(mask, IMAGES, "mask").copy(order="C")
     images = as_pixels(images, "images", observed, mask is not None)
     atoms = check_atoms(atoms, images, least=2)
-    check_device(device, observed)
+    check_device(device)
     burn_in, collect = check_lengths(burn_in, collect)
     seed, stride = check_seed(seed), check_pair("stride", stride)
     gamma_e, gamma_w = check_precision("gamma_e", gamma_e), check_precision("gamma_w", gamma_w)
@@ -200,7 +200,7 @@ def run_problem(
     if device == "cuda":
         from gdd.cuda import coefficients  # not before it is asked for
 
-        coefficients.run_chains(pixels, problem, run, chains, start is None)
+        coefficients.run_chains(pixels, masks if has_hidden.any() else None, problem, run, chains, start is None)
     else:
         share_out(number, run_batch)
     maps = [v.reshape(number, *problem.grid, -1).transpose(0, 3, 1, 2) for v in (best, *averages.transpose(1, 0, 2))]
@@ -212,12 +212,10 @@ def _plane_last(images: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(images.transpose(0, 2, 3, 1)).reshape(len(images), images.shape[2], -1)
 
 
-def check_device(device: str, observed: np.ndarray | None) -> None:
+def check_device(device: str) -> None:
     """GddError unless the chains can run there."""
     check_choice("device", device, ("cpu", "cuda"))
     if device == "cuda":
-        if observed is not None and not observed.all():
-            raise GddError("mask: a device codes whole images only; leave out device, or the mask")
         from gdd.cuda.device import check_available  # not before it is asked for
 
         check_available()

@@ -24,8 +24,8 @@ def infer(
     trained : a pretrained or a refined model
     atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project`
     images : (image, plane, row, col), in the units of training
-    **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress``, see
-        `gdd.inference.deconvolution.deconvolve`
+    **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress``,
+        ``device``, see `gdd.inference.deconvolution.deconvolve`
 
     Returns
     -------

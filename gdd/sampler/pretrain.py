@@ -19,7 +19,7 @@ from gdd.reference.random import PRETRAIN, START, Key, shared_generator
 from gdd.sampler.chain import label_traces, run_chain
 from gdd.sampler.checkpoint import describe_chain, digest_of
 from gdd.sampler.sums import add_entries, batches
-from gdd.sampler.sweep import Info, sweep
+from gdd.sampler.sweep import PROCESSOR, Info, Passes, passes_on, sweep
 
 
 class Fitted(NamedTuple):
@@ -52,6 +52,7 @@ class Pretrained(NamedTuple):
 def pretrain(
     images: np.ndarray | xr.DataArray, model: ModelSpec, chain: ChainSpec | None = None,
     mask: np.ndarray | None = None, folder: Path | None = None, progress=None, start: Pretrained | None = None,
+    device: str = "cpu",
 ) -> Pretrained:
     """Learn every layer of a model from the bottom up.
 
@@ -65,6 +66,7 @@ def pretrain(
     progress : bar over layers x sweeps, optional
     start : a model pretrained on the same images, whose chain is continued with another seed; None starts from patches
         or noise
+    device : "cpu", or "cuda" for the image passes on an NVIDIA graphics processor: the same chains, to rounding
 
     Returns
     -------
@@ -74,7 +76,7 @@ def pretrain(
     ------
     GddError
         Bad images or mask, images of another size than the model's, a start from other images, a checkpoint of another
-        chain or of other code.
+        chain or of other code. No graphics processor, or one with too little memory for a batch of images.
 
     Notes
     -----
@@ -92,19 +94,19 @@ def pretrain(
         if chain.pruning:
             raise GddError("chain: pruning given with a start, whose upper layers are for all atoms; leave one out")
         check_start(start, data, model)
-    return pretrain_layers(data, model, chain, folder, progress, start)
+    return pretrain_layers(data, model, chain, folder, progress, start, device)
 
 
 def pretrain_layers(
     data: LayerData, model: ModelSpec, chain: ChainSpec, folder: Path | None = None, progress=None,
-    start: Pretrained | None = None,
+    start: Pretrained | None = None, device: str = "cpu",
 ) -> Pretrained:
     """`pretrain` with validated data, which may be a shard of the images."""
-    fitted, inputs = [], []
+    passes, fitted, inputs = passes_on(device, model.shapes(), data), [], []
     for number, spec in enumerate(model.layers):
         shape = layer_shape(spec, data.images.shape[2:], data.images.shape[1], name=f"layer {number + 1}")
         before = None if start is None else start.layers[number].state
-        fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, before))
+        fitted.append(fit_layer(data, spec, shape, chain, number, folder, progress, before, passes))
         inputs.append(data)
         data = LayerData(fitted[-1].state.local.w, shard=data.shard)  # a block's weight is a pixel of the next layer
     return Pretrained(replace(model, layers=tuple(layer.spec for layer in fitted)), tuple(fitted), tuple(inputs))
@@ -112,14 +114,14 @@ def pretrain_layers(
 
 def fit_layer(
     data: LayerData, spec: LayerSpec, shape: LayerShape, chain: ChainSpec, number: int = 0,
-    folder: Path | None = None, progress=None, start: LayerState | None = None,
+    folder: Path | None = None, progress=None, start: LayerState | None = None, passes: Passes = PROCESSOR,
 ) -> Fitted:
     """Run the chain of one layer from an initial state, from ``start``, or from its checkpoint in ``folder``."""
 
     def step(state: LayerState, sweeps: int):
         atoms = len(state.shared.dictionary)
         layer = replace(spec, atoms=atoms), replace(shape, atoms=atoms)
-        state, info = sweep(state, data, *layer, Key(chain.seed, PRETRAIN, number, sweeps))
+        state, info = sweep(state, data, *layer, Key(chain.seed, PRETRAIN, number, sweeps), passes)
         traces = trace(state, info, data, spec)
         if chain.pruning and chain.pruning.is_due(sweeps, chain.burn_in):
             state = select_atoms(state, used_atoms(info.active, chain.pruning))

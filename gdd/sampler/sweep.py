@@ -10,6 +10,8 @@ rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from math import log, prod
 from typing import NamedTuple
 
@@ -18,6 +20,8 @@ from scipy.signal import fftconvolve
 from scipy.special import gammaln
 
 from gdd.base.axes import IMAGE
+from gdd.base.checks import check_choice
+from gdd.base.compiling import MOST_THREADS, on_threads, thread_count
 from gdd.model.distributions import LOG_TWO_PI, Gamma
 from gdd.model.layer import block_groups, log_atoms, log_gaussian, log_precision
 from gdd.model.placement import gram_slabs, slab_index
@@ -47,8 +51,27 @@ class Info(NamedTuple):
     active: np.ndarray  # (atom,): active blocks over all images
 
 
+class Passes(NamedTuple):
+    """Image passes of a processor; of each the arguments are those of `gdd.sampler.kernels.layer.pass_unmasked`."""
+
+    whole: Callable[..., None]
+    masked: Callable[..., None]
+    top: Callable[..., None]  # of layers that `uses_gram`
+    threads: int  # that share out a batch of images
+
+
+PROCESSOR = Passes(kernels.pass_unmasked, kernels.pass_masked, pass_top, MOST_THREADS)
+
+
+def passes_on(device: str, shapes: Sequence[LayerShape], data: LayerData) -> Passes:
+    """Passes of "cpu" or "cuda", which is imported only here; GddError if it cannot run layers of these shapes."""
+    if check_choice("device", device, ("cpu", "cuda")) == "cpu":
+        return PROCESSOR
+    return import_module("gdd.cuda.layer").passes(shapes, data)
+
+
 def sweep(
-    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, passes: Passes = PROCESSOR
 ) -> tuple[LayerState, Info]:
     """Draw every unknown of a layer once; neither ``state`` nor ``data`` is changed.
 
@@ -57,6 +80,7 @@ def sweep(
     state, data : see `gdd.model.state`; values at hidden pixels may be anything, also NaN
     spec, shape : of the layer
     key : names the random numbers; equal keys give equal sweeps, whatever the number of threads
+    passes : of the device
 
     Returns
     -------
@@ -68,7 +92,7 @@ def sweep(
     *Departs:* exact conditionals throughout (P2-P7); theta integrated out.
     *Checked:* tests/test_kernels.py, tests/test_masked.py, tests/test_joint.py, tests/test_calibration.py.
     """
-    return draw_shared_part(image_pass(state, data, spec, shape, key), state.shared, data, spec, shape, key)
+    return draw_shared_part(image_pass(state, data, spec, shape, key, passes), state.shared, data, spec, shape, key)
 
 
 class ImagePass(NamedTuple):
@@ -79,23 +103,26 @@ class ImagePass(NamedTuple):
     residuals: np.ndarray  # (image, row * col * plane), 0 where hidden; (0, ...) if all pixels are observed
 
 
-def image_pass(state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key) -> ImagePass:
+def image_pass(
+    state: LayerState, data: LayerData, spec: LayerSpec, shape: LayerShape, key: Key, passes: Passes = PROCESSOR
+) -> ImagePass:
     """Draw the local part of the state given the shared part."""
     (local, shared), dtype, (pixels, masks) = state, data.images.dtype, observed_pixels(data)
     z, w, gamma_e = local.z.copy(), local.w.astype(dtype), local.gamma_e.astype(float)
     images = ImageArrays(pixels, masks, z, w, gamma_e, data.shard.first)
     constants = layer_constants(shared, spec, shape, dtype)
     if data.mask is not None:
-        update, atom_terms = kernels.pass_masked, constants.layer.dictionary**2
+        update, atom_terms = passes.masked, constants.layer.dictionary**2
     elif uses_gram(spec, shape):
-        update, atom_terms = pass_top, placed_atoms(shared, spec, shape, dtype)
+        update, atom_terms = passes.top, placed_atoms(shared, spec, shape, dtype)
     else:
-        update, atom_terms = kernels.pass_unmasked, padded_autocorrelations(shared.dictionary, dtype)
+        update, atom_terms = passes.whole, padded_autocorrelations(shared.dictionary, dtype)
 
     def run(item: WorkItem) -> None:
         update(images.slice(item.images), atom_terms, constants, key, item.sums)
 
-    sums = add_up(empty_sums(shape, data.mask is not None), data.shard, len(pixels), run)
+    with on_threads(min(passes.threads, thread_count())):
+        sums = add_up(empty_sums(shape, data.mask is not None), data.shard, len(pixels), run)
     return ImagePass(Local(z, w, gamma_e), sums, pixels if data.mask is not None else pixels[:0])
 
 

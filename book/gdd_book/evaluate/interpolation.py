@@ -28,14 +28,9 @@ def interpolate_joint(
 ) -> xr.DataArray:
     """Fill in missing pixels by all layers at once, the dictionaries held: posterior mean, at observed pixels too.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col); anything where the mask is False, also NaN
-    mask : (image, plane, row, col) of bool, True = observed
-    model, shared, refinement, chain, gamma_e, progress : as in `gdd.inference.fixed_dictionary.infer_jointly`
+    ``images`` (image, plane, row, col) have anything where ``mask``, True = observed, is False, also NaN; the rest is
+    as in `gdd.inference.fixed_dictionary.infer_jointly`.
 
-    Notes
-    -----
     Source: Pu, Yuan & Carin 2015, Sec. 4 and Fig. 2b, 2c. What it hides and how it estimates an image is not printed.
     Departs: posterior mean over sweeps, an exact chain with hidden pixels at weight zero.
     Checked: tests/test_interpolation.py.

@@ -46,11 +46,11 @@ def _draw_noise(atoms: xr.DataArray, error: xr.DataArray, share: xr.DataArray, n
     for panel, line, words, colour in lines:
         deviation = line.noise.values**-0.5
         panel.plot(deviation, line, color=style.COLOURS[colour])
-        panel.plot(noise**-0.5, line.sel(noise=noise), "o", color=style.COLOURS[colour], markersize=8)
-        panel.text(deviation[-1], line[-1] + 0.006, words, color=style.INK[colour], fontsize=style.FONT - 3)
+        panel.plot(noise**-0.5, line.sel(noise=noise), "o", color=style.COLOURS[colour], markersize=7)
+        panel.text(deviation[-1], line[-1] + 0.011, words, color=style.INK[colour], fontsize=style.FONT - 3)
         panel.set(xscale="log")
         style.write_ticks(panel.xaxis, (0.1, 0.2, 0.5, 1))
-    above.set(ylim=(0, 0.11))
+    above.set(ylim=(0, 0.12))
     above.set_title("squared error, hidden pixels", fontsize=style.FONT - 2)
     below.set(ylim=(0, 100), xlabel="noise standard deviation")
     below.set_title("energy in one atom of layer 1, %", fontsize=style.FONT - 2)

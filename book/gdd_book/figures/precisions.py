@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
-from gdd_book.experiments.studies.precisions import ATOMS, CHOSEN
+from gdd_book.evaluate.statistics import compare_paired
+from gdd_book.experiments.studies.precisions import AT_TEST, ATOMS, CHOSEN
 from gdd_book.figures import style
+from gdd_book.records import settings
 
 SAMPLE = "ml_sample"
+#: features of `mnist-labels` that are compared between kinds of atoms
+FEATURES = {SAMPLE: "ML sample", "mean": "mean", "ridge regression": "ridge regression",
+            "normalised detectors": "largest correlation"}
 RATIO = r"ratio of weights' to noise precision, $\rho$"
 #: what a code is like, each as a panel: variable, words, times what
 PANELS = (
@@ -90,3 +95,40 @@ def show_why(record: xr.Dataset, atoms: str) -> Figure:
     style.label_ends(axes[1], {f"s.d. {noise**-0.5:.2g}": (ratio[-1], float(active.sel(noise=noise)), colour)
                                for noise, colour in LINES})
     return style.finish(figure)
+
+
+def by_atoms(found: Sequence[xr.Dataset]) -> dict[str, xr.Dataset]:
+    """The record of `mnist-labels` for each kind of atoms, coded at the precisions chosen for them."""
+    return {
+        kind: one for kind, chosen in CHOSEN.items() for one in found
+        if settings(one)["atoms"] == kind and tuple(settings(one)[name] for name in AT_TEST) == chosen
+    }
+
+
+def atoms_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """Test error in % of the features of `by_atoms`: rows of atoms and features, columns the first one's sizes."""
+    sizes = next(iter(found.values()))["size"].values
+    rows = {
+        (atoms, words): {
+            f"{size:,} labels": style.with_interval(one.error.sel(feature_kind=kind, size=size), "trial").item()
+            for size in sizes if size in one["size"]
+        }
+        for atoms, one in found.items() for kind, words in FEATURES.items()
+    }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["atoms", "feature"]).fillna("")
+
+
+def refinement_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
+    """What refined atoms change in the error of the sample: mean over equal subsets, ±; digit by digit, McNemar's p."""
+    rows, before = {}, found[ATOMS[0]]
+    for atoms, after in list(found.items())[1:]:
+        for size in sorted({*before["size"].values} & {*after["size"].values}):
+            pair = [one.sel(size=size, feature_kind=SAMPLE) for one in (after, before)]
+            change = (pair[0].error - pair[1].error).dropna("trial")
+            wins, losses, p = compare_paired(*(one.predicted.values == one.label.values for one in pair))
+            rows[atoms, f"{size:,}"] = {
+                "change of error, points": style.with_interval(change, "trial", sign="+").item(),
+                "subsets": change.sizes["trial"],
+                "only refined right": wins, "only pretrained right": losses, "p": f"{p:.1g}",
+            }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis(["atoms", "labels"])

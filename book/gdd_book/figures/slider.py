@@ -49,8 +49,9 @@ def slider(frames: Iterable[tuple[str, Figure]], says: str, first: int = 0) -> H
     """
     shown = [(_encoded(figure), words) for words, figure in frames]
     return _page(shown, says, first, (
-        f'<input type="range" min="0" max="{len(shown) - 1}" value="{first}" aria-label="{html.escape(says)}"'
-        f' aria-valuetext="{html.escape(shown[first][1])}"><button type="button">Play</button>'), live="off")
+        f'<input type="range" min="0" max="{len(shown) - 1}" value="{first}" autocomplete="off"'
+        f' aria-label="{html.escape(says)}" aria-valuetext="{html.escape(shown[first][1])}">'
+        '<button type="button">Play</button>'), live="off")
 
 
 def switches(frames: Iterable[tuple[str, Image.Image, Sequence[str]]], says: str, first: int = 0) -> HTML:

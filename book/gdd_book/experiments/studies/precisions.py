@@ -127,20 +127,11 @@ def describe_code(
 ) -> xr.Dataset:
     """What kind of a code it is; means over images.
 
-    Parameters
-    ----------
-    images : (image, plane, row, col)
-    atoms : (atom, plane, atom_row, atom_col)
-    code, other : (image, atom, row, col), samples of two chains that differ in their random numbers alone
-    pair : gamma_e, gamma_w
-
-    Returns
-    -------
-    Dataset
-        ``active``: coefficients that are not 0. ``taken``: share of the image's energy that one of them draws.
-        ``unexplained``: share of the energy that all of them leave. ``jaccard``: of the coefficients that either chain
-        uses, the share that both use. ``detected``: of those of the first chain, the share that are among as many that
-        would most probably be active if each were alone with the image.
+    ``code``, ``other`` (image, atom, row, col) are samples of two chains that differ in their random numbers alone,
+    ``pair`` is gamma_e and gamma_w. Returns ``active``: coefficients that are not 0; ``taken``: share of the image's
+    energy that one of them draws; ``unexplained``: share of the energy that all of them leave; ``jaccard``: of the
+    coefficients that either chain uses, the share that both use; ``detected``: of those of the first chain, the share
+    that are among as many that would most probably be active if each were alone with the image.
     """
     flat, coded, twin = (one.reshape(len(images), -1) for one in (images, code, other))
     placed = placed_atoms(atoms, STRIDE, images.shape[2:])  # (coefficient, pixel), of unit norm

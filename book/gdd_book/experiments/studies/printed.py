@@ -34,21 +34,13 @@ DIVERGED = 1e3
 
 @dataclass(frozen=True)
 class Reading:
-    """Which of the printed draws are mended.
+    """Which of the printed draws are mended."""
 
-    Attributes
-    ----------
-    likelihood : a position has probability theta exp(-Y / 2), not theta Y where that is positive (P2)
-    shape : gamma_e has half a pixel's count for each pixel, and half of the squares (P6)
-    one_weight_precision : gamma_w is one number of the layer, not one for each weight (P7)
-    exact_atoms : an atom has the full covariance of its pixels (P4)
-    all_others : a weight is drawn given all other weights, its map's too, though still at the same time (half of P3)
-    """
-
-    likelihood: bool = False
-    shape: bool = False
-    one_weight_precision: bool = False
-    exact_atoms: bool = False
+    likelihood: bool = False  # a position has probability theta exp(-Y / 2), not theta Y where that is positive (P2)
+    shape: bool = False  # gamma_e has half a pixel's count for each pixel, and half of the squares (P6)
+    one_weight_precision: bool = False  # gamma_w is one number of the layer, not one for each weight (P7)
+    exact_atoms: bool = False  # an atom has the full covariance of its pixels (P4)
+    #: a weight is drawn given all other weights, its map's too, though still at the same time (half of P3)
     all_others: bool = False
 
 
