@@ -1,6 +1,5 @@
 """What is asked of the built book, and of the list of what the paper does not print."""
 
-
 import pytest
 
 from gdd_book.pages import finished, held

@@ -77,13 +77,6 @@ def test_a_loaded_chain_goes_on_with_its_own_images_only(digits, tmp_path, refin
         gdd.project(start)
 
 
-def test_some_images_of_a_loaded_chain_are_those_of_the_fitted_one(refined, tmp_path):
-    """A file has no images; the states of some can still be taken."""
-    some, others = (results.of_images(one.chain_, [3, 5]) for one in (refined, reloaded(refined, tmp_path)))
-    assert others.data is None and some.state.local.z.shape[0] == len(some.data.images) == 2
-    np.testing.assert_equal(plain(others), plain(some))
-
-
 # ---- damage is noticed
 
 
