@@ -30,12 +30,6 @@ def test_sign_scale_shift_and_order_come_back():
     np.testing.assert_allclose(match.correlation, np.sign(factors), rtol=1e-12)
 
 
-def test_one_found_atom_serves_one_true_atom():
-    match = match_atoms(np.stack([ATOMS[1]]), np.stack([ATOMS[1], ATOMS[1] + 1e-3 * ATOMS[2]]))
-    assert sorted(match.partner.values.tolist()) == [-1, 0]
-    assert float(match.correlation.values[match.partner.values == -1][0]) == 0.0
-
-
 # ---- sharpness
 
 

@@ -74,13 +74,6 @@ def test_one_line_says_what_is_wrong_before_any_work(one, capsys, monkeypatch, w
     assert said in error and error.count("\n") == 1
 
 
-def test_a_cell_that_fails_is_named_and_nothing_is_written(one, capsys):
-    Path("one.md").write_text(PAGE.replace('print(f"n is {n}, pool {tuple(pool)}")', "1 / (n - 1)"))
-    assert run.main(["chapter", "one.md", "out.ipynb"]) == 2
-    assert "gdd: chapter one.md: cell 2 failed: ZeroDivisionError" in capsys.readouterr().err
-    assert not Path("out.ipynb").exists()
-
-
 @pytest.mark.parametrize("page", notebooks.chapters())
 def test_the_line_at_the_end_of_a_page_changes_one_value(page, monkeypatch):
     found = []

@@ -6,13 +6,11 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import xarray as xr
 from tiny import CHEAP
 
 from gdd_book import training
-from gdd_book.experiments import caltech
 from gdd_book.progress import Run
 
 SCRIPT = Path(__file__).parent / "classes_to_kill.py"
@@ -89,14 +87,3 @@ def test_a_class_of_another_model_or_code_is_learned_anew(learned, monkeypatch):
     bottom, top = CHEAP.layers
     monkeypatch.setitem(training.MODELS, "tiny", replace(CHEAP, layers=(bottom, replace(top, atoms=6))))
     assert [one.sizes["atom"] for one in learn()] == [6, 6]
-
-
-def test_test_images_are_bounded_by_class_and_drawn_by_seed(pictures):
-    p = {"data": "caltech256", "classes": ("stands", "lies"), "per_class": 6, "seed": 0, "model": "two layers"}
-    p |= {"n_test": 3}
-    train, test = caltech.train_and_test(p)
-    assert np.unique(train.label, return_counts=True)[1].tolist() == [6, 6]
-    assert np.unique(test.label, return_counts=True)[1].tolist() == [3, 3]
-    assert not np.isin(test.number, train.number).any()
-    again = caltech.train_and_test(p | {"n_test": 4})[1]
-    assert set(test.number.values) < set(again.number.values)

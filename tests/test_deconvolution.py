@@ -288,16 +288,6 @@ def test_missing_pixels_equal_enumeration_over_the_observed_ones(masked_run, hid
     assert distance < 4.5 if hidden else distance > 6  # see test_long_run_equals_enumeration
 
 
-def test_with_one_stream_for_all_images_each_gives_what_it_gives_alone():
-    atoms, images = atoms_and_images((9, 8), 3)
-    options = {"gamma_e": 2.0, "gamma_w": 1.0, "burn_in": 5, "collect": 5, "first_image": None}
-    together = deconvolve(images, atoms, (2, 2), **options)
-    for n in range(3):
-        alone = deconvolve(images[n : n + 1], atoms, (2, 2), **options)
-        assert_array_equal(together.ml_sample[n : n + 1], alone.ml_sample)
-        assert_array_equal(together["mean"][n : n + 1], alone["mean"])
-
-
 def exact_start(drawn_with):
     """Paired change of four statistics, in standard errors, after three sweeps from exact draws of the model."""
     rng, images = np.random.default_rng(4), 4000

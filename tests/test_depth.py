@@ -1,13 +1,10 @@
 """Depth by noise precision: what an atom is made of, digits not learned from, and the studies at their smallest."""
 
-
 import numpy as np
 import pytest
 
-from gdd.projection import collapse
 from gdd_book import experiments, training
 from gdd_book.experiments.studies import control, depth
-from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
 from gdd_book.training import digits
 
@@ -31,10 +28,6 @@ def test_share_of_a_copy_of_two_parts_and_of_noise():
     noise = np.random.default_rng(0).standard_normal((20, 25, 25))
     assert depth.explained_by_parts(noise, BARS)[:, 0].mean() < 0.04
     assert (depth.explained_by_parts(np.zeros((1, 25, 25)), BARS) <= 1).all()
-
-
-def test_effective_entries():
-    np.testing.assert_allclose(depth.effective(np.array([[2.0, 2, 2, 2], [0, 5, 0, 0], [0, 0, 0, 0]])), [4, 1, 0])
 
 
 def test_others_are_training_digits_that_the_model_did_not_see():
@@ -86,17 +79,3 @@ def test_noise_precision_goes_to_its_end_in_equal_ratios(monkeypatch):
     monkeypatch.setattr(training, "pretrain", lambda images, model, chain, **more: chain.start)
     starts = [training.pretrained_model(p | {"random_start": one}, run) for one in (False, True)]
     assert starts == ["patches", "random"]
-
-
-def test_planted_images_show_their_class():
-    """Where positions are the same in all images, the planted atom that fits an image best is one of its class."""
-    generator = np.random.default_rng(0)
-    truth = control.planted_dictionaries(2, generator)
-    zhat, model = generator.integers(0, 9, truth[1].shape), control.planted_model(2)
-    atoms = collapse(truth, [model.layers[0].pool], [zhat])[-1]
-    right = []
-    for positions in control.POSITIONS:
-        images = control.planted_images(truth, zhat, 2, model, positions, 100, "test", generator)
-        best = normalised(images.values, atoms)[:, :, ::3, ::3].max(axis=(2, 3)).argmax(axis=1)
-        right.append((best // 2 == images.label).mean())
-    assert right[0] == 1 and right[1] < 1

@@ -7,22 +7,13 @@ import xarray as xr
 from gdd.base.axes import IMAGES
 from gdd.base.checks import GddError
 from gdd.model.convolution import synthesise
-from gdd_book.dictionaries import match_layers, pack, rebuild, rounded, unpack
+from gdd_book.dictionaries import match_layers, pack, rebuild, unpack
 
 
 def stack(seed):
     """Atoms of two layers."""
     generator = np.random.default_rng(seed)
     return [generator.standard_normal((count, 1, size, size)) for count, size in ((3, 5), (4, 9))]
-
-
-@pytest.mark.parametrize("bits", [8, 12])
-def test_rounded_pictures_have_whole_steps(bits):
-    pictures = 3.0 * np.random.default_rng(0).standard_normal((4, 9, 9))
-    step = 2.0 ** (np.ceil(np.log2(np.abs(pictures).max())) - bits)
-    found = rounded(pictures, bits)
-    assert found.dtype == np.float32 and (found / step == np.rint(found / step)).all()
-    assert np.abs(found - pictures).max() <= step / 2 and not rounded(np.zeros(3)).any()
 
 
 def test_packed_atoms_come_back_over_their_largest_magnitude():

@@ -12,7 +12,6 @@ import gdd
 from gdd import DeepDeconvolution, results
 from gdd.base.checks import GddError
 from gdd.estimator import Bar, warn_of_idle_atoms
-from gdd.layout import find_layout
 from gdd_book.data import datasets
 
 #: models that can be pretrained, after which no new image could be read
@@ -184,12 +183,6 @@ def test_a_chain_becomes_a_model(refined, tmp_path):
     with pytest.raises(GddError, match="trained: trained on other images, or under another mask"):
         results.with_images(loaded, other.values)
     np.testing.assert_array_equal(gdd.project(results.with_images(loaded, images.values)), model.atoms_)
-
-
-def test_flat_pictures_are_asked_for_their_size():
-    with pytest.warns(UserWarning, match=r"576 numbers each are read as signals; .* image_size=\(24, 24\)"):
-        assert find_layout(np.ones((3, 576))).size == (1, 576)
-    assert find_layout(np.ones((3, 576)), (24, 24)).size == (24, 24)
 
 
 def test_atoms_that_vanished_and_are_on_everywhere_are_told(fitted):

@@ -8,11 +8,9 @@ import sys
 import textwrap
 import time
 
-import pytest
 from numba.core.dispatcher import Dispatcher
 
 import gdd
-from gdd_book.launch import run_watched
 
 
 def compiled():
@@ -27,13 +25,6 @@ def test_every_kernel_lets_other_threads_run():
     kernels = dict(compiled())
     assert len(kernels) > 50
     assert [name for name, loop in kernels.items() if not loop.targetoptions.get("nogil")] == []
-
-
-def test_what_the_work_returns_and_raises_comes_through():
-    assert run_watched(lambda: 3, None) == 3
-    for error in (ValueError, KeyboardInterrupt):
-        with pytest.raises(error):
-            run_watched(lambda error=error: (_ for _ in ()).throw(error()), None)
 
 
 #: an experiment that is one call of a compiled loop: half a minute or more on any machine

@@ -4,7 +4,6 @@ No random error is involved, so the tolerance is rounding's: sums of a few hundr
 precision are good to 1e-9.
 """
 
-
 import numpy as np
 import pytest
 from agreement import assert_all_have_ratios, assert_ratios

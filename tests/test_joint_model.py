@@ -1,6 +1,5 @@
 """The joint model's reference log density: its images are the explicit sum over blocks, its terms are densities."""
 
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -114,7 +114,8 @@ def test_every_name_in_our_results_is_reserved(refined, fitted, digits):
 
 @pytest.mark.parametrize("name", ["weight_1", "chain"])
 def test_a_coordinate_with_a_name_of_ours_is_refused_wherever_images_are_given(name, fitted, digits):
-    images = xr.DataArray(digits / 256.0, dims=("image", "row", "col"), coords={name: ("image", np.arange(30))})
+    labels, pixels = {name: ("image", np.arange(30))}, (digits / 256).astype(np.float32)
+    images = xr.DataArray(pixels, labels, ("image", "row", "col"))
     planes, chain, digits = images.expand_dims("plane"), fitted.chain_, gdd.OneStepFeatures.digits(pretrained=True)
     calls = [
         lambda: gdd.DeepDeconvolution().fit(images), lambda: fitted.deconvolve(images), lambda: digits.maps(images),

@@ -26,15 +26,6 @@ def names(learned) -> dict[str, str]:
     return {stage: next((learned / "models").glob(f"mnist-20-{stage}*.nc")).stem for stage in ("pretrained", "refined")}
 
 
-def test_a_run_leaves_its_models_beside_its_record(learned):
-    found = names(learned)
-    (record,) = learned.glob("mnist-generated--demo*.nc")
-    for stage, name in found.items():
-        assert name == "--".join([f"mnist-20-{stage}", *record.stem.split("--")[1:]])
-        made = models.provenance(name)
-        assert made["experiment"] == "mnist-generated"
-
-
 @pytest.mark.parametrize("stage", ["pretrained", "refined"])
 def test_a_model_can_be_used_anywhere(learned, stage):
     name = names(learned)[stage]

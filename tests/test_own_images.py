@@ -134,7 +134,7 @@ def test_folders_of_labelled_pictures_lead_to_a_score(tmp_path, monkeypatch, cap
             folder.mkdir(parents=True, exist_ok=True)
             io.imsave(folder / f"{number}.png", (255 * image[0]).astype(np.uint8), check_contrast=False)
     monkeypatch.chdir(tmp_path)
-    exec(source.replace("OneStepFeatures()", "OneStepFeatures(sweeps=(2, 1), atoms=6, verbose=False)"), {})
+    exec(source.replace("OneStepFeatures()", "OneStepFeatures(6, sizes=((8, 8),), sweeps=(2, 1), verbose=False)"), {})
     assert float(capsys.readouterr().out.rpartition(":")[2]) > 70
 
 

@@ -40,11 +40,6 @@ def test_what_is_wrong_is_said_with_the_right_form(words, said):
     assert said in str(error.value)
 
 
-def test_a_parameter_is_given_once():
-    with pytest.raises(GddError, match="parameter n: given twice; write each -p NAME once"):
-        parse("toy", KNOWN, [["n", "1"], ["noise", "2"], ["n=1"]])
-
-
 def test_what_is_written_is_read():
     for name, value in KNOWN.items():
         assert parse("toy", KNOWN, [[name, *shlex.split(written(value))]]) == {name: value}

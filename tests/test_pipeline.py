@@ -1,6 +1,5 @@
 """Images to codes in a few calls: labels, and codes that draw what the likelihood says."""
 
-
 import numpy as np
 import pytest
 

@@ -17,7 +17,7 @@ from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerDat
 from gdd.projection import collapse, project, project_layers, render_projected, vote_joint
 from gdd.reference.joint_conditionals import of_images
 from gdd.sampler.refine import Refined
-from gdd_book.dictionaries import blocks_from_votes, projection_error, threshold
+from gdd_book.dictionaries import blocks_from_votes, threshold
 
 NOISE = refinement(IMAGE)
 #: maps of 9x9 in blocks of 3x3, under 2x2
@@ -77,16 +77,6 @@ def gap(model, state, votes):
 def test_two_layers_are_exact_for_one_coefficient_and_broken_by_two(seed):
     assert gap(TWO, *single(TWO, seed)) < 1e-12
     assert gap(TWO, *single(TWO, seed, coefficients=2)) > 1e-3
-
-
-@pytest.mark.parametrize("coefficients", [1, 2])
-def test_projection_error_is_a_share_of_the_energy(coefficients):
-    state, votes = single(TWO, 0, coefficients)
-    atoms = collapse(state.shared.dictionaries, [TWO.layers[0].pool], votes)[-1]
-    layered = layer_values(state.local, state.shared.dictionaries, TWO.shapes())[0]
-    expected = ((drawn(TWO, state, atoms) - layered) ** 2).sum() / (layered**2).sum()
-    np.testing.assert_allclose(projection_error(state, TWO, atoms), [expected], atol=1e-12)
-    assert (expected > 1e-6) == (coefficients > 1)
 
 
 @pytest.mark.parametrize(("model", "case"), [(TWO, ""), (WHOLE, "apart")])
