@@ -5,7 +5,7 @@ import pytest
 
 from gdd.base.checks import GddError
 from gdd_book import experiments, training
-from gdd_book.experiments.path import repeated
+from gdd_book.experiments.common import repeated
 
 CHAINS = {"data": "digits", "n_test": 30, "burn_in": 2, "collect": 1, "test_burn_in": 2, "test_collect": 2}
 

@@ -23,8 +23,7 @@ from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import projection_error
 from gdd_book.experiments.atoms import SHARPNESS, describe_projection
-from gdd_book.experiments.path import along
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.progress import Run
 
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
