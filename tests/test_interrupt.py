@@ -32,7 +32,7 @@ BUSY = """
     import signal, sys
     from gdd_book import run
     from gdd_book.benchmarks import harness
-    from gdd_book.experiments.registry import experiment
+    from gdd_book.experiments.common import experiment
 
     @experiment("busy", {"n": 1})
     def busy(parameters, run):

@@ -11,7 +11,7 @@ from gdd.sampler import pretrain as stage
 from gdd_book import experiments
 from gdd_book.experiments import atoms as dictionary
 from gdd_book.experiments import images
-from gdd_book.experiments.path import repeated
+from gdd_book.experiments.common import repeated
 from gdd_book.experiments.studies import mnist_refinement
 from gdd_book.progress import Run
 

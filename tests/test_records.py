@@ -10,7 +10,7 @@ import xarray as xr
 from gdd.base.checks import GddError
 from gdd.model import spec
 from gdd_book import checkout, records
-from gdd_book.experiments.registry import EXPERIMENTS, Experiment
+from gdd_book.experiments.common import EXPERIMENTS, Experiment
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import xarray as xr
 
 from gdd.base.checks import GddError
 from gdd_book import experiments, records, run
-from gdd_book.experiments.registry import EXPERIMENTS, Experiment
+from gdd_book.experiments.common import EXPERIMENTS, Experiment
 from gdd_book.progress import Run, checkpoints
 
 

@@ -24,7 +24,7 @@ from gdd.base.axes import LABEL
 from gdd_book import checkout, records
 from gdd_book.data import datasets
 from gdd_book.evaluate.classify import error
-from gdd_book.experiments.path import repeated
+from gdd_book.experiments.common import repeated
 from gdd_book.experiments.studies.mnist_features import COPIED, PROTOCOL, copies_of
 from gdd_book.experiments.studies.one_step import scattered
 

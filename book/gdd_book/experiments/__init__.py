@@ -14,7 +14,7 @@ from typing import Any
 
 from gdd.base.checks import LARGEST_PRECISION, GddError, check_choice, check_kind, check_real, check_whole, shown
 from gdd_book import parameters
-from gdd_book.experiments.registry import EXPERIMENTS, Experiment, Outcome
+from gdd_book.experiments.common import EXPERIMENTS, Experiment, Outcome
 from gdd_book.progress import Run
 
 for _module in pkgutil.walk_packages(__path__, f"{__name__}."):

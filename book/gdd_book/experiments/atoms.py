@@ -23,7 +23,7 @@ from gdd.sampler.refine import Refined
 from gdd_book import dictionaries, training
 from gdd_book.data import datasets
 from gdd_book.evaluate.atoms import gradient_kurtosis, high_frequency_share, match_atoms, scaled, stroke_share
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, experiment, outcome
 from gdd_book.progress import Run
 
 SHARPNESS = (high_frequency_share, gradient_kurtosis)

@@ -25,8 +25,7 @@ from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.baselines import learn_patches, patch_features
 from gdd_book.evaluate.classify import SvmProtocol
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, KINDS, classify, encode_kept
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import FIRST_TEST_IMAGE, KINDS, Outcome, classify, encode_kept, experiment, outcome
 from gdd_book.progress import Run
 
 CHOICES = {"data": training.CALTECH, "model": tuple(training.MODELS)}

@@ -24,8 +24,7 @@ from gdd_book.evaluate.baselines import choose_components, fill_by_neighbour, fi
 from gdd_book.evaluate.classify import error, fit_svm
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import in_own_percents, most_used
-from gdd_book.experiments.path import along
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.progress import Run
 
 # ---- half of every image hidden and filled in

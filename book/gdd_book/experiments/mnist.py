@@ -14,25 +14,25 @@ from gdd.sampler.pretrain import Pretrained
 from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
-from gdd_book.experiments.path import KINDS, by_size, classify, encode, error_of, repeated
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments import common
 from gdd_book.progress import Run
 
-#: features from one test-time chain
+#: features from one test-time chain, and those that are compared everywhere
+KINDS = common.KINDS
 CODES = (*KINDS, "magnitude", "inclusion")
 
 
 # ---- Table 1
 
 
-@experiment(
+@common.experiment(
     "mnist-error", choices={"codes": CODES}, data="mnist", seed=0, **training.HELD_DIGITS,
     demo={"n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
           "codes": CODES},
     paper={"n_train": 10000, "n_test": 10000, "burn_in": 1500, "collect": 500, "test_burn_in": 500,
            "test_collect": 200, "codes": KINDS},
 )
-def mnist_error(p: dict, run: Run) -> Outcome:
+def mnist_error(p: dict, run: Run) -> common.Outcome:
     """Pretrain, project, deconvolve training and test digits in one layer, classify.
 
     Beside the paper's feature (the sample of highest likelihood) stand averages over the same chain, and what needs no
@@ -42,12 +42,12 @@ def mnist_error(p: dict, run: Run) -> Outcome:
     test = datasets.load(p["data"], "test", n=min(p["n_test"], datasets.load(p["data"], "test").sizes[IMAGE]))
     fitted = training.pretrained_model(p, run)
     features = features_of(fitted, train, test, p, run)
-    results = {kind: classify(pair, train, test, p["seed"]) for kind, pair in features.items()}
+    results = {kind: common.classify(pair, train, test, p["seed"]) for kind, pair in features.items()}
     dataset = xr.Dataset({
         "error": ("feature_kind", [r.error.item() for r in results.values()]),
         "wrong": ("feature_kind", [r.wrong.item() for r in results.values()]),
     }, {"feature_kind": list(results)})
-    return outcome(dataset, p, train, model=fitted.model, chain=training.chain_of(p))
+    return common.outcome(dataset, p, train, model=fitted.model, chain=training.chain_of(p))
 
 
 def features_of(
@@ -57,7 +57,7 @@ def features_of(
     atoms, codes, precisions = project(fitted), [], precisions_of(fitted)
     for images in (train, test):
         with run.bar(images.sizes[IMAGE], f"deconvolving {images.attrs['split']}") as bar:
-            codes.append(encode(images, atoms, fitted.model.stride, precisions, p, progress=bar.step))
+            codes.append(common.encode(images, atoms, fitted.model.stride, precisions, p, progress=bar.step))
     return {kind: [part[kind] for part in codes] for kind in p["codes"]} | {
         "raw pixels": [train, test], "one-step, layer 1": [one_step(fitted, images) for images in (train, test)],
     }
@@ -72,20 +72,20 @@ def one_step(fitted: Pretrained, images: xr.DataArray, atoms: np.ndarray | None 
     return one_step_features(images, atoms.astype(np.float32), bottom.spec.pool, **precisions)
 
 
-@experiment(
+@common.experiment(
     "mnist-curve", choices={"codes": CODES}, codes=KINDS, **training.HELD_DIGITS,
     demo={"data": "digits", "sizes": (200, 400), "trials": 3, "trials_above": 2, "n_test": 500, "burn_in": 60,
           "collect": 20, "test_burn_in": 60, "test_collect": 20},
     paper={"data": "mnist", "sizes": (1000, 2000, 5000), "trials": 10, "trials_above": 2, "n_test": 10000,
            "burn_in": 300, "collect": 100, "test_burn_in": 100, "test_collect": 50},
 )
-def mnist_curve(p: dict, run: Run) -> Outcome:
+def mnist_curve(p: dict, run: Run) -> common.Outcome:
     """Run `mnist_error` on several subsets of several sizes, of which only the errors are kept.
 
     Each subset's number is its seed. At paper scale the chains are shorter than the paper's, as there are many.
     """
     test = datasets.load(p["data"], "test", n=p["n_test"])
-    runs = repeated(p["sizes"], p["trials"], p["trials_above"])
+    runs = common.repeated(p["sizes"], p["trials"], p["trials_above"])
     for size, trial in runs:  # before any chain: are there so many digits, and enough of each to tune on?
         tuning_subset(training.digits(p | {"n_train": size, "seed": trial})[LABEL].values, FIVE_FOLD, trial)
     found = {}
@@ -93,10 +93,10 @@ def mnist_curve(p: dict, run: Run) -> Outcome:
         one = p | {"n_train": size, "seed": trial}
         train = training.digits(one)
         features = features_of(training.pretrained_model(one, run), train, test, one, run)
-        errors = [error_of(pair, train, test, one) for pair in features.values()]
+        errors = [common.error_of(pair, train, test, one) for pair in features.values()]
         found[size, trial] = xr.Dataset({"error": ("feature_kind", errors)}, {"feature_kind": list(features)})
     specs = {"model": training.digits_model(p), "chain": training.chain_of(p, seed=0), "protocol": FIVE_FOLD}
-    return outcome(by_size(found), p | {"seed": 0}, test, **specs)
+    return common.outcome(common.by_size(found), p | {"seed": 0}, test, **specs)
 
 
 # ---- one deconvolution or layer by layer
@@ -108,14 +108,14 @@ WAYS = (
 )
 
 
-@experiment(
+@common.experiment(
     "mnist-layerwise", seed=0, **training.HEALTHY_DIGITS,
     demo={"data": "digits", "n_train": 200, "n_test": 200, "burn_in": 60, "collect": 20, "refine_burn_in": 60,
           "refine_collect": 20, "test_burn_in": 60, "test_collect": 20, "joint_burn_in": 30, "joint_collect": 10},
     paper={"data": "mnist", "n_train": 1000, "n_test": 1000, "burn_in": 1500, "collect": 500, "refine_burn_in": 150,
            "refine_collect": 50, "test_burn_in": 100, "test_collect": 50, "joint_burn_in": 60, "joint_collect": 30},
 )
-def mnist_layerwise(p: dict, run: Run) -> Outcome:
+def mnist_layerwise(p: dict, run: Run) -> common.Outcome:
     """Codes of the same digits in three ways, with pretrained and with refined dictionaries.
 
     One layer of deconvolution with the projected top atoms; layer by layer, each layer's maps from those below it; all
@@ -130,14 +130,14 @@ def mnist_layerwise(p: dict, run: Run) -> Outcome:
             for kind in KINDS
         }
     errors = [
-        [[error_of([part[name, way][kind] for part in both], train, test, p) for kind in KINDS] for way in WAYS]
+        [[common.error_of([part[name, way][kind] for part in both], train, test, p) for kind in KINDS] for way in WAYS]
         for name in training.STAGES
     ]
     out = {"error": (("model", "way", "feature_kind"), errors)}
-    out["error_of_pixels"] = error_of([train, test], train, test, p)
+    out["error_of_pixels"] = common.error_of([train, test], train, test, p)
     dataset = xr.Dataset(out, {"model": list(training.STAGES), "way": list(WAYS), "feature_kind": list(KINDS)})
     fitted, refined = trained.values()
-    return outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
+    return common.outcome(dataset, p, train, model=fitted.model, refinement=refined.refinement)
 
 
 def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dict:
@@ -148,7 +148,7 @@ def _in_every_way(trained: dict, images: xr.DataArray, p: dict, run: Run) -> dic
     joint = training.chain_of(p, "joint_", 2 * p["seed"] + number)
     projected = {training.STAGES[0]: project(fitted), training.STAGES[1]: project(refined)}
     found = {
-        (name, WAYS[0]): encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)
+        (name, WAYS[0]): common.encode(images, atoms, fitted.model.stride, precisions_of(trained[name]), p)
         for name, atoms in projected.items()
     }
     noise = float(refined.state.local.gamma_e.mean())

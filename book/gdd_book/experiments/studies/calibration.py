@@ -21,7 +21,7 @@ from gdd_book.checks import calibration as checks
 from gdd_book.checks.calibration_joint import JointCase, joint_plain_step, joint_step
 from gdd_book.checks.printed import MENDED, MISPRINTS
 from gdd_book.checks.shortcuts import SHORTCUTS
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.common import Outcome, experiment
 from gdd_book.progress import Run
 
 SAMPLER, STATISTIC, MOMENT, REPLICATE = "sampler", "statistic", "moment", "replicate"

@@ -19,7 +19,7 @@ from gdd.base.checks import check_whole
 from gdd.one_step import OneStepFeatures
 from gdd_book.data.subsets import generator
 from gdd_book.experiments.caltech import CHOICES, baselines, check_enough, classes_of, train_and_test
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.common import Outcome, experiment
 from gdd_book.progress import Run
 
 #: changes of the settings of `gdd.OneStepFeatures.photos`; those were chosen on training images of the first split

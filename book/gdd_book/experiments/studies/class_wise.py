@@ -17,8 +17,7 @@ from gdd.base.axes import IMAGE, LABEL
 from gdd.model.spec import ModelSpec
 from gdd_book import training
 from gdd_book.evaluate.classify import SvmProtocol
-from gdd_book.experiments.path import classify, encode
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, classify, encode, experiment, outcome
 from gdd_book.experiments.studies.precisions import AT_TEST, precisions
 from gdd_book.progress import Run
 

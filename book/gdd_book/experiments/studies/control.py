@@ -20,8 +20,7 @@ from gdd.model.spec import MNIST, PIXEL_RMS, ModelSpec
 from gdd.model.state import EMPTY, JointLocal
 from gdd.projection import collapse
 from gdd_book.evaluate.atoms import match_atoms
-from gdd_book.experiments.path import KINDS, along, encode, error_of
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.common import KINDS, Outcome, along, encode, error_of, experiment
 from gdd_book.progress import Run
 from gdd_book.training import Setup, pretrained_model, refined_model
 

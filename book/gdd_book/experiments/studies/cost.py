@@ -15,7 +15,7 @@ from gdd.model.spec import ChainSpec
 from gdd.sampler.pretrain import pretrain
 from gdd_book.benchmarks import cost, peers
 from gdd_book.benchmarks.harness import as_dataset, on_threads, single
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.common import Outcome, experiment
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, model_for
 

@@ -30,9 +30,8 @@ from gdd_book.evaluate.atoms import best_parts
 from gdd_book.evaluate.baselines import choose_components
 from gdd_book.evaluate.interpolation import hidden_error, interpolate_joint, interpolate_one_layer
 from gdd_book.experiments.atoms import describe_projection, in_own_percents, most_used, uses_of
+from gdd_book.experiments.common import Outcome, along, encode, error_of, experiment, outcome
 from gdd_book.experiments.images import HIDING, REAL, SOURCES, describe, fill_plainly, generate, hide_halves
-from gdd_book.experiments.path import along, encode, error_of
-from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
 

@@ -17,8 +17,7 @@ from gdd.model.spec import MNIST
 from gdd_book.data import datasets
 from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, tuning_subset
-from gdd_book.experiments.path import KINDS, along, by_size, classify, encode_kept, repeated
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments import common
 from gdd_book.experiments.studies import precisions
 from gdd_book.experiments.studies.mnist_readings import normalised
 from gdd_book.progress import Run
@@ -28,7 +27,7 @@ from gdd_book.progress import Run
 RIDGE, DETECTORS, PIXELS = "ridge regression", "normalised detectors", "raw pixels"
 
 
-@experiment(
+@common.experiment(
     "mnist-labels", choices={"atoms": (*precisions.ATOMS, precisions.WINDOWS)}, seed=0, atoms=precisions.ATOMS[2],
     **precisions.AT_TEST,
     demo={"data": "digits", "sizes": (100, 200), "trials": 2, "trials_above": 1, "n_test": 200, "test_burn_in": 20,
@@ -36,7 +35,7 @@ RIDGE, DETECTORS, PIXELS = "ridge regression", "normalised detectors", "raw pixe
     paper={"data": "mnist", "sizes": (1000, 2000, 5000, 10000, 60000), "trials": 10, "trials_above": 2,
            "n_test": 10000, "test_burn_in": 500, "test_collect": 200},
 )
-def mnist_labels(p: dict, run: Run) -> Outcome:
+def mnist_labels(p: dict, run: Run) -> common.Outcome:
     """Code every training and test digit with the same atoms; classify with more and more labels.
 
     Features: the paper's sample of highest likelihood and the mean of its chain, 640 numbers; as many by ridge
@@ -45,7 +44,7 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     has the labels that the first subset of every size predicts.
     """
     train, test = datasets.load(p["data"], "train"), datasets.load(p["data"], "test", n=p["n_test"], seed=0)
-    runs = repeated(p["sizes"], p["trials"], p["trials_above"])
+    runs = common.repeated(p["sizes"], p["trials"], p["trials_above"])
     runs = [(size, trial) for size, trial in runs if size < len(train) or not trial]  # all digits are one subset
     subsets = [datasets.load(p["data"], "train", n=size, seed=trial) for size, trial in runs]
     for (_, trial), subset in zip(runs, subsets, strict=True):  # before any chain: enough of each to tune on?
@@ -58,18 +57,18 @@ def mnist_labels(p: dict, run: Run) -> Outcome:
     with run.bar(len(runs), "classifying") as bar:
         for (size, trial), subset in zip(runs, subsets, strict=True):
             rows = np.searchsorted(train.number, np.sort(subset.number))
-            found[size, trial] = along("feature_kind", {
+            found[size, trial] = common.along("feature_kind", {
                 name: _classified((before[rows], features[1][name]), train[rows], test, trial, run)
                 for name, before in features[0].items()
             })
             bar.step()
-    table = by_size({key: one[["error"]] for key, one in found.items()})
+    table = common.by_size({key: one[["error"]] for key, one in found.items()})
     predicted = [found[size, 0].predicted.values for size in p["sizes"]]
     table["predicted"] = ("size", "feature_kind", IMAGE), np.array(predicted, np.int8)
     table[LABEL] = IMAGE, test[LABEL].values.astype(np.int8)
-    table["active"] = float((features[1][KINDS[0]] != 0).sum(MAPS[1:]).mean())
+    table["active"] = float((features[1][common.KINDS[0]] != 0).sum(MAPS[1:]).mean())
     table["precisions"] = "precision", list(pair)
-    return outcome(table.assign_coords(precision=["gamma_e", "gamma_w"]), p, test, protocol=FIVE_FOLD)
+    return common.outcome(table.assign_coords(precision=["gamma_e", "gamma_w"]), p, test, protocol=FIVE_FOLD)
 
 
 def _classified(
@@ -78,7 +77,7 @@ def _classified(
     """Error and predicted labels by one feature on one subset, which an interrupted run finds again."""
     labels = [images[LABEL].values for images in (train, test)]
     return run.kept(
-        "mnist-labels-classified", lambda: classify(pair, train, test, trial)[["error", "predicted"]],
+        "mnist-labels-classified", lambda: common.classify(pair, train, test, trial)[["error", "predicted"]],
         features=pair, labels=labels, trial=trial,
     )
 
@@ -87,10 +86,10 @@ def _features(
     atoms: np.ndarray, pair: tuple[float, float], images: xr.DataArray, p: Mapping, run: Run
 ) -> dict[str, xr.DataArray]:
     """Features of these digits by name."""
-    codes = encode_kept(images, atoms, precisions.STRIDE, pair, p, run, f"coding {images.attrs['split']} digits")
+    codes = common.encode_kept(images, atoms, precisions.STRIDE, pair, p, run, f"coding {images.attrs['split']} digits")
     largest = xr.DataArray(normalised(images.values, atoms).max(axis=(2, 3)), dims=(IMAGE, ATOM))
     ridge = xr.DataArray(images.values.reshape(len(images), -1) @ ridge_map(atoms, *pair), dims=(IMAGE, FEATURE))
-    return {kind: codes[kind] for kind in KINDS} | {RIDGE: ridge, DETECTORS: largest, PIXELS: images}
+    return {kind: codes[kind] for kind in common.KINDS} | {RIDGE: ridge, DETECTORS: largest, PIXELS: images}
 
 
 def ridge_map(atoms: np.ndarray, gamma_e: float, gamma_w: float) -> np.ndarray:

@@ -17,8 +17,7 @@ from gdd.one_step import DIGIT_SIZES
 from gdd_book.data import datasets
 from gdd_book.evaluate.baselines import learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import Copies, SvmProtocol, fit_svm
-from gdd_book.experiments.path import along, by_size, classify, repeated
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, along, by_size, classify, experiment, outcome, repeated
 from gdd_book.progress import Run
 from gdd_book.training import chain_of
 

@@ -24,9 +24,8 @@ from gdd_book.data import datasets
 from gdd_book.dictionaries import placed_atoms
 from gdd_book.evaluate.atoms import stroke_share
 from gdd_book.experiments.atoms import describe_projection, in_own_percents
+from gdd_book.experiments.common import FIRST_TEST_IMAGE, Outcome, along, encode, error_of, experiment, outcome
 from gdd_book.experiments.mnist import one_step
-from gdd_book.experiments.path import FIRST_TEST_IMAGE, along, encode, error_of
-from gdd_book.experiments.registry import Outcome, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HEALTHY_DIGITS, STAGES, digits, refinement_for, trained_models
 

@@ -23,8 +23,7 @@ from gdd_book import training
 from gdd_book.data import datasets
 from gdd_book.dictionaries import projection_error
 from gdd_book.experiments.atoms import SHARPNESS, describe_projection
-from gdd_book.experiments.path import along
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.progress import Run
 
 # ---- what refinement does to a pretrained model, and what the noise precision has to do with it
@@ -227,6 +226,7 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
     if p["prune_from"] >= p["burn_in"]:
         raise GddError(f"prune_from: {p['prune_from']} given; below burn_in, {p['burn_in']}, is needed")
     model, starts = training.digits_model(p), (p["starts_1"], p["starts_2"])
+    models = [{start: _single(model, layer, start) for start in starts[layer]} for layer in (0, 1)]
     sweeps = len(p["seeds"]) * (1 + sum(map(len, starts)) * len(p["shares"])) * (p["burn_in"] + p["collect"])
     subsets = {}
     with run.bar(sweeps, "mnist-atoms") as bar:
@@ -239,7 +239,7 @@ def mnist_atoms(p: dict, run: Run) -> Outcome:
             for layer, inputs in enumerate((images.values, below.state.local.w)):
                 found = {start: {} for start in starts[layer]}
                 for start, share in product(found, p["shares"]):
-                    alone = _single(model, layer, start)
+                    alone = models[layer][start]
                     chain = replace(plain, pruning=Pruning(p["prune_from"], p["prune_every"], share))
                     folder = run.folder("mnist-atoms", {"images": inputs, "model": alone, "chain": chain})
                     fitted = pretrain(inputs, alone, chain, None, folder, bar).layers[0]

@@ -28,8 +28,7 @@ from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.baselines import learn_patch_atoms, learn_patches, patch_features, principal_components
 from gdd_book.evaluate.classify import error
-from gdd_book.experiments.path import along
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import PROTOCOL
 from gdd_book.progress import Run
 

@@ -18,7 +18,7 @@ from gdd.model.state import LayerData, LayerState, Local, Shared, precision_shap
 from gdd.sampler.pretrain import fit_layer
 from gdd_book.data import datasets
 from gdd_book.evaluate.atoms import match_atoms
-from gdd_book.experiments.registry import Outcome, experiment
+from gdd_book.experiments.common import Outcome, experiment
 from gdd_book.progress import Run
 
 SETTING = "setting"

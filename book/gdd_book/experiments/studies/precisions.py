@@ -28,8 +28,7 @@ from gdd_book.data import datasets
 from gdd_book.dictionaries import cut_atoms, placed_atoms
 from gdd_book.evaluate.classify import FIVE_FOLD, fit_svm
 from gdd_book.experiments.atoms import in_own_percents
-from gdd_book.experiments.path import KINDS, along, encode, error_of
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import KINDS, Outcome, along, encode, error_of, experiment, outcome
 from gdd_book.experiments.studies.depth import describe_depth, other_digits
 from gdd_book.progress import Run
 

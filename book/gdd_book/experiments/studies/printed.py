@@ -22,8 +22,7 @@ from gdd.model.pooling import cut_into_blocks, one_hot
 from gdd.model.spec import FLAT
 from gdd.model.state import EMPTY
 from gdd.sampler.pretrain import Fitted
-from gdd_book.experiments.path import along
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, along, experiment, outcome
 from gdd_book.progress import Run
 from gdd_book.training import HELD_DIGITS, digits
 

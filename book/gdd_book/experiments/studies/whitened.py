@@ -20,8 +20,7 @@ from gdd.inference.deformations import learn_whitening
 from gdd_book.data import datasets
 from gdd_book.data.subsets import generator
 from gdd_book.evaluate.baselines import learn_patches, patch_features
-from gdd_book.experiments.path import classify
-from gdd_book.experiments.registry import Outcome, experiment, outcome
+from gdd_book.experiments.common import Outcome, classify, experiment, outcome
 from gdd_book.experiments.studies.mnist_features import DEFORMATIONS, PROTOCOL, reader
 from gdd_book.experiments.studies.one_step import KYMATIO, SCATTERING, scattered
 from gdd_book.progress import Run

@@ -1,9 +1,12 @@
-"""What experiments have in common: parts joined along an axis, images encoded by given atoms, codes classified."""
+"""What all experiments have in common: how they are registered, what they return, and the steps that they share.
+
+Parts are joined along an axis, images are encoded by given atoms, codes go to the classifier.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -12,7 +15,7 @@ from gdd.base.axes import IMAGE, LABEL
 from gdd.inference.deconvolution import deconvolve
 from gdd_book.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
 from gdd_book.progress import Run
-from gdd_book.training import code_of
+from gdd_book.training import Learned, code_of
 
 #: features from one test-time chain: the paper's, and the mean of its samples
 KINDS = ("ml_sample", "mean")
@@ -20,6 +23,56 @@ KINDS = ("ml_sample", "mean")
 AT_ONCE = 1000
 #: number of the first test image, from which its random numbers follow: training images have others
 FIRST_TEST_IMAGE = 10**6
+
+
+class Outcome(NamedTuple):
+    """What an experiment returns: its results, what a record must say about them, and what it has learned."""
+
+    dataset: xr.Dataset
+    spec: Any  # dataclass, or mapping or sequence of them
+    data_name: str
+    data_checksum: str
+    seed: int
+    learned: Mapping[str, Learned] = {}  # by name, see `gdd_book.models`
+
+
+def outcome(
+    dataset: xr.Dataset, p: Mapping[str, Any], images: xr.DataArray, learned: Mapping[str, Learned] | None = None,
+    **spec,
+) -> Outcome:
+    """Results on the data set ``p["data"]``, from which ``images`` come, with the (first) seed of these parameters."""
+    seed = p["seed"] if "seed" in p else p["seeds"][0]
+    return Outcome(dataset, spec, p["data"], images.attrs["checksum"], seed, learned or {})
+
+
+class Experiment(NamedTuple):
+    """A function of parameters and of a run, and the parameters' defaults."""
+
+    name: str
+    run: Callable[[dict, Run], Outcome]
+    scales: dict[str, dict[str, Any]]  # the same names in every scale
+    choices: Mapping[str, tuple[str, ...]]  # of a parameter that is a word or words
+    in_parallel: bool  # has parts to run side by side; the result does not depend on the number of processes
+
+
+EXPERIMENTS: dict[str, Experiment] = {}
+
+
+def experiment(
+    name: str, demo: dict, paper: dict | None = None, choices: Mapping[str, tuple[str, ...]] | None = None,
+    in_parallel: bool = False, **both,
+) -> Callable:
+    """Register the function below under a name, with the defaults of each scale and those of ``both``."""
+    scales = {"demo": demo | both} | ({} if paper is None else {"paper": paper | both})
+
+    def register(run: Callable[[dict, Run], Outcome]) -> Callable[[dict, Run], Outcome]:
+        EXPERIMENTS[name] = Experiment(name, run, scales, choices or {}, in_parallel)
+        return run
+
+    return register
+
+
+# ---- steps
 
 
 def along(axis: str, parts: Mapping[Any, xr.Dataset]) -> xr.Dataset:
