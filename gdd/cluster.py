@@ -1,33 +1,30 @@
 """One chain on many processes and machines, and many independent tasks, on dask.distributed.
 
 The images of a chain are partitioned into shards of whole batches (`gdd.sampler.sums`), one per worker. Each worker
-keeps the images and local state of its shard during the whole run and sweeps over them with the ordinary code. A draw
-that depends on all images is an all-reduce: every worker sends its partial sums and receives the total. So the chain
-has the same bits on one thread, on many, and on any number of workers.
+keeps the images and local state of its shard during the whole run and sweeps over them with the ordinary code, inside
+an actor, `ShardChain`. It pauses where a draw depends on all images: the driver takes the partial sums of all shards,
+adds them up, and sends the total back. So the chain has the same bits on one thread, on many, and on any number of
+workers.
 
-The chain of a shard is one task, pinned to its worker; the local state is never sent. The `Rendezvous`, an actor,
-reduces the shards' sums; its methods wait without blocking a thread.
-
-If a worker is lost, the others stop. With a checkpoint folder that all workers can read, the run resumes from the last
-checkpoint on the remaining workers, and ends with the same bits.
+The driver writes and reads the checkpoints. If a worker is lost, it resumes from the last one on the remaining workers,
+and ends with the same bits.
 
 Needs the extra ``cluster``: ``pip install 'gdd[cluster]'``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
-import itertools
 import logging
 import threading
-import time
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
+from itertools import pairwise, starmap
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,16 +50,15 @@ from gdd.sampler.sums import BATCH
 try:
     import distributed
     from distributed import Client
+    from distributed.threadpoolexecutor import ThreadPoolExecutor  # whose threads do not hold up the end of a process
 except ImportError as error:
     raise GddError("gdd.cluster: dask.distributed is not installed; pip install 'gdd[cluster]'") from error
 
 LOG = logging.getLogger(__name__)
 #: seconds to wait for a new worker when all are lost
 WORKER_TIMEOUT = 120.0
-#: seconds between two polls of the chain
-POLL_SECONDS = 0.5
-#: seconds after which a pending answer prompts a check that its sender is alive, and within which the sender must reply
-CHECK_AFTER, LOST_AFTER = 2.0, 60.0
+#: seconds between two checks that the sender of a pending answer is alive
+CHECK_AFTER = 2.0
 #: exceptions that dask raises if a worker does not answer
 UNREACHABLE = (OSError, RuntimeError, TimeoutError, distributed.client.FutureCancelledError)
 #: a task uses all threads of its worker, so each process runs one task of ours at a time
@@ -93,7 +89,7 @@ def learn(
         each worker reads its own images and the driver only the first batch
     model, chain, mask : as of `gdd.pretrain`
     refine, refinement : chain and settings of `gdd.refine`; None: pretraining alone
-    folder : of checkpoints, readable by all workers; without one the run ends if a worker is lost
+    folder : of checkpoints, which the driver writes and reads; without one the run ends if a worker is lost
     keep : number of first images whose state is returned to the driver; None: all
     client : None: the current one, as within ``with Client(...)``
     progress : called regularly with the chain's name, the number of sweeps done, and that of all sweeps
@@ -111,8 +107,7 @@ def learn(
 
     Notes
     -----
-    Refinement starts from the result of pretraining, as pruned. Only one chain can run on the same workers: each shard
-    holds its worker until all shards have met, so two chains would deadlock.
+    Refinement starts from the result of pretraining, as pruned.
 
     *Source:* Pu, Yuan & Carin 2015, Sec. 2.2, 2.3 and 5 (which hopes for larger machines).
     *Departs:* not in the paper.
@@ -169,23 +164,27 @@ def run_shards(
     if not workers:
         raise WorkerLost("cluster: all workers have gone")
     edges = [batches * n // len(workers) * BATCH for n in range(len(workers))] + [count]
-    first = next(iter(workers))
-    actor = client.submit(Rendezvous, len(workers), workers=[first], actor=True, pure=False)
-    futures = [actor]
+    futures = [client.submit(ShardChain, workers=[worker], actor=True, pure=False) for worker in workers]
+    check, reached = partial(refuse_gone, workers, client), None
     try:
-        check = partial(refuse_gone, workers, client)
         with as_worker_lost():
-            rendezvous = wait_for(gather_in_background(client, actor), check)
-            for number, worker in enumerate(workers):
-                part = slice(edges[number], edges[number + 1])
-                data = [send_images(array, part, worker, client) for array in (images, mask)]
-                rank = Rank(rendezvous, {first: workers[first]}, number, part.start, count)
-                futures.append(client.submit(run_shard, *data, rank, stages, workers=[worker], pure=False))
-        failed = watch(futures[1:], rendezvous, check, progress)
-        if failed:
-            raise failed
-        with as_worker_lost():
-            return wait_for(gather_in_background(client, futures[1:]), check)
+            actors, answers = [wait_for(future, check) for future in futures], []
+            for actor, part in zip(actors, starmap(slice, pairwise(edges)), strict=True):
+                shard_mask = None if mask is None else mask[part]
+                answers.append(actor.begin(images[part], shard_mask, part.start, count, stages))
+        while True:
+            with as_worker_lost():
+                paused = [wait_for(answer, check) for answer in answers]
+            for failed in paused:
+                if isinstance(failed, BaseException):
+                    raise failed
+            if not isinstance(paused[0], Pause):
+                return paused
+            if progress is not None and paused[0].reached != reached:
+                progress(*(reached := paused[0].reached))
+            responses = paused[0].respond([pause.value for pause in paused])
+            with as_worker_lost():
+                answers = [actor.go_on(response) for actor, response in zip(actors, responses, strict=True)]
     finally:
         with suppress(*UNREACHABLE):
             client.cancel(futures, force=True)
@@ -200,49 +199,7 @@ def as_worker_lost() -> Iterator[None]:
         raise WorkerLost(f"cluster: a worker cannot be reached ({error})") from error
 
 
-def send_images(
-    images: Images | None, batch: slice, worker: str, client: Client
-) -> Images | distributed.Future | None:
-    """A slice of the images: of an array, sent to a worker; of a DataArray, read there later. None stays None."""
-    if images is None or isinstance(images, xr.DataArray):
-        return None if images is None else images[batch]
-    try:
-        return client.scatter(images[batch], workers=[worker], hash=False)
-    except KeyError as error:  # dask's word for a worker that it does not know
-        raise WorkerLost(f"cluster: {worker} has gone") from error
-
-
-def watch(
-    futures: list[distributed.Future], rendezvous: Rendezvous, check: Callable[[], None], progress: Progress | None
-) -> Exception | None:
-    """Wait for the shards and report their progress; on any exit, stop those still running.
-
-    Returns the exception of a shard that failed, else None.
-    """
-    try:
-        while not all(future.done() for future in futures):
-            time.sleep(POLL_SECONDS)
-            failed = [future.exception() for future in futures if future.status == "error"]
-            if failed:
-                causes = (error for error in failed if not isinstance(error, Stopped))
-                return next(causes, WorkerLost("cluster: stopped"))
-            with as_worker_lost():
-                reached = wait_for(rendezvous.look(), check)
-                check()
-            if progress is not None and reached is not None:
-                progress(*reached)
-        return next((error for error in (future.exception() for future in futures) if error), None)
-    finally:
-        with suppress(*UNREACHABLE, WorkerLost):  # the shards themselves notice the loss of the rendezvous
-            wait_for(rendezvous.stop("the chain has ended"), check)
-
-
-def gather_in_background(client: Client, futures) -> Future:
-    """Fetch results in the client's own thread."""
-    return asyncio.run_coroutine_threadsafe(client.gather(futures, asynchronous=True), client.loop.asyncio_loop)
-
-
-def wait_for(awaited: Future | distributed.ActorFuture, check: Callable[[], Any]) -> Any:
+def wait_for(awaited: distributed.Future | distributed.ActorFuture, check: Callable[[], None]) -> Any:
     """Wait for an answer until ``check`` raises: from a lost worker or actor dask may never deliver one."""
     while True:
         try:
@@ -271,117 +228,90 @@ def running(client: Client) -> dict[str, str]:
     return {address: worker["local_directory"] for address, worker in workers.items()}
 
 
-class Stopped(GddError):
-    """Other shards have stopped, so this one must too."""
+class Pause(NamedTuple):
+    """What the chain of a shard waits for: its entry of ``respond``, of the values of all shards."""
+
+    respond: Callable[[list], list]
+    value: Any  # of this shard
+    reached: tuple[str, int, int]  # the chain's name, the number of sweeps done, and that of all sweeps
 
 
-class Rendezvous:
-    """Actor that reduces the shards' values; its methods wait on the worker's event loop."""
+class ShardChain:
+    """Actor that runs the chain of one shard, in a thread, from one pause to the next.
 
-    def __init__(self, ranks: int) -> None:
-        self.ranks, self.rounds, self.why, self.reached = ranks, {}, None, None
+    Every method returns the next `Pause`, or the result of the chain, or the exception that has ended it.
+    """
 
-    async def allreduce(self, rank: int, number: int, combine: Callable[[list], Any], value: Any) -> Any:
-        """Return the combined values of all ranks in round ``number``, once all have arrived."""
-        current_round = self.rounds.setdefault(number, Round({}, asyncio.get_running_loop().create_future()))
-        current_round.values[rank] = value
-        if len(current_round.values) == self.ranks:
-            current_round.combined.set_result(combine([current_round.values[rank] for rank in range(self.ranks)]))
-            del self.rounds[number]
-        while not current_round.combined.done():
-            if self.why:
-                raise Stopped(f"cluster: {self.why}")
-            await asyncio.wait([current_round.combined], timeout=POLL_SECONDS)
-        return current_round.combined.result()
+    def __init__(self) -> None:
+        self.asked, self.answers = SimpleQueue(), SimpleQueue()
+        weakref.finalize(self, self.answers.put, None)  # ends a chain whose driver is lost
 
-    async def stop(self, why: str) -> None:
-        """End the chain: every shard that waits in a round, or enters one, raises `Stopped`."""
-        self.why = why
+    def begin(self, images: Images, mask: np.ndarray | None, first: int, count: int, stages: Stages) -> Any:
+        """Begin the chain of these images, whose first one is number ``first`` of ``count``."""
+        pool, threads = ThreadPoolExecutor(1), distributed.get_worker().state.nthreads
+        chain = pool.submit(run_shard, self.asked, self.answers, threads, images, mask, first, count, stages)
+        chain.add_done_callback(self.asked.put)
+        pool.shutdown(wait=False)  # after this chain
+        return self.next_pause()
 
-    async def report(self, reached: tuple[str, int, int]) -> None:
-        """Store the chain's name, the number of sweeps done, and that of all sweeps, for the driver."""
-        self.reached = reached
+    def go_on(self, response: Any) -> Any:
+        """Continue the chain after a pause."""
+        self.answers.put((response,))
+        return self.next_pause()
 
-    async def look(self) -> tuple[str, int, int] | None:
-        """Return the last report."""
-        return self.reached
+    def next_pause(self) -> Any:
+        """Wait for the chain's next pause, or its end; until then the process runs nothing else of ours."""
+        with one_task():
+            paused = self.asked.get()
+        return paused if isinstance(paused, Pause) else paused.exception() or paused.result()
 
 
-class Round(NamedTuple):
-    """One reduction."""
+class ShardProgress:
+    """How far the chain of a shard is."""
 
-    values: dict[int, Any]  # by rank
-    combined: asyncio.Future
-
-
-class Rank(NamedTuple):
-    """A shard's number, its images, and where its values are reduced."""
-
-    rendezvous: Rendezvous
-    worker: dict[str, str]  # of the rendezvous: its folder, by address
-    number: int
-    first: int  # number of the first image
-    images: int  # number of images of all shards
-
-    def shard(self) -> Shard:
-        """Return the `Shard`, whose rounds of reduction are numbered from 0."""
-        rounds = itertools.count()
-
-        def allreduce(combine: Callable[[list], Any], value: Any) -> Any:
-            try:
-                awaited = self.rendezvous.allreduce(self.number, next(rounds), combine, value)
-                return wait_for(awaited, self.refuse_gone)
-            except (*UNREACHABLE, WorkerLost) as error:
-                raise Stopped(f"cluster: the meeting place cannot be reached ({error})") from error
-
-        return Shard(self.first, self.images, allreduce)
-
-    def refuse_gone(self) -> None:
-        """Raise if the worker of the rendezvous is lost, or the rendezvous itself, which ends with its driver."""
-        refuse_gone(self.worker, distributed.get_client())
-        self.rendezvous.look().result(timeout=LOST_AFTER)
-
-
-class RemoteProgress:
-    """Progress of a shard's chain; the first shard reports it regularly to the rendezvous."""
-
-    def __init__(self, rank: Rank) -> None:
-        self.rank, self.stage, self.done, self.sweeps, self.reported = rank, "", 0, 0, 0.0
+    reached = "", 0, 0
 
     def begin(self, stage: str, sweeps: int, done: int = 0, *_) -> None:
         """Begin a chain."""
-        self.stage, self.sweeps, self.done = stage, sweeps, done
+        self.reached = stage, done, sweeps
 
     def step(self, **_) -> None:
         """Count a sweep."""
-        self.done += 1
-        if self.rank.number == 0 and time.monotonic() - self.reported > POLL_SECONDS:
-            self.reported = time.monotonic()
-            self.rank.rendezvous.report((self.stage, self.done, self.sweeps))
+        stage, done, sweeps = self.reached
+        self.reached = stage, done + 1, sweeps
 
 
-def run_shard(images: Images, mask: np.ndarray | None, rank: Rank, stages: Stages) -> Pretrained | Refined:
-    """Run the chain on one shard's images; a task of the shard's worker."""
-    model, chain, refine, refinement, folder, keep = stages
-    with one_task():
+def run_shard(
+    asked: SimpleQueue, answers: SimpleQueue, threads: int, images: Images, mask: np.ndarray | None, first: int,
+    count: int, stages: Stages,
+) -> Pretrained | Refined:
+    """Run the chain on one shard's images; its pauses go into ``asked``."""
+    (model, chain, refine, refinement, folder, keep), progress = stages, ShardProgress()
+
+    def meet(respond: Callable[[list], list], value: Any) -> Any:
+        asked.put(Pause(respond, value, progress.reached))
+        if (answer := answers.get()) is None:
+            raise SystemExit
+        return answer[0]
+
+    with on_threads(threads):
         try:
             data = validate_data(load_images(images), model, model.layers[0].gamma_e, chain, mask)
         except GddError as error:
-            raise GddError(f"{error} (images counted from {rank.first})" if rank.first else str(error)) from error
-        data, progress = data._replace(shard=rank.shard()), RemoteProgress(rank)
+            raise GddError(f"{error} (images counted from {first})" if first else str(error)) from error
+        data = data._replace(shard=Shard(first, count, meet))
         trained = pretrain_layers(data, model, chain, folder, progress)
         if refine is not None:
             trained = refine_layers(data, trained.model, refine, refinement, trained, folder, progress)
-        return of_images(trained, slice(max(0, min(keep - rank.first, len(data.images)))))
+        return of_images(trained, slice(max(0, min(keep - first, len(data.images)))))
 
 
 @contextmanager
 def one_task() -> Iterator[None]:
-    """Run one task of ours at a time in this process, with as many threads as the worker has."""
+    """Run one task of ours at a time in this process."""
     with _ONE_TASK:
         keep_memory()
-        with on_threads(distributed.get_worker().state.nthreads):
-            yield
+        yield
 
 
 def keep_memory() -> None:
@@ -473,7 +403,7 @@ def _run_alone(work: Callable, *arguments, **options):
     def load(argument):
         return argument.load(scheduler="synchronous") if isinstance(argument, xr.DataArray) else argument
 
-    with one_task():
+    with one_task(), on_threads(distributed.get_worker().state.nthreads):
         return work(*map(load, arguments), **options)
 
 

@@ -22,7 +22,7 @@ from gdd.base.checks import GddError, as_array
 from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
-from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared
+from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared, map_local
 from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Fitted, Pretrained, check_start
 from gdd.sampler.refine import Refined
@@ -211,20 +211,15 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
     These arrays (image, ...) are the local part of every state and the data; what images share stays the first model's.
     """
     first, joint = models[0], isinstance(models[0], Refined)
-    counts = [len((one.state if joint else one.layers[0].state).local.z) for one in models]
-
-    def mapped(*values):
-        if isinstance(values[0], tuple):
-            joined = map(mapped, *values)
-            return values[0]._make(joined) if hasattr(values[0], "_make") else tuple(joined)
-        by_image = isinstance(values[0], np.ndarray) and [len(value) for value in values] == counts
-        return function(*values) if by_image else values[0]
 
     def data_of(*data: LayerData | None) -> LayerData | None:
-        return None if data[0] is None else LayerData(*mapped(*(one[:2] for one in data)))
+        if data[0] is None:
+            return None
+        mask = None if data[0].mask is None else function(*(one.mask for one in data))
+        return LayerData(function(*(one.images for one in data)), mask)
 
     def state_of(*states):
-        return states[0]._replace(local=mapped(*(one.local for one in states)))
+        return states[0]._replace(local=map_local(function, *(one.local for one in states)))
 
     if joint:
         data, state, last = (tuple(getattr(one, name) for one in models) for name in ("data", "state", "last"))

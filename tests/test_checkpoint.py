@@ -10,7 +10,7 @@ from tiny import layer
 from gdd.base.checks import GddError
 from gdd.model.layer import draw_state
 from gdd.model.spec import ChainSpec, layer_shape
-from gdd.model.state import LayerData
+from gdd.model.state import LayerData, Shard
 from gdd.sampler.checkpoint import ChainState, describe_chain, read, write
 
 
@@ -97,3 +97,27 @@ def test_a_full_disk_at_the_end_of_a_write_keeps_the_last_one(tmp_path, monkeypa
         write(path, owner(), chain_state(2), DATA)
     assert names(tmp_path) == ["layer1.joblib"]
     assert same(read(path, owner(), DATA), chain_state(1))
+
+
+@pytest.mark.parametrize("done", [1, 3])
+def test_shards_write_the_file_of_one_process_and_read_their_own_images(tmp_path, done):
+    """Shards of 1, 3 and 2 images write; one of all, and two of 4 and 2, read."""
+    path, chain, parts = tmp_path / "layer1.joblib", chain_state(done), []
+    chain = chain._replace(best=None if done < 3 else chain.best)
+
+    def part(cut, state):
+        local = state.local
+        return state._replace(local=local._make(array[cut] if len(array) == 6 else array for array in local))
+
+    def last_writes(respond, value):
+        parts.append(value)
+        return respond(parts)[-1] if len(parts) == 3 else None
+
+    for cut in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        own = chain._replace(state=part(cut, chain.state), best=chain.best and part(cut, chain.best))
+        write(path, owner(), own, LayerData(DATA.images[cut], shard=Shard(cut.start, 6, last_writes)))
+    assert names(tmp_path) == ["layer1.joblib"] and same(read(path, owner(), DATA), chain)
+    for number, cut in enumerate((slice(0, 4), slice(4, 6))):
+        shard = Shard(cut.start, 6, lambda respond, _, number=number: respond([4, 2])[number])
+        found = read(path, owner(), LayerData(DATA.images[cut], shard=shard))
+        assert same(found.state, part(cut, chain.state)) and same(found.best or (), found.state if done == 3 else ())

@@ -27,6 +27,11 @@ def key(number, seed=11):
     return Key(seed, PRETRAIN, 0, number)
 
 
+def as_double(state):
+    local, shared = (part._make(a if a.dtype.kind == "i" else a.astype(float) for a in part) for part in state)
+    return state._replace(local=local, shared=shared)
+
+
 @pytest.mark.parametrize("images", [3, 1])
 @pytest.mark.parametrize("name", LAYERS)
 def test_same_chain_as_the_plain_sweep(name, images):
@@ -131,7 +136,7 @@ def test_threads_change_no_bit(dtype):
         return chain, info
 
     end, info = assert_threads_change_no_bit(run)
-    assert info.log_joint == pytest.approx(log_joint(end.as_double(), data, spec, shape), rel=1e-4)
+    assert info.log_joint == pytest.approx(log_joint(as_double(end), data, spec, shape), rel=1e-4)
 
 
 def test_a_fixed_precision_stays():

@@ -7,6 +7,7 @@ model's first layer takes 49 blocks x (2 + 4) bytes per image in single precisio
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -29,11 +30,22 @@ class Shard(NamedTuple):
 
     first: int = 0  # number of this shard's first image
     images: int | None = None  # number of images of the chain; None: those of this shard
-    allreduce: Callable[[Callable[[list], Any], Any], Any] | None = None  # (combine, value) -> combined value
+    meet: Callable[[Callable[[list], list], Any], Any] | None = None  # `exchange` with the other shards; None: alone
+
+    def exchange(self, respond: Callable[[list], list], value: Any) -> Any:
+        """Return this shard's entry of ``respond(values)``, of the values of all shards in their order.
+
+        Every shard must call it, in the same order of calls.
+        """
+        return respond([value])[0] if self.meet is None else self.meet(respond, value)
 
     def reduce(self, combine: Callable[[list[Value]], Result], value: Value) -> Result:
-        """Combine the values of all shards, in their order; every shard must call it, in the same order of calls."""
-        return combine([value]) if self.allreduce is None else self.allreduce(combine, value)
+        """Combine the values of all shards, in their order; every shard receives the same. As `exchange`."""
+        return self.exchange(partial(_same_to_all, combine), value)
+
+
+def _same_to_all(combine: Callable[[list], Any], values: list) -> list:
+    return [combine(values)] * len(values)
 
 
 class LayerData(NamedTuple):
@@ -74,14 +86,6 @@ class LayerState(NamedTuple):
     local: Local
     shared: Shared
 
-    def as_double(self) -> LayerState:
-        """Return the same state in double precision."""
-        local, shared = self
-        return LayerState(
-            local._replace(w=local.w.astype(float), gamma_e=local.gamma_e.astype(float)),
-            Shared(*(part.astype(float) for part in shared)),
-        )
-
 
 class JointLocal(NamedTuple):
     """The part of the joint model's state that belongs to each image; theta is integrated out.
@@ -108,6 +112,21 @@ class JointState(NamedTuple):
 
     local: JointLocal
     shared: JointShared
+
+
+def map_local(function: Callable[..., np.ndarray], *parts: Local | JointLocal) -> Local | JointLocal:
+    """Return the first of ``parts`` with ``function(array, ...)``, of all parts' arrays, for what images own.
+
+    parts : local parts of different images; what has no image axis stays the first one's
+    """
+    counts = [len(part.z) for part in parts]
+
+    def mapped(*values):
+        if isinstance(values[0], tuple):
+            return tuple(map(mapped, *values))
+        return function(*values) if [len(value) for value in values] == counts else values[0]
+
+    return parts[0]._make(map(mapped, *parts))
 
 
 def with_block(state: LayerState | JointState, where, position, weight) -> LayerState | JointState:

@@ -81,7 +81,7 @@ def run_chain(
                     pause = max(SECONDS_BETWEEN_CHECKPOINTS, (saved - now) / SHARE_OF_WRITING)
         ended = True
     finally:
-        if path and chain_state.done > written and (ended or shard.allreduce is None):  # one shard alone cannot write
+        if path and chain_state.done > written and (ended or shard.meet is None):  # one shard alone cannot write
             checkpoint.write(path, owner, chain_state, data)
     return chain_state
 

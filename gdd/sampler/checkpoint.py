@@ -4,8 +4,8 @@ A chain has no hidden random state. Its state, its best sample, its traces and t
 continuation needs to equal the uninterrupted run bit for bit. The checkpoint before the last one is kept: should the
 last one be damaged, the chain goes on from there to the same bits.
 
-Where several processes hold the images, each writes what belongs to its own to a file apart, and the first one, when
-all have, the checkpoint that names them. It is read by any number of processes.
+Where several processes hold the images, the one at which they meet reads and writes the checkpoint of all. It is the
+file of a single process.
 
 A checkpoint belongs to a model, to data by their content, and to the code that made it. Another chain refuses it. The
 file has a digest of what follows, the owner as a line of JSON, and the chain as joblib writes it: a pickle, to be read
@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
+from itertools import accumulate, pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -28,7 +30,7 @@ import numpy as np
 import gdd
 from gdd.base.checks import GddError
 from gdd.base.files import written_whole
-from gdd.model.state import JointLocal, JointState, LayerData, LayerState, Local
+from gdd.model.state import JointState, LayerData, LayerState, map_local
 from gdd.sampler.sums import batches
 
 #: bytes of the digest
@@ -95,11 +97,6 @@ def previous(path: Path) -> Path:
     return path.with_name(f"{path.stem}.previous{path.suffix}")
 
 
-def shard_path(path: Path, done: int, first: int) -> Path:
-    """File of what belongs to the images from ``first`` on, after ``done`` sweeps."""
-    return path.with_name(f"{path.stem}.sweep{done}.image{first}{path.suffix}")
-
-
 def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
     """Write a checkpoint; the last one stays whole until this one is, and is kept as `previous`.
 
@@ -108,83 +105,46 @@ def write(path: Path, owner: dict, at: ChainState, data: LayerData) -> None:
     GddError
         It cannot be written: a full disk, a folder that cannot be written.
     """
-    shard = data.shard
-    if shard.allreduce is None:
-        return _save(path, owner, (at, None), previous(path))
-    _save(shard_path(path, at.done, shard.first), owner, _local_parts(at))
-    shards = shard.reduce(list, (shard.first, len(data.images)))  # all have written theirs
-    if shard.first == 0:
-        _save(path, owner, (_with_local_parts(at, (None, None)), shards), previous(path))
-        valid = [_load(place) for place in (path, previous(path))]
-        named = [(at.done, first) for at, shards in filter(None, valid) for first, _ in shards or ()]
-        kept = {shard_path(path, *one) for one in named}
-        for other in set(path.parent.glob(f"{path.stem}.sweep*.image*{path.suffix}")) - kept:
-            other.unlink(missing_ok=True)
-    shard.reduce(len, None)  # none goes on before the checkpoint is valid
+    data.shard.reduce(partial(_write_joined, path, owner), at)
 
 
 def read(path: Path, owner: dict, data: LayerData) -> ChainState | None:
     """Read a checkpoint, or the one before it if there is no last one; None if there is neither.
-
-    Of what belongs to the images only that of these.
 
     Raises
     ------
     GddError
         It is damaged, cannot be read, or belongs to another chain. It stays as it is.
     """
-    for place in (path, previous(path)):
-        if (stored := _load(place, owner)) is not None:
-            at, shards = stored
-            first, last = data.shard.first, data.shard.first + len(data.images)
-            parts = [(0, data.count, _local_parts(at))]
-            if shards is not None:
-                there = [(start, images) for start, images in shards if start < last and first < start + images]
-                parts = [(start, images, _shard(path, at.done, start)) for start, images in there]
-            return _with_local_parts(at, _own_images(first, last, parts))
-    return None
+    return data.shard.exchange(partial(_read_parts, path, owner), len(data.images))
 
 
-def _local_parts(at: ChainState) -> tuple[Local | JointLocal, Local | JointLocal | None]:
-    """What belongs to the images: of the state, and of the best sample."""
-    return at.state.local, at.best and at.best.local
+def _read_parts(path: Path, owner: dict, counts: list[int]) -> list[ChainState | None]:
+    """What every shard has of the checkpoint of a chain; ``counts`` : numbers of their images."""
+    at = _load(path, owner) or _load(previous(path), owner)
+    if at is None or len(counts) == 1:
+        return [at] * len(counts)
+    return [_map_images(itemgetter(slice(*edges)), at) for edges in pairwise(accumulate(counts, initial=0))]
 
 
-def _with_local_parts(at: ChainState, parts: tuple) -> ChainState:
-    state, best = parts
-    return at._replace(state=at.state._replace(local=state), best=at.best and at.best._replace(local=best))
+def _map_images(function: Callable[..., np.ndarray], *shards: ChainState) -> ChainState:
+    """Return the first of ``shards`` with ``function(array, ...)``, of all of them, for what images own."""
+    first = shards[0]
+    state = first.state._replace(local=map_local(function, *(at.state.local for at in shards)))
+    if first.best is None:
+        return first._replace(state=state)
+    return first._replace(
+        state=state, best=first.best._replace(local=map_local(function, *(at.best.local for at in shards)))
+    )
 
 
-def _own_images(first: int, last: int, parts: list[tuple[int, int, tuple]]) -> tuple:
-    """Local parts of images ``first`` to ``last``; ``parts``: of others, with their first image and how many."""
-
-    def join(*values):
-        if isinstance(values[0], tuple):
-            joined = map(join, *values)
-            return values[0]._make(joined) if hasattr(values[0], "_make") else tuple(joined)
-        if values[0] is None:
-            return None
-        cuts = [
-            value[max(first - start, 0) : last - start] if len(value) == images else value
-            for value, (start, images, _) in zip(values, parts, strict=True)
-        ]
-        return np.concatenate(cuts) if sum(map(len, cuts)) == last - first else cuts[0]
-
-    return join(*(local for _, _, local in parts))
-
-
-def _shard(path: Path, done: int, first: int) -> tuple:
-    stored = _load(place := shard_path(path, done, first))
-    if stored is None:
-        raise GddError(f"checkpoint: {path} names {place.name}, which is not there; {ASIDE}")
-    return stored
-
-
-def _save(path: Path, owner: dict, content: tuple, kept: Path | None = None) -> None:
+def _write_joined(path: Path, owner: dict, shards: list[ChainState]) -> None:
+    """Write the checkpoint of a chain from what every shard has of it."""
+    at = shards[0] if len(shards) == 1 else _map_images(lambda *arrays: np.concatenate(arrays), *shards)
     try:
-        with written_whole(path, kept) as part, open(part, "wb+") as file:
+        with written_whole(path, previous(path)) as part, open(part, "wb+") as file:
             file.write(bytes(DIGEST) + json.dumps(owner).encode() + b"\n")
-            joblib.dump(content, file)
+            joblib.dump(at, file)
             digest = _digest(file)
             file.seek(0)
             file.write(digest)
@@ -195,8 +155,8 @@ def _save(path: Path, owner: dict, content: tuple, kept: Path | None = None) -> 
         ) from error
 
 
-def _load(path: Path, owner: dict | None = None) -> tuple | None:
-    """Content of a file, None if there is none; GddError if it is damaged, or not that owner's."""
+def _load(path: Path, owner: dict) -> ChainState | None:
+    """What a file has of a chain, None if there is none; GddError if it is damaged, or not that owner's."""
     try:
         with open(path, "rb") as file:
             if file.read(DIGEST) != _digest(file):
@@ -204,9 +164,7 @@ def _load(path: Path, owner: dict | None = None) -> tuple | None:
                 remedy = f"delete it to go on from the one before, {before.name}" if before.exists() else ASIDE
                 raise GddError(f"checkpoint: {path} is not a whole checkpoint of this version; {remedy}")
             file.seek(DIGEST)
-            there = json.loads(file.readline())
-            if owner is not None:
-                _check_owner(path, there, owner)
+            _check_owner(path, json.loads(file.readline()), owner)
             return joblib.load(file)
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -220,10 +221,10 @@ def initial_state(
         for k in range(shape.atoms):
             n, i, j = (generator.integers(0, size, 20) for size in (data.count, rows, cols))
             patches = [
-                (t, images[n[t] - shard.first, :, i[t] : i[t] + h, j[t] : j[t] + w])
+                (-t, images[n[t] - shard.first, :, i[t] : i[t] + h, j[t] : j[t] + w])
                 for t in range(20) if 0 <= n[t] - shard.first < len(images)
             ]
-            patch = shard.reduce(_highest_energy, patches)
+            patch = shard.reduce(_highest_energy, [(float((patch**2).sum()), t, patch) for t, patch in patches])
             atoms[k] = patch + 1e-3 * max(float(np.abs(patch).max()), 1e-6) * atoms[k]
     atoms /= np.sqrt((atoms**2).sum(axis=(1, 2, 3), keepdims=True))
     sizes = precision_shapes(spec, len(images), shape.planes)
@@ -236,10 +237,9 @@ def initial_state(
     return LayerState(Local(z, np.zeros(z.shape, dtype), gamma_e), Shared(atoms, gamma_d, gamma_w))
 
 
-def _highest_energy(parts: list[list[tuple[int, np.ndarray]]]) -> np.ndarray:
-    """The patch of highest energy, the first of several; ``parts`` : numbered patches of every shard."""
-    patches = dict(sorted((pair for part in parts for pair in part), key=lambda pair: pair[0]))
-    return max(patches.values(), key=lambda patch: float((patch**2).sum()))
+def _highest_energy(parts: list[list[tuple[float, int, np.ndarray]]]) -> np.ndarray:
+    """The patch of highest energy, the first of several; ``parts`` : (energy, -number, patch) of every shard."""
+    return max((drawn for part in parts for drawn in part), key=itemgetter(0, 1))[2]
 
 
 def variance(data: LayerData) -> np.floating:
