@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from agreement import assert_same_chain, assert_threads_change_no_bit, two_cores
+from numba import njit
+from scipy.signal import correlate as scipy_correlate
 from tiny import LAYERS, WHOLE, draw, layer, proper
 
 from gdd.base.axes import IMAGE
-from gdd.model.layer import draw_data, draw_state, log_joint, log_likelihood, residual
+from gdd.model.layer import block_groups, draw_data, draw_state, log_joint, log_likelihood, outcome_counts, residual
 from gdd.model.spec import layer_shape
 from gdd.model.state import LayerData, block_positions, maps_of
 from gdd.reference.conditionals import atom_statistics
@@ -16,9 +18,11 @@ from gdd.reference.layer_sweep import plain_sweep
 from gdd.reference.random import PRETRAIN, Key
 from gdd.sampler.arrays import plane_last
 from gdd.sampler.dictionary import explain_atoms, toeplitz
-from gdd.sampler.kernels.operations import CHUNK
+from gdd.sampler.kernels.layer import Bound, UnmaskedAtom, correlate, make_work, sweep_map
+from gdd.sampler.kernels.operations import CHUNK, ROUNDING_MARGIN, count_outcomes, slab_of
+from gdd.sampler.kernels.random import fill_key
 from gdd.sampler.sums import ACCUMULATORS
-from gdd.sampler.sweep import image_pass, sweep
+from gdd.sampler.sweep import image_pass, layer_constants, padded_autocorrelations, sweep
 
 SWEEPS = 4
 
@@ -101,6 +105,45 @@ def test_sums_are_those_of_the_state(name):
         assert sums.squares[k] == pytest.approx((local.w[:, k] ** 2).sum(), rel=1e-10)
 
 
+@njit
+def scan_repeatedly(image, z, w, lags, constants, key):
+    """Fifty scans of one map with the residual carried along; returns residual, correlations and counts."""
+    layer = constants.layer
+    work = make_work(z.reshape((1, *z.shape)), image, layer)
+    fill_key(work.stream, key, 0)
+    work.residual[:] = image
+    count_outcomes(z, layer, work.counts)
+    slab = slab_of(2.0, lags[lags.shape[0] // 2, lags.shape[1] // 3 - 1], constants.prior.gamma_w)
+    for _ in range(50):
+        correlate(work.residual, layer.dictionary, 0, layer, constants.static, work.correlations)
+        bound = Bound(ROUNDING_MARGIN * slab.gain, 0.0, slab.factor)
+        sweep_map(z, w, UnmaskedAtom(0, lags, slab), None, bound, constants, work)
+    return work.residual, work.correlations, work.counts
+
+
+@pytest.mark.slow
+def test_caches_inside_a_map_are_current():
+    """One map visited fifty times over: residual, counts and correlations as if made afresh."""
+    state, data, spec, shape = wide((3, 3), images=1)
+    image, atom = data.images[0, 0], np.ascontiguousarray(state.shared.dictionary[0, 0])
+    lags = padded_autocorrelations(state.shared.dictionary, float)[0]
+    z, w = np.full(shape.grid, -1, np.int16), np.zeros(shape.grid)
+    constants = layer_constants(state.shared, spec, shape, np.dtype(float))
+    residuals, correlations, counts = scan_repeatedly(image.ravel(), z, w, lags, constants, tuple(key(0)))
+    local = state.local._replace(z=z[None, None], w=w[None, None])
+    alone = state._replace(local=local, shared=state.shared._replace(dictionary=state.shared.dictionary[:1]))
+    expected = residual(alone, data, replace(shape, atoms=1))[0, 0]
+    assert (z >= 0).any()
+    np.testing.assert_allclose(residuals.reshape(expected.shape), expected, atol=1e-11)
+    (rows, cols), width = shape.map_size, shape.input_size[1]
+    found = correlations[: rows * width].reshape(rows, width)[:, :cols]
+    last = (shape.grid[0] - 1) * shape.block[0]  # earlier rows are not kept, nothing reads them again
+    np.testing.assert_allclose(found[last:], scipy_correlate(expected, atom, "valid")[last:], atol=1e-11)
+    assert sorted(counts[counts > 0]) == sorted(
+        n for group in block_groups(shape) for n in outcome_counts(z[None, None], group).ravel() if n > 0
+    )
+
+
 @pytest.mark.parametrize(
     "name",
     ["pooled, ragged", "top, planes", "masked", "top, atoms fill the input"],
@@ -117,6 +160,15 @@ def test_single_precision_is_close(name):
     assert rough.local.w.dtype == np.float32
     assert_same_chain(rough, double, 2e-3)
     assert rough_info.log_likelihood == pytest.approx(info.log_likelihood, rel=1e-3)
+
+
+def test_single_precision_does_not_drift():
+    """Two hundred sweeps on: the running log joint still is that of the state, to single precision's rounding."""
+    state, data, spec, shape = draw("pooled, ragged")
+    data = data._replace(images=data.images.astype(np.float32))
+    for number in range(200):
+        state, info = sweep(state, data, spec, shape, key(number))
+    assert info.log_joint == pytest.approx(log_joint(as_double(state), data, spec, shape), rel=1e-4)
 
 
 @two_cores
