@@ -109,7 +109,7 @@ def atoms_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
     """Test error in % of the features of `by_atoms`: rows of atoms and features, columns the first one's sizes."""
     sizes = next(iter(found.values()))["size"].values
     rows = {
-        (atoms, words): {
+        (atom_words(atoms), words): {
             f"{size:,} labels": style.with_interval(one.error.sel(feature_kind=kind, size=size), "trial").item()
             for size in sizes if size in one["size"]
         }
@@ -126,7 +126,7 @@ def refinement_table(found: Mapping[str, xr.Dataset]) -> pd.DataFrame:
             pair = [one.sel(size=size, feature_kind=SAMPLE) for one in (after, before)]
             change = (pair[0].error - pair[1].error).dropna("trial")
             wins, losses, p = compare_paired(*(one.predicted.values == one.label.values for one in pair))
-            rows[atoms, f"{size:,}"] = {
+            rows[atom_words(atoms), f"{size:,}"] = {
                 "change of error, points": style.with_interval(change, "trial", sign="+").item(),
                 "subsets": change.sizes["trial"],
                 "only refined right": wins, "only pretrained right": losses, "p": f"{p:.1g}",
