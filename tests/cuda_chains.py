@@ -2,6 +2,8 @@
 
 import sys
 import warnings
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from importlib import import_module
 from threading import Lock
 from types import SimpleNamespace
@@ -41,9 +43,24 @@ class Allocations(dict):
         self.lock.release()
 
 
+@contextmanager
+def in_all_modules(function, simulated, *, swapped):
+    """The simulator's replacement of ``cuda`` by itself, for the whole launch in every module that has kernels.
+
+    Each call of a function of another module would replace and restore it there, while other threads are inside.
+    """
+    with ExitStack() as stack:
+        for module in (device, coefficients, layer):
+            stack.enter_context(swapped(SimpleNamespace(__globals__=vars(module)), simulated))
+        yield
+
+
 if sys.argv[1] == "simulated":
     sys.setswitchinterval(1e-5)  # the simulator waits for its threads by asking them in turn
+    from numba.cuda.simulator import kernel as launch
     from numba.cuda.simulator.kernelapi import FakeCUDAShared
+
+    launch.swapped_cuda_module = partial(in_all_modules, swapped=launch.swapped_cuda_module)
 
     device.THREADS = 2  # each is a thread of Python
     FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())

@@ -20,8 +20,9 @@ CASES, KERNELS = 14, 4
 
 def run_apart(how, **environment):
     """Run this in a process of its own, as numba decides at its import what CUDA is."""
-    command = [sys.executable, CHAINS, how]
-    return subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True).stdout
+    done = subprocess.run([sys.executable, CHAINS, how], env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def assert_same_chains(lines):
