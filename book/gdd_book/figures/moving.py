@@ -57,7 +57,6 @@ def _draw_noise(atoms: xr.DataArray, error: xr.DataArray, share: xr.DataArray, n
     return style.finish(figure)
 
 
-
 def emerging(atoms: Mapping[int, xr.DataArray], columns: int = 6) -> HTML:
     """Slider over the sweeps of a refinement: projected top atoms after each of these numbers of sweeps."""
     frames = []
@@ -68,7 +67,6 @@ def emerging(atoms: Mapping[int, xr.DataArray], columns: int = 6) -> HTML:
         words = f"refinement, sweep {sweeps}" if sweeps else "after pretraining"
         frames.append((words, style.finish(figure)))
     return slider(frames, "top atoms in the image plane after more and more sweeps of refinement", len(frames) - 1)
-
 
 
 def diverging(images: np.ndarray, found: xr.Dataset) -> HTML:
