@@ -95,7 +95,7 @@ def legend(chosen: Sequence[Claim | Element], known: Mapping[str, str]) -> HTML:
 
 def claims_table(chosen: Iterable[Claim]) -> HTML:
     """Claims with verdicts and numbers; a click on one shows what stands behind it."""
-    head = ("The paper says", "Verdict", "Printed", "Ours", "Our run")
+    head = ("The paper says", "Verdict", "Reported", "Ours", "Our run")
     return html_table(head, [(one.part, _claim_cells(one)) for one in chosen])
 
 
@@ -137,7 +137,7 @@ def printed_number(fact: str | None = None, table: str | None = None, row: Mappi
     """One number of the paper with its unit: a fact, or the cell of a table in the only row with these entries."""
     if fact:
         known = paper_values.fact(fact)
-        return f"{known['value']:g} ({known['unit']})"
+        return f"{known['value']:g} ({known['unit']})".replace("1e-06", "10⁻⁶")
     frame = paper_values.table(table)
     chosen = frame[[all(entry[key] == value for key, value in row.items()) for _, entry in frame.iterrows()]]
     return f"{chosen[column].item():g} ({frame.attrs['unit']})"
