@@ -37,7 +37,7 @@ def show_regimes(runs: Mapping[str, xr.Dataset]) -> Figure:
     axes[1].set_yscale("log")
     axes[-1].set_xlabel("sweep")
     axes[-1].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)
-    style.legend_outside(figure, "upper left", 1, handles=axes[0].get_legend_handles_labels()[0])
+    style.label_lines(axes[0])
     return style.finish(figure)
 
 

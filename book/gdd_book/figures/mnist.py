@@ -584,7 +584,7 @@ def show_left(record: xr.Dataset) -> Figure:
     ticks = sorted({paper, *starts})
     axes.set(xlabel="sweep", ylabel="atoms of layer 1", yscale="log", ylim=(None, 1.1 * ticks[-1]))
     style.write_ticks(axes.yaxis, ticks)
-    style.legend_outside(figure, "lower center", columns=len(starts), smaller=2)
+    style.label_lines(axes)
     return style.finish(figure)
 
 

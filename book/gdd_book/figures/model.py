@@ -354,7 +354,7 @@ def show_health(found: xr.Dataset) -> Figure:
         one = found.sel(noise=noise)
         for strength, width in (("1 to 3", 0.8), ("above 3", 2.0)):
             share = moved_share(one).sel(strength=strength).isel(pooled_layer=0)
-            style.draw_chain(axes[0], share.values, colour, dash, f"{noise}; strength {strength}", width)
+            style.draw_chain(axes[0], share.values, colour, dash, f"{noise};\nstrength {strength}", width)
         style.draw_chain(axes[1], (one.switched_on + one.switched_off).values, colour, dash)
         style.draw_chain(axes[2], one.gamma_e.values, colour, dash)
     axes[0].set_ylim(bottom=0)
@@ -403,7 +403,7 @@ def show_starts(found: xr.Dataset) -> Figure:
                 style.draw_chain(panel, values, colour, dash, f"start: {start}" if number == 0 else "")
     axes[0].set_ylim(*_without_start(axes[0]))
     axes[0].ticklabel_format(axis="y", scilimits=(0, 0), useMathText=True)
-    return _finish_chains(figure, labels.values(), 3)
+    return _finish_chains(figure, labels.values())
 
 
 def starts_table(found: xr.Dataset, usual: str = "pretrained") -> pd.DataFrame:
@@ -427,7 +427,7 @@ def by_noise(write: Callable[[xr.Dataset], pd.DataFrame], found: Mapping[float, 
     return pd.concat([write(one) for one in found.values()], keys=names)
 
 
-def _finish_chains(figure: Figure, labels: Iterable[str], columns: int = 2) -> Figure:
+def _finish_chains(figure: Figure, labels: Iterable[str]) -> Figure:
     """Chains over the sweeps of the refinement: all axes but the first one's vertical in steps of 1, 2 and 5."""
     first, *others = figure.axes
     for panel in others:
@@ -439,7 +439,7 @@ def _finish_chains(figure: Figure, labels: Iterable[str], columns: int = 2) -> F
     panel.set(xscale="log", xlabel="sweep of the refinement")
     style.write_ticks(panel.xaxis)
     figure.align_ylabels()
-    style.legend_outside(figure, columns=columns, smaller=2, handles=first.get_legend_handles_labels()[0])
+    style.label_lines(first)
     return style.finish(figure)
 
 

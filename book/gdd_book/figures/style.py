@@ -198,6 +198,15 @@ def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float, str]], smaller
         labels[one].set_position((1.03, height))
 
 
+def label_lines(axes: Axes, smaller: int = 3) -> None:
+    """The labels of all lines of the axes at their ends, in place of a legend."""
+    names, ends = {value: name for name, value in COLOURS.items()}, {}
+    for line in axes.get_legend_handles_labels()[0]:
+        points = np.array([line.get_xdata(), line.get_ydata()], float)
+        ends[line.get_label()] = *points[:, np.isfinite(points).all(axis=0)][:, -1], names[line.get_color()]
+    label_ends(axes, ends, smaller)
+
+
 def explain_faces(figure: Figure, hollow: str, filled: str) -> None:
     """Legend above a figure whose colours are those of `METHODS`: what hollow markers are, and filled ones."""
     looks = {"marker": "o", "linestyle": "", "color": COLOURS["black"]}
