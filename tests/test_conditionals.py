@@ -17,7 +17,7 @@ from gdd.model.state import EMPTY, block_positions, with_block
 from gdd.reference import conditionals
 
 TOLERANCE = 1e-9
-HELPERS = {"pixel_precision", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
+HELPERS = {"pixel_precision", "slab_log_odds", "log_block_prior", "atom_statistics", "design_of", "sum_shared"}
 
 
 def test_every_public_conditional_has_a_ratio_test():

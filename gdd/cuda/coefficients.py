@@ -21,17 +21,17 @@ from numba import cuda, float64, int32, uint64
 
 from gdd.cuda.device import THREADS, first_of, images_at_once, on_device, to_device, total_of
 from gdd.reference.random import TEST
-from gdd.sampler.kernels import coefficients, random
+from gdd.sampler.kernels import coefficients, operations, random
 from gdd.sampler.kernels.coefficients import LOG_MIN_ODDS, REFRESH, VISIT_ALWAYS, Chains, Problem, Run
 from gdd.sampler.kernels.operations import ROUNDING_MARGIN
 from gdd.sampler.kernels.random import STREAM_SIZE
 
 _known = on_device([
     random._high_word, random._refill, random.fill_key, random.next_uniform, random.next_normal,
-    coefficients.log_ratio, coefficients.draw_weight, coefficients.draw_gap, coefficients.folded_mean,
+    operations.slab_log_odds, coefficients.draw_weight, coefficients.draw_gap, coefficients.folded_mean,
     coefficients.add_expected,
 ])
-fill_key, log_ratio, draw_weight = _known["fill_key"], _known["log_ratio"], _known["draw_weight"]
+fill_key, slab_log_odds, draw_weight = _known["fill_key"], _known["slab_log_odds"], _known["draw_weight"]
 draw_gap, add_expected = _known["draw_gap"], _known["add_expected"]
 
 #: in place of a coefficient's number: none was found
@@ -127,7 +127,7 @@ def most_probable(chain, highest, which):
     t, best = cuda.threadIdx.x, 0
     highest[t], which[t] = 0.0, _NONE
     for j in range(t, chain.weight.shape[0], THREADS):
-        ratio = log_ratio(float64(chain.correlation[j]), chain.variance[j], chain.log_odds[j])
+        ratio = slab_log_odds(float64(chain.correlation[j]), chain.variance[j], chain.log_odds[j])
         if ratio > highest[t] and chain.weight[j] == 0:
             highest[t], which[t] = ratio, j
     cuda.syncthreads()

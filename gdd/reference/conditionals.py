@@ -15,6 +15,17 @@ from gdd.model.spec import LayerShape, LayerSpec, Precision
 from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of, with_block
 
 
+def slab_log_odds(c: np.ndarray, precision: np.ndarray, gamma_w: float) -> np.ndarray:
+    r"""Log odds of an active weight (the slab of its prior) against none (the spike), the weight integrated out.
+
+    .. math:: \tfrac12 \log(\gamma_w / \lambda) + c^2 / (2 \lambda)
+
+    without the prior odds; c is the linear term and :math:`\lambda`, ``precision``, the precision of the weight given
+    the rest. Compiled: `gdd.sampler.kernels.operations.slab_log_odds` and, as a product, ``slab_of``.
+    """
+    return 0.5 * np.log(gamma_w / precision) + c**2 / (2 * precision)
+
+
 def block_given_rest(
     windows: np.ndarray, precision: np.ndarray, atom: np.ndarray, log_prior: np.ndarray, gamma_w: float
 ) -> BlockChoice:
@@ -47,8 +58,8 @@ def block_given_rest(
     """
     correlation = (precision * windows * atom).sum(axis=(1, 2, 3))
     weight_precision = (precision * atom * atom).sum(axis=(1, 2, 3)) + gamma_w
-    gain = 0.5 * np.log(gamma_w / weight_precision) + correlation**2 / (2 * weight_precision)
-    return BlockChoice(log_prior + np.append(gain, 0.0), correlation / weight_precision, weight_precision)
+    log_odds = slab_log_odds(correlation, weight_precision, gamma_w)
+    return BlockChoice(log_prior + np.append(log_odds, 0.0), correlation / weight_precision, weight_precision)
 
 
 def pixel_precision(state: LayerState, data: LayerData) -> np.ndarray:

@@ -33,7 +33,7 @@ from gdd.model.distributions import PositionChoice
 from gdd.model.joint import joint_residual, layer_values
 from gdd.model.spec import ModelSpec, RefinementSpec
 from gdd.model.state import EMPTY, JointState, LayerData, with_block
-from gdd.reference.conditionals import log_block_prior
+from gdd.reference.conditionals import log_block_prior, slab_log_odds
 from gdd.reference.joint_conditionals import (
     Where,
     active_coefficients,
@@ -104,11 +104,6 @@ def perturb_and_solve(
     )[:2]
 
 
-def log_odds(c: float, precision: float, gamma_w: float, log_prior_odds: float) -> float:
-    """Log odds that a top coefficient is active, its weight integrated out."""
-    return log_prior_odds + 0.5 * math.log(gamma_w / precision) + c * c / (2 * precision)
-
-
 def draw_switch(
     state: JointState, data: LayerData, model: ModelSpec, norm: float, where: Where, stream: Stream
 ) -> JointState:
@@ -130,7 +125,7 @@ def draw_switch(
         c adds the weight back to the residual under the true norm; under the expected one it is
         c + gamma_e (expected norm - true norm) weight.
         """
-        return log_odds(c + (expected - precision) * with_weight, expected, gamma_w, math.log(a / b))
+        return math.log(a / b) + slab_log_odds(c + (expected - precision) * with_weight, expected, gamma_w)
 
     old, uniform = float(state.local.w[where]), stream.uniform()
     if state.local.z[where] != EMPTY:

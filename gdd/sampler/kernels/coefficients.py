@@ -42,6 +42,8 @@ from gdd.sampler.kernels.operations import (
     fill_residual,
     list_active,
     set_outcome,
+    slab_log_factor,
+    slab_log_odds,
     slab_of,
 )
 from gdd.sampler.kernels.random import STREAM_SIZE, fill_key, next_normal, next_uniform
@@ -96,7 +98,7 @@ class Odds(NamedTuple):
     """Terms of a coefficient's conditional that do not depend on its correlation, arrays (coefficient,)."""
 
     variance: np.ndarray  # of its weight if active, 1 / (norm + gamma_w)
-    log_odds: np.ndarray  # log of prior odds times sqrt(gamma_w * variance)
+    log_factor: np.ndarray  # see `gdd.sampler.kernels.operations.slab_log_factor`
 
 
 class Chain(NamedTuple):
@@ -123,7 +125,7 @@ def fill_odds(problem, gamma_w, odds):
     """Compute the odds under a precision of the weights, into ``odds``."""
     for i in range(len(problem.norm)):
         odds.variance[i] = 1.0 / (problem.norm[i] + gamma_w)
-        odds.log_odds[i] = problem.log_prior_odds + 0.5 * math.log(gamma_w * odds.variance[i])
+        odds.log_factor[i] = slab_log_factor(problem.log_prior_odds, gamma_w, odds.variance[i])
 
 
 @kernel()
@@ -134,15 +136,9 @@ def make_chain(weight):
 
 
 @kernel(forceinline=True)
-def log_ratio(c, variance, log_odds):
-    """Log odds of a coefficient being active, see `gdd.reference.deconvolution.coefficient_given_rest`."""
-    return log_odds + 0.5 * c * c * variance
-
-
-@kernel(forceinline=True)
-def draw_weight(c, variance, log_odds, proposed, stream):
+def draw_weight(c, variance, log_factor, proposed, stream):
     """Draw the weight of one coefficient given c; 0 if inactive."""
-    ratio = log_ratio(c, variance, log_odds)
+    ratio = slab_log_odds(c, variance, log_factor)
     proposal_probability = MIN_PROPOSAL_PROBABILITY if ratio < LOG_MIN_ODDS else 1.0
     if proposal_probability < 1.0 and not proposed:
         return 0.0
@@ -171,9 +167,9 @@ def folded_mean(x):
 
 
 @kernel(forceinline=True)
-def add_expected(i, c, variance, log_odds, sums):
+def add_expected(i, c, variance, log_factor, sums):
     """Add a coefficient's conditional mean, probability of being active and mean magnitude to ``sums``."""
-    p, sd = 1.0 / (1.0 + math.exp(-log_ratio(c, variance[i], log_odds[i]))), math.sqrt(variance[i])
+    p, sd = 1.0 / (1.0 + math.exp(-slab_log_odds(c, variance[i], log_factor[i]))), math.sqrt(variance[i])
     sums[0, i] += p * c * variance[i]
     sums[1, i] += p
     sums[2, i] += p * sd * folded_mean(abs(c) * sd)
@@ -245,7 +241,7 @@ def explain_all(correlation, weight, problem):
 def inactive_bounds(odds, weight, bound):
     """Squared correlations below which an inactive coefficient is drawn only if proposed, into ``bound``."""
     for i in range(len(weight)):
-        limit = 2.0 * (LOG_MIN_ODDS - odds.log_odds[i]) / odds.variance[i] / ROUNDING_MARGIN
+        limit = 2.0 * (LOG_MIN_ODDS - odds.log_factor[i]) / odds.variance[i] / ROUNDING_MARGIN
         bound[i] = limit if weight[i] == 0 and limit > 0.0 else VISIT_ALWAYS
 
 
@@ -273,25 +269,25 @@ def sweep_coefficients(chain, problem, odds, collected):
     reference counting; otherwise a sweep takes 1.2 times as long.
     """
     weight, correlation, bound, sums, stream = chain
-    variance, log_odds = odds
+    variance, log_factor = odds
     gram, row_slab, col_slab, norm = problem.gram, problem.row_slab, problem.col_slab, problem.norm
     start, proposed = 0, draw_gap(stream)
     while True:
         i = next_visit(correlation, bound, start, min(proposed, len(weight)))
         if collected:
             for j in range(start, i):
-                add_expected(j, np.float64(correlation[j]), variance, log_odds, sums)
+                add_expected(j, np.float64(correlation[j]), variance, log_factor, sums)
         if i >= len(weight):
             return
         old = weight[i]
         c = np.float64(correlation[i]) + np.float64(old) * norm[i]
         if collected:
-            add_expected(i, c, variance, log_odds, sums)
-        weight[i] = draw_weight(c, variance[i], log_odds[i], i == proposed, stream)
+            add_expected(i, c, variance, log_factor, sums)
+        weight[i] = draw_weight(c, variance[i], log_factor[i], i == proposed, stream)
         if weight[i] != old:
             explain(correlation, weight[i] - old, i, gram, row_slab, col_slab)
             if old == 0 or weight[i] == 0:
-                coefficient = Odds(variance[i : i + 1], log_odds[i : i + 1])
+                coefficient = Odds(variance[i : i + 1], log_factor[i : i + 1])
                 inactive_bounds(coefficient, weight[i : i + 1], bound[i : i + 1])
         if i == proposed:
             proposed += 1 + draw_gap(stream)
@@ -429,7 +425,7 @@ def most_probable(chain, odds):
     """Inactive coefficient of highest probability of being active given the rest; -1 if none exceeds 1/2."""
     i, highest = -1, 0.0
     for j in range(len(chain.weight)):
-        ratio = log_ratio(np.float64(chain.correlation[j]), odds.variance[j], odds.log_odds[j])
+        ratio = slab_log_odds(np.float64(chain.correlation[j]), odds.variance[j], odds.log_factor[j])
         if ratio > highest and chain.weight[j] == 0:
             i, highest = j, ratio
     return i
@@ -581,7 +577,7 @@ def pursue_masked(image, chain, masked, problem, odds):
 @kernel()
 def sweep_masked(chain, masked, problem, odds, collected):
     """`sweep_coefficients` on the observed pixels. Changes weights and sums of the chain, and the residual."""
-    weight, stream, sums, (variance, log_odds) = chain.weight, chain.stream, chain.sums, odds
+    weight, stream, sums, (variance, log_factor) = chain.weight, chain.stream, chain.sums, odds
     window, atoms, size, number, norm = masked.window, masked.atoms, masked.size, problem.atoms.shape[2], problem.norm
     proposed = draw_gap(stream)
     for place in range(len(weight) // number):
@@ -591,8 +587,8 @@ def sweep_masked(chain, masked, problem, odds, collected):
             old = weight[i]
             c = np.float64(window_dot(window, 0, atoms, k * size.length, size)) + np.float64(old) * norm[i]
             if collected:
-                add_expected(i, c, variance, log_odds, sums)
-            weight[i] = draw_weight(c, variance[i], log_odds[i], i == proposed, stream)
+                add_expected(i, c, variance, log_factor, sums)
+            weight[i] = draw_weight(c, variance[i], log_factor[i], i == proposed, stream)
             if weight[i] != old:
                 add_to_window(masked, k, old - weight[i])
             if i == proposed:
