@@ -10,7 +10,6 @@ from scipy.stats import foldnorm, multivariate_normal, norm
 from gdd.base.checks import GddError
 from gdd.base.compiling import MOST_THREADS, on_threads
 from gdd.inference.deconvolution import deconvolve, make_problem, under_mask
-from gdd.model.placement import correlate_at_stride, placement_grid, slab_index
 from gdd.model.spec import CALTECH101, MNIST, LayerSpec, ModelSpec
 from gdd.projection import render_projected
 from gdd.reference.deconvolution import (
@@ -22,6 +21,7 @@ from gdd.reference.deconvolution import (
 from gdd.reference.random import TEST, Stream
 from gdd.sampler.kernels import coefficients as kernels
 from gdd.sampler.kernels.random import fill_key
+from gdd.sampler.placement import offset_index, placement_grid
 
 GAMMA_E, GAMMA_W = 3.0, 0.5
 
@@ -43,12 +43,6 @@ def placed(atoms, size, stride):
         large[:, i * stride[0] : i * stride[0] + atom.shape[1], j * stride[1] : j * stride[1] + atom.shape[2]] = atom
         pictures.append(large[:, : size[0], : size[1]])
     return np.array(pictures)
-
-
-def scaled_atoms(problem):
-    """(atom, plane, atom_row, atom_col), in units of noise precision 1."""
-    rows, length, number = problem.atoms.shape
-    return problem.atoms.reshape(rows, length // problem.planes, problem.planes, number).transpose(3, 2, 0, 1)
 
 
 def plane_last(image):
@@ -187,16 +181,16 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     size, stride = CASES["ragged"]
     atoms, images = atoms_and_images(size, 1)
     problem = make_problem(atoms.astype(dtype), size, stride, 1.0, GAMMA_W)
-    image = images.astype(dtype)
-    given = correlate_at_stride(image, scaled_atoms(problem), stride).ravel()
+    pictures = placed(atoms, size, stride)
+    given = np.tensordot(pictures, images[0], 3).astype(dtype)
     chain, odds = chain_of(given), odds_of(problem)
     weight, correlation = chain.weight, chain.correlation
     kernels.inactive_bounds(odds, weight, chain.bound)
     for t in range(100):
         fill_key(chain.stream, (0, TEST, 0, t), 0)
         kernels.sweep_coefficients(chain, problem, odds, False)
-    residual = images[0] - np.tensordot(weight.astype(float), placed(atoms, size, stride), 1)
-    fresh = correlate_at_stride(residual[None], atoms, stride).ravel()
+    residual = images[0] - np.tensordot(weight.astype(float), pictures, 1)
+    fresh = np.tensordot(pictures, residual, 3)
     assert_allclose(correlation, fresh, atol=tolerance * abs(given).max())
     running = kernels.squared_residual(float((images**2).sum()), weight, given, correlation)
     assert_allclose(running, (residual**2).sum(), rtol=tolerance)
@@ -322,11 +316,11 @@ def test_without_data_the_prior():
 
 def test_idle_coefficients_are_drawn_with_their_probability():
     """Proposals decide about rare coefficients, bounds about which are rare; collecting changes no draw."""
-    atoms, count, slabs = 250, 1000, [slab_index(2, 4, 3, 1)] * 2
+    atoms, count, offsets = 250, 1000, [offset_index(2, 4, 3, 1)] * 2
     log_odds = np.linspace(kernels.LOG_MIN_ODDS - 2.0, kernels.LOG_MIN_ODDS + 0.5, count)
     odds = kernels.Odds(np.full(count, 0.5), log_odds)
     gram, unused = np.zeros((atoms, 3, 3, atoms)), np.zeros((3, 3, atoms))
-    problem = kernels.Problem(unused, 1, np.ones(2, int), gram, *slabs, np.ones(count), 1.0, 0.0)
+    problem = kernels.Problem(unused, 1, np.ones(2, int), gram, *offsets, np.ones(count), 1.0, 0.0)
     correlation = np.where(np.arange(count) % 3, 0.0, 1.0)
     active = np.zeros(count)
     for t in range(400):

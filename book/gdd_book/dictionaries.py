@@ -16,11 +16,11 @@ from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
 from gdd.model.convolution import synthesise
 from gdd.model.joint import layer_values
-from gdd.model.placement import placement_grid
 from gdd.model.pooling import Blocks
 from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState
 from gdd.projection import render_projected
+from gdd.sampler.placement import placement_grid
 from gdd_book.evaluate.atoms import match_atoms, scaled
 
 LAYER = "layer"

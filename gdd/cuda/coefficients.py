@@ -60,7 +60,7 @@ class State(NamedTuple):
 @cuda.jit(device=True)
 def correlate(image, atoms, problem, start, stop, out):
     """Twin of `correlate_image` for placed atoms ``start`` to ``stop``; ``atoms`` of the problem, or their squares."""
-    (rows, length, number), cols = atoms.shape, problem.col_slab.shape[0]
+    (rows, length, number), cols = atoms.shape, problem.col_offset.shape[0]
     for i in range(start + cuda.threadIdx.x, stop, THREADS):
         k, place = i % number, i // number
         top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1] * problem.planes
@@ -76,19 +76,19 @@ def correlate(image, atoms, problem, start, stop, out):
 @cuda.jit(device=True)
 def explain(correlation, delta, i, problem):
     """Subtract ``delta`` times row ``i`` of the Gram matrix from ``correlation``."""
-    number, cols = problem.gram.shape[3], problem.col_slab.shape[0]
+    number, cols = problem.gram.shape[3], problem.col_offset.shape[0]
     k, row, col = i % number, i // number // cols, i // number % cols
     for j in range(cuda.threadIdx.x, correlation.shape[0], THREADS):
         place = j // number
-        slab = problem.gram[k, problem.row_slab[row, place // cols], problem.col_slab[col, place % cols]]
-        correlation[j] -= delta * slab[j % number]
+        products = problem.gram[k, problem.row_offset[row, place // cols], problem.col_offset[col, place % cols]]
+        correlation[j] -= delta * products[j % number]
     cuda.syncthreads()
 
 
 @cuda.jit(device=True)
 def explain_observed(residual, mask, delta, i, problem):
     """Subtract ``delta`` times placed atom ``i`` from a residual at observed pixels; twin of `add_to_window`."""
-    (rows, length, number), cols = problem.atoms.shape, problem.col_slab.shape[0]
+    (rows, length, number), cols = problem.atoms.shape, problem.col_offset.shape[0]
     k, place = i % number, i // number
     top, left = (place // cols) * problem.stride[0], (place % cols) * problem.stride[1] * problem.planes
     wide = min(length, residual.shape[1] - left)

@@ -31,9 +31,9 @@ from gdd.base.checks import (
     check_whole,
 )
 from gdd.base.compiling import share_out
-from gdd.model.placement import gram_slabs, placement_grid, slab_index
 from gdd.model.pooling import Size
 from gdd.sampler.kernels.coefficients import Chains, Problem, Run, correlate_image, run_chains, run_masked_chain
+from gdd.sampler.placement import place_atoms, placement_grid
 
 #: coefficients, of all images together, whose chains are in memory at once
 _COEFFICIENTS_AT_ONCE = 2**19
@@ -150,16 +150,9 @@ class Codes(NamedTuple):
 def make_problem(atoms: np.ndarray, image_size: Size, stride: Size, gamma_e: float, gamma_w: float) -> Problem:
     """Constants of the chains of all images; the arguments are those of `deconvolve`, checked."""
     atoms = atoms * np.sqrt(gamma_e).astype(atoms.dtype)
-    grid, (number, planes, rows, cols) = placement_grid(image_size, atoms.shape[2:], stride), atoms.shape
-    check_memory("atoms, stride", 4 * number**2 * prod(grid), atoms.itemsize)
-    gram = gram_slabs(atoms, image_size, stride)
-    slabs = [slab_index(*sizes) for sizes in zip(grid, image_size, (rows, cols), stride, strict=True)]
-    row, col = (np.diagonal(index) for index in slabs)
-    norm = np.diagonal(gram, axis1=0, axis2=3)[row[:, None], col[None, :]].ravel().astype(np.float64)
-    atoms_last = np.ascontiguousarray(atoms.transpose(2, 3, 1, 0)).reshape(rows, cols * planes, number)
-    return Problem(
-        atoms_last, planes, np.array(stride), gram, *slabs, norm, float(gamma_w), log(prior_odds(number))
-    )
+    places = prod(placement_grid(image_size, atoms.shape[2:], stride))
+    check_memory("atoms, stride", 4 * len(atoms) ** 2 * places, atoms.itemsize)
+    return place_atoms(atoms, image_size, stride, float(gamma_w), log(prior_odds(len(atoms))))
 
 
 def under_mask(problem: Problem, observed: np.ndarray) -> Problem:

@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from gdd.model.distributions import BlockChoice, Dirichlet, Gamma, Gaussian
 from gdd.model.layer import block_groups, outcome_counts, residual
 from gdd.model.spec import LayerShape, LayerSpec, Precision
-from gdd.model.state import EMPTY, LayerData, LayerState, block_positions, maps_of, with_block
+from gdd.model.state import EMPTY, LayerData, LayerState, maps_of, positions_exist, with_block
 
 
 def slab_log_odds(c: np.ndarray, precision: np.ndarray, gamma_w: float) -> np.ndarray:
@@ -79,7 +79,7 @@ def block_in_layer(
     windows = sliding_window_view(error, (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     precision = sliding_window_view(pixel_precision(state, data)[n], (h, w), axis=(1, 2)).transpose(1, 2, 0, 3, 4)
     m = np.arange(p * q)
-    exists = block_positions(shape)[i, j]
+    exists = positions_exist(shape)[i, j]
     row = np.minimum(i * p + m // q, shape.map_size[0] - 1)
     col = np.minimum(j * q + m % q, shape.map_size[1] - 1)
     log_prior = log_block_prior(emptied.local.z, spec, shape, where)
@@ -102,10 +102,10 @@ def log_block_prior(
         return np.log(np.array(spec.beta))
     out = np.full(p * q + 1, -np.inf)
     for group in block_groups(shape):
-        if group[0][i, j]:
+        if group.blocks[i, j]:
             counts = outcome_counts(z[n : n + 1, k : k + 1], group)[0, 0].astype(float)
             counts[-1] -= 1  # the block itself
-            out[np.append(group[1], p * q)] = np.log(counts + 1.0 / (len(group[1]) + empty))
+            out[np.append(group.positions, p * q)] = np.log(counts + 1.0 / (len(group.positions) + empty))
     if not empty:
         out[-1] = -np.inf
     return out

@@ -22,11 +22,11 @@ from gdd.reference.conditionals import log_block_prior, slab_log_odds
 from gdd.reference.joint_conditionals import (
     Where,
     active_coefficients,
-    block_places_of,
     coefficient_given_rest,
     dictionary_design,
     dictionary_given_rest,
     position_given_rest,
+    positions_of_block,
     unit_images,
     with_position,
 )
@@ -85,7 +85,7 @@ def position_without_norm(
     In the bottom layer it is the same, if all pixels are observed.
     """
     value = layer_values(state.local, state.shared.dictionaries, model.shapes())[layer + 1][where]
-    positions, places = block_places_of(model.shapes()[layer], *where[2:])
+    positions, places = positions_of_block(model.shapes()[layer], *where[2:])
     images = value * unit_images(state, data, model, layer, where[1], places)
     log_weight = position_given_rest(state, data, model, refinement, layer, where).log_weight.copy()
     energy = (images**2).sum(axis=(1, 2, 3))
