@@ -41,7 +41,7 @@ from gdd.inference import fixed_dictionary
 from gdd.inference import infer as new_images
 from gdd.model.spec import ChainSpec, ModelSpec, RefinementSpec
 from gdd.model.state import Shard
-from gdd.results import map_images, of_images
+from gdd.results import map_images, select_images
 from gdd.sampler.checkpoint import code_checksum
 from gdd.sampler.pretrain import Pretrained, pretrain_layers, validate_data
 from gdd.sampler.refine import Refined, refine_layers
@@ -303,7 +303,7 @@ def run_shard(
         trained = pretrain_layers(data, model, chain, folder, progress)
         if refine is not None:
             trained = refine_layers(data, trained.model, refine, refinement, trained, folder, progress)
-        return of_images(trained, slice(max(0, min(keep - first, len(data.images)))))
+        return select_images(trained, slice(max(0, min(keep - first, len(data.images)))))
 
 
 @contextmanager

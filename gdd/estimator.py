@@ -390,7 +390,7 @@ def load(path: str | Path) -> DeepDeconvolution | OneStepFeatures:
 def saved(model: DeepDeconvolution) -> xr.Dataset:
     """Return all that a file holds of a fitted model."""
     attrs = model._attributes(model=model.model and asdict(model.model)) | {
-        "kept": model.kept_, "images_sha256": results.digest_of_images(model.chain_),
+        "kept": model.kept_, "images_sha256": results.training_digest(model.chain_),
         "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in model.traces_.items()}),
     }
     return model.to_dataset().merge(results.last_arrays(model.chain_)).assign_attrs(attrs)

@@ -199,7 +199,7 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 # ---- images of a chain
 
 
-def digest_of_images(trained: Trained) -> str:
+def training_digest(trained: Trained) -> str:
     """SHA-256 of the images that a chain was trained on, and of their mask."""
     data = trained.data if isinstance(trained, Refined) else next(iter(trained.inputs), None)
     return trained.digest or digest_of([data.images.astype(np.float32), data.mask])
@@ -231,7 +231,7 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
     return first._replace(layers=layers, inputs=tuple(map(data_of, *(one.inputs for one in models))))
 
 
-def of_images(trained: Trained, some: slice | np.ndarray) -> Trained:
+def select_images(trained: Trained, some: slice | np.ndarray) -> Trained:
     """Return a chain with what belongs to these of its images."""
     return map_images(lambda array: array[some].copy(), trained)
 

@@ -16,11 +16,11 @@ from gdd.base.checks import GddError
 from gdd.inference.deconvolution import deconvolve
 from gdd.model.convolution import synthesise
 from gdd.model.joint import layer_values
-from gdd.model.placement import placement_grid
 from gdd.model.pooling import Blocks
 from gdd.model.spec import ModelSpec
 from gdd.model.state import JointState
 from gdd.projection import render_projected
+from gdd.sampler.placement import placement_grid
 from gdd_book.evaluate.atoms import match_atoms, scaled
 
 LAYER = "layer"
@@ -85,15 +85,15 @@ def cut_atoms(images: np.ndarray, count: int, size: tuple[int, int]) -> np.ndarr
     return images[chosen][:, :, top : top + size[0], left : left + size[1]].astype(float)
 
 
-def rebuild(images: xr.DataArray, atoms: Atoms, stride: tuple[int, int], **chain) -> tuple[float, float]:
+def rebuild(images: xr.DataArray, atoms: Atoms, stride: tuple[int, int], **options) -> tuple[float, float]:
     """Reconstruct images from atoms scaled to unit norm, by the sample of highest likelihood.
 
-    Returns the root mean square of the residual of a pixel, and the active coefficients per image. ``chain`` goes to
+    Returns the root mean square of the residual of a pixel, and the active coefficients per image. ``options`` go to
     `gdd.inference.deconvolution.deconvolve`.
     """
     plain = np.asarray(atoms, np.float32)
     plain = plain / np.sqrt((plain**2).sum(axis=(1, 2, 3), keepdims=True)).clip(1e-12)
-    code = deconvolve(images, plain, stride, **chain).ml_sample.values
+    code = deconvolve(images, plain, stride, **options).ml_sample.values
     left = images.values - render_projected(plain, code, stride, images.shape[2:])
     return float(np.sqrt((left**2).mean())), float((code != 0).sum() / len(images))
 

@@ -62,7 +62,7 @@ def write(name: str, learned: Learned, provenance: str) -> Path:
     coordinates = {one: images.coords[one] for one in COORDINATES if one in images.coords}
     plain = xr.DataArray(images.values, coordinates, images.dims, IMAGES_OF)
     model = gdd.DeepDeconvolution.from_chain(learned.trained, plain, learned.chain)
-    kept = results.of_images(learned.trained, some)
+    kept = results.select_images(learned.trained, some)
     model.chain_ = kept._replace(last=kept.state) if isinstance(kept, Refined) else kept  # one state will do
     model.coords_ = {one: values[some] for one, values in model.coords_.items()}
     data = small(saved(model).assign({IMAGES_OF: (IMAGES, plain.values[some])}))

@@ -32,6 +32,7 @@ from gdd.base.compiling import kernel, share_out, subkernel
 from gdd.inference.deconvolution import along_images, check_atoms
 from gdd.model.convolution import correlate, correlate_each, valid_size
 from gdd.model.pooling import block_grid
+from gdd.reference.conditionals import slab_log_odds
 
 Array = np.ndarray | xr.DataArray
 
@@ -151,7 +152,7 @@ def block_magnitudes(
 
 def _magnitudes(images, atoms, precision, gamma_w: float, blocks: tuple[int, int, int]) -> np.ndarray:
     """Mean magnitude of every block, (image, atom, block_row, block_col), in single precision."""
-    sd, log_odds = (precision**-0.5).astype(np.float32), (0.5 * np.log(gamma_w / precision)).astype(np.float32)
+    sd, log_odds = (precision**-0.5).astype(np.float32), slab_log_odds(0.0, precision, gamma_w).astype(np.float32)
     out = np.empty((len(images), len(atoms), *block_grid(valid_size(images, atoms), blocks[:2])), np.float32)
     direct = math.prod(atoms.shape[1:]) <= _LARGEST_DIRECT
 
@@ -173,7 +174,7 @@ def _magnitudes_given(maps, precision, gamma_w: float, blocks: tuple[int, int, i
     blocks : rows and columns of a block, margin
     """
     sd = np.broadcast_to(precision**-0.5, maps.shape[1:])
-    log_odds = np.broadcast_to(0.5 * np.log(gamma_w / precision), maps.shape[1:])
+    log_odds = np.broadcast_to(slab_log_odds(0.0, precision, gamma_w), maps.shape[1:])
     out = np.empty((*maps.shape[:2], *block_grid(maps.shape[2:], blocks[:2])), maps.dtype)
     share_out(len(maps), lambda some, _: _fill_magnitudes((some.start, some.stop), maps, sd, log_odds, blocks, out))
     return out

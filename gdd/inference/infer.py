@@ -6,7 +6,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.checks import GddError, check_kind
-from gdd.inference.deconvolution import deconvolve
+from gdd.inference.deconvolution import InferenceChain, deconvolve
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined
 
@@ -25,7 +25,7 @@ def infer(
     atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project`
     images : (image, plane, row, col), in the units of training
     **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress``,
-        ``device``, see `gdd.inference.deconvolution.deconvolve`
+        ``device``, see `gdd.inference.deconvolution.deconvolve` and `InferenceChain`
 
     Returns
     -------
@@ -44,10 +44,13 @@ def infer(
     """
     check_kind("trained", trained, (Pretrained, Refined))
     gamma_e, gamma_w = precisions_of(trained)
+    chain = {name: options.pop(name) for name in InferenceChain._fields if name in options}
+    known = [*InferenceChain._fields, *(name for name in deconvolve.__kwdefaults__ if name != "chain")]
     for name in options:
-        if name not in (known := deconvolve.__kwdefaults__):
+        if name not in known:
             raise GddError(f"{name}: not an option of infer; these are {', '.join(known)}")
-    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, **options)
+    chain = InferenceChain(**chain)
+    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, chain=chain, **options)
 
 
 def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:

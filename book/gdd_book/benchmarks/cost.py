@@ -18,11 +18,11 @@ from scipy.ndimage import gaussian_filter
 from gdd import infer, project
 from gdd.inference.block_magnitudes import one_step_features
 from gdd.inference.deconvolution import make_problem, run_problem
-from gdd.model.placement import placement_grid
 from gdd.model.spec import CALTECH101, ChainSpec, ModelSpec
 from gdd.model.state import LayerData
 from gdd.reference.random import PRETRAIN, REFINE, Key
 from gdd.sampler.joint_sweep import joint_sweep
+from gdd.sampler.placement import placement_grid
 from gdd.sampler.pretrain import Fitted, Pretrained, fit_layer, pretrain
 from gdd.sampler.refine import refine
 from gdd.sampler.sweep import image_pass, sweep

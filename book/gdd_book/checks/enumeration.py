@@ -15,9 +15,9 @@ from scipy import stats
 
 from gdd.base.checks import GddError
 from gdd.model.layer import log_positions
-from gdd.model.pooling import block_places
+from gdd.model.pooling import map_indices
 from gdd.model.spec import LayerShape, LayerSpec
-from gdd.model.state import EMPTY, LayerData, LayerState, block_positions
+from gdd.model.state import EMPTY, LayerData, LayerState, positions_exist
 from gdd.reference.conditionals import pixel_precision
 
 MOST = 5000  # outcomes: beyond this the enumeration takes minutes
@@ -38,7 +38,7 @@ def enumerated(state: LayerState, data: LayerData, spec: LayerSpec, shape: Layer
 
     *Source:* Pu, Yuan & Carin 2015, Eqs. 1-4 and 7. *Checked:* tests/test_enumeration.py.
     """
-    have = block_positions(shape)
+    have = positions_exist(shape)
     options = [[EMPTY, *np.flatnonzero(have[i, j])] for _ in range(shape.atoms) for i, j in np.ndindex(*shape.grid)]
     if (number := np.prod([float(len(option)) for option in options])) > MOST:
         raise GddError(f"shape: {number:.2g} outcomes of z; at most {MOST} can be enumerated, take fewer blocks")
@@ -70,7 +70,7 @@ def placed_atoms(state: LayerState, shape: LayerShape) -> np.ndarray:
     """Atom k at position m of block (i, j), zero where the block lacks it: (atom, block_row, block_col, m, pixel)."""
     out = np.zeros((shape.atoms, *shape.grid, shape.block[0] * shape.block[1], shape.planes, *shape.input_size))
     h, w = shape.atom_size
-    places = block_places(shape.map_size, shape.block)
+    places = map_indices(shape.map_size, shape.block)
     for i, j, m in np.argwhere(places >= 0):
         row, col = divmod(int(places[i, j, m]), shape.map_size[1])
         out[:, i, j, m, :, row : row + h, col : col + w] = state.shared.dictionary

@@ -14,6 +14,7 @@ import xarray as xr
 from gdd import pretrain, project, refine
 from gdd.base.axes import ATOM, DICTIONARY, DRAW, IMAGE, LABEL
 from gdd.inference.contrast import normalise_contrast
+from gdd.inference.deconvolution import InferenceChain
 from gdd.model.joint import layer_values
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
@@ -43,9 +44,9 @@ def judge(
 
     ``rms`` (kind, axis): of the residual of a pixel; ``active``: coefficients per image; ``rms_of_images``: with none.
     """
-    chain = {"burn_in": p["test_burn_in"], "collect": p["test_collect"], "seed": p["seed"]}
-    chain |= {"gamma_e": precisions[0], "gamma_w": precisions[1]}
-    found = [[dictionaries.rebuild(held_out, atoms, stride, **chain) for atoms in both] for both in kinds.values()]
+    chain = InferenceChain(p["test_burn_in"], p["test_collect"], p["seed"])
+    options = {"gamma_e": precisions[0], "gamma_w": precisions[1], "chain": chain}
+    found = [[dictionaries.rebuild(held_out, atoms, stride, **options) for atoms in both] for both in kinds.values()]
     rms, active = np.moveaxis(found, -1, 0)
     out = {"rms": (("kind", axis), rms), "active": (("kind", axis), active)}
     return xr.Dataset(out | {"rms_of_images": float(np.sqrt((held_out.values**2).mean()))})

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 
 from gdd.base.axes import IMAGE, LABEL
-from gdd.inference.deconvolution import deconvolve
+from gdd.inference.deconvolution import InferenceChain, deconvolve
 from gdd_book.evaluate.classify import FIVE_FOLD, Copies, SvmProtocol, error
 from gdd_book.progress import Run
 from gdd_book.training import Learned, code_of
@@ -86,13 +86,16 @@ def encode(
 ) -> xr.Dataset:
     """One-layer deconvolution with projected atoms, chain lengths ``test_burn_in`` and ``test_collect``.
 
-    ``precisions`` : gamma_e and gamma_w. ``more`` : other arguments of `gdd.inference.deconvolution.deconvolve`
+    ``precisions`` : gamma_e and gamma_w. ``more`` : another seed or first image, or other arguments of
+        `gdd.inference.deconvolution.deconvolve`
     """
-    settings = {
-        "gamma_e": precisions[0], "gamma_w": precisions[1], "burn_in": p["test_burn_in"], "collect": p["test_collect"],
-        "seed": p["seed"], "first_image": 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE,
-    }
-    return deconvolve(images, np.asarray(atoms, images.dtype), stride, **settings | more)
+    first = 0 if images.attrs["split"] == "train" else FIRST_TEST_IMAGE
+    chain = InferenceChain(p["test_burn_in"], p["test_collect"], more.pop("seed", p["seed"]),
+                           more.pop("first_image", first))
+    gamma_e, gamma_w = precisions
+    return deconvolve(
+        images, np.asarray(atoms, images.dtype), stride, gamma_e=gamma_e, gamma_w=gamma_w, chain=chain, **more
+    )
 
 
 def encode_kept(

@@ -39,7 +39,15 @@ from gdd.sampler.kernels.joint import (
     synthesise_down,
     synthesise_values,
 )
-from gdd.sampler.kernels.operations import add_atom, dot_atom, list_active, make_active, window_start
+from gdd.sampler.kernels.operations import (
+    add_atom,
+    dot_atom,
+    list_active,
+    make_active,
+    slab_log_factor,
+    slab_log_odds,
+    window_start,
+)
 from gdd.sampler.kernels.random import fill_normals, next_normal, next_uniform
 
 #: log odds below which a proposal has a probability under 1/100, so that most draws need no exponential
@@ -162,7 +170,7 @@ class SwitchPrior(NamedTuple):
 @kernel()
 def log_odds(c, precision, prior):
     """Log odds that a coefficient is active, its weight integrated out."""
-    return prior.log_odds + 0.5 * math.log(prior.gamma_w / precision) + c * c / (2.0 * precision)
+    return slab_log_odds(c, 1.0 / precision, slab_log_factor(prior.log_odds, prior.gamma_w, 1.0 / precision))
 
 
 @kernel()

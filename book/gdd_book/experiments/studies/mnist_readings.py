@@ -15,9 +15,9 @@ from gdd.base.axes import ATOM, DICTIONARY, LABEL
 from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
 from gdd.inference.infer import precisions_of
 from gdd.model.convolution import correlate
-from gdd.model.placement import placement_grid
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
+from gdd.sampler.placement import placement_grid
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined, start_from
 from gdd_book.data import datasets
