@@ -5,20 +5,23 @@ import warnings
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
-from threading import Lock
+from threading import Barrier, Lock, Thread
 from types import SimpleNamespace
 
 import numba
 import numpy as np
 from tiny import draw
 from tiny import layer as layer_spec
+from tiny_joint import draw_joint
 
 from gdd.base.checks import GddError
 from gdd.cuda import device
 from gdd.inference.deconvolution import make_problem, run_problem
 from gdd.model.spec import ChainSpec, ModelSpec, layer_shape
-from gdd.model.state import Shared
-from gdd.reference.random import PRETRAIN, Key
+from gdd.model.state import EMPTY, Shared
+from gdd.reference.random import PRETRAIN, REFINE, Key
+from gdd.sampler.arrays import allocate_buffers
+from gdd.sampler.joint_sweep import image_pass as joint_pass
 from gdd.sampler.kernels.coefficients import Chains, Run
 from gdd.sampler.kernels.operations import CHUNK, ImageArrays, Sums
 from gdd.sampler.pretrain import pretrain
@@ -50,28 +53,48 @@ def in_all_modules(function, simulated, *, swapped):
     Each call of a function of another module would replace and restore it there, while other threads are inside.
     """
     with ExitStack() as stack:
-        for module in (device, coefficients, layer):
+        for module in (device, coefficients, layer, joint) if device.cuda is not simulated else ():
             stack.enter_context(swapped(SimpleNamespace(__globals__=vars(module)), simulated))
         yield
 
 
+def run_block(block, place, *arguments):
+    """The simulator's, whose threads wait at a barrier; its own asks them in turn, which takes most of the time."""
+    block.barrier = Barrier(device.THREADS)
+
+    def run():
+        try:
+            block._f(*arguments)
+        except BaseException:
+            block.barrier.abort()
+            raise
+
+    threads = [launch.BlockThread(run, block, place, point, False) for point in np.ndindex(*block._block_dim)]
+    for step in (Thread.start, Thread.join):
+        for thread in threads:
+            step(thread)
+    for error, trace in filter(None, (thread.exception for thread in threads)):
+        raise error.with_traceback(trace)
+
+
 if sys.argv[1] == "simulated":
-    sys.setswitchinterval(1e-5)  # the simulator waits for its threads by asking them in turn
     from numba.cuda.simulator import kernel as launch
     from numba.cuda.simulator.kernelapi import FakeCUDAShared
 
     launch.swapped_cuda_module = partial(in_all_modules, swapped=launch.swapped_cuda_module)
-
-    device.THREADS = 2  # each is a thread of Python
+    launch.BlockThread.syncthreads = lambda thread: thread._manager.barrier.wait()
+    launch.BlockManager.run = run_block
+    device.THREADS = 2  # each is a thread of Python; kernels' modules, imported below, have as many
     FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())
 
 
-coefficients, layer = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer"))  # by as many threads
+coefficients, layer, joint = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer", "joint"))
 
 PASSES = (
     "pooled, ragged", "several planes", "masked", "masked, planes, top", "top, large maps", "top, atoms fill the input",
     "gamma_e shared", "block larger than map", "top, filled, gamma_e shared",
 )
+JOINT_PASSES = "two layers", "two layers, planes, masked", "three layers", "three layers, empty blocks, masked"
 SWEEPS = {"simulated": (1, 2), "hardware": (20, 20)}
 
 
@@ -92,6 +115,20 @@ def redraw(name, kind, images):
     for passes in (PROCESSOR, passes_on("cuda", [shape], data)):
         local, sums, residuals = image_pass(state, data, spec, shape, Key(7, PRETRAIN, 0, 0), passes)
         found.append((*local, *sums, residuals))
+    return found
+
+
+def redraw_joint(name, kind, images):
+    """Local part after sweeps of a model of `tiny_joint.JOINTS`, compiled and on the device, then the last sums."""
+    state, data, model, spec = draw_joint(name, images)
+    local = state.local._replace(w=state.local.w.copy())
+    local.z[0], local.w[0] = EMPTY, 0  # an image of which nothing is active
+    data, found = data._replace(images=data.images.astype(kind)), []
+    for passes in (PROCESSOR, passes_on("cuda", model.shapes(), data, joint=True)):
+        buffers = allocate_buffers(data, model).load(state._replace(local=local))
+        for number in range(SWEEPS[sys.argv[1]][0]):
+            sums = joint_pass(buffers, state.shared, model, spec, Key(7, REFINE, 0, number), passes)
+        found.append((buffers.images.z, buffers.images.w, *buffers.images[4:6], *sums))
     return found
 
 
@@ -157,6 +194,9 @@ else:
     for name in PASSES:
         kind = np.float32 if name == "pooled, ragged" else np.float64
         compare(name, kind, *redraw(name, kind, 2))
+    for name in JOINT_PASSES:
+        kind = np.float32 if name == "two layers" else np.float64
+        compare(f"joint, {name}", kind, *redraw_joint(name, kind, 2))
     compare("two chunks", np.float64, *redraw("whole blocks", np.float64, CHUNK + 1))
     compare("pretrain", np.float64, learn("cpu"), learn("cuda"))
     refuse(lambda: deconvolve(np.float32, 1, False))

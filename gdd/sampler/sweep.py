@@ -32,6 +32,7 @@ from gdd.sampler.dictionary import draw_from_residuals, draw_from_sums, draw_gam
 from gdd.sampler.kernels import layer as kernels
 from gdd.sampler.kernels.coefficients import Problem, pass_top
 from gdd.sampler.kernels.dictionary import MapArrays
+from gdd.sampler.kernels.joint_pass import pass_images
 from gdd.sampler.kernels.layer import LayerConstants
 from gdd.sampler.kernels.operations import ImageArrays, Prior, Sums
 from gdd.sampler.kernels.windows import Static, static_size
@@ -52,22 +53,26 @@ class Info(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Image passes of a processor; of each the arguments are those of `gdd.sampler.kernels.layer.pass_unmasked`."""
+    """Image passes of a processor, each with the arguments of its namesake in `gdd.sampler.kernels`."""
 
     whole: Callable[..., None]
     masked: Callable[..., None]
     top: Callable[..., None]  # of layers that `uses_gram`
+    joint: Callable[..., None]  # of all layers
     threads: int  # that share out a batch of images
 
 
-PROCESSOR = Passes(kernels.pass_unmasked, kernels.pass_masked, pass_top, MOST_THREADS)
+PROCESSOR = Passes(kernels.pass_unmasked, kernels.pass_masked, pass_top, pass_images, MOST_THREADS)
 
 
-def passes_on(device: str, shapes: Sequence[LayerShape], data: LayerData) -> Passes:
-    """Passes of "cpu" or "cuda", which is imported only here; GddError if it cannot run layers of these shapes."""
+def passes_on(device: str, shapes: Sequence[LayerShape], data: LayerData, joint: bool = False) -> Passes:
+    """Passes of "cpu" or "cuda", which is imported only here.
+
+    GddError if it cannot run layers of these shapes, each alone or all of them as one ``joint`` model.
+    """
     if check_choice("device", device, ("cpu", "cuda")) == "cpu":
         return PROCESSOR
-    return import_module("gdd.cuda.layer").passes(shapes, data)
+    return import_module("gdd.cuda.passes").passes(shapes, data, joint)
 
 
 def sweep(

@@ -195,13 +195,13 @@ def draw_switches(image, log_prior_odds, gamma_w, shared, work, sums):
                 b, block = number_of(k, i, j, top), BlockIndex(k, i, j)
                 product = np.float64(dot_atom(work.upward, window_start(i, j, top), k, top, shared.static))
                 prior = SwitchPrior(log_prior_odds, gamma_w, top.overlaps[k])
-                old, new = w[b], 0.0
-                if z[top.block + b] >= 0:
+                old, new, active = w[b], 0.0, z[top.block + b] >= 0
+                if active:
                     switched = switch_off(block, np.float64(old), product, prior, image, shared, work, sums)
                 else:
                     switched, new = switch_on(block, product, prior, image, shared, work, sums)
                 if switched:
-                    z[top.block + b] = -1 if z[top.block + b] >= 0 else 0
+                    z[top.block + b] = -1 if active else 0
                     w[b] = new
                     subtract(work.delta, w[b] - old, work.upward, bottom, work.box[0])
                     correlate_up(last, z, shared, work.upward, work.box)
