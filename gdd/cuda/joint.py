@@ -245,7 +245,8 @@ def correlate_positions(k, value, number, layer, static, work):
 _draws = on_device([
     operations.collapsed_prior_weights, operations.log_counts, operations.apply_gains, operations.sample_outcome,
     joint.synthesise_down, joint.synthesise_level, joint.correlate_within, joint.correlate_up,
-    joint_coefficients.log_odds, joint_coefficients.log_one_plus_exp, joint_coefficients.unit_response,
+    operations.slab_log_factor, operations.slab_log_odds, joint_coefficients.log_odds,
+    joint_coefficients.log_one_plus_exp, joint_coefficients.unit_response,
     joint_coefficients.switch_off, joint_coefficients.switch_on, joint_coefficients.draw_switches,
     joint_positions.class_of, joint_positions.overlap_of, joint_positions.list_positions,
     joint_positions.position_weights, joint_positions.add_atom_at, joint_positions.draw_bottom_positions,

@@ -158,8 +158,32 @@ def _described(one: xr.Dataset) -> xr.Dataset:
     })
 
 
+def by_ratio(record: xr.Dataset) -> xr.Dataset:
+    """Models of `mnist-weights`, by the precision of the weights over that of the noise along ``run``.
+
+    A record of several noise precisions: the lowest, that of the scan.
+    """
+    one = record.isel(noise=0)
+    names = ["as elsewhere" if ratio == 0 else f"{ratio:g}" for ratio in one.ratio.values]
+    found = xr.merge([_described(one), one[["learned_ratio", "error_at_test"]]])
+    return found.rename(ratio="run").assign_coords(run=names).transpose("run", "subset", ...)
+
+
+def ratio_table(found: xr.Dataset) -> pd.DataFrame:
+    """What comes of each ratio of `by_ratio`, means over subsets."""
+    mean = found.mean("subset")
+    return style.table("run", {
+        "ρ learned": (mean.learned_ratio, 3), "active in a digit": (mean.active, 1),
+        "energy in one atom of layer 1, %": (100 * mean.explained, 0), "projection loses, %": (100 * mean.lost, 0),
+        "hidden half": (mean.half.mean("hidden_image"), 4),
+        "ML sample, error, %": (mean.error.sel(reading="sample"), 1),
+        "the same at the test precisions chosen": (mean.error_at_test.sel(feature_kind="ml_sample"), 1),
+        "normalised detectors": (mean.error.sel(reading="normalised detectors"), 1),
+    }, "γw / γe", found.run.values)
+
+
 def show_variants(found: xr.Dataset) -> Figure:
-    """Top atoms used most, a row for each of `variants`; the first subset."""
+    """Top atoms used most, a row for each of `variants` or `by_ratio`; the first subset."""
     pictures = found.most_used.isel(subset=0)
     figure, axes = style.new_panels(len(pictures), pictures.sizes["shown"], 0.33 * len(pictures) + 0.2)
     for row, atoms, name in zip(axes, pictures.values, found.run.values, strict=True):
