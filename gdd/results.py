@@ -64,17 +64,17 @@ def to_dataset(trained: Trained, traces: Mapping[str, xr.Dataset], dense: bool =
     for level, shape in enumerate(trained.model.shapes(), 1) if dense else ():
         maps = unpool(arrays[f"position_{level}"][1], arrays[f"weight_{level}"][1], shape.map_size, shape.block)
         arrays[f"map_{level}"] = (IMAGE, f"{ATOM}_{level}", f"row_{level}", f"col_{level}"), maps
-    whole = xr.Dataset(arrays)
-    for name, array in whole.data_vars.items():
+    dataset = xr.Dataset(arrays)
+    for name, array in dataset.data_vars.items():
         array.attrs["long_name"] = LONG_NAMES[name.rpartition("_")[0] if name[-1].isdigit() else name]
     for stage, stage_traces in traces.items():
         names = {name: f"trace_{stage}_{name}" for name in stage_traces.data_vars} | {DRAW: f"{DRAW}_{stage}"}
-        whole = whole.merge(stage_traces.rename(names))
-    numbered = {d: np.arange(n) for d, n in whole.sizes.items() if d not in whole.coords and not d.startswith(DRAW)}
+        dataset = dataset.merge(stage_traces.rename(names))
+    numbered = {d: np.arange(n) for d, n in dataset.sizes.items() if d not in dataset.coords and not d.startswith(DRAW)}
     attrs = {"spec": json.dumps(asdict(trained.model))}
     if isinstance(trained, Refined):
         attrs["refinement"] = json.dumps(asdict(trained.refinement))
-    return whole.assign_coords(numbered).assign_attrs(attrs)
+    return dataset.assign_coords(numbered).assign_attrs(attrs)
 
 
 def last_arrays(trained: Trained) -> xr.Dataset:
@@ -231,9 +231,9 @@ def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained
     return first._replace(layers=layers, inputs=tuple(map(data_of, *(one.inputs for one in models))))
 
 
-def select_images(trained: Trained, some: slice | np.ndarray) -> Trained:
+def select_images(trained: Trained, chosen: slice | np.ndarray) -> Trained:
     """Return a chain with what belongs to these of its images."""
-    return map_images(lambda array: array[some].copy(), trained)
+    return map_images(lambda array: array[chosen].copy(), trained)
 
 
 def with_images(trained: Trained, images: np.ndarray) -> Trained:
