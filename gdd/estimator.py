@@ -41,7 +41,7 @@ from gdd.model.state import EMPTY, JointLocal
 from gdd.one_step import OneStepFeatures
 from gdd.projection import project, render_projected
 from gdd.results import Trained
-from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, validate_data
+from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, training_digest, validate_data
 from gdd.sampler.refine import Refined, refine_layers
 from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
@@ -378,7 +378,7 @@ def flat_means(codes: xr.Dataset) -> np.ndarray:
 def saved(model: DeepDeconvolution) -> xr.Dataset:
     """Return all that a file holds of a fitted model."""
     attrs = model._attributes(model=model.model and asdict(model.model)) | {
-        "kept": model.kept_, "images_sha256": results.training_digest(model.chain_),
+        "kept": model.kept_, "images_sha256": training_digest(model.chain_),
         "trace_attributes": json.dumps({stage: traces.attrs for stage, traces in model.traces_.items()}),
     }
     return model.to_dataset().merge(results.last_arrays(model.chain_)).assign_attrs(attrs)

@@ -23,7 +23,6 @@ from gdd.model.joint import layer_values
 from gdd.model.pooling import unpool
 from gdd.model.spec import LayerSpec, ModelSpec, Precision, RefinementSpec
 from gdd.model.state import EMPTY, JointLocal, JointShared, JointState, LayerData, LayerState, Local, Shared, map_local
-from gdd.sampler.checkpoint import digest_of
 from gdd.sampler.pretrain import Fitted, Pretrained, check_start
 from gdd.sampler.refine import Refined
 
@@ -197,12 +196,6 @@ def joint_state(data: xr.Dataset, model: ModelSpec) -> JointState:
 
 
 # ---- images of a chain
-
-
-def training_digest(trained: Trained) -> str:
-    """SHA-256 of the images that a chain was trained on, and of their mask."""
-    data = trained.data if isinstance(trained, Refined) else next(iter(trained.inputs), None)
-    return trained.digest or digest_of([data.images.astype(np.float32), data.mask])
 
 
 def map_images(function: Callable[..., np.ndarray], *models: Trained) -> Trained:
