@@ -50,12 +50,6 @@ def plane_last(image):
     return np.ascontiguousarray(image.transpose(1, 2, 0)).reshape(image.shape[1], -1)
 
 
-def odds_of(problem):
-    odds = kernels.Odds(np.empty(problem.norm.size), np.empty(problem.norm.size))
-    kernels.fill_odds(problem, problem.gamma_w, odds)
-    return odds
-
-
 def chain_of(correlation):
     """A chain with nothing active."""
     chain = kernels.make_chain(np.zeros_like(correlation))
@@ -183,7 +177,7 @@ def test_running_correlations_and_likelihood_equal_recomputed_ones(dtype, tolera
     problem = make_problem(atoms.astype(dtype), size, stride, 1.0, GAMMA_W)
     pictures = placed(atoms, size, stride)
     given = np.tensordot(pictures, images[0], 3).astype(dtype)
-    chain, odds = chain_of(given), odds_of(problem)
+    chain, odds = chain_of(given), kernels.make_odds(problem)
     weight, correlation = chain.weight, chain.correlation
     kernels.inactive_bounds(odds, weight, chain.bound)
     for t in range(100):

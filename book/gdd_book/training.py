@@ -24,7 +24,7 @@ import xarray as xr
 import gdd
 from gdd.base.axes import DICTIONARY, IMAGE, LABEL
 from gdd.inference.contrast import normalise_contrast
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import precisions_of
 from gdd.model import spec
 from gdd.projection import project_layers
 from gdd.results import Trained

@@ -298,7 +298,6 @@ def run_chains(
     GddError if the device's memory does not hold the problem and one image.
     """
     masked, number, kind, odds = masks is not None, problem.norm.size, images.dtype, coefficients.make_odds(problem)
-    coefficients.fill_odds(problem, problem.gamma_w, odds)
     squares = problem.atoms**2 if masked else problem.atoms[:0]
     fixed = sum(value.nbytes for value in problem if isinstance(value, np.ndarray)) + squares.nbytes
     each = images[0].size * (2 * kind.itemsize + 1) + number * (5 * kind.itemsize + 48) + 8 * chains.trace.shape[1]

@@ -1,4 +1,4 @@
-"""Test-time inference: Gibbs sampling of an image's coefficients under fixed, projected atoms.
+"""Test-time inference, `infer`: Gibbs sampling of an image's coefficients under fixed, projected atoms.
 
 The model of one image is ``X = sum_k Dtilde_k * h(S_k) + E`` with the atoms fixed: an atom at a position of the grid is
 one fixed image, and a coefficient of S is its weight. The Gram matrix of all placed atoms is the same for every image,
@@ -23,6 +23,7 @@ from gdd.base.checks import (
     as_pixels,
     as_plain,
     check_choice,
+    check_kind,
     check_lengths,
     check_memory,
     check_pair,
@@ -34,6 +35,8 @@ from gdd.base.compiling import share_out
 from gdd.model.pooling import Size
 from gdd.sampler.kernels.coefficients import Chains, Problem, Run, correlate_image, run_chains, run_masked_chain
 from gdd.sampler.placement import place_atoms, placement_grid
+from gdd.sampler.pretrain import Pretrained
+from gdd.sampler.refine import Refined
 
 #: coefficients, of all images together, whose chains are in memory at once
 _COEFFICIENTS_AT_ONCE = 2**19
@@ -152,6 +155,57 @@ def deconvolve(
         out["trace"] = (IMAGE, DRAW), constant[:, None] - 0.5 * history
     attrs = {"stride": tuple(problem.stride.tolist()), "gamma_e": gamma_e, "gamma_w": problem.gamma_w}
     return xr.Dataset(out, coords, attrs | {"burn_in": burn_in, "collect": collect, "seed": seed})
+
+
+def infer(
+    trained: Pretrained | Refined, atoms: xr.DataArray | np.ndarray, images: xr.DataArray | np.ndarray, **options
+) -> xr.Dataset:
+    """Features of new images: deconvolution with projected atoms, under the precisions of training.
+
+    gamma_e is the mean over the training images, after pretraining that of the bottom layer; gamma_w is the top
+    layer's.
+
+    Parameters
+    ----------
+    trained : a pretrained or a refined model
+    atoms : (atom, plane, atom_row, atom_col)   its projected top atoms, `gdd.project`
+    images : (image, plane, row, col), in the units of training
+    **options : ``mask``, ``burn_in``, ``collect``, ``seed``, ``start``, ``first_image``, ``trace``, ``progress``,
+        ``device``, see `deconvolve` and `InferenceChain`
+
+    Returns
+    -------
+    Dataset, as of `deconvolve`: ``mean``, ``inclusion``, ``magnitude`` of every coefficient, and more
+
+    Raises
+    ------
+    GddError
+        An unknown option; arguments that `deconvolve` refuses.
+
+    Notes
+    -----
+    Source: Pu, Yuan & Carin 2015, Sec. 2.4 and 3.
+    Departs: P16.
+    Checked: tests/test_pipeline.py, tests/test_projection_joint.py.
+    """
+    check_kind("trained", trained, (Pretrained, Refined))
+    gamma_e, gamma_w = precisions_of(trained)
+    chain = {name: options.pop(name) for name in InferenceChain._fields if name in options}
+    known = [*InferenceChain._fields, *(name for name in deconvolve.__kwdefaults__ if name != "chain")]
+    for name in options:
+        if name not in known:
+            raise GddError(f"{name}: not an option of infer; these are {', '.join(known)}")
+    chain = InferenceChain(**chain)
+    return deconvolve(images, atoms, trained.model.stride, gamma_e=gamma_e, gamma_w=gamma_w, chain=chain, **options)
+
+
+def precisions_of(trained: Pretrained | Refined) -> tuple[float, float]:
+    """gamma_e and gamma_w for the deconvolution of new images, means over the trained entries."""
+    if isinstance(trained, Pretrained):
+        local, shared = trained.layers[0].state.local, trained.layers[-1].state.shared
+    else:
+        local, shared = trained.state
+    return float(np.mean(local.gamma_e)), float(np.mean(shared.gamma_w))
 
 
 class Codes(NamedTuple):

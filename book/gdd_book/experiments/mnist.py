@@ -8,8 +8,8 @@ import xarray as xr
 from gdd import project
 from gdd.base.axes import IMAGE, LABEL
 from gdd.inference.block_magnitudes import one_step_features, stack_features
+from gdd.inference.deconvolution import precisions_of
 from gdd.inference.fixed_dictionary import infer_jointly, infer_layers, shared_of
-from gdd.inference.infer import precisions_of
 from gdd.sampler.pretrain import Pretrained
 from gdd_book import training
 from gdd_book.data import datasets

@@ -2,8 +2,7 @@
 
 Atoms almost as large as the image overlap at all positions. So the correlations of all placed atoms are computed once
 per image, and rows of the atoms' Gram matrix keep them current: a change of one coefficient costs atoms x positions
-multiply-adds, and a few dozen change in a sweep. Coefficients are numbered with the atom fastest,
-``i = (row * cols + col) * atoms + atom``.
+multiply-adds. Coefficients are numbered with the atom fastest, ``i = (row * cols + col) * atoms + atom``.
 
 `pass_top` is the counterpart of `gdd.sampler.kernels.layer.pass_unmasked` for a layer without pooling whose atoms
 almost fill their input, such as a top layer.
@@ -116,16 +115,12 @@ class Chain(NamedTuple):
 
 @kernel()
 def make_odds(problem):
-    """Allocate `Odds`."""
-    return Odds(np.empty(len(problem.norm)), np.empty(len(problem.norm)))
-
-
-@kernel()
-def fill_odds(problem, gamma_w, odds):
-    """Compute the odds under a precision of the weights, into ``odds``."""
+    """`Odds` of all coefficients."""
+    odds = Odds(np.empty(len(problem.norm)), np.empty(len(problem.norm)))
     for i in range(len(problem.norm)):
-        odds.variance[i] = 1.0 / (problem.norm[i] + gamma_w)
-        odds.log_factor[i] = slab_log_factor(problem.log_prior_odds, gamma_w, odds.variance[i])
+        odds.variance[i] = 1.0 / (problem.norm[i] + problem.gamma_w)
+        odds.log_factor[i] = slab_log_factor(problem.log_prior_odds, problem.gamma_w, odds.variance[i])
+    return odds
 
 
 @kernel()
@@ -197,8 +192,8 @@ def correlate_image(image, problem, out):
         for b in range(0, length, _TAPS):
             taps = problem.atoms[a, b : b + _TAPS]
             for p in range(len(places)):
-                left = (p % grid[1]) * step_col + b
-                add_taps(padded[(p // grid[1]) * step_row + a, left : left + len(taps)], taps, places[p])
+                col = (p % grid[1]) * step_col + b
+                add_taps(padded[(p // grid[1]) * step_row + a, col : col + len(taps)], taps, places[p])
 
 
 @kernel()
@@ -463,7 +458,6 @@ def run_chains(images, problem, run, chains, greedy_start):
     """
     images, problem, chains = borrowed((images, problem, chains))
     odds, image_correlation = make_odds(problem), np.empty_like(chains.best[0])
-    fill_odds(problem, problem.gamma_w, odds)
     for n in range(images.shape[0]):
         chain = make_chain(chains.best[n])
         correlate_image(images[n], problem, image_correlation)
@@ -602,12 +596,10 @@ def run_masked_chain(image, observed, problem, atoms, run, chains, greedy_start)
 
     problem : with norms under the mask, see `gdd.inference.deconvolution.under_mask`
     atoms : (atom * atom_row * atom_col * plane,)
-    run, chains, pursued : as of `run_chains`
     """
     image, observed, problem, atoms, chains = borrowed((image, observed, problem, atoms, chains))
     masked, odds = make_masked_residual(image, observed, problem, atoms), make_odds(problem)
     chain, residual = make_chain(chains.best[0]), masked.residual.reshape(masked.residual.size)
-    fill_odds(problem, problem.gamma_w, odds)
     if greedy_start:
         pursue_masked(image, chain, masked, problem, odds)
     chains.residual[0] = np.inf

@@ -13,7 +13,7 @@ import xarray as xr
 
 from gdd import project
 from gdd.base.axes import ATOM, IMAGE, IMAGES, LABEL
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import precisions_of
 from gdd.model.joint import layer_values
 from gdd.model.layer import draw_positions
 from gdd.model.spec import MNIST, PIXEL_RMS, ModelSpec

@@ -19,7 +19,7 @@ from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY
 from gdd.base.checks import GddError
 from gdd.inference.contrast import normalise_contrast
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import precisions_of
 from gdd.projection import project_layers
 from gdd.sampler.pretrain import Pretrained
 from gdd.sampler.refine import Refined

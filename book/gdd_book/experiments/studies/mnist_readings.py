@@ -12,8 +12,7 @@ from sklearn.decomposition import SparseCoder
 
 from gdd import project
 from gdd.base.axes import ATOM, DICTIONARY, LABEL
-from gdd.inference.deconvolution import make_problem, prior_odds, run_problem
-from gdd.inference.infer import precisions_of
+from gdd.inference.deconvolution import make_problem, precisions_of, prior_odds, run_problem
 from gdd.model.convolution import correlate
 from gdd.model.spec import ChainSpec, ModelSpec
 from gdd.model.state import JointState
