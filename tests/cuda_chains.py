@@ -89,7 +89,9 @@ if sys.argv[1] == "simulated":
     launch.BlockThread.syncthreads = lambda thread: thread._manager.barrier.wait()
     launch.BlockManager.run = run_block
     device.THREADS = 2  # each is a thread of Python; kernels' modules, imported below, have as many
-    FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())
+    FakeCUDAShared.__init__ = lambda self, size: vars(self).update(
+        _allocations=Allocations(), _dynshared_size=size, _dynshared=np.zeros(size, np.byte)
+    )
 
 
 coefficients, layer, joint = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer", "joint"))
