@@ -43,6 +43,7 @@ from gdd.projection import project, render_projected
 from gdd.results import Trained
 from gdd.sampler.pretrain import Pretrained, check_fits, check_start, pretrain_layers, training_digest, validate_data
 from gdd.sampler.refine import Refined, refine_layers
+from gdd.sampler.sweep import passes_on
 from gdd.transformer import Bar, ImageTransformer, parameters_of, sweeps_of
 
 #: parameters that files of earlier versions name, and that change nothing of a model of one chain
@@ -72,8 +73,8 @@ class DeepDeconvolution(ImageTransformer):
         fits begin beside it
     random_state : of every random number
     n_jobs : threads; None: as many as there are cores. It changes no result
-    device : "cpu", or "cuda" to learn layers and explain images on an NVIDIA graphics processor, with the same chains
-        to rounding; refinement and projection stay on the processor
+    device : "cpu", or "cuda" to learn and to explain images on an NVIDIA graphics processor, with the same chains to
+        rounding; draws of atoms and projection stay on the processor
     verbose : whether to show progress, in a notebook or where there is a terminal
 
     Attributes
@@ -144,6 +145,7 @@ class DeepDeconvolution(ImageTransformer):
         warn_of_scale(data.images, noise.fixed)
         if refine is not None:
             RefinementSpec().check_model(self.model_)
+            passes_on(self.device, self.model_.shapes(), data, joint=True)  # refused before any work
         with self._threads():
             with self._unfinished(data) as folder:
                 chain = ChainSpec(*pretrain, self.seed_)
@@ -153,7 +155,9 @@ class DeepDeconvolution(ImageTransformer):
                 if refine is not None:
                     chain = ChainSpec(*refine, self.seed_)
                     with Bar(chain.sweeps, self.verbose) as bar:
-                        trained = refine_layers(data, trained.model, chain, RefinementSpec(), trained, folder, bar)
+                        trained = refine_layers(
+                            data, trained.model, chain, RefinementSpec(), trained, folder, bar, self.device
+                        )
                     self.traces_ |= traces_of(trained)
             self.chain_, self.kept_, self.atoms_ = trained, chain.collect, project(trained)
 

@@ -5,7 +5,7 @@ import warnings
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
-from threading import Barrier, Lock, Thread
+from threading import Barrier, BrokenBarrierError, Lock, Thread
 from types import SimpleNamespace
 
 import numba
@@ -23,8 +23,11 @@ from gdd.reference.random import PRETRAIN, REFINE, Key
 from gdd.sampler.arrays import allocate_buffers
 from gdd.sampler.joint_sweep import image_pass as joint_pass
 from gdd.sampler.kernels.coefficients import Chains, Run
+from gdd.sampler.kernels.joint import JointLayers
+from gdd.sampler.kernels.joint_pass import JointPriors, JointSums
 from gdd.sampler.kernels.operations import CHUNK, ImageArrays, Sums
 from gdd.sampler.pretrain import pretrain
+from gdd.sampler.refine import refine
 from gdd.sampler.sweep import PROCESSOR, empty_sums, image_pass, layer_constants, passes_on
 
 
@@ -73,8 +76,9 @@ def run_block(block, place, *arguments):
     for step in (Thread.start, Thread.join):
         for thread in threads:
             step(thread)
-    for error, trace in filter(None, (thread.exception for thread in threads)):
-        raise error.with_traceback(trace)
+    for error, trace in (thread.exception for thread in threads if thread.exception):
+        if not isinstance(error, BrokenBarrierError):
+            raise error.with_traceback(trace)
 
 
 if sys.argv[1] == "simulated":
@@ -85,7 +89,9 @@ if sys.argv[1] == "simulated":
     launch.BlockThread.syncthreads = lambda thread: thread._manager.barrier.wait()
     launch.BlockManager.run = run_block
     device.THREADS = 2  # each is a thread of Python; kernels' modules, imported below, have as many
-    FakeCUDAShared.__init__ = lambda self, size: vars(self).update(_allocations=Allocations())
+    FakeCUDAShared.__init__ = lambda self, size: vars(self).update(
+        _allocations=Allocations(), _dynshared_size=size, _dynshared=np.zeros(size, np.byte)
+    )
 
 
 coefficients, layer, joint = (import_module(f"gdd.cuda.{name}") for name in ("coefficients", "layer", "joint"))
@@ -119,25 +125,34 @@ def redraw(name, kind, images):
 
 
 def redraw_joint(name, kind, images):
-    """Local part after sweeps of a model of `tiny_joint.JOINTS`, compiled and on the device, then the last sums."""
+    """Local part after sweeps of a model of `tiny_joint.JOINTS`, and the last sums.
+
+    Compiled, in double precision, for which other tests compile the pass too; and on the device.
+    """
     state, data, model, spec = draw_joint(name, images)
-    local = state.local._replace(w=state.local.w.copy())
-    local.z[0], local.w[0] = EMPTY, 0  # an image of which nothing is active
-    data, found = data._replace(images=data.images.astype(kind)), []
-    for passes in (PROCESSOR, passes_on("cuda", model.shapes(), data, joint=True)):
+    local, found = state.local._replace(z=state.local.z.copy(), w=state.local.w.copy()), []
+    local.z[0], local.w[0] = EMPTY, 0  # an image in which nothing is active
+    for device_name, precision in (("cpu", float), ("cuda", kind)):
+        data = data._replace(images=data.images.astype(precision))
+        passes = passes_on(device_name, model.shapes(), data, joint=True)
         buffers = allocate_buffers(data, model).load(state._replace(local=local))
         for number in range(SWEEPS[sys.argv[1]][0]):
             sums = joint_pass(buffers, state.shared, model, spec, Key(7, REFINE, 0, number), passes)
-        found.append((buffers.images.z, buffers.images.w, *buffers.images[4:6], *sums))
+        _, _, *drawn, _ = buffers.images
+        found.append((buffers.images.w, *drawn, *sums))
     return found
 
 
 def learn(name):
-    """Results of `pretrain` on a device: maps of both layers, then traces."""
+    """Results of `pretrain`, then of `refine`, on a device: maps, then traces."""
     model = ModelSpec((layer_spec(2, (2, 2), (2, 2)), layer_spec(2, (2, 2), None)), (6, 6))
     images, chain = np.random.default_rng(1).normal(size=(2, 1, 6, 6)), ChainSpec(1, 1, single_precision=False)
-    layers = pretrain(images, model, chain, device=name).layers
-    return [*(array for layer in layers for array in layer.state.local), *(each.traces.to_array() for each in layers)]
+    fitted = pretrain(images, model, chain, device=name)
+    refined = refine(images, model, chain, start=fitted, device=name)
+    maps = (array for layer in fitted.layers for array in layer.state.local)
+    positions, *joint_maps = refined.last.local
+    traces = [*(each.traces.to_array() for each in fitted.layers), *refined.traces.values()]
+    return [*maps, *positions, *joint_maps, *traces]
 
 
 def refuse(call):
@@ -183,6 +198,15 @@ def compile_all():
     ptx(layer.redraw_top, images, one[:, 0], problem, *rest)
     sums = Sums(*(np.zeros((1, *array.shape)) for array in empty_sums(shape, False)))
     ptx(layer.sum_up, images, constants.layer, constants.prior, scratch, sums)
+    state, data, model, _ = draw_joint("two layers", 2)
+    (_, _, images, (work, *_), shared, _), counts = allocate_buffers(data, model).load(state), np.ones((3, 2, 4))
+    scratch = joint.Work(
+        *(array[None] for array in work[:3]), *(np.zeros((1, *array.shape, 2), array.dtype) for array in work[3:]),
+        work.values[None], np.ones((1, 4, 3)),
+    )
+    sums = [counts[0]] * 2 + [np.ones(3)] * 5 + [counts] * 2 + [np.ones(3)] * 7
+    rest = JointPriors(0.0, 1.0, 0.0, 1.0, 1.0, True), scratch, JointSums(*sums), Key(0, 0, 0, 0)
+    ptx(joint.redraw_joint, images, JointLayers(shared.layers, 0), work.values, *rest)
 
 
 if sys.argv[1] == "compiled":
@@ -198,6 +222,7 @@ else:
         kind = np.float32 if name == "two layers" else np.float64
         compare(f"joint, {name}", kind, *redraw_joint(name, kind, 2))
     compare("two chunks", np.float64, *redraw("whole blocks", np.float64, CHUNK + 1))
-    compare("pretrain", np.float64, learn("cpu"), learn("cuda"))
+    compare("pretrain and refine", np.float64, learn("cpu"), learn("cuda"))
     refuse(lambda: deconvolve(np.float32, 1, False))
     refuse(lambda: learn("cuda"))
+    refuse(lambda: redraw_joint("two layers", float, 2))

@@ -62,6 +62,7 @@ class Run:
     jobs: int = 1  # processes for tasks that can run side by side
     scheduler: str | None = None  # address of a dask scheduler, whose workers do these tasks instead
     shown: bool = False  # whether progress is shown
+    device: str = "cpu"  # of the chains, "cpu" or "cuda"; it changes no result but for rounding
     spent: dict[str, float] = field(default_factory=dict)  # seconds of earlier runs on what this one has found, by name
 
     def __post_init__(self) -> None:
@@ -90,7 +91,7 @@ class Run:
 
     def for_tasks(self) -> Run:
         """Return what tasks given to `each` have as their run: this one, or a silent one where others do them."""
-        return self if self.jobs == 1 and self.scheduler is None else Run(self.cache)
+        return self if self.jobs == 1 and self.scheduler is None else Run(self.cache, device=self.device)
 
     def folder(self, name: str, depends: Mapping[str, Any]) -> Path | None:
         """Folder of checkpoints that depend on these values; it is not made here.

@@ -53,19 +53,19 @@ def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> 
 
 def made_by(
     *, experiment: str, scale: str, parameters: Mapping, spec, seed: int, data_name: str, data_checksum: str,
-    seconds: float,
+    seconds: float, device: str = "cpu",
 ) -> dict:
     """Attributes of all that a run leaves: what it was, and with what code on which machine it was made.
 
     ``parameters`` with defaults; ``spec`` : dataclass, or mapping or sequence of dataclasses; ``data_checksum`` :
-    sha256 of the data set as read; ``seconds`` : wall time of all runs together
+    sha256 of the data set as read; ``seconds`` : wall time of all runs together; ``device`` : of the chains
     """
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {
         "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "data_name": data_name,
         "data_checksum": data_checksum, "parameters": as_json(dict(parameters)), "spec": as_json(spec), "seed": seed,
         "seconds": seconds, "code_version": gdd.__version__, "code_sha256": code_checksum(),
-        "libraries": as_json({"python": platform.python_version()} | libraries), "machine": machine(),
+        "libraries": as_json({"python": platform.python_version()} | libraries), "machine": machine(device),
         "peak_memory_bytes": peak_memory(), "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
 
@@ -201,12 +201,17 @@ def code_checksum() -> str:
 
 
 @cache
-def machine() -> str:
-    """Processor, cores and system in words; no name of the machine or of its owner."""
+def machine(device: str = "cpu") -> str:
+    """Processor, cores and system in words, and a graphics processor on which chains ran; no name of the machine."""
     info = Path("/proc/cpuinfo")
     models = re.findall(r"^model name\s*:\s*(.+)$", info.read_text(), re.MULTILINE) if info.exists() else []
     model = models[0] if models else platform.processor() or platform.machine()
-    return f"{model}, {os.cpu_count()} cores, {platform.system()}"
+    words = f"{model}, {os.cpu_count()} cores, {platform.system()}"
+    if device == "cuda":
+        from gdd.cuda.device import name  # not before it is asked for
+
+        words += f", chains on {name()}"
+    return words
 
 
 def _plain(value):

@@ -204,7 +204,7 @@ def pretrained_model(p: Mapping[str, Any], run: Run, setup: Setup | None = None,
     setup = setup or setup_of(p)
     chain, (folder, _) = _pretraining(p, setup.seed), folders_of(p, run, setup)
     with run.bar(chain.sweeps * len(setup.model.layers), f"{label}pretraining") as bar:
-        return pretrain(setup.images, setup.model, chain, folder=folder, progress=bar)
+        return pretrain(setup.images, setup.model, chain, folder=folder, progress=bar, device=run.device)
 
 
 def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Setup, label: str = "") -> Refined:
@@ -219,10 +219,13 @@ def refined_model(p: Mapping[str, Any], fitted: Pretrained, run: Run, setup: Set
     with run.bar(chain.sweeps, f"{label}refinement") as bar:
         for number, noise in enumerate(rungs, 1):
             short = spec.ChainSpec(part - 1, 1, setup.seed + 1000 * number)
-            start = refine(setup.images, fitted.model, short, _refinement(p, noise), start, progress=bar)
+            settings = _refinement(p, noise)
+            start = refine(setup.images, fitted.model, short, settings, start, progress=bar, device=run.device)
         rest = replace(chain, burn_in=chain.burn_in - part * len(rungs))
         refinement = _refinement(p, p["refine_noise"])
-        return refine(setup.images, fitted.model, rest, refinement, start, folder=folder, progress=bar)
+        return refine(
+            setup.images, fitted.model, rest, refinement, start, folder=folder, progress=bar, device=run.device
+        )
 
 
 def trained_models(

@@ -45,6 +45,12 @@ def check_available() -> None:
         )
 
 
+def name() -> str:
+    """Name of the graphics processor."""
+    found = cuda.get_current_device().name
+    return found.decode() if isinstance(found, bytes) else found
+
+
 def images_at_once(arguments: str, images: int, fixed: int, each: int) -> int:
     """How many images fit the device's free memory; ``fixed``, ``each`` : bytes for all of them, and for each.
 

@@ -110,7 +110,7 @@ def entries_of(layer, box):
 
 @cuda.jit(device=True)
 def clear(levels, layer, box):
-    """Twin of `gdd.sampler.kernels.joint.clear`, and so the next."""
+    """Twin of `gdd.sampler.kernels.joint.clear`."""
     for p in range(cuda.threadIdx.x, entries_of(layer, box), THREADS):
         levels[entry_of(p, layer, box)] = 0
     cuda.syncthreads()
@@ -118,6 +118,7 @@ def clear(levels, layer, box):
 
 @cuda.jit(device=True)
 def copy_levels(source, target, level, shared, box):
+    """Twin of `gdd.sampler.kernels.joint.copy_levels`."""
     for lower in range(1, level + 1):
         layer = shared.layers[lower]
         for p in range(cuda.threadIdx.x, entries_of(layer, box[lower]), THREADS):
@@ -185,7 +186,7 @@ def correlate_layer(layer, static, z, levels, box):
 
 @cuda.jit(device=True)
 def mask_and_dot(delta, mask, upward, bottom, box):
-    """Twin of `gdd.sampler.kernels.joint.mask_and_dot`, and so the next two."""
+    """Twin of `gdd.sampler.kernels.joint.mask_and_dot`."""
     energy, product = 0.0, 0.0
     for p in range(cuda.threadIdx.x, entries_of(bottom, box), THREADS):
         at = entry_of(p, bottom, box)
@@ -198,6 +199,7 @@ def mask_and_dot(delta, mask, upward, bottom, box):
 
 @cuda.jit(device=True)
 def subtract(delta, amount, upward, bottom, box):
+    """Twin of `gdd.sampler.kernels.joint.subtract`."""
     for p in range(cuda.threadIdx.x, entries_of(bottom, box), THREADS):
         at = entry_of(p, bottom, box)
         upward[at] -= amount * delta[at]
@@ -206,6 +208,7 @@ def subtract(delta, amount, upward, bottom, box):
 
 @cuda.jit(device=True)
 def fill_joint_residual(image, work):
+    """Twin of `gdd.sampler.kernels.joint.fill_joint_residual`."""
     for p in range(cuda.threadIdx.x, image.pixels.size, THREADS):
         difference = image.pixels[p] - work.values[p]
         work.upward[p] = difference if image.mask.size == 0 else difference * image.mask[p]

@@ -108,7 +108,7 @@ def encode_kept(
     with run.bar(len(images), label) as bar:
         for low in range(0, len(images), AT_ONCE):
             some = images[low : low + AT_ONCE]
-            more = {"first_image": begin + low, "progress": bar.step}
+            more = {"first_image": begin + low, "progress": bar.step, "device": run.device}
             parts.append(run.kept(
                 "codes", lambda some=some, more=more: encode(some, atoms, stride, precisions, p, **more)[[*KINDS]],
                 images=some, first=begin + low, atoms=atoms, stride=stride, precisions=precisions, settings=settings,
