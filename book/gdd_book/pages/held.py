@@ -11,7 +11,7 @@ from IPython.display import HTML
 
 from gdd_book import checkout
 from gdd_book.pages import index
-from gdd_book.pages.lists import html_table
+from gdd_book.pages.lists import html_table, title
 
 PATH = checkout.BOOK / "held.yml"
 
@@ -45,6 +45,6 @@ def table(not_varied_only: bool = False) -> HTML:
         if not_varied_only and not one["varied"].startswith("not varied"):
             continue
         values = "<br>".join(f"{escape(kind)}: {escape(_in_words(value_of(at)))}" for kind, at in one["value"].items())
-        page = f'<a href="{index.link(one["page"])}">{one["page"].partition("#")[0]}</a>'
+        page = f'<a href="{index.link(one["page"])}">{title(one["page"].partition("#")[0])}</a>'
         rows.append(("", (escape(one["name"]), values, escape(one["varied"]), f"{escape(one['matters'])} {page}")))
     return html_table(head, rows, "claims held")

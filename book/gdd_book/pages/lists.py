@@ -103,7 +103,7 @@ def elements_table(chosen: Iterable[Element]) -> HTML:
     """Elements with what differs, the page that shows them, and their records."""
     rows = []
     for one in chosen:
-        shown = f'<a href="{index.link(one.page)}">{_title(one.page.partition("#")[0])}</a>' if one.page else ""
+        shown = f'<a href="{index.link(one.page)}">{title(one.page.partition("#")[0])}</a>' if one.page else ""
         if one.records:
             names = "<br>".join(map(escape, one.records))
             shown += f"<details><summary>records</summary><small>{names}</small></details>"
@@ -158,13 +158,13 @@ def _read(path: Path, kind: type) -> list:
     return [kind(part, **entry) for part, entries in parts.items() for entry in entries]
 
 
-def _title(page: str) -> str:
+def title(page: str) -> str:
     """Heading of a page of the book."""
     return escape(re.search("^# (.*)", checkout.text(checkout.BOOK / f"{page}.md"), re.MULTILINE)[1])
 
 
 def _claim_cells(one: Claim) -> tuple[str, ...]:
-    page = f' Page: <a href="{one.evidence}.html">{_title(one.evidence)}</a>.' if one.evidence else ""
+    page = f' Page: <a href="{one.evidence}.html">{title(one.evidence)}</a>.' if one.evidence else ""
     printed, _, words = (printed_number(**one.number) if one.number else "").partition(" (")
     detail = f"{one.place}: {words[:-1]}" if words else one.place
     unit = "%" if "%" in words else words.rstrip(")").split(",")[0]
