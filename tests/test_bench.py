@@ -4,19 +4,11 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from gdd.base.checks import GddError
 from gdd.reference.random import Stream
-from gdd_book import experiments
 from gdd_book.benchmarks import cost, harness, peers
 from gdd_book.benchmarks.peers import Curve
 from gdd_book.progress import Run
 from gdd_book.training import model_for
-
-
-def test_unknown_part_is_refused_before_any_work(monkeypatch):
-    monkeypatch.setattr(cost, "all_digits", lambda name: pytest.fail("work was done"))
-    with pytest.raises(GddError, match="parts: 'speed' given; one of 'kernels', 'refinement'"):
-        experiments.run("bench", {"parts": ("speed",)})
 
 
 def test_the_generators_share_of_the_bound_is_the_samplers_generator():
