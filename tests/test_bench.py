@@ -13,12 +13,6 @@ from gdd_book.progress import Run
 from gdd_book.training import model_for
 
 
-def test_unknown_part_is_refused_before_any_work(monkeypatch):
-    monkeypatch.setattr(cost, "all_digits", lambda name: pytest.fail("work was done"))
-    with pytest.raises(GddError, match="parts: 'speed' given; one of 'kernels', 'refinement'"):
-        experiments.run("bench", {"parts": ("speed",)})
-
-
 def test_every_pass_of_a_device_is_timed_beside_the_processors(monkeypatch):
     """The processor in place of the device; without one nothing is measured."""
     monkeypatch.setattr(device, "SIZES", (2,))

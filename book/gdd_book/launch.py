@@ -1,7 +1,5 @@
 """One run of an experiment: checkpoints, record and models; stopped by Ctrl-C, it can go on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -24,11 +22,9 @@ def run_experiment(
     on_interrupt: Callable[[], None] = lambda: None, jobs: int = 1, scheduler: str | None = None,
     device: str = "cpu",
 ) -> Path:
-    """Run one experiment and write its record; return the record's path. Models go beside it.
+    """Run one experiment, write its record and models; return the record's path. Bad input is refused before any work.
 
-    Arguments are those of ``gdd run``; ``on_interrupt`` is called at Ctrl-C, before the process ends. An unknown
-    experiment, scale or parameter, several jobs where there is one, a device that is not there, an unwritable folder
-    are refused before any work.
+    ``on_interrupt`` is called at Ctrl-C, before the process ends; the others are those of ``gdd run``
     """
     experiment = experiments.get(name)
     parameters = experiments.parse(name, scale, changes)

@@ -1,7 +1,6 @@
 """What a run has besides its parameters: a bar of progress, folders of checkpoints, results that a later run reuses.
 
-Everything in the cache lies in a folder named after what it depends on: images and atoms by their content, models and
-chains by their settings. Runs that need the same chain share it, in whatever order they come.
+Folders are named after what they depend on: runs that need the same chain share it, in whatever order they come.
 """
 
 from __future__ import annotations
@@ -110,8 +109,8 @@ class Run:
     def kept(self, name: str, compute: Callable[[], xr.Dataset], **depends) -> xr.Dataset:
         """What an earlier run left that depends on the same values; if there is none, or a damaged one, made anew.
 
-        ``depends`` : see `folder`; the code among them, see `gdd_book.training.code_of`. The result's attribute
-        ``seconds`` counts what all runs spent on it.
+        ``depends`` : see `folder`, code by `gdd_book.training.code_of`. The attribute ``seconds`` counts what all runs
+        spent.
         """
         folder = self.folder(name, depends)
         path = folder and folder / "result.nc"

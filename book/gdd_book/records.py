@@ -5,8 +5,6 @@ A chapter shows a record or says that there is none; it never shows a number typ
 names another folder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import datetime
 import hashlib
@@ -40,8 +38,8 @@ LONGEST_NAME = 200  # letters: file systems take 255, of which a temporary file 
 def path_for(experiment: str, scale: str, parameters: Mapping | None = None) -> Path:
     """Where the record of this run lies: ``<experiment>--<scale>[--<parameter>-<value>...].nc``.
 
-    Only parameters that differ from the defaults of that scale appear, in alphabetical order, so equal runs have
-    equal names. A GddError refuses an unknown experiment, scale or parameter, and a name that would be too long.
+    Only what differs from the defaults of that scale is named, in alphabetical order. A GddError refuses an unknown
+    experiment, scale or parameter, and a name that would be too long.
     """
     defaults = experiments.defaults(experiment, scale)
     given = experiments.merge(experiment, scale, parameters or {})
@@ -55,11 +53,7 @@ def made_by(
     *, experiment: str, scale: str, parameters: Mapping, spec, seed: int, data_name: str, data_checksum: str,
     seconds: float, device: str = "cpu",
 ) -> dict:
-    """Attributes of all that a run leaves: what it was, and with what code on which machine it was made.
-
-    ``parameters`` with defaults; ``spec`` : dataclass, or mapping or sequence of dataclasses; ``data_checksum`` :
-    sha256 of the data set as read; ``seconds`` : wall time of all runs together; ``device`` : of the chains
-    """
+    """Attributes of all that a run leaves: what it was, and with what code on which machine it was made."""
     libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {
         "gdd_format": FORMAT, "experiment": experiment, "scale": scale, "data_name": data_name,
@@ -71,10 +65,7 @@ def made_by(
 
 
 def write(path: str | Path, dataset: xr.Dataset, **run) -> Path:
-    """Write results and provenance (``run``, see `made_by`) as one NetCDF file, whole or not at all.
-
-    A GddError says that it cannot be written (full disk, unwritable folder); a file that was there before stays.
-    """
+    """Write results and provenance (``run``, see `made_by`) as one NetCDF file, whole or not at all, or a GddError."""
     path = user_path("path", path)
     with _writing(path):
         files.write(dataset.assign_attrs(made_by(**run)), path)
@@ -127,10 +118,7 @@ def by_parameter(experiment: str, parameter: str) -> dict[float, xr.Dataset]:
 
 
 def fullest(experiment: str) -> xr.Dataset | None:
-    """The run of paper scale with the most subsets, or None; records that differ in their subsets alone are one run.
-
-    Of several as full the one that changes the fewest parameters.
-    """
+    """The run of paper scale with the most subsets, in one record or several, and the fewest changes; or None."""
     runs, usual = defaultdict(list), experiments.defaults(experiment, "paper")
     for record in every(experiment):
         if record.attrs["scale"] == "paper":
@@ -152,11 +140,7 @@ def _together(records: list[xr.Dataset]) -> xr.Dataset:
 
 
 def every(experiment: str) -> list[xr.Dataset]:
-    """All records of one experiment, whatever their scale and parameters, in order of file name.
-
-    The experiment may be one whose code has left. A damaged record is left out; a line is printed that names it, which
-    a chapter shows and its strict build allows.
-    """
+    """All records of one experiment (its code may have left), in order of file name; a line names what is damaged."""
     found = []
     for path in sorted(checkout.results().glob(f"{experiment}--*.nc")):
         try:

@@ -1,9 +1,4 @@
-"""The command ``gdd``: what data are here, run an experiment or a chapter, build the book, measure the cost.
-
-The library is imported once a command needs it: `gdd --help` answers at once.
-"""
-
-from __future__ import annotations
+"""The command ``gdd``; the library is imported once a command needs it: `gdd --help` answers at once."""
 
 import argparse
 import importlib

@@ -1,13 +1,8 @@
 """Shortcuts that a sampler of the joint model must not take: negative controls for the tests.
 
-Each is a `Pieces` for `gdd_book.checks.calibration_joint.joint_plain_step`: one step saves something, all others are
-right. All of them look plausible in the traces of a chain.
-
-*Checked:* tests/test_joint_sampler.py (each is rejected by one step from its own conditional),
-tests/test_calibration.py (three of them are rejected by the tests of a whole sampler; the others are too mild there).
+Each is a `Pieces` for `gdd_book.checks.calibration_joint.joint_plain_step` that saves something in one step. All look
+plausible in traces. *Checked:* tests/test_joint_sampler.py, tests/test_calibration.py.
 """
-
-from __future__ import annotations
 
 import math
 

@@ -1,9 +1,4 @@
-"""What all experiments have in common: how they are registered, what they return, and the steps that they share.
-
-Parts are joined along an axis, images are encoded by given atoms, codes go to the classifier.
-"""
-
-from __future__ import annotations
+"""What all experiments have in common: how they are registered, what they return, and the steps that they share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -73,8 +68,6 @@ def experiment(
 
 
 # ---- steps
-
-
 def along(axis: str, parts: Mapping[Any, xr.Dataset]) -> xr.Dataset:
     """Join parts along a new axis, whose coordinate is their keys."""
     return xr.concat(list(parts.values()), axis).assign_coords({axis: list(parts)})

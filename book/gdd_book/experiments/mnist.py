@@ -1,7 +1,5 @@
 """Digits classified: Table 1, the bottom of Fig. 2c, and the supplement's comparison with layer-by-layer inference."""
 
-from __future__ import annotations
-
 import numpy as np
 import xarray as xr
 
@@ -23,8 +21,6 @@ CODES = (*KINDS, "magnitude", "inclusion")
 
 
 # ---- Table 1
-
-
 @common.experiment(
     "mnist-error", choices={"codes": CODES}, data="mnist", seed=0, **training.HELD_DIGITS,
     demo={"n_train": 1000, "n_test": 10000, "burn_in": 60, "collect": 20, "test_burn_in": 60, "test_collect": 20,
@@ -100,7 +96,6 @@ def mnist_curve(p: dict, run: Run) -> common.Outcome:
 
 
 # ---- one deconvolution or layer by layer
-
 #: ways to a digit's features: what is classified
 WAYS = (
     "one deconvolution, projected atoms", "layer by layer, all layers", "layer by layer, layer 1",

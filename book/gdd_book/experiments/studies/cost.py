@@ -1,13 +1,8 @@
 """The cost of the sampler: what `gdd bench` measures.
 
-Times are multiples of what the arithmetic alone would take on the same machine in the same minute, see
-`gdd_book.benchmarks.harness`. Everything is repeated in turn, so that a disturbance hits all alike; the median and the
-minimum over the repeats are kept. One-core times are processor time, which other programs on the machine disturb
-little; two-core times cannot be anything but wall time, and are worth reading only if the load average in the record is
-low.
+Times are multiples of what the arithmetic alone would take in the same minute, see `gdd_book.benchmarks.harness`,
+median and minimum over repeats in turn; on one core processor time, on two wall time, which needs a low load average.
 """
-
-from __future__ import annotations
 
 import os
 
