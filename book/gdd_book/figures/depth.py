@@ -118,7 +118,7 @@ def variants(scan: xr.Dataset, others: Sequence[xr.Dataset]) -> xr.Dataset:
             runs.setdefault(kind, {}).update(record.sel(noise=noise).groupby("subset", squeeze=False))
     parts = [xr.concat([_described(one) for _, one in sorted(runs[kind].items())], "subset") for kind in sorted(runs)]
     found = xr.concat(parts, "run", join="outer").assign_coords(run=[name for *_, name in sorted(runs)])
-    return found.assign_attrs(scan=f"{settings(scan)['top_atoms']} top atoms")
+    return found.assign(error_of_pixels=scan.error_of_pixels).assign_attrs(scan=f"{settings(scan)['top_atoms']} top atoms")
 
 
 def variants_table(found: xr.Dataset) -> pd.DataFrame:
@@ -141,7 +141,7 @@ def _described(one: xr.Dataset) -> xr.Dataset:
     return xr.Dataset({
         "active": one.active, "explained": one.explained.sel(parts=1).where(used(one)).median(ATOM),
         "half": at_its_own(one.hidden_error).sel(hiding=HALF, drop=True).astype(float), "error": one.error,
-        "error_of_pixels": one.error_of_pixels, "lost": one.projection_error,
+        "lost": one.projection_error,
         "most_used": one.most_used.isel({PLANE: 0, "shown": slice(12)}),
     })
 
